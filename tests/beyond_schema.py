@@ -11,6 +11,9 @@ _UNSEEN: Final = "the schema does not look into array literals and the arguments
 
 OF_RULES: Final[Mapping[str, str]] = {
     "unknown-operator": _UNSEEN + "evaluation there ends in PARSE_ERROR as anywhere else",
+    "list-needle": "a schema cannot tell that a list is never found",
+    "numeric-seed": "a schema cannot tell that a rule never gives text",
+    "lax-version": _UNSEEN + "flagd reads it as a version there as anywhere else",
     "unlisted-operator": _UNSEEN + "providers that evaluate in process do not know it there",
     "bad-argument": _UNSEEN + "the operator yields null there as anywhere else",
     "bad-bucket": _UNSEEN + "and it lets `fractional` have a bucketing value but no bucket",
@@ -32,9 +35,9 @@ OF_RULES: Final[Mapping[str, str]] = {
 
 
 OF_DOCUMENTS: Final[Mapping[str, str]] = {
-    "unknown-field": "the schema allows any further field of a flag; flagd ignores it: mostly a typo",
+    "unknown-field": "the schema allows any further field of a flag; flagd ignores it: perhaps a typo",
     "field-case": "the schema allows any further field; flagd reads it as the field that it means",
-    "unknown-key": "the schema allows any further key of a document; flagd ignores it: mostly a typo",
+    "unknown-key": "the schema allows any further key of a document; flagd ignores it: perhaps a typo",
     "unknown-variant": "a schema cannot look `defaultVariant` up in `variants`; flagd refuses the document",
     "empty-evaluator": "the schema takes an empty rule; flagd refuses a document with an empty evaluator",
     "duplicate-key": "a schema sees the last of two equal keys; which of them was meant is not known",
@@ -50,3 +53,6 @@ OF_DOCUMENTS: Final[Mapping[str, str]] = {
 """What is reported of documents although flagd's schemas accept it: code to reason. Rules have a list of
 their own.
 """
+
+REMARKS: Final = frozenset({"added-flag", "no-definitions", "unreached-default", "unused-variant"})
+"""Notes about flags that no schema is about."""

@@ -16,7 +16,7 @@ from evaluator.flags.model import CONFIDENTIAL_KEY, REVISION_KEY
 from evaluator.flags.syntax.problems import Severity
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from controller.api.objects.meta import Resource
     from controller.delivery.delivered import Delivered
@@ -33,6 +33,7 @@ REFUSED: Final = frozenset(
         "bad-weight",
         "empty-rule",
         "empty-variants",
+        "lax-version",
         "metadata-type",
         "missing-state",
         "missing-variants",
@@ -49,7 +50,7 @@ REFUSED: Final = frozenset(
         "wrong-arity",
     }
 )
-"""Codes of warnings of a flag that refuse it: flagd's published schemas reject these, and OpenFeature
+"""Codes of problems of a flag that refuse it: flagd's published schemas reject these, and OpenFeature
 Operator goes by those. What no schema can see, such as a `$ref` to nothing, is warned of.
 """
 _NAMED: Final = 5
@@ -104,14 +105,16 @@ def judge(
     found = delivered(resource, part, progress)
     # JSON within an object has no lines that anybody knows: a problem's place is its path.
     form = next((f"spec.{name}" for name in _FORMS if resource.spec.get(name) is not None), "")
-    problems = (
-        replace(each, file=f"{form}{each.path.removeprefix('$')}", line=0, column=0, path="")
-        for each in found.problems
-    )
-    flags = found.flag_set.flags.items()
-    marked = {key for key, each in flags if CONFIDENTIAL_KEY in each.metadata}
-    shown = withheld(problems, marked.__contains__)
-    return replace(found, problems=shown)
+    marked = {key for key, flag in found.flag_set.flags.items() if CONFIDENTIAL_KEY in flag.metadata}
+
+    def in_object(problems: Iterable[Problem]) -> tuple[Problem, ...]:
+        placed = (
+            replace(problem, file=f"{form}{problem.path.removeprefix('$')}", line=0, column=0, path="")
+            for problem in problems
+        )
+        return withheld(placed, marked.__contains__)
+
+    return replace(found, problems=in_object(found.problems), notes=in_object(found.notes))
 
 
 def _status(verdict: Delivered) -> ConfigurationStatus:
@@ -133,11 +136,11 @@ def _status(verdict: Delivered) -> ConfigurationStatus:
 
 
 def objection(resource: Resource) -> tuple[str, tuple[str, ...]]:
-    """(why it is refused, with each place and what to do, or empty; what its writer is warned of). Takes as
-    long as the content is large.
+    """(why it is refused, with each place and what to do, or empty; what its writer is warned of, notes after
+    warnings). Takes as long as the content is large.
     """
     try:
-        problems = judge(resource, lambda _: None).problems
+        judged = judge(resource, lambda _: None)
     except MissingShardsError:
         # They may be written after their index, which then is not in force yet.
         return "", ()
@@ -145,12 +148,13 @@ def objection(resource: Resource) -> tuple[str, tuple[str, ...]]:
         return f"{error}; correct it and apply again", ()
     except RecursionError:
         return "the flags are nested too deeply to be read; make them flatter", ()
+    problems = (*judged.problems, *judged.notes)
     bad = [
-        each
-        for each in problems
-        if each.severity is Severity.ERROR or (each.flag is not None and each.code in REFUSED)
+        problem
+        for problem in problems
+        if problem.severity is Severity.ERROR or (problem.flag is not None and problem.code in REFUSED)
     ]
-    texts = tuple(_text(each) for each in (bad or problems)[:_NAMED])
+    texts = tuple(_text(problem) for problem in (bad or problems)[:_NAMED])
     if not bad:
         return "", texts
     more = f" (and {len(bad) - _NAMED} more)" if len(bad) > _NAMED else ""

@@ -52,6 +52,8 @@ class Delivered:
     """Keys of the flags that stay at their last good definition, sorted."""
     missing: tuple[str, ...] = ()
     """Keys of bad flags that have no last good definition and so are not delivered, sorted."""
+    notes: tuple[Problem, ...] = ()
+    """Remarks that are no failures, by place."""
 
     @property
     def cause(self) -> str:
@@ -79,5 +81,7 @@ def delivered(
     historic = (Problem("", 0, 0, Severity.WARNING, "historic", each) for each in document.warnings)
     problems = (*judged.problems, *historic)
     if isinstance(judged, Refused):
-        return Delivered(parsed.flag_set, parsed.flag_set, "", problems)
-    return Delivered(judged.flag_set, judged.desired, judged.digest, problems, judged.held, judged.missing)
+        return Delivered(parsed.flag_set, parsed.flag_set, "", problems, notes=parsed.notes)
+    return Delivered(
+        judged.flag_set, judged.desired, judged.digest, problems, judged.held, judged.missing, parsed.notes
+    )

@@ -6,7 +6,8 @@ import json
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from evaluator.flags.checking.operators import did_you_mean, shown
+from evaluator.flags.checking.operators import shown
+from evaluator.flags.checking.suggestions import did_you_mean
 from evaluator.settings import parsing
 from evaluator.settings.settings import InvalidSettingError
 from evaluator.sync.config import (

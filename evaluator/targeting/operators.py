@@ -7,9 +7,9 @@ from functools import reduce
 from operator import sub
 from typing import TYPE_CHECKING, Final
 
+from evaluator.flags.checking.versions import sem_ver
 from evaluator.targeting.frame import Evaluate, Frame, refuse_rule
 from evaluator.targeting.values import WHITE_SPACE, RuleError, is_number, kind, number, real, text, whole
-from evaluator.targeting.version import sem_ver
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -11,8 +11,8 @@ import math
 import re
 from typing import TYPE_CHECKING, Final
 
-from evaluator.flags.checking import outcomes
-from evaluator.flags.checking.outcomes import number_text
+from evaluator.flags.syntax import text as spelling
+from evaluator.flags.syntax.text import number_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -142,7 +142,7 @@ def fixed(value: float) -> str:
     """The shortest digits that read back as `value`, without an exponent."""
     if not math.isfinite(value):
         return "NaN" if math.isnan(value) else ("+Inf" if value > 0 else "-Inf")
-    return outcomes.fixed(value)
+    return spelling.fixed(value)
 
 
 def equals(left: Json, right: Json) -> bool:

@@ -6,15 +6,13 @@ The table follows flagd's published schema (https://flagd.dev/schema/v0/targetin
 from __future__ import annotations
 
 from dataclasses import dataclass
-from difflib import get_close_matches
-from itertools import islice
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 from evaluator.flags.syntax.text import visible
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
 
     from evaluator.flags.model import Json
 
@@ -70,20 +68,7 @@ OPERATORS: Final[Mapping[str, Arity]] = MappingProxyType(
 UNLISTED: Final = frozenset({"?:", "set", "abs", "contains_all", "contains_any", "contains_none"})
 """Operators that flagd's engine evaluates, but that its schema and other providers' engines lack."""
 
-COMPARISONS: Final = ("=", "!=", ">", "<", ">=", "<=", "~", "^")
-"""Operators between the versions of `sem_ver`."""
-
 _LONGEST_NAME: Final = 60
-_CANDIDATES: Final = 30
-
-
-def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """Return ` (did you mean "x"?)`, or "" if nothing is near; its cost is bounded whatever the names."""
-    if len(name) > _LONGEST_NAME:
-        return ""
-    near = (each for each in known if abs(len(each) - len(name)) <= 2)
-    found = get_close_matches(name, list(islice(near, _CANDIDATES)), n=1, cutoff=0.6)
-    return f' (did you mean "{visible(found[0])}"?)' if found else ""
 
 
 def shown(value: object) -> str:

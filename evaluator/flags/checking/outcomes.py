@@ -8,13 +8,14 @@ operator is known only at evaluation.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from decimal import Decimal
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from evaluator.flags.checking.operators import REFERENCE, did_you_mean, shown
+from evaluator.flags.checking.kinds import TEXT, kinds_of
+from evaluator.flags.checking.operators import REFERENCE, shown
+from evaluator.flags.checking.suggestions import did_you_mean
 from evaluator.flags.syntax.problems import Severity
-from evaluator.flags.syntax.text import choices, quoted
+from evaluator.flags.syntax.text import choices, number_text, quoted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -42,6 +43,8 @@ class Outcomes:
     """Results except null, with their places in the rule; for a shared rule, the place of the `$ref`."""
     computed: bool = False
     """Whether there may be further results, known only at evaluation."""
+    nothing: bool = False
+    """Whether the result may be null, which serves the default variant."""
 
 
 class OutcomeReader:
@@ -70,11 +73,14 @@ class OutcomeReader:
             self._depth += 1
             reader(self, found, value[operator], (*path, operator))
             self._depth -= 1
-        elif value is not None:
+        elif value is None:
+            found.nothing = True
+        else:
             found.literals.append((path, value))
 
     def _branches(self, found: Outcomes, arguments: Json, path: Path) -> None:
         last = len(arguments) - 1
+        found.nothing |= last % 2 == 1
         for at, value in enumerate(arguments):
             if at % 2 or at == last:
                 self._read(found, value, (*path, at))
@@ -86,9 +92,12 @@ class OutcomeReader:
             self._read(own, value, (*path, at))
             found.computed |= own.computed
             is_last = at == len(arguments) - 1
+            found.nothing |= own.nothing and (is_last or not passed_on)
             found.literals += [each for each in own.literals if is_last or bool(each[1]) is passed_on]
 
     def _buckets(self, found: Outcomes, arguments: Json, path: Path) -> None:
+        # Without a text to hash, such as a targeting key, there is no bucket.
+        found.nothing |= kinds_of(arguments[0] if arguments else None, self._evaluators) != {TEXT}
         for at, bucket in enumerate(arguments):
             if isinstance(bucket, list) and bucket:
                 self._read(found, bucket[0], (*path, at, 0))
@@ -99,6 +108,7 @@ class OutcomeReader:
             found.computed = True
             return
         found.computed |= shared.computed
+        found.nothing |= shared.nothing
         found.literals += [(path, value) for _, value in shared.literals]
 
     def _outcomes_of(self, name: str) -> Outcomes | None:
@@ -111,7 +121,7 @@ class OutcomeReader:
             self._shared[name] = Outcomes(computed=True)
             shared = self.of(self._evaluators[name])
             by_name = {variant_named(value): value for _, value in shared.literals}
-            shared = Outcomes([((), value) for value in by_name.values()], shared.computed)
+            shared.literals = [((), value) for value in by_name.values()]
             if len(by_name) > _MOST_SHARED:
                 shared = Outcomes(computed=True)
             self._shared[name] = shared
@@ -142,25 +152,13 @@ def variant_named(literal: Json) -> str | None:
     return None
 
 
-def number_text(value: float) -> str:
-    """Return a finite number as Go writes it in JSON."""
-    if value and not 1e-6 <= abs(value) < 1e21:
-        return repr(value).replace("e-0", "e-")
-    return fixed(value)
-
-
-def fixed(value: float) -> str:
-    """Return the shortest digits that read back as the finite `value`, without an exponent."""
-    return format(Decimal(repr(value)), "f").removesuffix(".0")
-
-
 def check_reach(flag: Assembled, checked: Flag, reader: OutcomeReader) -> None:
-    """Warn of literal outcomes that are no variant; note unreachable variants. The rule is within bounds."""
+    """Warn of literal outcomes that are no variant; note what is never served. The rule is within bounds."""
     variants = checked.variants
     if not variants or not isinstance(checked.targeting, dict) or not checked.targeting:
         return
     outcomes = reader.of(checked.targeting)
-    reached = {checked.default_variant}
+    reached = set()
     unknown = 0
     for path, value in outcomes.literals:
         name = variant_named(value)
@@ -170,10 +168,18 @@ def check_reach(flag: Assembled, checked: Flag, reader: OutcomeReader) -> None:
         near = did_you_mean(name, variants) if name is not None and unknown < _SUGGESTIONS else ""
         unknown += 1
         _unknown_outcome(flag, path, value, name, near)
-    if not outcomes.computed and not unknown:
-        for name in variants.keys() - reached:
-            message = f"nothing returns the variant {quoted(name)}: not `targeting`, not `defaultVariant`"
-            flag.note("unused-variant", message, "variants", name)
+    if outcomes.computed or unknown:
+        return
+    default = checked.default_variant
+    if default in variants and default not in reached and not outcomes.nothing:
+        message = (
+            f"`targeting` always returns another variant, so the default variant {quoted(default)} is never "
+            "served; return it from a branch, or leave out the last result to fall back to it"
+        )
+        flag.note("unreached-default", message, "defaultVariant")
+    for name in variants.keys() - reached - {default}:
+        message = f"nothing returns the variant {quoted(name)}: not `targeting`, not `defaultVariant`"
+        flag.note("unused-variant", message, "variants", name)
 
 
 def _unknown_outcome(flag: Assembled, path: Path, value: Json, name: str | None, near: str) -> None:

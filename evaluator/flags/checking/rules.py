@@ -5,44 +5,39 @@ Reports whatever flagd's schema rejects, and what it overlooks (`tests/beyond_sc
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, Final
 
+from evaluator.flags.checking.kinds import BOOLEAN, NUMBER, kinds_of
 from evaluator.flags.checking.operators import (
-    COMPARISONS,
     MOST_WEIGHT,
     OPERATORS,
     REFERENCE,
     UNLISTED,
-    did_you_mean,
     reference_name,
     shown,
 )
 from evaluator.flags.checking.references import excess, measure
+from evaluator.flags.checking.suggestions import comparison_hint, did_you_mean, misspelt, operator_hint
+from evaluator.flags.checking.versions import COMPARISONS, is_written_out, version_of
 from evaluator.flags.syntax.problems import Finding, Severity
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping
+    from collections.abc import Callable, Mapping
 
     from evaluator.flags.model import Json, Path
 
 _SUGGESTIONS: Final = 3
 """Most names of one rule that get a suggestion: each costs a search."""
 
-_NUMBER: Final = r"(?:0|[1-9][0-9]*)"
-_LABEL: Final = rf"(?:{_NUMBER}|[0-9]*[a-zA-Z-][0-9a-zA-Z-]*)"
-_VERSION: Final = re.compile(
-    rf"{_NUMBER}\.{_NUMBER}\.{_NUMBER}(?:-{_LABEL}(?:\.{_LABEL})*)?"
-    r"(?:\+[0-9a-zA-Z-]+(?:\.[0-9a-zA-Z-]+)*)?"
-)
-"""https://semver.org, section "regular expression"; flagd's engine is laxer, its schema is not."""
-
+NUMERIC_SEED: Final = "numeric-seed"
 _FLAGD_VARIABLES: Final = ("$flagd.timestamp", "$flagd.flagKey")
+_NEVER_TEXT: Final = frozenset({NUMBER, BOOLEAN})
 
 
-def check_rule(rule: Json, *, evaluators: Collection[str]) -> list[Finding]:
-    """Return every problem of a rule in document order; a `$ref` may name one of `evaluators`. All are
-    warnings, as flagd loads the rule, but for one error about a rule beyond DEPTH levels or NODES parts.
+def check_rule(rule: Json, *, evaluators: Mapping[str, Json]) -> list[Finding]:
+    """Return every problem of a rule in document order; `evaluators` are the shared rules by name. As flagd
+    loads the rule, all are warnings or notes, but for one error about a rule beyond DEPTH levels or NODES
+    parts.
     """
     if beyond := excess(measure(rule)):
         return beyond
@@ -52,7 +47,7 @@ def check_rule(rule: Json, *, evaluators: Collection[str]) -> list[Finding]:
 class _Walk:
     """One pass over one rule, with an explicit stack."""
 
-    def __init__(self, evaluators: Collection[str]) -> None:
+    def __init__(self, evaluators: Mapping[str, Json]) -> None:
         self._evaluators = evaluators
         self._problems: list[Finding] = []
         self._pending: list[tuple[Json, Path]] = []
@@ -101,8 +96,8 @@ class _Walk:
             message = f'"{operator}" is not an operator that flagd documents; not every provider has it'
             self._report(path, "unlisted-operator", message)
         elif operator not in OPERATORS:
-            near = self._suggest(operator, OPERATORS)
-            self._report(path, "unknown-operator", f"unknown operator {shown(operator)}{near}")
+            hint = operator_hint(operator)
+            self._report(path, "unknown-operator", f"unknown operator {shown(operator)}{hint}")
         elif operator not in {"!", "!!"} or isinstance(arguments, list):
             self._counts(operator, arguments, path)
         self._pending.append((arguments, path))
@@ -111,7 +106,8 @@ class _Walk:
         if not isinstance(name, str):
             self._report(path, "bad-argument", f"$ref takes the name of an evaluator, not {shown(name)}")
         elif name not in self._evaluators:
-            near = self._suggest(name, self._evaluators)
+            self._suggestions -= 1
+            near = did_you_mean(name, self._evaluators) if self._suggestions >= 0 else ""
             self._report(
                 path, "unknown-reference", f"$ref names {shown(name)}, which is not in $evaluators{near}"
             )
@@ -122,8 +118,9 @@ class _Walk:
         first = arguments[0] if isinstance(arguments, list) and arguments else arguments
         place = (*path, 0) if first is not arguments else path
         if isinstance(first, str) and first.startswith("$flagd.") and first not in _FLAGD_VARIABLES:
-            near = self._suggest(first, _FLAGD_VARIABLES)
-            message = f"flagd sets only $flagd.timestamp and $flagd.flagKey, not {shown(first)}{near}"
+            near = misspelt(first, _FLAGD_VARIABLES)
+            hint = f' (did you mean "{near}"?)' if near is not None else ""
+            message = f"flagd sets only $flagd.timestamp and $flagd.flagKey, not {shown(first)}{hint}"
             self._report(place, "bad-flagd-variable", message)
         elif isinstance(first, bool) or (isinstance(first, list) and first is not arguments):
             self._report(place, "bad-argument", f"var takes a name, not {shown(first)}")
@@ -168,8 +165,12 @@ class _Walk:
         if self._counts("sem_ver", arguments, path):
             for at in (0, 2):
                 self._version(arguments[at], (*path, at))
-            if arguments[1] not in COMPARISONS:
-                message = f"sem_ver compares by one of {' '.join(COMPARISONS)}, not {shown(arguments[1])}"
+            comparison = arguments[1]
+            if not isinstance(comparison, str) or comparison not in COMPARISONS:
+                message = (
+                    f"sem_ver compares by one of {' '.join(COMPARISONS)}, not {shown(comparison)}"
+                    f"{comparison_hint(comparison)}"
+                )
                 self._report((*path, 1), "bad-argument", message)
         self._pending.append((arguments, path))
 
@@ -177,12 +178,26 @@ class _Walk:
         # Objects without an operator, and with several, are reported where every object is.
         if isinstance(value, dict) and (len(value) != 1 or "var" in value):
             return
-        if not isinstance(value, str):
-            message = f"sem_ver takes a version or a var, not {shown(value)}"
+        if isinstance(value, dict) or (version_of(value) and not is_written_out(str(value))):
+            message = (
+                f"flagd reads {shown(value)} as a version, but its schema and some providers take only a "
+                'var, or text with all three numbers such as "1.2.0"'
+            )
+            self._note(path, "lax-version", message)
+        elif not isinstance(value, str | int | float) or isinstance(value, bool):
+            self._report(path, "bad-argument", f"sem_ver takes a version or a var, not {shown(value)}")
+        elif version_of(value) is None:
+            message = f'{shown(value)} is not a version, so this is never true; write one such as "1.2.0"'
             self._report(path, "bad-argument", message)
-        elif not _VERSION.fullmatch(value):
-            message = f'{shown(value)} is not a version; write all three numbers, such as "1.2.0"'
-            self._report(path, "bad-argument", message)
+
+    def _in(self, arguments: Json, path: Path) -> None:
+        if self._counts("in", arguments, path) and isinstance(arguments[0], list):
+            message = (
+                "a list is never found: in a text it ends in PARSE_ERROR, so that applications get their own "
+                "default, and in a list the result is false; write the value first, then the list or the text"
+            )
+            self._note((*path, 0), "list-needle", message)
+        self._pending.append((arguments, path))
 
     def _fractional(self, arguments: Json, path: Path) -> None:
         if not self._counts("fractional", arguments, path):
@@ -207,6 +222,13 @@ class _Walk:
         elif not isinstance(value, dict):
             message = f'fractional buckets by a rule such as {{"var": …}}, not by {shown(value)}'
             self._report(path, "bad-bucket", message)
+        elif kinds_of(value, self._evaluators) <= _NEVER_TEXT:
+            message = (
+                "this value is never text, and fractional (bucketing v2, the default) divides users by text "
+                "alone: it gives null to everybody, which serves the default variant; make it text: "
+                '{"cat": [{…}]}'
+            )
+            self._note(path, NUMERIC_SEED, message)
         self._pending.append((value, path))
 
     def _bucket(self, bucket: Json, path: Path) -> int:
@@ -247,15 +269,14 @@ class _Walk:
         ]
 
     def _misplaced_reference(self, path: Path, place: str) -> None:
-        message = f"flagd's schema does not allow a $ref as {place}; write the rule here"
-        self._report((*path, REFERENCE), "reference-position", message)
-
-    def _suggest(self, name: str, known: Collection[str]) -> str:
-        self._suggestions -= 1
-        return did_you_mean(name, known) if self._suggestions >= 0 else ""
+        message = f"it works, but flagd's schema does not allow a $ref as {place}; write the rule here"
+        self._note((*path, REFERENCE), "reference-position", message)
 
     def _report(self, path: Path, code: str, message: str) -> None:
         self._problems.append(Finding(path, Severity.WARNING, code, message))
+
+    def _note(self, path: Path, code: str, message: str) -> None:
+        self._problems.append(Finding(path, Severity.NOTE, code, message))
 
 
 # Functions, not bound methods: a bound method would form a cycle that only a full collection frees.
@@ -267,6 +288,7 @@ _SPECIAL: Final[Mapping[str, Callable[[_Walk, Json, Path], None]]] = {
     "starts_with": _Walk._text_comparison,
     "ends_with": _Walk._text_comparison,
     "sem_ver": _Walk._sem_ver,
+    "in": _Walk._in,
     "fractional": _Walk._fractional,
 }
 

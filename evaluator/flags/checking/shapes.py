@@ -9,7 +9,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any, Final
 
-from evaluator.flags.checking.operators import did_you_mean, shown
+from evaluator.flags.checking.operators import shown
+from evaluator.flags.checking.suggestions import did_you_mean, misspelt, unknown_name
 from evaluator.flags.layers.assembled import FIELDS, KNOWN
 from evaluator.flags.model import ABSENT, EMPTY, Flag, State
 from evaluator.flags.syntax.problems import Severity
@@ -22,9 +23,14 @@ if TYPE_CHECKING:
     from evaluator.flags.model import Json, Scalar
     from evaluator.flags.syntax.problems import Piece
 
+UNKNOWN_FIELD: Final = "unknown-field"
 _INCOMPLETE: Final = frozenset({"missing-state", "missing-variants", "unknown-variant"})
 """Problems of every flag whose base layer is missing."""
 _STATES: Final = tuple(state.value for state in State)
+_STATE_HABITS: Final = {
+    **dict.fromkeys(("on", "true", "yes", "active", "enable"), "ENABLED"),
+    **dict.fromkeys(("off", "false", "no", "inactive", "disable"), "DISABLED"),
+}
 _KINDS: Final[dict[type, str]] = {
     bool: "boolean",
     int: "number",
@@ -49,8 +55,9 @@ def check_shape(flag: Assembled) -> Flag:
         flag.warn("unusual-name", "a flag's key must not be empty or have a line break; rename it")
     if not value.keys() <= KNOWN:
         for name in value.keys() - KNOWN:
-            message = f"unknown field {quoted(name)}{did_you_mean(name, FIELDS)}; it is ignored"
-            flag.warn("unknown-field", message, name, at_key=True)
+            severity, near = unknown_name(name, FIELDS)
+            message = f"unknown field {quoted(name)}{near}; it is ignored, as by flagd"
+            flag.find(severity, UNKNOWN_FIELD, message, name, at_key=True)
     variants = _variants(flag, value.get("variants"))
     return Flag(
         key=flag.key,
@@ -70,7 +77,7 @@ def check_base(flag: Assembled, first: Piece, near: str) -> None:
     lacks = [each for each in flag.findings if each.code in _INCOMPLETE]
     if not any(each.code == "missing-variants" for each in lacks):
         message = f"no lower layer has the flag {quoted(flag.key)}{near}; this layer adds it"
-        flag.notes.append(first.finding(Severity.NOTE, "added-flag", message, flag.key, at_key=True))
+        flag.findings.append(first.finding(Severity.NOTE, "added-flag", message, flag.key, at_key=True))
         return
     severity = min((each.severity for each in lacks), key=list(Severity).index)
     message = (
@@ -90,7 +97,8 @@ def _state(flag: Assembled, state: Json) -> State:
         )
         flag.warn("missing-state", message, "state")
     elif isinstance(state, str):
-        near = did_you_mean(state.upper(), _STATES)
+        meant = _STATE_HABITS.get(state.casefold()) or misspelt(state, _STATES)
+        near = f" (did you mean {quoted(meant)}?)" if meant is not None else ""
         message = (
             f"{quoted(state)} is not a valid state{near} and flagd would treat the flag as enabled; "
             'write "ENABLED" or "DISABLED"'
@@ -181,7 +189,7 @@ def _missing_default(flag: Assembled, name: str, variants: Mapping[str, Json]) -
 
 def _metadata(flag: Assembled, metadata: Json) -> Mapping[str, Scalar]:
     if metadata is None:
-        flag.warn("null-section", "`metadata` is null; write an object or remove it", "metadata")
+        flag.note("null-section", "`metadata` is null, and counts as empty", "metadata")
         return EMPTY
     if not isinstance(metadata, dict):
         message = f"`metadata` must be an object, not {shown(metadata)}"

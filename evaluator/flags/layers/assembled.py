@@ -5,9 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
+from evaluator.flags.checking.suggestions import misspelt
 from evaluator.flags.syntax.problems import Severity
+from evaluator.flags.syntax.text import quoted
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from evaluator.flags.model import Path
     from evaluator.flags.syntax.problems import Finding, Piece
 
@@ -26,8 +30,8 @@ class Assembled:
     pieces: list[Piece] = field(default_factory=list)
     value: dict[str, Any] = field(default_factory=dict)
     findings: list[Finding] = field(default_factory=list)
-    notes: list[Finding] = field(default_factory=list)
-    """Remarks that are no reason to hold the flag."""
+    _suggestions: int = 3
+    """How many names may still get a suggestion: each costs a search."""
 
     def lay(self, piece: Piece, *, nulls_remove: bool) -> None:
         """Merge a piece over the earlier ones."""
@@ -40,7 +44,7 @@ class Assembled:
             if part is None:
                 # `"defaultVariant": null` asks for the code default, wherever it stands.
                 if name not in merged and name != "defaultVariant":
-                    self._removes_nothing(piece, name)
+                    self._removes_nothing(piece, merged, name)
                 merged.pop(name, None)
             elif name in MERGED_BY_KEY and isinstance(part, dict):
                 merged[name] = self._entries(merged.get(name), piece, name)
@@ -53,7 +57,7 @@ class Assembled:
             if part is not None:
                 entries[key] = part
             elif entries.pop(key, None) is None:
-                self._removes_nothing(piece, name, key)
+                self._removes_nothing(piece, entries, name, key)
         return entries
 
     def index(self, *steps: str | int) -> int:
@@ -94,17 +98,24 @@ class Assembled:
 
     def note(self, code: str, message: str, *steps: str) -> None:
         """Record a note at the key that `steps` lead to."""
-        piece = self.pieces[max(self.index(*steps), 0)]
-        self.notes.append(piece.finding(Severity.NOTE, code, message, self.key, below=steps, at_key=True))
+        self.find(Severity.NOTE, code, message, *steps, at_key=True)
 
-    def _removes_nothing(self, piece: Piece, *steps: str) -> None:
-        self.findings.append(removes_nothing(piece, self.key, steps))
+    def _removes_nothing(self, piece: Piece, known: Iterable[str], *steps: str) -> None:
+        self._suggestions -= 1
+        near = misspelt(steps[-1], known) if self._suggestions >= 0 else None
+        self.findings.append(removes_nothing(piece, self.key, near, steps))
 
 
-def removes_nothing(piece: Piece, flag: str | None, below: Path = ()) -> Finding:
-    """Return the warning about a null that has nothing in lower layers to remove."""
-    message = "null removes what a lower layer defines, and no lower layer defines this; remove the line"
-    return piece.finding(Severity.WARNING, "removes-nothing", message, flag, below=below, at_key=True)
+def removes_nothing(piece: Piece, flag: str | None, near: str | None, below: Path = ()) -> Finding:
+    """Return the finding about a null that has nothing in lower layers to remove: a warning where it seems to
+    mean the name `near`, which stays.
+    """
+    message = "null removes what a lower layer defines, and no lower layer defines this"
+    if near is None:
+        severity, message = Severity.NOTE, f"{message}; the line may go"
+    else:
+        severity, message = Severity.WARNING, f"{message} (did you mean {quoted(near)}?)"
+    return piece.finding(severity, "removes-nothing", message, flag, below=below, at_key=True)
 
 
 def _has_null(value: dict[str, Any]) -> bool:

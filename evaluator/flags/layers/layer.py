@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from evaluator.flags.checking.operators import did_you_mean, shown
+from evaluator.flags.checking.operators import shown
+from evaluator.flags.checking.suggestions import unknown_name
 from evaluator.flags.diff import same
 from evaluator.flags.layers.assembled import KNOWN, MERGED_BY_KEY
 from evaluator.flags.model import EMPTY
@@ -21,8 +22,10 @@ if TYPE_CHECKING:
 FLAGS: Final = "flags"
 EVALUATORS: Final = "$evaluators"
 METADATA: Final = "metadata"
-_TOP: Final = (FLAGS, EVALUATORS, METADATA, "$schema")
-_TOP_NAMES: Final = frozenset(_TOP)
+NO_DEFINITIONS: Final = "no-definitions"
+"""Code of the note about a document that is passed over."""
+_SECTIONS: Final = frozenset({FLAGS, EVALUATORS, METADATA})
+_TOP: Final = _SECTIONS | {"$schema"}
 _ITEM: Final = KNOWN | {"key"}
 
 
@@ -91,12 +94,16 @@ class _Reading:
             message = f"a document must be an object with `flags`, not {shown(top)}"
             self._error(document, (), "not-an-object", message)
             return
-        top, misnamed = _named_as_flagd_reads(top, _TOP_NAMES)
-        self._warn_of_case(document, (), misnamed, None)
-        for key in top:
-            if key not in _TOP:
-                message = f"unknown key {quoted(key)}{did_you_mean(key, _TOP)}; it is ignored"
-                self._warn(document, (key,), "unknown-key", message)
+        top, misnamed = _named_as_flagd_reads(top, _TOP)
+        self._report_case(document, (), document.value, misnamed, None)
+        unknown = {key: unknown_name(key, _SECTIONS) for key in top if key not in _TOP}
+        if unknown and _SECTIONS.isdisjoint(top) and not any(near for _, near in unknown.values()):
+            message = "the document has neither `flags` nor `$evaluators` nor `metadata`, and is passed over"
+            self._find(Severity.NOTE, document, (), NO_DEFINITIONS, message)
+            return
+        for key, (severity, near) in unknown.items():
+            message = f"unknown key {quoted(key)}{near}; it is ignored, as by flagd"
+            self._find(severity, document, (key,), "unknown-key", message)
         self._add_flags(document, top)
         self._add_section(document, top, EVALUATORS, self.evaluators)
         self._add_section(document, top, METADATA, self.metadata)
@@ -124,7 +131,7 @@ class _Reading:
                 named = value
                 if isinstance(value, dict):
                     named, misnamed = _named_as_flagd_reads(value, KNOWN)
-                    self._warn_of_case(document, path, misnamed, key)
+                    self._report_case(document, path, value, misnamed, key)
                 yield key, Piece(named, document, path)
             return
         for index, item in enumerate(flags):
@@ -138,7 +145,7 @@ class _Reading:
                 message = 'a flag in a list needs a key; add "key": "…"'
                 self._error(document, path, "missing-flag-key", message)
             else:
-                self._warn_of_case(document, path, misnamed, named["key"])
+                self._report_case(document, path, item, misnamed, named["key"])
                 value = {name: part for name, part in named.items() if name != "key"}
                 yield named["key"], Piece(value, document, path)
 
@@ -162,8 +169,8 @@ class _Reading:
     ) -> None:
         section = top.get(name, EMPTY)
         if section is None:
-            message = f"`{name}` is null; write an object or remove it"
-            self._warn(document, (name,), "null-section", message)
+            message = f"`{name}` is null, and counts as empty"
+            self._find(Severity.NOTE, document, (name,), "null-section", message)
             return
         if section is not EMPTY and not isinstance(section, dict):
             message = f"`{name}` must be an object, not {shown(section)}"
@@ -182,21 +189,26 @@ class _Reading:
         at_key = flag is not None
         self.findings.append(Finding(path, Severity.ERROR, code, message, document, flag, at_key))
 
-    def _warn_of_case(
-        self, document: Document, path: Path, misnamed: Mapping[str, str], flag: str | None
+    def _report_case(
+        self, document: Document, path: Path, value: Json, misnamed: Mapping[str, str], flag: str | None
     ) -> None:
+        """Report names in another case: warn where one field is written twice, as one of them is not read."""
         for written, meant in misnamed.items():
-            message = (
-                f"flagd reads {quoted(written)} as {quoted(meant)}, other providers ignore it; "
-                f"write {quoted(meant)}"
-            )
-            at = (*path, written)
-            self.findings.append(
-                Finding(at, Severity.WARNING, "field-case", message, document, flag, at_key=True)
-            )
+            twice = meant in value or list(misnamed.values()).count(meant) > 1
+            severity = Severity.WARNING if twice else Severity.NOTE
+            message = f"{quoted(written)} is read as {quoted(meant)}, as flagd does; write {quoted(meant)}"
+            self._find(severity, document, (*path, written), "field-case", message, flag)
 
-    def _warn(self, document: Document, path: Path, code: str, message: str) -> None:
-        self.findings.append(Finding(path, Severity.WARNING, code, message, document, at_key=True))
+    def _find(
+        self,
+        severity: Severity,
+        document: Document,
+        path: Path,
+        code: str,
+        message: str,
+        flag: str | None = None,
+    ) -> None:
+        self.findings.append(Finding(path, severity, code, message, document, flag, at_key=True))
 
 
 def _flag_set_id(piece: Piece) -> str | None:

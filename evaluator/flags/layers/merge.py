@@ -5,19 +5,27 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from evaluator.flags.checking.operators import did_you_mean, shown
+from evaluator.flags.checking.operators import shown
 from evaluator.flags.checking.outcomes import OutcomeReader, check_reach
 from evaluator.flags.checking.references import Expander, check_cycles
-from evaluator.flags.checking.rules import check_rule
-from evaluator.flags.checking.shapes import check_base, check_shape, metadata_message, scalar, unusual
+from evaluator.flags.checking.rules import NUMERIC_SEED, check_rule
+from evaluator.flags.checking.shapes import (
+    UNKNOWN_FIELD,
+    check_base,
+    check_shape,
+    metadata_message,
+    scalar,
+    unusual,
+)
+from evaluator.flags.checking.suggestions import did_you_mean, misspelt
 from evaluator.flags.layers.assembled import Assembled, removes_nothing
 from evaluator.flags.layers.layer import as_read, read_layer
-from evaluator.flags.model import ABSENT, FlagSet
+from evaluator.flags.model import ABSENT, BUCKETING_KEY, Bucketing, FlagSet
 from evaluator.flags.syntax.problems import Finding, Problem, Severity, placed, problem_of
 from evaluator.flags.syntax.text import DEFAULT, quoted
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from evaluator.flags.layers.layer import Layer
     from evaluator.flags.model import Flag, Json, Scalar
@@ -86,9 +94,9 @@ class _Merging:
         self._document = document
         self._bounds = bounds
         self._findings: list[Finding] = []
-        self._notes: list[Finding] = []
         self._bad: set[str] = set()
         self._removed_evaluators: dict[str, Piece] = {}
+        self._removals = 0
         reads = [read for layer in layers for read in layer.documents]
         self._order = {id(read): index for index, read in enumerate(reads)}
         self._unread = any(read.unreadable for read in reads)
@@ -98,7 +106,7 @@ class _Merging:
     def parsed(self) -> Parsed:
         flags = self._assemble()
         self._evaluators = self._merge_evaluators()
-        bodies = {name: piece.value for name, piece in self._evaluators.items()}
+        self._bodies = bodies = {name: piece.value for name, piece in self._evaluators.items()}
         self._expander = Expander(bodies)
         self._outcomes = OutcomeReader(bodies)
         sound = self._check_evaluators(bodies)
@@ -106,20 +114,25 @@ class _Merging:
         metadata = self._merge_metadata()
         good, others = self._divide(good, metadata.get("flagSetId"))
         flag_set = FlagSet(good, sound, metadata, others)
-        if self._unread:
-            self._findings = [each for each in self._findings if each.code not in _NEED_ALL]
-            self._notes.clear()
-        problems = placed(self._findings, self._bounds)
+        findings = [finding for finding in self._findings if self._counts(finding, metadata)]
+        notes = [finding for finding in findings if finding.severity is Severity.NOTE]
+        faults = [finding for finding in findings if finding.severity is not Severity.NOTE]
         nothing = self._nothing()
-        warned = {each.flag for each in self._findings if each.flag is not None}
+        warned = {finding.flag for finding in faults if finding.flag is not None}
         return Parsed(
             flag_set=flag_set,
-            problems=(*nothing, *problems),
+            problems=(*nothing, *placed(faults, self._bounds)),
             bad=frozenset(self._bad),
             warned=frozenset(warned & good.keys()),
-            whole_bad=bool(nothing) or any(each.spoils_all for each in self._findings),
-            notes=placed(self._notes, self._bounds),
+            whole_bad=bool(nothing) or any(finding.spoils_all for finding in faults),
+            notes=placed(_once_a_file(notes), self._bounds),
         )
+
+    def _counts(self, finding: Finding, metadata: Mapping[str, Scalar]) -> bool:
+        """Return whether the finding holds of the set as a whole."""
+        if self._unread:
+            return finding.severity is not Severity.NOTE and finding.code not in _NEED_ALL
+        return finding.code != NUMERIC_SEED or metadata.get(BUCKETING_KEY) != Bucketing.V3
 
     def _nothing(self) -> tuple[Problem, ...]:
         """Return the error about layers without documents or without flags: treated as unread."""
@@ -159,7 +172,7 @@ class _Merging:
         if piece.value is None and not self._document:
             self._without_base.pop(key, None)
             if flags.pop(key, None) is None and key not in self._bad:
-                self._findings.append(removes_nothing(piece, key))
+                self._removes_nothing(piece, key, flags, key)
             if key not in spoiled:
                 # A flag that was removed on purpose needs no last good definition.
                 self._bad.discard(key)
@@ -215,7 +228,6 @@ class _Merging:
             self._check_targeting(flag, checked)
         if flag.key in self._without_base:
             check_base(flag, *self._without_base[flag.key])
-        self._notes += flag.notes
         if flag.findings:
             self._findings += flag.findings
             if any(each.severity is Severity.ERROR for each in flag.findings):
@@ -223,6 +235,10 @@ class _Merging:
         return flag.key, None if flag.key in self._bad else checked
 
     def _check_targeting(self, flag: Assembled, checked: Flag) -> None:
+        if checked.targeting is None:
+            message = "`targeting` is null: a rule that never matches; the default variant is served"
+            flag.note("null-section", message, "targeting")
+            return
         rule, problems = checked.targeting, self._rule_problems(checked.targeting)
         if not any(each.severity is Severity.ERROR for each in problems):
             check_reach(flag, checked, self._outcomes)
@@ -244,7 +260,7 @@ class _Merging:
         return self._order[id(one.document)] > self._order[id(other.document)]
 
     def _rule_problems(self, rule: Json) -> list[Finding]:
-        problems = check_rule(rule, evaluators=self._evaluators)
+        problems = check_rule(rule, evaluators=self._bodies)
         if self._evaluators and all(each.severity is not Severity.ERROR for each in problems):
             problems += self._expander.check(rule)
         return problems
@@ -264,7 +280,12 @@ class _Merging:
         if piece.value is not None or self._document:
             merged[key] = piece
         elif merged.pop(key, None) is None:
-            self._findings.append(removes_nothing(piece, None))
+            self._removes_nothing(piece, None, merged, key)
+
+    def _removes_nothing(self, piece: Piece, flag: str | None, lower: Iterable[str], key: str) -> None:
+        self._removals += 1
+        near = misspelt(key, lower) if self._removals <= _SUGGESTIONS else None
+        self._findings.append(removes_nothing(piece, flag, near))
 
     def _check_evaluators(self, bodies: Mapping[str, Json]) -> dict[str, Json]:
         """Return the evaluators without an error; a reference to any other counts as unknown."""
@@ -278,7 +299,7 @@ class _Merging:
                 self._findings.append(piece.finding(Severity.ERROR, "empty-evaluator", message))
                 continue
             # Its expansion is judged in each flag that uses it, and affects only that flag.
-            for problem in check_rule(piece.value, evaluators=self._evaluators):
+            for problem in check_rule(piece.value, evaluators=bodies):
                 self._find(piece, problem)
         for name, problem in check_cycles(bodies):
             self._find(self._evaluators[name], problem)
@@ -306,6 +327,15 @@ class _Merging:
         """Record a problem of the rule in the piece."""
         found = piece.finding(problem.severity, problem.code, problem.message, below=problem.path)
         self._findings.append(found)
+
+
+def _once_a_file(notes: Iterable[Finding]) -> list[Finding]:
+    """Leave out notes about a field that the same file has in an earlier flag, too."""
+    first: dict[object, Finding] = {}
+    for note in notes:
+        field = (id(note.document), note.path[-1]) if note.code == UNKNOWN_FIELD else id(note)
+        first.setdefault(field, note)
+    return list(first.values())
 
 
 def _unknown_reference(rule: Json, problem: Finding) -> str | None:

@@ -17,6 +17,7 @@ import json
 import re
 from bisect import bisect_right
 from dataclasses import dataclass
+from decimal import Decimal
 from functools import cached_property
 from itertools import islice
 from math import isfinite
@@ -159,3 +160,15 @@ def _held(value: float) -> int | float | None:
     if -_BEYOND_64_BITS <= value < _BEYOND_64_BITS:
         return int(value) if value.is_integer() else value
     return value if isfinite(value) else None
+
+
+def number_text(value: float) -> str:
+    """Return a finite number as Go writes it in JSON."""
+    if value and not 1e-6 <= abs(value) < 1e21:
+        return repr(value).replace("e-0", "e-")
+    return fixed(value)
+
+
+def fixed(value: float) -> str:
+    """Return the shortest digits that read back as the finite `value`, without an exponent."""
+    return format(Decimal(repr(value)), "f").removesuffix(".0")

@@ -55,9 +55,18 @@ def test_what_flagd_or_its_schema_rejects_is_refused_with_its_place_and_what_to_
     ],
 )
 def test_what_the_schema_cannot_see_passes_with_a_warning(fields: dict[str, Any]) -> None:
-    refusal, (warning,) = objected(flags(**fields))
+    refusal, (warning, *_) = objected(flags(**fields))
     assert refusal == ""
     assert warning.startswith("spec.flagSpec.flags.banner.")
+
+
+def test_notes_are_shown_to_whoever_applies_after_warnings() -> None:
+    rule = {"if": [{"in": [["a"], {"var": "x"}]}, "onn", {"fractional": [{"+": [{"var": "x"}]}, ["on"]]}]}
+    refusal, texts = objected(flags(targeting=rule, owner="shop"))
+    assert refusal == ""
+    assert "not a variant" in texts[0]
+    assert any("a list is never found" in text for text in texts[1:])
+    assert any("never text" in text for text in texts[1:])
 
 
 def test_of_many_problems_the_first_are_named_and_all_are_counted() -> None:

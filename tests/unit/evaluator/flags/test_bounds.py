@@ -69,5 +69,5 @@ def test_one_array_shared_by_many_places_is_counted_at_each() -> None:
     value: Any = [1] * 10
     for _ in range(8):
         value = [value] * 10
-    codes = [each.code for each in check_rule({"merge": [value]}, evaluators=())]
+    codes = [each.code for each in check_rule({"merge": [value]}, evaluators={})]
     assert codes == ["rule-too-large"]

@@ -106,11 +106,34 @@ NOTHING_TO_REMOVE: dict[str, tuple[dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize(("overlay", "path"), NOTHING_TO_REMOVE.values(), ids=NOTHING_TO_REMOVE)
-def test_a_null_that_removes_nothing_is_a_warning(overlay: Any, path: str) -> None:
+def test_a_null_that_removes_nothing_is_a_note(overlay: Any, path: str) -> None:
     result = merged({"flags": {"f": BASE}}, overlay)
-    assert places(result) == [("overlay.json", path, "removes-nothing")]
-    assert set(result.flag_set.flags) == {"f"}
-    assert not result.errors
+    assert [(note.file, note.path, note.code) for note in result.notes] == [
+        ("overlay.json", path, "removes-nothing")
+    ]
+    assert (set(result.flag_set.flags), result.problems, result.warned) == ({"f"}, (), frozenset())
+
+
+MISSPELT: dict[str, dict[str, Any]] = {
+    "a flag": {"flags": {"baner": None}},
+    "a field": {"flags": {"banner": {"targetting": None}}},
+    "a variant": {"flags": {"banner": {"variants": {"partnr": None}}}},
+    "an evaluator": {"$evaluators": {"staf": None}},
+    "metadata": {"metadata": {"onwer": None}},
+}
+
+
+@pytest.mark.parametrize("overlay", MISSPELT.values(), ids=MISSPELT)
+def test_a_null_that_misspells_what_it_removes_is_a_warning(overlay: Any) -> None:
+    variants = {**BASE["variants"], "partner": True}
+    base = {
+        "flags": {"banner": {**BASE, "variants": variants, "targeting": {"if": [{"var": "a"}, "partner"]}}},
+        "$evaluators": {"staff": {"var": "b"}},
+        "metadata": {"owner": "shop"},
+    }
+    (problem,) = merged(base, overlay).problems
+    assert (problem.code, problem.severity.value) == ("removes-nothing", "warning")
+    assert "did you mean" in problem.message
 
 
 CAUSED: dict[str, tuple[dict[str, Any], str, str]] = {

@@ -165,3 +165,49 @@ def test_a_variant_that_nothing_can_reach_is_a_note() -> None:
 @pytest.mark.parametrize("targeting", [{"var": "x"}, {}, {"if": [{"var": "x"}, {"cat": ["on"]}]}])
 def test_where_a_rule_may_reach_anything_or_there_is_none_no_variant_is_noted(targeting: Any) -> None:
     assert notes(targeting) == []
+
+
+NEVER_DEFAULT: dict[str, Any] = {
+    "an else branch": {"if": [{"var": "x"}, "a", "b"]},
+    "several branches": {"if": [{"var": "x"}, "a", {"var": "y"}, "b", "a"]},
+    "or with a variant at its end": {"or": [{"if": [{"var": "x"}, "a"]}, "b"]},
+    "and of variants": {"and": ["a", "b"]},
+    "a shared rule": {"if": [{"var": "x"}, "a", {"$ref": "whole"}]},
+    "fractions by a text": {"fractional": [{"cat": [{"var": "id"}, "x"]}, ["a"], ["b"]]},
+    "fractions by the flag's key": {
+        "if": [{"var": "x"}, "a", {"fractional": [{"var": "$flagd.flagKey"}, ["b"]]}]
+    },
+}
+PERHAPS_DEFAULT: dict[str, Any] = {
+    "no rule": {},
+    "no else branch": {"if": [{"var": "x"}, "a", {"var": "y"}, "b"]},
+    "null": {"if": [{"var": "x"}, "a", None]},
+    "the default itself": {"if": [{"var": "x"}, "a", "c"]},
+    "a branch without else": {"if": [{"var": "x"}, "a", {"if": [{"var": "y"}, "b"]}]},
+    "and of null": {"and": [None, "b"]},
+    "or with null at its end": {"or": ["", None]},
+    "a shared rule without else": {"$ref": "part"},
+    "fractions by the targeting key": {"fractional": [["a", 50], ["b", 50]]},
+    "fractions by what may be absent": {"fractional": [{"var": "id"}, ["a"], ["b"]]},
+    "what is computed": {"if": [{"var": "x"}, "a", {"var": "y"}]},
+}
+
+
+def unreached(rule: Any) -> list[str]:
+    variants = {"a": 1, "b": 2, "c": 3}
+    flag = {"state": "ENABLED", "variants": variants, "defaultVariant": "c", "targeting": rule}
+    evaluators = {"whole": {"if": [{"var": "y"}, "a", "b"]}, "part": {"if": [{"var": "y"}, "a"]}}
+    top = {"flags": {"f": flag}, "$evaluators": evaluators}
+    parsed = parse(json.dumps(top).encode(), file="f.json")
+    assert parsed.problems == ()
+    return [note.path for note in parsed.notes if note.code == "unreached-default"]
+
+
+@pytest.mark.parametrize("rule", NEVER_DEFAULT.values(), ids=NEVER_DEFAULT)
+def test_a_default_that_no_branch_reaches_is_noted(rule: Any) -> None:
+    assert unreached(rule) == ["$.flags.f.defaultVariant"]
+
+
+@pytest.mark.parametrize("rule", PERHAPS_DEFAULT.values(), ids=PERHAPS_DEFAULT)
+def test_a_default_that_may_be_served_is_not_noted(rule: Any) -> None:
+    assert unreached(rule) == []

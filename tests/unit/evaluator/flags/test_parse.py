@@ -11,10 +11,11 @@ from hypothesis import strategies as st
 
 from evaluator.flags.canonical import canonical
 from evaluator.flags.layers.catalog import fold
-from evaluator.flags.layers.merge import parse
+from evaluator.flags.layers.layer import read_layer
+from evaluator.flags.layers.merge import merge, parse
 from evaluator.flags.model import ABSENT, Flag, State
 from evaluator.flags.syntax.problems import Severity
-from evaluator.flags.syntax.text import Bounds
+from evaluator.flags.syntax.text import Bounds, json_path
 from evaluator.resolving.resolve import compile_flag_set, resolve
 
 if TYPE_CHECKING:
@@ -30,6 +31,12 @@ def parsed(top: Any, file: str = "flags.json", **bounds: int) -> Parsed:
 
 def flag(**fields: Any) -> dict[str, Any]:
     return {"flags": {"good": GOOD, "f": {**GOOD, **fields}}}
+
+
+def notes(result: Parsed) -> list[tuple[str, str]]:
+    assert not result.problems
+    assert not result.warned
+    return [(note.code, note.path) for note in result.notes]
 
 
 def codes(result: Parsed) -> list[tuple[str, str, str]]:
@@ -138,7 +145,6 @@ WARNINGS: dict[str, tuple[dict[str, Any], str, str]] = {
     "targeting's type": ({"targeting": True}, "not-a-rule", ".targeting"),
     "an operator": ({"targeting": {"iff": []}}, "unknown-operator", ".targeting.iff"),
     "metadata's type": ({"metadata": {"a": {}}}, "metadata-type", ".metadata.a"),
-    "null metadata": ({"metadata": None}, "null-section", ".metadata"),
     "an unknown field": ({"defaultVarient": "on"}, "unknown-field", ".defaultVarient"),
 }
 
@@ -168,9 +174,96 @@ def test_a_flag_without_variants_is_served_as_the_code_default(definition: Any, 
     assert result.flag_set.flags["f"].default_variant is None
 
 
+OWN_FIELDS = (
+    "description", "owner", "tags", "name", "type", "source", "_comment", "createdAt", "expires", "status",
+    "stage", "team", "jira", "labels", "title", "id", "key", "note", "$comment", "x-owner", "_targeting",
+    "//", "links", "deprecated", "permanent", "contact", "kind", "rollout", "since", "ticket",
+)  # fmt: skip
+NEAR_FIELDS = (
+    "targetting", "targetin", "default_variant", "default-variant", "defualtVariant", "defaultVarient",
+    "variant", "varients", "variatns", "sate", "staet", "states", "metdata", "meta_data", "metadatas",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("name", OWN_FIELDS)
+def test_a_field_of_the_authors_own_is_a_note(name: str) -> None:
+    result = parsed(flag(**{name: "x"}))
+    assert [path for code, path in notes(result) if code == "unknown-field"] == [
+        f"$.flags.f{json_path((name,)).removeprefix('$')}"
+    ]
+    assert result.flag_set == parsed(flag()).flag_set
+
+
+@pytest.mark.parametrize("name", NEAR_FIELDS)
+def test_a_field_near_to_a_known_one_is_a_warning_that_names_it(name: str) -> None:
+    (problem,) = parsed(flag(**{name: "x"})).problems
+    assert (problem.code, problem.severity.value) == ("unknown-field", "warning")
+    assert "did you mean" in problem.message
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["$comment", "version", "x-anchors", "description", "name", "_notes", "tags", "owner", "$id", "flagd"],
+)
+def test_a_key_of_the_authors_own_at_the_top_is_a_note(name: str) -> None:
+    result = parsed({name: {"a": 1}, **flag()})
+    assert [code for code, _ in notes(result)] == ["unknown-key"]
+    assert result.flag_set == parsed(flag()).flag_set
+
+
+@pytest.mark.parametrize("name", ["flag", "falgs", "evaluators", "$evaluator", "metdata"])
+def test_a_key_near_to_a_known_one_at_the_top_is_a_warning(name: str) -> None:
+    (problem,) = parsed({name: {}, **flag()}).problems
+    assert (problem.code, problem.severity.value) == ("unknown-key", "warning")
+
+
+def test_a_field_that_many_flags_have_is_noted_once_a_file() -> None:
+    flags = {name: {**GOOD, "description": name, "owner": "me"} for name in "abc"}
+    assert notes(parsed({"flags": flags})) == [
+        ("unknown-field", "$.flags.a.description"), ("unknown-field", "$.flags.a.owner"),
+    ]  # fmt: skip
+
+
+def test_a_section_that_is_null_counts_as_empty() -> None:
+    result = parsed({**flag(metadata=None, targeting=None), "$evaluators": None, "metadata": None})
+    assert [code for code, _ in notes(result)] == ["null-section"] * 4
+    assert "f" in result.flag_set.flags
+
+
+@pytest.mark.parametrize(
+    ("written", "meant"),
+    [("enabled", "ENABLED"), ("on", "ENABLED"), ("Off", "DISABLED"), ("DISABLE", "DISABLED")],
+)
+def test_a_state_is_suggested_by_its_meaning(written: str, meant: str) -> None:
+    (problem,) = parsed(flag(state=written)).problems
+    assert f'did you mean "{meant}"?' in problem.message
+
+
+def test_a_seed_of_numbers_is_fine_where_the_set_hashes_them() -> None:
+    rule = {"fractional": [{"+": [{"var": "id"}, 1]}, ["on"], ["off"]]}
+    assert [code for code, _ in notes(parsed(flag(targeting=rule)))] == ["numeric-seed"]
+    pinned = parsed({**flag(targeting=rule), "metadata": {"flagstaff.dev/bucketing": "v3"}})
+    assert notes(pinned) == []
+
+
+@pytest.mark.parametrize(
+    "top",
+    [
+        {"name": "shop", "version": "1.0.0", "scripts": {"test": "jest"}, "dependencies": {}},
+        {"services": {"db": {"image": "x"}}},
+        {"$schema": "https://json.schemastore.org/tsconfig", "compilerOptions": {}},
+    ],
+)
+def test_a_document_without_definitions_is_passed_over(top: dict[str, Any]) -> None:
+    contents = (("a.json", json.dumps(flag()).encode()), ("package.json", json.dumps(top).encode()))
+    result = merge([read_layer(contents)])
+    assert [(note.file, note.code) for note in result.notes] == [("package.json", "no-definitions")]
+    assert (result.problems, result.flag_set) == ((), parsed(flag()).flag_set)
+    assert [problem.code for problem in parsed(top).errors] == ["missing-flags"]
+
+
 SET_WARNINGS: dict[str, tuple[dict[str, Any], str, str]] = {
     "an unknown key": ({"evaluators": {}}, "unknown-key", "$.evaluators"),
-    "null metadata": ({"metadata": None}, "null-section", "$.metadata"),
     "metadata's type": ({"metadata": {"a": []}}, "metadata-type", "$.metadata.a"),
     "flagSetId": ({"metadata": {"flagSetId": 1}}, "set-metadata-type", "$.metadata.flagSetId"),
     "a flag's empty key": ({"flags": {"": GOOD}}, "unusual-name", '$.flags[""]'),
@@ -221,7 +314,7 @@ def test_an_unusable_number_spoils_only_the_flag_it_is_in() -> None:
 
 
 def test_every_problem_is_collected_in_order_of_place() -> None:
-    result = parsed(flag(state=1, variants=2, metadata=3, typo=4))
+    result = parsed(flag(state=1, variants=2, metadata=3, targetting=4))
     assert [p.line for p in result.problems] == sorted(p.line for p in result.problems)
     assert len(result.problems) == 4
 
@@ -314,8 +407,9 @@ def test_any_shape_is_judged_and_no_bad_flag_is_kept(top: Any) -> None:
 @pytest.mark.parametrize("sign", ["\x7f", "\x9b", "\n", "\u202e"])
 def test_unprintable_characters_of_a_document_are_escaped_in_messages(sign: str) -> None:
     result = parsed(flag(**{f"b{sign}d": 1}, state=f"e{sign}", targeting={f"i{sign}f": [1]}))
-    assert len(result.problems) == 3
-    assert all(str(each).isprintable() and each.path.isprintable() for each in result.problems)
+    problems = (*result.problems, *result.notes)
+    assert len(problems) == 3
+    assert all(str(each).isprintable() and each.path.isprintable() for each in problems)
 
 
 CASED = {
@@ -329,16 +423,17 @@ CASED = {
 
 @pytest.mark.parametrize("written", CASED)
 @pytest.mark.parametrize("listed", [False, True])
-def test_a_field_in_another_case_is_read_as_flagd_reads_it_with_a_warning(written: str, listed: bool) -> None:
+def test_a_field_in_another_case_is_read_as_flagd_reads_it_with_a_note(written: str, listed: bool) -> None:
     value, attribute, expected = CASED[written]
-    fields = {name: part for name, part in GOOD.items() if name != written.lower()} | {written: value}
+    fields = {name: part for name, part in GOOD.items() if name.casefold() != written.casefold()} | {
+        written: value
+    }
     top = {"flags": [{"key": "f", **fields}] if listed else {"f": fields}}
     result = parsed(top)
     assert getattr(result.flag_set.flags["f"], attribute) == expected
-    (problem,) = result.problems
-    assert (problem.code, problem.severity.value) == ("field-case", "warning")
-    assert result.warned == {"f"}
-    assert problem.message.startswith(f'flagd reads "{written}" as ')
+    (note,) = result.notes
+    assert (note.code, result.problems, result.warned) == ("field-case", (), frozenset())
+    assert note.message.startswith(f'"{written}" is read as ')
 
 
 def test_of_two_that_are_one_field_the_later_wins() -> None:
@@ -346,12 +441,13 @@ def test_of_two_that_are_one_field_the_later_wins() -> None:
         fields = {name: part for name, part in GOOD.items() if name != "state"}
         result = parsed({"flags": {"f": {**fields, one: "ENABLED", other: "DISABLED"}}})
         assert result.flag_set.flags["f"].state is state
+        assert codes(result) == [("warning", "field-case", "$.flags.f.State")]
 
 
 def test_keys_of_a_document_in_another_case_are_read_as_flagd_reads_them() -> None:
     result = parsed({"Flags": {"f": GOOD}, "MetaData": {"team": "a"}})
     assert (set(result.flag_set.flags), result.flag_set.metadata) == ({"f"}, {"team": "a"})
-    assert codes(result) == [("warning", "field-case", "$.Flags"), ("warning", "field-case", "$.MetaData")]
+    assert notes(result) == [("field-case", "$.Flags"), ("field-case", "$.MetaData")]
 
 
 def test_null_in_a_flags_metadata_takes_the_sets_away() -> None:

@@ -7,14 +7,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from evaluator.flags.checking import references
-from evaluator.flags.checking.operators import DEPTH, NODES, OPERATORS, Arity, did_you_mean, shown
+from evaluator.flags.checking.operators import DEPTH, NODES, OPERATORS, Arity, shown
 from evaluator.flags.checking.rules import check_rule
+from evaluator.flags.checking.suggestions import did_you_mean, operator_hint
 from evaluator.flags.syntax.problems import Finding, Severity
 from tests.beyond_schema import OF_RULES
 
 
 def check(rule: Any, *names: str) -> list[Finding]:
-    return check_rule(rule, evaluators=names)
+    return check_rule(rule, evaluators={name: {"var": "a"} for name in names})
 
 
 def codes(rule: Any, *names: str) -> list[str]:
@@ -79,20 +80,11 @@ BAD: dict[str, tuple[Any, str, tuple[str | int, ...]]] = {
     "prefix number": ({"starts_with": ["a", 0]}, "bad-argument", ("starts_with", 1)),
     "suffix null": ({"ends_with": [None, "a"]}, "bad-argument", ("ends_with", 0)),
     "prefix of one": ({"starts_with": ["a"]}, "wrong-arity", ("starts_with",)),
-    "prefix reference": (
-        {"starts_with": [{"$ref": "shared"}, "a"]}, "reference-position", ("starts_with", 0, "$ref"),
-    ),
-    "version in two parts": ({"sem_ver": ["1.2", "=", "1.2.0"]}, "bad-argument", ("sem_ver", 0)),
-    "version with v": ({"sem_ver": [{"var": "v"}, "=", "v1.2.0"]}, "bad-argument", ("sem_ver", 2)),
-    "version by rule": ({"sem_ver": [{"cat": ["1.2.0"]}, "=", "1.2.0"]}, "bad-argument", ("sem_ver", 0)),
     "version operator": ({"sem_ver": ["1.2.0", "==", "1.2.0"]}, "bad-argument", ("sem_ver", 1)),
     "version operator list": ({"sem_ver": ["1.2.0", [], "1.2.0"]}, "bad-argument", ("sem_ver", 1)),
     "versions, arity": ({"sem_ver": ["1.2.0", "="]}, "wrong-arity", ("sem_ver",)),
     "bucketing text": ({"fractional": ["id", ["on", 1]]}, "bad-bucket", ("fractional", 0)),
     "bucketing null": ({"fractional": [None, ["on", 1]]}, "bad-bucket", ("fractional", 0)),
-    "bucketing reference": (
-        {"fractional": [{"$ref": "shared"}, ["on", 1]]}, "reference-position", ("fractional", 0, "$ref"),
-    ),
     "no bucket": ({"fractional": [{"var": "id"}]}, "bad-bucket", ("fractional",)),
     "empty fractional": ({"fractional": []}, "wrong-arity", ("fractional",)),
     "empty bucket": ({"fractional": [[]]}, "bad-bucket", ("fractional", 0)),
@@ -104,19 +96,133 @@ BAD: dict[str, tuple[Any, str, tuple[str | int, ...]]] = {
     "boolean weight": ({"fractional": [["on", True]]}, "bad-weight", ("fractional", 0, 1)),
     "null weight": ({"fractional": [["on", None]]}, "bad-weight", ("fractional", 0, 1)),
     "infinite weight": ({"fractional": [["on", 1e400]]}, "bad-weight", ("fractional", 0, 1)),
-    "reference as weight": (
-        {"fractional": [["on", {"$ref": "shared"}]]}, "reference-position", ("fractional", 0, 1, "$ref"),
-    ),
     "too much weight": (
         {"fractional": [["on", 2_147_483_647], ["off", 1]]}, "weight-too-large", ("fractional",),
     ),
     "several": ({"==": [1, 1], "!=": [1, 1]}, "several-operators", ()),
     "empty argument": ({"!": [{}]}, "empty-rule", ("!", 0)),
-    "whole reference": ({"$ref": "shared"}, "reference-position", ("$ref",)),
     "dangling reference": ({"!": {"$ref": "other"}}, "unknown-reference", ("!", "$ref")),
     "reference to a number": ({"!": {"$ref": 1}}, "bad-argument", ("!", "$ref")),
     "inside an array literal": ({"in": ["a", [{"lower": "A"}]]}, "unknown-operator", ("in", 1, 0, "lower")),
 }  # fmt: skip
+
+
+SHARED = {"$ref": "shared"}
+NOTED: dict[str, tuple[Any, str, tuple[str | int, ...]]] = {
+    "prefix reference": ({"starts_with": [SHARED, "a"]}, "reference-position", ("starts_with", 0, "$ref")),
+    "bucketing reference": (
+        {"fractional": [SHARED, ["on", 1]]}, "reference-position", ("fractional", 0, "$ref"),
+    ),
+    "reference as weight": (
+        {"fractional": [["on", SHARED]]}, "reference-position", ("fractional", 0, 1, "$ref"),
+    ),
+    "whole reference": (SHARED, "reference-position", ("$ref",)),
+    "version in two parts": ({"sem_ver": ["1.2", "=", "1.2.0"]}, "lax-version", ("sem_ver", 0)),
+    "version in one part": ({"sem_ver": [{"var": "v"}, "<", "2"]}, "lax-version", ("sem_ver", 2)),
+    "version with v": ({"sem_ver": [{"var": "v"}, "=", "v1.2.0"]}, "lax-version", ("sem_ver", 2)),
+    "version as a number": ({"sem_ver": [{"var": "v"}, ">=", 1.2]}, "lax-version", ("sem_ver", 2)),
+    "version by a rule": ({"sem_ver": [{"cat": ["1.2.", 0]}, "=", "1.2.0"]}, "lax-version", ("sem_ver", 0)),
+    "version by reference": ({"sem_ver": [SHARED, "=", "1.2.0"]}, "lax-version", ("sem_ver", 0)),
+    "sum as seed": ({"fractional": [{"+": [{"var": "id"}, 1]}, ["on"]]}, "numeric-seed", ("fractional", 0)),
+    "remainder as seed": (
+        {"fractional": [{"%": [{"var": "id"}, 9]}, ["on"]]}, "numeric-seed", ("fractional", 0),
+    ),
+    "clock as seed": (
+        {"fractional": [{"var": "$flagd.timestamp"}, ["on"]]}, "numeric-seed", ("fractional", 0),
+    ),
+    "clock with a default as seed": (
+        {"fractional": [{"var": ["$flagd.timestamp"]}, ["on"]]}, "numeric-seed", ("fractional", 0),
+    ),
+    "numbers by branch as seed": (
+        {"fractional": [{"if": [{"var": "a"}, 1, {"-": [{"var": "b"}]}]}, ["on"]]}, "numeric-seed",
+        ("fractional", 0),
+    ),
+    "comparison as seed": (
+        {"fractional": [{"==": [{"var": "a"}, 1]}, ["on"]]}, "numeric-seed", ("fractional", 0),
+    ),
+    "list in a text": ({"in": [["a", "b"], {"var": "tier"}]}, "list-needle", ("in", 0)),
+    "list in a list": ({"in": [["a"], ["a", "b"]]}, "list-needle", ("in", 0)),
+    "list with a rule": ({"in": [[{"var": "a"}], {"var": "tiers"}]}, "list-needle", ("in", 0)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("rule", "code", "path"), NOTED.values(), ids=NOTED)
+def test_a_rule_that_does_what_it_says_or_cannot_has_one_note(
+    rule: Any, code: str, path: tuple[str | int, ...]
+) -> None:
+    assert [(each.code, each.path, each.severity) for each in check(rule, "shared")] == [
+        (code, path, Severity.NOTE)
+    ]
+
+
+TEXT_SEEDS: dict[str, Any] = {
+    "variable": {"var": "id"},
+    "joined text": {"cat": [{"+": [{"var": "id"}, 1]}]},
+    "text in one branch": {"if": [{"var": "a"}, 1, "x"]},
+    "nothing in one branch": {"if": [{"var": "a"}, 1]},
+    "several operators": {"or": [{"var": "id"}, 1]},
+    "reduced": {"reduce": [{"var": "xs"}, {"var": "current"}, 0]},
+}
+
+
+@pytest.mark.parametrize("seed", TEXT_SEEDS.values(), ids=TEXT_SEEDS)
+def test_a_seed_that_may_be_text_or_absent_has_no_note(seed: Any) -> None:
+    assert check({"fractional": [seed, ["on"]]}) == []
+
+
+def test_a_seed_by_reference_is_judged_by_what_it_refers_to() -> None:
+    rule = {"fractional": [{"if": [True, {"$ref": "n"}, 2]}, ["on"]]}
+    assert [each.code for each in check_rule(rule, evaluators={"n": {"*": [{"var": "a"}, 2]}})] == [
+        "numeric-seed"
+    ]
+    doubled: dict[str, Any] = {f"e{at}": {"or": [{"$ref": f"e{at + 1}"}] * 2} for at in range(40)}
+    assert check_rule({"fractional": [{"or": [{"$ref": "e0"}]}, ["on"]]}, evaluators=doubled) == []
+
+
+@pytest.mark.parametrize(
+    ("written", "meant"),
+    [
+        ("=>", ">="), ("=<", "<="), ("=", "=="), ("AND", "and"), ("&&", "and"), ("||", "or"), ("Or", "or"),
+        ("not", "!"), ("NOT", "!"), ("<>", "!="), ("neq", "!="), ("eq", "=="), ("gt", ">"), ("NUM_GTE", ">="),
+        ("lte", "<="), ("concat", "cat"), ("substring", "substr"), ("every", "all"),
+        ("startsWith", "starts_with"), ("semver", "sem_ver"), ("isOneOf", "in"), ("mod", "%"), ("iff", "if"),
+        ("vra", "var"), ("redcue", "reduce"), ("fractionl", "fractional"), ("$Ref", "$ref"),
+    ],
+)  # fmt: skip
+def test_a_habit_or_a_slip_is_answered_by_the_operator_of_the_same_meaning(written: str, meant: str) -> None:
+    assert operator_hint(written) == f' (did you mean "{meant}"?)'
+
+
+@pytest.mark.parametrize(
+    ("written", "part"),
+    [
+        ("regex", "no regular expressions"), ("Matches", "no regular expressions"),
+        ("contains", '{"in": [PART'), ("!in", '{"!": {"in"'), ("not_in", '{"!": {"in"'),
+        ("doesNotStartWith", '{"!": {"starts_with"'),
+        ("notContains", "negate it"), ("fractionalEvaluation", "divided anew"),
+        ("any", '"or" for conditions'),
+        ("nor", '{"!": {"or"'), ("xor", '{"!=": ['), ("now", "$flagd.timestamp"),
+        ("toLowerCase", "ignore case"),
+        ("semver_gt", '{"sem_ver"'), ("equalsIgnoreCase", "ignore case"), ("exists", "null"),
+        ("len", "no length"),
+    ],
+)  # fmt: skip
+def test_an_operator_without_an_equal_is_answered_in_words(written: str, part: str) -> None:
+    assert "did you mean" not in operator_hint(written)
+    assert part in operator_hint(written)
+
+
+@pytest.mark.parametrize("name", ["mid", "one", "sone", "", "==!", "cat2", "foo", "x" * 100])
+def test_a_name_near_to_another_meaning_or_to_none_has_no_suggestion(name: str) -> None:
+    assert operator_hint(name) == ""
+
+
+@pytest.mark.parametrize(
+    ("written", "meant"), [("==", "="), ("=>", ">="), ("<>", "!="), ("!==", "!="), ("~>", "~"), ("GTE", ">=")]
+)
+def test_a_comparison_of_versions_is_suggested_by_its_meaning(written: str, meant: str) -> None:
+    (problem,) = check({"sem_ver": [{"var": "v"}, written, "1.2.0"]})
+    assert f'did you mean "{meant}"?' in problem.message
 
 
 @pytest.mark.parametrize(("rule", "code", "path"), BAD.values(), ids=BAD)
@@ -151,7 +257,7 @@ def test_a_message_says_what_to_do(rule: Any, text: str) -> None:
 
 
 def test_only_the_first_unknown_names_cost_a_search_for_near_ones() -> None:
-    problems = check({"and": [{"varr": "a"} for _ in range(5)]})
+    problems = check({"and": [{"$ref": "shard"} for _ in range(5)]}, "shared")
     assert ["did you mean" in each.message for each in problems] == [True] * 3 + [False] * 2
 
 

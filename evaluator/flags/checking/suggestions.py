@@ -1,0 +1,241 @@
+"""Suggests the name that was meant: by a table of habits from other languages, then by spelling. Pure.
+
+A suggestion never means something else than what was written: `=>` is `>=`, and `nor` is no misspelt `or`.
+"""
+
+from __future__ import annotations
+
+import re
+from difflib import get_close_matches
+from itertools import islice
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final
+
+from evaluator.flags.checking.operators import OPERATORS, REFERENCE
+from evaluator.flags.checking.versions import COMPARISONS
+from evaluator.flags.syntax.problems import Severity
+from evaluator.flags.syntax.text import visible
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+_LONGEST_NAME: Final = 60
+_CANDIDATES: Final = 30
+
+_SAME: Final[Mapping[str, str]] = MappingProxyType({
+    name: operator
+    for operator, names in {
+        "==": "= ==== eq eql equal equals equalto isequal is same",
+        "!=": "<> >< ≠ =! =!= !=== ne neq noteq notequal notequals notequalto isnot",
+        ">": "gt greater greaterthan morethan",
+        ">=": "=> ≥ >== ge gte geq greaterthanorequal greaterorequal greaterthanequal atleast",
+        "<": "lt less lessthan smaller smallerthan",
+        "<=": "=< ≤ <== le lte leq lessthanorequal lessorequal lessthanequal atmost",
+        "and": "&& & allof conjunction",
+        "or": "|| | disjunction",
+        "!": "not ¬",
+        "!!": "bool boolean tobool truthy",
+        "if": "ifelse ifthen ifthenelse ite ternary",
+        "cat": "concat concatenate strcat",
+        "substr": "substring",
+        "in": "oneof isoneof isin inlist inarray elementof memberof",
+        "all": "every",
+        "reduce": "fold foldl accumulate",
+        "merge": "concatlists flatten",
+        "+": "add plus sum",
+        "-": "subtract minus",
+        "*": "mul times multiply product",
+        "/": "div divide ÷",
+        "%": "mod modulo rem remainder",
+        "max": "maximum",
+        "min": "minimum",
+        "var": "vars variable attribute attr property prop field get",
+        "starts_with": "startwith beginswith beginwith hasprefix sw",
+        "ends_with": "endwith hassuffix ew",
+        "sem_ver": "semanticversion",
+        REFERENCE: "ref refs reference",
+    }.items()
+    for name in names.split()
+})  # fmt: skip
+"""Names of other languages and rule engines for the very same operator, folded."""
+
+_NO_FOLDING: Final = "rules cannot ignore case: send the text in lower case, and compare with that"
+_NO_PATTERNS: Final = (
+    'there are no regular expressions: use "starts_with" or "ends_with", or "in" for a part of a text'
+)
+_CONTAINS: Final = 'write {"in": [PART, WHOLE]}: the part stands first'
+_NOT_IN: Final = 'write {"!": {"in": [VALUE, LIST]}}'
+_NO_TIME: Final = (
+    'compare {"var": "$flagd.timestamp"}, in seconds since 1970, by "<" and ">"; there are no dates'
+)
+_IS_NULL: Final = 'compare with null: {"==": [{"var": "NAME"}, null]}, or by "!=" whether it is there'
+_COUNT: Final = "there is no length of a list or a text: send it as a value of the context"
+_SEGMENT: Final = 'write the rule as an entry of `$evaluators`, and {"$ref": "NAME"} here'
+_BRANCHES: Final = 'one "if" takes all: [CONDITION, RESULT, CONDITION, RESULT, …, RESULT ELSE]'
+_SHARES: Final = 'shares are given by "fractional": [["on", 20], ["off", 80]]'
+
+_ELSEWISE: Final[Mapping[str, str]] = MappingProxyType({
+    name: sentence
+    for names, sentence in {
+        "match matches like ilike rlike glob =~ ~= ~ !~": _NO_PATTERNS,
+        "contains contain includes include has haselement co": _CONTAINS,
+        "notin !in nin isnotoneof notoneof noneof": _NOT_IN,
+        "any anyof": '"some" is for elements of a list, "or" for conditions, "in" for a list of values',
+        "missingnone": 'write {"!": {"missing": ["NAME"]}}',
+        "nor": 'write {"!": {"or": […]}}',
+        "nand": 'write {"!": {"and": […]}}',
+        "xor": 'of two booleans, write {"!=": [{"!!": A}, {"!!": B}]}',
+        "between range inrange": 'write {"<=": [LOW, {"var": "NAME"}, HIGH]}',
+        "fractionalevaluation": 'it is "fractional" now; users are divided anew, unless the value stays '
+        '{"cat": [{"var": "$flagd.flagKey"}, {"var": "NAME"}]}',
+        "percent percentage percentrollout rollout split weighted distribution bucket": _SHARES,
+        "len length size count": _COUNT,
+        "lower lowercase tolower tolowercase upper uppercase toupper touppercase casefold": _NO_FOLDING,
+        "ieq iequals icontains icontain istartswith iendswith": _NO_FOLDING,
+        "now today date datetime time timestamp before after day hour month year dayofweek": _NO_TIME,
+        "null isnull isnil isnone isempty empty exists exist defined isdefined isset present pr": _IS_NULL,
+        "segment insegment matchsegment targetmatch": _SEGMENT,
+        "then else elif elseif otherwise default switch case when cond": _BRANCHES,
+        "pow power ** ^ sqrt exp round floor ceil ceiling avg average mean": "rules have + - * / % only",
+        "trim replace join split2 reverse sort unique distinct": "send the value as the rule needs it",
+        "ip cidr incidr ipmatch iprange subnet": "rules know no addresses: send the network's name",
+        "!> !<": 'write {"!": {">": […]}}, or "<" in it',
+        "return value literal const": "write the variant's name itself",
+        "random rand": 'there is no chance: "fractional" gives a user the same variant each time',
+    }.items()
+    for name in names.split()
+})  # fmt: skip
+"""Operators that rules do not have, folded: what to write instead."""
+
+_STEMS: Final[Mapping[str, str]] = MappingProxyType({
+    "regex": _NO_PATTERNS,
+    "ignorecase": _NO_FOLDING,
+    "insensitive": _NO_FOLDING,
+    "semver": 'versions are compared by {"sem_ver": [{"var": "NAME"}, ">=", "1.2.0"]}',
+    "version": 'versions are compared by {"sem_ver": [{"var": "NAME"}, ">=", "1.2.0"]}',
+})  # fmt: skip
+"""The same by a part of the folded name."""
+
+_OF_VERSIONS: Final[Mapping[str, str]] = MappingProxyType({"==": "=", "===": "=", "!==": "!=", "~>": "~"})
+
+_OWN: Final = ("_", "x-", "X-", "#", "//", "$comment")
+"""How names begin that people add on purpose: comments, anchors, what is switched off."""
+_OWN_WORDS: Final = frozenset({"stage", "stats", "estate", "flagd"})
+"""Words of their own that are one letter from a field."""
+_TYPES: Final = ("string", "str", "numeric", "number", "num")
+"""Prefixes of operators where each type has its own: here one is for all."""
+_NEGATIONS: Final = ("!", "isnot", "doesnot", "not")
+_REPEATED: Final = re.compile(r"(.)\1+")
+_PUNCTUATION: Final = str.maketrans("", "", " _-.$")
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """Return ` (did you mean "x"?)`, or "" if nothing is near; its cost is bounded whatever the names."""
+    if len(name) > _LONGEST_NAME:
+        return ""
+    near = (other for other in known if abs(len(other) - len(name)) <= 2)
+    closest = get_close_matches(name, list(islice(near, _CANDIDATES)), n=1, cutoff=0.6)
+    return _question(closest[0]) if closest else ""
+
+
+def misspelt(name: str, known: Iterable[str]) -> str | None:
+    """Return the one word that `name` misspells: one letter off, two where it has many, none where few."""
+    if len(name) > _LONGEST_NAME:
+        return None
+    written = _folded(name)
+    distances: dict[str, int] = {}
+    for word in known:
+        folded = _folded(word)
+        bound = 0 if len(folded) < 4 else 1 if len(folded) < 8 else 2
+        if abs(len(folded) - len(written)) <= bound and (steps := _distance(written, folded)) <= bound:
+            distances[word] = steps
+    nearest = [word for word, steps in distances.items() if steps == min(distances.values())]
+    return nearest[0] if len(nearest) == 1 else None
+
+
+def unknown_name(name: str, known: Iterable[str]) -> tuple[Severity, str]:
+    """Return how bad a field or key is that flagd does not know, and a suggestion for its message: a warning
+    where it misspells one of `known`, whose part flagd then misses; else a note.
+    """
+    if name.startswith(_OWN) or name.casefold() in _OWN_WORDS:
+        return Severity.NOTE, ""
+    near = misspelt(name, known)
+    return (Severity.NOTE, "") if near is None else (Severity.WARNING, _question(near))
+
+
+def operator_hint(name: str) -> str:
+    """Return what to write instead of an unknown operator, to be added to a message; "" if unknown."""
+    if len(name) > _LONGEST_NAME:
+        return ""
+    folded = _folded(name)
+    if hint := _habit_hint(folded):
+        return hint
+    for prefix in _TYPES:
+        if hint := _habit_hint(folded.removeprefix(prefix)):
+            return hint
+    for prefix in _NEGATIONS:
+        rest = folded.removeprefix(prefix)
+        if rest == folded:
+            continue
+        if (operator := _operator(rest)) is not None:
+            return f'; write {{"!": {{"{operator}": […]}}}}'
+        if hint := _habit_hint(rest):
+            return f'{hint}; negate it: {{"!": […]}}'
+    return _spelling_hint(name, folded)
+
+
+def _spelling_hint(name: str, folded: str) -> str:
+    words = [word for word in OPERATORS if word.isidentifier()]
+    plain = _REPEATED.sub(r"\1", folded)
+    for word in words:
+        if sorted(word) == sorted(folded) or _REPEATED.sub(r"\1", word) == plain:
+            return _question(word)
+    # A short word is one letter from words that mean something else.
+    near = misspelt(name, (word for word in words if len(word) > 3)) if len(folded) > 3 else None
+    return "" if near is None else _question(near)
+
+
+def _habit_hint(folded: str) -> str:
+    if (operator := _operator(folded)) is not None:
+        return _question(operator)
+    sentence = _ELSEWISE.get(folded) or next((_STEMS[stem] for stem in _STEMS if stem in folded), "")
+    return f"; {sentence}" if sentence else ""
+
+
+def comparison_hint(name: object) -> str:
+    """Return what to write instead of an unknown comparison of versions; "" if unknown."""
+    if not isinstance(name, str):
+        return ""
+    operator = _operator(name.strip()) or name
+    operator = _OF_VERSIONS.get(operator, operator)
+    return _question(operator) if operator in COMPARISONS else ""
+
+
+def _operator(name: str) -> str | None:
+    """Return the operator that has this name in other languages, or with other letters of case."""
+    folded = _folded(name)
+    by_fold = {_folded(word): word for word in (*OPERATORS, REFERENCE)}
+    return by_fold.get(folded) or _SAME.get(folded)
+
+
+def _folded(name: str) -> str:
+    return name.casefold().translate(_PUNCTUATION) or name
+
+
+def _question(word: str) -> str:
+    return f' (did you mean "{visible(word)}"?)'
+
+
+def _distance(one: str, other: str) -> int:
+    """Count letters to add, drop, replace or swap with the next to turn one short word into the other."""
+    before: list[int] = []
+    above = list(range(len(other) + 1))
+    for row, letter in enumerate(one, 1):
+        line = [row]
+        for column, own in enumerate(other, 1):
+            steps = min(above[column] + 1, line[-1] + 1, above[column - 1] + (letter != own))
+            if row > 1 and column > 1 and letter == other[column - 2] and one[row - 2] == own:
+                steps = min(steps, before[column - 2] + 1)
+            line.append(steps)
+        before, above = above, line
+    return above[-1]
