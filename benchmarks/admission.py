@@ -37,16 +37,16 @@ from evaluator.http.routes import Routes
 from evaluator.http.server.limits import Limits
 from evaluator.http.server.listener import Listener
 from evaluator.http.server.tls import TlsFiles
-from tests.cluster.admission import authorities, install_admission
+from tests.cluster.admission import AdmissionProcess, authorities, install_rights, install_webhooks
 from tests.cluster.objects import Namespace, configuration, flags
 from tests.cluster.patience import within
 from tests.cluster.plugin import ROOT
+from tests.cluster.replica import started
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from evaluator.http.messages import Request
-    from tests.cluster.controllers import ControllerProcess
     from tests.cluster.plane import Plane
 
 RATE = 100
@@ -70,12 +70,12 @@ CONNECTIONS = 4
 
 def main() -> None:
     """Each way in turn, several rounds, so that what else the machine does hits all of them."""
-    with plane() as (cluster, process, folder):
+    with plane() as (cluster, _, folder), answering(cluster, folder) as process:
         # Before the webhook is installed, it has neither certificates nor been asked.
         unused = memory(process)
         space = Namespace(cluster, "shop")
         space.apply(configuration("checkout", flagSpec=json.loads(flags(banner="on"))))
-        install_admission(cluster, ROOT / "deploy" / "admission.yaml", process.admission)
+        install_webhooks(cluster, process.admission)
         within(partial(admitted, cluster, ASKS))
         keep(f"{DIRECT} reviews, sent to our admission port", [asked_directly(cluster, process, unused)])
         with empty_webhook(cluster, folder):
@@ -91,6 +91,14 @@ def main() -> None:
                 for name, annotations in WAYS.items():
                     taken[name] += created(cluster, annotations)
     keep(f"admission of {RATE} pods a second", rows(taken))
+
+
+@contextlib.contextmanager
+def answering(cluster: Plane, folder: Path) -> Iterator[AdmissionProcess]:
+    """Admission, which the API server does not ask yet."""
+    install_rights(cluster)
+    with started(AdmissionProcess(cluster, folder / "admission")) as process:
+        yield process
 
 
 def rows(taken: dict[str, list[float]]) -> list[dict[str, Any]]:
@@ -165,7 +173,7 @@ def created(cluster: Plane, annotations: dict[str, str]) -> list[float]:
     return taken[RATE:]
 
 
-def asked_directly(cluster: Plane, process: ControllerProcess, unused: float) -> dict[str, Any]:
+def asked_directly(cluster: Plane, process: AdmissionProcess, unused: float) -> dict[str, Any]:
     """What the replica spends on reviews, the API server having no part in it: seconds of its processor, so
     that neither the client nor what else the machine does counts; and memory, which was `unused` MB before
     the webhook was installed.
@@ -199,7 +207,7 @@ def asked_directly(cluster: Plane, process: ControllerProcess, unused: float) ->
     }
 
 
-def processor_seconds(process: ControllerProcess) -> float:
+def processor_seconds(process: AdmissionProcess) -> float:
     """So far, in user and system mode, of all its threads."""
     fields = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")

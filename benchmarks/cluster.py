@@ -36,6 +36,8 @@ from tests.repositories import Repository
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from tests.cluster.replica import Replica
+
 PUSHES = 60
 FLAGS = 50
 REPOSITORIES = 10
@@ -184,7 +186,7 @@ def all_ready(space: Namespace) -> bool:
     )
 
 
-def memory(process: ControllerProcess) -> float:
+def memory(process: Replica) -> float:
     """Resident, in MB."""
     found = re.search(r"VmRSS:\s+(\d+)", Path(f"/proc/{process.pid}/status").read_text())
     return int(found[1]) / 1024 if found else 0.0

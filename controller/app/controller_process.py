@@ -14,8 +14,8 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final
 
 from controller.api import flagsource
-from controller.api.kinds import WATCHED
-from controller.app.admission_port import known_objects, open_admission, options_of, proxy_keeper
+from controller.api.kinds import EVENT, WATCHED
+from controller.app.certificates import certificate_rotations
 from controller.app.controller_replica import Controller, Ports, leadership_of, readiness
 from controller.app.namespace_quotas import QuotaMetrics, limits_of, object_usages
 from controller.app.notifications import open_notifying
@@ -37,8 +37,8 @@ from controller.handlers.kopf_thread import KopfThread
 from controller.kube.accounts import Accounts
 from controller.kube.client import Cluster
 from controller.kube.events import ApiServerEvents
-from controller.pods.admission.refusals import FlagSetRefusals, Refusals
-from controller.pods.admission.webhooks import Injector
+from controller.kube.reflector import Reflector, WatchScope
+from controller.pods.admission.reported_refusals import FIELDS, ReportedRefusals
 from controller.runtime.clock import now
 from controller.runtime.objects.cache import Cache
 from controller.runtime.objects.collection import Collector
@@ -62,7 +62,6 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 
     from controller.api.objects.meta import ObjectKey
-    from controller.app.admission_port import Admission
     from controller.app.settings import ControllerSettings
     from controller.runtime.events import EventSink
     from controller.runtime.tenancy.limits import Limits
@@ -130,7 +129,7 @@ async def open_controller(
             for kind, reconciler in reconcilers_of(shared, providers, proxies.proxies, notifying).items()
         }
         pods = pod_work_of(settings, cluster, objects, outputs.sinks, health)
-        keeper = proxy_keeper(settings, base.connection, role)
+        certificates = certificate_rotations(settings, base.connection, role)
         followers = (
             *(() if pods.files is None else (pods.files.changed,)),
             proxies.changed,
@@ -140,11 +139,10 @@ async def open_controller(
             notifying.outbox.changed,
         )
         dispatcher = Dispatcher(objects, STAGES, loops, followers)
-        admission = await _admission(stack, base, outputs.sinks)
-        state = partial(readiness, base.collector, role, health, admission, keeper)
+        state = partial(readiness, base.collector, role, health, certificates)
         ports = await _open_ports(stack, base, shared, bound, dispatcher, state)
         yield Controller(
-            Ports(*ports, admission.port),
+            Ports(*ports),
             base.collector,
             leadership_of(settings, base.connection, role),
             dispatcher,
@@ -152,8 +150,8 @@ async def open_controller(
             Leftovers(objects, shared.storages.keep, [each.sweep for each in providers.values()], now),
             proxies,
             watches,
-            admission,
-            keeper,
+            certificates,
+            _refused_pods(base, notifying.sinks),
             notifying.deliverer,
             pods,
         )
@@ -197,20 +195,11 @@ async def _connected(
     )
 
 
-async def _admission(stack: contextlib.AsyncExitStack, base: _Base, sinks: Iterable[EventSink]) -> Admission:
-    """Its port, open until the stack closes."""
-    refusals = Refusals(base.events, now)
-    flag_set_refusals = FlagSetRefusals(base.objects, sinks, now, asyncio.get_running_loop().time)
-
-    def refused(request: Mapping[str, Any], why: str) -> None:
-        refusals.report(request, why)
-        flag_set_refusals.take(request, why)
-
-    known, options = known_objects(base.settings, base.objects), options_of(base.settings)
-    counted = partial(base.metrics.reviewed, "Pod")
-    webhook = Injector(known, options, lambda: base.collector.synced, counted, refused)
-    opened = open_admission(base.settings, base.metrics, base.connection, base.role, webhook)
-    return await stack.enter_async_context(opened)
+def _refused_pods(base: _Base, sinks: Iterable[EventSink]) -> tuple[Reflector, ...]:
+    """The watches of Events by which admission reports refused pods, which alerts are about, too."""
+    reported = ReportedRefusals(base.objects, sinks, now, asyncio.get_running_loop().time)
+    scopes = [WatchScope(EVENT, each, fields=FIELDS) for each in base.settings.namespaces or ("",)]
+    return tuple(Reflector(base.cluster.api, scope, reported) for scope in scopes)
 
 
 async def _open_ports(
@@ -283,7 +272,7 @@ async def working(
         ports = controller.ports
         say(
             f"listening: management {ports.management}, artifacts {ports.artifacts}, "
-            f"receiver {ports.receiver}, admission {ports.admission}"
+            f"receiver {ports.receiver}"
         )
         task = asyncio.create_task(controller.work())
         task.add_done_callback(lambda _: ended())

@@ -16,13 +16,13 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Mapping
 
     from controller.api.kinds import ResourceType
-    from controller.app.admission_port import Admission
     from controller.app.pod_work import PodWork
     from controller.app.settings import ControllerSettings
     from controller.configurations.live_proxies import ProxyFollower
     from controller.events.notifications.deliverer import Deliverer
     from controller.kube.client import Cluster
     from controller.kube.reference_watches import ReferenceWatches
+    from controller.kube.reflector import Reflector
     from controller.pods.certificates.rotation import CertificateRotation
     from controller.runtime.objects.collection import Collector
     from controller.runtime.objects.watch_health import WatchHealth
@@ -41,7 +41,6 @@ class Ports:
     management: int
     artifacts: int
     receiver: int
-    admission: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,8 +56,9 @@ class Controller:
     leftovers: Leftovers
     proxies: ProxyFollower
     watches: tuple[ReferenceWatches, ...]
-    admission: Admission
-    proxy_certificates: CertificateRotation | None
+    certificates: Mapping[str, CertificateRotation]
+    """By the server that they are for."""
+    refused_pods: tuple[Reflector, ...]
     deliverer: Deliverer
     pods: PodWork
 
@@ -66,8 +66,8 @@ class Controller:
         """Learn what is there, then lead whenever the election says so, until cancelled."""
         await self.collector.fill()
         beside = [self.collector.compare, *(each.run for each in self.watches)]
-        beside += [each.run for each in self.pods.pods]
-        beside += [each.look for each in (self.admission.keeper, self.proxy_certificates) if each is not None]
+        beside += [each.run for each in (*self.pods.pods, *self.refused_pods)]
+        beside += [each.look for each in self.certificates.values()]
         tasks = [asyncio.create_task(forever(each)) for each in beside]
         try:
             await self.leadership.run(self._lead)
@@ -109,11 +109,7 @@ def leadership_of(settings: ControllerSettings, cluster: Cluster, role: Role) ->
 
 
 def readiness(
-    collector: Collector,
-    role: Role,
-    health: WatchHealth,
-    admission: Admission,
-    proxy: CertificateRotation | None,
+    collector: Collector, role: Role, health: WatchHealth, certificates: Mapping[str, CertificateRotation]
 ) -> dict[str, Any]:
     """Ready once everything is known; a standby is ready, too. With the API server down it stays so, and says
     how old its view is.
@@ -121,10 +117,9 @@ def readiness(
     reports = health.reports()
     ages = [each.age for each in reports if each.age is not None]
     return {
-        "ready": collector.synced and admission.settled,
+        "ready": collector.synced,
         "leader": role.leading,
-        "admission": admission.state,
-        **({} if proxy is None else {"proxyCertificates": proxy.state}),
+        "certificates": {server: each.state for server, each in certificates.items()},
         "ageSeconds": round(max(ages), 1) if ages else None,
         "stale": [each.kind for each in reports if each.stale],
         "watches": [each.page() for each in reports],

@@ -5,39 +5,22 @@ from __future__ import annotations
 import os
 import socket
 from pathlib import Path
-from typing import Literal
 
 from pydantic import Field
 
-from controller.app.settings_values import (
-    EventsAddress,
-    Hosts,
-    Names,
-    Namespace,
-    Port,
-    Quota,
-    SharedSettings,
-    own_namespace,
-    own_pod,
-)
+from controller.app.injection_settings import InjectionSettings
+from controller.app.settings_values import EventsAddress, Hosts, Names, Port, Quota, QuotaSettings, own_pod
 from controller.flagsets.building.provenance import ProvenanceDetail
-from controller.pods.injection.installation import AUDIENCE, IMAGE
 from controller.runtime.tenancy.hosts import DENIED
 
 
-class ControllerSettings(SharedSettings):
+class ControllerSettings(InjectionSettings, QuotaSettings):
     """One controller process. A field is an option of `flagstaff controller` and FLAGSTAFF_<NAME>."""
 
-    namespaces: Names = Field(
-        default=(), description="namespaces to work in, separated by commas (default all)"
-    )
     storage_path: Path = Field(
         default=Path("/data"), description="folder for artifacts and mirrors; safe to lose"
     )
     receiver_host: str = Field(default="", description="address of the receiver's port (default: --host)")
-    admission_host: str = Field(
-        default="", description="address of the admission webhook's port (default: --host)"
-    )
     artifact_port: Port = Field(default=9090, description="port of the artifact server; 0 takes a free port")
     artifact_address: str = Field(
         default="",
@@ -59,68 +42,15 @@ class ControllerSettings(SharedSettings):
         "as for --denied-source-hosts (default: this machine and link-local addresses)",
     )
     receiver_port: Port = Field(default=9292, description="port for webhooks; 0 takes a free port")
-    admission_port: Port = Field(
-        default=9443, description="port of the webhook that injects evaluators; 0 takes a free port"
-    )
-    admission_cert: str = Field(
-        default="",
-        description="PEM certificate of --admission-port, read again when it changes (default: made by us)",
-    )
-    admission_key: str = Field(default="", description="private key of --admission-cert")
-    admission_client_ca: str = Field(
-        default="",
-        description="CAs that must have issued the API server's certificate (default: none needed)",
-    )
-    evaluator_image: str = Field(default=IMAGE, description="image of injected evaluators")
-    compat: Literal["", "openfeature-operator"] = Field(
-        default="", description="openfeature-operator: injected containers are as its own (default: as ours)"
-    )
-    proxy_address: str = Field(
-        default="", description="host:port where injected evaluators find the proxy (default: its Service's)"
-    )
-    proxy_audience: str = Field(
-        default=AUDIENCE, description="audience of the tokens that injected evaluators show to the proxy"
-    )
-    proxy_ca: str = Field(
-        default="",
-        description="ConfigMap in a pod's namespace whose ca.crt signed the proxy's certificate "
-        "(default: plain text)",
-    )
     proxy_certificates: bool = Field(
         default=False,
         description="make and renew the proxy's certificate, in the Secret flagstaff-proxy-tls; its "
         "authority is written into each ConfigMap that --proxy-ca names",
     )
-    flag_files: bool = Field(
-        default=False,
-        description="write flag sets into ConfigMaps, for pods whose FeatureFlagSource has the provider "
-        "file; needs deploy/flag-files.yaml",
-    )
-    proxy_replicas: int = Field(
-        default=0,
-        ge=0,
-        le=1000,
-        description="have the Deployment flagstaff-proxy run on demand: with so many replicas once a pod "
-        "asks for flags, with none after ten minutes without; 0: it is left as it is",
-    )
-    flag_readers: bool = Field(
-        default=False,
-        description="with --compat: the provider kubernetes has flagd read FeatureFlags from the API server, "
-        "by Roles for pods' service accounts; needs deploy/flag-readers.yaml (default: through the proxy)",
-    )
     leader_election: bool = Field(
         default=True, description="work without a Lease; only where there is one replica"
     )
-    allow_cross_namespace: Literal["", "ofo"] = Field(
-        default="",
-        description="ofo: pods may refer to objects of other namespaces without a FlagGrant, as with "
-        "OpenFeature Operator; each is warned of (default: a FlagGrant must let them)",
-    )
     lease_name: str = Field(default="flagstaff-controller", description="Lease that replicas compete for")
-    namespace: Namespace = Field(
-        default_factory=own_namespace,
-        description="the controller's own namespace, which holds the Lease (default: the pod's)",
-    )
     identity: str = Field(
         # Two on one machine must not take each other's Lease for their own.
         default_factory=lambda: own_pod() or f"{socket.gethostname()}-{os.getpid()}",

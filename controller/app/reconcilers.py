@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 from controller.api import flagset, flagsource
 from controller.api.objects.meta import Resource
-from controller.app.admission_port import known_objects, options_of
 from controller.app.allowed_hosts import artifact_hosts_of, source_hosts_of
 from controller.app.namespace_quotas import quotas_of
 from controller.configurations.reconciler import ConfigurationReconciler
@@ -24,6 +23,7 @@ from controller.flagsets.reading.inputs import InputReader
 from controller.flagsets.reconciler import FlagSetReconciler
 from controller.flagsets.stage import FLAG_SETS
 from controller.kube.adapters.workloads import ClusterRestarts, ClusterWorkloads
+from controller.pods.admission.known_objects import KnownObjects
 from controller.pods.upgrades.reconciler import EvaluatorUpgradeReconciler
 from controller.pods.upgrades.stage import EVALUATOR_UPGRADES
 from controller.pods.workloads.reconciler import FlagdReconciler
@@ -50,7 +50,6 @@ if TYPE_CHECKING:
     from controller.delivery.claims import Claims
     from controller.events.receiver.webhook_endpoints import Endpoints
     from controller.kube.accounts import Accounts
-    from controller.pods.admission.known_objects import KnownObjects
     from controller.pods.injection.installation import Options
     from controller.runtime.objects.cache import Cache
     from controller.runtime.process.helpers import Helpers
@@ -151,8 +150,9 @@ def reconcilers_of(
     shared: Shared, providers: Mapping[str, BackendFactory[Any]], proxies: LiveProxies, notifying: Notifying
 ) -> dict[str, Reconciler]:
     """By kind."""
-    injected = known_objects(shared.settings, shared.objects), options_of(shared.settings)
-    parts = Parts(shared, providers, proxies, notifying, injected)
+    settings = shared.settings
+    known = KnownObjects(shared.objects, settings.namespaces, open=bool(settings.allow_cross_namespace))
+    parts = Parts(shared, providers, proxies, notifying, (known, settings.injection()))
     return {stage.type.kind: make(parts) for stage, make in _KINDS}
 
 

@@ -1,4 +1,4 @@
-"""Settings of the controller and the proxy. Nothing else reads their environment."""
+"""Settings of admission, the controller and the proxy. Nothing else reads their environment."""
 
 from __future__ import annotations
 
@@ -7,16 +7,17 @@ from typing import Any, Final, TypeVar
 
 from pydantic import ValidationError
 
+from controller.app.admission_settings import AdmissionSettings
 from controller.app.controller_settings import ControllerSettings
 from controller.app.proxy_settings import AuthMode, ProxySettings
 from controller.app.settings_values import PREFIX, LogFormat
 
 __all__ = [
-    "OPERATORS", "OPERATORS_DEBUG", "AuthMode", "ControllerSettings", "InvalidSettingError", "LogFormat",
-    "ProxySettings", "proxy_logs_debug", "settings_of",
+    "OPERATORS", "OPERATORS_DEBUG", "AdmissionSettings", "AuthMode", "ControllerSettings",
+    "InvalidSettingError", "LogFormat", "ProxySettings", "proxy_logs_debug", "settings_of",
 ]  # fmt: skip
 
-S = TypeVar("S", bound=ControllerSettings | ProxySettings)
+S = TypeVar("S", bound=AdmissionSettings | ControllerSettings | ProxySettings)
 
 OPERATORS: Final = {"sync_port": "FLAGD_PROXY_PORT", "management_port": "FLAGD_PROXY_MANAGEMENT_PORT"}
 """OpenFeature Operator's variables of its proxy, which ours reads where its own are not set."""

@@ -61,7 +61,7 @@ Namespace = Annotated[str, BeforeValidator(own_namespace)]
 
 
 class SharedSettings(BaseSettings):
-    """What the controller and the proxy have in common."""
+    """What our processes in a cluster have in common."""
 
     model_config = SettingsConfigDict(env_prefix=PREFIX, frozen=True)
 
@@ -76,11 +76,16 @@ class SharedSettings(BaseSettings):
     management_port: Port = Field(
         default=8014, description="port for health, readiness and metrics; 0 takes a free port"
     )
+    log_format: LogFormat = Field(
+        default=LogFormat.CONSOLE, description="form of the log on standard error: console or json"
+    )
+
+
+class QuotaSettings(SharedSettings):
+    """What the controller and the proxy have in common."""
+
     quotas: str = Field(
         default="",
         description="ConfigMap in our own namespace with limits of single namespaces, which go before "
         "those of the --quota options (default: none)",
-    )
-    log_format: LogFormat = Field(
-        default=LogFormat.CONSOLE, description="form of the log on standard error: console or json"
     )

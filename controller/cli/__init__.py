@@ -29,6 +29,7 @@ VERBS: Final = {
     "sign": "sign a folder of definitions that is put into a bucket",
     "evaluator": "serve flags from files, HTTP, gRPC or object stores; takes flagd's options",
     "controller": "run the Kubernetes controller",
+    "admission": "inject evaluators into pods, and refuse bad flags, as the API server asks",
     "proxy": "serve a cluster's flag sets to evaluators; takes the place of flagd-proxy",
     "inject": "print manifests with the evaluators that their pods will get",
     "migrate": "move over from OpenFeature Operator: what becomes of each field, and the steps",
@@ -42,7 +43,7 @@ VERBS: Final = {
 _FOLDERS: Final = {
     "authoring": ("lint", "eval", "push", "pull", "sign", "flags", "explain"),
     "cluster": ("inject", "migrate", "wait", "fleet", "events"),
-    "serving": ("up", "controller", "proxy"),
+    "serving": ("up", "controller", "admission", "proxy"),
 }
 _MODULES: Final = {
     "evaluator": "evaluator.cli",

@@ -74,11 +74,14 @@ class WatchScope:
     """Name of a single object, if the rights cover only that; empty: all objects."""
     labels: str = ""
     """Label selector; empty: any labels."""
+    fields: str = ""
+    """Field selector; empty: any fields."""
 
     @property
     def query(self) -> dict[str, str]:
         """Query parameters of each request."""
-        return {"labelSelector": self.labels} if self.labels else {}
+        given = {"labelSelector": self.labels, "fieldSelector": self.fields}
+        return {name: text for name, text in given.items() if text}
 
     @property
     def path(self) -> str:

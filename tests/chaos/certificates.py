@@ -17,7 +17,7 @@ from controller.pods.certificates.renewal import certificates_of, renewed
 from controller.runtime.clock import now
 from tests.clients.upstreams import replace
 from tests.cluster.admission import SECRET as ADMISSION
-from tests.cluster.admission import install_admission, trusted
+from tests.cluster.admission import AdmissionProcess, admission, trusted
 from tests.cluster.api import Api, Refused
 from tests.cluster.controllers import SYSTEM
 from tests.cluster.patience import within
@@ -44,6 +44,7 @@ class ServerCertificates:
 
     def __init__(self, spine: Spine, folder: Path) -> None:
         self._spine, self._folder, self._api = spine, folder, Api(spine.plane)
+        self._admission: AdmissionProcess | None = None
         self.authorities = folder / "ca.crt"
         self.files = ("--tls-cert", str(folder / "tls.crt"), "--tls-key", str(folder / "tls.key"))
 
@@ -53,9 +54,10 @@ class ServerCertificates:
         plane.kubectl("apply", "-f", str(ROOT / "deploy" / "proxy-certificates.yaml"))
         plane.kubectl("create", "configmap", CONFIG_MAP, "-n", self._spine.name)
 
-    def begin(self, admission: int) -> None:
-        """Once a controller works, whose admission port is this."""
-        install_admission(self._spine.plane, ROOT / "deploy" / "admission.yaml", admission)
+    def begin(self, stack: contextlib.ExitStack) -> None:
+        """Once a controller works."""
+        folder = self._folder / "admission"
+        self._admission = stack.enter_context(admission(self._spine.plane, folder))
         within(self.mount)
 
     def mount(self) -> bool:
@@ -67,6 +69,8 @@ class ServerCertificates:
         if found is None or found.authorities != known or not valid(found.certificate):
             return False
         self._write(found)
+        if self._admission is not None:
+            self._admission.mount()
         return True
 
     def expire(self) -> None:
@@ -85,9 +89,10 @@ class ServerCertificates:
                 data = {name: base64.b64encode(content).decode() for name, content in old.data().items()}
                 self._api.ask("PATCH", path, {"data": data}, "application/merge-patch+json")
 
-    def doubted(self, admission: Mapping[str, int], sync: Mapping[str, int]) -> str:
+    def doubted(self, sync: Mapping[str, int]) -> str:
         """Whose certificate the API server or a client of the proxies would not believe; empty: nobody's."""
-        for ports, authorities in ((admission, trusted(self._spine.plane)), (sync, self._authorities())):
+        own = {} if self._admission is None else {"admission": self._admission.admission}
+        for ports, authorities in ((own, trusted(self._spine.plane)), (sync, self._authorities())):
             for name, port in ports.items():
                 if why := refusal(port, authorities):
                     return f"the certificate of {name}: {why}"

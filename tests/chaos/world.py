@@ -91,7 +91,7 @@ class World:
             )
             self.controllers[name] = made
             self._begin(stack, name, made, "flagstaff-controller")
-        self.certificates.begin(self.controllers[CONTROLLERS[0]].admission)
+        self.certificates.begin(stack)
         for name in PROXIES:
             options = (*ENFORCED, *self.certificates.files)
             proxy = ProxyProcess(
@@ -149,8 +149,7 @@ class World:
 
     def doubted(self) -> str:
         """Whose certificate is not believed; empty: nobody's."""
-        admission = {name: each.admission for name, each in self.controllers.items()}
-        return self.certificates.doubted(admission, {name: each.sync for name, each in self.proxies.items()})
+        return self.certificates.doubted({name: each.sync for name, each in self.proxies.items()})
 
     def pid(self, name: str) -> int:
         """Of the process that has the name now."""

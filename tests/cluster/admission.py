@@ -1,41 +1,114 @@
-"""deploy/admission.yaml on a plane that has no Services: the API server asks a port of this machine."""
+"""`flagstaff admission` as a process, and deploy/admission.yaml on a plane without Services: the API server
+asks a port of this machine.
+"""
 
 from __future__ import annotations
 
 import base64
+import contextlib
 import json
+import os
+import re
+import time
 from typing import TYPE_CHECKING, Any, Final
 
 import yaml
 
+from evaluator.host.durable import write_file
 from tests.cluster.api import Api
+from tests.cluster.controllers import FLAGSTAFF, SYSTEM
 from tests.cluster.patience import within
+from tests.cluster.plugin import ROOT
+from tests.cluster.replica import Replica, started
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
     from pathlib import Path
 
     from tests.cluster.plane import Plane
 
+MANIFEST: Final = ROOT / "deploy" / "admission.yaml"
 _GROUP: Final = "/apis/admissionregistration.k8s.io/v1"
 WEBHOOKS: Final = f"{_GROUP}/mutatingwebhookconfigurations/flagstaff-injection"
 VALIDATION: Final = f"{_GROUP}/validatingwebhookconfigurations/flagstaff-validation"
 SECRET: Final = "/api/v1/namespaces/flagstaff-system/secrets/flagstaff-admission"  # noqa: S105 - a path
+_PORTS: Final = re.compile(r"listening: admission (\d+), management (\d+)")
 
 
-def install_admission(plane: Plane, manifest: Path, port: int) -> None:
-    """Apply it as users do, but for the address; returns once the API server trusts who answers there."""
-    documents = [*yaml.load_all(manifest.read_text(encoding="utf-8"), yaml.CSafeLoader)]
+class AdmissionProcess(Replica):
+    """One replica of admission. The Secret must be filled in before it starts."""
+
+    def __init__(
+        self, plane: Plane, folder: Path, *arguments: str, name: str = "admission", via: str | None = None
+    ) -> None:
+        super().__init__(folder, name)
+        self._plane, self._folder = plane, folder
+        token = Api(plane).token(SYSTEM, "flagstaff-admission")
+        config = plane.config_for(token, f"{name}-{os.getpid()}-{time.monotonic_ns()}", via)
+        self.command = [
+            FLAGSTAFF, "admission", "--kubeconfig", str(config), "--host", "127.0.0.1",
+            "--admission-port", "0", "--management-port", "0", "--namespace", SYSTEM,
+            "--admission-cert", str(folder / "tls.crt"), "--admission-key", str(folder / "tls.key"),
+            *arguments,
+        ]  # fmt: skip
+        self.admission = 0
+
+    def mount(self) -> None:
+        """What the kubelet does as the Secret changes."""
+        for name in ("tls.crt", "tls.key"):
+            write_file(self._folder / name, base64.b64decode(secret_data(self._plane)[name]))
+
+    def start(self) -> None:
+        """Start, and wait until it is ready."""
+        self.mount()
+        super().start()
+        self.admission, self.management = self.listening(_PORTS)
+        within(lambda: self.ask("/readyz")[0] == 200, self.said)
+
+
+def secret_data(plane: Plane) -> Mapping[str, str]:
+    """The Secret's content; empty while there is none."""
+    found: Mapping[str, str] = Api(plane).find(SECRET).get("data") or {}
+    return found
+
+
+def _documents() -> list[dict[str, Any]]:
+    return [*yaml.load_all(MANIFEST.read_text(encoding="utf-8"), yaml.CSafeLoader)]
+
+
+def _apply(plane: Plane, documents: list[dict[str, Any]]) -> None:
+    plane.kubectl("apply", "-f", "-", given="---\n".join(json.dumps(each) + "\n" for each in documents))
+
+
+def install_rights(plane: Plane) -> None:
+    """Apply the manifest but for its webhooks; returns once the controller has made the certificates."""
+    _apply(plane, [each for each in _documents() if "webhooks" not in each])
+    within(lambda: bool(authorities(plane)))
+
+
+def install_webhooks(plane: Plane, port: int) -> None:
+    """Apply the webhooks, but for their address; returns once the API server trusts who answers there."""
+    documents = [each for each in _documents() if "webhooks" in each]
     for each in documents:
-        for webhook in each.get("webhooks", ()):
+        for webhook in each["webhooks"]:
             path = webhook["clientConfig"].pop("service")["path"]
             webhook["clientConfig"]["url"] = f"https://127.0.0.1:{port}{path}"
-    plane.kubectl("apply", "-f", "-", given="---\n".join(json.dumps(each) + "\n" for each in documents))
+    _apply(plane, documents)
     within(lambda: authorities(plane) and authorities(plane) == trusted(plane))
+
+
+@contextlib.contextmanager
+def admission(plane: Plane, folder: Path, *arguments: str) -> Iterator[AdmissionProcess]:
+    """Admission, which the API server asks, for as long as the block lasts; a controller must run."""
+    install_rights(plane)
+    with started(AdmissionProcess(plane, folder, *arguments)) as process:
+        install_webhooks(plane, process.admission)
+        yield process
 
 
 def authorities(plane: Plane) -> bytes:
     """Those of the Secret; empty while there are none."""
-    return base64.b64decode((Api(plane).find(SECRET).get("data") or {}).get("ca.crt", ""))
+    return base64.b64decode(secret_data(plane).get("ca.crt", ""))
 
 
 def trusted(plane: Plane) -> bytes:

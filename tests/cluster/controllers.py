@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 FLAGSTAFF: Final = str(Path(sys.executable).parent / "flagstaff")
 SYSTEM: Final = "flagstaff-system"
-_PORTS: Final = re.compile(r"listening: management (\d+), artifacts (\d+), receiver (\d+), admission (\d+)")
+_PORTS: Final = re.compile(r"listening: management (\d+), artifacts (\d+), receiver (\d+)")
 
 
 class ControllerProcess(Replica):
@@ -36,18 +36,18 @@ class ControllerProcess(Replica):
         self.command = [
             FLAGSTAFF, "controller", "--kubeconfig", str(config),
             "--storage-path", str(folder / "data"), "--host", "127.0.0.1", "--artifact-port", "0",
-            "--receiver-port", "0", "--management-port", "0", "--admission-port", "0",
+            "--receiver-port", "0", "--management-port", "0",
             "--namespace", SYSTEM, "--identity", name,
             "--artifact-hosts", ".svc,.svc.cluster.local,127.0.0.1",
             "--denied-artifact-hosts", "169.254.0.0/16",
             "--denied-source-hosts", "169.254.0.0/16", *arguments,
         ]  # fmt: skip
-        self.artifacts = self.receiver = self.admission = 0
+        self.artifacts = self.receiver = 0
 
     def start(self) -> None:
         """Start, and wait until it listens."""
         super().start()
-        self.management, self.artifacts, self.receiver, self.admission = self.listening(_PORTS)
+        self.management, self.artifacts, self.receiver = self.listening(_PORTS)
 
     @property
     def leads(self) -> bool:
@@ -69,7 +69,7 @@ class KopfProcess(ControllerProcess):
             "KUBECONFIG": config, "FLAGSTAFF_KUBECONFIG": config, "FLAGSTAFF_NAMESPACE": SYSTEM,
             "FLAGSTAFF_STORAGE_PATH": str(folder / "data"), "FLAGSTAFF_HOST": "127.0.0.1",
             "FLAGSTAFF_ARTIFACT_PORT": "0", "FLAGSTAFF_RECEIVER_PORT": "0",
-            "FLAGSTAFF_MANAGEMENT_PORT": "0", "FLAGSTAFF_ADMISSION_PORT": "0",
+            "FLAGSTAFF_MANAGEMENT_PORT": "0",
             "FLAGSTAFF_DENIED_SOURCE_HOSTS": "169.254.0.0/16", "POD_NAME": "",
         }  # fmt: skip
         named = [f"{name}={value}" for name, value in settings.items()]

@@ -1,5 +1,5 @@
-"""`make dev-cluster`: a control plane, the controller, the proxy, three evaluators, and the example as a Git
-repository, until Ctrl-C.
+"""`make dev-cluster`: a control plane, the controller, admission, the proxy, three evaluators, and the
+example as a Git repository, until Ctrl-C.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from tests.cluster.admission import install_admission
+from tests.cluster.admission import admission
 from tests.cluster.assets import PLANE, find
 from tests.cluster.controllers import FLAGSTAFF, controller
 from tests.cluster.fleets import NAMES, following
@@ -53,11 +53,12 @@ def main() -> int:
         link_tools(plane)
         server = stack.enter_context(git_server(FOLDER))
         copy_example()
-        say("starting the proxy and the controller, each as its own service account")
+        say("starting the proxy, the controller and admission, each as its own service account")
         delivering = stack.enter_context(proxy(plane, FOLDER / "proxy"))
-        words = ("--proxy-address", delivering.target, "--allow-local-providers")
-        process = stack.enter_context(controller(plane, FOLDER / "controller", *words))
-        install_admission(plane, ROOT / "deploy" / "admission.yaml", process.admission)
+        words = ("--proxy-address", delivering.target)
+        local = ("--allow-local-providers",)
+        process = stack.enter_context(controller(plane, FOLDER / "controller", *words, *local))
+        stack.enter_context(admission(plane, FOLDER / "admission", *words))
         follow(plane, f"{server.url}/repository/.git")
         say("starting three evaluators that follow the proxy")
         source = following(delivering.target, NAMESPACE, FLAG_SET)

@@ -25,7 +25,7 @@ class Controller(Replica):
         self.command = [
             FLAGSTAFF, "controller", "--kubeconfig", str(stub.kubeconfig), "--namespace", "flagstaff-system",
             "--storage-path", str(folder / "data"), "--host", "127.0.0.1", "--artifact-port", "0",
-            "--receiver-port", "0", "--management-port", "0", "--admission-port", "0", *arguments,
+            "--receiver-port", "0", "--management-port", "0", *arguments,
         ]  # fmt: skip
 
     def start(self) -> None:

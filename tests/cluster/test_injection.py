@@ -20,14 +20,22 @@ import trustme
 
 from controller.api.configuration import KIND
 from tests.clients.evaluator import evaluator
-from tests.cluster.admission import SECRET, authorities, install_admission, trusted
+from tests.cluster.admission import (
+    MANIFEST,
+    SECRET,
+    AdmissionProcess,
+    authorities,
+    install_rights,
+    install_webhooks,
+    trusted,
+)
 from tests.cluster.api import MERGE, Api, Refused, path_of
 from tests.cluster.controllers import ControllerProcess, controller
 from tests.cluster.objects import Namespace, configuration, flags, manifest, reader, secret
 from tests.cluster.patience import within
-from tests.cluster.plugin import ROOT
 from tests.cluster.proxies import proxy
 from tests.cluster.relay import Relay
+from tests.cluster.replica import started
 from tests.cluster.test_flagd import make_ready
 from tests.sync_sources import HttpPeer, respond
 
@@ -56,7 +64,7 @@ class Service(Relay):
     def choose(self) -> int:
         return next(self.behind)
 
-    def lead_to(self, *replicas: ControllerProcess) -> None:
+    def lead_to(self, *replicas: AdmissionProcess) -> None:
         """From now on; the API server connects anew."""
         self.behind = itertools.cycle([each.admission for each in replicas])
         self.cut()
@@ -64,10 +72,17 @@ class Service(Relay):
 
 
 class Admitting:
-    """Two replicas, and the address at which the API server finds one of them."""
+    """Two replicas of admission, where the API server finds one of them, and the controller."""
 
-    def __init__(self, plane: Plane, replicas: tuple[ControllerProcess, ...], address: Service) -> None:
+    def __init__(
+        self,
+        plane: Plane,
+        replicas: tuple[AdmissionProcess, ...],
+        address: Service,
+        controller: ControllerProcess,
+    ) -> None:
         self.plane = plane
+        self.controller = controller
         self.replicas = replicas
         self.address = address
 
@@ -81,38 +96,26 @@ class Admitting:
 def admitting(spare: Plane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Admitting]:
     folder = tmp_path_factory.mktemp("admission")
     with proxy(spare, folder / "proxy", "--auth", "enforce") as delivering:
-        words = (
-            "--lease-name", "admission", "--evaluator-image", "example/evaluator:1",
-            "--proxy-address", delivering.target,
-        )  # fmt: skip
-        with (
-            controller(spare, folder / "a", *words, name="a") as one,
-            controller(spare, folder / "b", *words, name="b") as other,
-            contextlib.closing(Service(one.admission)) as address,
-        ):
-            install_admission(spare, ROOT / "deploy" / "admission.yaml", address.port)
-            for each in (one, other):
-                within(partial(serving, each), each.said)
-            yield Admitting(spare, (one, other), address)
-
-
-def serving(replica: ControllerProcess) -> bool:
-    return bool(json.loads(replica.ask("/readyz")[1])["admission"] == "serving")
+        words = "--evaluator-image", "example/evaluator:1", "--proxy-address", delivering.target
+        with controller(spare, folder / "controller", "--lease-name", "admission", *words) as leader:
+            install_rights(spare)
+            with (
+                started(AdmissionProcess(spare, folder / "a", *words, name="a")) as one,
+                started(AdmissionProcess(spare, folder / "b", *words, name="b")) as other,
+                contextlib.closing(Service(one.admission)) as address,
+            ):
+                install_webhooks(spare, address.port)
+                yield Admitting(spare, (one, other), address, leader)
 
 
 @pytest.fixture
 def shop(admitting: Admitting, spare_namespace: str) -> Namespace:
-    """A namespace with the flag set that pods ask for, known to both replicas."""
+    """A namespace with the flag set that pods ask for, known to the replica that answers."""
     space = Namespace(admitting.plane, spare_namespace)
     space.apply(configuration("checkout-production", flagSpec=json.loads(flags(banner="on"))))
     space.wait_ready("ffc", "checkout-production")
-    for each in admitting.replicas:
-        within(partial(knows, each, spare_namespace), each.said)
+    within(partial(admitted, space))
     return space
-
-
-def knows(replica: ControllerProcess, namespace: str) -> bool:
-    return f'namespace="{namespace}"' in replica.metrics()
 
 
 def pod(name: str, annotations: dict[str, str], **container: Any) -> dict[str, Any]:
@@ -381,7 +384,7 @@ def test_what_another_manager_applies_again_and_again_has_no_drift_and_costs_no_
         series = re.compile(
             r'^flagstaff_api_writes_total\{kind="(?:Flagd|Deployment|Service)".*$', re.MULTILINE
         )
-        return versions(), [sorted(series.findall(each.metrics())) for each in admitting.replicas]
+        return versions(), sorted(series.findall(admitting.controller.metrics()))
 
     def at_rest() -> bool:
         """Whether each Deployment has its pod, and nothing is written for two seconds."""
@@ -422,7 +425,7 @@ def test_each_replica_answers(shop: Namespace, admitting: Admitting) -> None:
 def test_a_replica_that_is_killed_while_pods_are_created_loses_none(
     shop: Namespace, admitting: Admitting
 ) -> None:
-    staying, dying = sorted(admitting.replicas, key=lambda each: not each.leads)
+    staying, dying = admitting.replicas
     admitting.address.lead_to(dying, staying)
     within(partial(admitted, shop))
     before = admitting.asked()[admitting.replicas.index(dying)]
@@ -440,7 +443,6 @@ def test_a_replica_that_is_killed_while_pods_are_created_loses_none(
         assert [sidecar_of(each)["name"] for each in shop.all("pod")] == ["flagstaff-evaluator"] * 60
     finally:
         dying.start()
-        within(partial(serving, dying), dying.said)
         admitting.address.lead_to(staying)
 
 
@@ -464,6 +466,8 @@ def test_the_certificate_is_of_the_authority_in_the_secret_and_a_lost_one_is_mad
                             "--type=json", "-p", '[{"op":"remove","path":"/data"}]')  # fmt: skip
     within(lambda: authorities(admitting.plane) not in {b"", before})
     within(lambda: trusted(admitting.plane) == authorities(admitting.plane))
+    for each in admitting.replicas:
+        each.mount()
     within(partial(admitted, shop))
     assert Api(admitting.plane).find(SECRET)["type"] == "Opaque"
 
@@ -473,9 +477,8 @@ def test_with_a_client_authority_other_clients_are_refused(
 ) -> None:
     authority = trustme.CA()
     authority.cert_pem.write_to_path(tmp_path / "ca.crt")
-    words = ("--lease-name", "closed", "--admission-client-ca", str(tmp_path / "ca.crt"))
-    with controller(spare, tmp_path / "closed", *words, name="closed") as closed:
-        within(partial(serving, closed), closed.said)
+    words = ("--admission-client-ca", str(tmp_path / "ca.crt"))
+    with started(AdmissionProcess(spare, tmp_path / "closed", *words)) as closed:
         context = ssl.create_default_context(cadata=authorities(admitting.plane).decode())
         with pytest.raises((ssl.SSLError, ConnectionError, http.client.HTTPException)):
             posted(closed, context)
@@ -483,7 +486,7 @@ def test_with_a_client_authority_other_clients_are_refused(
         assert posted(closed, context) == 400
 
 
-def posted(replica: ControllerProcess, context: ssl.SSLContext) -> int:
+def posted(replica: AdmissionProcess, context: ssl.SSLContext) -> int:
     """The status of the answer to what is no review."""
     connection = http.client.HTTPSConnection("127.0.0.1", replica.admission, context=context, timeout=10)
     try:
@@ -495,12 +498,11 @@ def posted(replica: ControllerProcess, context: ssl.SSLContext) -> int:
 
 def test_what_is_deployed_may_be_applied_again_without_losing_certificates(admitting: Admitting) -> None:
     before = authorities(admitting.plane)
-    install_admission(admitting.plane, ROOT / "deploy" / "admission.yaml", admitting.address.port)
+    install_rights(admitting.plane)
+    install_webhooks(admitting.plane, admitting.address.port)
     assert (authorities(admitting.plane), trusted(admitting.plane)) == (before, before)
-    plain = admitting.plane.kubectl(
-        "apply", "--dry-run=server", "--validate=strict", "-f", str(ROOT / "deploy" / "admission.yaml")
-    )
-    assert plain.count("dry run") == 4
+    plain = admitting.plane.kubectl("apply", "--dry-run=server", "--validate=strict", "-f", str(MANIFEST))
+    assert plain.count("dry run") == 9
 
 
 def test_the_injected_container_serves_the_flag(shop: Namespace, tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 import yaml
 
-from tests.cluster.admission import install_admission
+from tests.cluster.admission import admission
 from tests.cluster.api import Refused
 from tests.cluster.assets import KWOK, find
 from tests.cluster.controllers import SYSTEM, controller
@@ -58,8 +58,8 @@ def installed(spare: Plane, tmp_path_factory: pytest.TempPathFactory) -> Iterato
         words = (*COMPAT, "--proxy-address", delivering.target)
         with controller(spare, folder / "controller", *words) as process:
             process.wait_leads()
-            install_admission(spare, ROOT / "deploy" / "admission.yaml", process.admission)
-            yield process
+            with admission(spare, folder / "admission", *words):
+                yield process
 
 
 def asleep(plane: Plane) -> None:
@@ -124,13 +124,13 @@ def _type(wanted: Mapping[str, Any]) -> dict[str, Any]:
 
 @pytest.fixture
 def application(installed: ControllerProcess, spare: Plane, spare_namespace: str) -> Scenario:
-    assert installed.admission
+    assert installed.leads
     return Scenario(spare, spare_namespace, "application")
 
 
 @pytest.fixture
 def standing(installed: ControllerProcess, spare: Plane, spare_namespace: str) -> Scenario:
-    assert installed.admission
+    assert installed.leads
     found = Scenario(spare, spare_namespace, "flagd")
     found.submit("flags")
     return found
@@ -200,7 +200,7 @@ def test_fsconfig_flagd_proxy_sync(application: Scenario, tmp_path: Path) -> Non
 
 
 def test_in_process(installed: ControllerProcess, spare: Plane, spare_namespace: str) -> None:
-    assert installed.admission
+    assert installed.leads
     scenario = Scenario(spare, spare_namespace, "in-process")
     scenario.submit("deployed")
     scenario.refused("has no InProcessConfiguration source-configuration")

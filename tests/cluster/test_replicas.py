@@ -193,7 +193,6 @@ async def test_an_object_that_was_deleted_while_no_watch_was_open_is_forgotten(
     settings = ControllerSettings(
         kubeconfig=str(spare.kubeconfig), namespaces=(spare_namespace,), storage_path=tmp_path,
         leader_election=False, host="127.0.0.1", artifact_port=0, receiver_port=0, management_port=0,
-        admission_port=0,
     )  # fmt: skip
     objects = Cache(indexes_of(STAGES))
     # Nothing is watched here: what is known, was listed.

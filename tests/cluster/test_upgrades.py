@@ -16,13 +16,12 @@ from controller.api.objects.meta import ObjectKey
 from controller.kube.adapters.workloads import ClusterRestarts
 from controller.kube.client import Cluster
 from controller.runtime.reconciling.setbacks import Failed
-from tests.cluster.admission import install_admission
+from tests.cluster.admission import admission
 from tests.cluster.api import MERGE, Refused, path_of
 from tests.cluster.controllers import SYSTEM, ControllerProcess, controller
 from tests.cluster.kubelets import ANYWHERE
 from tests.cluster.objects import Namespace, condition, configuration, flags, manifest
 from tests.cluster.patience import within
-from tests.cluster.plugin import ROOT
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -116,15 +115,17 @@ def disruptable(space: Namespace) -> bool:
 
 @pytest.fixture
 def upgrading(spare: Plane, tmp_path: Path) -> Iterator[ControllerProcess]:
-    with controller(spare, tmp_path / "controller", "--no-leader-election") as process:
-        install_admission(spare, ROOT / "deploy" / "admission.yaml", process.admission)
+    with (
+        controller(spare, tmp_path / "controller", "--no-leader-election") as process,
+        admission(spare, tmp_path / "admission"),
+    ):
         yield process
 
 
 @pytest.fixture
 def shop(spare: Plane, upgrading: ControllerProcess, spare_namespace: str) -> Namespace:
     """Four workloads and a pod of nobody, all of them current."""
-    assert upgrading.admission
+    assert upgrading.leads
     space = Namespace(spare, spare_namespace)
     space.kubectl(
         "create", "rolebinding", "flagstaff-upgrades", "--clusterrole=flagstaff-upgrades",
@@ -168,7 +169,6 @@ def test_workloads_are_restarted_for_a_newer_evaluator_and_a_pod_that_does_not_g
     upgrading.start()
     shop.poke_and_wait(UPGRADE, "all")
     assert generations(shop) == dict.fromkeys(WORKLOADS, 2)
-    install_admission(shop.plane, ROOT / "deploy" / "admission.yaml", upgrading.admission)
 
     # Nobody makes pods ready from here on.
     shop.apply(manifest("EvaluatorUpgrade", "all", {"pause": "1ms", "readyDeadline": "3s"}), source(9015))

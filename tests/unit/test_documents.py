@@ -14,7 +14,13 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from controller.app.settings import OPERATORS, OPERATORS_DEBUG, ControllerSettings, ProxySettings
+from controller.app.settings import (
+    OPERATORS,
+    OPERATORS_DEBUG,
+    AdmissionSettings,
+    ControllerSettings,
+    ProxySettings,
+)
 from controller.cli import VERBS, module_of
 from controller.cli.shared.arguments import PASSWORD
 from evaluator.http.server.limits import Limits
@@ -152,7 +158,7 @@ def test_every_environment_variable_on_a_page_is_read() -> None:
     found = {variable for page in PAGES for variable in named.findall(text(page))}
     of_processes = {
         f"FLAGSTAFF_{name.upper()}"
-        for settings in (ControllerSettings, ProxySettings)
+        for settings in (AdmissionSettings, ControllerSettings, ProxySettings)
         for name in settings.model_fields
     }
     known = (

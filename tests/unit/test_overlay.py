@@ -8,7 +8,13 @@ from typing import Any, Final
 import pytest
 import yaml
 
-from controller.app.settings import AuthMode, ControllerSettings, ProxySettings, settings_of
+from controller.app.settings import (
+    AdmissionSettings,
+    AuthMode,
+    ControllerSettings,
+    ProxySettings,
+    settings_of,
+)
 from controller.cli.manifests.manifest_files import read_manifests
 from controller.kube.adapters.certificates import PROXY_SECRET
 
@@ -61,7 +67,7 @@ def test_the_binding_of_a_namespace_gives_what_that_of_the_cluster_gives() -> No
     assert (one["roleRef"], one["subjects"]) == (everywhere["roleRef"], everywhere["subjects"])
 
 
-@pytest.mark.parametrize("name", ["controller", "proxy"])
+@pytest.mark.parametrize("name", ["controller", "admission", "proxy"])
 def test_each_patch_meets_a_container(name: str) -> None:
     [deployment] = [each for each in documents(f"{name}.yaml") if each["kind"] == "Deployment"]
     assert deployment["metadata"]["name"] == f"flagstaff-{name}"
@@ -101,6 +107,23 @@ def test_the_proxy_enforces_with_the_certificate_that_the_controller_makes(
     assert (mount["name"], volume["secret"]["secretName"]) == (volume["name"], PROXY_SECRET)
     files = {f"{mount['mountPath']}/{each['path']}": each["key"] for each in volume["secret"]["items"]}
     assert files == {settings.tls_cert: "tls.crt", settings.tls_key: "tls.key"}
+
+
+def test_admission_injects_as_the_controller_does_and_asks_callers_for_a_certificate(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    given = environment("flagstaff-admission")
+    for name, value in given.items():
+        monkeypatch.setenv(name, value)
+    settings = settings_of(AdmissionSettings)
+    spec = patched("flagstaff-admission")
+    [mount], [volume] = spec["containers"][0]["volumeMounts"], spec["volumes"]
+    assert mount["name"] == volume["name"]
+    assert settings.admission_client_ca == f"{mount['mountPath']}/ca.crt"
+    controllers = environment("flagstaff-controller")
+    assert {name: controllers.get(name) for name in given if "ADMISSION" not in name} == {
+        "FLAGSTAFF_PROXY_CA": settings.proxy_ca
+    }
 
 
 def test_the_patch_by_hand_is_the_same() -> None:

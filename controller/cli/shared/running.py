@@ -6,7 +6,13 @@ import asyncio
 import gc
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from controller.app.settings import ControllerSettings, InvalidSettingError, ProxySettings, settings_of
+from controller.app.settings import (
+    AdmissionSettings,
+    ControllerSettings,
+    InvalidSettingError,
+    ProxySettings,
+    settings_of,
+)
 from controller.cli.shared.ending import OK, UNREACHABLE, USAGE, Exit, ending
 from evaluator.host import logs
 
@@ -16,7 +22,7 @@ if TYPE_CHECKING:
 
     from pydantic.fields import FieldInfo
 
-S = TypeVar("S", bound=ControllerSettings | ProxySettings)
+S = TypeVar("S", bound=AdmissionSettings | ControllerSettings | ProxySettings)
 
 
 def configure(

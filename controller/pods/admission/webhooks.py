@@ -1,4 +1,4 @@
-"""The webhooks, by HTTPS and answered by every replica: evaluators for pods, and flags written by hand."""
+"""The webhooks: evaluators for pods, and the judgement of flags that are written by hand."""
 
 from __future__ import annotations
 
@@ -15,18 +15,13 @@ from controller.api.objects.meta import Resource
 from controller.pods.injection.inject import MOST_BYTES, inject
 from controller.pods.injection.installation import Refused
 from controller.runtime.user_text.plain_text import one_line
-from evaluator.host.durable import write_file
 from evaluator.http.messages import Response
 from evaluator.http.routes import Routes
 from evaluator.http.server.limits import Limits
-from evaluator.http.server.tls import TlsFiles
 
 if TYPE_CHECKING:
-    import asyncio
     from collections.abc import Callable, Mapping, Sequence
-    from pathlib import Path
 
-    from controller.pods.certificates.renewal import Certificates
     from controller.pods.injection.installation import Known, Options
     from evaluator.http.messages import Request, Streamed
     from evaluator.http.offload import Offload
@@ -158,26 +153,3 @@ class Validator:
 def _failed(status: int, message: str) -> Response:
     """An answer that is no review."""
     return Response(status, orjson.dumps({"message": message}), _JSON)
-
-
-class _OwnFiles(TlsFiles):
-    """Files that no other process writes."""
-
-    def poll(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Nothing to look for: `refresh` follows each write."""
-
-
-class ServedCertificate:
-    """Certificate and key in one file, so that both change at once: OpenSSL reads files alone."""
-
-    def __init__(self, folder: Path, first: Certificates, client_ca: str | None = None) -> None:
-        """`client_ca`: a file of authorities, which issue callers' certificates. Raises OSError."""
-        self._file = folder / "server.pem"
-        write_file(self._file, first.certificate + first.key)
-        files = _OwnFiles if client_ca is None else TlsFiles
-        self.tls = files(self._file, self._file, client_ca)
-
-    def replace(self, certificates: Certificates) -> None:
-        """Serve these on connections from now on. Raises OSError."""
-        write_file(self._file, certificates.certificate + certificates.key)
-        self.tls.refresh()

@@ -1,5 +1,5 @@
-"""Keeps the certificates of one server current: in the Secret that replicas share, on our port where it is
-ours, and, by the leader, in what its clients trust.
+"""Keeps the certificates of one server current: in the Secret that its pods mount, and, by the leader, in
+what its clients trust.
 """
 
 from __future__ import annotations
@@ -9,21 +9,19 @@ import logging
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Protocol
 
-from controller.pods.certificates.renewal import Certificates, certificates_of, renewed
+from controller.pods.certificates.renewal import certificates_of, renewed
 from controller.runtime.reconciling.setbacks import Setback
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
     from datetime import datetime
+
+    from controller.runtime.process.leadership import Role
 
 log = logging.getLogger(__name__)
 
-LOOK: Final = 5.0
-"""Seconds from one look to the next: two small reads."""
 STARTING: Final = "starting"
-SERVING: Final = "serving"
 KEPT: Final = "kept"
-"""The certificates are current, and another process serves them."""
 ABSENT: Final = "not installed"
 
 
@@ -51,44 +49,37 @@ class CertificateRotation:
     """The owner of the certificates, for the log."""
     store: CertificateStore
     names: Sequence[str]
-    leading: Callable[[], bool]
-    serve: Callable[[Certificates], None] | None = None
-    """Makes our port serve these from now on; called in a thread. None: another process serves them."""
+    role: Role
+    pause: float = 5.0
+    """Seconds from one look to the next: two small reads."""
     state: str = STARTING
-    """The state for /readyz: starting, serving or kept, not installed, or why nothing can be read."""
-    _served: Certificates | None = field(default=None)
+    """The state for /readyz: starting, kept, not installed, or why nothing can be read."""
     _complaint: str = field(default="")
 
     async def look(self) -> None:
-        """Compare the stored, served and trusted certificates once."""
+        """Compare the stored and trusted certificates once."""
         try:
             state, complaint = await self._settle(), ""
         except Setback as setback:
             complaint = setback.message
-            # The certificates that were served before stay in use.
-            state = self.state if self.state in {SERVING, KEPT} else complaint
+            state = self.state if self.state == KEPT else complaint
         if complaint not in {"", self._complaint}:
             log.warning("certificates of %s cannot be kept: %s", self.what, complaint)
         self._complaint = complaint
         if state != self.state:
-            log.info("%s: %s", self.what, state)
+            log.info("certificates of %s: %s", self.what, state)
             self.state = state
-        await asyncio.sleep(LOOK)
+        await asyncio.sleep(self.pause)
 
     async def _settle(self) -> str:
         data = await self.store.read()
         if data is None:
             return ABSENT
-        found = certificates_of(data)
-        wanted = renewed(found, self.names, self.store.now)
-        if wanted != found and not await self.store.write(wanted.data()):
+        stored = certificates_of(data)
+        wanted = renewed(stored, self.names, self.store.now)
+        if wanted != stored and not await self.store.write(wanted.data()):
             # The next look reads what the faster replica wrote.
             return self.state
-        if self.leading():
+        if self.role.leading:
             await self.store.trust(wanted.authorities)
-        if self.serve is None:
-            return KEPT
-        if wanted != self._served:
-            await asyncio.to_thread(self.serve, wanted)
-            self._served = wanted
-        return SERVING
+        return KEPT

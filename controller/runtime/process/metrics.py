@@ -67,12 +67,6 @@ class Metrics(Collector):
             ("type", "outcome"),
             registry=self.registry,
         )
-        self._reviewed = Counter(
-            "flagstaff_admission_reviews",
-            "Pods and flags that the API server asked about, by outcome.",
-            ("kind", "outcome"),
-            registry=self.registry,
-        )
         self._alerts = Counter(
             "flagstaff_alerts",
             "Tries to deliver an alert, by result.",
@@ -95,10 +89,6 @@ class Metrics(Collector):
     def received(self, kind: str, outcome: str) -> None:
         """Count an answered webhook."""
         self._received.labels(kind, outcome).inc()
-
-    def reviewed(self, kind: str, outcome: str) -> None:
-        """Count an admitted or refused object of `kind`. Any thread may call this."""
-        self._reviewed.labels(kind, outcome).inc()
 
     def alerted(self, kind: str, result: str) -> None:
         """Count a sent alert: `delivered`, `failed` or `dead`."""

@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Final, Self
 
 _PREFIX: Final = "flagstaff-temporary-"
+_FORMER: Final = "flagstaff-admission-"
+"""Of folders with the private keys of admission, which controllers before 0.2 left as they were killed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,9 +41,10 @@ class TemporaryFolder:
 
 def sweep_temporary() -> None:
     """Remove the folders of dead processes: the system drops their locks, and nothing else."""
-    for path in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
-        with contextlib.suppress(OSError):
-            TemporaryFolder(path, _locked(path)).remove()
+    for prefix in (_PREFIX, _FORMER):
+        for path in Path(tempfile.gettempdir()).glob(f"{prefix}*"):
+            with contextlib.suppress(OSError):
+                TemporaryFolder(path, _locked(path)).remove()
 
 
 def _locked(path: Path) -> int:

@@ -7,15 +7,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from controller.pods.admission.webhooks import ServedCertificate
-from controller.pods.certificates import rotation as module
-from controller.pods.certificates.renewal import LEFT, LIFE, certificates_of, renewed
-from controller.pods.certificates.rotation import ABSENT, KEPT, SERVING, STARTING, CertificateRotation
+from controller.pods.certificates.renewal import LEFT, LIFE, certificates_of
+from controller.pods.certificates.rotation import ABSENT, KEPT, STARTING, CertificateRotation
+from controller.runtime.process.leadership import Role
 from controller.runtime.reconciling.setbacks import Failed
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from pathlib import Path
 
 NOW = datetime(2026, 11, 23, tzinfo=UTC)
 NAMES = ("localhost",)
@@ -50,22 +48,13 @@ class Secret:
         self.trusted.append(authorities)
 
 
-class Replica:
-    """A keeper and its port."""
-
-    def __init__(self, secret: Secret, folder: Path, *, leading: bool = True) -> None:
-        self.file = folder / "server.pem"
-        self.served = ServedCertificate(folder, renewed(None, NAMES, NOW))
-        self.keeper = CertificateRotation("admission", secret, NAMES, lambda: leading, self.served.replace)
-
-    async def look(self) -> str:
-        await self.keeper.look()
-        return self.keeper.state
+def rotation(secret: Secret, *, leading: bool = True) -> CertificateRotation:
+    return CertificateRotation("admission", secret, NAMES, Role(leading), pause=0.0)
 
 
-@pytest.fixture(autouse=True)
-def _no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "LOOK", 0.0)
+async def look(replica: CertificateRotation) -> str:
+    await replica.look()
+    return replica.state
 
 
 @pytest.fixture
@@ -73,96 +62,73 @@ def secret() -> Secret:
     return Secret({})
 
 
-async def test_an_empty_secret_is_filled_served_and_trusted(secret: Secret, tmp_path: Path) -> None:
-    replica = Replica(secret, tmp_path)
-    assert replica.keeper.state == STARTING
-    context, first = replica.served.tls.context, replica.file.read_bytes()
-    assert await replica.look() == SERVING
-    kept = certificates_of(secret.data or {})
-    assert kept is not None
-    assert replica.file.read_bytes() == kept.certificate + kept.key != first
-    assert replica.served.tls.context is not context
-    assert secret.trusted == [kept.authorities]
-    assert (replica.file.stat().st_mode & 0o777) == 0o600
+async def test_an_empty_secret_is_filled_and_trusted(secret: Secret) -> None:
+    replica = rotation(secret)
+    assert replica.state == STARTING
+    assert await look(replica) == KEPT
+    stored = certificates_of(secret.data or {})
+    assert stored is not None
+    assert secret.trusted == [stored.authorities]
 
 
-async def test_at_rest_nothing_is_written(secret: Secret, tmp_path: Path) -> None:
-    replica = Replica(secret, tmp_path)
-    await replica.look()
-    at = replica.file.stat().st_mtime_ns
-    assert [await replica.look(), await replica.look()] == [SERVING, SERVING]
-    assert (secret.writes, replica.file.stat().st_mtime_ns) == (1, at)
+async def test_at_rest_nothing_is_written(secret: Secret) -> None:
+    replica = rotation(secret)
+    assert [await look(replica) for _ in range(3)] == [KEPT] * 3
+    assert secret.writes == 1
 
 
-async def test_a_standby_serves_the_same_and_leaves_trust_to_the_leader(
-    secret: Secret, tmp_path: Path
-) -> None:
-    (tmp_path / "a").mkdir()
-    (tmp_path / "b").mkdir()
-    leader, standby = Replica(secret, tmp_path / "a"), Replica(secret, tmp_path / "b", leading=False)
-    await leader.look()
-    assert await standby.look() == SERVING
-    assert leader.file.read_bytes() == standby.file.read_bytes()
+async def test_a_standby_keeps_the_secret_and_leaves_trust_to_the_leader(secret: Secret) -> None:
+    assert await look(rotation(secret, leading=False)) == KEPT
+    assert (secret.writes, secret.trusted) == (1, [])
+    assert await look(rotation(secret)) == KEPT
     assert (secret.writes, len(secret.trusted)) == (1, 1)
 
 
-async def test_the_certificate_of_the_faster_replica_is_used(secret: Secret, tmp_path: Path) -> None:
+async def test_the_certificate_of_the_faster_replica_is_kept(secret: Secret) -> None:
     other = Secret({})
-    (tmp_path / "other").mkdir()
-    await Replica(other, tmp_path / "other").look()
+    await look(rotation(other))
     secret.faster = other.data
-    replica = Replica(secret, tmp_path)
-    assert [await replica.look(), await replica.look()] == [STARTING, SERVING]
+    replica = rotation(secret)
+    assert [await look(replica), await look(replica)] == [STARTING, KEPT]
     assert (secret.data, secret.writes) == (other.data, 0)
 
 
-async def test_a_certificate_is_renewed_in_time(secret: Secret, tmp_path: Path) -> None:
-    replica = Replica(secret, tmp_path)
-    await replica.look()
-    before = replica.file.read_bytes()
-    secret.now += LIFE - LEFT + timedelta(minutes=1)
-    await replica.look()
-    assert replica.file.read_bytes() != before
-    assert secret.trusted[0] == secret.trusted[1]
-
-
-async def test_without_a_secret_admission_is_not_installed(tmp_path: Path) -> None:
-    secret = Secret(None)
-    replica = Replica(secret, tmp_path)
-    assert await replica.look() == ABSENT
-    secret.data = {}
-    assert await replica.look() == SERVING
-
-
-async def test_what_was_served_stays_so_while_nothing_can_be_read(secret: Secret, tmp_path: Path) -> None:
-    replica = Replica(secret, tmp_path)
-    secret.failing = "Secret flagstaff-admission: forbidden"
-    assert await replica.look() == secret.failing
-    secret.failing = ""
-    assert await replica.look() == SERVING
-    secret.failing = "the API server is gone"
-    assert await replica.look() == SERVING
-
-
-async def test_certificates_that_somebody_else_serves_are_kept_renewed_and_trusted(secret: Secret) -> None:
-    keeper = CertificateRotation("the proxy", secret, NAMES, lambda: True)
-    await keeper.look()
+async def test_a_certificate_is_renewed_in_time_by_the_same_authority(secret: Secret) -> None:
+    replica = rotation(secret)
+    await look(replica)
     first = certificates_of(secret.data or {})
-    assert first is not None
-    assert (keeper.state, secret.trusted) == (KEPT, [first.authorities])
     secret.now += LIFE - LEFT + timedelta(minutes=1)
-    await keeper.look()
+    await look(replica)
     renewal = certificates_of(secret.data or {})
+    assert first is not None
     assert renewal is not None
-    assert (renewal.authorities, secret.writes) == (first.authorities, 2)
     assert renewal.certificate != first.certificate
+    assert secret.trusted == [first.authorities, renewal.authorities] == [first.authorities] * 2
+
+
+async def test_without_a_secret_the_server_is_not_installed() -> None:
+    secret = Secret(None)
+    replica = rotation(secret)
+    assert await look(replica) == ABSENT
+    secret.data = {}
+    assert await look(replica) == KEPT
+
+
+async def test_the_state_stays_while_nothing_can_be_read(secret: Secret) -> None:
+    replica = rotation(secret)
+    secret.failing = "Secret flagstaff-admission: forbidden"
+    assert await look(replica) == secret.failing
+    secret.failing = ""
+    assert await look(replica) == KEPT
+    secret.failing = "the API server is gone"
+    assert await look(replica) == KEPT
 
 
 async def test_a_failure_to_store_is_reported_once_and_again_after_a_success(
     secret: Secret, caplog: pytest.LogCaptureFixture
 ) -> None:
-    keeper = CertificateRotation("the proxy", secret, NAMES, lambda: True)
+    replica = rotation(secret)
     for failing in ("forbidden", "forbidden", "", "forbidden"):
         secret.failing = failing
-        await keeper.look()
-    assert caplog.text.count("certificates of the proxy cannot be kept: forbidden") == 2
+        await look(replica)
+    assert caplog.text.count("certificates of admission cannot be kept: forbidden") == 2

@@ -1,0 +1,157 @@
+"""Admission as a process: its parts joined, and its ports open until a signal ends it.
+
+It knows what pods may name by watches of its own, reads no Secret, and shares nothing with the controller but
+the settings of injection: what tenants have the controller do delays no pod.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+import time
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+from prometheus_client import CollectorRegistry, generate_latest
+
+from controller.configurations.validation import objection
+from controller.kube.client import Cluster
+from controller.kube.events import ApiServerEvents
+from controller.kube.reflector import Reflector, WatchScope
+from controller.pods.admission.known_objects import KnownObjects
+from controller.pods.admission.metrics import AdmissionMetrics
+from controller.pods.admission.refusals import FlagSetRefusals, Refusals
+from controller.pods.admission.watched_objects import WATCHED, WatchedObjects
+from controller.pods.admission.webhooks import LIMITS, Injector, Validator
+from controller.runtime.clock import now
+from controller.runtime.objects.watch_health import WatchHealth
+from controller.runtime.process import management as management_routes
+from controller.runtime.process.metrics import ProcessMetrics
+from evaluator.http.offload import Offload
+from evaluator.http.routes import merged
+from evaluator.http.server.limits import MANAGEMENT
+from evaluator.http.server.listener import Listener
+from evaluator.http.server.tls import TlsFiles
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Mapping
+
+    from controller.app.settings import AdmissionSettings
+
+_DRAIN: Final = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class AdmissionProcess:
+    """A replica whose ports are open."""
+
+    admission_port: int
+    management_port: int
+    watches: tuple[Reflector, ...]
+
+    async def work(self) -> None:
+        """Watch what pods may name, until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            for watch in self.watches:
+                group.create_task(watch.run())
+
+
+@contextlib.asynccontextmanager
+async def open_admission(settings: AdmissionSettings) -> AsyncIterator[AdmissionProcess]:
+    """Ports open and parts joined; `work` does the rest. Raises OSError for a port or a certificate."""
+    files = settings.admission_cert, settings.admission_key, settings.admission_client_ca or None
+    tls = await asyncio.to_thread(TlsFiles, *files)
+    async with contextlib.AsyncExitStack() as stack:
+        cluster = await Cluster.connect(settings.kubeconfig or None)
+        stack.push_async_callback(cluster.close)
+        registry = CollectorRegistry(auto_describe=False)
+        metrics, health = ProcessMetrics(), WatchHealth(time.monotonic)
+        registry.register(metrics)
+        reviews = AdmissionMetrics(registry, health)
+        metrics.lag.start()
+        stack.callback(metrics.lag.stop)
+        events = ApiServerEvents(cluster.api, registry)
+        await stack.enter_async_context(events.posting())
+        watched = WatchedObjects(settings.namespaces or ("",))
+        watches = _watches(settings, cluster, watched, health)
+        offload = Offload()
+        stack.callback(offload.close)
+        injector, validator = _webhooks(settings, watched, events, reviews, offload)
+        text = partial(generate_latest, registry)
+        managed = management_routes.routes(partial(_readiness, watched, health), text, offload)
+        manager = Listener(managed, MANAGEMENT, name="management")
+        management = await manager.start(settings.management_host or settings.host, settings.management_port)
+        stack.push_async_callback(manager.drain, _DRAIN)
+        listener = Listener(merged(injector.routes(), validator.routes()), LIMITS, name="admission")
+        port = await listener.start(
+            settings.admission_host or settings.host, settings.admission_port, tls=tls
+        )
+        stack.push_async_callback(listener.drain, _DRAIN)
+        for each in (manager, listener):
+            metrics.ports.port(each.name, each)
+        yield AdmissionProcess(port, management, watches)
+
+
+def _watches(
+    settings: AdmissionSettings, cluster: Cluster, watched: WatchedObjects, health: WatchHealth
+) -> tuple[Reflector, ...]:
+    scopes = [WatchScope(type_, each) for type_ in WATCHED for each in settings.namespaces or ("",)]
+    watches = tuple(Reflector(cluster.api, scope, watched) for scope in scopes)
+    for each in watches:
+        health.follow(each.view.type.plural, each.view.path, each)
+    return watches
+
+
+def _webhooks(
+    settings: AdmissionSettings,
+    watched: WatchedObjects,
+    events: ApiServerEvents,
+    metrics: AdmissionMetrics,
+    offload: Offload,
+) -> tuple[Injector, Validator]:
+    """The two of them: for pods, and for flags that are written by hand."""
+    refusals = Refusals(events, now)
+    flag_set_refusals = FlagSetRefusals(watched.objects, [events], now, asyncio.get_running_loop().time)
+
+    def report(request: Mapping[str, Any], why: str) -> None:
+        refusals.report(request, why)
+        flag_set_refusals.take(request, why)
+
+    known = KnownObjects(watched.objects, settings.namespaces, open=bool(settings.allow_cross_namespace))
+    injector = Injector(
+        known, settings.injection(), lambda: watched.synced, partial(metrics.reviewed, "Pod"), report
+    )
+    return injector, Validator(objection, offload, metrics.reviewed, settings.namespaces)
+
+
+def _readiness(watched: WatchedObjects, health: WatchHealth) -> dict[str, Any]:
+    """Ready once every kind was listed, and without an API server, too; says how old its view is."""
+    reports = health.reports()
+    ages = [each.age for each in reports if each.age is not None]
+    return {
+        "ready": watched.synced,
+        "ageSeconds": round(max(ages), 1) if ages else None,
+        "watches": [each.page() for each in reports],
+    }
+
+
+async def run_admission(settings: AdmissionSettings, say: Callable[[str], None]) -> None:
+    """Answer until SIGTERM or SIGINT; a second one ends it at once. Raises OSError as `open_admission`."""
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stop.set)
+    async with open_admission(settings) as process:
+        say(f"listening: admission {process.admission_port}, management {process.management_port}")
+        working = asyncio.create_task(process.work())
+        stopping = asyncio.create_task(stop.wait())
+        await asyncio.wait((working, stopping), return_when=asyncio.FIRST_COMPLETED)
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.remove_signal_handler(number)
+        stopping.cancel()
+        working.cancel()
+        await asyncio.gather(working, stopping, return_exceptions=True)
+    if not working.cancelled():
+        working.result()

@@ -1,0 +1,73 @@
+"""Settings that say what evaluators get: admission injects by them, and the controller runs and upgrades
+evaluators by the same ones.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from controller.app.settings_values import Names, Namespace, SharedSettings, own_namespace
+from controller.pods.injection.installation import AUDIENCE, IMAGE, Options
+
+
+class InjectionSettings(SharedSettings):
+    """What admission and the controller have in common: give both the same."""
+
+    namespaces: Names = Field(
+        default=(), description="namespaces to work in, separated by commas (default all)"
+    )
+    namespace: Namespace = Field(
+        default_factory=own_namespace, description="our own namespace (default: the pod's)"
+    )
+    evaluator_image: str = Field(default=IMAGE, description="image of injected evaluators")
+    compat: Literal["", "openfeature-operator"] = Field(
+        default="", description="openfeature-operator: injected containers are as its own (default: as ours)"
+    )
+    proxy_address: str = Field(
+        default="", description="host:port where injected evaluators find the proxy (default: its Service's)"
+    )
+    proxy_audience: str = Field(
+        default=AUDIENCE, description="audience of the tokens that injected evaluators show to the proxy"
+    )
+    proxy_ca: str = Field(
+        default="",
+        description="ConfigMap in a pod's namespace whose ca.crt signed the proxy's certificate "
+        "(default: plain text)",
+    )
+    flag_files: bool = Field(
+        default=False,
+        description="write flag sets into ConfigMaps, for pods whose FeatureFlagSource has the provider "
+        "file; needs deploy/flag-files.yaml",
+    )
+    proxy_replicas: int = Field(
+        default=0,
+        ge=0,
+        le=1000,
+        description="have the Deployment flagstaff-proxy run on demand: with so many replicas once a pod "
+        "asks for flags, with none after ten minutes without; 0: it is left as it is",
+    )
+    flag_readers: bool = Field(
+        default=False,
+        description="with --compat: the provider kubernetes has flagd read FeatureFlags from the API server, "
+        "by Roles for pods' service accounts; needs deploy/flag-readers.yaml (default: through the proxy)",
+    )
+    allow_cross_namespace: Literal["", "ofo"] = Field(
+        default="",
+        description="ofo: pods may refer to objects of other namespaces without a FlagGrant, as with "
+        "OpenFeature Operator; each is warned of (default: a FlagGrant must let them)",
+    )
+
+    def injection(self) -> Options:
+        """The options that all evaluators share."""
+        return Options(
+            image=self.evaluator_image,
+            proxy_address=self.proxy_address or f"flagstaff-proxy.{self.namespace}.svc:8015",
+            proxy_audience=self.proxy_audience,
+            proxy_ca=self.proxy_ca,
+            compat=bool(self.compat),
+            flag_files=self.flag_files,
+            flag_readers=self.flag_readers,
+            proxy_on_demand=self.proxy_replicas > 0,
+        )
