@@ -36,6 +36,7 @@ def provider_hosts_of(settings: ControllerSettings, api_server: str) -> Hosts:
         settings.denied_provider_hosts,
         kind="provider",
         api_server=_names_of(api_server),
+        local=settings.allow_local_providers,
     )
 
 

@@ -5,19 +5,21 @@ from __future__ import annotations
 import asyncio
 import random
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from controller.api.kinds import FLAG_PROVIDER
 from controller.api.objects.meta import Resource
 from controller.api.provider import FlagProviderStatus
 from controller.app.allowed_hosts import provider_hosts_of
-from controller.events.notifications.deliverer import Deliverer
+from controller.events.notifications.deliverer import Deliverer, Senders
 from controller.events.notifications.flux_events import FLUX, FluxEvents
-from controller.events.notifications.http_sender import Poster, Senders
+from controller.events.notifications.http_sender import HttpSender
 from controller.events.notifications.mail_sender import MailSender
 from controller.events.notifications.outbox import Outbox
 from controller.events.notifications.provider_reconciler import FlagProviderReconciler
 from controller.runtime.clock import now
+from controller.runtime.network.http_client import HttpClient
+from controller.runtime.tenancy.places import Places
 
 if TYPE_CHECKING:
     import contextlib
@@ -29,6 +31,10 @@ if TYPE_CHECKING:
     from controller.runtime.events import EventSink
     from controller.runtime.objects.cache import Cache
     from controller.runtime.process.metrics import Metrics
+
+
+AT_ONCE: Final = 256
+"""Requests that are sent at a time; one namespace has half of them at most."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,16 +59,14 @@ async def open_notifying(
     """Connect the parts; `stack` closes them, `wake` puts an object into its queue."""
     cluster = accounts.cluster
     hosts = provider_hosts_of(settings, cluster.server)
-    poster = Poster(now, allow_local=settings.allow_local_providers, hosts=hosts)
-    stack.push_async_callback(poster.close)
-    by_mail = MailSender(allow_local=settings.allow_local_providers, hosts=hosts)
-    # For addresses that come from the controller's operator.
-    operators = Poster(now, allow_local=True)
+    # The other client is for addresses that come from the controller's operator.
+    http, operators = (HttpClient(each, Places(AT_ONCE, AT_ONCE)) for each in (hosts, None))
+    stack.push_async_callback(http.close)
     stack.push_async_callback(operators.close)
     outbox = Outbox(objects, now, wake)
     deliverer = Deliverer(
         outbox,
-        Senders(poster, by_mail, operators),
+        Senders(HttpSender(http, now), MailSender(hosts), HttpSender(operators, now)),
         objects,
         cluster,
         now=now,
@@ -86,7 +90,9 @@ async def open_notifying(
     )
     sinks: tuple[EventSink, ...] = (outbox,)
     if settings.events_addr:
-        flux = FluxEvents(settings.events_addr, operators, objects, settings.identity, metrics.registry)
+        flux = FluxEvents(
+            settings.events_addr, HttpSender(operators, now), objects, settings.identity, metrics.registry
+        )
         await stack.enter_async_context(flux.posting())
         sinks = (outbox, flux)
     return Notifying(outbox, sinks, deliverer, providers)

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import logging
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from controller.api import alert, provider
 from controller.api.objects.conditions import FALSE, TRUE, Condition
@@ -46,6 +46,21 @@ GRACE: Final = 1.0
 """Seconds at the end of leading for unfinished sends, and again to write their outcomes."""
 
 
+class Senders(NamedTuple):
+    """One sender for each way to a server."""
+
+    http: Sender
+    mail: Sender
+    operators: Sender
+    """For addresses that come from the controller's operator."""
+
+    def to(self, target: ProviderTarget) -> Sender:
+        """Return the sender of a message to a provider."""
+        if target.operators:
+            return self.operators
+        return self.mail if target.spec.type == "email" else self.http
+
+
 @dataclass(slots=True)
 class _Route:
     """A usable provider."""
@@ -66,7 +81,7 @@ class Deliverer:
     """Sends the waiting messages of all usable providers while this replica leads."""
 
     outbox: Outbox
-    sender: Sender
+    senders: Senders
     objects: Cache
     writer: StatusWriter
     now: Callable[[], datetime]
@@ -218,15 +233,15 @@ class Deliverer:
     async def _authorised(self, message: Message, route: _Route) -> PostResult:
         target = route.target
         if target.spec.type == "flux":
-            return await self.sender.send(
-                post_of_flux(self.objects, message, target), target.spec.timeout, target.way
+            return await self.senders.to(target).send(
+                post_of_flux(self.objects, message, target), target.route
             )
         if message.namespace:
             # The message names the namespace of the object.
             target = replace(target, namespace=message.namespace)
         if target.app is None:
             return await self._send(message, target)
-        found = await granted(self.sender, target, target.app, route.grant, self.now())
+        found = await granted(self.senders.http, target, target.app, route.grant, self.now())
         if isinstance(found, PostResult):
             return found
         answer = await self._send(message, replace(target, token=found.token))
@@ -236,11 +251,11 @@ class Deliverer:
 
     async def _send(self, message: Message, target: ProviderTarget) -> PostResult:
         if target.spec.type in ASKED and not message.alert:
-            return await try_status(self.sender, message, target)
+            return await try_status(self.senders.http, message, target)
         if target.spec.type not in PULL_REQUESTS:
-            return await self.sender.send(post_of(message, target), target.spec.timeout, target.way)
+            return await self.senders.to(target).send(post_of(message, target), target.route)
         message = await asyncio.to_thread(compared, self.objects, message, target.namespace)
-        return await upsert(self.sender, message, target)
+        return await upsert(self.senders.http, message, target)
 
     @staticmethod
     def _stop(route: _Route) -> None:

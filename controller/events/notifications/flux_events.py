@@ -17,6 +17,7 @@ from controller.events.notifications.commit_pages import link_of, source_of
 from controller.events.notifications.notice import Post
 from controller.runtime.event_queue import EventQueue
 from controller.runtime.events import Severity
+from controller.runtime.network.http_client import Route
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
@@ -34,6 +35,7 @@ FLUX: Final = "http://notification-controller.flux-system.svc.cluster.local./"
 FLUX_API: Final = FLUX_SOURCES[0].api_version
 _FIRST_PAUSE: Final = 1.0
 _MOST_PAUSE: Final = 30.0
+_ROUTE: Final = Route(seconds=15.0)
 _MOST_ANSWERS: Final = 10
 """Most error answers to one Event, over about three minutes. Without an answer it is retried for ever."""
 
@@ -60,7 +62,7 @@ class FluxEvents(EventQueue):
         """Post until it is accepted or refused."""
         post, pause, answers = self._post_of(event), _FIRST_PAUSE, 0
         while True:
-            answer = await self._sender.send(post, 15.0)
+            answer = await self._sender.send(post, _ROUTE)
             # With 429 Flux reports that it received the same Event within the last minutes.
             if 200 <= answer.status < 300 or answer.status == 429:
                 return

@@ -88,4 +88,4 @@ async def _missing(
 
 
 async def _asked(sender: Sender, target: ProviderTarget, post: Post) -> PostResult:
-    return await sender.send(post, target.spec.timeout, target.way)
+    return await sender.send(post, target.route)

@@ -1,5 +1,6 @@
 """Sends e-mail with aiosmtplib: only by TLS, and only to addresses that were checked.
 
+The mail: https://www.rfc-editor.org/rfc/rfc5322
 TLS from the start, and by STARTTLS: https://www.rfc-editor.org/rfc/rfc8314
 """
 
@@ -10,6 +11,10 @@ import contextlib
 import os
 import socket
 import ssl
+from datetime import datetime
+from email.message import EmailMessage
+from email.policy import SMTP as FOR_SMTP
+from email.utils import format_datetime
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
@@ -23,14 +28,14 @@ from aiosmtplib import (
 )
 
 from controller.api.parsing.addresses import MAIL
-from controller.events.notifications.http_sender import ANY, PostResult, PublicResolver, why
-from controller.events.notifications.notice import DIRECT
+from controller.events.notifications.http_sender import PostResult
 from controller.runtime.network.client_tls import context_of
-from controller.runtime.reconciling.setbacks import Stalled
+from controller.runtime.reconciling.setbacks import Setback
 from controller.runtime.tenancy.places import Places
 
 if TYPE_CHECKING:
-    from controller.events.notifications.notice import Post, Way
+    from controller.events.notifications.notice import Notice, Post
+    from controller.runtime.network.http_client import Route
     from controller.runtime.tenancy.hosts import Hosts
 
 AT_ONCE: Final = 64
@@ -39,32 +44,52 @@ _MOST_ADDRESSES: Final = 4
 """Most addresses of one name that are tried."""
 
 
+def email(notice: Notice) -> Post:
+    """Return a text mail; a retry has the same Message-ID."""
+    message, target = notice.message, notice.target
+    sender, recipient = target.spec.username or "", target.spec.channel or ""
+    # Every server accepts 7-bit content.
+    mail = EmailMessage(FOR_SMTP.clone(cte_type="7bit"))
+    mail["From"], mail["To"] = sender, recipient
+    mail["Subject"] = f"{notice.title}: {message.reason}"
+    mail["Date"] = format_datetime(datetime.fromisoformat(message.time))
+    mail["Message-ID"] = f"<{message.key}@flagstaff.dev>"
+    mail["Auto-Submitted"] = "auto-generated"
+    mail.set_content(notice.plain)
+    headers = {"Content-Type": "message/rfc822", "From": sender, "To": recipient}
+    return notice.post(mail.as_bytes(), **headers, Authorization=target.token)
+
+
 class MailSender:
     """Belongs to one event loop."""
 
-    def __init__(self, *, allow_local: bool, hosts: Hosts = ANY) -> None:
-        """`allow_local`: also addresses of this machine and private networks. `hosts`: the allowed ones."""
-        self._resolver = PublicResolver(allow_local=allow_local, hosts=hosts)
-        self._places = Places(AT_ONCE)
+    def __init__(self, hosts: Hosts) -> None:
+        """`hosts`: that may be reached."""
+        self._hosts = hosts
+        self._places = Places(AT_ONCE, AT_ONCE)
 
-    async def send(self, post: Post, seconds: float, way: Way = DIRECT) -> PostResult:
-        """Send to the URL's server within `seconds`, not counting the wait for a place. Never raises."""
+    async def send(self, post: Post, route: Route) -> PostResult:
+        """Send to the URL's server within the route's seconds, not counting the wait for the namespace's
+        turn. Never raises.
+        """
         host = urlsplit(post.url).hostname or ""
-        async with self._places.place(way.namespace):
+        async with self._places.place(route.namespace):
             try:
-                async with asyncio.timeout(seconds):
-                    await self._deliver(post, way)
-            except SMTPException as error:
-                return _refusal(host, error, seconds)
-            except (Stalled, OSError, ValueError) as error:
-                return PostResult(0, why(error, seconds) or _reason(host, error))
+                async with asyncio.timeout(route.seconds):
+                    await self._deliver(post, route)
+            except TimeoutError:
+                return PostResult(0, f"{host}: no answer within {route.seconds:g} s")
+            except Setback as setback:
+                return PostResult(0, setback.message)
+            except (SMTPException, OSError, ValueError) as error:
+                return _refusal(host, error)
         return PostResult(250, "status 250")
 
-    async def _deliver(self, post: Post, way: Way) -> None:
-        """Raises SMTPException, OSError, Stalled."""
+    async def _deliver(self, post: Post, route: Route) -> None:
+        """Raises SMTPException, OSError, Setback."""
         parts = urlsplit(post.url)
         host, port = parts.hostname or "", parts.port or MAIL[parts.scheme]
-        tls = await asyncio.to_thread(context_of, way.tls)
+        tls = await asyncio.to_thread(context_of, route.tls)
         implicit = parts.scheme == "smtps"
         client = SMTP(
             hostname=host, sock=await self._connect(host, port), timeout=None, local_hostname="flagstaff",
@@ -83,13 +108,14 @@ class MailSender:
             client.close()
 
     async def _connect(self, host: str, port: int) -> socket.socket:
-        """Return a socket connected to one of the host's checked addresses. Raises OSError."""
-        failure: OSError = OSError("the name has no address")
-        for address in (await self._resolver.resolve(host, port, socket.AF_UNSPEC))[:_MOST_ADDRESSES]:
-            connection = socket.socket(address["family"], socket.SOCK_STREAM)
+        """Return a socket connected to one of the host's checked addresses. Raises OSError, Setback."""
+        failure = OSError("the name has no address")
+        for address in (await self._hosts.addresses(host, port))[:_MOST_ADDRESSES]:
+            family = socket.AF_INET6 if ":" in address else socket.AF_INET
+            connection = socket.socket(family, socket.SOCK_STREAM)
             connection.setblocking(False)
             try:
-                await asyncio.get_running_loop().sock_connect(connection, (address["host"], port))
+                await asyncio.get_running_loop().sock_connect(connection, (address, port))
             except BaseException as error:
                 connection.close()
                 if not isinstance(error, OSError):
@@ -100,8 +126,8 @@ class MailSender:
         raise failure
 
 
-def _refusal(host: str, error: SMTPException, seconds: float) -> PostResult:
-    """Return the result of a try that the server ended; the server's words are never shown."""
+def _refusal(host: str, error: BaseException) -> PostResult:
+    """Return the result of a try that failed; the server's words are never shown."""
     if isinstance(error, SMTPRecipientsRefused):
         error = error.recipients[0]
     if isinstance(error, SMTPResponseException):
@@ -111,16 +137,15 @@ def _refusal(host: str, error: SMTPException, seconds: float) -> PostResult:
         # whatever was refused before that is tried again.
         refused = isinstance(error, SMTPDataError) and error.code >= 500
         return PostResult(400 if refused else 503, f"status {error.code}")
-    if error.__cause__ is not None:
-        return PostResult(0, why(error.__cause__, seconds) or _reason(host, error.__cause__))
+    if isinstance(error, SMTPException) and error.__cause__ is not None:
+        return _refusal(host, error.__cause__)
+    words = type(error).__name__
     if isinstance(error, SMTPServerDisconnected):
-        return PostResult(0, f"{host}: the connection ended without an answer")
-    return PostResult(0, f"{host}: the server does not offer STARTTLS, or no way to log in")
-
-
-def _reason(host: str, error: BaseException) -> str:
-    if isinstance(error, ssl.SSLError):
-        return f"{host}: {error.reason or 'the TLS handshake failed'}"
-    if isinstance(error, OSError):
-        return f"{host}: {os.strerror(error.errno) if error.errno else error}"
-    return f"{host}: {type(error).__name__}"
+        words = "the connection ended without an answer"
+    elif isinstance(error, SMTPException):
+        words = "the server does not offer STARTTLS, or no way to log in"
+    elif isinstance(error, ssl.SSLError):
+        words = error.reason or "the TLS handshake failed"
+    elif isinstance(error, OSError):
+        words = os.strerror(error.errno) if error.errno else str(error)
+    return PostResult(0, f"{host}: {words}")

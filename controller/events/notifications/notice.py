@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any, Final
 from controller.api.objects.meta import GROUP
 from controller.api.objects.provenance import AUTHOR, CHANGES, LINK, SUBJECT, VERIFIED_BY
 from controller.events.notifications.alert_messages import SUMMARY, event_json
-from controller.runtime.user_text.secret_texts import Tls
+from controller.runtime.network.http_client import DIRECT
 from evaluator.flags.model import REVISION_KEY
 
 if TYPE_CHECKING:
     from controller.api.provider import FlagProviderSpec, Message
     from controller.events.notifications.github_app import App
+    from controller.runtime.network.http_client import Route
 
-_NO_CERTIFICATES: Final = Tls()
 _FACTS: Final = {
     SUMMARY: "Summary",
     REVISION_KEY: "Revision",
@@ -30,22 +30,6 @@ _FACTS: Final = {
 
 
 @dataclass(frozen=True, slots=True)
-class Way:
-    """The connection settings of a server, and the namespace that uses it."""
-
-    tls: Tls = _NO_CERTIFICATES
-    proxy: str = ""
-    """URL of a proxy, with user and password; empty: none."""
-    namespace: str = ""
-    """The provider's namespace; senders are shared fairly among namespaces."""
-    operators: bool = False
-    """Whether the address comes from the controller's operator, who may name private ones."""
-
-
-DIRECT: Final = Way()
-
-
-@dataclass(frozen=True, slots=True)
 class ProviderTarget:
     """A provider's settings, of its spec and its Secret."""
 
@@ -55,7 +39,10 @@ class ProviderTarget:
     namespace: str = ""
     instance: str = ""
     """Name of the controller's replica that sends."""
-    way: Way = DIRECT
+    route: Route = DIRECT
+    """How the server is reached."""
+    operators: bool = False
+    """Whether the address comes from the controller's operator, who may name private ones."""
     app: App | None = None
     """The GitHub App whose tokens are used in place of `token`."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
 from controller.api.objects.fields import require
@@ -16,9 +16,10 @@ from controller.events.notifications import alert_messages as messages
 from controller.events.notifications import git_servers as servers
 from controller.events.notifications import github_app as github_apps
 from controller.events.notifications.deliverer import DELIVERED
-from controller.events.notifications.notice import ProviderTarget, Way
+from controller.events.notifications.notice import ProviderTarget
 from controller.events.notifications.services import FORMS
 from controller.runtime.network.client_tls import context_of
+from controller.runtime.network.http_client import Route
 from controller.runtime.reconciling.result import Done, Result, spec_of
 from controller.runtime.reconciling.setbacks import Failed, Setback, Stalled, Waiting, stalling
 from controller.runtime.user_text.secret_texts import SecretTexts, Tls, proxy_url
@@ -32,6 +33,10 @@ if TYPE_CHECKING:
     from controller.events.notifications.deliverer import Deliverer
     from controller.events.notifications.github_app import App
     from controller.events.notifications.outbox import Outbox
+
+
+MOST_CHARACTERS: Final = 4_096
+"""Most characters of an address or a token in a Secret."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +98,7 @@ class FlagProviderReconciler:
         texts = await self._texts(resource.namespace, spec.secret_ref)
         if texts is not None and spec.secret_ref is not None:
             # Files end in a line break, and `kubectl create secret --from-file` keeps it.
-            found = {key: texts.text(key).rstrip("\r\n") for key in ("address", "token")}
+            found = {key: _short_text(texts, key) for key in ("address", "token")}
             given |= {key: text for key, text in found.items() if text}
             if spec.type in GITHUB_APPS:
                 app = await asyncio.to_thread(github_apps.app_of, texts)
@@ -110,12 +115,12 @@ class FlagProviderReconciler:
         scheme, host = self._asked(spec, address, app)
         if texts is not None:
             texts.require_host(host)
-        way = await self._way(resource.namespace, spec, host)
-        if texts is not None and way.proxy and scheme == "http":
+        route = await self._route(resource.namespace, spec, host)
+        if texts is not None and route.proxy and scheme == "http":
             # A proxy can read plain http.
-            texts.require_host(urlsplit(way.proxy).hostname or "")
+            texts.require_host(urlsplit(route.proxy).hostname or "")
         token = given.get("token", "") if app is None else ""
-        return ProviderTarget(spec, address, token, resource.namespace, self.instance, way, app)
+        return ProviderTarget(spec, address, token, resource.namespace, self.instance, route, app=app)
 
     def _flux_target(self, spec: FlagProviderSpec, namespace: str) -> ProviderTarget:
         """Return the target of a provider without an address. Raises Stalled."""
@@ -123,8 +128,8 @@ class FlagProviderReconciler:
             # A private address may be asked only on the operator's own way.
             message = "type flux needs spec.address where proxySecretRef or certSecretRef is given"
             raise Stalled("AddressNotFound", message)
-        way = Way(namespace=namespace, operators=True)
-        return ProviderTarget(spec, self.flux, "", namespace, self.instance, way)
+        route = Route(namespace=namespace, seconds=spec.timeout)
+        return ProviderTarget(spec, self.flux, "", namespace, self.instance, route, operators=True)
 
     def _asked(self, spec: FlagProviderSpec, address: str, app: App | None) -> tuple[str, str]:
         """Return (scheme, host) of the server. Raises Stalled."""
@@ -139,7 +144,7 @@ class FlagProviderReconciler:
             host = servers.API_HOSTS.get(host, host)
         return parts.scheme, host
 
-    async def _way(self, namespace: str, spec: FlagProviderSpec, host: str) -> Way:
+    async def _route(self, namespace: str, spec: FlagProviderSpec, host: str) -> Route:
         """Return the connection settings for the address's host. Raises Setback."""
         tls, proxy, shown_to = Tls(), "", [host]
         if (texts := await self._texts(namespace, spec.proxy_secret_ref)) is not None:
@@ -157,7 +162,7 @@ class FlagProviderReconciler:
             if not any(tls):
                 raise texts.invalid("has neither 'ca.crt' nor 'tls.crt' with 'tls.key'")
             await asyncio.to_thread(context_of, tls)
-        return Way(tls, proxy, namespace)
+        return Route(tls, proxy, namespace, spec.timeout)
 
     async def _texts(self, namespace: str, reference: LocalReference | None) -> SecretTexts | None:
         if reference is None:
@@ -166,6 +171,14 @@ class FlagProviderReconciler:
         if content is None:
             raise Waiting("SecretNotFound", f'Secret "{reference.name}" not found')
         return SecretTexts(reference.name, content)
+
+
+def _short_text(texts: SecretTexts, key: str) -> str:
+    """Return a Secret's text without the line break at its end. Raises Stalled if it is too long."""
+    text = texts.text(key)
+    if len(text) > MOST_CHARACTERS:
+        raise texts.invalid(f"{key!r} has more than {MOST_CHARACTERS} characters")
+    return text.rstrip("\r\n")
 
 
 @contextlib.contextmanager

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Final
 from controller.events.notifications import chat_services as chats
 from controller.events.notifications import commit_status as statuses
 from controller.events.notifications import incident_services as incidents
-from controller.events.notifications import mail_service as mails
 from controller.events.notifications.change_request_comment import Thread
 from controller.events.notifications.flag_set_progress import PULL_REQUESTS
+from controller.events.notifications.mail_sender import email
 from controller.events.notifications.notice import Notice
 
 if TYPE_CHECKING:
@@ -104,7 +104,7 @@ FORMS: Final[dict[str, Form]] = {
     "opsgenie": Form(incidents.opsgenie, server="https://api.opsgenie.com"),
     "alertmanager": Form(incidents.alertmanager),
     "grafana": Form(incidents.grafana),
-    "email": Form(mails.email),
+    "email": Form(email),
     # A test is the status of a commit that does not exist.
     "github": Form(statuses.status, tested="NocommitfoundforSHA"),
     # GitLab's answer to a status that the commit already has.

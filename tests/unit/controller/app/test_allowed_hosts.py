@@ -14,14 +14,15 @@ from controller.api.objects.meta import ObjectKey
 from controller.app.allowed_hosts import artifact_hosts_of, provider_hosts_of, source_hosts_of
 from controller.app.reconcilers import providers_of
 from controller.app.settings import ControllerSettings
-from controller.events.notifications.http_sender import Poster
 from controller.events.notifications.mail_sender import MailSender
-from controller.events.notifications.notice import Post, Way
+from controller.events.notifications.notice import Post
+from controller.runtime.network.http_client import Route
 from controller.runtime.reconciling.setbacks import Stalled
 from controller.runtime.tenancy.hosts import Hosts
 from controller.runtime.tenancy.limits import UNLIMITED
 from controller.sources.backend import FetchRequest
 from controller.sources.freshness import Freshness
+from tests.unit.controller.events.notifications.things import http_sender
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -70,7 +71,9 @@ async def test_no_source_is_on_the_api_server(field: str, host: str, tmp_path: P
 @pytest.mark.parametrize("hosts_of", [source_hosts_of, artifact_hosts_of, provider_hosts_of])
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "[::1]"])
 async def test_beside_a_developer_s_api_server_others_may_be_asked(hosts_of: Any, host: str) -> None:
-    settings = ControllerSettings(denied_source_hosts=(), denied_artifact_hosts=())
+    settings = ControllerSettings(
+        denied_source_hosts=(), denied_artifact_hosts=(), allow_local_providers=True
+    )
     judged = hosts_of(settings, f"https://{host}:6443")
     assert await judged.addresses("127.0.0.1", 3000) == ("127.0.0.1",)
 
@@ -80,17 +83,14 @@ async def test_beside_a_developer_s_api_server_others_may_be_asked(hosts_of: Any
 async def test_no_provider_is_the_api_server_even_where_private_addresses_are_allowed(
     host: str, proxy: str
 ) -> None:
-    hosts = provider_hosts_of(ControllerSettings(), SERVER)
-    poster = Poster(lambda: NOW, allow_local=True, hosts=hosts)
-    try:
-        answer = await poster.send(Post(f"https://{host}/api", b"{}", {}), 30, Way(proxy=proxy))
-    finally:
-        await poster.close()
+    hosts = provider_hosts_of(ControllerSettings(allow_local_providers=True), SERVER)
+    async with http_sender(hosts) as sender:
+        answer = await sender.send(Post(f"https://{host}/api", b"{}", {}), Route(proxy=proxy, seconds=30.0))
     assert answer.status == 0
     assert answer.text.endswith(f"host {host} is the API server's")
 
 
-PROVIDERS = Hosts(("*.example.com", "127.0.0.1"), ("evil.example.com",), kind="provider")
+PROVIDERS = Hosts(("*.example.com", "127.0.0.1"), ("evil.example.com",), kind="provider", local=True)
 
 
 @pytest.mark.parametrize(
@@ -101,15 +101,12 @@ PROVIDERS = Hosts(("*.example.com", "127.0.0.1"), ("evil.example.com",), kind="p
     ],
 )
 async def test_a_provider_has_a_host_of_the_list_by_whichever_protocol(host: str, why: str) -> None:
-    poster = Poster(lambda: NOW, allow_local=True, hosts=PROVIDERS)
-    mail = MailSender(allow_local=True, hosts=PROVIDERS)
-    try:
+    mail = MailSender(PROVIDERS)
+    async with http_sender(PROVIDERS) as sender:
         answers = [
-            await poster.send(Post(f"http://{host}:1/", b"{}", {}), 30),
-            await mail.send(Post(f"smtp://{host}:1", b"", {"From": "a@b", "To": "a@b"}), 30),
+            await sender.send(Post(f"http://{host}:1/", b"{}", {}), Route(seconds=30.0)),
+            await mail.send(Post(f"smtp://{host}:1", b"", {"From": "a@b", "To": "a@b"}), Route(seconds=30.0)),
         ]
-    finally:
-        await poster.close()
     for each in answers:
         assert each.status == 0
         assert why in each.text

@@ -15,14 +15,22 @@ from aiohttp import web
 from controller.api.objects.meta import ObjectKey, Resource
 from controller.api.provider import FlagProviderSpec, FlagProviderStatus
 from controller.events.notifications.change_request_comment import Thread
-from controller.events.notifications.deliverer import Deliverer
+from controller.events.notifications.deliverer import Deliverer, Senders
 from controller.events.notifications.flag_set_progress import CHANGE_REQUEST, PULL_REQUESTS, number_of
 from controller.events.notifications.git_exchanges import upsert
-from controller.events.notifications.http_sender import Poster
 from controller.events.notifications.notice import Notice, ProviderTarget
 from controller.events.notifications.retries import Again, Dead, verdict
 from tests.unit.controller.events.notifications.schemas import EDITS, SCHEMAS
-from tests.unit.controller.events.notifications.things import CHAT, NOW, Desk, alert, message, status, thing
+from tests.unit.controller.events.notifications.things import (
+    CHAT,
+    NOW,
+    Desk,
+    alert,
+    http_sender,
+    message,
+    status,
+    thing,
+)
 from tests.web_server import web_server
 
 if TYPE_CHECKING:
@@ -143,11 +151,8 @@ def target(found: Service, token: str = TOKEN) -> ProviderTarget:
 
 
 async def send(found: Service, said: Message, token: str = TOKEN) -> PostResult:
-    poster = Poster(lambda: NOW, allow_local=True)
-    try:
-        return await upsert(poster, said, target(found, token))
-    finally:
-        await poster.close()
+    async with http_sender() as sender:
+        return await upsert(sender, said, target(found, token))
 
 
 def said(words: str = "so it is", number: str = "7", **more: Any) -> Message:
@@ -199,7 +204,7 @@ async def test_a_comment_that_somebody_deleted_is_added_again(type_: str) -> Non
 async def test_a_list_that_cannot_be_read_adds_nothing() -> None:
     async with service("githubpullrequestcomment") as found:
         found.comments = dict.fromkeys(range(20), "x" * 65_000)
-        assert (await send(found, said())).text == "the answer has more than 1048576 bytes"
+        assert (await send(found, said())).text == "127.0.0.1: the answer has more than 1048576 bytes"
         found.comments = dict.fromkeys(range(1_000), "x")
         assert isinstance(verdict(said(), await send(found, said()), 1, 0.0, NOW), Dead)
     assert "POST" not in found.methods
@@ -272,20 +277,16 @@ async def deliver(desk: Desk, found: Service) -> None:
     """All that waits, to the service."""
     count = len(desk.box.pending)
     done: list[str] = []
-    poster = Poster(lambda: NOW, allow_local=True)
-    deliverer = Deliverer(
-        desk.outbox, poster, desk.objects, None, lambda: NOW, asyncio.get_running_loop().time, lambda: 1.0,  # type: ignore[arg-type]
-        lambda _, result: done.append(result),
-    )  # fmt: skip
-    desk.box.keep(set(desk.box.pending))
-    deliverer.use(CHAT, target(found))
-    try:
-        async with asyncio.timeout(20):
-            while len(done) < count:  # noqa: ASYNC110 - results come by a plain call
-                await asyncio.sleep(0.001)
-    finally:
+    async with http_sender() as sender, asyncio.timeout(20):
+        deliverer = Deliverer(
+            desk.outbox, Senders(sender, sender, sender), desk.objects, None, lambda: NOW,  # type: ignore[arg-type]
+            asyncio.get_running_loop().time, lambda: 1.0, lambda _, result: done.append(result),
+        )  # fmt: skip
+        desk.box.keep(set(desk.box.pending))
+        deliverer.use(CHAT, target(found))
+        while len(done) < count:  # noqa: ASYNC110 - results come by a plain call
+            await asyncio.sleep(0.001)
         deliverer.shut(CHAT)
-        await poster.close()
     assert set(done) == {"delivered"}
 
 

@@ -15,17 +15,16 @@ from controller.api.parsing.addresses import AddressRefused, require_address
 from controller.api.provider import FlagProviderSpec, FlagProviderStatus
 from controller.events.notifications.flag_set_progress import COMMITS
 from controller.events.notifications.git_exchanges import try_status
-from controller.events.notifications.http_sender import Poster
 from controller.events.notifications.notice import ProviderTarget
 from controller.events.notifications.services import is_known, post_of
 from tests.unit.controller.events.notifications.schemas import SCHEMAS
 from tests.unit.controller.events.notifications.things import (
     CHAT,
-    NOW,
     Desk,
     alert,
     event,
     failed,
+    http_sender,
     message,
     status,
     thing,
@@ -81,13 +80,9 @@ async def server(type_: str) -> AsyncIterator[tuple[str, list[dict[str, Any]]]]:
 
 async def send(type_: str, address: str, said: Message, token: str = TOKEN) -> PostResult:
     spec = FlagProviderSpec(type=type_)  # type: ignore[arg-type]
-    poster = Poster(lambda: NOW, allow_local=True)
-    try:
-        return await poster.send(
-            post_of(said, ProviderTarget(spec, address, token, "shop", "controller-0")), 10.0
-        )
-    finally:
-        await poster.close()
+    target = ProviderTarget(spec, address, token, "shop", "controller-0")
+    async with http_sender() as sender:
+        return await sender.send(post_of(said, target), target.route)
 
 
 def said(reason: str, **more: Any) -> Message:
@@ -196,14 +191,13 @@ async def test_a_test_is_delivered_where_the_repository_is_there_and_the_token_t
         good = request.method == "GET" and request.raw_path == wanted
         return web.json_response({"message": "" if good else "Not Found"}, status=200 if good else 404)
 
-    poster = Poster(lambda: NOW, allow_local=True)
     spec = FlagProviderSpec(type=type_)  # type: ignore[arg-type]
 
     async def test(address: str, token: str = TOKEN) -> int:
         said = message(alert="", reason="TestAlert")
-        return (
-            await try_status(poster, said, ProviderTarget(spec, address, token, "shop", "controller-0"))
-        ).status
+        target = ProviderTarget(spec, address, token, "shop", "controller-0")
+        async with http_sender() as sender:
+            return (await try_status(sender, said, target)).status
 
     async with web_server(web.route("*", "/{path:.*}", take)) as port:
         origin = f"http://127.0.0.1:{port}"
@@ -211,7 +205,6 @@ async def test_a_test_is_delivered_where_the_repository_is_there_and_the_token_t
         assert asked == ["POST", "GET"]
         assert await test(f"{origin}/{path.replace('flags', 'elsewhere')}") == 404
         assert await test(f"{origin}/{path}", "another") == 401
-    await poster.close()
 
 
 class Repository(Desk):

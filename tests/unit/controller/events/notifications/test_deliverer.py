@@ -9,9 +9,9 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from controller.api.provider import FlagProviderSpec
-from controller.events.notifications.deliverer import Deliverer
+from controller.events.notifications.deliverer import Deliverer, Senders
 from controller.events.notifications.http_sender import PostResult
-from controller.events.notifications.notice import DIRECT, ProviderTarget
+from controller.events.notifications.notice import ProviderTarget
 from controller.events.notifications.outbox import WRITE_ALERT_LATER
 from tests.statuses import stored
 from tests.unit.controller.events.notifications.things import CHAT, NOW, Desk, alert, event, failed, message
@@ -20,7 +20,9 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
 
     from controller.api.objects.meta import ObjectKey, Resource
-    from controller.events.notifications.notice import Post, Way
+    from controller.events.notifications.http_sender import Sender
+    from controller.events.notifications.notice import Post
+    from controller.runtime.network.http_client import Route
 
 TARGET = ProviderTarget(
     FlagProviderSpec(type="generic", address="https://x.example.com/"), "https://x.example.com/"
@@ -35,8 +37,8 @@ class Server:
     posts: list[Post] = field(default_factory=list)
     hold: asyncio.Event | None = None
 
-    async def send(self, post: Post, seconds: float, way: Way = DIRECT) -> PostResult:
-        assert (seconds, replace(way, namespace="")) == (15.0, DIRECT)
+    async def send(self, post: Post, route: Route) -> PostResult:
+        assert (route.proxy, any(route.tls)) == ("", False)
         self.posts.append(post)
         if self.hold is not None:
             await self.hold.wait()
@@ -49,14 +51,15 @@ class Server:
 class Office:
     """A deliverer over a desk; the provider's status is written whenever it asks, as the loop does."""
 
-    def __init__(self, desk: Desk, server: Server) -> None:
-        self.desk, self.server, self.written = desk, server, 0
+    def __init__(self, desk: Desk, server: Sender) -> None:
+        self.desk, self.written = desk, 0
         self.results: list[tuple[str, str]] = []
         self.later: dict[ObjectKey, float] = {}
         """Alerts whose status is to be written, in so many seconds."""
         self.deliverer = Deliverer(
-            desk.outbox, server, desk.objects, self, lambda: NOW, asyncio.get_running_loop().time,
-            lambda: 1.0, lambda kind, result: self.results.append((kind, result)),
+            desk.outbox, Senders(server, server, server), desk.objects, self, lambda: NOW,
+            asyncio.get_running_loop().time, lambda: 1.0,
+            lambda kind, result: self.results.append((kind, result)),
         )  # fmt: skip
         desk.outbox.wake = self.wake
 

@@ -17,13 +17,20 @@ from controller.api.objects.meta import ObjectKey, Resource
 from controller.api.provider import FlagProviderSpec
 from controller.events.notifications import flux_events
 from controller.events.notifications.flux_events import FluxEvents, post_of_flux
-from controller.events.notifications.http_sender import Poster
 from controller.events.notifications.notice import ProviderTarget
 from controller.runtime import event_queue
 from controller.runtime.events import Occurrence, event_of
 from controller.runtime.objects.cache import Cache
 from tests.unit.controller.events.notifications.schemas import SCHEMAS
-from tests.unit.controller.events.notifications.things import NOW, event, failed, message, status, thing
+from tests.unit.controller.events.notifications.things import (
+    NOW,
+    event,
+    failed,
+    http_sender,
+    message,
+    status,
+    thing,
+)
 from tests.web_server import web_server
 
 if TYPE_CHECKING:
@@ -75,13 +82,10 @@ async def serving(flux: Flux, port: int = 0) -> AsyncIterator[str]:
 @contextlib.asynccontextmanager
 async def sink(flux: Flux, url: str) -> AsyncIterator[FluxEvents]:
     """Posts to a URL; at its end all that waits has arrived, or was refused."""
-    poster = Poster(lambda: NOW, allow_local=True)
-    found = FluxEvents(url, poster, flux.objects, "controller-0", CollectorRegistry())
-    try:
+    async with http_sender() as sender:
+        found = FluxEvents(url, sender, flux.objects, "controller-0", CollectorRegistry())
         async with found.posting():
             yield found
-    finally:
-        await poster.close()
 
 
 async def posted(flux: Flux, *events: Event) -> list[dict[str, Any]]:

@@ -24,12 +24,11 @@ from cryptography.hazmat.primitives.serialization import (
 
 from controller.events.notifications.git_exchanges import granted
 from controller.events.notifications.github_app import Grant, app_of
-from controller.events.notifications.http_sender import Poster
 from controller.runtime.reconciling.setbacks import Stalled
 from controller.runtime.user_text.secret_texts import SecretTexts
 from tests.unit.controller.events.notifications.test_deliverer import Office
 from tests.unit.controller.events.notifications.test_ways import bound, reconciled
-from tests.unit.controller.events.notifications.things import CHAT, NOW, Desk, alert, message
+from tests.unit.controller.events.notifications.things import CHAT, NOW, Desk, alert, http_sender, message
 from tests.web_server import web_server
 
 if TYPE_CHECKING:
@@ -119,16 +118,15 @@ async def target_of(
 @contextlib.asynccontextmanager
 async def office(target: ProviderTarget) -> AsyncIterator[Office]:
     """Delivers by real requests."""
-    poster = Poster(lambda: NOW, allow_local=True)
-    found = Office(Desk(alert()), poster)  # type: ignore[arg-type]
-    task = asyncio.create_task(found.deliverer.run())
-    found.deliverer.use(CHAT, target)
-    try:
-        yield found
-    finally:
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
-        await poster.close()
+    async with http_sender() as sender:
+        found = Office(Desk(alert()), sender)
+        task = asyncio.create_task(found.deliverer.run())
+        found.deliverer.use(CHAT, target)
+        try:
+            yield found
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
 
 
 def push(found: Office, *keys: str) -> None:
@@ -164,17 +162,15 @@ async def test_a_token_that_is_revoked_is_replaced() -> None:
 
 
 async def test_a_token_is_asked_for_anew_minutes_before_its_end() -> None:
-    async with github() as server:
+    async with github() as server, http_sender() as sender:
         _, target = await target_of(server.address, APP)
         assert target is not None
         assert target.app is not None
-        poster = Poster(lambda: NOW, allow_local=True)
-        first = await granted(poster, target, target.app, None, NOW)
+        first = await granted(sender, target, target.app, None, NOW)
         assert first == Grant("ghs_0", NOW + timedelta(minutes=55))
-        assert await granted(poster, target, target.app, first, NOW + timedelta(minutes=54)) is first
-        assert await granted(poster, target, target.app, replace(first, until=NOW), NOW) != first
+        assert await granted(sender, target, target.app, first, NOW + timedelta(minutes=54)) is first
+        assert await granted(sender, target, target.app, replace(first, until=NOW), NOW) != first
         assert server.tokens == ["ghs_0", "ghs_1"]
-        await poster.close()
 
 
 @pytest.mark.parametrize(

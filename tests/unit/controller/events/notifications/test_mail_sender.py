@@ -17,8 +17,10 @@ from controller.api.parsing.addresses import AddressRefused, require_address
 from controller.api.provider import FlagProviderSpec
 from controller.events.notifications.http_sender import PostResult
 from controller.events.notifications.mail_sender import MailSender
-from controller.events.notifications.notice import ProviderTarget, Way
+from controller.events.notifications.notice import ProviderTarget
 from controller.events.notifications.services import post_of
+from controller.runtime.network.http_client import Route
+from controller.runtime.tenancy.hosts import Hosts
 from controller.runtime.user_text.secret_texts import Tls
 from tests.unit.controller.events.notifications.things import message
 
@@ -27,7 +29,7 @@ if TYPE_CHECKING:
 
 OURS: Final = trustme.CA()
 SERVER: Final = OURS.issue_cert("localhost")
-WAY: Final = Way(Tls(OURS.cert_pem.bytes().decode()))
+ROUTE: Final = Route(Tls(OURS.cert_pem.bytes().decode()))
 SPEC: Final = FlagProviderSpec(type="email", channel="team@example.com", username="flags@example.com")
 SAID: Final = message(
     "k" * 64, metadata={"flagstaff.dev/changes": "~ banner: plain → christmas\n.\n+ new: on"}
@@ -80,10 +82,11 @@ async def server(mailbox: Mailbox, *, implicit: bool = False, offers_tls: bool =
 
 
 async def send(
-    address: str, token: str = "", *, seconds: float = 60.0, way: Way = WAY, local: bool = True
+    address: str, token: str = "", *, seconds: float = 60.0, route: Route = ROUTE, local: bool = True
 ) -> PostResult:
-    sender = MailSender(allow_local=local)
-    return await sender.send(post_of(SAID, ProviderTarget(SPEC, address, token, "shop")), seconds, way)
+    sender = MailSender(Hosts(denied=(), kind="provider", local=local))
+    post = post_of(SAID, ProviderTarget(SPEC, address, token, "shop"))
+    return await sender.send(post, replace(route, seconds=seconds))
 
 
 @pytest.mark.parametrize("implicit", [False, True])
@@ -133,7 +136,7 @@ async def test_nothing_is_sent_in_clear_or_to_a_stranger() -> None:
         )
     for implicit in (False, True):
         async with server(mailbox, implicit=implicit) as address:
-            answer = await send(address, "ada:p:ss", way=Way())
+            answer = await send(address, "ada:p:ss", route=Route())
             assert "CERTIFICATE_VERIFY_FAILED" in answer.text
             assert "not a public address" in (await send(address, local=False)).text
     assert (mailbox.taken, mailbox.logins) == ([], [])
@@ -159,9 +162,8 @@ async def test_a_server_that_never_comes_to_the_point_is_left(scheme: str, greet
     )
     assert answer.status == 0
     if scheme == "smtp":
-        assert answer.text == (
-            "no answer within 0.5 s" if not greeting else "localhost: the server's answer is not one of SMTP"
-        )
+        why = "the server's answer is not one of SMTP" if greeting else "no answer within 0.5 s"
+        assert answer.text == f"localhost: {why}"
     async with asyncio.timeout(60):
         await left.wait()
     listening.close()
@@ -176,14 +178,13 @@ async def test_servers_that_hang_delay_no_message_of_another_namespace() -> None
     hanging = await asyncio.start_server(talk, "127.0.0.1", 0)
     port = hanging.sockets[0].getsockname()[1]
     lost = post_of(SAID, ProviderTarget(SPEC, f"smtp://localhost:{port}", "", "shop"))
-    sender = MailSender(allow_local=True)
-    greedy = [
-        asyncio.create_task(sender.send(lost, 60.0, replace(WAY, namespace="greedy"))) for _ in range(100)
-    ]
+    sender = MailSender(Hosts(denied=(), kind="provider", local=True))
+    greed = replace(ROUTE, namespace="greedy", seconds=60.0)
+    greedy = [asyncio.create_task(sender.send(lost, greed)) for _ in range(100)]
     async with server(Mailbox()) as address:
         mail = post_of(SAID, ProviderTarget(SPEC, address, "", "shop"))
         for _ in range(3):
-            assert await sender.send(mail, 30.0, replace(WAY, namespace="shop")) == PostResult(
+            assert await sender.send(mail, replace(ROUTE, namespace="shop", seconds=30.0)) == PostResult(
                 250, "status 250"
             )
     for each in greedy:

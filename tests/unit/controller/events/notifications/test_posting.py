@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from controller.events.notifications.http_sender import MOST_RETRY_AFTER, Poster
+from controller.events.notifications.http_sender import MOST_RETRY_AFTER
 from controller.events.notifications.notice import Post
-from tests.unit.controller.events.notifications.things import NOW
+from controller.runtime.network.http_client import Route
+from tests.unit.controller.events.notifications.things import NOW, http_sender
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -43,11 +44,8 @@ async def server(answer: bytes, *, hang: bool = False) -> AsyncIterator[tuple[st
 
 
 async def ask(url: str, *, local: bool = True, seconds: float = 10.0) -> PostResult:
-    poster = Poster(lambda: NOW, allow_local=local)
-    try:
-        return await poster.send(Post(url, b"{}", {"Idempotency-Key": "k"}), seconds)
-    finally:
-        await poster.close()
+    async with http_sender(local=local) as sender:
+        return await sender.send(Post(url, b"{}", {"Idempotency-Key": "k"}), Route(seconds=seconds))
 
 
 async def test_a_post_arrives_with_its_headers() -> None:
@@ -105,7 +103,6 @@ async def test_a_name_is_asked_only_where_it_leads_to_a_public_address() -> None
     assert (answer.status, refused.status, requests) == (0, 0, [])
     assert "localhost: localhost: " not in answer.text
     assert "is not a public address" in answer.text
-    assert refused.text == "the address cannot be used: it must begin with https://"
     assert "secret" not in answer.text + refused.text
 
 
@@ -115,7 +112,23 @@ async def test_a_server_that_does_not_answer_is_reported_without_the_url() -> No
     refused = await ask(url)
     assert refused.text == "localhost: connection refused"
     async with server(b"") as (url, _):
-        assert (await ask(url)).text == "the connection ended without an answer"
+        assert (await ask(url)).text == "localhost: the connection ended without an answer"
     async with server(b"", hang=True) as (url, _):
-        assert (await ask(url, seconds=0.05)).text == "no answer within 0.05 s"
+        assert (await ask(url, seconds=0.05)).text == "localhost: no answer within 0.05 s"
     assert "secret" not in (await ask("http://no-such-host.invalid/secret")).text
+
+
+async def test_servers_that_hang_delay_no_request_of_another_namespace() -> None:
+    async with (
+        server(b"", hang=True) as (hanging, _),
+        server(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n") as (good, _),
+        http_sender() as sender,
+    ):
+        greed = Route(namespace="greedy", seconds=600.0)
+        greedy = [asyncio.create_task(sender.send(Post(hanging, b"{}", {}), greed)) for _ in range(300)]
+        await asyncio.sleep(0.1)
+        answer = await sender.send(Post(good, b"{}", {}), Route(namespace="shop", seconds=5.0))
+        assert answer.text == "status 200"
+        for task in greedy:
+            task.cancel()
+        await asyncio.gather(*greedy, return_exceptions=True)

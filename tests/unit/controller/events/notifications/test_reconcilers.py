@@ -124,6 +124,10 @@ ROWS: dict[str, tuple[dict[str, Any], Any, Setback]] = {
         spec(**SECRET), {"address": b"\xff"},
         Stalled("InvalidSecret", "Secret hook: 'address' is not UTF-8 text"),
     ),
+    "a token that no service gives out": (
+        spec("generic-hmac", address=ADDRESS, **SECRET), {"token": b"t" * 4_097},
+        Stalled("InvalidSecret", "Secret hook: 'token' has more than 4096 characters"),
+    ),
     "plain http": (spec(address="http://hooks.example.com/x"), None, cannot("it must begin with https://")),
     "loopback": (
         spec("pagerduty", address="https://127.0.0.1/", **SECRET), {"token": b"t"},
@@ -213,10 +217,10 @@ async def test_flux_is_asked_at_the_operators_address_unless_another_is_given() 
     around = Around()
     assert (await around.reconcile(spec("flux"))).kind == "success"
     target = around.routes.used[CHAT]
-    assert (target.address, target.way.operators) == (FLUX_ADDRESS, True)
+    assert (target.address, target.operators) == (FLUX_ADDRESS, True)
     assert (await around.reconcile(spec("flux", address=ADDRESS))).kind == "success"
     target = around.routes.used[CHAT]
-    assert (target.address, target.way.operators) == (ADDRESS, False)
+    assert (target.address, target.operators) == (ADDRESS, False)
 
 
 async def test_where_it_is_allowed_a_local_address_is_used() -> None:

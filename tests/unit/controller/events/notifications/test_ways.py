@@ -12,14 +12,14 @@ import trustme
 from aiohttp import web
 
 from controller.api.provider import FlagProviderStatus
-from controller.events.notifications.http_sender import Poster
-from controller.events.notifications.notice import DIRECT, Post, Way
+from controller.events.notifications.notice import Post
 from controller.events.notifications.provider_reconciler import FlagProviderReconciler
+from controller.runtime.network.http_client import DIRECT, Route
 from controller.runtime.reconciling.setbacks import Stalled, Waiting
 from controller.runtime.tenancy.secret_hosts import Binding, SecretContent
 from controller.runtime.user_text.secret_texts import Tls
 from tests.git_http import http_proxy
-from tests.unit.controller.events.notifications.things import CHAT, NOW, Desk, thing
+from tests.unit.controller.events.notifications.things import CHAT, NOW, Desk, http_sender, thing
 from tests.web_server import web_server
 
 if TYPE_CHECKING:
@@ -51,17 +51,14 @@ async def server(*, asks: bool = False) -> AsyncIterator[str]:
         yield f"https://localhost:{port}/hook"
 
 
-async def ask(url: str, way: Way, *, local: bool = True) -> PostResult:
-    poster = Poster(lambda: NOW, allow_local=local)
-    try:
-        return await poster.send(Post(url, b"{}", {}), 20.0, way)
-    finally:
-        await poster.close()
+async def ask(url: str, route: Route, *, local: bool = True) -> PostResult:
+    async with http_sender(local=local) as sender:
+        return await sender.send(Post(url, b"{}", {}), route)
 
 
-def tls(*, shown: bool = False) -> Way:
+def tls(*, shown: bool = False) -> Route:
     own = (CERTIFICATE.decode(), KEY.decode()) if shown else ()
-    return Way(Tls(AUTHORITY.decode(), *own))
+    return Route(Tls(AUTHORITY.decode(), *own))
 
 
 async def test_a_private_authority_is_trusted_where_a_secret_names_it() -> None:
@@ -80,10 +77,10 @@ async def test_a_proxy_is_shown_its_password_and_carries_what_it_cannot_read() -
     async with server() as url:
         with http_proxy("ada:secret") as proxy:
             there = proxy.address.removeprefix("http://")
-            through = Way(tls().tls, f"http://ada:secret@{there}")
+            through = Route(tls().tls, f"http://ada:secret@{there}")
             assert (await ask(url, through)).status == 200
-            refused = await ask(url, Way(tls().tls, f"http://ada:wrong@{there}"))
-            assert refused.text == "the proxy answered with status 407"
+            refused = await ask(url, Route(tls().tls, f"http://ada:wrong@{there}"))
+            assert refused.text == "localhost: the proxy answers 407"
             assert "secret" not in refused.text
             assert proxy.targets == [urlsplit(url).netloc] * 2
 
@@ -92,7 +89,7 @@ async def test_a_proxy_is_shown_its_password_and_carries_what_it_cannot_read() -
 async def test_a_proxy_is_where_an_address_may_be(host: str) -> None:
     with http_proxy("ada:secret") as proxy:
         port = proxy.address.rpartition(":")[2]
-        answer = await ask("https://chat.example.com/", Way(proxy=f"http://{host}:{port}"), local=False)
+        answer = await ask("https://chat.example.com/", Route(proxy=f"http://{host}:{port}"), local=False)
     assert (answer.status, proxy.targets) == (0, [])
     assert "is not a public address" in answer.text
 
@@ -162,9 +159,9 @@ def denied(host: str) -> tuple[str, str]:
 async def test_a_provider_is_reached_as_its_secrets_say() -> None:
     _, target = await reconciled({"certs": CERTS, "proxy": PROXY})
     assert target is not None
-    assert target.way.proxy == "http://ada:p%40ss@proxy.example.com:3128"
-    assert target.way.tls == Tls(*(each.decode().strip() for each in (AUTHORITY, CERTIFICATE, KEY)))
-    assert target.way.namespace == CHAT.namespace
+    assert target.route.proxy == "http://ada:p%40ss@proxy.example.com:3128"
+    assert target.route.tls == Tls(*(each.decode().strip() for each in (AUTHORITY, CERTIFICATE, KEY)))
+    assert target.route.namespace == CHAT.namespace
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from controller.api.provider import FlagProviderStatus
 from controller.events.notifications.alert_reconciler import FlagAlertReconciler
-from controller.events.notifications.deliverer import Deliverer
+from controller.events.notifications.deliverer import Deliverer, Senders
 from controller.events.notifications.http_sender import PostResult
 from controller.events.notifications.outbox import WRITE_ALERT_LATER
 from controller.events.notifications.provider_reconciler import FlagProviderReconciler
@@ -42,7 +42,8 @@ class Bench:
     def __post_init__(self) -> None:
         clock = asyncio.get_running_loop().time
         self.deliverer = Deliverer(
-            self.desk.outbox, self.server, self.desk.objects, self, lambda: NOW, clock, lambda: 0.0,
+            self.desk.outbox, Senders(self.server, self.server, self.server), self.desk.objects, self,
+            lambda: NOW, clock, lambda: 0.0,
             lambda _kind, _result: None,
         )  # fmt: skip
         reconciler = FlagProviderReconciler(

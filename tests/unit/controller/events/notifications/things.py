@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 from controller.api.objects.meta import ObjectKey, Resource
 from controller.api.provider import FlagProviderStatus, Message
+from controller.events.notifications.http_sender import HttpSender
 from controller.events.notifications.outbox import Outbox
 from controller.events.notifications.stage import FLAG_ALERTS, FLAG_PROVIDERS
 from controller.runtime.events import Event, Occurrence, event_of
+from controller.runtime.network.http_client import HttpClient
 from controller.runtime.objects.cache import Cache
 from controller.runtime.reconciling.watches import indexes_of
+from controller.runtime.tenancy.hosts import Hosts
+from controller.runtime.tenancy.places import Places
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import AsyncIterator, Mapping
 
     from controller.events.notifications.provider_outbox import Box
     from controller.runtime.objects.cache import Change
@@ -71,6 +76,16 @@ def message(key: str = "k", **more: Any) -> Message:
         "time": "2026-01-02T03:04:05Z",
     }  # fmt: skip
     return Message(key=key, **(given | more))
+
+
+@contextlib.asynccontextmanager
+async def http_sender(hosts: Hosts | None = None, *, local: bool = True) -> AsyncIterator[HttpSender]:
+    """A sender to the hosts of the settings; `local`: private addresses are allowed."""
+    client = HttpClient(hosts or Hosts(denied=(), kind="provider", local=local), Places(256, 256))
+    try:
+        yield HttpSender(client, lambda: NOW)
+    finally:
+        await client.close()
 
 
 class Desk:
