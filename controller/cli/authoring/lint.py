@@ -177,7 +177,10 @@ def _on_disk(path: str) -> tuple[list[tuple[str, bytes]], list[Problem]]:
     try:
         names = select(tree.files, pattern)
     except PathRefused as refusal:
-        raise PathRefused(refusal.reason, path + refusal.message.removeprefix(pattern)) from None
+        message = path + refusal.message.removeprefix(pattern)
+        if Path(path).is_dir() and not tree.files:
+            message = f"{path}: no definitions (*.json, *.yaml or *.yml): the folder is empty"
+        raise PathRefused(refusal.reason, message) from None
     return [(str(root / name), tree.files[name]) for name in names], []
 
 

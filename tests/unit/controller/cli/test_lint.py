@@ -206,3 +206,8 @@ def test_a_folder_without_definitions_is_named_as_it_was_typed(
     (tmp_path / "docs" / "a.md").write_text("#")
     assert main(["lint", "docs"]) == 2
     assert capsys.readouterr().err.startswith("flagstaff lint: docs: the folder has no *.json")
+
+
+def test_empty_folder_is_called_empty(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["lint", str(tmp_path)]) == 2
+    assert f"{tmp_path}: no definitions (*.json, *.yaml or *.yml): the folder is empty" in capsys.readouterr().err
