@@ -210,4 +210,7 @@ def test_a_folder_without_definitions_is_named_as_it_was_typed(
 
 def test_empty_folder_is_called_empty(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["lint", str(tmp_path)]) == 2
-    assert f"{tmp_path}: no definitions (*.json, *.yaml or *.yml): the folder is empty" in capsys.readouterr().err
+    assert (
+        f"{tmp_path}: no definitions (*.json, *.yaml or *.yml): the folder is empty"
+        in capsys.readouterr().err
+    )
