@@ -58,7 +58,6 @@ ADVICE: Final = {
 }
 _HELPERS: Final = 2
 _MODULE: Final = "controller.sources.git.commit_tree"
-_TASK: Final = TaskLimits(cpu_seconds=20.0)
 
 
 class GitFactory:
@@ -82,6 +81,8 @@ class GitFactory:
         self._secrets = Secrets(secret)
         self._allow_local = allow_local
         self._authors = authors
+        self.task = TaskLimits(cpu_seconds=20.0)
+        """What verifying or reading one commit may take."""
         self._hosts = hosts
         self._mirrors = MirrorsInUse(mirror_root, lambda namespace: limits.of(namespace).mirror_bytes)
         # A process that was killed may have left keys behind.
@@ -107,7 +108,9 @@ class GitFactory:
             deadline=deadline,
             sparse=spec.sparse_checkout,
             submodules=spec.recurse_submodules,
-            tasks=LimitedTasks(self.helpers, self._reading, namespace, deadline, _TASK, "GitOperationFailed"),
+            tasks=LimitedTasks(
+                self.helpers, self._reading, namespace, deadline, self.task, "GitOperationFailed"
+            ),
             hosts=self._hosts,
             authors=self._authors,
             share=SourceShare(self.listings, self._mirrors, request),

@@ -81,6 +81,7 @@ class Mirror:
         # A submodule has more room once the files before it are fewer.
         if known == revision and limits.within(exceeded):
             raise Stalled(LIMIT, message)
+        held: bool | None = False
         try:
             await self.quota.admit(self.path, revision)
             held = await asyncio.to_thread(self._holds, revision)
@@ -92,6 +93,9 @@ class Mirror:
             return await reader.read(self.path, checkout)
         except Stalled as setback:
             if setback.reason == LIMIT and not isinstance(setback, Unverified):
+                if held:
+                    # libgit2 reads some truncated objects for ever.
+                    raise BrokenMirrorError(setback.message) from setback
                 # What is too large to be read is not kept, or many such sources would fill the disk.
                 await asyncio.to_thread(shutil.rmtree, self.path, ignore_errors=True)
                 self.quota.exceeded[self.path] = (revision, limits, setback.message)
