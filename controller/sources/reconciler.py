@@ -21,7 +21,7 @@ from controller.runtime.reconciling.setbacks import Setback, Stalled, Waiting
 from controller.runtime.tenancy.quotas import UNLIMITED, Quota
 from controller.runtime.user_text.plain_text import one_line
 from controller.sources.backend import Accepted, FetchRequest, Unverified
-from controller.sources.files.ignore import not_ignored, patterns_of, remove_ignored
+from controller.sources.files.ignore import IgnoredFiles, ignored_files, not_ignored, remove_ignored
 from controller.sources.files.include import copy_included, find_included, include_health
 from controller.sources.files.quarantine import quarantine
 from controller.sources.freshness import Freshness, PollSchedule
@@ -190,8 +190,9 @@ class SourceReconciler:
             return kept, None
         async with quarantine(f"the files of {revision}") as folder:
             fetched = await provider.fetch(revision, folder, _accepted(resource, provider))
-            ignored = await asyncio.to_thread(patterns_of, folder, wanted.spec.ignore)
-            left_out = await copy_included(folder, wanted.includes, self.storages)
+            protected = _protected_paths(wanted.spec)
+            ignored = await asyncio.to_thread(ignored_files, folder, wanted.spec.ignore, protected)
+            left_out = await copy_included(folder, wanted.includes, self.storages, protected)
             archive = await asyncio.to_thread(_packed, folder, (*fetched.skipped, *left_out), ignored)
         self.stored.require(resource, len(archive))
         with self.stored.given(resource.key):
@@ -240,8 +241,13 @@ class SourceReconciler:
         )
 
 
-def _packed(folder: Path, skipped: tuple[str, ...], ignored: str | None) -> bytes:
-    """An archive of what is not ignored, with a note of the `skipped`. Blocks. Raises Stalled, OSError."""
+def _protected_paths(spec: FlagSourceSpec) -> tuple[tuple[str, ...], ...]:
+    """The paths of each rule that says who may sign them."""
+    return () if spec.verify is None else tuple(rule.paths for rule in spec.verify.rules)
+
+
+def _packed(folder: Path, skipped: tuple[str, ...], ignored: IgnoredFiles) -> bytes:
+    """An archive of what is not ignored, with a note of the `skipped`. Blocks. Raises OSError."""
     remove_ignored(folder, ignored)
     write_skipped(folder, not_ignored(skipped, ignored))
     return pack(folder)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from controller.api.parsing import InvalidTextError
-from controller.api.parsing.patterns import ignored
+from controller.api.parsing.patterns import ignored, of_files
 from controller.runtime.reconciling.setbacks import Stalled
 
 if TYPE_CHECKING:
@@ -25,12 +26,40 @@ def matcher(patterns: str | None, place: str) -> Callable[[str], bool]:
     return _compiled(patterns, place).match_file
 
 
-def patterns_of(folder: Path, patterns: str | None) -> str | None:
-    """A source's own `.sourceignore`, followed by `patterns`. Raises Stalled (InvalidIgnore), OSError."""
+@dataclass(frozen=True, slots=True)
+class IgnoredFiles:
+    """Which files of a source are no part of its artifact."""
+
+    patterns: GitIgnoreSpec
+    """The source's own `.sourceignore`, followed by `spec.ignore`."""
+    of_spec: GitIgnoreSpec
+    """`spec.ignore`, or the defaults, alone."""
+    protected: tuple[GitIgnoreSpec, ...] = ()
+    """Paths that `spec.verify.rules` name: a file that others may change must not remove them."""
+
+    def match(self, name: str) -> bool:
+        """Whether the file `name` is ignored."""
+        protected = any(rule.match_file(name) for rule in self.protected)
+        return bool((self.of_spec if protected else self.patterns).match_file(name))
+
+
+def ignored_files(
+    folder: Path, patterns: str | None, protected: Iterable[Iterable[str]] = ()
+) -> IgnoredFiles:
+    """What the source in `folder` and `patterns` of the spec ignore; `protected`: the paths of each rule.
+
+    Raises Stalled (InvalidIgnore, InvalidSpec), OSError.
+    """
+    own, of_spec = _own_patterns(folder), _compiled(patterns)
+    both = of_spec if own is None else _compiled(f"{own}\n{patterns or ''}")
+    return IgnoredFiles(both, of_spec, tuple(map(of_files, protected)))
+
+
+def _own_patterns(folder: Path) -> str | None:
     try:
         content = (folder / FILE).read_bytes()
     except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
-        return patterns
+        return None
     if len(content) > _LONGEST:
         raise Stalled("InvalidIgnore", f"{FILE}: longer than {_LONGEST} bytes")
     try:
@@ -38,27 +67,25 @@ def patterns_of(folder: Path, patterns: str | None) -> str | None:
     except UnicodeDecodeError:
         raise Stalled("InvalidIgnore", f"{FILE}: not UTF-8 text") from None
     _compiled(text, FILE, "InvalidIgnore")
-    return f"{text}\n{patterns or ''}"
+    return text
 
 
-def remove_ignored(folder: Path, patterns: str | None) -> None:
-    """Remove from `folder` what is ignored. Raises Stalled (InvalidSpec), OSError."""
-    spec = _compiled(patterns)
+def remove_ignored(folder: Path, ignored: IgnoredFiles) -> None:
+    """Remove from `folder` what is ignored. Raises OSError."""
     for parent, _, names in os.walk(folder, topdown=False):
         for name in names:
             path = os.path.join(parent, name)
             # RE2 reads text alone, and a name in a commit is any bytes.
             name_in_tree = os.fsencode(os.path.relpath(path, folder)).decode(errors="replace")
-            if spec.match_file(name_in_tree):
+            if ignored.match(name_in_tree):
                 os.unlink(path)
         if parent != str(folder) and not os.listdir(parent):
             os.rmdir(parent)
 
 
-def not_ignored(skipped: Iterable[str], patterns: str | None) -> tuple[str, ...]:
-    """Return those of `skipped`, each `name: reason`, that are not ignored. Raises Stalled InvalidSpec."""
-    spec = _compiled(patterns)
-    return tuple(each for each in skipped if not spec.match_file(each.rpartition(": ")[0]))
+def not_ignored(skipped: Iterable[str], ignored: IgnoredFiles) -> tuple[str, ...]:
+    """Return those of `skipped`, each `name: reason`, that are not ignored."""
+    return tuple(entry for entry in skipped if not ignored.match(entry.rpartition(": ")[0]))
 
 
 def _compiled(patterns: str | None, place: str = "spec.ignore", reason: str = "InvalidSpec") -> GitIgnoreSpec:

@@ -16,6 +16,7 @@ from controller.api.flagsource import (
 )
 from controller.api.objects.conditions import FALSE, READY, Condition
 from controller.api.objects.meta import ObjectKey, Resource
+from controller.api.parsing.patterns import of_files
 from controller.artifacts.archive import DEFAULT_LIMITS, ArchiveRefused, take_skipped, unpack
 from controller.runtime.reconciling.cycles import cycle
 from controller.runtime.reconciling.setbacks import Failed, Stalled, Waiting
@@ -23,6 +24,8 @@ from controller.runtime.reconciling.setbacks import Failed, Stalled, Waiting
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from pathlib import Path
+
+    from pathspec import GitIgnoreSpec
 
     from controller.artifacts.storages import Storages
     from controller.runtime.objects.cache import Cache
@@ -88,22 +91,25 @@ def include_health(includes: Iterable[Included]) -> tuple[Condition, ...]:
     return ()
 
 
-async def copy_included(folder: Path, includes: Iterable[Included], stores: Storages) -> tuple[str, ...]:
+async def copy_included(
+    folder: Path, includes: Iterable[Included], stores: Storages, protected: Iterable[Iterable[str]] = ()
+) -> tuple[str, ...]:
     """Write the files of `includes` below `folder`, which holds the source's own. Returns what those sources
-    left out, as `Fetched.skipped` has it.
+    left out, as `Fetched.skipped` has it. `protected`: the paths of each of `spec.verify.rules`.
 
-    Raises Stalled for a file that is there already or a folder that is not; Waiting where an artifact is not
-    in storage; ArchiveRefused beyond the limits of an archive, Failed, OSError.
+    Raises Stalled for a file that is there already or that a rule names, and for a folder that is not there;
+    Waiting where an artifact is not in storage; ArchiveRefused beyond an archive's limits, Failed, OSError.
     """
-    copying = _Copying(folder)
+    copying = _Copying(folder, tuple(map(of_files, protected)))
     for each in includes:
         await asyncio.to_thread(copying.take, each, stores)
     return tuple(copying.skipped)
 
 
 class _Copying:
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, protected: tuple[GitIgnoreSpec, ...]) -> None:
         self._folder = folder
+        self._protected = protected
         self._files = self._bytes = 0
         self.skipped: list[str] = []
 
@@ -134,6 +140,13 @@ class _Copying:
 
     def _write(self, name: str, content: bytes, what: str) -> None:
         path = self._folder / name
+        if any(rule.match_file(name) for rule in self._protected):
+            # Its signers were asked for by the rules of its own source, if by any.
+            message = (
+                f"{what} brings {name}, which spec.verify.rules name, and they judge no included files; "
+                "give its include another toPath, or leave that path out of the rules"
+            )
+            raise Stalled("IncludeUnverified", message)
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             with path.open("xb") as file:

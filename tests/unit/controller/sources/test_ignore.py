@@ -5,17 +5,17 @@ from typing import TYPE_CHECKING
 import pytest
 
 from controller.runtime.reconciling.setbacks import Stalled
-from controller.sources.files.ignore import FILE, patterns_of, remove_ignored
+from controller.sources.files.ignore import FILE, ignored_files, remove_ignored
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 
-def kept(folder: Path, patterns: str | None, *names: str) -> set[str]:
+def kept(folder: Path, patterns: str | None, *names: str, protected: tuple[str, ...] = ()) -> set[str]:
     for name in names:
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).touch()
-    remove_ignored(folder, patterns)
+    remove_ignored(folder, ignored_files(folder, patterns, [protected] if protected else ()))
     return {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
 
 
@@ -73,18 +73,21 @@ def test_a_name_that_is_no_text_is_let_be(tmp_path: Path) -> None:
 
 def test_a_source_says_itself_what_is_no_part_of_it_and_the_spec_has_the_last_word(tmp_path: Path) -> None:
     (tmp_path / FILE).write_text("*.md\n*.txt\n")
-    assert patterns_of(tmp_path, None) == "*.md\n*.txt\n\n"
-    found = kept(tmp_path, patterns_of(tmp_path, "!a.md"), "a.md", "b.md", "c.txt", "horse.jpg")
+    found = kept(tmp_path, "!a.md", "a.md", "b.md", "c.txt", "horse.jpg")
     assert found == {FILE, "a.md", "horse.jpg"}
 
 
-@pytest.mark.parametrize("patterns", [None, "", "*.md"])
-def test_a_source_without_patterns_of_its_own_has_those_of_the_spec(
-    tmp_path: Path, patterns: str | None
-) -> None:
-    assert patterns_of(tmp_path, patterns) == patterns
+@pytest.mark.parametrize("own", ["*", "production", "!production/a.md\n/production/"])
+def test_a_source_cannot_ignore_or_bring_back_what_rules_protect(tmp_path: Path, own: str) -> None:
+    (tmp_path / FILE).write_text(own)
+    names = ("production/a.json", "production/a.md")
+    found = kept(tmp_path, "*.md", *names, protected=("production/**",))
+    assert found - {FILE} == {"production/a.json"}
+
+
+def test_a_folder_in_place_of_the_sources_patterns_is_no_file_of_them(tmp_path: Path) -> None:
     (tmp_path / FILE).mkdir()
-    assert patterns_of(tmp_path, patterns) == patterns
+    assert kept(tmp_path, "*.md", "a.md", "a.json") == {"a.json"}
 
 
 @pytest.mark.parametrize(
@@ -100,5 +103,5 @@ def test_patterns_of_a_source_that_cannot_be_read_are_reported(
 ) -> None:
     (tmp_path / FILE).write_bytes(content)
     with pytest.raises(Stalled, match=says) as setback:
-        patterns_of(tmp_path, None)
+        ignored_files(tmp_path, None)
     assert setback.value.reason == "InvalidIgnore"

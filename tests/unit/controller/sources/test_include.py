@@ -260,6 +260,13 @@ async def test_a_verified_source_includes_only_verified_ones(two: Two, tmp_path:
     await two.share(verify=verify)
     assert two.condition()[1] == "Succeeded"
     assert two.files()["shared/readme.md"] == "read"
+    rule = {"paths": ["production/**"], "anyOf": [{"signers": ["ada@example.com"]}]}
+    ruled = verify | {"mode": "EveryCommit", "rules": [rule]}
+    await two.include(of_shared(toPath="production"), verify=ruled)
+    assert two.condition()[1] == "IncludeUnverified"
+    assert "FlagSource shared brings production/" in two.condition()[2]
+    await two.include(verify=ruled)
+    assert two.condition()[1] == "Succeeded"
 
 
 @pytest.mark.parametrize("path", ["/etc", "..", "a/../../b"])

@@ -158,3 +158,14 @@ async def test_rules_that_cannot_be_meant_are_refused(
     team.source.spec["verify"] |= change
     assert await team.source.look() == "InvalidSpec"
     assert message in team.source.condition("Ready")[2]
+
+
+@pytest.mark.parametrize("patterns", ["production/", "*", "/production/a.json", "**/*.json\n!flags.json"])
+async def test_nobody_removes_a_protected_file_by_the_sources_own_patterns(team: Team, patterns: str) -> None:
+    team.repository.write(".sourceignore", patterns)
+    team.commit("eve", flags_json="1")
+    assert await team.source.look() == "Succeeded"
+    assert team.source.files["production/a.json"] == b"0"
+    team.commit("ada", production__b_json="1")
+    assert await team.source.look() == "Succeeded"
+    assert team.source.files["production/b.json"] == b"1"

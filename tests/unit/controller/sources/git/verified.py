@@ -79,9 +79,14 @@ class Verified:
     @property
     def stored(self) -> str:
         """What `flags.json` holds, as others are given it."""
-        found = self.storages.read(self.status["artifact"]["path"])
-        assert found is not None
-        return unpack(found)["flags.json"].decode()
+        return self.files["flags.json"].decode()
+
+    @property
+    def files(self) -> Mapping[str, bytes]:
+        """The files of the artifact."""
+        archive = self.storages.read(self.status["artifact"]["path"])
+        assert archive is not None
+        return unpack(archive)
 
     @property
     def metadata(self) -> dict[str, str]:
