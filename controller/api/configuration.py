@@ -53,13 +53,6 @@ class LaggardStatus(Model):
     claimed: bool = False
 
 
-class Latency(Model):
-    """The times from observing a change to serving it, as texts for people."""
-
-    p50: str | None = None
-    p99: str | None = None
-
-
 class ConfigurationStatus(Status):
     """What became of it."""
 
@@ -70,7 +63,8 @@ class ConfigurationStatus(Status):
     served: str | None = None
     total: int | None = None
     delivered: int | None = None
-    latency: Latency | None = None
+    served_within: str | None = None
+    """The longest time from observing the change to serving it, as a text for people: `1.2s`."""
     laggards: Annotated[tuple[OnErrorOmit[LaggardStatus], ...] | None, Field(max_length=20)] = None
     problem_count: int | None = None
     problems: Annotated[tuple[ProblemStatus, ...], Field(max_length=50)] = ()

@@ -26,7 +26,7 @@ from controller.proxy.metrics import ProxyMetrics
 from controller.proxy.receipts import fleet
 from controller.proxy.receipts.metrics import ReceiptMetrics, served_after
 from controller.proxy.receipts.pods import PodUids
-from controller.proxy.receipts.recording import Recorder, Schedule
+from controller.proxy.receipts.recording import SETTLE, Recorder
 from controller.proxy.replica import ProxyReplica
 from controller.proxy.server import Proxy, ProxyOptions, ReceiptPorts
 from controller.proxy.watch import CatalogSink
@@ -112,17 +112,16 @@ def _joined(
     loop = asyncio.get_running_loop()
     namespaces = tuple(settings.namespaces or ("",))
     queue: KeyedQueue[Place] = KeyedQueue(loop.time, random.random, places=8, group=itemgetter(0))
-    schedule = Schedule(queue, loop.time)
 
     def gone(uid: str) -> None:
         # No Pod goes before the watches run, and the proxy is there by then.
         proxy.receipts.pod_gone(uid)
 
-    pods = PodUids(namespaces, gone)
+    pods = PodUids(gone)
     proxy = Proxy(
         _options(settings, limits),
         AccessReviews(ClusterReviews(cluster, settings.auth_audiences), clock=loop.time, unix_time=unix_time),
-        ReceiptPorts(pods, unix_time, schedule.changed, served_after(registry).observe),
+        ReceiptPorts(pods, unix_time, lambda place: queue.put(place, SETTLE), served_after(registry).observe),
         loop,
     )
     sink = CatalogSink(proxy.deliveries, namespaces)
@@ -132,7 +131,7 @@ def _joined(
     pod_reflectors = [Reflector(cluster.api, WatchScope(POD, each), pods) for each in namespaces]
     # Another process of the same pod is another proxy: what the first one knew goes with its Lease.
     identity = f"{settings.identity}-{secrets.token_hex(3)}"
-    recorder = Recorder(proxy.receipts, cluster, identity, settings.namespace, now, schedule)
+    recorder = Recorder(proxy.receipts, cluster, identity, settings.namespace, now, queue)
     sync = Listener(proxy.routes(), _port_limits(settings), name="sync")
     watches = WatchHealth(loop.time)
     for each in reflectors:

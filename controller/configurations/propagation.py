@@ -7,14 +7,14 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
 from controller.api import receipt
-from controller.api.configuration import ConfigurationStatus, LaggardStatus, Latency
-from controller.api.objects.conditions import FALSE, PROPAGATED, TRUE, UNKNOWN, Condition
+from controller.api.configuration import ConfigurationStatus, LaggardStatus
+from controller.api.objects.conditions import FALSE, LAST_GOOD_SAVED, PROPAGATED, TRUE, UNKNOWN, Condition
 from controller.api.objects.meta import ObjectKey
 from controller.api.receipt import FlagReceiptStatus
 from controller.runtime.events import Occurrence
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     from controller.api.objects.meta import Resource
     from controller.api.receipt import Laggard
@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from controller.runtime.objects.cache import Cache
 
 SERVED, PROGRESSING, LAGGING, NOBODY = "Served", "Progressing", "Lagging", "NobodySubscribed"
+NOT_SAVED: Final = "NotSaved"
+LAST_GOOD_NOT_SAVED: Final = "LastGoodNotSaved"
+"""The reason of an Event."""
 """Reasons."""
 PATIENCE: Final = 15.0
 """Seconds after which an evaluator that does not follow lags."""
@@ -35,7 +38,7 @@ BYTES_PER_SECOND: Final = 100_000
 
 
 NOBODY_REPORTS: Final = ConfigurationStatus(
-    served=None, total=None, delivered=None, latency=None, laggards=None
+    served=None, total=None, delivered=None, served_within=None, laggards=None
 )
 """A status without any of the fields that this module sets."""
 
@@ -47,7 +50,7 @@ class Propagation:
     status: ConfigurationStatus = NOBODY_REPORTS
     """The status fields; each is None if there is nothing to report."""
     details: tuple[Condition, ...] = ()
-    """PROPAGATED; empty where no proxy reports on the object."""
+    """PROPAGATED, and LAST_GOOD_SAVED where that is False; empty where no proxy reports on the object."""
     again: float | None = field(default=None, compare=False)
     """Seconds until time alone changes it, or until it may be written."""
 
@@ -55,7 +58,9 @@ class Propagation:
 def written(status: ConfigurationStatus) -> Propagation:
     """What a status says now."""
     fields = {name: getattr(status, name) for name in NOBODY_REPORTS.model_fields_set}
-    return Propagation(NOBODY_REPORTS.model_copy(update=fields), status.those(PROPAGATED))
+    return Propagation(
+        NOBODY_REPORTS.model_copy(update=fields), (*status.those(PROPAGATED), *status.those(LAST_GOOD_SAVED))
+    )
 
 
 def pace(spec_bytes: int) -> float:
@@ -79,30 +84,47 @@ def propagation(count: Count, what: str, before: ConfigurationStatus, now: datet
         served=f"{count.served}/{count.total}",
         total=count.total,
         delivered=count.delivered or None,
-        latency=Latency(p50=count.p50, p99=count.p99) if count.p50 and count.p99 else None,
+        served_within=None if count.slowest is None else duration_text(count.slowest),
         laggards=tuple(_laggard(each) for each in count.laggards[:MOST_LAGGARDS]) or None,
     )
     if not count.total:
         message = "no evaluator that sends receipts is subscribed"
         return Propagation(status, (Condition(PROPAGATED, UNKNOWN, NOBODY, message),))
+    unsaved = _unsaved(count)
     message = f"{count.served} of {count.total} evaluators serve {what}"
     if not count.lagging:
-        return Propagation(status, (Condition(PROPAGATED, TRUE, SERVED, message),))
+        return Propagation(status, (Condition(PROPAGATED, TRUE, SERVED, message), *unsaved))
     left = _patience_left(before, now)
     if left > 0 and not count.silent:
         message = f"{message}; {count.lagging} to follow"
-        return Propagation(status, (Condition(PROPAGATED, FALSE, PROGRESSING, message),), left)
+        return Propagation(status, (Condition(PROPAGATED, FALSE, PROGRESSING, message), *unsaved), left)
     message = f"{message}; {_who(count)}"
-    return Propagation(status, (Condition(PROPAGATED, FALSE, LAGGING, message),))
+    return Propagation(status, (Condition(PROPAGATED, FALSE, LAGGING, message), *unsaved))
 
 
 def propagation_events(
     before: ConfigurationStatus, status: ConfigurationStatus, details: Iterable[Condition], reported: str
 ) -> tuple[Occurrence, ...]:
     """Events about the propagation of a content, from the status `before` to `status` and `details`: that all
-    pods serve it, once for each digest (`reported`: the last one that had this Event), and that some lag,
-    until none does.
+    pods serve it, once for each digest (`reported`: the last one that had this Event), that some lag, until
+    none does, and that some cannot save it, until all can.
     """
+    details = tuple(details)
+    return (*_followed(before, status, details, reported), *_saved(before, details))
+
+
+def _saved(before: ConfigurationStatus, details: Iterable[Condition]) -> Iterator[Occurrence]:
+    was_unsaved = before.condition(LAST_GOOD_SAVED).status == FALSE
+    now = next((detail for detail in details if detail.type == LAST_GOOD_SAVED), None)
+    if now is not None and not was_unsaved:
+        yield Occurrence(LAST_GOOD_NOT_SAVED, now.message, warning=True)
+    elif now is None and was_unsaved:
+        yield Occurrence(LAST_GOOD_NOT_SAVED, "all evaluators save their last good flags again", ends=True)
+
+
+def _followed(
+    before: ConfigurationStatus, status: ConfigurationStatus, details: Iterable[Condition], reported: str
+) -> tuple[Occurrence, ...]:
     lagged = before.condition(PROPAGATED).reason == LAGGING
     now = next((each for each in details if each.type == PROPAGATED), None)
     if now is None or now.reason == NOBODY:
@@ -115,9 +137,33 @@ def propagation_events(
             else (Occurrence(LAGGING, now.message, warning=True),)
         )
     if now.reason == SERVED and (lagged or reported != (status.digest or "")):
-        times = f"; p50 {status.latency.p50}, p99 {status.latency.p99}" if status.latency else ""
+        times = f" within {status.served_within}" if status.served_within else ""
         return (Occurrence(PROPAGATED, f"{now.message}{times}", ends=lagged),)
     return ()
+
+
+def _unsaved(count: Count) -> tuple[Condition, ...]:
+    if not count.unsaved:
+        return ()
+    named = [f"{member.name} ({member.message})" for member in count.unsaved_members[:_NAMED]]
+    rest = count.unsaved - len(named)
+    named += [f"{rest} more"] if rest else []
+    message = f"a restart may bring back older flags in {', '.join(named)}; make room on their state volumes"
+    return (Condition(LAST_GOOD_SAVED, FALSE, NOT_SAVED, message),)
+
+
+def duration_text(seconds: float) -> str:
+    """Format seconds with two digits, as Go does: `38ms`, `1.2s`, `4m10s`."""
+    if seconds < 0.0995:
+        return f"{max(1, round(seconds * 1000))}ms"
+    if seconds < 0.995:
+        return f"{round(seconds * 100) * 10}ms"
+    if seconds < 9.95:
+        return f"{seconds:.1f}s"
+    if seconds < 59.5:
+        return f"{seconds:.0f}s"
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes}m{rest}s"
 
 
 def _laggard(member: Laggard) -> LaggardStatus:

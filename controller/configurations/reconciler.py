@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from controller.api import shard
 from controller.api.configuration import ConfigurationStatus
-from controller.api.objects.conditions import NAME_CONFLICT, PROPAGATED
+from controller.api.objects.conditions import LAST_GOOD_SAVED, NAME_CONFLICT, PROPAGATED
 from controller.configurations import name_conflicts
 from controller.configurations.propagation import (
     SERVED,
@@ -81,7 +81,7 @@ class ConfigurationReconciler:
             outcome,
             status=status,
             details=(*served.details, *name_conflicts.name_conflict(conflicts)),
-            ended=(PROPAGATED, NAME_CONFLICT),
+            ended=(PROPAGATED, LAST_GOOD_SAVED, NAME_CONFLICT),
             events=(*name_conflicts.new_conflicts(before, conflicts), *propagated),
             next_look=served.again,
         )

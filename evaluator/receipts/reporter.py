@@ -18,10 +18,11 @@ from evaluator.wire.delivery import LEAVE, REPORT, AskFailed, NotOffered
 from evaluator.wire.delivery_pb2 import LeaveRequest, ReportRequest, ReportResponse
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from evaluator.flags.model import FlagSet
     from evaluator.store.store import Snapshot, Store
+    from evaluator.sync.lastgood import LastGoodWriter
     from evaluator.wire.delivery import Ask, MemberText
 
 log = logging.getLogger(__name__)
@@ -66,8 +67,11 @@ class Receipts:
         """Return the reporter of this source."""
         return self._reporters.setdefault(source, Reporter(self, selector))
 
-    def follow(self, store: Store) -> None:
-        """Report what this store serves from now on."""
+    def follow(self, store: Store, saving: Sequence[LastGoodWriter] = ()) -> None:
+        """Report what this store serves from now on, and what of it cannot be saved."""
+        for keeper in saving:
+            if keeper.source in self._reporters:
+                self._reporters[keeper.source].saving = keeper
 
         def changed(_snapshot: Snapshot) -> None:
             for source, reporter in self._reporters.items():
@@ -83,6 +87,8 @@ class Reporter:
 
     def __init__(self, receipts: Receipts, selector: str) -> None:
         self.served = Served()
+        self.saving: LastGoodWriter | None = None
+        """Says what is not saved; None without a state folder."""
         self._receipts = receipts
         self._selector = selector
         self._flag_set: FlagSet | None = None
@@ -171,6 +177,7 @@ class Reporter:
             revision=served.revision,
             served_for_ms=max(0, round(age * 1000)),
             replaced=served.replaced,
+            unsaved="" if self.saving is None else self.saving.fault,
         )
         return request.SerializeToString()
 

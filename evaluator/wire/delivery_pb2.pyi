@@ -24,20 +24,22 @@ class Member(_message.Message):
     def __init__(self, instance: _Optional[str] = ..., namespace: _Optional[str] = ..., pod: _Optional[str] = ..., pod_uid: _Optional[str] = ..., node: _Optional[str] = ..., version: _Optional[str] = ..., connected_at_ms: _Optional[int] = ...) -> None: ...
 
 class ReportRequest(_message.Message):
-    __slots__ = ("member", "selector", "digest", "revision", "served_for_ms", "replaced")
+    __slots__ = ("member", "selector", "digest", "revision", "served_for_ms", "replaced", "unsaved")
     MEMBER_FIELD_NUMBER: _ClassVar[int]
     SELECTOR_FIELD_NUMBER: _ClassVar[int]
     DIGEST_FIELD_NUMBER: _ClassVar[int]
     REVISION_FIELD_NUMBER: _ClassVar[int]
     SERVED_FOR_MS_FIELD_NUMBER: _ClassVar[int]
     REPLACED_FIELD_NUMBER: _ClassVar[int]
+    UNSAVED_FIELD_NUMBER: _ClassVar[int]
     member: Member
     selector: str
     digest: str
     revision: str
     served_for_ms: int
     replaced: bool
-    def __init__(self, member: _Optional[_Union[Member, _Mapping]] = ..., selector: _Optional[str] = ..., digest: _Optional[str] = ..., revision: _Optional[str] = ..., served_for_ms: _Optional[int] = ..., replaced: _Optional[bool] = ...) -> None: ...
+    unsaved: str
+    def __init__(self, member: _Optional[_Union[Member, _Mapping]] = ..., selector: _Optional[str] = ..., digest: _Optional[str] = ..., revision: _Optional[str] = ..., served_for_ms: _Optional[int] = ..., replaced: _Optional[bool] = ..., unsaved: _Optional[str] = ...) -> None: ...
 
 class ReportResponse(_message.Message):
     __slots__ = ("next_ms",)

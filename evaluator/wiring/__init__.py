@@ -74,12 +74,12 @@ async def _run(settings: Settings, stop: asyncio.Event, clock: Callable[[], floa
         expose_bucketing=settings.show_bucketing,
     )
     store.subscribe(_log_served)
-    if receipts is not None:
-        receipts.follow(store)
     history = await _history(settings, store)
     state_dir = settings.state_dir
     folder = None if state_dir is None else StateFolder(state_dir, history, clock)
     followers = Followers(sources, store, clock=clock, folder=folder, gc_policy=GcPolicy())
+    if receipts is not None:
+        receipts.follow(store, followers.keepers)
     # Before the ports open: no client may get FLAG_NOT_FOUND for a flag that is on disk.
     await followers.restore()
     serving = await serve(

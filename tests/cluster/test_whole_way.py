@@ -108,7 +108,7 @@ def arrived(spine: Spine, commit: str) -> None:
     assert wait(spine, "flagset/flags", commit[:7])[0] == 0
     found = served(spine, "3/3")
     assert condition(found, "Propagated")["reason"] == "Served"
-    assert found["status"]["latency"]["p99"]
+    assert found["status"]["servedWithin"]
     assert served(spine, "3/3", "flagset")
     head, line = (each.split() for each in spine.kubectl("get", "ffc", "flags").splitlines())
     assert head[:6] == ["NAME", "READY", "REVISION", "FLAGS", "SERVED", "AGE"]

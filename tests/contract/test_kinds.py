@@ -108,7 +108,7 @@ def fields(part: Any, whole: Any) -> Iterator[tuple[str, ...]]:
         yield from ((name, *path) for path in fields(inner, whole))
 
 
-UNCOUNTED: Final = {configuration.FLAG_KIND: {"total", "delivered", "latency", "laggards"}}
+UNCOUNTED: Final = {configuration.FLAG_KIND: {"total", "delivered", "servedWithin", "laggards"}}
 """Receipts are of FeatureFlagConfigurations."""
 PLAIN: Final = {receipt.KIND}
 """Kinds that are no user's: without conditions, and in nobody's `kubectl get flagstaff`."""

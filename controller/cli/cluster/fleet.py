@@ -8,7 +8,7 @@ import sys
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from controller.api.configuration import ConfigurationStatus, Latency
+from controller.api.configuration import ConfigurationStatus
 from controller.cli.shared.clusters import add_cluster_arguments, run_on_cluster
 from controller.cli.shared.printing import columns, printable, short
 from controller.cli.shared.remote import remote
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from controller.api.objects.meta import Resource
 
-_HEAD = ("FLAG SET", "REVISION", "SERVED", "DELIVERED", "P50", "P99")
+_HEAD = ("FLAG SET", "REVISION", "SERVED", "DELIVERED", "WITHIN")
 _MEMBERS = ("FLAG SET", "EVALUATOR", "NODE", "VERSION", "SERVES", "STATE", "SINCE")
 _CLEAR = "\x1b[H\x1b[2J"
 
@@ -101,15 +101,13 @@ def cluster_table(configurations: Iterable[Resource]) -> str:
     below: dict[int, list[str]] = {}
     for each in configurations:
         status = ConfigurationStatus.of(each)
-        latency = status.latency or Latency()
         rows.append(
             (
                 f"{each.namespace}/{each.name}",
                 short(status.revision or status.digest or ""),
                 status.served or "-",
                 str(status.delivered or 0),
-                latency.p50 or "",
-                latency.p99 or "",
+                status.served_within or "",
             )
         )
         below[len(rows) - 1] = [f"  {line(laggard)}" for laggard in status.laggards or ()]

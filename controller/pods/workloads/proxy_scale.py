@@ -93,4 +93,4 @@ class ProxyScale:
 def _has_members(found: Resource) -> bool:
     """Whether a FlagReceipt shows subscribers."""
     status = FlagReceiptStatus.of(found)
-    return bool(status.delivered) or any(each.members and not each.silent for each in status.groups)
+    return bool(status.delivered) or any(group.count for group in status.groups)

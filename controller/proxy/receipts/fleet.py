@@ -11,8 +11,8 @@ from evaluator.http.routes import Routes
 
 if TYPE_CHECKING:
     from controller.delivery.claims import Place
+    from controller.proxy.receipts.members import Member
     from controller.proxy.receipts.receipts import Receipts, Subscribers
-    from controller.proxy.receipts.standing import Standing
     from evaluator.http.messages import Request, Response, Streamed
     from evaluator.http.offload import Offload
 
@@ -28,13 +28,13 @@ def routes(receipts: Receipts, offload: Offload) -> Routes:
 
 def fleet(receipts: Receipts) -> dict[str, Any]:
     """`{"flagSets": [{"namespace", "name", "digest", "served", "total", "delivered", "members": [{"name",
-    "node", "version", "verified", "revision", "digest", "silent", "lagging", "since"}]}]}`.
+    "node", "version", "verified", "revision", "digest", "silent", "lagging", "since", "unsaved"}]}]}`.
     """
     return {"flagSets": [_flag_set(place, each) for place, each in receipts.all()]}
 
 
 def _flag_set(place: Place, subscribers: Subscribers) -> dict[str, Any]:
-    members = sorted(subscribers.membership.standings(), key=lambda each: each.who.name)
+    members = sorted(subscribers.membership.members(), key=lambda each: each.who.name)
     return {
         "namespace": place[0],
         "name": place[1],
@@ -46,16 +46,17 @@ def _flag_set(place: Place, subscribers: Subscribers) -> dict[str, Any]:
     }
 
 
-def _member(standing: Standing) -> dict[str, Any]:
-    who = standing.who
+def _member(member: Member) -> dict[str, Any]:
+    who = member.who
     return {
         "name": who.name,
         "node": who.node,
         "version": who.version,
         "verified": who.verified,
-        "revision": standing.revision,
-        "digest": standing.digest,
-        "silent": standing.silent,
-        "lagging": standing.lagging,
-        "since": moment(standing.since),
+        "revision": member.report.revision,
+        "digest": member.report.digest,
+        "silent": member.silent,
+        "lagging": member.lagging,
+        "since": moment(member.since),
+        "unsaved": member.report.unsaved or None,
     }

@@ -22,8 +22,7 @@ if TYPE_CHECKING:
     from controller.api.receipt import FlagReceiptStatus
     from controller.delivery.claims import Place
     from controller.proxy.access.users import Caller
-    from controller.proxy.receipts.members import Pods
-    from controller.proxy.receipts.standing import MemberIdentity
+    from controller.proxy.receipts.members import MemberIdentity, Pods
     from evaluator.http.messages import Call
 
 SOONEST: Final = 5.0
@@ -86,7 +85,7 @@ class Subscribers:
 
     @property
     def empty(self) -> bool:
-        """Return whether there are no subscribers and none left a while ago."""
+        """Return whether there are no subscribers."""
         return self.membership.empty and not self.streams
 
 
@@ -142,20 +141,25 @@ class Receipts:
         place = self.place(request.selector, call)
         if place is not None and (subscribers := self._subscribers.get(place)) is not None:
             who = requests.identity(call, request.member, self.caller(call))
-            subscribers.membership.leave(who, request.member.connected_at_ms, self.clock())
+            subscribers.membership.remove(who)
             self._report_change(place, subscribers)
         return LeaveResponse().SerializeToString()
 
     def followed(self, place: Place, call: Call) -> Callable[[], None]:
         """A stream of updates was opened; the returned function is to be called once it has ended."""
-        if header(call.headers, MARK) is not None:
-            return lambda: None
         subscribers = self._subscribers_of(place)
-        subscribers.streams += 1
+        membership, is_member = subscribers.membership, header(call.headers, MARK) is not None
+        if is_member:
+            membership.stream_opened(call.peer)
+        else:
+            subscribers.streams += 1
         self._report_change(place, subscribers)
 
         def ended() -> None:
-            subscribers.streams -= 1
+            if is_member:
+                membership.stream_ended(call.peer)
+            else:
+                subscribers.streams -= 1
             self._report_change(place, subscribers)
 
         return ended
@@ -174,9 +178,10 @@ class Receipts:
             self._report_change(place, subscribers)
             if subscribers.empty:
                 del self._subscribers[place]
-        self._claimed = Counter(host for _, each in self.all() for host in each.membership.claims())
+        known = [member.who for _, each in self.all() for member in each.membership.members()]
+        self._claimed = Counter(who.host for who in known if not who.verified)
         self._claimed_total = self._claimed.total()
-        self._verified = Counter(name for _, each in self.all() for name in each.membership.namespaces())
+        self._verified = Counter(who.namespace for who in known if who.verified)
 
     def subscribers(self, place: Place) -> Subscribers | None:
         """Return the subscribers of a flag set, up to date with what is delivered."""
@@ -210,7 +215,7 @@ class Receipts:
             subscribers = self._subscribers_of(place)
             if not subscribers.membership.knows(who):
                 self._admit(who)
-            seconds = subscribers.membership.hear(who, report, now)
+            seconds = subscribers.membership.record_report(who, report, call.peer, now)
             if seconds is not None:
                 self.served_after(seconds)
             self._report_change(place, subscribers)
@@ -245,7 +250,7 @@ class Receipts:
         expected = self.expected(place)
         digest, observed = ("", None) if expected is None else (expected.digest, expected.observed_at)
         subscribers.owner = None if expected is None else expected.owner
-        subscribers.membership.deliver(digest, observed, self.clock())
+        subscribers.membership.set_expected(digest, observed, self.clock())
 
     def _report_change(self, place: Place, subscribers: Subscribers) -> None:
         if subscribers.reported != subscribers.state:

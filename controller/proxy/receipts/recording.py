@@ -9,12 +9,11 @@ from __future__ import annotations
 import asyncio
 import logging
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 from controller.api.configuration import KIND as CONFIGURATION
 from controller.api.objects.meta import API_VERSION
 from controller.api.receipt import KIND, LEASE_PREFIX, PROXY_LABEL, receipt_name
-from controller.runtime.objects.applier import Applier
 from controller.runtime.reconciling.setbacks import Setback
 
 if TYPE_CHECKING:
@@ -24,76 +23,41 @@ if TYPE_CHECKING:
     from controller.api.objects.meta import Resource
     from controller.delivery.claims import Place
     from controller.proxy.receipts.receipts import Receipts
+    from controller.runtime.objects.applier import Applier
     from controller.runtime.reconciling.queue import KeyedQueue
 
 _log = logging.getLogger(__name__)
 
-TICK: Final = 1.0
-RENEW: Final = 5.0
 DURATION: Final = 15
 """Seconds after which the leader takes a proxy that does not renew its Lease for dead."""
-LOOK: Final = 60.0
-"""Seconds between two checks whether a receipt is still there: it may have been deleted by hand."""
-MOST_LOOKS: Final = 100
-"""Checks at a time, every RENEW seconds."""
 SETTLE: Final = 0.05
 """Seconds for which a change waits for others to come."""
-PACE: Final = 1.0
-"""Seconds between two writes of one flag set."""
 
 
-class ReceiptWriter(Applier, Protocol):
-    """Applies, deletes, and sees what is there."""
+@dataclass(frozen=True, slots=True)
+class RecorderTiming:
+    """Seconds."""
 
-    async def uid(self, api_version: str, kind: str, namespace: str, name: str) -> str | None:
-        """Return the uid of the existing object, or None. Raises Setback."""
+    tick: float = 1.0
+    renew: float = 5.0
+    late: float = 10.0
+    """Without a renewed Lease, after which the leader may have taken this proxy for dead."""
+    pace: float = 1.0
+    """Between two writes of one flag set."""
+    again: float = 60.0
+    """After which a receipt is applied again, as it may be gone; if it is there, that writes nothing."""
+    again_each: float = 0.05
+    """The same, for each flag set, where that is more."""
 
 
-@dataclass(slots=True)
-class _Written:
+@dataclass(frozen=True, slots=True)
+class _Applied:
     owner: str
     """The uid."""
     status: dict[str, Any]
-    """Empty: what is in the cluster is not known, and is to be written."""
-    uid: str
-    """The receipt's own; empty where no answer to a write has come yet."""
-    look: float
-    """Time, on the loop's clock, at which to check whether it exists."""
-
-
-class Schedule:
-    """The flag sets to write; `changed` fills its queue, the Recorder empties it."""
-
-    def __init__(self, queue: KeyedQueue[Place], clock: Callable[[], float]) -> None:
-        """`clock` is the queue's: monotonic seconds."""
-        self.queue = queue
-        self._clock = clock
-        self._begun: dict[Place, float] = {}
-
-    def changed(self, place: Place) -> None:
-        """The receipts of a flag set have changed."""
-        self.queue.put(place, max(SETTLE, self._rest(place)))
-
-    def is_early(self, place: Place) -> bool:
-        """Whether the flag set was written a moment ago: a change that came as that began is put off."""
-        rest = self._rest(place)
-        if rest > 0:
-            self.queue.put(place, rest)
-        return rest > 0
-
-    def begin(self, place: Place) -> float:
-        """Note that the flag set is being written, and return the time."""
-        now = self._begun[place] = self._clock()
-        return now
-
-    def forget(self, place: Place) -> None:
-        """Drop a flag set without subscribers."""
-        self._begun.pop(place, None)
-
-    def _rest(self, place: Place) -> float:
-        """Seconds until the flag set may be written again."""
-        begun = self._begun.get(place)
-        return 0.0 if begun is None else PACE - (self._clock() - begun)
+    """Empty: what is in the cluster is not known."""
+    at: float
+    """Time on the loop's clock."""
 
 
 @dataclass(slots=True)
@@ -101,14 +65,15 @@ class Recorder:
     """Writes what `receipts` knows, as the proxy `identity`, whose Lease is in `namespace`."""
 
     receipts: Receipts
-    writer: ReceiptWriter
+    writer: Applier
     identity: str
     namespace: str
     now: Callable[[], datetime]
-    schedule: Schedule
-    """Filled by `Receipts.changed`."""
+    queue: KeyedQueue[Place]
+    """Flag sets whose receipts have changed, or are to be applied again."""
+    timing: RecorderTiming = RecorderTiming()
     writes: int = 0
-    _written: dict[Place, _Written] = field(default_factory=dict)
+    _applied: dict[Place, _Applied] = field(default_factory=dict)
     _renewed: float = 0.0
 
     async def run(self) -> None:
@@ -116,8 +81,7 @@ class Recorder:
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._keep_lease())
             tasks.create_task(self._tick())
-            tasks.create_task(self._look_after())
-            tasks.create_task(self.schedule.queue.work(self._record, _log_unwritten))
+            tasks.create_task(self.queue.work(self._record, _log_unwritten))
 
     async def close(self) -> None:
         """Delete the Lease, so that the leader need not wait for it to run out. Never raises."""
@@ -132,75 +96,50 @@ class Recorder:
         clock = asyncio.get_running_loop().time
         before = clock()
         while True:
-            await asyncio.sleep(TICK)
+            await asyncio.sleep(self.timing.tick)
             now = clock()
             self.receipts.tick(now - before)
             before = now
 
     async def _record(self, place: Place) -> None:
-        subscribers, known = self.receipts.subscribers(place), self._written.get(place)
+        subscribers, applied = self.receipts.subscribers(place), self._applied.get(place)
         if subscribers is None or subscribers.empty:
             await self._remove(place)
             return
         owner = subscribers.owner
         if owner is None or owner.key.kind != CONFIGURATION:
             # Kubernetes deletes the receipt with its owner.
-            self._written.pop(place, None)
+            self._applied.pop(place, None)
             return
-        if self.schedule.is_early(place):
-            return
-        # Before it is known whether the status differs: summing up needs a pause even if nothing changed.
-        now = self.schedule.begin(place)
+        now, pause = asyncio.get_running_loop().time(), max(self.timing.again, self._all_again)
+        if applied is not None and applied.owner == owner.uid:
+            rest = applied.at + self.timing.pace - now
+            if rest > 0:
+                self.queue.put(place, rest)
+                return
         status = subscribers.status().model_dump(by_alias=True, exclude_none=True)
-        if known is not None and (known.owner, known.status) == (owner.uid, status):
+        same = applied is not None and (applied.owner, applied.status) == (owner.uid, status)
+        if applied is not None and same and now - applied.at < pause:
+            self.queue.put(place, applied.at + pause - now)
             return
-        if known is None:
-            # A write that seems to fail may be done all the same; then the receipt has to be deleted one day.
-            self._written[place] = _Written(owner.uid, {}, "", now + RENEW)
-        body, _ = await self.writer.apply(self._manifest(owner, status), manager=self._manager)
-        # The garbage collector may delete a receipt of the former owner after it was given to the new one.
-        kept = known is not None and known.owner == owner.uid
-        look = known.look if known is not None and kept else now + RENEW
-        self._written[place] = _Written(owner.uid, status, _uid(body), look)
-        self.writes += 1
+        # A write that seems to fail may be done all the same; then the receipt has to be deleted one day.
+        self._applied[place] = _Applied(owner.uid, {}, now)
+        await self.writer.apply(self._manifest(owner, status), manager=self._manager)
+        self._applied[place] = _Applied(owner.uid, status, now)
+        self.writes += not same
+        self.queue.put(place, pause)
+
+    @property
+    def _all_again(self) -> float:
+        return self.timing.again_each * len(self._applied)
 
     async def _remove(self, place: Place) -> None:
-        self.schedule.forget(place)
-        written = self._written.get(place)
-        if written is None:
+        if place not in self._applied:
             return
         # A deletion that fails is tried again, so the receipt stays known until one succeeded.
-        written.status = {}
-        name = receipt_name(place[1], self.identity)
-        await self.writer.delete(API_VERSION, KIND, place[0], name)
-        self._written.pop(place, None)
+        await self.writer.delete(API_VERSION, KIND, place[0], receipt_name(place[1], self.identity))
+        self._applied.pop(place, None)
         self.writes += 1
-
-    async def _look_after(self) -> None:
-        """Write again what another client deleted, for ever: while nothing changes nothing else would."""
-        clock = asyncio.get_running_loop().time
-        while True:
-            await asyncio.sleep(RENEW)
-            now = clock()
-            due = [place for place, each in self._written.items() if each.look <= now]
-            for place in due[:MOST_LOOKS]:
-                try:
-                    await self._look(place, now)
-                except Setback as setback:
-                    _log.warning("the receipts of %s/%s: %s", *place, setback.message)
-
-    async def _look(self, place: Place, now: float) -> None:
-        written, name = self._written.get(place), receipt_name(place[1], self.identity)
-        if written is None:
-            return
-        found = await self.writer.uid(API_VERSION, KIND, place[0], name)
-        if self._written.get(place) is not written:
-            return
-        if found == written.uid:
-            written.look = now + LOOK
-            return
-        written.status, written.look = {}, now + RENEW
-        self.schedule.changed(place)
 
     async def _keep_lease(self) -> None:
         """Renew the Lease, for ever. Where that was not possible for too long, or the Lease was deleted, the
@@ -214,18 +153,18 @@ class Recorder:
             except Setback as setback:
                 _log.warning("the Lease was not renewed: %s", setback.message)
             else:
-                late = bool(self._renewed) and clock() - self._renewed > DURATION - RENEW
+                late = bool(self._renewed) and clock() - self._renewed > self.timing.late
                 if late or known not in {"", _uid(body)}:
                     self._write_all_again()
                 known, self._renewed = _uid(body), clock()
-            await asyncio.sleep(RENEW)
+            await asyncio.sleep(self.timing.renew)
 
     def _write_all_again(self) -> None:
-        for written in self._written.values():
-            written.status = {}
+        for place, applied in self._applied.items():
+            self._applied[place] = _Applied(applied.owner, {}, applied.at)
         # Those without subscribers are deleted.
-        for place in {*self._written, *self.receipts.places()}:
-            self.schedule.changed(place)
+        for place in {*self._applied, *self.receipts.places()}:
+            self.queue.put(place, SETTLE)
 
     @property
     def _manager(self) -> str:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from google.protobuf.message import DecodeError
 
-from controller.proxy.receipts.standing import MemberIdentity, Report
+from controller.proxy.receipts.members import MemberIdentity, Report
 from controller.proxy.streams.limits import host_of
 from evaluator.http.messages import Code, RpcError
 from evaluator.wire.delivery import MemberText
@@ -54,9 +54,9 @@ def report(request: ReportRequest, now: float) -> Report:
     if len(digest) > _DIGEST or not (digest + revision).isprintable():
         raise RpcError(Code.INVALID_ARGUMENT, "the digest is too long or is not text")
     return Report(
-        connected_at=request.member.connected_at_ms,
         digest=digest,
         revision=revision[:_TEXT],
         served_at=now - min(request.served_for_ms, _LONGEST) / 1000,
         replaced=request.replaced,
+        unsaved="".join(filter(str.isprintable, request.unsaved))[:_TEXT],
     )

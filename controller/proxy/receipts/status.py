@@ -2,56 +2,54 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from datetime import UTC, datetime
-from itertools import product
-from typing import TYPE_CHECKING, Final
+from heapq import nsmallest
+from typing import TYPE_CHECKING
 
 from controller.api.objects.meta import precise_timestamp
-from controller.api.receipt import MOST_GROUPS, MOST_LAGGARDS, FlagReceiptStatus, Laggard, ServedGroup, pack
+from controller.api.receipt import (
+    MOST_GROUPS,
+    MOST_NAMED,
+    FlagReceiptStatus,
+    Laggard,
+    ServedGroup,
+    UnsavedMember,
+)
 
 if TYPE_CHECKING:
-    from controller.proxy.receipts.members import Alike, Membership
-    from controller.proxy.receipts.standing import Standing
-
-
-_KINDS: Final = tuple(product((False, True), repeat=2))
-"""Whether members are silent, and whether they are without a reviewed token."""
+    from controller.proxy.receipts.members import Member, Membership
 
 
 def receipt_status(membership: Membership, delivered: int = 0) -> FlagReceiptStatus:
     """The status. `delivered`: streams of subscribers that send no receipts."""
-    groups = [
-        ServedGroup(digest=digest, revision=revision, silent=silent, claimed=claimed, members=pack(entries))
-        for (digest, revision, silent, claimed), entries in _fewer(membership)
-    ]
-    observed = membership.observed_at
+    members = list(membership.members())
+    served = Counter((m.report.digest, m.report.revision) for m in members if not m.silent)
+    laggards = nsmallest(MOST_NAMED, (m for m in members if m.lagging), key=lambda m: (m.since, m.who.name))
+    unsaved = [m for m in members if m.report.unsaved and not m.silent]
+    named = nsmallest(MOST_NAMED, unsaved, key=lambda m: m.who.name)
+    observed, slowest = membership.observed_at, membership.slowest()
     return FlagReceiptStatus(
         digest=membership.digest,
         observed_at=None if observed is None else moment(observed),
-        groups=tuple(groups),
-        left=pack(membership.left(claimed=False, lately=True)),
-        left_claimed=pack(membership.left(claimed=True, lately=True)),
-        left_before=pack(membership.left(claimed=False, lately=False)),
-        left_before_claimed=pack(membership.left(claimed=True, lately=False)),
-        laggards=tuple(_laggard(each) for each in membership.laggards()[:MOST_LAGGARDS]),
-        others=tuple(_laggard(each) for each in membership.abreast(MOST_LAGGARDS)),
-        latency={str(number): count for number, count in sorted(membership.latency().items())} or None,
+        groups=_groups(served, membership.digest),
+        silent=sum(m.silent for m in members),
+        laggards=tuple(map(_laggard, laggards)),
+        slowest_ms=None if slowest is None else round(slowest * 1000),
+        unsaved=len(unsaved),
+        unsaved_members=tuple(UnsavedMember(name=m.who.name, message=m.report.unsaved) for m in named),
         delivered=delivered,
-        claimed=membership.claimed(),
+        claimed=sum(not m.who.verified for m in members),
     )
 
 
-def _fewer(membership: Membership) -> list[tuple[Alike, list[bytes]]]:
-    """Reduce groups to as many as a receipt holds: small ones of other digests become one."""
-    groups = sorted(membership.groups().items())
-    if len(groups) <= MOST_GROUPS:
-        return groups
-    ordered = sorted(groups, key=lambda each: (each[0][0] != membership.digest, -len(each[1])))
-    kept, rest = ordered[: MOST_GROUPS - len(_KINDS)], ordered[MOST_GROUPS - len(_KINDS) :]
-    for silent, claimed in _KINDS:
-        joined = [entry for alike, entries in rest if alike[2:] == (silent, claimed) for entry in entries]
-        kept.append((("", "", silent, claimed), joined))
-    return kept
+def _groups(served: Counter[tuple[str, str]], digest: str) -> tuple[ServedGroup, ...]:
+    """As many as a receipt holds: those of other digests that fewest serve become one."""
+    ordered = sorted(served.items(), key=lambda item: (item[0][0] != digest, -item[1], item[0]))
+    kept, rest = ordered[: MOST_GROUPS - 1], ordered[MOST_GROUPS - 1 :]
+    if rest:
+        kept.append((("", ""), sum(count for _, count in rest)))
+    return tuple(ServedGroup(digest=of, revision=revision, count=count) for (of, revision), count in kept)
 
 
 def moment(seconds: float) -> str:
@@ -59,14 +57,14 @@ def moment(seconds: float) -> str:
     return precise_timestamp(datetime.fromtimestamp(seconds, UTC))
 
 
-def _laggard(standing: Standing) -> Laggard:
-    who = standing.who
+def _laggard(member: Member) -> Laggard:
+    who, report = member.who, member.report
     return Laggard(
-        id=who.id.hex(),
         name=who.name,
         node=who.node,
-        serves=standing.revision or standing.digest,
-        since=moment(standing.since),
-        silent=standing.silent,
+        digest=report.digest,
+        serves=report.revision or report.digest,
+        since=moment(member.since),
+        silent=member.silent,
         claimed=not who.verified,
     )

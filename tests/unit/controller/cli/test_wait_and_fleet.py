@@ -76,7 +76,7 @@ def test_a_reader_of_the_output_that_has_gone_is_no_missing_cluster() -> None:
 
 def test_each_flag_set_has_a_line_and_each_laggard_one_beneath() -> None:
     status: dict[str, Any] = {
-        "revision": "r2", "served": "1/2", "delivered": 3, "latency": {"p50": "30ms", "p99": "1.2s"},
+        "revision": "r2", "served": "1/2", "delivered": 3, "servedWithin": "1.2s",
         "laggards": [{"name": "shop/a", "serves": "r1", "since": "12:00"}],
     }  # fmt: skip
     bodies = [
@@ -86,8 +86,8 @@ def test_each_flag_set_has_a_line_and_each_laggard_one_beneath() -> None:
     assert cluster_table(
         [Resource.of({"kind": "FeatureFlagConfiguration", **each}) for each in bodies]
     ).splitlines() == [
-        "FLAG SET    REVISION  SERVED  DELIVERED  P50   P99",
-        "shop/flags  r2        1/2     3          30ms  1.2s",
+        "FLAG SET    REVISION  SERVED  DELIVERED  WITHIN",
+        "shop/flags  r2        1/2     3          1.2s",
         "  shop/a: serves r1 (behind since 12:00)",
         "shop/new              -       0",
     ]

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from controller.api.configuration import ConfigurationStatus, Latency
+from controller.api.configuration import ConfigurationStatus
 from controller.api.objects.conditions import Condition
-from controller.api.receipt import Laggard
+from controller.api.receipt import Laggard, UnsavedMember
 from controller.configurations.propagation import Propagation, propagation, propagation_events
 from controller.delivery.members import Count
 from tests.statuses import stored
@@ -21,7 +21,7 @@ NOTHING, A = ConfigurationStatus(), ConfigurationStatus(digest="a")
 
 
 def laggard(name: str, **fields: Any) -> Laggard:
-    return Laggard(id="00", name=name, serves="main@sha1:old", since="2026-01-01T12:00:00Z", **fields)
+    return Laggard(name=name, serves="main@sha1:old", since="2026-01-01T12:00:00Z", **fields)
 
 
 def propagated(count: Count, *, false_for: float | None = None, reason: str = "Progressing") -> Propagation:
@@ -34,9 +34,9 @@ def propagated(count: Count, *, false_for: float | None = None, reason: str = "P
 
 
 def test_when_all_serve_it_it_is_propagated() -> None:
-    found = propagated(Count(served=412, total=412, latency={40: 400, 56: 12}))
+    found = propagated(Count(served=412, total=412, slowest=0.13))
     assert stored(found.status) == {
-        "served": "412/412", "total": 412, "latency": {"p50": "32ms", "p99": "130ms"},
+        "served": "412/412", "total": 412, "servedWithin": "130ms",
     }  # fmt: skip
     assert (found.details[0].status, found.details[0].reason) == ("True", "Served")
     assert found.details[0].message == "412 of 412 evaluators serve main@sha1:new"
@@ -71,7 +71,7 @@ def test_what_lags_does_not_progress_again_before_it_is_there() -> None:
 
 
 def test_laggards_are_named_with_what_they_serve() -> None:
-    laggards = (laggard("shop/a", silent=True), laggard("shop/b"), Laggard(id="1", name="shop/c"))
+    laggards = (laggard("shop/a", silent=True), laggard("shop/b"), Laggard(name="shop/c"))
     found = propagated(Count(served=1, total=9, silent=1, laggards=laggards))
     assert found.details[0].message == (
         "1 of 9 evaluators serve main@sha1:new; shop/a (silent, last served main@sha1:old), "
@@ -102,7 +102,7 @@ def said(before: tuple[str, str], after: tuple[str, str], reported: str = "") ->
         "Lagging": "2 of 3 evaluators serve new; shop/c (silent)",
     }
     known = ConfigurationStatus(digest=before[0], conditions=(Condition("Propagated", "", before[1]),))
-    status = ConfigurationStatus(digest=after[0], latency=Latency(p50="32ms", p99="130ms"))
+    status = ConfigurationStatus(digest=after[0], served_within="130ms")
     details = [Condition("Propagated", "", after[1], texts.get(after[1], "none"))] if after[1] else []
     found = propagation_events(known, status, details, reported)
     return [(each.reason, each.ends) for each in found]
@@ -130,11 +130,45 @@ def test_propagation_is_reported_once_for_each_digest_and_lagging_until_it_ends(
     assert said(before, after, reported) == found
 
 
-def test_the_event_gives_the_latency_or_names_the_laggards() -> None:
-    served = propagated(Count(served=412, total=412, latency={40: 400, 56: 12}))
+def test_the_event_gives_the_time_that_it_took_or_names_the_laggards() -> None:
+    served = propagated(Count(served=412, total=412, slowest=0.13))
     (event,) = propagation_events(NOTHING, served.status | A, served.details, "")
-    assert event.message == "412 of 412 evaluators serve main@sha1:new; p50 32ms, p99 130ms"
+    assert event.message == "412 of 412 evaluators serve main@sha1:new within 130ms"
     late = propagated(Count(served=2, total=3, laggards=(laggard("shop/c"),)), false_for=20.0)
     (event,) = propagation_events(NOTHING, late.status | A, late.details, "")
     assert (event.reason, event.warning) == ("Lagging", True)
     assert event.message == "2 of 3 evaluators serve main@sha1:new; shop/c (serves main@sha1:old)"
+
+
+def unsaved(*names: str, more: int = 0) -> Count:
+    members = tuple(UnsavedMember(name=name, message="No space left on device") for name in names)
+    return Count(served=3, total=3, unsaved=len(names) + more, unsaved_members=members)
+
+
+def test_pods_that_cannot_save_their_flags_are_named_in_a_condition_that_is_there_only_then() -> None:
+    served, not_saved = propagated(unsaved("shop/a", "shop/b", more=7)).details
+    assert (served.type, served.status) == ("Propagated", "True")
+    assert (not_saved.type, not_saved.status, not_saved.reason) == ("LastGoodSaved", "False", "NotSaved")
+    assert not_saved.message == (
+        "a restart may bring back older flags in shop/a (No space left on device), "
+        "shop/b (No space left on device), 7 more; make room on their state volumes"
+    )
+    assert [condition.type for condition in propagated(unsaved()).details] == ["Propagated"]
+
+
+def test_that_pods_cannot_save_their_flags_is_reported_once_and_so_is_its_end() -> None:
+    full, well = propagated(unsaved("shop/a")), propagated(unsaved())
+    stood = A.model_copy(update={"conditions": full.details})
+    events = [
+        [(event.reason, event.warning, event.ends) for event in propagation_events(before, A, details, "a")]
+        for before, details in ((A, full.details), (stood, full.details), (stood, well.details))
+    ]
+    assert events == [[("LastGoodNotSaved", True, False)], [], [("LastGoodNotSaved", False, True)]]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0.0, "1ms"), (0.038, "38ms"), (0.5, "500ms"), (1.23, "1.2s"), (12.4, "12s"), (250.0, "4m10s")],
+)
+def test_a_time_has_two_digits(seconds: float, text: str) -> None:
+    assert propagated(Count(served=1, total=1, slowest=seconds)).status.served_within == text

@@ -1,4 +1,4 @@
-"""Which Pods there are."""
+"""Which Pods are gone."""
 
 from __future__ import annotations
 
@@ -15,33 +15,22 @@ def pod(name: str, uid: str) -> dict[str, Any]:
     return {"metadata": {"namespace": "shop", "name": name, "uid": uid}}
 
 
-def test_nothing_is_known_until_all_namespaces_were_listed() -> None:
-    pods = PodUids(("a", "b"))
-    pods.learn("Pod", pod("p", "1"))
-    pods.listed("Pod", "a")
-    assert pods.exists("1") is None
-    pods.listed("Pod", "b")
-    assert (pods.exists("1"), pods.exists("2")) == (True, False)
-
-
 def test_a_pod_that_goes_is_reported() -> None:
     gone: list[str] = []
     pods = PodUids(gone=gone.append)
-    pods.listed("Pod", "")
     pods.learn("Pod", pod("p", "1"))
     pods.learn("Pod", pod("p", "1"))
     pods.forget("Pod", "shop", "p")
     pods.forget("Pod", "shop", "p")
-    assert (gone, pods.exists("1")) == (["1"], False)
+    assert gone == ["1"]
 
 
 def test_one_that_was_made_again_under_its_name_is_another() -> None:
     gone: list[str] = []
     pods = PodUids(gone=gone.append)
-    pods.listed("Pod", "")
     pods.learn("Pod", pod("p", "1"))
     pods.learn("Pod", pod("p", "2"))
-    assert (gone, pods.exists("2")) == (["1"], True)
+    assert (gone, pods.ended("2")) == (["1"], False)
 
 
 def test_the_last_that_went_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,6 @@ from controller.api.objects.meta import ObjectKey, Resource
 from controller.proxy.access.users import Caller
 from controller.proxy.receipts import receipts as module
 from controller.proxy.receipts.fleet import fleet
-from controller.proxy.receipts.members import REMEMBERED
 from controller.proxy.receipts.receipts import ExpectedDigest, Receipts
 from evaluator.http.messages import Call, Code, RpcError
 from evaluator.wire.delivery import LEAVE, MARK, REPORT
@@ -39,9 +38,6 @@ class World:
     expected: ExpectedDigest | None = field(default_factory=lambda: ExpectedDigest(OWNER, DIGEST, 990.0))
     caller: Caller | None = None
     changed: list[Place] = field(default_factory=list)
-
-    def exists(self, uid: str) -> bool | None:
-        return uid == "uid-1"
 
     def ended(self, uid: str) -> bool:
         return uid == "u-ended"
@@ -200,19 +196,6 @@ def test_one_address_makes_so_many_claims_and_leaves_room_for_others(receipts: R
         report(receipts, pod="another", peer="10.0.0.1:2")
     report(receipts, pod="third", peer="10.0.0.2:1")
     assert counted(receipts) == [(PLACE, 2, 2)]
-
-
-def test_a_goodbye_makes_room_for_another_claim_only_once_it_is_forgotten(receipts: Receipts) -> None:
-    receipts.most_per_host = 1
-    report(receipts)
-    goodbye(receipts)
-    receipts.tick(1.0)
-    with pytest.raises(RpcError, match="from this address"):
-        report(receipts, pod="another")
-    for _ in range(int(REMEMBERED)):
-        receipts.tick(1.0)
-    report(receipts, pod="another")
-    assert counted(receipts) == [(PLACE, 1, 1)]
 
 
 def test_streams_that_send_no_receipts_are_counted_apart(receipts: Receipts) -> None:

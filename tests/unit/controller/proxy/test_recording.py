@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -14,9 +14,8 @@ import pytest
 
 from controller.api.objects.meta import ObjectKey, Resource
 from controller.api.receipt import receipt_name
-from controller.proxy.receipts import recording
-from controller.proxy.receipts.receipts import ExpectedDigest, Receipts
-from controller.proxy.receipts.recording import Recorder, Schedule
+from controller.proxy.receipts.receipts import ExpectedDigest
+from controller.proxy.receipts.recording import SETTLE, Recorder, RecorderTiming
 from controller.runtime.reconciling.queue import KeyedQueue
 from controller.runtime.reconciling.setbacks import Failed
 
@@ -26,7 +25,6 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping
 
     from controller.delivery.claims import Place
-    from controller.proxy.receipts.receipts import Subscribers
 
 
 @dataclass
@@ -41,7 +39,6 @@ class Cluster:
     late: bool = False
     """What is refused was done all the same."""
     refused: int = 0
-    looks: int = 0
     asked: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def apply(self, manifest: Mapping[str, Any], *, manager: str) -> tuple[dict[str, Any], str]:
@@ -54,12 +51,6 @@ class Cluster:
         self.applied.append(dict(manifest))
         uid = self.there.setdefault(key, f"uid-{len(self.applied)}")
         return {"metadata": {"uid": uid}}, ""
-
-    async def uid(self, api_version: str, kind: str, namespace: str, name: str) -> str | None:
-        del api_version, namespace
-        self.asked.set()
-        self.looks += 1
-        return self.there.get((kind, name))
 
     async def delete(
         self, api_version: str, kind: str, namespace: str, name: str, *, uid: str = "", version: str = ""
@@ -91,12 +82,6 @@ class Cluster:
                 await self.asked.wait()
 
 
-@pytest.fixture(autouse=True)
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(recording, "PACE", 0.2)
-    monkeypatch.setattr(recording, "TICK", 0.05)
-
-
 @pytest.fixture
 def cluster() -> Cluster:
     return Cluster()
@@ -107,14 +92,22 @@ def world() -> World:
     return World()
 
 
+QUICK = RecorderTiming(tick=0.05, renew=0.05, pace=0.2)
+
+
 @contextlib.asynccontextmanager
-async def running(world: World, cluster: Cluster) -> AsyncIterator[Recorder]:
-    clock = asyncio.get_running_loop().time
-    schedule = Schedule(KeyedQueue(clock, lambda: 0.0), clock)
+async def running(world: World, cluster: Cluster, timing: RecorderTiming = QUICK) -> AsyncIterator[Recorder]:
+    queue: KeyedQueue[Place] = KeyedQueue(asyncio.get_running_loop().time, lambda: 0.0)
+    receipts = world.receipts(lambda place: queue.put(place, SETTLE))
     recorder = Recorder(
-        world.receipts(schedule.changed), cluster, "proxy-1", "flagstaff-system",
-        lambda: datetime(2026, 1, 1, tzinfo=UTC), schedule,
-    )  # fmt: skip
+        receipts,
+        cluster,
+        "proxy-1",
+        "flagstaff-system",
+        lambda: datetime(2026, 1, 1, tzinfo=UTC),
+        queue,
+        timing,
+    )
     task = asyncio.create_task(recorder.run())
     try:
         yield recorder
@@ -162,25 +155,6 @@ async def test_writes_of_one_flag_set_are_apart(world: World, cluster: Cluster) 
             number += 1
             await asyncio.sleep(0.01)
     assert 2 <= len(cluster.of("FlagReceipt")) <= 6
-
-
-async def test_receipts_that_come_to_the_same_are_summed_up_once_a_while(
-    world: World, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async with followed(world, cluster) as recorder:
-        (place,) = recorder.receipts.places()
-        summed: list[Place] = []
-        subscribers = Receipts.subscribers
-
-        def counted(receipts: Receipts, asked: Place) -> Subscribers | None:
-            summed.append(asked)
-            return subscribers(receipts, asked)
-
-        monkeypatch.setattr(Receipts, "subscribers", counted)
-        for _ in range(60):
-            recorder.schedule.changed(place)
-            await asyncio.sleep(0.01)
-    assert 1 <= len(summed) <= 6
 
 
 async def test_one_that_failed_is_written_again(world: World, cluster: Cluster) -> None:
@@ -258,6 +232,42 @@ async def test_a_receipt_removed_by_an_unanswered_request_is_written_for_a_new_s
         await cluster.until(lambda: bool(cluster.receipts))
 
 
+async def test_the_lease_is_renewed_and_given_up(world: World, cluster: Cluster) -> None:
+    async with running(world, cluster) as recorder:
+        await cluster.until(lambda: len(cluster.of("Lease")) >= 2)
+        await recorder.close()
+    assert cluster.of("Lease")[0]["spec"]["renewTime"] == "2026-01-01T00:00:00.000000Z"
+    assert cluster.deleted == [("Lease", "flagstaff-proxy-proxy-1")]
+
+
+async def test_a_receipt_that_was_deleted_while_nothing_changes_is_applied_again(
+    world: World, cluster: Cluster
+) -> None:
+    async with running(world, cluster, replace(QUICK, again=0.3)) as recorder:
+        report(recorder.receipts)
+        await cluster.until(lambda: len(cluster.of("FlagReceipt")) > 2)
+        assert recorder.writes == 1
+        cluster.there.pop(("FlagReceipt", receipt_name("flags", "proxy-1")))
+        await cluster.until(lambda: bool(cluster.receipts))
+
+
+@pytest.mark.parametrize("lost", ["deleted", "late"])
+async def test_a_proxy_that_lost_its_lease_writes_all_of_it_again(
+    world: World, cluster: Cluster, lost: str
+) -> None:
+    timing = replace(QUICK, late=0.1)
+    async with running(world, cluster, timing) as recorder:
+        report(recorder.receipts)
+        await cluster.until(lambda: len(cluster.of("FlagReceipt")) == 1)
+        if lost == "deleted":
+            cluster.there.pop(("Lease", "flagstaff-proxy-proxy-1"))
+        else:
+            cluster.down = True
+            await asyncio.sleep(0.3)
+            cluster.down = False
+        await cluster.until(lambda: len(cluster.of("FlagReceipt")) == 2)
+
+
 async def test_when_all_is_written_again_receipts_without_subscribers_are_removed(
     world: World, cluster: Cluster
 ) -> None:
@@ -266,65 +276,7 @@ async def test_when_all_is_written_again_receipts_without_subscribers_are_remove
         recorder.receipts.pod_gone("u-checkout-1")
         recorder.receipts.tick(1.0)
         await cluster.until(lambda: cluster.refused > 0)
-        recorder.schedule.queue.forget(PLACE)
-        recorder._write_all_again()
+        recorder.queue.forget(PLACE)
+        cluster.there.pop(("Lease", "flagstaff-proxy-proxy-1"))
         cluster.down = False
         await cluster.until(lambda: not cluster.receipts)
-
-
-async def test_the_lease_is_renewed_and_given_up(
-    world: World, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(recording, "RENEW", 0.05)
-    async with running(world, cluster) as recorder:
-        await cluster.until(lambda: len(cluster.of("Lease")) >= 2)
-        await recorder.close()
-    assert cluster.of("Lease")[0]["spec"]["renewTime"] == "2026-01-01T00:00:00.000000Z"
-    assert cluster.deleted == [("Lease", "flagstaff-proxy-proxy-1")]
-
-
-async def test_a_proxy_that_was_taken_for_dead_writes_all_of_it_again(
-    world: World, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(recording, "RENEW", 0.05)
-    monkeypatch.setattr(recording, "DURATION", 0.1)
-    async with running(world, cluster) as recorder:
-        report(recorder.receipts)
-        await cluster.until(lambda: len(cluster.of("FlagReceipt")) == 1)
-        cluster.down = True
-        await asyncio.sleep(0.3)
-        cluster.down = False
-        await cluster.until(lambda: len(cluster.of("FlagReceipt")) == 2)
-
-
-@pytest.fixture
-def soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(recording, "RENEW", 0.05)
-    monkeypatch.setattr(recording, "LOOK", 0.1)
-
-
-@pytest.mark.usefixtures("soon")
-@pytest.mark.parametrize("uid", ["", "anothers"], ids=["deleted", "made again by somebody else"])
-async def test_a_receipt_that_went_while_nothing_changes_is_written_again(
-    world: World, cluster: Cluster, uid: str
-) -> None:
-    async with running(world, cluster) as recorder:
-        report(recorder.receipts)
-        await cluster.until(lambda: cluster.looks > 2)
-        assert len(cluster.of("FlagReceipt")) == 1
-        cluster.there.pop(("FlagReceipt", receipt_name("flags", "proxy-1")))
-        if uid:
-            cluster.there["FlagReceipt", receipt_name("flags", "proxy-1")] = uid
-        await cluster.until(lambda: len(cluster.of("FlagReceipt")) == 2)
-
-
-@pytest.mark.usefixtures("soon")
-async def test_a_lease_that_was_deleted_has_all_of_it_written_again(
-    world: World, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(recording, "LOOK", 60.0)
-    async with running(world, cluster) as recorder:
-        report(recorder.receipts)
-        await cluster.until(lambda: len(cluster.of("FlagReceipt")) == 1)
-        cluster.there.pop(("Lease", "flagstaff-proxy-proxy-1"))
-        await cluster.until(lambda: len(cluster.of("FlagReceipt")) == 2)

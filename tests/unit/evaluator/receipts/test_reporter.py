@@ -22,7 +22,9 @@ from evaluator.store.store import Store
 from evaluator.sync.acceptance import Accepted, accept
 from evaluator.sync.config import Provider, SourceConfig
 from evaluator.sync.follow import Followers
+from evaluator.sync.lastgood import LastGood, LastGoodWriter
 from evaluator.sync.opening import open_sources
+from evaluator.sync.schedule import Backoff
 from evaluator.sync.source import Delivery
 from evaluator.wire.delivery import LEAVE, MARK, REPORT, AskFailed, MemberText, NotOffered
 from evaluator.wire.delivery_pb2 import LeaveRequest, LeaveResponse, ReportRequest, ReportResponse
@@ -32,6 +34,7 @@ from tests.unit.evaluator.wire.test_servicer import FakeBackend
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Hashable
+    from pathlib import Path
 
     from evaluator.flags.model import FlagSet
     from evaluator.http.messages import Call
@@ -326,3 +329,14 @@ async def test_a_server_without_receipts_is_followed_as_ever() -> None:
         assert await revisions.get() == "main@sha1:on"
         proxy.backend.serve("shop/flags", document("off"))
         assert await revisions.get() == "main@sha1:off"
+
+
+async def test_a_report_says_why_the_last_good_set_is_not_saved(
+    reporter: Reporter, server: Server, tmp_path: Path
+) -> None:
+    keeper = LastGoodWriter(LastGood(tmp_path, "proxy"), "proxy", Backoff(lambda: 0.0))
+    reporter.saving = keeper
+    keeper.fault = "No space left on device"
+    async with running(reporter, server):
+        await server.until(lambda: bool(server.reports))
+    assert server.reports[0].unsaved == "No space left on device"

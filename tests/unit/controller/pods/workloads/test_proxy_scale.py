@@ -79,9 +79,9 @@ async def test_how_many_there_are_is_left_to_others() -> None:
 @pytest.mark.parametrize(
     ("status", "ends"),
     [
-        ({"groups": [{"members": "AAAA"}]}, False),
+        ({"groups": [{"count": 1}]}, False),
         ({"groups": [], "delivered": 1}, False),
-        ({"groups": [{"members": "AAAA", "silent": True}]}, True),
+        ({"groups": [{"count": 0}], "silent": 1}, True),
         ({"groups": "?"}, True),
         ({}, True),
     ],
