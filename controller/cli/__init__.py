@@ -25,8 +25,6 @@ VERBS: Final = {
     "lint": "check flag definitions",
     "eval": "evaluate one flag of a folder or repository, and say why",
     "push": "push a folder of definitions to a container registry",
-    "pull": "write the files of an artifact in a container registry",
-    "sign": "sign a folder of definitions that is put into a bucket",
     "evaluator": "serve flags from files, HTTP, gRPC or object stores; takes flagd's options",
     "controller": "run the Kubernetes controller",
     "admission": "inject evaluators into pods, and refuse bad flags, as the API server asks",
@@ -41,7 +39,7 @@ VERBS: Final = {
     "explain": "evaluate one flag on a running evaluator, and say why",
 }
 _FOLDERS: Final = {
-    "authoring": ("lint", "eval", "push", "pull", "sign", "flags", "explain"),
+    "authoring": ("lint", "eval", "push", "flags", "explain"),
     "cluster": ("inject", "migrate", "wait", "fleet", "events"),
     "serving": ("up", "controller", "admission", "proxy"),
 }

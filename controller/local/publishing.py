@@ -1,37 +1,26 @@
-"""A folder pushed to a registry as an artifact, pulled from there, or signed for a bucket."""
+"""A folder pushed to a registry as an artifact."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import hashlib
-import os
-import tempfile
 from dataclasses import dataclass, field
-from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from controller.api.flagsource import LayerSelector
-from controller.api.objects.meta import precise_timestamp
 from controller.api.objects.provenance import SUBJECT
 from controller.api.parsing.oci_address import DEFAULT_TAG
-from controller.local.registries import TIMEOUT, parse_target, registry_of
+from controller.local.registries import parse_target, registry_of
 from controller.runtime.reconciling.setbacks import Stalled
-from controller.sources.backend import Fetched, TreeLimits
-from controller.sources.bucket.listing import MANIFEST, PROOF, SIGNATURE, BucketManifest, Listed, wanted
 from controller.sources.deadline import Deadline
 from controller.sources.git.repository import describe
 from controller.sources.oci.credentials import RegistryLogin
 from controller.sources.oci.manifest import AUTHORS, CREATED, REVISION, SOURCE
 from controller.sources.oci.package import Package, package, sign
-from controller.sources.oci.provider import OciProvider
-from controller.sources.verification.cosign import PrivateKey, read_private_key, signature_of
-from evaluator.host.durable import write_file
+from controller.sources.verification.cosign import PrivateKey, read_private_key
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from datetime import datetime
+    from pathlib import Path
 
 PUSH_TIMEOUT: Final = 600.0
 """Seconds for an upload."""
@@ -131,79 +120,3 @@ def _packaged(options: PushOptions) -> tuple[Package, bool]:
 
 def _login(given: tuple[str, str] | None) -> RegistryLogin | None:
     return None if given is None else RegistryLogin(*given)
-
-
-async def pull(target: str, output: Path, *, insecure: bool, login: tuple[str, str] | None) -> Fetched:
-    """Write an artifact's files into an empty or a new folder. Raises Setback, FolderRefusedError."""
-    address, reference = parse_target(target, insecure=insecure)
-    async with registry_of(address, login=_login(login)) as registry:
-        source = OciProvider(registry, reference, LayerSelector(), partial(Deadline, TIMEOUT, str(address)))
-        try:
-            with await asyncio.to_thread(_beside, output) as folder:
-                unfinished = Path(folder) / "files"
-                await asyncio.to_thread(unfinished.mkdir)
-                fetched = await source.fetch(await source.resolve(), unfinished)
-                await asyncio.to_thread(unfinished.replace, output)
-        except OSError as error:
-            raise FolderRefusedError(f"{error.filename or output}: {error.strerror or error}") from error
-    return fetched
-
-
-def _beside(output: Path) -> tempfile.TemporaryDirectory[str]:
-    """A folder on the same disk, whose content may take the place of `output`."""
-    if output.exists() and (not output.is_dir() or any(output.iterdir())):
-        raise FolderRefusedError(f"{output} is not an empty folder")
-    output.parent.mkdir(parents=True, exist_ok=True)
-    return tempfile.TemporaryDirectory(prefix=".flagstaff-", dir=output.parent)
-
-
-def sign_folder(folder: Path, key: Path, now: datetime) -> tuple[Path, Path, int]:
-    """Write manifest and signature of all files below `folder`, but of `.git`; both, and how many they sign.
-
-    Raises FolderRefusedError for a key that cannot be used, and files that a bucket would not be read with.
-    """
-    private = key_at(key)
-    with _refusing(folder):
-        if key.resolve().is_relative_to(folder.resolve()):
-            raise FolderRefusedError(
-                f"{key}: is in the folder that is put into the bucket; keep it elsewhere"
-            )
-        names = _names(folder)
-        chosen, refused = wanted(
-            [Listed(name, "", (folder / name).stat().st_size) for name in names], TreeLimits()
-        )
-        if refused or len(chosen) != len(names):
-            why = refused[0] if refused else "a file has the name of a folder"
-            raise FolderRefusedError(f"{folder}: {why}")
-        if not names:
-            raise FolderRefusedError(f"{folder}: there is no file in it")
-        manifest = BucketManifest(precise_timestamp(now), {name: _digest(folder / name) for name in names})
-        content = manifest.content()
-        write_file(folder / SIGNATURE, f"{signature_of(content, private)}\n".encode())
-        write_file(folder / MANIFEST, content)
-    return folder / MANIFEST, folder / SIGNATURE, len(names)
-
-
-def _names(folder: Path) -> list[str]:
-    """Raises OSError, FolderRefusedError."""
-    found = []
-    for parent, folders, files in os.walk(folder, onerror=_raise):
-        if ".git" in folders:
-            folders.remove(".git")
-        for entry in (*folders, *files):
-            path = os.path.join(parent, entry)
-            name = os.path.relpath(path, folder)
-            if os.path.islink(path) or (entry in files and not os.path.isfile(path)):
-                raise FolderRefusedError(f"{path}: is a link, or no file; put a file in its place")
-            if entry in files and name not in PROOF:
-                found.append(name)
-    return sorted(found)
-
-
-def _digest(path: Path) -> str:
-    with path.open("rb") as file:
-        return f"sha256:{hashlib.file_digest(file, 'sha256').hexdigest()}"
-
-
-def _raise(error: OSError) -> None:
-    raise error

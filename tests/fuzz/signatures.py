@@ -5,6 +5,7 @@ damaged is said to be.
 from __future__ import annotations
 
 import base64
+import json
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
@@ -115,13 +116,15 @@ def keyless(content: bytes) -> None:
 
 
 def manifest(content: bytes) -> None:
-    """A bucket's manifest: it bears no key's signature, and reads as it would be written."""
+    """A bucket's manifest: it bears no key's signature, and says the same in JSON."""
     _refused(lambda: verify_content(content, content.decode("latin-1"), COSIGN))
     try:
         found = read_manifest(content)
     except NotBelievedError:
         return
-    same(read_manifest(found.content()), found, "written and read")
+    files = {name: f"sha256:{digest}" for name, digest in found.files.items()}
+    written = {"type": "flagstaff.dev/manifest/v1", "signedAt": found.signed_at, "files": files}
+    same(read_manifest(json.dumps(written).encode()), found, "written in JSON and read")
 
 
 def _refused(judged: Callable[[], object]) -> None:

@@ -195,6 +195,10 @@ class Pusher:
         """Of a tag or digest."""
         return self._ask("GET", f"/v2/{repository}/manifests/{reference}").content
 
+    def blob(self, repository: str, digest: str) -> bytes:
+        """A layer's content."""
+        return self._ask("GET", f"/v2/{repository}/blobs/{digest}").content
+
     def delete(self, repository: str, reference: str) -> None:
         """A tag, or by its digest a manifest."""
         self._ask("DELETE", f"/v2/{repository}/manifests/{reference}")

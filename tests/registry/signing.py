@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import base64
 import json
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, padding, rsa
-from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_pem_private_key
 
 from tests.registry.artifacts import INDEX, MANIFEST, Artifact, sha256
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 PAYLOAD = "application/vnd.dev.cosign.simplesigning.v1+json"
 BUNDLE = "application/vnd.dev.sigstore.bundle.v0.3+json"
@@ -20,9 +23,12 @@ SIGN = "https://sigstore.dev/cosign/sign/v1"
 class Key:
     """A key pair: `ecdsa` as `cosign generate-key-pair` makes it, or `rsa`, `ed25519` as may be imported."""
 
-    def __init__(self, kind: str = "ecdsa") -> None:
+    def __init__(self, kind: str = "ecdsa", pem: bytes = b"") -> None:
+        """`pem`: the private key, in place of a new one."""
         self.private: ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey | ed25519.Ed25519PrivateKey
-        if kind == "rsa":
+        if pem:
+            self.private = cast("ec.EllipticCurvePrivateKey", load_pem_private_key(pem, None))
+        elif kind == "rsa":
             self.private = rsa.generate_private_key(65537, 2048)
         elif kind == "ed25519":
             self.private = ed25519.Ed25519PrivateKey.generate()
@@ -42,6 +48,18 @@ class Key:
         else:
             made = self.private.sign(message)
         return base64.b64encode(made).decode()
+
+
+def sign_folder(folder: Path, key: Key, signed_at: str) -> None:
+    """Write manifest and signature of a folder that is put into a bucket, as sha256sum and cosign do."""
+    files = {
+        path.relative_to(folder).as_posix(): path for path in sorted(folder.rglob("*")) if path.is_file()
+    }
+    names = {name: path.read_bytes() for name, path in files.items() if "flagstaff.manifest" not in name}
+    lines = [f"{sha256(content).removeprefix('sha256:')}  ./{name}\n" for name, content in names.items()]
+    manifest = "".join([f"# flagstaff.dev/manifest/v1 {signed_at}\n", *lines]).encode()
+    (folder / "flagstaff.manifest").write_bytes(manifest)
+    (folder / "flagstaff.manifest.sig").write_text(key.sign(manifest))
 
 
 def signature_tag(digest: str) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeGuard
@@ -22,13 +21,14 @@ _LONGEST_NAME = 255
 MANIFEST: Final = "flagstaff.manifest"
 """The object beside the others; no file of definitions has such a name."""
 SIGNATURE: Final = "flagstaff.manifest.sig"
-"""The object with the manifest's signature, in Base64."""
+"""The object with the manifest's signature, in Base64 or as a bundle of cosign's."""
 PROOF: Final = frozenset({MANIFEST, SIGNATURE})
-SIGNATURE_BYTES: Final = 16 * 1024
+SIGNATURE_BYTES: Final = 64 * 1024
 """Most bytes of a signature."""
 _TYPE: Final = "flagstaff.dev/manifest/v1"
 """The type in each signed manifest, so that no other signed document is taken for one."""
 _TIME: Final = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}\.[0-9]{3}Z")
+_SUM: Final = re.compile(r"([0-9a-f]{64}) [ *](?:\./)?(.+)")
 _DIGEST: Final = re.compile(r"sha256:[0-9a-f]{64}")
 
 
@@ -103,28 +103,39 @@ class BucketManifest:
     """The manifest of a folder, which lists all of its objects."""
 
     signed_at: str
-    """Time of the signature as `precise_timestamp` writes it: a later time is a greater text."""
+    """Time of the signature, `2026-01-02T03:04:05.678Z`: a later time is a greater text."""
     files: Mapping[str, str]
-    """`sha256:<hex>` by name below the folder, with `/` between folders."""
-
-    def content(self) -> bytes:
-        """Return the bytes that are signed; the same manifest always has the same bytes."""
-        found = {"type": _TYPE, "signedAt": self.signed_at, "files": dict(sorted(self.files.items()))}
-        return json.dumps(found, indent=1).encode() + b"\n"
+    """The hexadecimal SHA-256 hash by name below the folder, with `/` between folders."""
 
 
 def read_manifest(content: bytes) -> BucketManifest:
-    """What `BucketManifest.content` made. Raises NotBelievedError."""
-    found = json_object(content)
-    if found is None or found.get("type") != _TYPE:
-        raise NotBelievedError(f"{MANIFEST} is no manifest of files")
-    signed_at, files = str(found.get("signedAt")), found.get("files")
-    if not _TIME.fullmatch(signed_at) or not _are_digests(files):
-        raise NotBelievedError(f"{MANIFEST} does not say when it was signed, or what the files' hashes are")
-    return BucketManifest(signed_at, files)
+    """Read a manifest: `# flagstaff.dev/manifest/v1 TIME` and the lines of `sha256sum`, or JSON with `type`,
+    `signedAt` and `files`. Raises NotBelievedError.
+    """
+    if content.lstrip().startswith(b"{"):
+        found = json_object(content)
+        if found is None or found.get("type") != _TYPE:
+            raise NotBelievedError(f"{MANIFEST} is no manifest of files")
+        signed_at, files = str(found.get("signedAt")), found.get("files")
+        if not _TIME.fullmatch(signed_at) or not _are_digests(files):
+            raise NotBelievedError(f"{MANIFEST} lacks signedAt, or the files' hashes")
+        return BucketManifest(signed_at, {name: digest[len("sha256:") :] for name, digest in files.items()})
+    first, *lines = content.decode(errors="replace").rstrip("\n").split("\n")
+    kind, _, signed_at = first.removeprefix("# ").partition(" ")
+    if kind != _TYPE or not _TIME.fullmatch(signed_at):
+        raise NotBelievedError(f"{MANIFEST} is no manifest of files: it does not begin with # {_TYPE} TIME")
+    return BucketManifest(signed_at, dict(_checksum(line) for line in lines))
+
+
+def _checksum(line: str) -> tuple[str, str]:
+    """Return the name and hash of a line as `sha256sum` writes it."""
+    found = _SUM.fullmatch(line)
+    if found is None:
+        raise NotBelievedError(f"{MANIFEST} has a line that sha256sum does not write")
+    return found[2], found[1]
 
 
 def _are_digests(files: object) -> TypeGuard[dict[str, str]]:
     return isinstance(files, dict) and all(
-        isinstance(each, str) and _DIGEST.fullmatch(each) for each in files.values()
+        isinstance(digest, str) and _DIGEST.fullmatch(digest) for digest in files.values()
     )

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 REFUSED: Final = "InvalidBucketSignature"
 REWRITTEN: Final = "HistoryRewritten"
 _LISTED: Final = 3
-_AGAIN: Final = "sign the folder (flagstaff sign DIR --key KEY) and put all of it there, the manifest last"
+_AGAIN: Final = f"write and sign {MANIFEST} anew, and put all of the folder there, the manifest last"
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,7 @@ class ManifestTrust:
         changed = []
         for name, digest in manifest.files.items():
             with question.folder.joinpath(*name.split("/")).open("rb") as file:
-                if f"sha256:{hashlib.file_digest(file, 'sha256').hexdigest()}" != digest:
+                if hashlib.file_digest(file, "sha256").hexdigest() != digest:
                     changed.append(name)
         if changed:
             raise _different(question, changed, "other than what was signed")

@@ -115,8 +115,13 @@ def payload_of(digest: str, reference: str) -> bytes:
 
 
 def verify_content(content: bytes, signature: str, keys: Sequence[CosignKey]) -> Signer:
-    """Return who signed `content`, by a signature in Base64. Raises NotBelievedError."""
-    return _signer(content, _decoded(signature.strip()), keys)
+    """Return who signed `content`, by a signature in Base64, or in the bundle that `cosign sign-blob` writes.
+    Raises NotBelievedError.
+    """
+    if signature.lstrip().startswith("{"):
+        signature = str(_field(_parsed(signature.encode()), "messageSignature").get("signature"))
+    # `base64` breaks lines.
+    return _signer(content, _decoded("".join(signature.split())), keys)
 
 
 def verify_payload(payload: bytes, signature: str, digest: str, keys: Sequence[CosignKey]) -> Signer:

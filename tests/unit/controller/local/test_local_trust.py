@@ -14,7 +14,7 @@ from controller.runtime.reconciling.setbacks import Setback, Stalled
 from controller.sources.bucket.listing import MANIFEST
 from tests.registry.artifacts import flux
 from tests.registry.fixtures import Shelf, registry, shelf
-from tests.registry.signing import Key, signature_tag, simple
+from tests.registry.signing import Key, sign_folder, signature_tag, simple
 from tests.repositories import Repository
 from tests.s3 import S3, VARIABLES, s3
 from tests.signing import run, ssh_pair
@@ -68,7 +68,7 @@ def bucket_place(root: Path, store: S3) -> Place:
     (folder / "flags.json").write_text(GOOD)
     private = root / "ci.pem"
     run("openssl", "genpkey", "-algorithm", "ed25519", "-out", str(private))
-    assert main(["sign", str(folder), "--key", str(private)]) == 0
+    sign_folder(folder, Key(pem=private.read_bytes()), "2026-01-02T03:04:05.678Z")
     for path in folder.iterdir():
         store.write(f"shop/{path.name}", path.read_text())
     keys = {"ci.pub": run("openssl", "pkey", "-in", str(private), "-pubout")}

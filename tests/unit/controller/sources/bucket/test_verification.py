@@ -3,29 +3,31 @@
 from __future__ import annotations
 
 import base64
+import hashlib
 import json
 import shutil
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from controller.api.flagsource import BucketSpec, FlagSourceSpec
 from controller.api.objects.fields import InvalidSpecError, read
-from controller.api.objects.meta import ACCEPT_REVISION
+from controller.api.objects.meta import ACCEPT_REVISION, precise_timestamp
 from controller.api.objects.provenance import SIGNED_AT, VERIFIED_BY
 from controller.artifacts.archive import unpack
-from controller.cli import main
+from controller.runtime.clock import now
 from controller.sources.bucket.factory import BucketFactory
-from controller.sources.bucket.listing import MANIFEST, SIGNATURE, BucketManifest
+from controller.sources.bucket.listing import MANIFEST, SIGNATURE
 from controller.sources.bucket.reading import call_here
+from tests.registry.signing import BUNDLE, Key, sign_folder
 from tests.s3 import LOGIN, S3, manifest
 from tests.signing import run
 from tests.unit.controller.sources.git.verified import Verified
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
-    from pathlib import Path
 
     from controller.sources.backend import BackendFactory, FetchRequest
     from controller.sources.bucket.provider import BucketProvider
@@ -37,6 +39,9 @@ GENERATE = {
 }
 REFUSED = "InvalidBucketSignature"
 FILES = {"flags.json": '{"flags": {}}', "deep/ä b.yaml": "flags: {}\n", "empty.txt": ""}
+
+
+PAGE = Path("docs/verification.md").read_text(encoding="utf-8")
 
 
 class InProcess(BucketFactory):
@@ -83,7 +88,8 @@ class Signed(Verified):
         path.write_text(text, encoding="utf-8")
 
     def sign(self, key: Path | None = None) -> None:
-        assert main(["sign", str(self.folder), "--key", str(key or self.private)]) == 0
+        private = Key(pem=(key or self.private).read_bytes())
+        sign_folder(self.folder, private, precise_timestamp(now()))
 
     def put(self) -> None:
         """The bucket holds what the folder holds."""
@@ -100,12 +106,20 @@ class Signed(Verified):
         self.put()
 
     def sign_as(self, signed_at: str) -> None:
-        """As another clock says."""
-        content = (self.folder / MANIFEST).read_bytes()
-        files = json.loads(content)["files"]
-        (self.folder / MANIFEST).write_bytes(BucketManifest(signed_at, files).content())
+        """As another clock says, with a manifest in JSON."""
+        files = {
+            name: f"sha256:{hashlib.sha256(text.encode()).hexdigest()}" for name, text in self.files.items()
+        }
+        content = {"type": "flagstaff.dev/manifest/v1", "signedAt": signed_at, "files": files}
+        (self.folder / MANIFEST).write_text(json.dumps(content))
         made = run("openssl", "dgst", "-sha256", "-sign", str(self.private), str(self.folder / MANIFEST))
         (self.folder / SIGNATURE).write_text(base64.b64encode(made).decode())
+
+    @property
+    def files(self) -> dict[str, str]:
+        """What the folder holds beside the proof."""
+        paths = [path for path in self.folder.rglob("*") if path.is_file() and not path.match(f"{MANIFEST}*")]
+        return {path.relative_to(self.folder).as_posix(): path.read_text(encoding="utf-8") for path in paths}
 
     @property
     def objects(self) -> dict[str, str]:
@@ -148,24 +162,37 @@ async def test_a_signed_folder_is_stored_and_names_its_signer(tmp_path: Path, st
     assert source.objects == FILES
     assert source.metadata[VERIFIED_BY].startswith("ci (cosign SHA256:")
     assert source.metadata[VERIFIED_BY] in source.condition("SourceVerified")[2]
-    assert source.metadata[SIGNED_AT] == json.loads((source.folder / MANIFEST).read_bytes())["signedAt"]
+    first = (source.folder / MANIFEST).read_text(encoding="utf-8").partition("\n")[0]
+    assert first == f"# flagstaff.dev/manifest/v1 {source.metadata[SIGNED_AT]}"
     downloads = store.downloads
     assert await source.look() == "Succeeded"
     assert store.downloads == downloads
     await source.close()
 
 
-async def test_openssl_verifies_what_flagstaff_signs_and_flagstaff_what_openssl_does(source: Signed) -> None:
-    source.sign()
-    raw, public = source.root / "raw", source.root / "public"
-    raw.write_bytes(base64.b64decode((source.folder / SIGNATURE).read_bytes()))
-    public.write_bytes(source.trusted["ci.pub"])
-    content = str(source.folder / MANIFEST)
-    assert b"OK" in run("openssl", "dgst", "-sha256", "-verify", str(public), "-signature", str(raw), content)
+async def test_a_folder_signed_by_the_commands_of_the_page_is_stored(source: Signed) -> None:
+    commands = [line for line in PAGE.splitlines() if "flagstaff.manifest" in line and line.startswith("  ")]
+    find, date, openssl = (line for line in commands if "cosign" not in line)
+    script = f"{find}\n{date}\n{openssl.replace('../ci.key', str(source.private))}"
+    run("sh", "-euc", f"cd {source.folder}\n{script}")
+    source.put()
+    assert await source.look() == "Succeeded", source.condition("SourceVerified")
+
+
+async def test_a_manifest_in_json_that_openssl_signed_is_stored(source: Signed) -> None:
     source.sign_as("2026-01-02T03:04:05.678Z")
     source.put()
     assert await source.look() == "Succeeded"
     assert source.metadata[SIGNED_AT] == "2026-01-02T03:04:05.678Z"
+
+
+async def test_a_manifest_signed_by_a_bundle_of_cosign_is_stored(source: Signed) -> None:
+    source.sign()
+    signature = (source.folder / SIGNATURE).read_text()
+    message = {"messageDigest": {"algorithm": "SHA2_256", "digest": ""}, "signature": signature}
+    (source.folder / SIGNATURE).write_text(json.dumps({"mediaType": BUNDLE, "messageSignature": message}))
+    source.put()
+    assert await source.look() == "Succeeded"
 
 
 async def test_what_is_not_signed_is_refused_before_it_is_fetched(served: Signed) -> None:
@@ -226,12 +253,23 @@ async def test_an_object_that_is_not_read_is_none_that_was_signed(served: Signed
     assert "there, and not in its manifest: checkout/large.json: too large" in await served.refused()
 
 
-async def test_something_else_that_the_key_signed_is_no_manifest(served: Signed) -> None:
-    (served.folder / MANIFEST).write_text('{"critical": {}, "files": {}}')
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ('{"critical": {}, "files": {}}', "is no manifest of files"),
+        ('{"type": "flagstaff.dev/manifest/v1", "signedAt": "now"}', "lacks signedAt, or the files' hashes"),
+        (f"{'0' * 64}  flags.json\n", "does not begin with # flagstaff.dev/manifest/v1 TIME"),
+        ("# flagstaff.dev/manifest/v1 2026-01-02T03:04:05.678Z\nx\n", "a line that sha256sum does not write"),
+    ],
+)
+async def test_something_else_that_the_key_signed_is_no_manifest(
+    served: Signed, content: str, message: str
+) -> None:
+    (served.folder / MANIFEST).write_text(content)
     made = run("openssl", "dgst", "-sha256", "-sign", str(served.private), str(served.folder / MANIFEST))
     (served.folder / SIGNATURE).write_text(base64.b64encode(made).decode())
     served.put()
-    assert f"{MANIFEST} is no manifest of files" in await served.refused()
+    assert message in await served.refused()
 
 
 async def test_what_was_signed_before_the_accepted_one_is_refused_until_it_is_let_through(
@@ -295,39 +333,3 @@ def test_a_prefix_that_is_no_folder_cannot_be_verified(source: Signed) -> None:
     source.spec["bucket"]["prefix"] = "checkout"
     with pytest.raises(InvalidSpecError, match="ends in /"):
         read(FlagSourceSpec, source.spec)
-
-
-@pytest.mark.parametrize(
-    ("arrange", "said"),
-    [
-        (lambda it: (it.folder / "link").symlink_to("flags.json"), "link: is a link"),
-        (lambda it: (it.folder / "a\nb").write_text(""), "a file cannot have this name"),
-        (lambda it: it.write("large", " " * (16 * 1024**2 + 1)), "large: too large"),
-        (lambda it: shutil.copy(it.private, it.folder / "ci.pem"), ""),
-        (lambda it: shutil.rmtree(it.folder / "deep"), ""),
-        (lambda it: shutil.rmtree(it.folder), "No such file"),
-    ],
-)
-def test_what_a_bucket_would_not_be_read_with_is_not_signed(
-    source: Signed, capsys: pytest.CaptureFixture[str], arrange: Any, said: str
-) -> None:
-    arrange(source)
-    words = ["sign", str(source.folder), "--key", str(source.private)]
-    assert main(words) == (2 if said else 0)
-    assert said in capsys.readouterr().err
-    assert (source.folder / MANIFEST).exists() == (not said)
-
-
-def test_a_private_key_does_not_get_into_the_bucket(
-    source: Signed, capsys: pytest.CaptureFixture[str]
-) -> None:
-    key = source.private.rename(source.folder / "ci.pem")
-    assert main(["sign", str(source.folder), "--key", str(key)]) == 2
-    assert "is in the folder that is put into the bucket" in capsys.readouterr().err
-
-
-def test_git_s_own_folder_is_not_signed(source: Signed, capsys: pytest.CaptureFixture[str]) -> None:
-    source.write(".git/config", "")
-    source.sign()
-    assert json.loads((source.folder / MANIFEST).read_bytes())["files"].keys() == FILES.keys()
-    assert capsys.readouterr().out.endswith("sign 3 files\n")
