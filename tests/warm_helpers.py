@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _MOST_KEPT: Final = 6
 """Of all kinds together, in one worker of the run."""
 _kept: deque[_Kept] = deque()
-_FACTORIES: Final = ("git.git_factory", "bucket.factory", "oci.factory")
+_FACTORIES: Final = ("git.git_factory", "bucket.bucket_factory", "oci.oci_factory")
 
 
 @dataclass(frozen=True, eq=False, slots=True)

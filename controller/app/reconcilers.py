@@ -30,11 +30,11 @@ from controller.pods.workloads.reconciler import FlagdReconciler
 from controller.pods.workloads.settings_reconciler import SettingsReconciler
 from controller.pods.workloads.stage import FEATURE_FLAG_SOURCES, FLAGDS, IN_PROCESS_CONFIGURATIONS
 from controller.runtime.tenancy.places import Places
-from controller.sources.bucket.factory import BucketFactory
+from controller.sources.bucket.bucket_factory import BucketFactory
 from controller.sources.export import Exporter
 from controller.sources.freshness import PollSchedule
 from controller.sources.git.git_factory import GitFactory
-from controller.sources.oci.factory import OciFactory
+from controller.sources.oci.oci_factory import OciFactory
 from controller.sources.reconciler import SourceReconciler
 from controller.sources.stage import FLAG_SOURCES
 

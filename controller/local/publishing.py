@@ -13,8 +13,8 @@ from controller.local.registries import parse_target, registry_of
 from controller.runtime.reconciling.setbacks import Stalled
 from controller.sources.deadline import Deadline
 from controller.sources.git.repository import describe
-from controller.sources.oci.credentials import RegistryLogin
 from controller.sources.oci.manifest import AUTHORS, CREATED, REVISION, SOURCE
+from controller.sources.oci.oci_credentials import RegistryLogin
 from controller.sources.oci.package import Package, package, sign
 from controller.sources.verification.cosign import PrivateKey, read_private_key
 

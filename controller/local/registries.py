@@ -18,10 +18,10 @@ from controller.runtime.reconciling.setbacks import Failed, Stalled, stalling
 from controller.runtime.tenancy.places import Places
 from controller.runtime.user_text.secret_texts import SecretTexts
 from controller.sources.deadline import Deadline
-from controller.sources.oci.connections import Connections
-from controller.sources.oci.credentials import RegistryAccess, RegistryLogin, login_from
-from controller.sources.oci.provider import OciProvider
+from controller.sources.oci.oci_backend import OciBackend
+from controller.sources.oci.oci_credentials import RegistryAccess, RegistryLogin, login_from
 from controller.sources.oci.registry import Registry
+from controller.sources.oci.registry_client import RegistryClient, Scope
 from controller.sources.oci.signatures import CosignTrust, KeyJudge
 from controller.sources.trust_advice import OF_OPTIONS, on_command_line
 from controller.sources.verification.cosign import read_cosign_keys
@@ -43,12 +43,12 @@ async def registry_of(
     address: Address, *, actions: str = "pull", login: RegistryLogin | None = None
 ) -> AsyncIterator[Registry]:
     """A repository as `login` sees it, or else as the login of Docker's configuration. Raises Setback."""
-    connections = Connections()
+    client = RegistryClient()
     try:
         access = RegistryAccess(login or await _docker_login(address))
-        yield Registry(address, access, connections, actions)
+        yield Registry(Scope(address, access, actions), client)
     finally:
-        await connections.close()
+        await client.close()
 
 
 @contextlib.asynccontextmanager
@@ -59,7 +59,7 @@ async def artifact_source(
     interval: float,
     insecure: bool,
     keys: Mapping[str, bytes] = EMPTY,
-) -> AsyncIterator[OciProvider]:
+) -> AsyncIterator[OciBackend]:
     """The artifact at `oci://HOST/REPOSITORY[:TAG|@DIGEST]`, which `reference` (`tag:…`, `semver:…`,
     `digest:…`) names where the location does not; signed with one of `keys`, if there are any. Raises
     Setback.
@@ -76,7 +76,7 @@ async def artifact_source(
             judge = KeyJudge(trusted, on_command_line(keys).add_key, Places(1, 1), namespace="")
             trust = CosignTrust(judge, epoch({"provider": "cosign"}, keys))
         deadline = partial(Deadline, TIMEOUT, str(address))
-        yield OciProvider(registry, followed, LayerSelector(), deadline, interval=interval, trust=trust)
+        yield OciBackend(registry, followed, LayerSelector(), deadline, interval=interval, trust=trust)
 
 
 def parse_target(text: str, *, insecure: bool = False) -> tuple[Address, OciReference]:

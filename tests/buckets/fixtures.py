@@ -10,7 +10,7 @@ import pytest
 
 from controller.api.flagsource import BucketSpec
 from controller.runtime.user_text.secret_texts import SecretTexts
-from controller.sources.bucket.factory import bucket_of
+from controller.sources.bucket.bucket_factory import bucket_of
 from tests.buckets import azure, google
 from tests.s3 import manifest, s3
 

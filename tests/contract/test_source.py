@@ -22,10 +22,10 @@ from controller.sources.bucket.command_line import open_bucket
 from controller.sources.deadline import Deadline
 from controller.sources.git.local_git_backend import open_source
 from controller.sources.git.references import Reference
-from controller.sources.oci.connections import Connections
-from controller.sources.oci.credentials import RegistryAccess
-from controller.sources.oci.provider import OciProvider
+from controller.sources.oci.oci_backend import OciBackend
+from controller.sources.oci.oci_credentials import RegistryAccess
 from controller.sources.oci.registry import Registry
+from controller.sources.oci.registry_client import RegistryClient, Scope
 from tests.buckets.fixtures import KINDS, azure_port, bucket, google_port, made
 from tests.fakes import FakeRepository, FakeSource
 from tests.git_http import git_server
@@ -133,9 +133,9 @@ class OciPlace:
 
     algorithm, empty, gone = "sha256", "EmptyRepository", "RepositoryNotFound"
 
-    def __init__(self, shelf: Shelf, connections: Connections) -> None:
+    def __init__(self, shelf: Shelf, client: RegistryClient) -> None:
         self.shelf = shelf
-        self.connections = connections
+        self.client = client
         self.files: dict[str, dict[str, str | bytes]] = {}
         # It is there, and has no tag.
         self.commit("nothing", branch="gone")
@@ -171,8 +171,10 @@ class OciPlace:
             ref = OciReference(digest=f"sha256:{value}")
         else:
             ref = OciReference(tag=value.rpartition("/")[2])
-        registry = Registry(parse_address(self.shelf.url, insecure=True), RegistryAccess(), self.connections)
-        return OciProvider(
+        registry = Registry(
+            Scope(parse_address(self.shelf.url, insecure=True), RegistryAccess()), self.client
+        )
+        return OciBackend(
             registry, ref, LayerSelector(), lambda: Deadline(60.0, self.shelf.url), interval=0.2
         )
 
@@ -223,9 +225,9 @@ async def opened(
             yield FakePlace()
             return
         if request.param == "registry":
-            connections = Connections()
-            stack.push_async_callback(connections.close)
-            yield OciPlace(request.getfixturevalue("shelf"), connections)
+            client = RegistryClient()
+            stack.push_async_callback(client.close)
+            yield OciPlace(request.getfixturevalue("shelf"), client)
             return
         location = str(tmp_path / "repository")
         if request.param == "http":

@@ -10,7 +10,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from controller.sources.bucket.listing import MANIFEST, SIGNATURE
-from controller.sources.oci.factory import OciFactory
+from controller.sources.oci.oci_factory import OciFactory
 from tests.registry.artifacts import flux
 from tests.registry.signing import Key, attached, bundle, bundled, referrers, signature_tag, simple
 from tests.repositories import Repository

@@ -15,9 +15,9 @@ from controller.artifacts.archive import pack
 from controller.local.registries import parse_target
 from controller.runtime.reconciling.setbacks import Setback
 from controller.sources.backend import TreeLimits
-from controller.sources.oci.credentials import challenges_of, login_from
 from controller.sources.oci.layer import extract
 from controller.sources.oci.manifest import read_manifest
+from controller.sources.oci.oci_credentials import challenges_of, login_from
 from tests.fuzz.target import Target, Wrong
 
 ADDRESS: Final = parse_address("oci://ghcr.io/team/flags")

@@ -13,7 +13,7 @@ from controller.runtime.reconciling.setbacks import Stalled
 from controller.runtime.user_text.secret_texts import SecretTexts
 from controller.sources.bucket.listing import read_manifest
 from controller.sources.git.signed_objects import UnreadableObjectError, read_commit, read_tag
-from controller.sources.oci.factory import public_root
+from controller.sources.oci.oci_factory import public_root
 from controller.sources.verification import NotBelievedError
 from controller.sources.verification.cosign import (
     read_cosign_keys,

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Final
 from controller.api.parsing.endpoints import is_endpoint
 from controller.runtime.reconciling.setbacks import Stalled
 from controller.runtime.user_text.secret_texts import SecretTexts
+from controller.sources.bucket.bucket_backend import BucketBackend
 from controller.sources.bucket.place import Bucket, Scheme, azure_account, parse_url
-from controller.sources.bucket.provider import BucketProvider
 from controller.sources.bucket.trust import ManifestTrust
 from controller.sources.trust_advice import OF_OPTIONS, on_command_line
 from controller.sources.verification.cosign import read_cosign_keys
@@ -40,7 +40,7 @@ def open_bucket(
     region: str | None = None,
     interval: float = 10.0,
     keys: Mapping[str, bytes] = EMPTY,
-) -> BucketProvider:
+) -> BucketBackend:
     """The bucket that `text` names; signed with one of `keys`, by the names of their files, if there are any.
     Raises Stalled (URLInvalid, InvalidSecret).
 
@@ -72,7 +72,7 @@ def open_bucket(
     }
     advice = {"AuthenticationFailed": _ADVICE[store]}
     trust = _trust(bucket, keys) if keys else None
-    return BucketProvider(bucket, interval=interval, advice=advice, spec={"bucket": spec}, trust=trust)
+    return BucketBackend(bucket, interval=interval, advice=advice, spec={"bucket": spec}, trust=trust)
 
 
 def _trust(bucket: Bucket, content: Mapping[str, bytes]) -> ManifestTrust:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from controller.sources.bucket.listing import Listed
     from controller.sources.bucket.place import Bucket
 
-CLIENT: Final = "controller.sources.bucket.client"
+CLIENT: Final = "controller.sources.bucket.store_client"
 TASK: Final = TaskLimits()
 Call: TypeAlias = "Callable[..., Awaitable[Any]]"
 """(name of a function of the client, bucket, its other arguments) -> what it returns or raises."""

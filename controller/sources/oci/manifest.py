@@ -102,10 +102,10 @@ def read_manifest(content: bytes, media_type: str | None = None) -> OciManifest:
     found = _object(content)
     if "manifests" in found:
         raise _invalid("it is an index within an index, which is not read")
-    layers = layers_of(content)
+    layers = _entries(found, "layers")
     if not layers:
         raise _invalid("its manifest has no layers")
-    return OciManifest(_chosen(list(map(Layer.of, layers)), media_type), _texts(found.get("annotations")))
+    return OciManifest(_chosen(layers, media_type), _texts(found.get("annotations")))
 
 
 def _texts(annotations: object) -> dict[str, str]:
@@ -114,8 +114,12 @@ def _texts(annotations: object) -> dict[str, str]:
 
 def layers_of(content: bytes) -> list[dict[str, Any]]:
     """The layers that a manifest lists, as far as it can be read."""
-    listed = (json_object(content) or {}).get("layers")
-    return [each for each in listed if isinstance(each, dict)] if isinstance(listed, list) else []
+    return _entries(json_object(content) or {}, "layers")
+
+
+def _entries(manifest: Mapping[str, Any], name: str) -> list[dict[str, Any]]:
+    listed = manifest.get(name)
+    return [entry for entry in listed if isinstance(entry, dict)] if isinstance(listed, list) else []
 
 
 def _object(content: bytes) -> dict[str, Any]:
@@ -125,10 +129,10 @@ def _object(content: bytes) -> dict[str, Any]:
     return found
 
 
-def _chosen(layers: list[Layer], media_type: str | None) -> Layer:
-    chosen = next((each for each in layers if media_type in {None, each.media_type}), None)
+def _chosen(layers: list[dict[str, Any]], media_type: str | None) -> Layer:
+    chosen = next((layer for layer in map(Layer.of, layers) if media_type in {None, layer.media_type}), None)
     if chosen is None:
-        types = ", ".join(one_line(each.media_type, 100) for each in layers[:_LISTED])
+        types = ", ".join(one_line(layer.media_type, 100) for layer in map(Layer.of, layers[:_LISTED]))
         message = f"no layer has the media type {media_type!r} of layerSelector; its layers have {types}"
         raise _invalid(message)
     if not chosen.digest:

@@ -5,14 +5,15 @@ from __future__ import annotations
 import asyncio
 import io
 from dataclasses import dataclass
+from itertools import islice
 from typing import TYPE_CHECKING, Final, Protocol
 
 from controller.runtime.process.helper import TaskLimits
 from controller.runtime.process.helpers import HelperLostError, Helpers, LimitExceededError
 from controller.runtime.reconciling.setbacks import Failed, Stalled
 from controller.sources.backend import Unverified
-from controller.sources.oci.answers import NotFound
 from controller.sources.oci.manifest import Layer, layers_of
+from controller.sources.oci.registry_client import NotFound
 from controller.sources.verification import NotBelievedError, NotJudgedError, Signer
 from controller.sources.verification.cosign import BUNDLE, PAYLOAD, SIGNATURE, verify_bundle, verify_payload
 from controller.sources.verification.keyless import InvalidRootError, SignerIdentity, verify_keyless
@@ -93,15 +94,15 @@ async def _attached(registry: Registry, digest: str) -> AsyncIterator[tuple[str,
     for manifest in (await registry.referrers(digest, BUNDLE))[:_MOST]:
         for layer in _layers(await registry.found(manifest), BUNDLE)[:1]:
             yield BUNDLE, await _content(registry, layer), ""
-    for layer in _layers(await registry.found(f"{digest.replace(':', '-')}.sig"), PAYLOAD)[:_MOST]:
+    for layer in _layers(await registry.found(f"{digest.replace(':', '-')}.sig"), PAYLOAD):
         if SIGNATURE in layer.annotations:
             yield PAYLOAD, await _content(registry, layer), layer.annotations[SIGNATURE]
 
 
 def _layers(manifest: bytes, media_type: str) -> list[Layer]:
     """Return the layers of a media type that are small enough to be read."""
-    found = [each for each in map(Layer.of, layers_of(manifest)) if each.media_type == media_type]
-    return [each for each in found if each.digest and 0 <= each.size <= _BYTES]
+    layers = (layer for layer in map(Layer.of, layers_of(manifest)) if layer.media_type == media_type)
+    return list(islice((layer for layer in layers if layer.digest and 0 <= layer.size <= _BYTES), _MOST))
 
 
 async def _content(registry: Registry, layer: Layer) -> bytes:

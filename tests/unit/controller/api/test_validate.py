@@ -33,11 +33,11 @@ from controller.flagsets.reading.layers import within
 from controller.runtime.reconciling.setbacks import Stalled
 from controller.runtime.user_text.expressions import Expression
 from controller.sources.backend import FetchRequest
-from controller.sources.bucket.factory import BucketFactory
+from controller.sources.bucket.bucket_factory import BucketFactory
 from controller.sources.files.ignore import matcher
 from controller.sources.freshness import Freshness
 from controller.sources.git.git_factory import GitFactory
-from controller.sources.oci.factory import OciFactory
+from controller.sources.oci.oci_factory import OciFactory
 from controller.sources.versions import highest
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ import pytest
 from controller.api.parsing.oci_address import parse_address
 from controller.local.registries import artifact_source, registry_of
 from controller.runtime.reconciling.setbacks import Failed, Stalled
-from controller.sources.oci.credentials import RegistryLogin
+from controller.sources.oci.oci_credentials import RegistryLogin
 from tests.registry.artifacts import flux
 from tests.registry.fixtures import Shelf, registry, shelf
 from tests.registry.front import before
@@ -45,7 +45,7 @@ def helper(docker: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> None:
 
 async def login() -> RegistryLogin | None:
     async with registry_of(ADDRESS) as found:
-        return found.access.login
+        return found.scope.access.login
 
 
 async def test_without_a_configuration_no_helper_is_asked(docker: Path) -> None:
@@ -56,7 +56,7 @@ async def test_a_login_of_the_configuration_is_used_and_one_that_is_given_goes_b
     configure(docker, auths={"ghcr.io": {"username": "ada", "password": "word"}}, credsStore="never")
     assert await login() == RegistryLogin("ada", "word")
     async with registry_of(ADDRESS, login=RegistryLogin("bob", "other")) as found:
-        assert found.access.login == RegistryLogin("bob", "other")
+        assert found.scope.access.login == RegistryLogin("bob", "other")
 
 
 @pytest.mark.parametrize("how", [{"credsStore": "tests"}, {"credHelpers": {"ghcr.io": "tests"}}])

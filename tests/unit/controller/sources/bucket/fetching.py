@@ -13,17 +13,17 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from controller.sources.backend import Fetched
-    from controller.sources.bucket.provider import BucketProvider
+    from controller.sources.bucket.bucket_backend import BucketBackend
 
 
-async def fetched(source: BucketProvider, into: Path) -> tuple[Fetched, dict[str, str]]:
+async def fetched(source: BucketBackend, into: Path) -> tuple[Fetched, dict[str, str]]:
     """And the files, by their paths below `into`."""
     await asyncio.to_thread(into.mkdir, exist_ok=True)
     found = await source.fetch(await source.resolve(), into)
     return found, await asyncio.to_thread(_files, into)
 
 
-async def refused(source: BucketProvider, into: Path) -> Setback:
+async def refused(source: BucketBackend, into: Path) -> Setback:
     with pytest.raises(Setback) as setback:
         await fetched(source, into)
     return setback.value

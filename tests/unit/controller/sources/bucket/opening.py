@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 from controller.api.flagsource import BucketSpec
 from controller.api.objects.meta import ObjectKey
 from controller.sources.backend import FetchRequest
-from controller.sources.bucket.factory import BucketFactory
+from controller.sources.bucket.bucket_factory import BucketFactory
 from controller.sources.freshness import Freshness
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from controller.runtime.tenancy.hosts import Hosts
-    from controller.sources.bucket.provider import BucketProvider
+    from controller.sources.bucket.bucket_backend import BucketBackend
 
 _NOW = datetime(2026, 1, 2, tzinfo=UTC)
 LOOK = FetchRequest(ObjectKey("FlagSource", "apps", "flags"), 30.0, Freshness(_NOW, _NOW))
@@ -33,5 +33,5 @@ class Cluster:
         found = self.secrets.get(name)
         return None if found is None else {key: text.encode() for key, text in found.items()}
 
-    async def open(self, spec: dict[str, Any]) -> BucketProvider:
+    async def open(self, spec: dict[str, Any]) -> BucketBackend:
         return await self.factory.open(BucketSpec.model_validate(spec), LOOK)

@@ -15,7 +15,7 @@ from controller.runtime.tenancy.hosts import Hosts
 from controller.runtime.tenancy.secret_hosts import Binding, SecretContent
 from controller.runtime.user_text.secret_texts import SecretTexts
 from controller.sources.backend import FetchRequest
-from controller.sources.bucket.factory import BucketFactory, bucket_of
+from controller.sources.bucket.bucket_factory import BucketFactory, bucket_of
 from controller.sources.bucket.place import Bucket, Scheme
 from controller.sources.bucket.reading import TASK
 from tests.s3 import LOGIN, S3, manifest

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from controller.runtime.reconciling.setbacks import Failed, Stalled
+from controller.sources.bucket.bucket_backend import BucketBackend
 from controller.sources.bucket.command_line import open_bucket
 from controller.sources.bucket.place import Bucket, Scheme
-from controller.sources.bucket.provider import BucketProvider
 from controller.sources.bucket.reading import call_here
 from tests.s3 import BUCKET, S3, listed
 from tests.sync_sources import S3_KEY, S3_SECRET
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-def provider(store: S3, prefix: str = "", **more: Any) -> BucketProvider:
+def provider(store: S3, prefix: str = "", **more: Any) -> BucketBackend:
     bucket = Bucket(Scheme.S3, BUCKET, prefix, store.url, {"region": "us-east-1"}, access=(S3_KEY, S3_SECRET))
-    return BucketProvider(bucket, **more)
+    return BucketBackend(bucket, **more)
 
 
 async def test_ten_thousand_objects_are_listed_by_pages_and_more_are_refused(
@@ -54,7 +54,7 @@ async def test_refused_keys_are_distinguished_and_not_shown(
     store: S3, access: tuple[str, str], code: str
 ) -> None:
     bucket = Bucket(Scheme.S3, BUCKET, "", store.url, access=access, secrets=access)
-    source = BucketProvider(bucket, advice={"AuthenticationFailed": "look there"})
+    source = BucketBackend(bucket, advice={"AuthenticationFailed": "look there"})
     with pytest.raises(Failed, match=code) as setback:
         await source.resolve()
     assert setback.value.reason == "AuthenticationFailed"
@@ -68,7 +68,7 @@ async def test_a_store_that_does_not_answer_is_given_up() -> None:
             Scheme.S3, BUCKET, "", f"http://127.0.0.1:{silent.getsockname()[1]}", access=("k", "s")
         )
         with pytest.raises(Failed, match=r"no answer within 0\.5 seconds") as setback:
-            await BucketProvider(bucket, partial(call_here, seconds=0.5)).resolve()
+            await BucketBackend(bucket, partial(call_here, seconds=0.5)).resolve()
     assert setback.value.reason == "Timeout"
 
 

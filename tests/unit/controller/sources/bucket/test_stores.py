@@ -12,7 +12,7 @@ import pytest
 
 from controller.runtime.reconciling.setbacks import Failed, Stalled, Waiting
 from controller.sources.backend import TreeLimits
-from controller.sources.bucket.provider import BucketProvider
+from controller.sources.bucket.bucket_backend import BucketBackend
 from tests.buckets.fixtures import KINDS, azure_port, bucket, google_port, made
 from tests.s3 import refuse
 from tests.unit.controller.sources.bucket.fetching import fetched, refused
@@ -33,8 +33,8 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Relay]:
         yield server
 
 
-def provider(store: Relay, prefix: str = "", **more: Any) -> BucketProvider:
-    return BucketProvider(bucket(store, prefix=prefix), **more)
+def provider(store: Relay, prefix: str = "", **more: Any) -> BucketBackend:
+    return BucketBackend(bucket(store, prefix=prefix), **more)
 
 
 @pytest.mark.parametrize("store", ["google", "azure"], indirect=True)

@@ -15,9 +15,9 @@ from pydantic import ValidationError
 from controller.api.flagsource import BucketSpec
 from controller.runtime.reconciling.setbacks import Failed
 from controller.sources.backend import TreeLimits
-from controller.sources.bucket.client import list_objects
-from controller.sources.bucket.factory import bucket_of
+from controller.sources.bucket.bucket_factory import bucket_of
 from controller.sources.bucket.place import Bucket, Scheme
+from controller.sources.bucket.store_client import list_objects
 from tests.s3 import BUCKET, S3
 from tests.sync_sources import S3_KEY, S3_SECRET
 

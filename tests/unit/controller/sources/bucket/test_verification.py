@@ -18,7 +18,7 @@ from controller.api.objects.meta import ACCEPT_REVISION, precise_timestamp
 from controller.api.objects.provenance import SIGNED_AT, VERIFIED_BY
 from controller.artifacts.archive import unpack
 from controller.runtime.clock import now
-from controller.sources.bucket.factory import BucketFactory
+from controller.sources.bucket.bucket_factory import BucketFactory
 from controller.sources.bucket.listing import MANIFEST, SIGNATURE
 from controller.sources.bucket.reading import call_here
 from tests.registry.signing import BUNDLE, Key, sign_folder
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
 
     from controller.sources.backend import BackendFactory, FetchRequest
-    from controller.sources.bucket.provider import BucketProvider
+    from controller.sources.bucket.bucket_backend import BucketBackend
 
 GENERATE = {
     "ecdsa": ("EC", "-pkeyopt", "ec_paramgen_curve:P-256"),
@@ -47,7 +47,7 @@ PAGE = Path("docs/verification.md").read_text(encoding="utf-8")
 class InProcess(BucketFactory):
     """Asks stores itself: a helper process takes a second to start."""
 
-    async def open(self, spec: BucketSpec, look: FetchRequest) -> BucketProvider:
+    async def open(self, spec: BucketSpec, look: FetchRequest) -> BucketBackend:
         return replace(await super().open(spec, look), call=call_here)
 
 

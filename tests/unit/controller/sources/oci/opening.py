@@ -12,14 +12,14 @@ from controller.api.objects.meta import ObjectKey
 from controller.runtime.reconciling.setbacks import stalling
 from controller.sources.backend import FetchRequest
 from controller.sources.freshness import Freshness
-from controller.sources.oci.factory import OciFactory
+from controller.sources.oci.oci_factory import OciFactory
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
     from pathlib import Path
 
     from controller.runtime.tenancy.hosts import Hosts
-    from controller.sources.oci.provider import OciProvider
+    from controller.sources.oci.oci_backend import OciBackend
 
 NOW = datetime(2026, 11, 23, tzinfo=UTC)
 
@@ -34,7 +34,7 @@ class Opener:
     async def _secret(self, namespace: str, name: str, account: str | None) -> Mapping[str, bytes] | None:
         return self.secrets.get(name)
 
-    async def open(self, url: str, **oci: Any) -> OciProvider:
+    async def open(self, url: str, **oci: Any) -> OciBackend:
         """`seconds` is how long a look may take, `signers` the Secret with keys, `verify` is `spec.verify`;
         the rest `spec.oci`.
         """

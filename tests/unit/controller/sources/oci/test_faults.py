@@ -20,7 +20,7 @@ from controller.runtime.reconciling.setbacks import Failed, Setback, Stalled
 from controller.runtime.tenancy.hosts import Hosts
 from controller.sources.backend import TreeLimits
 from tests.registry.artifacts import Artifact, flux, flux_of, oras_files, sha256, tar
-from tests.registry.front import Answer
+from tests.registry.front import Answer, before
 from tests.unit.controller.sources.oci.opening import confined, opener, written
 
 if TYPE_CHECKING:
@@ -301,6 +301,34 @@ async def test_a_token_service_that_is_not_there_is_no_missing_tag(shelf: Shelf)
         with pytest.raises(Failed) as raised:
             await source.resolve()
     assert raised.value.reason == "AuthenticationFailed"
+
+
+async def test_no_service_beside_us_is_read_as_a_token_service_and_told_to_the_registry(shelf: Shelf) -> None:
+    with before(shelf.front.target) as internal:
+        internal.instead = lambda asked, answer: Answer(200, {}, b'{"access_token": "internal-secret"}')
+        challenge = f'Bearer realm="http://localhost:{internal.server_port}/secret.json"'
+        shelf.front.instead = lambda asked, answer: Answer(401, {"WWW-Authenticate": challenge})
+        async with opener() as sources:
+            source = await sources.open(shelf.url)
+            with pytest.raises(Failed, match="token service is on another host, localhost, without https"):
+                await source.resolve()
+        assert internal.asked == []
+    assert set(shelf.front.authorizations) == {None}
+
+
+@pytest.mark.parametrize("token", ["a b", "a\\nb", "", "é", '{\\"a\\": 1}'])
+async def test_what_is_no_token_is_not_sent_to_the_registry(shelf: Shelf, token: str) -> None:
+    challenge = f'Bearer realm="http://{shelf.front.host}/token"'
+    shelf.front.instead = lambda asked, answer: (
+        Answer(200, {}, f'{{"token": "{token}"}}'.encode())
+        if "/token" in asked
+        else Answer(401, {"WWW-Authenticate": challenge})
+    )
+    async with opener() as sources:
+        source = await sources.open(shelf.url)
+        with pytest.raises(Failed, match="the token service gives no token"):
+            await source.resolve()
+    assert set(shelf.front.authorizations) == {None}
 
 
 @pytest.mark.parametrize(

@@ -17,8 +17,8 @@ from controller.api.parsing import InvalidTextError
 from controller.api.parsing.oci_address import parse_address
 from controller.local.registries import parse_target
 from controller.runtime.reconciling.setbacks import Setback, Stalled
-from controller.sources.oci.credentials import RegistryLogin, challenges_of, login_from
 from controller.sources.oci.manifest import chosen_manifest, read_manifest
+from controller.sources.oci.oci_credentials import RegistryLogin, challenges_of, login_from
 
 DIGEST = "sha256:" + "0" * 64
 

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import pytest
 
-from controller.sources.oci.factory import public_root
+from controller.sources.oci.oci_factory import public_root
 from controller.sources.verification import NotBelievedError
 from controller.sources.verification.keyless import SignerIdentity, verify_keyless
 

@@ -22,9 +22,9 @@ from controller.sources.backend import (
     with_signer,
 )
 from controller.sources.files.quarantine import quarantine
-from controller.sources.oci.answers import NotFound
 from controller.sources.oci.layer import copy, extract
 from controller.sources.oci.manifest import TITLE, Layer, chosen_manifest, read_manifest
+from controller.sources.oci.registry_client import NotFound
 from controller.sources.versions import highest, listed, near
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class OciProvider(LocalBackend):
+class OciBackend(LocalBackend):
     """One repository of a registry at one reference."""
 
     registry: Registry

@@ -10,9 +10,10 @@ import base64
 import binascii
 import json
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
+from controller.runtime.network.http_client import DIRECT, Route
 from controller.runtime.reconciling.setbacks import Stalled
 from controller.runtime.tenancy.secret_hosts import UNBOUND, Binding
 from controller.runtime.user_text.secret_texts import Tls
@@ -45,18 +46,15 @@ class RegistryLogin:
 
 @dataclass(frozen=True, slots=True)
 class RegistryAccess:
-    """Credentials for a registry, and the authorities that it is trusted by."""
+    """Credentials for a registry, and the way to it."""
 
     login: RegistryLogin | None = None
-    tls: Tls = field(default=Tls(), repr=False)
-    """The authorities count beside the system's."""
-    proxy: str = field(default="", repr=False)
-    """URL of an http proxy, with its username and password; empty for the environment's."""
+    route: Route = DIRECT
 
     @property
-    def elsewhere(self) -> RegistryAccess:
-        """Return the part that a host other than the registry may receive."""
-        return RegistryAccess(tls=Tls(self.tls.authority), proxy=self.proxy)
+    def elsewhere(self) -> Route:
+        """Return the way to hosts other than the registry: without the client's certificate."""
+        return replace(self.route, tls=Tls(self.route.tls.authority))
 
 
 def login_from(name: str, content: bytes, address: Address) -> RegistryLogin | None:

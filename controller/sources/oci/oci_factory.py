@@ -11,16 +11,17 @@ from urllib.parse import quote, urlsplit
 
 from controller.api.flagsource import OciSpec
 from controller.api.parsing.oci_address import parse_address
+from controller.runtime.network.http_client import Route
 from controller.runtime.process.helpers import Helpers
 from controller.runtime.reconciling.setbacks import stalling
 from controller.runtime.tenancy.places import Places
 from controller.runtime.user_text.secret_texts import Tls, proxy_url
 from controller.sources.backend import BackendFactory, FetchRequest
 from controller.sources.deadline import Deadline
-from controller.sources.oci.connections import Connections
-from controller.sources.oci.credentials import RegistryAccess, RegistryLogin, login_from
-from controller.sources.oci.provider import OciProvider
+from controller.sources.oci.oci_backend import OciBackend
+from controller.sources.oci.oci_credentials import RegistryAccess, RegistryLogin, login_from
 from controller.sources.oci.registry import Registry
+from controller.sources.oci.registry_client import RegistryClient, Scope
 from controller.sources.oci.signatures import TRUSTED_ROOT, CosignTrust, IdentityJudge, KeyJudge
 from controller.sources.secrets import Secrets
 from controller.sources.trust_advice import in_cluster
@@ -50,14 +51,14 @@ class OciFactory(BackendFactory[OciSpec]):
 
     def __init__(self, secret: ReadSecret, *, authors: bool = True, hosts: Hosts | None = None) -> None:
         """`authors`: whether status and Events name them. `hosts`: of registries; None: anywhere."""
-        self.connections = Connections(hosts)
+        self._client = RegistryClient(hosts)
         self._secrets = Secrets(secret)
         self._places = Places(FETCHES_AT_ONCE, FETCHES_AT_ONCE)
         self._helpers = Helpers(2 * _JUDGES, (MODULE,))
         self._judges = Places(_JUDGES, _JUDGES)
         self._authors = authors
 
-    async def open(self, spec: OciSpec, look: FetchRequest) -> OciProvider:
+    async def open(self, spec: OciSpec, look: FetchRequest) -> OciBackend:
         """The source that `spec` and its Secrets describe. Raises Setback."""
         with stalling():
             address, namespace = parse_address(spec.url, insecure=spec.insecure), look.key.namespace
@@ -76,9 +77,10 @@ class OciFactory(BackendFactory[OciSpec]):
             if login is not None and address.insecure:
                 # The proxy reads what is sent in clear.
                 login.binding.require(reader)
-        access, deadline = RegistryAccess(login, tls, proxy), Deadline(look.timeout, str(address))
-        return OciProvider(
-            Registry(address, access, self.connections),
+        access = RegistryAccess(login, Route(tls, proxy, namespace))
+        deadline = Deadline(look.timeout, str(address))
+        return OciBackend(
+            Registry(Scope(address, access), self._client),
             spec.ref,
             spec.layer_selector,
             lambda: deadline,
@@ -89,7 +91,7 @@ class OciFactory(BackendFactory[OciSpec]):
 
     async def close(self) -> None:
         """Close the connections, and end the helpers."""
-        await self.connections.close()
+        await self._client.close()
         await self._helpers.close()
 
     async def _trust(self, look: FetchRequest) -> CosignTrust | None:

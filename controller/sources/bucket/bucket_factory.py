@@ -17,9 +17,9 @@ from controller.runtime.reconciling.setbacks import Stalled, stalling
 from controller.runtime.tenancy.places import Places
 from controller.runtime.user_text.secret_texts import SecretTexts, proxy_url
 from controller.sources.backend import BackendFactory, FetchRequest
+from controller.sources.bucket.bucket_backend import BucketBackend
 from controller.sources.bucket.judging_proxy import JudgingProxy
 from controller.sources.bucket.place import Bucket, Scheme, azure_account
-from controller.sources.bucket.provider import BucketProvider
 from controller.sources.bucket.reading import CLIENT, TASK, in_helper
 from controller.sources.bucket.trust import ManifestTrust
 from controller.sources.deadline import Deadline, LimitedTasks
@@ -79,7 +79,7 @@ class BucketFactory(BackendFactory[BucketSpec]):
         self._others = Helpers(2 * HELPERS, (CLIENT,), without=IDENTITY)
         self._places = Places(HELPERS, HELPERS)
 
-    async def open(self, spec: BucketSpec, look: FetchRequest) -> BucketProvider:
+    async def open(self, spec: BucketSpec, look: FetchRequest) -> BucketBackend:
         """The source that `spec` and its Secrets describe. Raises Setback."""
         self._require_usable(spec)
         namespace = look.key.namespace
@@ -111,7 +111,7 @@ class BucketFactory(BackendFactory[BucketSpec]):
         helpers = self._own if spec.uses_own_identity else self._others
         tasks = LimitedTasks(helpers, self._places, namespace, deadline, TASK, "BucketOperationFailed")
         trust = await self._trust(look)
-        return BucketProvider(bucket, in_helper(tasks), advice=ADVICE, authors=self._authors, trust=trust)
+        return BucketBackend(bucket, in_helper(tasks), advice=ADVICE, authors=self._authors, trust=trust)
 
     async def close(self) -> None:
         """End the helpers."""

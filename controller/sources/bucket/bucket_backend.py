@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class BucketProvider(LocalBackend):
+class BucketBackend(LocalBackend):
     """The objects of one bucket."""
 
     bucket: Bucket
