@@ -108,7 +108,7 @@ class Signed(Verified):
     def sign_as(self, signed_at: str) -> None:
         """As another clock says, with a manifest in JSON."""
         files = {
-            name: f"sha256:{hashlib.sha256(text.encode()).hexdigest()}" for name, text in self.files.items()
+            name: f"sha256:{hashlib.sha256(text.encode()).hexdigest()}" for name, text in self.texts.items()
         }
         content = {"type": "flagstaff.dev/manifest/v1", "signedAt": signed_at, "files": files}
         (self.folder / MANIFEST).write_text(json.dumps(content))
@@ -116,7 +116,7 @@ class Signed(Verified):
         (self.folder / SIGNATURE).write_text(base64.b64encode(made).decode())
 
     @property
-    def files(self) -> dict[str, str]:
+    def texts(self) -> dict[str, str]:
         """What the folder holds beside the proof."""
         paths = [path for path in self.folder.rglob("*") if path.is_file() and not path.match(f"{MANIFEST}*")]
         return {path.relative_to(self.folder).as_posix(): path.read_text(encoding="utf-8") for path in paths}
