@@ -34,18 +34,18 @@ from controller.runtime.reconciling.setbacks import Failed, Passing, Setback, St
 from controller.runtime.tenancy.quotas import UNLIMITED, Quota
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
+    from collections.abc import Awaitable, Callable
     from datetime import datetime
 
     from controller.api.objects.artifact import ArtifactStatus
     from controller.api.objects.meta import Resource
     from controller.flagsets.building.build import Built
-    from controller.flagsets.preparing.preparation import Step
+    from controller.flagsets.preparing.preparation import Steps
     from controller.runtime.objects.applier import Applier
     from controller.runtime.objects.cache import Cache
 
     Build = Callable[
-        [bytes, FlagSetSpec, ArtifactStatus, Resource, LastDelivered | None, Sequence[Step]], Awaitable[Built]
+        [bytes, FlagSetSpec, ArtifactStatus, Resource, LastDelivered | None, Steps], Awaitable[Built]
     ]
 
 JITTER: Final = 0.05

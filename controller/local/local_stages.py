@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import logging
 import random
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from controller.api.flagset import FlagSetSpec
     from controller.api.objects.artifact import ArtifactStatus
     from controller.api.objects.meta import ObjectKey, Resource
-    from controller.flagsets.preparing.preparation import Step
+    from controller.flagsets.preparing.preparation import Steps
     from controller.local.local_options import LocalOptions
     from evaluator.flags.model import FlagSet
 
@@ -207,7 +207,7 @@ class LocalStages:
         artifact: ArtifactStatus,
         resource: Resource,
         last: LastDelivered | None,
-        steps: Sequence[Step],
+        steps: Steps,
     ) -> Built:
         with self._growing(), one_process():
             # The only set of a process needs no name that distinguishes it from others.

@@ -7,14 +7,14 @@ from typing import Final
 from controller.flagsets.building.compose import compose
 from controller.flagsets.building.provenance import provenance_of
 from controller.flagsets.preparing.patches import Patch
+from controller.flagsets.preparing.preparation import Steps
 from controller.flagsets.preparing.sops import Decryption
 from controller.flagsets.preparing.substitution import Variables
-from controller.flagsets.reading.manifests import unwrapped
 from tests.fuzz.target import Target, Wrong
 
 _HIDDEN: Final = "gR7vQ2"
 _WORDS: Final = {"A": "on", "B": "true", "C": "12.5", "D": '"3"', "T": _HIDDEN}
-_STEPS: Final = (Decryption(lambda _kind, _message: b"k" * 32), unwrapped, Variables(_WORDS, frozenset("T")))
+_STEPS: Final = Steps(Decryption(lambda _kind, _message: b"k" * 32), Variables(_WORDS, frozenset("T")))
 
 
 def built(content: bytes) -> None:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import posixpath
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from controller.api.objects.provenance import SUBJECT
 from controller.cli.shared.arguments import (
@@ -20,7 +21,7 @@ from controller.cli.shared.printing import announce
 from controller.cli.shared.problems import as_json, as_sarif, failures, summary
 from controller.flagsets.building.look_alikes import look_alikes
 from controller.flagsets.preparing.patches import Patch, patched
-from controller.flagsets.preparing.preparation import Preparation, Step
+from controller.flagsets.preparing.preparation import NO_STEPS, Preparation, Steps
 from controller.flagsets.reading.inputs import steps as steps_of
 from controller.flagsets.reading.layers import PathRefused, fixed_prefix, select, unread
 from controller.local.commits import read_commit
@@ -29,14 +30,15 @@ from controller.local.worktree import read_working_tree
 from controller.runtime.reconciling.setbacks import Setback
 from evaluator.flags.layers.layer import Layer, read_layer
 from evaluator.flags.layers.merge import Parsed, merge
+from evaluator.flags.syntax.problems import Problem, Severity
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Callable, Sequence
 
-    from evaluator.flags.syntax.problems import Problem
-
 STDIN = "-"
+_PARTIAL: Final = frozenset({"missing-flags", "missing-state", "missing-variants", "unknown-reference"})
+"""Problems that a layer has without the others."""
 Read: TypeAlias = "Callable[[str], tuple[list[tuple[str, bytes]], list[Problem]]]"
 """Takes a path; returns its files by name, and a problem for each unreadable one. Raises Setback."""
 Linted: TypeAlias = "tuple[int, list[Problem]]"
@@ -127,23 +129,43 @@ def _flags(arguments: argparse.Namespace) -> Linted:
         return lint_documents(read, arguments.documents, steps)
 
 
-def lint_documents(read: Read, paths: Sequence[str], steps: Sequence[Step] = ()) -> Linted:
+def lint_documents(read: Read, paths: Sequence[str], steps: Steps = NO_STEPS) -> Linted:
     """Lint every document that `paths` name, each on its own. Raises Setback."""
-    flags, problems = 0, []
+    flags, holds_flags = 0, False
+    problems: list[Problem] = []
+    nothing: list[Problem] = []
     for path in paths:
         found, unreadable = ([_stdin()], []) if path == STDIN else read(path)
         problems += unreadable
         for file, content in found:
             preparation = Preparation(steps)
-            layer = read_layer([(file, content)], prepare=preparation.document)
+            layer = read_layer([(file, content)], prepare=preparation.documents)
             parsed = merge([layer], document=True)
             flags += len(parsed.flag_set.flags)
-            problems += preparation.reportable(_by_place(parsed, [layer]))
-    return flags, problems
+            holds_flags = holds_flags or layer.has_flags
+            here = list(preparation.reportable(_by_place(parsed, [layer])))
+            if all(document.passed_over for document in layer.documents):
+                # It is wrong only where no other document holds flags either.
+                nothing += [problem for problem in here if problem.severity is Severity.ERROR]
+                here = [problem for problem in here if problem.severity is not Severity.ERROR]
+            problems += here
+            if not _PARTIAL.isdisjoint(problem.code for problem in here):
+                problems.append(_alone(file))
+    return flags, problems if holds_flags else [*problems, *nothing]
+
+
+def _alone(file: str) -> Problem:
+    """Return a note on a document that lacks what other layers of its flag set may have."""
+    folder = posixpath.dirname(file) or "."
+    message = (
+        "the file was checked on its own; if it is a layer of a flag set, check all layers together, base "
+        f"first: flagstaff lint --path BASE --path {folder}"
+    )
+    return Problem(file, 0, 0, Severity.NOTE, "missing-base", message)
 
 
 def lint_layers(
-    read: Read, paths: Sequence[str], steps: Sequence[Step] = (), patches: Sequence[Patch] = ()
+    read: Read, paths: Sequence[str], steps: Steps = NO_STEPS, patches: Sequence[Patch] = ()
 ) -> Linted:
     """The one flag set that the layers `paths` make. Raises Setback."""
     layers, problems = [], []
@@ -151,7 +173,7 @@ def lint_layers(
     for path in paths:
         found, unreadable = read(path)
         problems += unreadable
-        layers.append(read_layer(found, prepare=preparation.document))
+        layers.append(read_layer(found, prepare=preparation.documents))
     layers, moved = patched(layers, patches)
     preparation.moved(moved)
     parsed = merge(layers)

@@ -18,19 +18,17 @@ from controller.flagsets.building.render import (
     flag_manifest,
 )
 from controller.flagsets.preparing.patches import Patch
+from controller.flagsets.preparing.preparation import NO_STEPS, Steps
 from evaluator.flags.diff import diff
 from evaluator.flags.model import Bucketing, FlagSet
 from evaluator.flags.syntax.problems import Problem, Severity
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from controller.api.flagset import FlagSetSpec
     from controller.api.objects.artifact import ArtifactStatus
     from controller.api.objects.meta import Resource
     from controller.flagsets.applying.applied import LastDelivered
     from controller.flagsets.building.compose import BulkRemoval
-    from controller.flagsets.preparing.preparation import Step
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +53,7 @@ def build(  # noqa: PLR0913 - one decision, all of it named at the call
     artifact: ArtifactStatus,
     resource: Resource,
     last: LastDelivered | None,
-    steps: Sequence[Step] = (),
+    steps: Steps = NO_STEPS,
     *,
     named: bool = True,
 ) -> Built:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 from controller.delivery.problems import one_line
 from controller.flagsets.building.provenance import PLACES, without_forgeries
 from controller.flagsets.preparing.patches import Patch, patched
-from controller.flagsets.preparing.preparation import Preparation
+from controller.flagsets.preparing.preparation import NO_STEPS, Preparation, Steps
 from controller.flagsets.reading.layers import DEFAULT_PATHS, PathRefused, select, unread
 from evaluator.flags.accept import Policy, Refused, accept
 from evaluator.flags.canonical import digest
@@ -24,7 +24,6 @@ from evaluator.flags.syntax.problems import Problem, Severity
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
-    from controller.flagsets.preparing.preparation import Step
     from evaluator.flags.model import Scalar
 
 MOST_BYTES: Final = 32 * 1024 * 1024
@@ -81,7 +80,7 @@ def compose(  # noqa: PLR0913 - one decision, all of it named at the call
     default_flag_set_id: str | None = None,
     bucketing: Bucketing = Bucketing.V2,
     skipped: Collection[str] = (),
-    steps: Sequence[Step] = (),
+    steps: Steps = NO_STEPS,
     patches: Sequence[Patch] = (),
 ) -> Composition:
     """Read the layers `paths` (base first) of `tree`, merge them, and hold back what is bad.
@@ -105,7 +104,7 @@ def compose(  # noqa: PLR0913 - one decision, all of it named at the call
         return refused(previous, [Problem(paths[0], 0, 0, Severity.ERROR, "too-large", message)])
     preparation = Preparation(steps)
     layers = [
-        read_layer(((name, tree[name]) for name in names), prepare=preparation.document) for names in named
+        read_layer(((name, tree[name]) for name in names), prepare=preparation.documents) for names in named
     ]
     layers, moved = patched(layers, patches)
     preparation.moved(moved)

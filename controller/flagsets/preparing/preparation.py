@@ -12,13 +12,14 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from controller.delivery.problems import withheld
+from controller.flagsets.preparing.manifests import definitions, is_of_another_kind
 from evaluator.flags.layers.layer import flag_at
 from evaluator.flags.model import ABSENT, CONFIDENTIAL_KEY
 from evaluator.flags.syntax.problems import Finding, Severity
 from evaluator.flags.syntax.text import DEFAULT
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable
 
     from evaluator.flags.model import Flag, FlagSet, Json, Path
     from evaluator.flags.syntax.problems import Document, Problem
@@ -84,6 +85,19 @@ Step: TypeAlias = "Callable[[Document, Allowance], Prepared]"
 """Takes a document that could be read. Never raises for what one may hold: that becomes a finding."""
 
 
+@dataclass(frozen=True, slots=True)
+class Steps:
+    """What is done to documents besides reading manifests."""
+
+    decryption: Step | None = None
+    """Before definitions are taken out of a manifest."""
+    variables: Step | None = None
+    """Afterwards."""
+
+
+NO_STEPS: Final = Steps()
+
+
 _WRAPPED: Final = (("spec", "flagspec"), ("spec", "featureflagspec"))
 """The paths at which a manifest contains its definitions, folded; decryption comes before unwrapping."""
 
@@ -92,6 +106,7 @@ def _is_shown(path: Path) -> bool:
     """Whether status and messages show the value at `path`: metadata of the set, or a listed flag's key."""
     # Names of any case are read, as flagd reads them.
     path = tuple(step.casefold() if isinstance(step, str) else step for step in path)
+    path = path[2:] if path[:1] == ("items",) else path
     if path in _WRAPPED:
         return True
     path = path[2:] if path[:2] in _WRAPPED else path
@@ -102,31 +117,35 @@ _SHOWN: Final = "this is shown in status: write it in clear, neither encrypted n
 
 
 class Preparation:
-    """The steps that documents of one flag set go through."""
+    """Prepares the documents of one flag set, and remembers where values of Secrets are."""
 
-    def __init__(self, steps: Sequence[Step]) -> None:
+    def __init__(self, steps: Steps = NO_STEPS) -> None:
         self._steps = steps
         self._allowance = Allowance()
         self._keys: set[str] = set()
         self._all = False
         """Whether a secret stands where all flags may depend on it, such as in `$evaluators`."""
 
-    def document(self, document: Document) -> Document:
-        """The document after all steps, in their order."""
-        document = self._allowance.pay(document)
-        for step in self._steps:
-            if document.unreadable:
-                break
-            document, secrets = step(document, self._allowance)
-            refused = tuple(
-                Finding(path, Severity.ERROR, "secret-place", _SHOWN) for path in secrets if _is_shown(path)
-            )
-            document = replace(document, findings=(*document.findings, *refused)) if refused else document
-            for path in secrets:
-                key = flag_at(document.value, path)
-                self._all = self._all or key is None
-                self._keys.update(() if key is None else (key,))
-        return document
+    def documents(self, read: Document) -> tuple[Document, ...]:
+        """Return the definitions that a document holds: decrypted, unwrapped, variables replaced."""
+        document = self._allowance.pay(read)
+        if not is_of_another_kind(document):
+            document = self._done(self._steps.decryption, document)
+        return tuple(self._done(self._steps.variables, part) for part in definitions(document))
+
+    def _done(self, step: Step | None, document: Document) -> Document:
+        """Return the document after a step."""
+        if step is None or document.value is ABSENT:
+            return document
+        document, secrets = step(document, self._allowance)
+        refused = tuple(
+            Finding(path, Severity.ERROR, "secret-place", _SHOWN) for path in secrets if _is_shown(path)
+        )
+        for path in secrets:
+            key = flag_at(document.value, path)
+            self._all = self._all or key is None
+            self._keys.update(() if key is None else (key,))
+        return replace(document, findings=(*document.findings, *refused)) if refused else document
 
     def moved(self, pairs: Iterable[tuple[str, str]]) -> None:
         """Flags, (from, to), of which one was made of another."""

@@ -10,17 +10,16 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
+from controller.flagsets.preparing.preparation import NO_STEPS, Steps
 from controller.flagsets.preparing.sops import Decryption
 from controller.flagsets.preparing.sops_keys import KeysError, decryption_with
 from controller.flagsets.preparing.substitution import Variables
 from controller.flagsets.preparing.variable_text import NAME
-from controller.flagsets.reading.manifests import unwrapped
 from controller.runtime.reconciling.setbacks import Stalled, Waiting
 from controller.runtime.tenancy.secret_hosts import binding_of
 
 if TYPE_CHECKING:
     from controller.api.flagset import FlagSetSpec, SubstituteReference
-    from controller.flagsets.preparing.preparation import Step
 
 Read: TypeAlias = Callable[[str, str, str | None], Awaitable[Mapping[str, bytes] | None]]
 """(namespace, name, service account) -> an object's content by key, or None; never kept. Raises Failed."""
@@ -39,19 +38,18 @@ async def _nothing(namespace: str, name: str, account: str | None) -> None:
 class Inputs(NamedTuple):
     """What was read for one build."""
 
-    steps: tuple[Step, ...] = ()
+    steps: Steps = NO_STEPS
     fingerprint: str = ""
     """A value that changes whenever the steps may give another result."""
 
 
-def steps(values: Mapping[str, str] | None, keys: str = "") -> tuple[Step, ...]:
+def steps(values: Mapping[str, str] | None, keys: str = "") -> Steps:
     """The steps with `values` of variables, if any, and age identities, one a line. Raises Stalled."""
     try:
         decryption = decryption_with([keys]) if keys else Decryption()
     except KeysError as error:
         raise Stalled("DecryptionFailed", str(error)) from None
-    read = (decryption, unwrapped)
-    return read if values is None else (*read, Variables(values))
+    return Steps(decryption, None if values is None else Variables(values))
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +63,7 @@ class InputReader:
         """The steps that documents go through. Raises Setback."""
         decryption, keys = await self._decryption(spec, namespace)
         if spec.substitute is None and not spec.substitute_from:
-            return Inputs((decryption, unwrapped), keys)
+            return Inputs(Steps(decryption), keys)
         values: dict[str, str] = {}
         secret: set[str] = set()
         for reference in spec.substitute_from:
@@ -75,7 +73,7 @@ class InputReader:
         literals = spec.substitute or {}
         variables = Variables(values | literals, frozenset(secret - literals.keys()))
         content = json.dumps([keys, sorted(variables.values.items()), sorted(variables.secret)])
-        return Inputs((decryption, unwrapped, variables), hashlib.sha256(content.encode()).hexdigest())
+        return Inputs(Steps(decryption, variables), hashlib.sha256(content.encode()).hexdigest())
 
     async def _decryption(self, spec: FlagSetSpec, namespace: str) -> tuple[Decryption, str]:
         """What decrypts, and a fingerprint of its keys."""

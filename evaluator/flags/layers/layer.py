@@ -9,13 +9,13 @@ from evaluator.flags.checking.operators import shown
 from evaluator.flags.checking.suggestions import unknown_name
 from evaluator.flags.diff import same
 from evaluator.flags.layers.assembled import KNOWN, MERGED_BY_KEY
-from evaluator.flags.model import EMPTY
-from evaluator.flags.syntax.document import read_document
+from evaluator.flags.model import ABSENT, EMPTY
+from evaluator.flags.syntax.document import SEVERAL, read_documents, without_value
 from evaluator.flags.syntax.problems import Document, Finding, Piece, Severity
 from evaluator.flags.syntax.text import DEFAULT, Bounds, quoted
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from evaluator.flags.model import Json, Path
 
@@ -44,21 +44,30 @@ class Layer:
     """Whether any document has the key `flags`, even if empty."""
 
 
-def as_read(document: Document) -> Document:
+def as_read(document: Document) -> Sequence[Document]:
     """Return the document unchanged."""
-    return document
+    return (document,)
 
 
 def read_layer(
     files: Iterable[tuple[str, bytes]],
     *,
     bounds: Bounds = DEFAULT,
-    prepare: Callable[[Document], Document] = as_read,
+    prepare: Callable[[Document], Sequence[Document]] = as_read,
 ) -> Layer:
-    """Read documents, as (file name, content), to one layer. Never raises. `prepare` may change each."""
+    """Read documents, as (file name, content), to one layer. Never raises. `prepare` may change each, or make
+    several of it.
+    """
     reading = _Reading(bounds)
     for file, content in files:
-        reading.add(prepare(read_document(content, file=file, bounds=bounds)))
+        alone = 0
+        for read in read_documents(content, file=file, bounds=bounds):
+            for document in prepare(read):
+                alone += not document.embedded and not document.passed_over
+                if alone > 1 and not document.embedded:
+                    reading.add(without_value(document, "several-documents", SEVERAL, document.start))
+                else:
+                    reading.add(document)
     return Layer(
         flags=reading.flags,
         evaluators=reading.evaluators,
@@ -83,11 +92,12 @@ class _Reading:
         self._bounds = bounds
 
     def add(self, document: Document) -> None:
-        self.documents.append(document)
-        for found in document.findings:
-            flag = None if document.unreadable else flag_at(document.value, found.path)
-            self.findings.append(replace(found, document=document, flag=flag))
-        if document.unreadable:
+        for finding in document.findings:
+            flag = flag_at(document.value, finding.path)
+            self.findings.append(replace(finding, document=document, flag=flag))
+        if not isinstance(document.value, dict):
+            self.documents.append(document)
+        if document.value is ABSENT:
             return
         top = document.value
         if not isinstance(top, dict):
@@ -100,7 +110,9 @@ class _Reading:
         if unknown and _SECTIONS.isdisjoint(top) and not any(near for _, near in unknown.values()):
             message = "the document has neither `flags` nor `$evaluators` nor `metadata`, and is passed over"
             self._find(Severity.NOTE, document, (), NO_DEFINITIONS, message)
+            self.documents.append(replace(document, passed_over=True))
             return
+        self.documents.append(document)
         for key, (severity, near) in unknown.items():
             message = f"unknown key {quoted(key)}{near}; it is ignored, as by flagd"
             self._find(severity, document, (key,), "unknown-key", message)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from evaluator.flags.checking.operators import shown
@@ -37,6 +37,7 @@ _NEED_ALL: Final = frozenset({
     "unknown-reference", "unknown-variant",
 })  # fmt: skip
 """Problems that may be mere consequences of a document that could not be read."""
+_NO_FLAGS: Final = "no document holds flags; add one, if only `flags: {}`"
 _SUGGESTIONS: Final = 10
 """Most flags of a set that get a suggestion: each costs a search."""
 _SET_TEXTS: Final = ("flagSetId", "version")
@@ -71,7 +72,11 @@ class Parsed:
 
 
 def parse(
-    data: bytes, *, file: str, bounds: Bounds = DEFAULT, prepare: Callable[[Document], Document] = as_read
+    data: bytes,
+    *,
+    file: str,
+    bounds: Bounds = DEFAULT,
+    prepare: Callable[[Document], Sequence[Document]] = as_read,
 ) -> Parsed:
     """Read flagd's definitions, JSON or YAML by the extension of `file`. Never raises. `prepare` as in
     `read_layer`.
@@ -142,10 +147,15 @@ class _Merging:
         if not reads:
             message = "there is no document to read flags from"
             return (Problem("", 0, 0, Severity.ERROR, "no-document", message),)
-        if not isinstance(reads[0].value, dict):
-            return ()
-        message = '`flags` is missing; add "flags": {}'
-        return (problem_of(Finding((), Severity.ERROR, "missing-flags", message, reads[0])),)
+        read = next((read for read in reads if not read.passed_over), None)
+        if read is not None:
+            message = '`flags` is missing; add "flags": {}'
+            finding = Finding((), Severity.ERROR, "missing-flags", message, read)
+            return (problem_of(finding),) if isinstance(read.value, dict) else ()
+        # Of all that is passed over, the place that holds flags in a form that is not read says most.
+        notes = [note for note in self._findings if note.document is not None and note.path]
+        finding = notes[0] if notes else Finding((), Severity.ERROR, "", _NO_FLAGS, reads[0])
+        return (problem_of(replace(finding, severity=Severity.ERROR, code="missing-flags")),)
 
     def _assemble(self) -> list[Assembled]:
         flags: dict[str, Assembled] = {}

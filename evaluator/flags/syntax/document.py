@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from enum import StrEnum
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Final
 
 from evaluator.flags.model import ABSENT
 from evaluator.flags.syntax.json_text import read_json
-from evaluator.flags.syntax.problems import (
-    EMPTY_DOCUMENT,
-    Document,
-    Finding,
-    Places,
-    Severity,
-    UnreadableError,
-)
+from evaluator.flags.syntax.problems import EMPTY_DOCUMENT, Document, Finding, Severity, UnreadableError
 from evaluator.flags.syntax.text import DEFAULT, Bounds
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from evaluator.flags.model import Json
+    from evaluator.flags.syntax.problems import Part
+
+
+SEVERAL: Final = "a second YAML document starts here; only manifests may share a file, so split it"
 
 
 class Syntax(StrEnum):
@@ -51,27 +48,41 @@ def decode(source: bytes) -> str:
 
 
 def read_document(data: bytes, *, file: str, bounds: Bounds = DEFAULT) -> Document:
-    """Read JSON or YAML, by the extension of `file` (JSON where it names neither). Never raises."""
+    """Read JSON or YAML, by the extension of `file` (JSON where it names neither). Never raises: a file of
+    several documents has no value, and an error.
+    """
+    first, *more = read_documents(data, file=file, bounds=bounds)
+    return without_value(more[0], "several-documents", SEVERAL, more[0].start) if more else first
+
+
+def read_documents(data: bytes, *, file: str, bounds: Bounds = DEFAULT) -> list[Document]:
+    """Read every document of a file, one at least, as `read_document` does."""
     if len(data) > bounds.document_bytes:
         message = (
             f"the file has {len(data)} bytes, more than the {bounds.document_bytes} of a document; split it"
         )
-        return Document(file, ABSENT, (Finding((), Severity.ERROR, "too-large", message),))
+        return [Document(file, ABSENT, (Finding((), Severity.ERROR, "too-large", message),))]
     try:
         text = decode(data)
     except UnreadableError as error:
         text = data.decode("utf-8", "replace").removeprefix("\ufeff")
-        return Document(file, ABSENT, (error.finding(),), text)
+        return [Document(file, ABSENT, (error.finding(),), text)]
     if not text.strip():
-        return Document(file, ABSENT, (EMPTY_DOCUMENT.finding(),), text)
+        return [Document(file, ABSENT, (EMPTY_DOCUMENT.finding(),), text)]
     try:
-        value, found, places = _reader(file)(text, bounds)
+        parts = _reader(file)(text, bounds)
     except UnreadableError as error:
-        return Document(file, ABSENT, (error.finding(),), text)
-    return Document(file, value, found, text, places)
+        return [Document(file, ABSENT, (error.finding(),), text)]
+    return [Document(file, part.value, tuple(part.findings), text, part.places, part.start) for part in parts]
 
 
-def _reader(file: str) -> Callable[[str, Bounds], tuple[Json, tuple[Finding, ...], Places]]:
+def without_value(document: Document, code: str, message: str, offset: int | None = None) -> Document:
+    """Return the document without its value, and with one error instead; at its start, or at `offset`."""
+    finding = Finding((), Severity.ERROR, code, message, offset=offset)
+    return replace(document, value=ABSENT, findings=(finding,))
+
+
+def _reader(file: str) -> Callable[[str, Bounds], list[Part]]:
     if format_of(file) is not Syntax.YAML:
         return read_json
     # Imported here: a tenth of an evaluator's start time and 2 MB, and most read only JSON.

@@ -11,7 +11,7 @@ import re
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
-from evaluator.flags.syntax.problems import Finding, Severity, UnreadableError
+from evaluator.flags.syntax.problems import Finding, Part, Severity, UnreadableError
 from evaluator.flags.syntax.text import Lines, quoted, read_integer, read_number
 
 if TYPE_CHECKING:
@@ -110,14 +110,14 @@ class JsonPlaces:
         return members
 
 
-def read_json(text: str, bounds: Bounds) -> tuple[Json, tuple[Finding, ...], JsonPlaces]:
-    """Return the value, its findings and its places; raises `UnreadableError` if there is no value."""
+def read_json(text: str, bounds: Bounds) -> list[Part]:
+    """Return the text's one document. Raises UnreadableError if there is no value."""
     _check_size(text, bounds)
     places = JsonPlaces(text)
     reader = _Reader()
     value = reader.read(text)
     found = tuple(_findings(places, Lines(text), reader)) if reader.suspicious else ()
-    return value, found, places
+    return [Part(value, found, places)]
 
 
 class _Reader:

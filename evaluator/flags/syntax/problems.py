@@ -105,9 +105,19 @@ class Places(Protocol):
         ...
 
 
+class Part(NamedTuple):
+    """A document as it was read from a text."""
+
+    value: Json
+    findings: Sequence[Finding]
+    places: Places
+    start: int = 0
+    """The offset of the document in its file, which may hold several."""
+
+
 @dataclass(frozen=True)
 class Document:
-    """A document's value; if it has none, ABSENT and one finding."""
+    """A document's value; if it has none, ABSENT and one finding. A file may hold several."""
 
     file: str
     value: Json | Literal[Absent.ABSENT]
@@ -116,10 +126,17 @@ class Document:
     text: str = field(default="", repr=False)
     places: Places | None = field(default=None, repr=False)
 
+    start: int = 0
+    """The offset of the document in `text`."""
+    embedded: bool = False
+    """Whether it stood in another document, such as a manifest, of which a file may hold several."""
+    passed_over: bool = False
+    """Whether it holds no definitions by its kind, and has no value therefore."""
+
     @property
     def unreadable(self) -> bool:
-        """Whether the document has no value."""
-        return self.value is ABSENT
+        """Whether the document has no value although it may hold definitions."""
+        return self.value is ABSENT and not self.passed_over
 
     @property
     def problems(self) -> tuple[Problem, ...]:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 import yaml
 
 from evaluator.flags.syntax.json_text import duplicate_key, too_deep, too_many_nodes, unusable_number
-from evaluator.flags.syntax.problems import EMPTY_DOCUMENT, Finding, Severity, UnreadableError
+from evaluator.flags.syntax.problems import EMPTY_DOCUMENT, Finding, Part, Severity, UnreadableError
 from evaluator.flags.syntax.text import Lines, normal_number, quoted, read_number
 
 if TYPE_CHECKING:
@@ -71,8 +71,10 @@ class YamlPlaces:
         return node.offset
 
 
-def read_yaml(text: str, bounds: Bounds) -> tuple[Json, tuple[Finding, ...], YamlPlaces]:
-    """Return the value, its findings and its places; raises `UnreadableError` if there is no value."""
+def read_yaml(text: str, bounds: Bounds) -> list[Part]:
+    """Read every document of the text, but for empty ones beside others. Raises UnreadableError if there is
+    no value.
+    """
     composer = _Composer(bounds, Lines(text))
     try:
         for event in yaml.parse(text, Loader=yaml.CSafeLoader):
@@ -82,9 +84,10 @@ def read_yaml(text: str, bounds: Bounds) -> tuple[Json, tuple[Finding, ...], Yam
     except yaml.YAMLError as error:
         words = f"the YAML cannot be read: {' '.join(str(error).split())}"
         raise UnreadableError("broken-yaml", words) from None
-    if composer.root is None:
+    parts = composer.parts
+    if not parts:
         raise EMPTY_DOCUMENT
-    return composer.root.value, tuple(composer.findings), YamlPlaces(composer.root)
+    return [part for part in parts if part.value is not None] or parts[:1]
 
 
 @dataclass(slots=True)
@@ -100,8 +103,9 @@ class _Open:
 
 class _Composer:
     def __init__(self, bounds: Bounds, lines: Lines) -> None:
-        self.root: _Node | None = None
+        self.parts: list[Part] = []
         self.findings: list[Finding] = []
+        self._start = 0
         self._bounds = bounds
         self._lines = lines
         self._stack: list[_Open] = []
@@ -122,9 +126,9 @@ class _Composer:
             self._close()
         elif isinstance(event, yaml.AliasEvent):
             self._add(self._expand(event.anchor, offset), None)
-        elif isinstance(event, yaml.DocumentStartEvent) and self.root is not None:
-            message = "a second YAML document starts here; one file holds one, so split the file"
-            raise UnreadableError("several-documents", message, offset)
+        elif isinstance(event, yaml.DocumentStartEvent):
+            self._start, self.findings = offset, []
+            self._anchors.clear()
 
     def _expects_key(self) -> bool:
         if not self._stack:
@@ -176,7 +180,7 @@ class _Composer:
         if anchor is not None:
             self._anchors[anchor] = node
         if not self._stack:
-            self.root = node
+            self.parts.append(Part(node.value, self.findings, YamlPlaces(node), self._start))
             return
         top = self._stack[-1]
         parent = top.node

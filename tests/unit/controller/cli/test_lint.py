@@ -39,6 +39,48 @@ def test_the_exit_code_says_whether_there_are_problems(arguments: list[str], wan
     assert main(["lint", *arguments]) == wanted
 
 
+DEPLOYMENT = "{apiVersion: apps/v1, kind: Deployment, metadata: {name: web}}"
+
+
+@pytest.mark.parametrize(
+    ("files", "wanted"),
+    [
+        ({"flags.json": banner("plain"), "web.yaml": DEPLOYMENT, "package.json": '{"name": "shop"}'}, 0),
+        ({"flags.yaml": "flags: {}", "web.yaml": DEPLOYMENT}, 0),
+        ({"web.yaml": DEPLOYMENT}, 1),
+        ({"package.json": '{"name": "shop", "version": "1.0.0"}'}, 1),
+    ],
+)
+def test_documents_of_other_kinds_are_no_problem_beside_flags(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, files: dict[str, str], wanted: int
+) -> None:
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
+    monkeypatch.chdir(tmp_path)
+    assert main(["lint", "."]) == wanted
+    assert main(["lint", "--path", "."]) == wanted
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "flags: {a: {defaultVariant: 'on'}}",
+        "flags: {a: {variants: {new: true}}}",
+        "metadata: {team: shop}",
+        "flags: {a: {state: ENABLED, variants: {x: 1}, targeting: {if: [{$ref: staff}, x]}}}",
+    ],
+    ids=["default variant", "variant", "metadata", "reference"],
+)
+def test_a_layer_checked_on_its_own_is_told_how_to_check_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], text: str
+) -> None:
+    (tmp_path / "production").mkdir()
+    (tmp_path / "production/flags.yaml").write_text(text)
+    monkeypatch.chdir(tmp_path)
+    assert main(["lint", "production/flags.yaml"]) == 1
+    assert "flagstaff lint --path BASE --path production" in capsys.readouterr().out
+
+
 MANIFESTS = """
 kind: List
 apiVersion: v1

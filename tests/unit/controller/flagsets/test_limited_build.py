@@ -14,6 +14,7 @@ from controller.api.objects.meta import ObjectKey, Resource
 from controller.artifacts.archive import ArchiveLimits, pack
 from controller.flagsets.building.build import build
 from controller.flagsets.building.limited_build import MODULES, LimitedBuild
+from controller.flagsets.preparing.preparation import NO_STEPS, Steps
 from controller.flagsets.reading.inputs import steps
 from controller.runtime.process.helper import TaskLimits
 from controller.runtime.process.helpers import Helpers
@@ -22,11 +23,10 @@ from controller.runtime.tenancy.places import Places
 from tests.hostile_definitions import exploding
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Sequence
+    from collections.abc import AsyncIterator
     from pathlib import Path
 
     from controller.flagsets.building.build import Built
-    from controller.flagsets.preparing.preparation import Step
 
 SPEC = read(FlagSetSpec, {"sourceRef": {"kind": "FlagSource", "name": "flags"}})
 ARTIFACT = ArtifactStatus(url="http://a", revision="main@sha1:abc", digest="sha256:abc")
@@ -50,12 +50,7 @@ def archive(folder: Path, **files: str) -> bytes:
 
 
 async def built(
-    helpers: Helpers,
-    content: bytes,
-    task: TaskLimits | None = None,
-    *,
-    done: Sequence[Step] = (),
-    **more: Any,
+    helpers: Helpers, content: bytes, task: TaskLimits | None = None, *, done: Steps = NO_STEPS, **more: Any
 ) -> Built:
     limited = LimitedBuild(helpers, Places(2), task or TaskLimits(cpu_seconds=60.0), **more)
     return await limited(content, SPEC, ARTIFACT, RESOURCE, None, done)
@@ -130,6 +125,6 @@ async def test_a_set_with_keys_is_built_in_a_helper_however_small_it_is(
     spec = read(FlagSetSpec, {"sourceRef": {"kind": "FlagSource", "name": "a"}, "decryption": decryption})
     limited = LimitedBuild(helpers, Places(2))
     await limited(
-        archive(tmp_path / "files", flags=FLAG.replace("$", "")), spec, ARTIFACT, RESOURCE, None, ()
+        archive(tmp_path / "files", flags=FLAG.replace("$", "")), spec, ARTIFACT, RESOURCE, None, NO_STEPS
     )
     assert helpers.started == 1

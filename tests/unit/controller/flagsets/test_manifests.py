@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 
@@ -107,5 +108,138 @@ def test_duplicate_keys_in_a_manifest_hold_their_flag_alone() -> None:
 def test_variables_are_replaced_in_manifests_and_other_documents_stay_as_they_are() -> None:
     assert composed(V1BETA1.replace("BAD", "${V}"), values={"V": "on"}).problems == ()
     assert composed(document(a=flag()), "a.json").problems == ()
-    other = composed("apiVersion: v1\nkind: FeatureFlag\nspec: {flagSpec: {flags: {}}}\n")
-    assert not other.accepted
+
+
+def manifest(api_version: str, kind: str, **fields: Any) -> str:
+    return json.dumps({"apiVersion": api_version, "kind": kind, "metadata": {"name": "s"}, **fields})
+
+
+SHARD = {"flagSpec": {"flags": {"x": flag()}}}
+OTHERS = {
+    "FeatureFlagSource": manifest("core.openfeature.dev/v1beta1", "FeatureFlagSource", spec={"sources": []}),
+    "Flagd": manifest("core.openfeature.dev/v1beta1", "Flagd", spec={"replicas": 2}),
+    "Deployment": manifest("apps/v1", "Deployment", metadata={"labels": {"a": "b"}}, spec={"replicas": 1}),
+    "FlagSet": manifest("flagstaff.dev/v1beta1", "FlagSet", spec={"paths": ["a"]}),
+    "FlagShard": manifest("flagstaff.dev/v1beta1", "FlagShard", spec=SHARD),
+    "Kustomization": manifest("kustomize.config.k8s.io/v1beta1", "Kustomization", resources=["a"]),
+    "metadata that says a flagSetId": manifest("v1", "ConfigMap", metadata={"flagSetId": "x", "version": 2}),
+    "evaluators": manifest("v1", "Secret", **{"$evaluators": {"a": {"var": "x"}}}),
+    "a secret of sops": manifest("v1", "Secret", data={"a": "ENC[x]"}, sops={"mac": "ENC[x]", "age": []}),
+    "an empty list": manifest("v1", "List", items=[]),
+    "a list of others": manifest("v1", "List", items=[json.loads(manifest("v1", "Pod")), 1]),
+    "a key twice": "{apiVersion: v1, kind: Service, metadata: {name: s, name: t}, spec: {}}",
+    "merge keys": "{apiVersion: v1, kind: Service, metadata: &m {name: s}, spec: {<<: *m}}",
+    "no kind, nor flags": "{name: shop, version: 1.0.0, scripts: {test: jest}}",
+}
+SOUND = V1BETA1.replace("BAD", "on")
+
+
+def of_files(**texts: str) -> Composition:
+    tree = {f"flags/{name}.yaml": text.encode() for name, text in texts.items()}
+    return compose(tree, ["flags"], provenance=provenance_of("main@sha1:1"), previous=None, steps=steps(None))
+
+
+@pytest.mark.parametrize("other", OTHERS.values(), ids=OTHERS)
+def test_a_document_of_another_kind_in_the_folder_is_passed_over_whole(other: str) -> None:
+    made, alone = of_files(a=SOUND, b=other), of_files(a=SOUND)
+    assert (made.problems, made.flag_set) == ((), alone.flag_set)
+    assert of_files(a=other, b=SOUND).flag_set == alone.flag_set
+
+
+@pytest.mark.parametrize("other", OTHERS.values(), ids=OTHERS)
+def test_of_documents_of_other_kinds_alone_no_flags_are_made(other: str) -> None:
+    made = of_files(a=other, b=other)
+    assert (made.accepted, [problem.code for problem in made.problems]) == (False, ["missing-flags"])
+
+
+@pytest.mark.parametrize("other", OTHERS.values(), ids=OTHERS)
+def test_flags_may_share_a_file_with_documents_of_other_kinds(other: str) -> None:
+    for text in (f"{SOUND}---\n{other}\n", f"---\n{other}\n---\n{SOUND}...\n---\n"):
+        made = of_files(a=text)
+        assert (made.problems, sorted(made.flag_set.flags)) == ((), ["a", "b"])
+
+
+def second(text: str) -> str:
+    return text.replace("      a:", "      c:").replace("      b:", "      d:")
+
+
+def item(lines: list[str]) -> str:
+    return "- " + "\n  ".join(lines) + "\n"
+
+
+SEVERAL = {
+    "documents": f"{SOUND}---\n{second(V1BETA1)}",
+    "forms": f"{SOUND}---\n{second(V1ALPHA2)}---\n{second(V1ALPHA1).replace('c', 'e')}",
+    "a list": "apiVersion: v1\nkind: List\nitems:\n"
+    + "".join(
+        "- " + "\n  ".join(text.splitlines()) + "\n"
+        for text in (SOUND, OTHERS["Deployment"], second(V1BETA1))
+    ),
+    "a list of one kind": "apiVersion: core.openfeature.dev/v1beta1\nkind: FeatureFlagList\nitems:\n"
+    + "".join(item(text.splitlines()[2:]) for text in (SOUND, second(V1BETA1))),
+}
+
+
+@pytest.mark.parametrize("text", SEVERAL.values(), ids=SEVERAL)
+def test_several_manifests_in_one_file_are_read_with_problems_at_their_lines(text: str) -> None:
+    made = of_files(a=text)
+    assert sorted(made.flag_set.flags)[:3] == ["a", "b", "c"]
+    lines = text.splitlines()
+    bad = [number for number, line in enumerate(lines, 1) if "BAD" in line]
+    assert [problem.line for problem in made.problems if problem.code == "unknown-variant"] == bad[:1]
+
+
+def test_one_key_in_two_manifests_of_a_file_names_both_places() -> None:
+    made = of_files(a=f"{SOUND}---\n{SOUND}")
+    assert {problem.code for problem in made.problems} == {"duplicate-flag"}
+    assert "flags/a.yaml:7:7" in made.problems[0].message
+
+
+def test_several_plain_documents_in_one_file_are_refused_at_the_second() -> None:
+    plain = "flags: {}\n"
+    made = of_files(a=f"{plain}---\n{SOUND}---\n{plain}")
+    assert [(problem.code, problem.line) for problem in made.problems] == [("several-documents", 11)]
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        "apiVersion: openfeature.dev/v1beta1\nkind: FeatureFlag",
+        "apiVersion: core.openfeature.dev/v1beta1\nkind: FeatureFlags",
+        "apiVersion: core.openfeature.dev/v1beta1\nkind: featureflag",
+        "kind: FeatureFlag",
+    ],
+)
+def test_flags_under_a_wrong_kind_are_an_error_and_not_passed_over(head: str) -> None:
+    made = of_files(a=SOUND, b="\n".join([head, *V1BETA1.splitlines()[2:]]))
+    assert not made.accepted
+    (problem,) = made.problems
+    assert (problem.code, "FeatureFlag and FeatureFlagConfiguration of" in problem.message) == (
+        "wrong-manifest",
+        True,
+    )
+
+
+@pytest.mark.parametrize(
+    ("key", "text"),
+    [
+        ("flags.json", document(a=flag())),
+        ("flags.flagd.yaml", "flags: {a: {state: ENABLED}}"),
+        ("shop", V1BETA1),
+        ("listed.json", json.dumps({"flags": []})),
+    ],
+)
+def test_flags_in_a_configmap_are_pointed_to_by_key(key: str, text: str) -> None:
+    values = {"a.conf": "flags: on\nx", "log": "{", key: text}
+    map_of = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"flagSetId": "x"}, "data": values}
+    made = of_files(a=json.dumps(map_of))
+    (problem,) = made.problems
+    assert (problem.code, made.accepted) == ("missing-flags", False)
+    assert f'its key "{key}"' in problem.message
+    assert of_files(a=json.dumps(map_of), b=SOUND).problems == ()
+
+
+def test_definitions_that_are_an_object_too_have_no_metadata_of_it() -> None:
+    made = of_files(a=manifest("v1", "Flags", metadata={"name": "x", "labels": {}}, flags={"a": flag()}))
+    assert (made.problems, sorted(made.flag_set.flags)) == ((), ["a"])
+    assert "name" not in made.flag_set.metadata

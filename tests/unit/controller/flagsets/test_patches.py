@@ -10,6 +10,7 @@ import pytest
 from controller.flagsets.building.compose import Composition, compose
 from controller.flagsets.building.provenance import provenance_of
 from controller.flagsets.preparing.patches import Patch
+from controller.flagsets.preparing.preparation import Steps
 from controller.flagsets.preparing.substitution import Variables
 from evaluator.flags.canonical import canonical
 from evaluator.flags.syntax.document import read_document
@@ -131,8 +132,8 @@ def test_a_patch_shows_no_secret_and_a_value_made_of_one_is_marked(operation: di
     text = json.dumps({"flags": {"a": flag("off", variants={"on": "${T}", "off": "x"}), "b": flag()}})
     made = compose(
         {"a.json": text.encode()}, ["a.json"], provenance=provenance_of("main@sha1:1"), previous=None,
-        steps=(Variables({"T": "s3cr3t"}, frozenset("T")),), patches=[Patch("p", operations(operation))],
-        lenient=True,
+        steps=Steps(variables=Variables({"T": "s3cr3t"}, frozenset("T"))),
+        patches=[Patch("p", operations(operation))], lenient=True,
     )  # fmt: skip
     assert "s3cr3t" not in repr(made.problems)
     for each in made.flag_set.flags.values():

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from controller.flagsets.building.compose import Composition, compose
 from controller.flagsets.building.provenance import provenance_of
-from controller.flagsets.preparing.preparation import Allowance
+from controller.flagsets.preparing.preparation import Allowance, Steps
 from controller.flagsets.preparing.substitution import Variables
 from evaluator.flags.model import EMPTY
 from evaluator.flags.syntax.document import read_document
@@ -120,7 +120,9 @@ def test_what_cannot_be_replaced_is_an_error_and_stays_as_it_is(text: str, code:
 
 def of_files(files: dict[str, str], variables: Variables) -> Composition:
     content = {name: text.encode() for name, text in files.items()}
-    return compose(content, list(files), provenance=PROVENANCE, previous=None, steps=(variables,))
+    return compose(
+        content, list(files), provenance=PROVENANCE, previous=None, steps=Steps(variables=variables)
+    )
 
 
 @pytest.mark.parametrize("files", [1, 20])
@@ -175,7 +177,7 @@ def test_variables_without_a_value_are_reported_up_to_the_limit_of_problems() ->
 
 def composed(text: str, variables: Variables = VARIABLES, file: str = "flags.json") -> Composition:
     return compose(
-        {file: text.encode()}, [file], provenance=PROVENANCE, previous=None, steps=(variables,)
+        {file: text.encode()}, [file], provenance=PROVENANCE, previous=None, steps=Steps(variables=variables)
     )  # fmt: skip
 
 

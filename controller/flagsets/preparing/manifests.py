@@ -1,0 +1,209 @@
+"""What manifests of FeatureFlagConfiguration and FeatureFlag hold, in every version, as definitions. Pure."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final
+
+from controller.api import configuration, shard
+from controller.api.historic import modernise
+from controller.api.objects.meta import OPENFEATURE_GROUP
+from evaluator.flags.checking.operators import shown
+from evaluator.flags.model import ABSENT
+from evaluator.flags.syntax.document import read_document, read_documents
+from evaluator.flags.syntax.problems import Finding, Severity
+from evaluator.flags.syntax.text import Lines, quoted
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from evaluator.flags.model import Json, Path
+    from evaluator.flags.syntax.problems import Document, Places
+
+CODE: Final = "wrong-manifest"
+_KINDS: Final = frozenset({configuration.KIND, configuration.FLAG_KIND})
+_FORMS: Final[Mapping[str, tuple[type, ...]]] = {"flagSpec": (dict,), "featureFlagSpec": (dict, str)}
+_READ: Final = f"{configuration.FLAG_KIND} and {configuration.KIND} of {OPENFEATURE_GROUP}"
+_OF_OBJECTS: Final = frozenset({"apiVersion", "kind", "metadata", "status"})
+_ENCRYPTED: Final = "ENC["
+"""How sops begins a value."""
+_FLAGS: Final = re.compile(r"[\"']?(?:flags|flagSpec|featureFlagSpec)[\"']?\s*:", re.IGNORECASE)
+_LONGEST_TEXT: Final = 1 << 20
+_BLOCK: Final = "|"
+
+
+@dataclass(frozen=True, slots=True)
+class _Below:
+    """Places of a part of a document."""
+
+    outer: Places
+    prefix: Path
+
+    def locate(self, path: Path, *, key: bool = False) -> int:
+        """Offset in the whole document."""
+        return self.outer.locate((*self.prefix, *path), key=key)
+
+
+@dataclass(frozen=True, slots=True)
+class _InText:
+    """Places of a document that is a text in another one: line by line where that one has it so."""
+
+    start: int
+    outer: str
+    inner: Document
+    wrapped: bool
+    """Whether the inner document has `flags` as it is read."""
+
+    def locate(self, path: Path, *, key: bool = False) -> int:
+        """Offset in the outer document."""
+        if self.inner.places is None:
+            return self.start
+        own = path if self.wrapped else path[1:]
+        return self.outer_offset(self.inner.places.locate(own, key=key))
+
+    def outer_offset(self, offset: int) -> int:
+        """Return a character's offset in the outer text; if that is unknown, the inner text's start."""
+        if self.outer[self.start : self.start + 1] != _BLOCK:
+            return self.start
+        line, column = Lines(self.inner.text).place(offset)
+        content = self.outer[self.start :].split("\n")
+        meant = self.inner.text.split("\n")[line - 1]
+        if line >= len(content) or not content[line].endswith(meant):
+            return self.start
+        indent = len(content[line]) - len(meant)
+        return self.start + sum(len(each) + 1 for each in content[:line]) + indent + column - 1
+
+
+def definitions(document: Document) -> tuple[Document, ...]:
+    """Return the definitions in a manifest, a document for each object of a list. A manifest of another kind
+    is passed over, and any other document stays as it is.
+    """
+    top = document.value
+    if not isinstance(top, dict):
+        return (document,)
+    if is_manifest(top) and top["kind"].endswith("List") and isinstance(top.get("items"), list):
+        return _of_list(document, top)
+    if "flags" not in top:
+        return (_of_object(document, top),)
+    return (_without_object(document, top) if is_manifest(top) else document,)
+
+
+def _of_object(document: Document, top: dict[str, Any]) -> Document:
+    kind, group = str(top.get("kind")), str(top.get("apiVersion")).partition("/")[0]
+    found = top.get("spec")
+    spec: dict[str, Any] = found if isinstance(found, dict) else {}
+    form = next((form for form, types in _FORMS.items() if isinstance(spec.get(form), types)), None)
+    if kind in _KINDS and group == OPENFEATURE_GROUP:
+        if form is None:
+            message = "the manifest holds no flags: there is neither spec.flagSpec nor spec.featureFlagSpec"
+            return _without_flags(document, ("spec",), message)
+        value = spec[form]
+        made = (
+            _from_text(document, value) if isinstance(value, str) else _part(document, value, ("spec", form))
+        )
+        return replace(made, embedded=True)
+    if form is not None and kind != shard.KIND and (is_manifest(top) or kind in _KINDS):
+        message = f"flags are read of {_READ}, not of {_shown(top)}; correct apiVersion or kind"
+        return _without_flags(document, (), message)
+    return _passed_over(document, top) if is_manifest(top) else document
+
+
+def is_manifest(value: Json) -> bool:
+    """Return whether a value says which kind of object it is, in clear."""
+    if not isinstance(value, dict):
+        return False
+    named = (value.get("apiVersion"), value.get("kind"))
+    return all(isinstance(text, str) and not text.startswith(_ENCRYPTED) for text in named)
+
+
+def is_of_another_kind(document: Document) -> bool:
+    """Return whether the document is passed over whatever its values are, be they encrypted."""
+    return is_manifest(document.value) and all(part.passed_over for part in definitions(document))
+
+
+def _of_list(document: Document, top: dict[str, Any]) -> tuple[Document, ...]:
+    """Return the definitions of each object of a list. A list of one kind does not repeat it."""
+    common = {"apiVersion": top["apiVersion"], "kind": str(top["kind"]).removesuffix("List")}
+    common = common if common["kind"] in _KINDS else {}
+    made: list[Document] = []
+    for index, item in enumerate(top["items"]):
+        if isinstance(item, dict):
+            findings = tuple(finding for finding in document.findings if finding.path[:2] == ("items", index))
+            own = replace(document, findings=findings)
+            made += definitions(_part(own, {**common, **item}, ("items", index)))
+    return tuple(made) or (_passed_over(document, top),)
+
+
+def _passed_over(document: Document, top: dict[str, Any]) -> Document:
+    """Return the document without a value, and with a note. What is wrong within it is not our business."""
+    path: Path = ()
+    message = f"{_shown(top)} holds no flags and is passed over"
+    values = top.get("data")
+    if top["kind"] == "ConfigMap" and isinstance(values, dict):
+        for key, text in values.items():
+            if isinstance(text, str) and _holds_flags(text):
+                path = ("data", key)
+                message = (
+                    f"the ConfigMap holds flags in its key {quoted(key)}, and is passed over; write them to "
+                    "a file of their own, without the ConfigMap around them"
+                )
+                break
+    note = Finding(path, Severity.NOTE, "other-manifest", message)
+    return replace(document, value=ABSENT, findings=(note,), passed_over=True)
+
+
+def _holds_flags(text: str) -> bool:
+    """Return whether a text is a document with flags, or a manifest with some."""
+    if len(text) > _LONGEST_TEXT or not _FLAGS.search(text):
+        return False
+    for document in read_documents(text.encode(errors="replace"), file="data.yaml"):
+        for part in definitions(document) if is_manifest(document.value) else (document,):
+            if isinstance(part.value, dict) and isinstance(part.value.get("flags"), dict | list):
+                return True
+    return False
+
+
+def _without_object(document: Document, top: dict[str, Any]) -> Document:
+    """Return definitions that are an object, too, without what describes that."""
+    value = {key: part for key, part in top.items() if key not in _OF_OBJECTS}
+    return replace(document, value=value, embedded=True)
+
+
+def _without_flags(document: Document, path: Path, message: str) -> Document:
+    finding = Finding(path, Severity.ERROR, CODE, message)
+    # As a document without problems of its own: this one says it all.
+    findings = (*document.findings, finding)
+    return replace(document, value={"flags": {}}, findings=findings, embedded=True)
+
+
+def _shown(top: dict[str, Any]) -> str:
+    return f"{shown(top.get('kind'))[1:-1]} of {shown(top.get('apiVersion'))}"
+
+
+def _part(document: Document, value: dict[str, Any], prefix: Path) -> Document:
+    places = None if document.places is None else _Below(document.places, prefix)
+    findings = tuple(
+        replace(each, path=each.path[len(prefix) :] if each.path[: len(prefix)] == prefix else ())
+        for each in document.findings
+    )
+    return replace(document, value=value, findings=findings, places=places)
+
+
+def _from_text(document: Document, text: str) -> Document:
+    """The first form, a JSON text."""
+    inner = read_document(text.encode(errors="replace"), file=f"{document.file}.json")
+    start = 0 if document.places is None else document.places.locate(("spec", "featureFlagSpec"))
+    value, warnings = modernise(inner.value) if isinstance(inner.value, dict) else (inner.value, ())
+    wrapped = not isinstance(inner.value, dict) or "flags" in inner.value
+    places = _InText(start, document.text, inner, wrapped)
+    findings = [
+        replace(
+            each,
+            path=each.path if wrapped else ("flags", *each.path),
+            offset=None if each.offset is None else places.outer_offset(each.offset),
+        )
+        for each in inner.findings
+    ]
+    findings += [Finding((), Severity.WARNING, CODE, each) for each in warnings]
+    return replace(document, value=value, findings=(*document.findings, *findings), places=places)
