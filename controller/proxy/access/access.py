@@ -41,6 +41,10 @@ OUTAGE_SECONDS: Final = 3600.0
 MOST_KEPT: Final = 50_000
 MOST_REFUSED: Final = 600
 """Most refused tokens of an address; then it must send none for REFUSED_WINDOW seconds."""
+MOST_REFUSED_IN_ALL: Final = 3_000
+"""Most refused tokens of all addresses in REFUSED_WINDOW seconds; from then on an address with a refused
+token must send no other, and at twice as many only tokens that are known are accepted.
+"""
 REFUSED_WINDOW: Final = 60.0
 REVIEWS: Final = 32
 """Most reviews at a time; more wait."""
@@ -69,6 +73,9 @@ class AccessReviews:
         """For each reader, one of its users."""
         self._refused: TTLCache[str, int] = TTLCache(most, REFUSED_WINDOW, clock)
         """The number of refused tokens by address."""
+        self._refused_in_all = 0
+        self._window_ends = 0.0
+        """Time at which the count of refused tokens of all addresses begins anew."""
 
     def known(self, call: Call) -> User | None:
         """The user of the call's token, if it was reviewed and the review is fresh."""
@@ -118,12 +125,13 @@ class AccessReviews:
 
         async def review() -> CachedReview[User | None]:
             refused = self._refused.get(host, 0)
-            if refused >= MOST_REFUSED:
+            if refused >= self._most_refused():
                 raise Failed("TooManyTokens", f"{host} sends too many tokens that the cluster does not know")
             found = await self._reviews.user(token)
             now = self._clock()
             if found is None:
                 self._refused[host] = refused + 1
+                self._refused_in_all += 1
                 return CachedReview(None, now + REFUSED_SECONDS, now, now + KNOWN_REFUSED)
             left = seconds_left(token, self._unix_time(), unlimited=OUTAGE_SECONDS)
             return CachedReview(found, now + min(TOKEN_SECONDS, left), now + min(OUTAGE_SECONDS, left))
@@ -132,6 +140,15 @@ class AccessReviews:
         if user is not None:
             self._readers[user.reader] = user
         return user
+
+    def _most_refused(self) -> int:
+        """How many refused tokens an address may have now: the API server reviews each."""
+        now = self._clock()
+        if now >= self._window_ends:
+            self._refused_in_all, self._window_ends = 0, now + REFUSED_WINDOW
+        if self._refused_in_all < MOST_REFUSED_IN_ALL:
+            return MOST_REFUSED
+        return 1 if self._refused_in_all < 2 * MOST_REFUSED_IN_ALL else 0
 
     async def may_read(self, user: User, place: Place) -> bool:
         """Whether `user` may read the flags there. Raises Failed where no review is possible."""

@@ -8,7 +8,7 @@ from collections import Counter
 
 import pytest
 
-from controller.proxy.access.access import MOST_REFUSED, REFUSED_WINDOW
+from controller.proxy.access.access import MOST_REFUSED, MOST_REFUSED_IN_ALL, REFUSED_WINDOW
 from controller.proxy.access.users import User
 from controller.runtime.reconciling.setbacks import Failed
 from evaluator.http.messages import Call, Code
@@ -221,6 +221,25 @@ async def test_a_flood_of_wrong_tokens_drops_no_good_one_and_is_reviewed_no_furt
     assert await made.access.user("bob", "10.0.0.2") is not None
     made.now += REFUSED_WINDOW + 1
     assert await made.access.user("bob#new", "10.0.0.9") is not None
+
+
+async def test_wrong_tokens_of_a_thousand_addresses_cost_a_bounded_number_of_reviews() -> None:
+    made = scene()
+    assert await made.access.user("ann", "10.0.0.1") is not None
+    refused: list[str] = []
+    for number in range(60):
+        for host in range(1000):
+            try:
+                assert await made.access.user(f"wrong-{host}-{number}", f"10.1.0.{host}") is None
+            except Failed as failed:
+                refused.append(failed.reason)
+    assert len(made.reviews.asked) <= 2 * MOST_REFUSED_IN_ALL
+    assert set(refused) == {"TooManyTokens"}
+    # A new address may still have its token reviewed, and what is known stays so.
+    assert await made.access.user("bob", "10.0.0.2") is not None
+    assert await made.access.user("ann", "10.0.0.1") is not None
+    made.now += REFUSED_WINDOW + 1
+    assert await made.access.user("bob#new", "10.1.0.7") is not None
 
 
 async def test_metadata_is_served_to_every_client_with_a_token() -> None:
