@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -21,8 +22,9 @@ from controller.api import (
     upgrade,
 )
 from controller.api.objects.artifact import SourceStatus
-from controller.api.objects.fields import validate
+from controller.api.objects.fields import InvalidSpecError, validate
 from controller.api.objects.meta import API_VERSION
+from controller.api.objects.parsed_spec import parse_spec
 from controller.api.objects.status import Status
 
 if TYPE_CHECKING:
@@ -182,6 +184,16 @@ _STATUSES: Final = {each.kind: each.status for each in WATCHED}
 def status_of(resource: Resource | None) -> Status:
     """The status of an object, as the model of its kind; an empty one where there is no object."""
     return Status() if resource is None else _STATUSES.get(resource.key.kind, Status).of(resource)
+
+
+_SPECS: Final = {each.kind: each.spec for each in WATCHED}
+
+
+def read_spec(resource: Resource) -> None:
+    """Have `parse_spec` know the result for the object, whatever it is: for a thread."""
+    if (model := _SPECS.get(resource.key.kind)) is not None:
+        with contextlib.suppress(InvalidSpecError):
+            parse_spec(model, resource)
 
 
 _WRITTEN: Final = {(each.group, each.kind): each for each in WATCHED if each.spec is not None}

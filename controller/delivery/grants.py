@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from controller.api import alert, configuration, featureflagsource, flagset, grant, inprocess, receiver
 from controller.api.grant import FlagGrantSpec
-from controller.api.objects.fields import InvalidSpecError, read
+from controller.api.objects.fields import InvalidSpecError
 from controller.api.objects.meta import API_VERSION, GROUP, OPENFEATURE_GROUP
+from controller.api.objects.parsed_spec import parse_spec
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
@@ -50,7 +51,7 @@ def granted(grants: Iterable[Resource], who: Referring, name: str, kinds: Collec
     for grant_ in grants:
         # What cannot be read grants nothing.
         with contextlib.suppress(InvalidSpecError):
-            spec = read(FlagGrantSpec, grant_.spec)
+            spec = parse_spec(FlagGrantSpec, grant_)
             if any((each.group, each.kind, each.namespace) == (who.group, *who) for each in spec.from_):
                 found += [each for each in spec.to if each.name in {None, name}]
     allowed = {(each.group, each.kind) for each in found}

@@ -56,10 +56,17 @@ class InvalidSpecError(InvalidTextError):
     """An object's spec cannot be read; the text names each field and what is wrong with it."""
 
 
+_LONGEST_PROBLEM: Final = 500
+"""Characters of one problem of a spec."""
+_LONGEST_DURATION: Final = 64
+"""Characters of a duration."""
+
+
 def _seconds(value: object) -> object:
     if not isinstance(value, str):
         return value
-    parts = _DURATION.findall(value)
+    # Of digits alone, the pattern tries the rest anew at each of them.
+    parts = _DURATION.findall(value) if len(value) <= _LONGEST_DURATION else []
     if not parts or "".join(number + unit for number, unit in parts) != value:
         raise ValueError("must be a duration such as 30s or 1m")
     seconds = sum(float(number) * _UNITS[unit] for number, unit in parts)
@@ -164,7 +171,10 @@ def refuse(found: Iterable[SpecProblem]) -> None:
 
 
 def _invalid(found: Sequence[SpecProblem]) -> InvalidSpecError:
-    return InvalidSpecError("; ".join(map(str, found[:5])), found[0].reason)
+    # A key or a value that a message quotes may be as long as an object.
+    texts = (str(each) for each in found[:5])
+    shortened = (text if len(text) <= _LONGEST_PROBLEM else f"{text[:_LONGEST_PROBLEM]}…" for text in texts)
+    return InvalidSpecError("; ".join(shortened), found[0].reason)
 
 
 _WORDS: Final = {

@@ -94,6 +94,8 @@ class Resource:
     """metadata.creationTimestamp."""
     parsed: object = field(default=None, init=False, repr=False, compare=False)
     """The status as its model, once `Status.of` has read it."""
+    parsed_spec: object = field(default=None, init=False, repr=False, compare=False)
+    """The spec as its model, or the error of that, once `parse_spec` has read it."""
 
     @classmethod
     def of(cls, body: Mapping[str, Any]) -> Self:

@@ -21,6 +21,10 @@ SMALL: Final = 1 << 18
 second to reach.
 """
 
+MOST_PATTERNS: Final = 1_000
+LONGEST_PATTERN: Final = 1_000
+"""Characters of a pattern of files."""
+
 _ALWAYS: Final = (".git/", ".gitignore", ".gitmodules", ".gitattributes")
 _DEFAULT: Final = (
     "*.jpg", "*.jpeg", "*.gif", "*.png", "*.wmv", "*.flv", "*.tar.gz", "*.zip",
@@ -54,7 +58,12 @@ def require_somebody(pattern: str) -> None:
 
 
 def of_files(patterns: Iterable[str]) -> GitIgnoreSpec:
-    """Compile patterns of files. Raises InvalidTextError; also for too many (some thousands)."""
+    """Compile patterns of files. Raises InvalidTextError; also for too many, or one that is too long."""
+    patterns = list(patterns)
+    if len(patterns) > MOST_PATTERNS or any(len(each) > LONGEST_PATTERN for each in patterns):
+        raise InvalidTextError(
+            f"cannot be read as patterns: there may be {MOST_PATTERNS}, of {LONGEST_PATTERN} characters each"
+        )
     # Python's own expressions take exponential time for `*a*a*a*a*b`, and let no other thread run meanwhile.
     try:
         return GitIgnoreSpec.from_lines(patterns, backend="re2")

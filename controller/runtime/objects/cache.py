@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from cachetools import FIFOCache
 
 from controller.api.objects.meta import Resource
+from controller.api.objects.parsed_spec import keep_parsed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -106,6 +107,7 @@ class Cache:
         """
         known = self.get(resource.key)
         objects = self._kinds.setdefault(resource.key.kind, {}).setdefault(resource.namespace, {})
+        keep_parsed(known, resource)
         objects[resource.key] = resource
         self._changed(Change(known, resource))
 

@@ -7,6 +7,7 @@ import logging
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, Protocol
 
+from controller.api.kinds import read_spec
 from controller.api.objects.meta import REQUESTED_AT, about
 from controller.api.objects.status import Status
 from controller.runtime.events import Severity
@@ -130,6 +131,9 @@ class Loop:
         loop = asyncio.get_running_loop()
         timer = loop.call_later(SLOW_SECONDS, lambda: slow.append(loop.create_task(self._say_slow(resource))))
         try:
+            if resource.parsed_spec is None:
+                # Once for each generation: a large one may take long to read.
+                await asyncio.to_thread(read_spec, resource)
             return await self._reconciler.reconcile(resource, self._now())
         except Setback as setback:
             return Result.of(setback)

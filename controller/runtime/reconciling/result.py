@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Self, TypeVar
 
-from controller.api.objects.fields import Model, read
+from controller.api.objects.fields import Model
+from controller.api.objects.parsed_spec import parse_spec
 from controller.api.objects.status import Status
 from controller.runtime.reconciling.setbacks import Failed, Setback, Stalled, stalling
 
@@ -18,9 +19,9 @@ M = TypeVar("M", bound=Model)
 
 
 def spec_of(model: type[M], resource: Resource) -> M:
-    """An object's spec as `model`. Raises Stalled, with the reason of the first problem."""
+    """An object's spec as `model`, see `parse_spec`. Raises Stalled, with the reason of the first problem."""
     with stalling():
-        return read(model, resource.spec)
+        return parse_spec(model, resource)
 
 
 NOTHING: Final = Status()

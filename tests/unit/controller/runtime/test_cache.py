@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import model_validator
 
+from controller.api.objects.fields import InvalidSpecError, Model
 from controller.api.objects.meta import ObjectKey, Resource
+from controller.api.objects.parsed_spec import parse_spec
 from controller.runtime.objects import cache as module
 from controller.runtime.objects.cache import Cache, Change, Index
-
-if TYPE_CHECKING:
-    import pytest
 
 KEY = ObjectKey("Thing", "shop", "a")
 BY_LABEL = Index(
@@ -98,3 +98,30 @@ def test_the_only_watch_of_an_object_may_bring_an_older_version_and_bring_it_bac
     cache.forget(KEY)
     cache.put(thing(3))
     assert (cache.get(KEY), len(cache)) == (thing(3), 1)
+
+
+def test_a_spec_is_read_once_for_each_generation_also_where_it_is_invalid() -> None:
+    read: list[object] = []
+
+    class Spec(Model):
+        size: int
+
+        @model_validator(mode="before")
+        @classmethod
+        def count(cls, value: object) -> object:
+            read.append(value)
+            return value
+
+    cache, key = Cache(), ObjectKey("FlagSet", "shop", "a")
+    for version, (generation, size) in enumerate([(1, 7), (1, 7), (2, "none"), (2, "none"), (3, 8)], 1):
+        spec, status = {"size": size}, {"observedGeneration": version}
+        cache.learn(Resource(key, "uid", generation, str(version), spec, status))
+        found = cache.get(key)
+        assert found is not None
+        for _ in range(3):
+            if isinstance(size, int):
+                assert parse_spec(Spec, found).size == size
+            else:
+                with pytest.raises(InvalidSpecError, match=r"spec\.size"):
+                    parse_spec(Spec, found)
+    assert len(read) == 3

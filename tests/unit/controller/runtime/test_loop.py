@@ -14,6 +14,7 @@ import pytest
 
 from controller.api.flagsource import FlagSourceStatus
 from controller.api.objects.artifact import ArtifactStatus
+from controller.api.objects.fields import InvalidSpecError
 from controller.api.objects.meta import REQUESTED_AT, ObjectKey, Resource
 from controller.runtime.objects.cache import Cache
 from controller.runtime.reconciling import loop as module
@@ -516,3 +517,12 @@ async def test_while_there_is_no_room_one_status_is_tried_once_in_a_while() -> N
         around.loop.relisted()
         await around.settled(4)
         assert len(around.server.written) == 2
+
+
+async def test_a_spec_is_read_in_a_thread_before_it_is_reconciled() -> None:
+    async with running(Around()) as around:
+        around.see(seen(spec={"interval": "1h" * 100_000}))
+        await around.settled(1)
+        given = around.reconciler.given[0].parsed_spec
+        assert isinstance(given, InvalidSpecError)
+        assert len(str(given)) < 5_000

@@ -1,0 +1,90 @@
+"""What a tenant writes holds up nobody else: each field of each kind, at its largest and worst.
+
+What is measured is CPU time of this thread, in units of a linear reference on the same machine.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import TYPE_CHECKING, Final
+
+import pytest
+
+from controller.api.kinds import WATCHED, status_of
+from controller.api.objects.meta import ObjectKey, Resource, generation_of
+from controller.api.parsing import expression_syntax
+from controller.app.reconcilers import STAGES
+from controller.runtime.objects.cache import Cache, Change, take
+from controller.runtime.reconciling.result import spec_of
+from controller.runtime.reconciling.setbacks import Setback
+from controller.runtime.reconciling.watches import indexes_of, woken
+from tests.hostile_objects import CRDS, LARGEST, Hostile, hostile_objects
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from controller.api.objects.fields import Model
+
+TYPES: Final = {each.kind: each for each in WATCHED}
+LARGEST_OBJECT: Final = 1_000_000
+STEP: Final = 25.0
+"""Most that one step may take, in units: 250 ms for a megabyte, where a unit takes 10."""
+
+
+def unit() -> float:
+    """The CPU seconds of something linear: reading and writing JSON of the size of an object."""
+    text = json.dumps({"items": ["abcdefgh"] * (LARGEST // 12)})
+    return min(seconds(lambda: json.dumps(json.loads(text))) for _ in range(5))
+
+
+def seconds(step: Callable[[], object]) -> float:
+    began = time.thread_time()
+    step()
+    return time.thread_time() - began
+
+
+@pytest.fixture(scope="module")
+def allowed() -> float:
+    # What is loaded for the first expression of a process is not of this one.
+    expression_syntax.parse("true", frozenset())
+    return STEP * unit()
+
+
+def steps_of(hostile: Hostile) -> list[tuple[str, float]]:
+    """What is done on the event loop when a watch reports the object: each step with its CPU time."""
+    type_ = TYPES[hostile.kind]
+    changes: list[Change] = []
+    cache = Cache(indexes_of(STAGES), on_change=changes.append)
+    found = [("index", seconds(lambda: take(cache, type_, hostile.body)))]
+    body = {**hostile.body, "metadata": {**hostile.body["metadata"], "generation": 2, "resourceVersion": "2"}}
+    found.append(("index again", seconds(lambda: take(cache, type_, body))))
+    found += [("wake", seconds(lambda each=each: woken(STAGES, cache, each))) for each in changes]  # type: ignore[misc]
+    resource = cache.get(ObjectKey(hostile.kind, "shop", "hostile"))
+    assert resource is not None
+    found.append(("status", seconds(lambda: (status_of(resource), generation_of(resource)))))
+    if (model := type_.spec) is not None:
+        messages: list[str] = []
+        found.append(("spec", seconds(lambda: messages.append(message_of(model, resource)))))
+        assert len(messages[0]) < 5_000, hostile.field
+    return found
+
+
+def message_of(model: type[Model], resource: Resource) -> str:
+    """Why the spec is invalid; empty if it is not."""
+    try:
+        spec_of(model, resource)
+    except Setback as setback:
+        return setback.message
+    return ""
+
+
+@pytest.mark.parametrize("file", sorted(each.stem for each in CRDS.glob("*.yaml")))
+def test_no_field_of_an_object_holds_up_the_event_loop(file: str, allowed: float) -> None:
+    slow = []
+    for hostile in hostile_objects(file):
+        for step, took in steps_of(hostile):
+            # A spec is read in a thread, once for each generation; one that the kind bounds does not grow.
+            if took > allowed * (LARGEST_OBJECT / LARGEST if step == "spec" else 1):
+                slow.append(f"{hostile.field} ({hostile.value}), {step}: {took / allowed:.1f} of what it may")
+    assert slow == []
