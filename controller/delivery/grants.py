@@ -5,7 +5,16 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from controller.api import alert, configuration, featureflagsource, flagset, grant, inprocess, receiver
+from controller.api import (
+    alert,
+    configuration,
+    featureflagsource,
+    flagset,
+    grant,
+    inprocess,
+    receiver,
+    upgrade,
+)
 from controller.api.grant import FlagGrantSpec
 from controller.api.objects.fields import InvalidSpecError
 from controller.api.objects.meta import API_VERSION, GROUP, OPENFEATURE_GROUP
@@ -20,12 +29,18 @@ if TYPE_CHECKING:
 _GROUPS: Final = {kind: version.partition("/")[0] for kind, version in flagset.SOURCE_API.items()} | {
     flagset.KIND: GROUP,
     receiver.KIND: GROUP,
+    upgrade.KIND: GROUP,
     configuration.KIND: OPENFEATURE_GROUP,
     configuration.FLAG_KIND: OPENFEATURE_GROUP,
     featureflagsource.KIND: OPENFEATURE_GROUP,
     inprocess.KIND: OPENFEATURE_GROUP,
 }
 """The API group of each kind that may be referred to."""
+
+
+def group_of(kind: str) -> str:
+    """Return the API group of a kind that may be referred to."""
+    return _GROUPS[kind]
 
 
 class Referring(NamedTuple):

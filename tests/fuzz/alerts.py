@@ -30,7 +30,7 @@ def template(content: bytes) -> None:
     except InvalidTextError as error:
         placed(error)
         return
-    filled = messages.filled(text, _MESSAGE, "shop")
+    filled = messages.fill(text, _MESSAGE, "shop")
     if len(filled) > messages.MOST_FILLED:
         raise Wrong("longer than it may be")
     if "$" not in text and filled != text[: messages.MOST_FILLED]:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from controller.api.objects.meta import ObjectKey, Resource
-    from controller.events.notifications.alert_filter import Alert
+    from controller.events.notifications.alert_selection import Alert
     from controller.runtime.events import Event
 
 SUMMARY: Final = f"{GROUP}/summary"
@@ -130,7 +130,7 @@ def event_json(message: Message, namespace: str, instance: str) -> dict[str, Any
     }
 
 
-def filled(text: str, message: Message, namespace: str) -> str:
+def fill(text: str, message: Message, namespace: str) -> str:
     """Return the template filled with the message's fields; absent fields are empty."""
     words = {name: message.metadata.get(key, "") for name, key in _METADATA.items()}
     words |= {name: getattr(message, name) or "" for name in _FIELDS}

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from controller.api import provider
 from controller.api.alert import FlagAlertSpec
 from controller.api.objects.meta import ObjectKey
+from controller.events.notifications.alert_selection import MOST_ALERTS, MOST_INSTRUCTIONS, MOST_REFERENCES
 from controller.runtime.reconciling.result import Done, Result, spec_of
-from controller.runtime.reconciling.setbacks import Setback, Waiting
+from controller.runtime.reconciling.setbacks import Setback, Stalled, Waiting
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -17,6 +18,13 @@ if TYPE_CHECKING:
     from controller.api.objects.meta import Resource
     from controller.events.notifications.outbox import Outbox
     from controller.runtime.objects.cache import Cache
+
+
+_TOO_MANY: Final = (
+    f"this alert is not used: a namespace may have {MOST_ALERTS} FlagAlerts, with {MOST_REFERENCES} "
+    f"references to FlagProviders and {MOST_INSTRUCTIONS} instructions in expressions and globs, counted in "
+    "the order of their names; delete alerts, or merge them"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +37,7 @@ class FlagAlertReconciler:
     async def reconcile(self, resource: Resource, now: datetime) -> Result:
         """Check the spec and the providers, and return the outcomes of the messages."""
         del now
-        status = self.outbox.of_alert(resource)
+        status = self.outbox.status_of_alert(resource)
         try:
             return Result(Done(self._use(resource)), status=status)
         except Setback as setback:
@@ -38,17 +46,18 @@ class FlagAlertReconciler:
     def _use(self, resource: Resource) -> str:
         """Return where alerts go. Raises Setback."""
         spec = spec_of(FlagAlertSpec, resource)
+        if self.outbox.alerts.exceeds_limits(resource):
+            raise Stalled("TooManyAlerts", _TOO_MANY)
         keys = {name: ObjectKey(provider.KIND, resource.namespace, name) for name in spec.providers}
-        found = {name: self.objects.get(key) for name, key in keys.items()}
-        lacking = ", ".join(name for name, each in found.items() if each is None)
-        if lacking:
-            others = "others" if len(found) > 1 else "no alert"
-            sent = "are sent alerts" if len(found) > 1 else "is sent"
-            raise Waiting("ProviderNotFound", f"FlagProvider {lacking} not found; {others} {sent}")
-        asleep = ", ".join(name for name, each in found.items() if each is not None and each.suspended)
-        if asleep:
-            return f"FlagProvider {asleep} is suspended; no alert is sent"
-        return f"alerts go to FlagProvider {', '.join(found)}"
+        providers = {name: self.objects.get(key) for name, key in keys.items()}
+        missing = ", ".join(name for name, found in providers.items() if found is None)
+        if missing:
+            sent = "others are sent alerts" if len(providers) > 1 else "no alert is sent"
+            raise Waiting("ProviderNotFound", f"FlagProvider {missing} not found; {sent}")
+        suspended = ", ".join(name for name, found in providers.items() if found and found.suspended)
+        if suspended:
+            return f"FlagProvider {suspended} is suspended; no alert is sent"
+        return f"alerts go to FlagProvider {', '.join(providers)}"
 
     def forget(self, key: ObjectKey) -> None:
         """Forget the outcomes of its messages."""

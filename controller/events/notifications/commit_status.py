@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from controller.api.parsing.addresses import server_of
 from controller.events.notifications.commit_pages import commit_in, commit_page
-from controller.events.notifications.flag_set_progress import state_of
+from controller.events.notifications.flag_set_progress import state_name
 from controller.events.notifications.git_servers import api_of
 from evaluator.flags.model import REVISION_KEY
 
@@ -36,7 +36,7 @@ def status(notice: Notice) -> Post:
     message, target = notice.message, notice.target
     # A server that reports commit 0000… as missing has accepted address and token.
     commit = commit_in(message.metadata.get(REVISION_KEY, "")) or "0" * 40
-    server, api, state = server_of(target.spec.type), api_of(target), state_of(message)
+    server, api, state = server_of(target.spec.type), api_of(target), state_name(message)
     # Statuses of one object replace each other.
     context = f"flagstaff/{message.kind}/{message.name}/{message.uid[:8]}"[:255]
     page, url = commit_page(server, target.address, commit), f"{api.url}/statuses/{commit}"

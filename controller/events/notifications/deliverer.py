@@ -12,7 +12,7 @@ from controller.api import alert, provider
 from controller.api.objects.conditions import FALSE, TRUE, Condition
 from controller.api.objects.meta import ObjectKey, about, timestamp
 from controller.events.notifications.commit_status import ASKED
-from controller.events.notifications.flag_set_progress import PULL_REQUESTS, compared
+from controller.events.notifications.flag_set_progress import CHANGE_REQUESTS, with_comparison
 from controller.events.notifications.flux_events import post_of_flux
 from controller.events.notifications.git_exchanges import granted, try_status, upsert
 from controller.events.notifications.http_sender import PostResult
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from controller.events.notifications.http_sender import Sender
     from controller.events.notifications.notice import ProviderTarget
     from controller.events.notifications.outbox import Outbox
-    from controller.events.notifications.provider_outbox import Box
+    from controller.events.notifications.provider_outbox import ProviderOutbox
     from controller.runtime.objects.cache import Cache
     from controller.runtime.reconciling.statuses import StatusWriter
 
@@ -160,7 +160,9 @@ class Deliverer:
                 boxes = self.outbox.boxes().items()
                 await asyncio.gather(*(self._write(key, box.status()) for key, box in boxes))
                 alerts = self.objects.of_kind(alert.KIND)
-                await asyncio.gather(*(self._write(each.key, self.outbox.of_alert(each)) for each in alerts))
+                await asyncio.gather(
+                    *(self._write(each.key, self.outbox.status_of_alert(each)) for each in alerts)
+                )
 
     async def _write(self, key: ObjectKey, fields: Status) -> None:
         """Write the outcomes that are not written yet when leading ends."""
@@ -176,7 +178,7 @@ class Deliverer:
         except Setback as setback:
             log.warning("what was delivered is not written: %s", setback.message, extra=about(key))
 
-    async def _deliver(self, key: ObjectKey, route: _Route, box: Box) -> None:
+    async def _deliver(self, key: ObjectKey, route: _Route, box: ProviderOutbox) -> None:
         while (message := next(box.sendable(self.now()), None)) is not None and not self._is_quiet(key):
             await asyncio.sleep(route.pace.wait(self.clock()))
             route.sending = True
@@ -196,7 +198,7 @@ class Deliverer:
         resource = self.objects.get(key)
         return self._resting or (resource is not None and resource.suspended)
 
-    async def _try(self, key: ObjectKey, route: _Route, box: Box, message: Message) -> float:
+    async def _try(self, key: ObjectKey, route: _Route, box: ProviderOutbox, message: Message) -> float:
         """Send once; return the seconds until the next try."""
         answer = await self._authorised(message, route)
         if is_refusal(route.target, answer.content):
@@ -252,9 +254,9 @@ class Deliverer:
     async def _send(self, message: Message, target: ProviderTarget) -> PostResult:
         if target.spec.type in ASKED and not message.alert:
             return await try_status(self.senders.http, message, target)
-        if target.spec.type not in PULL_REQUESTS:
+        if target.spec.type not in CHANGE_REQUESTS:
             return await self.senders.to(target).send(post_of(message, target), target.route)
-        message = await asyncio.to_thread(compared, self.objects, message, target.namespace)
+        message = await asyncio.to_thread(with_comparison, self.objects, message, target.namespace)
         return await upsert(self.senders.http, message, target)
 
     @staticmethod

@@ -17,8 +17,9 @@ from controller.api.objects.meta import COMPARED_WITH, ObjectKey
 from controller.api.objects.provenance import CHANGES
 from controller.delivery.changed_flags import changed_flags
 from controller.delivery.delivered import delivered
-from controller.events.notifications import alert_messages as messages
+from controller.events.notifications import alert_messages
 from controller.events.notifications.commit_pages import commit_in
+from controller.events.notifications.stage import BY_COMPARED
 from evaluator.flags.diff import diff
 from evaluator.flags.model import REVISION_KEY
 
@@ -27,13 +28,13 @@ if TYPE_CHECKING:
 
     from controller.api.objects.meta import Resource
     from controller.api.provider import Message
-    from controller.events.notifications.alert_filter import Alert
+    from controller.events.notifications.alert_selection import Alert
     from controller.runtime.objects.cache import Cache
     from evaluator.flags.model import FlagSet
 
 COMMITS: Final = frozenset({"azuredevops", "bitbucket", "gitea", "github", "gitlab"})
 """Types of providers that keep statuses of commits."""
-PULL_REQUESTS: Final = frozenset(
+CHANGE_REQUESTS: Final = frozenset(
     {
         "azuredevopspullrequestcomment",
         "bitbucketpullrequestcomment",
@@ -43,13 +44,13 @@ PULL_REQUESTS: Final = frozenset(
     }
 )
 """Types of providers that keep one comment on a pull request."""
-STANDING: Final = COMMITS | PULL_REQUESTS
+FOLLOWING_STATUS: Final = COMMITS | CHANGE_REQUESTS
 """Types that follow the status of flag sets and not Events."""
 CHANGE_REQUEST: Final = "event.toolkit.fluxcd.io/change_request"
 """Flux's annotation: the number of a pull request."""
 
 
-def of_commit(thing: Resource, before: str, alert: Alert, now: datetime) -> tuple[Message, str] | None:
+def commit_state(thing: Resource, before: str, alert: Alert, now: datetime) -> tuple[Message, str] | None:
     """Return (status of the commit that a flag set was last made of, new Reported); None without a commit.
     `before`: the last Reported.
     """
@@ -61,26 +62,26 @@ def of_commit(thing: Resource, before: str, alert: Alert, now: datetime) -> tupl
     if state.is_ready and propagated.status in {TRUE, UNKNOWN}:
         reason, words = PROPAGATED, propagated.message
     identity = f"{state.content[0]} {reason} {words} {ready.since}"
-    message = messages.of_state(thing, alert, identity, now, **_fields(thing, reason, words))
+    message = alert_messages.of_state(thing, alert, identity, now, **_fields(thing, reason, words))
     commit = commit_in(message.metadata.get(REVISION_KEY, ""))[:12]
-    after = f"{commit} {state_of(message)}"
+    after = f"{commit} {state_name(message)}"
     # A revision that all subscribers served stays successful while new ones subscribe.
     known = before == f"{commit} success" and after == f"{commit} pending"
     return (message, before if known else after) if commit else None
 
 
-def state_of(message: Message) -> str:
+def state_name(message: Message) -> str:
     """Return `failure`, `pending` until the flag set is served, then `success`."""
     if message.state == "failing":
         return "failure"
     return "success" if message.reason == PROPAGATED else "pending"
 
 
-def of_pull_request(
+def change_request_state(
     thing: Resource, base: Resource | None, alert: Alert, now: datetime
 ) -> tuple[Message, str] | None:
     """Return (message, new Reported); None without a pull request, or while the flag set is in progress."""
-    number, status = number_of(thing), FlagSetStatus.of(thing)
+    number, status = change_request_number(thing), FlagSetStatus.of(thing)
     failing, words = status.failure, status.condition(READY).message
     if thing.key.kind != flagset.KIND or not number or not (failing or status.is_ready):
         return None
@@ -89,11 +90,11 @@ def of_pull_request(
     kept = f"{number} {hashlib.sha256(chr(10).join(facts).encode()).hexdigest()[:12]}"
     identity = f"{kept} {thing.resource_version} {other[0]}"
     given = _fields(thing, failing or "Applied", words)
-    message = messages.of_state(thing, alert, identity, now, **given)
+    message = alert_messages.of_state(thing, alert, identity, now, **given)
     return message.model_copy(update={"metadata": message.metadata | {CHANGE_REQUEST: number}}), kept
 
 
-def number_of(thing: Resource) -> str:
+def change_request_number(thing: Resource) -> str:
     """Return the number of a flag set's pull request, of annotation or revision; empty: none."""
     found = thing.annotations.get(CHANGE_REQUEST)
     if found is not None:
@@ -111,11 +112,10 @@ def base_of(objects: Cache, thing: Resource) -> Resource | None:
 
 def compared_with(objects: Cache, base: Resource) -> list[Resource]:
     """Return the flag sets that are compared with one."""
-    beside = objects.of_kind(flagset.KIND, base.namespace)
-    return [each for each in beside if each.annotations.get(COMPARED_WITH) == base.name]
+    return objects.find(BY_COMPARED, base.namespace, base.name)
 
 
-def compared(objects: Cache, message: Message, namespace: str) -> Message:
+def with_comparison(objects: Cache, message: Message, namespace: str) -> Message:
     """Return a compared FlagSet's message with a line for each of at most 100 flags that evaluate
     differently; any other message unchanged. Takes long for large sets.
     """

@@ -21,9 +21,11 @@ KEY: Final = 16
 INCIDENTS: Final = frozenset({"pagerduty", "opsgenie", "alertmanager"})
 """Provider types that identify an incident by its object: its messages are never grouped."""
 _LINES: Final = 20
+MOST_JOINED: Final = 500
+"""Most messages that are joined with one."""
 
 
-def waiting(message: Message, spec: FlagAlertSpec, type_: str) -> Message:
+def with_waiting_time(message: Message, spec: FlagAlertSpec, type_: str) -> Message:
     """Return the message with its group's waiting time, for a provider of this type."""
     if spec.group_wait is None or (type_ in INCIDENTS and message.state is not None):
         return message
@@ -34,7 +36,7 @@ def waiting(message: Message, spec: FlagAlertSpec, type_: str) -> Message:
     return message.model_copy(update={"group": group, "after": timestamp(after)})
 
 
-def companion(message: Message, pending: Iterable[Message]) -> Message | None:
+def group_of(message: Message, pending: Iterable[Message]) -> Message | None:
     """Return the waiting message to join with; None if the message would overtake one of its object."""
     if message.group is None:
         return None
@@ -44,6 +46,7 @@ def companion(message: Message, pending: Iterable[Message]) -> Message | None:
             (each.alert, each.group) == (message.alert, message.group)
             and each.after is not None
             and each.after > message.time
+            and len(each.others) < MOST_JOINED
         ):
             found = each
         elif each.alert == message.alert and _is_about(each, _object(message)):
@@ -51,7 +54,7 @@ def companion(message: Message, pending: Iterable[Message]) -> Message | None:
     return found
 
 
-def together(group: Message, message: Message) -> Message:
+def join(group: Message, message: Message) -> Message:
     """Join two messages; the result keeps the key, the object and the time of the first."""
     count = len(group.others) + 1
     lines = group.message if group.others else _line(group)

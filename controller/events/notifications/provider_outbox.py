@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, Self
 
 from controller.api.objects.meta import timestamp
 from controller.api.provider import Failure, FlagProviderStatus, Message
-from controller.events.notifications.grouping import KEY, companion, together
+from controller.events.notifications.grouping import KEY, group_of, join
 from controller.runtime.user_text.plain_text import one_line
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ class Reported:
 
 
 @dataclass(frozen=True, slots=True)
-class Due:
+class Recheck:
     """The time at which a failure is checked again."""
 
     at: datetime
@@ -55,13 +55,13 @@ class Due:
     span: float
     """Seconds of the whole wait."""
 
-    def is_now(self, now: datetime) -> bool:
+    def is_due(self, now: datetime) -> bool:
         """Whether the time has come, or the clock was set back by more than the span."""
         left = (self.at - now).total_seconds()
         return left <= 0.0 or left > 2.0 * self.span
 
 
-def shortened(digest: str) -> str:
+def shorten(digest: str) -> str:
     """Shorten a digest for `Reported`: `sha256:` and 12 digits."""
     return digest[:19]
 
@@ -90,8 +90,8 @@ class Outcomes:
 
 
 @dataclass(slots=True)
-class Box:
-    """The messages of one provider, oldest first."""
+class ProviderOutbox:
+    """The messages of one provider, oldest first, and what was reported to it."""
 
     type: str = ""
     """The provider's type."""
@@ -110,10 +110,12 @@ class Box:
     """
     tested: str | None = None
     """The last requested test."""
-    due: dict[str, Due] = field(default_factory=dict)
+    rechecks: dict[str, Recheck] = field(default_factory=dict)
     """Failures that are checked again, by the keys of `reported`."""
-    kept: frozenset[str] = frozenset()
-    """Keys of messages that the API server stores: only these may be sent."""
+    _stored: frozenset[str] = frozenset()
+    """Keys of messages that the API server stores."""
+    _joined: set[str] = field(default_factory=set)
+    """Beginnings of the keys of messages that were joined with a waiting one."""
     _characters: int = 0
 
     @classmethod
@@ -125,7 +127,7 @@ class Box:
         box.reported.update(status.reported or {})
         box.recent.extend(status.recent or ())
         box.outcomes = Outcomes(status.last_delivery, status.last_failure)
-        box.kept = frozenset(box.pending)
+        box._stored = frozenset(box.pending)
         return box
 
     def status(self) -> FlagProviderStatus:
@@ -140,7 +142,7 @@ class Box:
             last_delivery=self.outcomes.last_delivery,
             last_failure=self.outcomes.last_failure,
             last_handled_test=self.tested,
-            failing={name: timestamp(each.at) for name, each in self.due.items() if each.first} or None,
+            failing={name: timestamp(each.at) for name, each in self.rechecks.items() if each.first} or None,
         )
 
     def of_subject(self, subject: str) -> Reported | None:
@@ -152,7 +154,7 @@ class Box:
         """Store the last report about a subject; None removes it. Evicts the oldest without incident."""
         self.reported.pop(subject, None)
         if reported is None:
-            self.due.pop(subject, None)
+            self.rechecks.pop(subject, None)
             return
         self.reported[subject] = str(reported)
         if len(self.reported) > MOST_REPORTED:
@@ -162,13 +164,12 @@ class Box:
     def push(self, message: Message) -> None:
         """Queue a message, once. Evicts the oldest that neither opens nor ends an incident."""
         short = message.key[:KEY]
-        grouped = any(short in each.others for each in self.pending.values() if each.others)
-        if message.key in self.pending or short in self.recent or grouped:
+        if message.key in self.pending or short in self.recent or short in self._joined:
             return
-        group = companion(message, self.pending.values())
+        group = group_of(message, self.pending.values())
         if group is not None:
             self._characters -= _size(group)
-            message = together(group, message)
+            message = join(group, message)
         self._add(message)
         while len(self.pending) > MOST_PENDING or self._characters > MOST_CHARACTERS:
             plain = (key for key, each in self.pending.items() if each.state is None)
@@ -180,20 +181,19 @@ class Box:
         return (
             each
             for key, each in self.pending.items()
-            if key in self.kept and (not until or not _waits(each, until))
+            if key in self._stored and (not until or not _waits(each, until))
         )
 
-    def next_look(self, now: datetime) -> float | None:
+    def seconds_to_next(self, now: datetime) -> float | None:
         """Return the seconds until a message or failure is due, at least 0.5; None: none waits."""
         until = timestamp(now)
         later = [each.after for each in self.pending.values() if each.after and _waits(each, until)]
-        moments = [*(each.at for each in self.due.values()), *map(datetime.fromisoformat, later)]
+        moments = [*(each.at for each in self.rechecks.values()), *map(datetime.fromisoformat, later)]
         return max(0.5, (min(moments) - now).total_seconds()) if moments else None
 
-    def keep(self, keys: Collection[str]) -> bool:
-        """Note the keys that the API server stores; return whether any of their messages is unsent."""
-        self.kept = frozenset(keys)
-        return any(True for _ in self.sendable())
+    def mark_stored(self, keys: Collection[str]) -> None:
+        """Note the keys of the messages that the API server stores: only these may be sent."""
+        self._stored = frozenset(keys)
 
     def delivered(self, key: str, moment: str) -> None:
         """Remove a delivered message, and record its outcome."""
@@ -214,7 +214,7 @@ class Box:
             self.dead += 1
             self.last_dead = f"{message.reason} of {message.kind}/{message.name}: {why}"
 
-    def lose(self, count: int, why: str) -> None:
+    def count_dropped(self, count: int, why: str) -> None:
         """Count Events that never became messages."""
         self.dead += count
         self.last_dead = f"{count} Events: {why}"
@@ -224,11 +224,14 @@ class Box:
 
     def _add(self, message: Message) -> None:
         self.pending[message.key] = message
+        self._joined.update(message.others)
         self._characters += _size(message)
 
     def _take(self, key: str) -> Message | None:
         message = self.pending.pop(key, None)
-        self._characters -= 0 if message is None else _size(message)
+        if message is not None:
+            self._joined.difference_update(message.others)
+            self._characters -= _size(message)
         return message
 
 
@@ -240,4 +243,4 @@ def _waits(message: Message, now: str) -> bool:
 def _size(message: Message) -> int:
     """Return about how many characters it takes in a status."""
     metadata = sum(len(text) for each in message.metadata.items() for text in each)
-    return 500 + len(message.message) + metadata + sum(map(len, message.objects))
+    return 500 + len(message.message) + metadata + sum(map(len, (*message.objects, *message.others)))

@@ -12,7 +12,7 @@ from controller.api.objects.fields import require
 from controller.api.objects.meta import TEST_ALERT
 from controller.api.parsing.addresses import AddressRefused, require_address, require_proxy, require_usable
 from controller.api.provider import GITHUB_APPS, FlagProviderSpec, FlagProviderStatus, missing, needs_of
-from controller.events.notifications import alert_messages as messages
+from controller.events.notifications import alert_messages
 from controller.events.notifications import git_servers as servers
 from controller.events.notifications import github_app as github_apps
 from controller.events.notifications.deliverer import DELIVERED
@@ -61,14 +61,14 @@ class FlagProviderReconciler:
         box = self.outbox.box(resource.key)
         if box is None:
             box = self.outbox.open(resource.key, await self.newest(resource.key))
-        self.outbox.compare(resource)
-        self.outbox.look(resource)
+        await self.outbox.compare(resource)
+        self.outbox.recheck(resource)
         asked = resource.annotations.get(TEST_ALERT)
         if asked is not None and asked != box.tested and len(asked) <= 253:
-            box.push(messages.of_test(resource, asked, now))
+            box.push(alert_messages.of_test(resource, asked, now))
             box.tested = asked
         outcome: Done | Setback
-        next_look = box.next_look(now)
+        next_look = box.seconds_to_next(now)
         try:
             target = await self._target(resource)
         except Setback as setback:

@@ -14,7 +14,7 @@ from controller.events.notifications import chat_services as chats
 from controller.events.notifications import commit_status as statuses
 from controller.events.notifications import incident_services as incidents
 from controller.events.notifications.change_request_comment import Thread
-from controller.events.notifications.flag_set_progress import PULL_REQUESTS
+from controller.events.notifications.flag_set_progress import CHANGE_REQUESTS
 from controller.events.notifications.mail_sender import email
 from controller.events.notifications.notice import Notice
 
@@ -111,6 +111,6 @@ FORMS: Final[dict[str, Form]] = {
     "gitlab": Form(statuses.status, known="Cannottransitionstatus", tested="CommitNotFound"),
     **dict.fromkeys(("gitea", "bitbucket", "azuredevops"), Form(statuses.status)),
     # An existing comment is edited instead: see git_exchanges.py.
-    **dict.fromkeys(sorted(PULL_REQUESTS), Form(lambda notice: Thread(notice).created())),
+    **dict.fromkeys(sorted(CHANGE_REQUESTS), Form(lambda notice: Thread(notice).created())),
 }
 """The form of each provider type."""

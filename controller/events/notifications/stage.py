@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from controller.api import alert, grant, provider
+from controller.api import alert, flagset, grant, provider
 from controller.api.alert import EVERY
 from controller.api.kinds import FLAG_ALERT, FLAG_PROVIDER, NAMESPACE, SECRET
-from controller.api.objects.meta import ObjectKey, generation_of, secret_names, version_of
+from controller.api.objects.meta import COMPARED_WITH, ObjectKey, generation_of, secret_names, version_of
 from controller.runtime.objects.cache import Index
 from controller.runtime.reconciling.watches import Reconciles, Watch, listed_by
 
@@ -36,6 +36,11 @@ def _selecting(resource: Resource) -> set[str]:
     return {EVERY} if any(isinstance(each, dict) and "namespaceSelector" in each for each in found) else set()
 
 
+BY_COMPARED: Final = Index(
+    "FlagSet by the one it is compared with",
+    frozenset({flagset.KIND}),
+    lambda each: filter(None, [each.annotations.get(COMPARED_WITH)]),
+)
 SELECTING: Final = Index(
     "FlagAlert by namespaceSelector", frozenset({alert.KIND}), _selecting, everywhere=True
 )
@@ -59,9 +64,23 @@ def _labels_of(resource: Resource | None) -> object:
     return None if resource is None else (resource.uid, dict(resource.labels))
 
 
-def _selected(cache: Cache, _change: Change) -> Iterable[ObjectKey]:
-    """Return the providers of the alerts that select namespaces."""
-    return _providers(cache.find(SELECTING, "", EVERY))
+def alert_namespaces_of(grant_: Resource) -> set[str]:
+    """Return the namespaces whose alerts a grant lets in, valid or not."""
+    sources = grant_.spec.get("from")
+    found = (each for each in sources if isinstance(each, dict)) if isinstance(sources, list) else ()
+    return {str(each.get("namespace")) for each in found if each.get("kind") == alert.KIND}
+
+
+def _let_in(cache: Cache, change: Change) -> Iterable[ObjectKey]:
+    """Return the providers of the alerts to which a changed grant, or the grants of a namespace, apply."""
+    grants = [change.before, change.after]
+    if change.latest.key.kind == NAMESPACE.kind:
+        grants = [*cache.of_kind(grant.KIND, change.latest.name)]
+    namespaces = {name for each in grants if each is not None for name in alert_namespaces_of(each)}
+    if change.latest.key.kind == NAMESPACE.kind:
+        namespaces.add(change.latest.name)
+    alerts = (each for name in namespaces for each in cache.of_kind(alert.KIND, name))
+    return _providers(each for each in alerts if _selecting(each))
 
 
 FLAG_PROVIDERS: Final = Reconciles(
@@ -69,13 +88,13 @@ FLAG_PROVIDERS: Final = Reconciles(
     wakes=(
         Watch(frozenset({SECRET.kind}), changed=version_of, keys=listed_by(BY_SECRET)),
         Watch(frozenset({alert.KIND}), changed=generation_of, keys=_chosen),
-        Watch(frozenset({grant.KIND}), changed=generation_of, keys=_selected),
-        Watch(frozenset({NAMESPACE.kind}), changed=_labels_of, keys=_selected),
+        Watch(frozenset({grant.KIND}), changed=generation_of, keys=_let_in),
+        Watch(frozenset({NAMESPACE.kind}), changed=_labels_of, keys=_let_in),
     ),
     indexes=(BY_SECRET,),
 )
 FLAG_ALERTS: Final = Reconciles(
     FLAG_ALERT,
     wakes=(Watch(frozenset({provider.KIND}), changed=generation_of, keys=listed_by(BY_PROVIDER)),),
-    indexes=(BY_PROVIDER, SELECTING),
+    indexes=(BY_PROVIDER, SELECTING, BY_COMPARED),
 )

@@ -10,7 +10,7 @@ from controller.events.notifications.provider_outbox import (
     MOST_PENDING,
     MOST_RECENT,
     MOST_REPORTED,
-    Box,
+    ProviderOutbox,
     Reported,
 )
 from tests.statuses import stored
@@ -18,7 +18,7 @@ from tests.unit.controller.events.notifications.things import NOW, message, thin
 
 
 def test_a_box_is_what_its_status_keeps() -> None:
-    box = Box()
+    box = ProviderOutbox()
     box.push(message("one", state="failing", metadata={"a": "b"}))
     box.push(message("two"))
     box.delivered("one", "2026-01-02T03:04:05Z")
@@ -26,7 +26,7 @@ def test_a_box_is_what_its_status_keeps() -> None:
     box.push(message("three"))
     box.remember("all/FlagSet/flags", Reported(("BuildFailed",), "sha256:1"))
     box.tested = "t"
-    again = Box.of(box.status())
+    again = ProviderOutbox.of(box.status())
     assert again.status() == box.status()
     assert again.of_subject("all/FlagSet/flags") == Reported(("BuildFailed",), "sha256:1")
     assert (again.dead, again.last_dead) == (1, "Applied of FlagSet/flags: refused")
@@ -34,11 +34,11 @@ def test_a_box_is_what_its_status_keeps() -> None:
 
 def test_a_message_that_cannot_be_read_is_left_out() -> None:
     kept = thing("FlagProvider", "chat", status={"pending": [{"key": "x"}, 7], "reported": {"a": 7}})
-    assert Box.of(FlagProviderStatus.of(kept)).status().waiting == 0
+    assert ProviderOutbox.of(FlagProviderStatus.of(kept)).status().waiting == 0
 
 
 def test_ten_thousand_messages_are_no_more_than_fit_and_the_rest_is_counted() -> None:
-    box = Box()
+    box = ProviderOutbox()
     box.push(message("incident", state="failing"))
     for number in range(10_000):
         box.push(message(f"k{number}"))
@@ -48,7 +48,7 @@ def test_ten_thousand_messages_are_no_more_than_fit_and_the_rest_is_counted() ->
 
 
 def test_long_messages_are_fewer() -> None:
-    box = Box()
+    box = ProviderOutbox()
     for number in range(MOST_PENDING):
         box.push(message(f"k{number}", message="x" * 2_000, metadata={"m": "y" * 4_000}))
     characters = sum(len(each.model_dump_json()) for each in box.pending.values())
@@ -57,7 +57,7 @@ def test_long_messages_are_fewer() -> None:
 
 
 def test_of_too_many_objects_one_without_an_incident_is_forgotten() -> None:
-    box = Box()
+    box = ProviderOutbox()
     box.remember("all/FlagSet/bad", Reported(("BuildFailed",)))
     for number in range(MOST_REPORTED):
         box.remember(f"all/FlagSet/{number}", Reported((), "d"))
@@ -67,7 +67,7 @@ def test_of_too_many_objects_one_without_an_incident_is_forgotten() -> None:
 
 
 def test_what_was_delivered_lately_is_not_taken_again() -> None:
-    box = Box()
+    box = ProviderOutbox()
     for number in range(MOST_RECENT + 1):
         box.push(message(f"{number:064}"[::-1]))
         box.delivered(f"{number:064}"[::-1], "t")
@@ -77,7 +77,7 @@ def test_what_was_delivered_lately_is_not_taken_again() -> None:
 
 
 def test_the_last_failure_stays_after_the_next_success_and_the_same_again_keeps_its_moment() -> None:
-    box = Box()
+    box = ProviderOutbox()
     box.failed("all", "DeliveryFailed", "503 of\nthe server", NOW)
     box.failed("all", "DeliveryFailed", "503 of\nthe server", NOW + timedelta(minutes=5))
     first = {"time": "2026-01-02T03:04:05Z", "reason": "DeliveryFailed", "message": "503 of the server"}
@@ -85,6 +85,6 @@ def test_the_last_failure_stays_after_the_next_success_and_the_same_again_keeps_
     box.push(message("one"))
     box.delivered("one", "2026-01-02T04:04:05Z")
     assert stored(box.status())["lastFailure"] == first
-    assert stored(Box.of(box.status()).status())["lastFailure"] == first
+    assert stored(ProviderOutbox.of(box.status()).status())["lastFailure"] == first
     box.failed("all", "DeliveryFailed", "503 of the server", NOW + timedelta(hours=2))
     assert stored(box.status())["lastFailure"] == first | {"time": "2026-01-02T05:04:05Z"}

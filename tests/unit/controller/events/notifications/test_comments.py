@@ -16,7 +16,11 @@ from controller.api.objects.meta import ObjectKey, Resource
 from controller.api.provider import FlagProviderSpec, FlagProviderStatus
 from controller.events.notifications.change_request_comment import Thread
 from controller.events.notifications.deliverer import Deliverer, Senders
-from controller.events.notifications.flag_set_progress import CHANGE_REQUEST, PULL_REQUESTS, number_of
+from controller.events.notifications.flag_set_progress import (
+    CHANGE_REQUEST,
+    CHANGE_REQUESTS,
+    change_request_number,
+)
 from controller.events.notifications.git_exchanges import upsert
 from controller.events.notifications.notice import Notice, ProviderTarget
 from controller.events.notifications.retries import Again, Dead, verdict
@@ -160,7 +164,7 @@ def said(words: str = "so it is", number: str = "7", **more: Any) -> Message:
     return message(message=words, metadata=facts, **more)
 
 
-@pytest.mark.parametrize("type_", sorted(PULL_REQUESTS))
+@pytest.mark.parametrize("type_", sorted(CHANGE_REQUESTS))
 async def test_a_comment_is_added_once_and_edited_from_then_on(type_: str) -> None:
     async with service(type_) as found:
         # Somebody quotes ours, and there are more comments than one page has.
@@ -178,7 +182,7 @@ async def test_a_comment_is_added_once_and_edited_from_then_on(type_: str) -> No
     assert "first" not in ours[0]
 
 
-@pytest.mark.parametrize("type_", sorted(PULL_REQUESTS))
+@pytest.mark.parametrize("type_", sorted(CHANGE_REQUESTS))
 async def test_what_is_no_pull_request_is_given_up_and_what_may_not_be_seen_is_not(type_: str) -> None:
     async with service(type_) as found:
         nowhere = await send(found, said(number="8"))
@@ -233,7 +237,7 @@ def test_the_pull_request_is_known_by_annotation_or_revision(
     annotations: dict[str, str], revision: str, number: str
 ) -> None:
     made = thing("FlagSet", "x", annotations=annotations, status={"lastAttemptedRevision": revision})
-    assert number_of(made) == number
+    assert change_request_number(made) == number
 
 
 BANNER: Final = {"state": "ENABLED", "variants": {"on": True, "off": False}, "defaultVariant": "off"}
@@ -282,7 +286,7 @@ async def deliver(desk: Desk, found: Service) -> None:
             desk.outbox, Senders(sender, sender, sender), desk.objects, None, lambda: NOW,  # type: ignore[arg-type]
             asyncio.get_running_loop().time, lambda: 1.0, lambda _, result: done.append(result),
         )  # fmt: skip
-        desk.box.keep(set(desk.box.pending))
+        desk.box.mark_stored(desk.box.pending)
         deliverer.use(CHAT, target(found))
         while len(done) < count:  # noqa: ASYNC110 - results come by a plain call
             await asyncio.sleep(0.001)

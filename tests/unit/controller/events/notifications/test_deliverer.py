@@ -136,8 +136,8 @@ async def test_an_alert_knows_what_became_of_its_own_messages() -> None:
             "message": "FlagProvider chat: status 503",
         }
         waits = {"waiting": 2, "lastDelivery": None, "lastFailure": failure}
-        assert found.desk.outbox.of_alert(alert()).fields() == waits
-        assert found.desk.outbox.of_alert(other).fields() == {
+        assert found.desk.outbox.status_of_alert(alert()).fields() == waits
+        assert found.desk.outbox.status_of_alert(other).fields() == {
             "waiting": 0,
             "lastDelivery": None,
             "lastFailure": None,
@@ -145,15 +145,15 @@ async def test_an_alert_knows_what_became_of_its_own_messages() -> None:
         found.deliverer.use(CHAT, replace(TARGET, address="https://y.example.com/"))
         await found.until(3)
         arrived = waits | {"waiting": 0, "lastDelivery": "2026-01-02T03:04:05Z"}
-        assert found.desk.outbox.of_alert(alert()).fields() == arrived
+        assert found.desk.outbox.status_of_alert(alert()).fields() == arrived
         # The next leader has it of the alert's own status, as long as nothing new happens.
         again = replace(alert(), status={"lastDelivery": "2026-01-02T03:04:04Z", "lastFailure": failure})
-        assert found.desk.restart().outbox.of_alert(again).fields() == waits | {
+        assert found.desk.restart().outbox.status_of_alert(again).fields() == waits | {
             "waiting": 0,
             "lastDelivery": "2026-01-02T03:04:04Z",
         }
         found.desk.outbox.forget_alert(alert().key)
-        assert not any(found.desk.outbox.of_alert(alert()).fields().values())
+        assert not any(found.desk.outbox.status_of_alert(alert()).fields().values())
 
 
 async def test_a_message_that_is_refused_makes_way_and_is_counted() -> None:

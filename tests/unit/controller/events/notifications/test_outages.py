@@ -18,7 +18,7 @@ PAGER = ObjectKey("FlagProvider", "other", "pager")
 
 def sent(desk: Desk, *, recorded: bool = True) -> list[tuple[str, str]]:
     """(reason, key) of what a provider that is up is sent; `recorded`: no kill comes before it is written."""
-    desk.box.keep(tuple(desk.box.pending))
+    desk.box.mark_stored(desk.box.pending)
     found = [(each.reason, each.key) for each in desk.box.sendable(desk.now)]
     for _, key in found if recorded else ():
         desk.box.delivered(key, str(desk.now))

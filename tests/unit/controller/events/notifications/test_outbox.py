@@ -40,8 +40,8 @@ def test_a_change_that_an_event_reported_is_not_reported_again_by_its_status(giv
     desk.compare()
     once = desk.accept(given)
     assert once == [given.reason]
-    # A new namespace may be one whose objects an alert is about, so all are compared.
-    desk.objects.learn(thing("Namespace", "other"))
+    # A namespace with other labels may be one whose objects an alert is about, so all are compared.
+    desk.objects.learn(thing("Namespace", "shop", resource_version="2"))
     assert desk.compare() == once
     assert desk.woken[-1] == (CHAT, 10.0)
     desk.now += timedelta(seconds=10)

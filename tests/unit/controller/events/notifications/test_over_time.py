@@ -11,8 +11,8 @@ import pytest
 from controller.api.alert import FlagAlertSpec
 from controller.api.objects.meta import ObjectKey
 from controller.api.provider import FlagProviderStatus
-from controller.events.notifications.grouping import waiting
-from controller.events.notifications.provider_outbox import Box
+from controller.events.notifications.grouping import with_waiting_time
+from controller.events.notifications.provider_outbox import ProviderOutbox
 from tests.unit.controller.events.notifications.things import (
     CHAT,
     NOW,
@@ -41,7 +41,7 @@ def test_a_failure_that_lasts_is_reported_once_it_lasted() -> None:
     assert desk.accept(failed()) == []
     desk.learn("flags", failing())
     assert desk.box.status().failing == {"all/FlagSet/flags": "2026-01-02T03:09:05Z"}
-    assert desk.box.next_look(NOW) == 300
+    assert desk.box.seconds_to_next(NOW) == 300
     assert desk.later(minutes=4) == []
     assert desk.later(minutes=1) == ["BuildFailed"]
     assert desk.box.status().failing is None
@@ -56,7 +56,7 @@ def test_a_failure_that_does_not_last_is_not_reported_and_neither_is_its_end() -
     assert desk.accept(event("Recovered")) == []
     desk.learn("flags", status())
     assert desk.later(minutes=10) == []
-    assert desk.box.next_look(desk.now) is None
+    assert desk.box.seconds_to_next(desk.now) is None
 
 
 def test_other_words_about_what_fails_do_not_end_the_wait() -> None:
@@ -101,7 +101,7 @@ def test_without_a_repeat_interval_a_failure_is_reported_once() -> None:
     desk.accept(failed())
     desk.learn("flags", failing())
     assert desk.later(hours=20) == ["BuildFailed"]
-    assert desk.box.next_look(desk.now) is None
+    assert desk.box.seconds_to_next(desk.now) is None
 
 
 def test_messages_that_come_within_the_wait_are_one() -> None:
@@ -112,9 +112,9 @@ def test_messages_that_come_within_the_wait_are_one() -> None:
     grouped = next(iter(desk.box.pending.values()))
     assert grouped.message.split("\n") == [f"FlagSet/set-{number}: change {number}" for number in range(3)]
     assert len(grouped.others) == 2
-    desk.box.keep(set(desk.box.pending))
+    desk.box.mark_stored(desk.box.pending)
     assert list(desk.box.sendable(NOW)) == []
-    assert desk.box.next_look(NOW) == 30
+    assert desk.box.seconds_to_next(NOW) == 30
     desk.later(seconds=30)
     assert [each.reason for each in desk.box.sendable(desk.now)] == ["Applied", "DriftCorrected"]
 
@@ -172,9 +172,9 @@ def test_a_service_that_groups_incidents_itself_gets_a_message_for_each_object(
 
 def test_a_group_of_many_names_some_and_counts_the_rest() -> None:
     spec = FlagAlertSpec.model_validate({**alert().spec, "groupWait": "1m"})
-    box = Box()
+    box = ProviderOutbox()
     for number in range(70):
-        box.push(waiting(message(f"{number:064}"[::-1], message=f"m{number}"), spec, "generic"))
+        box.push(with_waiting_time(message(f"{number:064}"[::-1], message=f"m{number}"), spec, "generic"))
     grouped: Message = next(iter(box.pending.values()))
     assert len(box.pending) == 1
     lines = grouped.message.split("\n")
@@ -212,7 +212,7 @@ def test_a_clock_that_is_set_back_a_little_makes_a_failure_last_no_longer_than_t
     desk.accept(failed())
     desk.learn("flags", failing())
     assert desk.later(minutes=-4) == []
-    left = desk.box.next_look(desk.now)
+    left = desk.box.seconds_to_next(desk.now)
     assert left == 540
     assert desk.later(seconds=left) == ["BuildFailed"]
 
@@ -236,8 +236,8 @@ def test_a_failure_is_reported_again_though_the_clock_was_set_back() -> None:
 def test_a_group_is_sent_though_the_clock_was_set_back() -> None:
     desk = Desk(alert(groupWait="30s"))
     desk.accept(event("Applied"))
-    desk.box.keep(set(desk.box.pending))
+    desk.box.mark_stored(desk.box.pending)
     assert list(desk.box.sendable(NOW)) == []
     earlier = NOW - timedelta(hours=9)
     assert [each.reason for each in desk.box.sendable(earlier)] == ["Applied"]
-    assert desk.box.next_look(earlier) is None
+    assert desk.box.seconds_to_next(earlier) is None

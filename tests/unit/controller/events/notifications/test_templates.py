@@ -10,7 +10,7 @@ from controller.api.alert import FlagAlertSpec
 from controller.api.objects.fields import InvalidSpecError, read
 from controller.api.parsing import InvalidTextError
 from controller.api.parsing.templates import NAMES, check
-from controller.events.notifications.alert_messages import MOST_FILLED, filled
+from controller.events.notifications.alert_messages import MOST_FILLED, fill
 from tests.unit.controller.events.notifications.things import Desk, alert, event, failed, message
 
 SAID = message(state="failing", message="it is $wrong ${name}", metadata={"flagstaff.dev/author": "Ada"})
@@ -26,9 +26,9 @@ SAID = message(state="failing", message="it is $wrong ${name}", metadata={"flags
         ("{{message}} {message} %(message)s", "{{message}} {message} %(message)s"),
     ],
 )
-def test_a_template_is_filled(text: str, want: str) -> None:
+def test_a_template_is_fill(text: str, want: str) -> None:
     check(text)
-    assert filled(text, SAID, "shop") == want
+    assert fill(text, SAID, "shop") == want
 
 
 @pytest.mark.parametrize(
@@ -62,6 +62,6 @@ def test_any_template_is_refused_or_filled_within_bounds(text: str, words: str) 
     except InvalidTextError:
         return
     said = message(message=words * 100)
-    assert len(filled(text, said, "shop")) <= MOST_FILLED
+    assert len(fill(text, said, "shop")) <= MOST_FILLED
     if "$" not in text:
-        assert filled(text, said, "shop") == text[:MOST_FILLED]
+        assert fill(text, said, "shop") == text[:MOST_FILLED]

@@ -21,7 +21,7 @@ from controller.runtime.tenancy.places import Places
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
 
-    from controller.events.notifications.provider_outbox import Box
+    from controller.events.notifications.provider_outbox import ProviderOutbox
     from controller.runtime.objects.cache import Change
 
 NOW: Final = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
@@ -103,7 +103,7 @@ class Desk:
         for each in (self.provider, *objects):
             self.objects.learn(each)
         self.outbox.begin()
-        self.box: Box = self.outbox.open(CHAT, kept or FlagProviderStatus())
+        self.box: ProviderOutbox = self.outbox.open(CHAT, kept or FlagProviderStatus())
 
     def _changed(self, change: Change) -> None:
         self.outbox.changed(change)
@@ -121,7 +121,7 @@ class Desk:
         """Reasons of all that waits after so much time, and another look."""
         self.now += timedelta(**passed)
         self.outbox.settled = True
-        self.outbox.look(self.provider)
+        self.outbox.recheck(self.provider)
         return self.waiting()
 
     def learn(self, name: str, found: Mapping[str, Any]) -> None:
@@ -131,7 +131,11 @@ class Desk:
     def compare(self) -> list[str]:
         """Reasons of all that waits once the objects were compared."""
         self.outbox.settled = True
-        self.outbox.compare(self.provider)
+        comparing = self.outbox.compare(self.provider)
+        with contextlib.suppress(StopIteration):
+            while True:
+                # It only lets others have their turn.
+                comparing.send(None)
         return self.waiting()
 
     def restart(self) -> Desk:

@@ -135,8 +135,9 @@ def test_reports_are_remembered_while_the_namespaces_are_not_known() -> None:
 
 
 @pytest.mark.parametrize("changed", [grant(), namespace()])
-def test_a_grant_and_a_namespace_wake_the_providers_of_alerts_that_select(changed: Resource) -> None:
-    desk = Desk(selecting())
-    assert woken((FLAG_PROVIDERS, FLAG_ALERTS), desk.objects, Change(None, changed)) == {CHAT}
-    desk = Desk(alert())
-    assert woken((FLAG_PROVIDERS, FLAG_ALERTS), desk.objects, Change(None, changed)) == set()
+def test_a_grant_and_a_namespace_wake_the_providers_of_alerts_that_they_let_in(changed: Resource) -> None:
+    stages = (FLAG_PROVIDERS, FLAG_ALERTS)
+    assert woken(stages, Desk(selecting(), grant()).objects, Change(None, changed)) == {CHAT}
+    assert woken(stages, Desk(alert(), grant()).objects, Change(None, changed)) == set()
+    elsewhere = grant(from_namespace="elsewhere")
+    assert woken(stages, Desk(selecting()).objects, Change(None, elsewhere)) == set()
