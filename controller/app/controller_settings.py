@@ -11,6 +11,7 @@ from pydantic import Field
 from controller.app.injection_settings import InjectionSettings
 from controller.app.settings_values import EventsAddress, Hosts, Names, Port, Quota, QuotaSettings, own_pod
 from controller.flagsets.building.provenance import ProvenanceDetail
+from controller.pods.workloads.exposure import ALL
 from controller.runtime.tenancy.hosts import DENIED
 
 
@@ -77,6 +78,16 @@ class ControllerSettings(InjectionSettings, QuotaSettings):
     )
     quota_flags: Quota = Field(
         default=0, description="most flags that the FlagSets of one namespace have together"
+    )
+    flagd_hosts: Names = Field(
+        default=ALL,
+        description="hosts that Flagds may have in Ingresses and HTTPRoutes, separated by commas: names and "
+        "globs such as *.example.com; no host is any host, which * alone allows; empty: none",
+    )
+    flagd_annotations: Names = Field(
+        default=ALL,
+        description="annotations that Flagds may give their Ingresses and HTTPRoutes, separated by commas: "
+        "names and globs; empty: none",
     )
     default_service_account: str = Field(
         default="",

@@ -26,6 +26,7 @@ from controller.kube.adapters.workloads import ClusterRestarts, ClusterWorkloads
 from controller.pods.admission.known_objects import KnownObjects
 from controller.pods.upgrades.reconciler import EvaluatorUpgradeReconciler
 from controller.pods.upgrades.stage import EVALUATOR_UPGRADES
+from controller.pods.workloads.exposure import Exposure
 from controller.pods.workloads.reconciler import FlagdReconciler
 from controller.pods.workloads.settings_reconciler import SettingsReconciler
 from controller.pods.workloads.stage import FEATURE_FLAG_SOURCES, FLAGDS, IN_PROCESS_CONFIGURATIONS
@@ -122,8 +123,12 @@ def _flag_sets(parts: Parts) -> FlagSetReconciler:
 
 
 def _flagds(parts: Parts) -> FlagdReconciler:
-    workloads = ClusterWorkloads(parts.shared.accounts.cluster)
-    return FlagdReconciler(parts.shared.objects, workloads, _applied(parts.shared.objects), *parts.injected)
+    shared = parts.shared
+    workloads = ClusterWorkloads(shared.accounts.cluster, accounts=shared.accounts)
+    exposure = Exposure(shared.settings.flagd_hosts, shared.settings.flagd_annotations)
+    return FlagdReconciler(
+        shared.objects, workloads, _applied(shared.objects), *parts.injected, exposure=exposure
+    )
 
 
 _KINDS: Final[tuple[tuple[Reconciles, Callable[[Parts], Reconciler]], ...]] = (

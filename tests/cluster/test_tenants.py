@@ -6,7 +6,7 @@ import shlex
 from typing import TYPE_CHECKING, Any
 
 from tests.cluster.controllers import SYSTEM
-from tests.cluster.objects import Namespace, condition, flag_set, flag_source, flags, secret
+from tests.cluster.objects import Namespace, condition, flag_set, flag_source, flags, manifest, secret
 from tests.cluster.patience import within
 from tests.cluster.plugin import ROOT
 from tests.cluster.quotas import QUOTAS, limit
@@ -57,6 +57,20 @@ def test_a_service_account_s_rights_decide_what_is_read_and_written(spine: Spine
     run_named_command(spine, "flagset", f'User "{tenant}" cannot patch resource "featureflagconfigurations"')
     spine.wait_applied(commit)
     assert spine.served() == {"banner": "off"}
+
+
+def test_a_service_account_s_rights_decide_what_a_flagd_makes(spine: Spine) -> None:
+    spine.kubectl("apply", "--server-side", "-f", str(ROOT / "deploy" / "service-accounts.yaml"))
+    spine.kubectl("create", "serviceaccount", "tenant")
+    core = {"apiVersion": "core.openfeature.dev/v1beta1"}
+    source = manifest("FeatureFlagSource", "source", {"sources": [{"source": "checkout"}]}) | core
+    spec = {"featureFlagSource": "source", "serviceAccountName": "tenant"}
+    spine.apply(source, manifest("Flagd", "flags", spec) | core)
+    tenant = f"system:serviceaccount:{spine.name}:tenant"
+    run_named_command(spine, "flagd", "cannot impersonate")
+    run_named_command(spine, "flagd", f'User "{tenant}" cannot get resource "deployments"')
+    deployment = spine.wait("deployment", lambda it: bool(it.get("spec")), "flags")
+    assert deployment["spec"]["template"]["spec"]["serviceAccountName"] == "tenant"
 
 
 def test_a_quota_of_one_namespace_is_lowered_and_raised_while_the_controller_runs(spine: Spine) -> None:

@@ -86,6 +86,7 @@ def test_the_controller_takes_what_it_sets(monkeypatch: pytest.MonkeyPatch) -> N
     } <= ControllerSettings.model_fields.keys()
     assert settings.proxy_certificates
     assert settings.require_secret_hosts
+    assert settings.flagd_hosts == settings.flagd_annotations == ()
     assert settings.default_service_account
     assert settings.deny_cluster_hosts
     assert settings.deny_http_sources

@@ -5,13 +5,13 @@ are given by namespace: a refusal says by which command.
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final
 
 from controller.api.kinds import CONFIG_MAP, DEPLOYMENT, POD
 from controller.api.objects.meta import ObjectKey
-from controller.kube.adapters.granting import granting
+from controller.kube.adapters.granting import ServiceAccount, granting
 from controller.kube.answers import expected
 from controller.kube.paths import path_of
 from controller.kube.requests import JSON, MERGE
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping, Sequence
 
     from controller.api.kinds import ResourceType
+    from controller.kube.accounts import Accounts
     from controller.kube.client import Cluster
     from controller.pods.injection.flag_file import FlagFile
     from controller.pods.workloads.marked_pods import FilePod
@@ -41,22 +42,37 @@ class ClusterWorkloads:
     cluster: Cluster
     role: str = _FLAGD_ROLE
     """The ClusterRole that gives the right."""
+    accounts: Accounts | None = None
+    """Clients that act for objects; None: our own rights are used."""
+    acting: ServiceAccount | None = None
+    """Whose rights `cluster` has; None: ours."""
+
+    def acting_as(self, namespace: str, account: str | None) -> ClusterWorkloads:
+        """See Workloads. OpenFeature Operator's own definition writes `default` into each Flagd that names
+        none. Raises Stalled for a bad name.
+        """
+        if self.accounts is None:
+            return self
+        name = account if account != "default" else None
+        name = name or self.accounts.default
+        acting = ServiceAccount(namespace, name) if name else None
+        return replace(self, cluster=self.accounts.client(namespace, name), acting=acting)
 
     async def get(self, api_version: str, kind: str, namespace: str, name: str) -> dict[str, Any] | None:
         """An object's body, or None. Raises Setback."""
-        with granting(namespace, self.role, None):
+        with granting(namespace, self.role, self.acting):
             return await self.cluster.get(api_version, kind, namespace, name)
 
     async def apply(self, manifest: Mapping[str, Any], *, manager: str) -> tuple[dict[str, Any], str]:
         """See Applier."""
-        with granting(manifest["metadata"]["namespace"], self.role, None):
+        with granting(manifest["metadata"]["namespace"], self.role, self.acting):
             return await self.cluster.apply(manifest, manager=manager)
 
     async def delete(
         self, api_version: str, kind: str, namespace: str, name: str, *, uid: str = "", version: str = ""
     ) -> None:
         """See Applier."""
-        with granting(namespace, self.role, None):
+        with granting(namespace, self.role, self.acting):
             await self.cluster.delete(api_version, kind, namespace, name, uid=uid, version=version)
 
     async def serves(self, api_version: str, plural: str) -> bool:

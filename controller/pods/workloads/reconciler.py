@@ -13,6 +13,7 @@ from controller.pods.injection import well_known
 from controller.pods.injection.installation import Refused
 from controller.pods.injection.pod_containers import warnings
 from controller.pods.injection.pod_settings import read as read_wanted
+from controller.pods.workloads.exposure import Exposure
 from controller.pods.workloads.flagd_objects import CONTAINER, MANAGED_BY, OURS, manifests
 from controller.pods.workloads.stage import BY_OWNER
 from controller.runtime.events import Occurrence
@@ -34,6 +35,9 @@ MANAGER: Final = "flagstaff-flagd"
 
 class Workloads(Applier, Protocol):
     """Port to the objects of a Flagd. Every method raises a Setback."""
+
+    def acting_as(self, namespace: str, account: str | None) -> Workloads:
+        """The same with the rights of a Flagd's service account; None: of the installation's default one."""
 
     async def get(self, api_version: str, kind: str, namespace: str, name: str) -> dict[str, Any] | None:
         """An object's body, or None."""
@@ -60,6 +64,7 @@ class FlagdReconciler:
     """Receives each object that was written."""
     known: Known
     options: Options
+    exposure: Exposure = field(default_factory=Exposure)
     _taken: dict[ObjectKey, dict[ObjectKey, _Applied]] = field(default_factory=dict)
     """Applied objects by Flagd, then by object."""
 
@@ -68,9 +73,12 @@ class FlagdReconciler:
         del now
         events: list[Occurrence] = []
         try:
-            wanted, made = self._made(resource)
-            routeless = await self._apply_all(resource, made, events)
-            events += await self._prune(resource, {ObjectKey.of(each) for each in made})
+            spec = spec_of(FlagdSpec, resource)
+            self.exposure.check(spec)
+            wanted, made = self._made(resource, spec)
+            workloads = self.workloads.acting_as(resource.namespace, spec.service_account_name)
+            routeless = await self._apply_all(workloads, resource, made, events)
+            events += await self._prune(workloads, resource, {ObjectKey.of(each) for each in made})
             result = self._judged(made, wanted, tuple(events))
         except Setback as setback:
             return Result.of(setback, events=tuple(events))
@@ -82,8 +90,7 @@ class FlagdReconciler:
         """Forget a deleted Flagd; Kubernetes deletes its objects."""
         self._taken.pop(key, None)
 
-    def _made(self, resource: Resource) -> tuple[PodSettings, list[dict[str, Any]]]:
-        spec = spec_of(FlagdSpec, resource)
+    def _made(self, resource: Resource, spec: FlagdSpec) -> tuple[PodSettings, list[dict[str, Any]]]:
         name = spec.feature_flag_source
         if self.objects.get(ObjectKey(featureflagsource.KIND, resource.namespace, name)) is None:
             raise Waiting("SourceNotFound", f"FeatureFlagSource {name} not found")
@@ -94,26 +101,28 @@ class FlagdReconciler:
         return wanted, [*manifests(resource, spec, wanted)]
 
     async def _apply_all(
-        self, owner: Resource, made: list[dict[str, Any]], events: list[Occurrence]
+        self, workloads: Workloads, owner: Resource, made: list[dict[str, Any]], events: list[Occurrence]
     ) -> Setback | None:
         """Apply all. Raises Setback, but returns that of the HTTPRoute, which is optional."""
         for each in made:
             try:
-                events += await self._apply(owner, each)
+                events += await self._apply(workloads, owner, each)
             except Setback as setback:
                 if each["kind"] != HTTP_ROUTE.kind:
                     raise
                 return setback
         return None
 
-    async def _apply(self, owner: Resource, manifest: dict[str, Any]) -> tuple[Occurrence, ...]:
+    async def _apply(
+        self, workloads: Workloads, owner: Resource, manifest: dict[str, Any]
+    ) -> tuple[Occurrence, ...]:
         key = ObjectKey.of(manifest)
         taken = self._taken.setdefault(owner.key, {})
         last = taken.get(key)
         there = self.objects.get(key)
         if last is not None and last.manifest == manifest and there is not None and _same(there, last.found):
             return ()
-        if key.kind == HTTP_ROUTE.kind and not await self.workloads.serves(
+        if key.kind == HTTP_ROUTE.kind and not await workloads.serves(
             HTTP_ROUTE.api_version, HTTP_ROUTE.plural
         ):
             raise Waiting(
@@ -124,12 +133,12 @@ class FlagdReconciler:
             )
         if there is None:
             # It may be there without our label, which is what is watched.
-            body = await self.workloads.get(manifest["apiVersion"], key.kind, key.namespace, key.name)
+            body = await workloads.get(manifest["apiVersion"], key.kind, key.namespace, key.name)
             there = None if body is None else Resource.of(body)
         if there is not None:
             _require_ours(there, owner)
         version = "" if there is None else there.resource_version
-        body, others = await self.workloads.apply(at_version(manifest, version), manager=MANAGER)
+        body, others = await workloads.apply(at_version(manifest, version), manager=MANAGER)
         self.applied(body)
         written = Resource.of(body)
         taken[key] = _Applied(manifest, written)
@@ -142,14 +151,12 @@ class FlagdReconciler:
             why = f"{'was removed' if there is None else f'was changed{by}'}; restored"
         return (Occurrence(reason, f"{what} {why}", version=written.resource_version),)
 
-    async def _prune(self, owner: Resource, wanted: set[ObjectKey]) -> list[Occurrence]:
+    async def _prune(self, workloads: Workloads, owner: Resource, wanted: set[ObjectKey]) -> list[Occurrence]:
         events = []
         for each in self.objects.find(BY_OWNER, owner.namespace, owner.name):
             if each.key in wanted or each.deleting or not each.is_owned_by(owner):
                 continue
-            await self.workloads.delete(
-                each.api_version, each.key.kind, each.namespace, each.name, uid=each.uid
-            )
+            await workloads.delete(each.api_version, each.key.kind, each.namespace, each.name, uid=each.uid)
             events.append(Occurrence("Pruned", f"{each.key.kind} {each.name} removed", version=each.uid))
         taken = self._taken.get(owner.key, {})
         for key in taken.keys() - wanted:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from controller.api.objects.meta import ObjectKey
+from controller.pods.workloads.exposure import Exposure
 from controller.runtime.reconciling.setbacks import Failed
 from tests.statuses import find
 from tests.unit.controller.pods.workloads.world import INGRESS, OPTIONS, ROUTES, World, source
@@ -206,3 +207,41 @@ async def test_a_token_in_its_arguments_is_warned_of() -> None:
     message = ready(await world.look())[2]
     assert "sources[0]: httpSyncBearerToken stands in the pod's arguments" in message
     assert "hush" not in message
+
+
+async def test_objects_are_written_as_the_service_account_that_it_names() -> None:
+    world = World()
+    await world.look()
+    await world.look(serviceAccountName="till")
+    assert world.acted == [None, "till"]
+
+
+@pytest.mark.parametrize(
+    ("spec", "reason"),
+    [
+        ({"ingress": {**INGRESS, "hosts": ["evil.example.com"]}}, "HostDenied"),
+        ({"ingress": {**INGRESS, "hosts": []}}, "HostDenied"),
+        ({"ingress": {**INGRESS, "tls": [{"hosts": ["evil.example.com"]}]}}, "HostDenied"),
+        ({"gatewayApiRoutes": {**ROUTES, "hosts": ["evil.example.com"]}}, "HostDenied"),
+        ({"gatewayApiRoutes": ROUTES}, "HostDenied"),
+        ({"ingress": {**INGRESS, "annotations": {"nginx.ingress.kubernetes.io/server-snippet": "x"}}},
+         "AnnotationDenied"),
+        ({"gatewayApiRoutes": {**ROUTES, "hosts": ["flags.example.com"], "annotations": {"a": "b"}}},
+         "AnnotationDenied"),
+    ],
+)  # fmt: skip
+async def test_hosts_and_annotations_that_the_installation_does_not_allow_stall_it(
+    spec: dict[str, Any], reason: str
+) -> None:
+    world = World(exposure=Exposure(("flags.*",), ("example.com/*",)))
+    assert ready(await world.look(**spec))[:2] == ("False", reason)
+    assert world.taken() == []
+
+
+async def test_hosts_and_annotations_that_the_installation_allows_are_made() -> None:
+    world = World(exposure=Exposure(("flags.*",), ("example.com/*",)))
+    await world.look(ingress={**INGRESS, "annotations": {"example.com/class": "x"}})
+    assert world.taken() == ["apply Deployment", "apply Service", "apply Ingress"]
+    world = World(exposure=Exposure((), ()))
+    await world.look(ingress={**INGRESS, "enabled": False})
+    assert world.taken() == ["apply Deployment", "apply Service"]

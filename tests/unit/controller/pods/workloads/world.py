@@ -11,6 +11,7 @@ from controller.api.kinds import WORKLOADS
 from controller.api.objects.meta import ObjectKey, Resource
 from controller.pods.admission.known_objects import KnownObjects
 from controller.pods.injection.installation import Options
+from controller.pods.workloads.exposure import Exposure
 from controller.pods.workloads.reconciler import FlagdReconciler
 from controller.pods.workloads.stage import FLAGDS
 from controller.runtime.objects.cache import Cache
@@ -54,6 +55,9 @@ class World:
     gateways: bool = True
     failing: Mapping[str, Setback] = field(default_factory=dict)
     writes: list[str] = field(default_factory=list)
+    acted: list[str | None] = field(default_factory=list)
+    """The accounts in whose names was written."""
+    exposure: Exposure = field(default_factory=Exposure)
     unwatched: dict[ObjectKey, dict[str, Any]] = field(default_factory=dict)
     """Objects without our label."""
 
@@ -61,7 +65,7 @@ class World:
         self.objects = Cache(indexes_of((FLAGDS,)))
         self.objects.learn(source())
         known = KnownObjects(self.objects, ())
-        self.reconciler = FlagdReconciler(self.objects, self, self._learn, known, self.options)
+        self.reconciler = FlagdReconciler(self.objects, self, self._learn, known, self.options, self.exposure)
         self._version = 10
         self.status: Mapping[str, Any] = {}
 
@@ -98,6 +102,11 @@ class World:
         """The writes since this was asked last."""
         writes, self.writes = self.writes, []
         return writes
+
+    def acting_as(self, namespace: str, account: str | None) -> World:
+        assert namespace == "shop"
+        self.acted.append(account)
+        return self
 
     async def get(self, api_version: str, kind: str, namespace: str, name: str) -> dict[str, Any] | None:
         del api_version
