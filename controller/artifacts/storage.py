@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import logging
+import threading
 from typing import TYPE_CHECKING, Final
 
 from pydantic import ValidationError
@@ -32,6 +33,8 @@ class Storage:
         self._root = root
         self._retain = retain
         self._retain_bytes = retain_bytes
+        self._lock = threading.RLock()
+        """Held while the index changes: room is made in other threads than the one that stores."""
         self._proven: dict[str, tuple[int, int, int] | None] = {}
         try:
             durable.make_folder(root)
@@ -66,21 +69,25 @@ class Storage:
                 key: value[:MAX_TEXT].encode(errors="replace").decode() for key, value in metadata.items()
             },
         )
-        others = [known for known in self._index if known.digest != artifact.digest]
-        index = self._retained([artifact, *others])
-        try:
-            self._write(artifact, archive)
-            lines = "".join(f"{each.model_dump_json()}\n" for each in index)
-            durable.write_file(self._root / _INDEX, lines.encode())
-        except OSError as error:
-            if len(others) == len(self._index):
-                self._forget(artifact)
-            raise as_failed(error, f"storing {revision} in {self._root}") from error
-        self._index = index
-        for gone in others:
-            if gone not in index:
-                self._forget(gone)
+        with self._lock:
+            self._put(artifact, archive)
         return artifact
+
+    def drop_history(self) -> bool:
+        """Remove all archives but the latest, which alone is needed, and files that were set aside: another
+        one's content needs the room. Return whether there was anything. Blocks; never fails.
+        """
+        with self._lock:
+            history = self._index[1:]
+            # The index on the disk may keep naming them: what is not there is passed over.
+            self._index = self._index[:1]
+            for artifact in history:
+                self._forget(artifact)
+            aside = list(self._root.glob(f"*{durable.DAMAGED}"))
+            for path in aside:
+                with contextlib.suppress(OSError):
+                    path.unlink()
+        return bool(history or aside)
 
     def open(self, artifact: Artifact) -> bytes:
         """The archive's bytes, proven by their digest.
@@ -111,6 +118,22 @@ class Storage:
         if stamp is None or self._proven.get(artifact.digest) != stamp:
             self.open(artifact)
             self._proven[artifact.digest] = stamp
+
+    def _put(self, artifact: Artifact, archive: bytes) -> None:
+        others = [known for known in self._index if known.digest != artifact.digest]
+        index = self._retained([artifact, *others])
+        try:
+            self._write(artifact, archive)
+            lines = "".join(f"{each.model_dump_json()}\n" for each in index)
+            durable.write_file(self._root / _INDEX, lines.encode())
+        except OSError as error:
+            if len(others) == len(self._index):
+                self._forget(artifact)
+            raise as_failed(error, f"storing {artifact.revision} in {self._root}") from error
+        self._index = index
+        for gone in others:
+            if gone not in index:
+                self._forget(gone)
 
     def _stamp(self, artifact: Artifact) -> tuple[int, int, int] | None:
         """Return the identity of a file's content: it differs once the file was changed."""

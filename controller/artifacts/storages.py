@@ -87,6 +87,16 @@ class Storages:
             if (folder.parent.name, folder.name) not in wanted:
                 self.forget(ObjectKey(_KIND, folder.parent.name, folder.name))
 
+    def drop_history(self) -> bool:
+        """Remove older archives of all sources, since the volume is full: they are kept for people alone, and
+        never take the room of a new one. Return whether there was anything. Blocks; never fails.
+        """
+        with self._lock:
+            storages = list(self._known.values())
+        # Each of them, though one was enough: the next source needs room, too.
+        dropped = [storage.drop_history() for storage in storages]
+        return any(dropped)
+
     def find(self, path: str) -> Stored | None:
         """Return the artifact at `path`, a result of `url`, or None. It is not read."""
         named = self._named(path)

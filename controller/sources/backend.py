@@ -206,6 +206,12 @@ class BackendFactory(Protocol[Spec_contra]):
         """Remove what was kept for sources that are not used any more."""
         del now
 
+    async def make_room(self) -> bool:
+        """Remove what is on the volume and not needed, since the volume is full; return whether there was
+        anything. Must not fail.
+        """
+        return False
+
     async def close(self) -> None:
         """End all processes, and release all resources."""
 

@@ -17,7 +17,7 @@ from controller.artifacts.archive import pack, write_skipped
 from controller.runtime.events import Occurrence
 from controller.runtime.objects.cache import Cache
 from controller.runtime.reconciling.result import Done, Result, spec_of
-from controller.runtime.reconciling.setbacks import Setback, Stalled, Waiting
+from controller.runtime.reconciling.setbacks import FULL, Failed, Setback, Stalled, Waiting
 from controller.runtime.tenancy.quotas import UNLIMITED, Quota
 from controller.runtime.user_text.plain_text import one_line
 from controller.sources.backend import Accepted, FetchRequest, Unverified
@@ -95,12 +95,19 @@ class SourceReconciler:
     async def reconcile(self, resource: Resource, now: datetime) -> Result:
         """Resolve, fetch what is new, verify, store and export it."""
         result = await self._look(resource, now)
+        if isinstance(result.outcome, Failed) and result.outcome.reason == FULL and await self._make_room():
+            result = await self._look(resource, now)
         try:
             await self._export(resource, result, now)
         except Setback as setback:
             if isinstance(result.outcome, Done):
                 return replace(result, outcome=setback)
         return result
+
+    async def _make_room(self) -> bool:
+        """Remove what is nice to have from a full volume; return whether there was anything."""
+        removed = await asyncio.to_thread(self.storages.drop_history)
+        return any([removed, *[await factory.make_room() for factory in self.providers.values()]])
 
     async def _export(self, resource: Resource, result: Result, now: datetime) -> None:
         if self.exporter is None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from controller.api.parsing import InvalidTextError
 
@@ -46,11 +46,15 @@ class Failed(Setback):
     """An outside party failed; trying again may help."""
 
 
+FULL: Final = "StorageFull"
+"""The reason where a volume has no room."""
+
+
 def as_failed(error: OSError, what: str) -> Failed:
     """The setback for a disk that refused: StorageFull where space or quota ran out, else StorageFailed."""
     full = error.errno in {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
     cause = error.strerror or type(error).__name__
-    return Failed("StorageFull" if full else "StorageFailed", f"{what}: {cause}")
+    return Failed(FULL if full else "StorageFailed", f"{what}: {cause}")
 
 
 @contextlib.contextmanager

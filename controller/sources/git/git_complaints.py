@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 import re2
 
+from controller.runtime.reconciling.setbacks import FULL
 from controller.runtime.user_text.plain_text import one_line, redact
 
 if TYPE_CHECKING:
@@ -43,6 +44,8 @@ _REASONS: Final = {
     UNADVERTISED: _compiled(r"unadvertised object"),
     "RevisionGone": _compiled(r"couldn't find remote ref|not our ref"),
 }
+_SERVERS: Final = ("remote:", "fatal: remote error")
+_FULL: Final = _compiled(r"no space left on device|disk quota exceeded")
 _LIMITS: Final = {
     "file size": _compiled(r"died of signal 25|file too large"),
     "CPU time": _compiled(r"died of signal 24"),
@@ -81,6 +84,9 @@ _TIME: Final = _compiled(r" after \d+ (?:ms|milliseconds|seconds)\b")
 
 def reason_of(complaint: str) -> str:
     """The reason of a failure, as conditions have it."""
+    # A server whose disk is full costs nobody here anything.
+    if any(_FULL.search(line) for line in _lines(complaint) if not line.startswith(_SERVERS)):
+        return FULL
     found = (reason for reason, pattern in _REASONS.items() if pattern.search(complaint))
     return next(found, "GitOperationFailed")
 

@@ -137,6 +137,10 @@ class GitFactory:
         await self.listings.close()
         await self.helpers.close()
 
+    async def make_room(self) -> bool:
+        """Remove the mirrors that none of our sources uses."""
+        return await self._mirrors.make_room()
+
     async def sweep(self, now: datetime) -> None:
         """Remove mirrors that none of our sources used for a week."""
         await self._mirrors.sweep(now)

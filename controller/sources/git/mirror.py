@@ -216,6 +216,14 @@ def sweep_mirrors(root: Path, used: Collection[Path], now: float) -> None:
                 remove_mirror(path)
 
 
+def remove_unused(root: Path, used: Collection[Path]) -> bool:
+    """Remove the mirrors that are not in `used`; return whether there were any. Blocks; never fails."""
+    unused = [path for path in (*root.glob("*/*.git"), *root.glob("*.git")) if path not in used]
+    for path in unused:
+        remove_mirror(path)
+    return bool(unused)
+
+
 def _lock_of(mirror: Path) -> Path:
     return mirror.with_suffix(".lock")
 

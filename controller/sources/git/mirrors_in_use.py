@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from controller.sources.git.mirror import remove_mirror, sweep_mirrors
+from controller.sources.git.mirror import remove_mirror, remove_unused, sweep_mirrors
 from controller.sources.git.mirror_quota import MirrorQuota
 
 if TYPE_CHECKING:
@@ -56,6 +56,10 @@ class MirrorsInUse:
     async def sweep(self, now: datetime) -> None:
         """Remove mirrors that no source used for a week."""
         await asyncio.to_thread(sweep_mirrors, self.root, self._all(), now.timestamp())
+
+    async def make_room(self) -> bool:
+        """Remove all mirrors that no source uses, however short a time."""
+        return await asyncio.to_thread(remove_unused, self.root, self._all())
 
     def _all(self) -> frozenset[Path]:
         return frozenset().union(*self._by_source.values())

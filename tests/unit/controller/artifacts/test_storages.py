@@ -187,3 +187,24 @@ def test_what_went_is_not_remembered_for_ever(storages: Storages) -> None:
         storages.forget(key)
     storages.close()
     assert not storages._leaving
+
+
+def test_a_full_volume_costs_the_history_of_all_sources_and_the_latest_archive_of_none(
+    tmp_path: Path,
+) -> None:
+    storages = Storages(tmp_path, "http://x")
+    keys = [ObjectKey("FlagSource", "shop", name) for name in ("one", "two")]
+    latest = {}
+    for key in keys:
+        for content in (b"1", b"2"):
+            latest[key] = storages.of(key).put(content, revision=f"main@sha1:{content!r}", metadata={})
+    damaged = tmp_path / "flagsource/shop/one/x.tar.gz.damaged"
+    damaged.write_bytes(b"")
+    assert storages.drop_history()
+    for key in keys:
+        files = {path.name for path in (tmp_path / "flagsource" / key.namespace / key.name).iterdir()}
+        assert files == {"index.json", latest[key].path}
+        assert storages.of(key).latest() == latest[key]
+    assert not storages.drop_history()
+    storages.close()
+    assert Storages(tmp_path, "http://x").of(keys[0]).latest() == latest[keys[0]]

@@ -28,6 +28,7 @@ from controller.sources.freshness import Freshness, PendingPushes
 from controller.sources.reconciler import SourceReconciler
 from evaluator.host import durable
 from tests.statuses import find
+from tests.volumes import fill, small_volume
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -87,6 +88,9 @@ class Played:
 
     async def sweep(self, now: datetime) -> None:
         """Nothing is kept."""
+
+    async def make_room(self) -> bool:
+        return False
 
     async def close(self) -> None:
         """Nothing is held."""
@@ -380,6 +384,34 @@ async def test_a_full_disk_keeps_the_artifact_before(settled: Life, monkeypatch:
     assert (after.retry, settled.stored()) == (True, {"flags.json": b"{}"})
     await settled.look()
     assert settled.stored() == {"flags.json": b"2"}
+
+
+async def test_older_archives_give_their_room_to_a_new_one_on_a_full_volume(tmp_path: Path) -> None:
+    with small_volume(tmp_path / "volume") as volume:
+        life = Life(volume / "artifacts")
+        for number in range(4):
+            life.source.commit = f"{number}" * 40
+            life.source.files = {"flags.json": os.urandom(50_000).hex()}
+            await life.look()
+            assert life.condition("Ready") == IN_STORAGE
+        fill(volume / "filler", left=20_000)
+        for digit in "abc":
+            life.source.commit = digit * 40
+            life.source.files = {"flags.json": os.urandom(50_000).hex()}
+            await life.look()
+            assert life.condition("Ready") == IN_STORAGE
+            assert life.stored() == {"flags.json": life.source.files["flags.json"].encode()}
+
+
+async def test_an_archive_for_which_there_is_no_room_at_all_leaves_the_last_one(tmp_path: Path) -> None:
+    with small_volume(tmp_path / "volume") as volume:
+        life = Life(volume / "artifacts")
+        await life.look()
+        fill(volume / "filler", left=20_000)
+        life.source.commit, life.source.files = SECOND, {"flags.json": os.urandom(50_000).hex()}
+        await life.look()
+        assert life.condition("Ready") == ("False", "StorageFull")
+        assert life.stored() == {"flags.json": b"{}"}
 
 
 async def test_a_full_disk_is_reported(life: Life, monkeypatch: pytest.MonkeyPatch) -> None:

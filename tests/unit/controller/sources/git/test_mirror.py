@@ -23,7 +23,7 @@ from controller.sources.git.commit_reader import CommitReader
 from controller.sources.git.commit_tree import Checkout
 from controller.sources.git.git_credentials import Credentials
 from controller.sources.git.git_program import GitProgram
-from controller.sources.git.mirror import UNUSED, Mirror, sweep_mirrors
+from controller.sources.git.mirror import UNUSED, Mirror, remove_unused, sweep_mirrors
 from controller.sources.git.references import Reference
 from tests.git_http import GitServer, git_server
 from tests.repositories import Repository
@@ -353,3 +353,12 @@ def test_a_mirror_in_use_stays(old: Path) -> None:
 def test_before_there_are_mirrors_there_is_nothing_to_sweep(tmp_path: Path) -> None:
     sweep_mirrors(tmp_path / "none", (), NOW)
     assert not (tmp_path / "none").exists()
+
+
+def test_a_full_volume_costs_the_mirrors_that_no_source_uses(tmp_path: Path) -> None:
+    used, unused = tmp_path / "shop/used.git", tmp_path / "shop/unused.git"
+    for mirror in (used, unused):
+        mirror.mkdir(parents=True)
+    assert remove_unused(tmp_path, {used})
+    assert (used.exists(), unused.exists()) == (True, False)
+    assert not remove_unused(tmp_path, {used})

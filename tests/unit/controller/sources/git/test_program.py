@@ -154,6 +154,11 @@ def test_damage_here_is_distinguished_from_damage_at_the_remote(complaint: str, 
         ("fatal: remote error: upload-pack: not our ref abc", "RevisionGone"),
         ("fatal: couldn't find remote ref refs/heads/x", "RevisionGone"),
         ("ssh: connect to host h port 22: Connection refused", "GitOperationFailed"),
+        ("error: unable to write file x: No space left on device\nfatal: fetch-pack failed", "StorageFull"),
+        (
+            "remote: fatal: No space left on device\nfatal: remote error: No space left on device",
+            "GitOperationFailed",
+        ),
     ],
 )
 def test_a_complaint_becomes_a_reason(complaint: str, reason: str) -> None:
