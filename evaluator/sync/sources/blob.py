@@ -10,6 +10,7 @@ from urllib.parse import parse_qsl, urlsplit
 
 from evaluator.sync.config import InvalidSourceError, Provider
 from evaluator.sync.source import MAX_BYTES, UNCHANGED, Delivery, SourceFault
+from evaluator.sync.sources.polled import PolledSource
 
 try:
     import obstore
@@ -27,7 +28,7 @@ except ImportError as missing:
     ) from missing
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable
+    from collections.abc import Callable
 
     from obstore import GetOptions, GetResult
     from obstore.store import ClientConfig
@@ -44,32 +45,23 @@ _S3_OPTIONS: Final = {
 """Accepted keys of the URI's query, as in gocloud.dev's s3blob."""
 
 
-class BlobSource:
-    """Follows one object. Implements `SyncSource`."""
+class BlobSource(PolledSource):
+    """Follows one object."""
 
     def __init__(
         self, name: str, identity: str, config: SourceConfig, schedule: Schedule, clock: Callable[[], float]
     ) -> None:
         """clock: Unix seconds. Raises InvalidSourceError."""
-        self.name = name
-        self.identity = identity
-        self._schedule = schedule
-        self._clock = clock
-        self._etag: str | None = None
+        super().__init__(name, identity, schedule, clock)
         self._timeout = config.timeout
         self._key = urlsplit(config.uri).path.strip("/")
         self._store = open_store(config)
 
-    async def deliveries(self) -> AsyncGenerator[SourceEvent, None]:
-        """Yield the object's content at each look; raise SourceFault if it cannot be read."""
-        while True:
-            yield await self._ask()
-            await asyncio.sleep(self._schedule.pause(self._clock()))
-
-    async def _ask(self) -> SourceEvent:
+    async def ask(self) -> SourceEvent:
+        """See PolledSource."""
         try:
             async with asyncio.timeout(self._timeout):
-                options: GetOptions = {"if_none_match": self._etag} if self._etag else {}
+                options: GetOptions = {"if_none_match": self.etag} if self.etag else {}
                 found = await obstore.get_async(self._store, self._key, options=options)
                 content = await self._read(found)
         except NotModifiedError:
@@ -79,7 +71,7 @@ class BlobSource:
             raise SourceFault("Timeout", text) from None
         except (BaseError, OSError) as error:
             raise _fault(self.name, error) from None
-        self._etag = found.meta["e_tag"]
+        self.etag = found.meta["e_tag"]
         return Delivery(((self.name.partition("?")[0], content),))
 
     async def _read(self, found: GetResult) -> bytes:

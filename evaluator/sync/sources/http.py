@@ -13,9 +13,10 @@ from evaluator.sync.source import MAX_BYTES, UNCHANGED, Delivery, SourceFault
 from evaluator.sync.sources.credentials import authorization, without_credentials
 from evaluator.sync.sources.http_client import Client, HttpResponse
 from evaluator.sync.sources.oauth import Tokens
+from evaluator.sync.sources.polled import PolledSource
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable
+    from collections.abc import Callable
 
     from evaluator.sync.config import SourceConfig
     from evaluator.sync.schedule import Schedule
@@ -30,44 +31,40 @@ _ENDLESS: Final = (
 _OVERLOADED: Final = frozenset({429, 503})
 
 
-class HttpSource:
-    """Follows one URL. Implements `SyncSource`."""
+class HttpSource(PolledSource):
+    """Follows one URL."""
 
     def __init__(
         self, name: str, identity: str, config: SourceConfig, schedule: Schedule, clock: Callable[[], float]
     ) -> None:
         """clock: Unix seconds."""
-        self.name = name
-        self.identity = identity
+        super().__init__(name, identity, schedule, clock)
         self._config = config
-        self._schedule = schedule
-        self._clock = clock
-        self._etag: str | None = None
+        self._client: Client | None = None
         self._delivered = False
         self._url = without_credentials(config.uri)
         self._tokens: Tokens | None = None
-        self._asked_to_wait = 0.0
-        """Seconds that the last answer asked to wait."""
 
-    async def deliveries(self) -> AsyncGenerator[SourceEvent, None]:
-        """Yield the document at each look; raise SourceFault if it cannot be read."""
-        # A new client after each fault, since certificates may have been replaced.
-        client = await asyncio.to_thread(Client, self._config)
-        try:
-            while True:
-                yield await self._ask(client)
-                await asyncio.sleep(max(self._schedule.pause(self._clock()), self._asked_to_wait))
-        finally:
-            client.close()
+    async def open(self) -> None:
+        """Make a new client after each fault, since certificates may have been replaced."""
+        self._client = await asyncio.to_thread(Client, self._config)
 
-    async def _ask(self, client: Client) -> SourceEvent:
+    def close(self) -> None:
+        """Abort a request that is under way."""
+        if self._client is not None:
+            self._client.close()
+
+    async def ask(self) -> SourceEvent:
+        """See PolledSource."""
+        client = self._client
+        assert client is not None  # noqa: S101 - `open` comes first
         try:
             answer = await client.request(self._url, await self._headers(client), MAX_BYTES)
         except SourceFault as fault:
             raise SourceFault(fault.reason, f"{self.name}: {fault.message}") from None
-        self._asked_to_wait = 0.0
+        self.asked_to_wait = 0.0
         if answer.status in _OVERLOADED:
-            self._asked_to_wait = wait_of(answer.headers.get("Retry-After", ""), self._clock())
+            self.asked_to_wait = wait_of(answer.headers.get("Retry-After", ""), self.clock())
         if answer.status == 304 and self._delivered:
             return UNCHANGED
         if not 200 <= answer.status < 300:
@@ -75,14 +72,14 @@ class HttpSource:
                 self._tokens.forget()
             reason = _REASONS.get(answer.status, "Refused")
             refused = SourceFault(reason, f"{self.name}: answered {answer.status}")
-            if not self._asked_to_wait:
+            if not self.asked_to_wait:
                 raise refused
             return refused
         file = self._file(answer)
         if not answer.ends and format_of(file) is Syntax.YAML:
             # A document cut at the end of a line is valid, with fewer flags.
             raise SourceFault("Invalid", f"{self.name}: {_ENDLESS}")
-        self._etag, self._delivered = answer.headers.get("ETag"), True
+        self.etag, self._delivered = answer.headers.get("ETag"), True
         return Delivery(((file, answer.body),))
 
     async def _headers(self, client: Client) -> dict[str, str]:
@@ -93,8 +90,8 @@ class HttpSource:
             headers["Authorization"] = f"Bearer {await self._tokens.token(client)}"
         elif (shown := await asyncio.to_thread(authorization, self._config)) is not None:
             headers["Authorization"] = shown
-        if self._etag is not None:
-            headers["If-None-Match"] = self._etag
+        if self.etag is not None:
+            headers["If-None-Match"] = self.etag
         return headers
 
     def _file(self, answer: HttpResponse) -> str:
