@@ -86,6 +86,11 @@ class ConfigurationReconciler:
             next_look=served.again,
         )
 
+    @property
+    def remembered(self) -> int:
+        """The number of objects of which something is kept."""
+        return len(self._kept)
+
     def forget(self, key: ObjectKey) -> None:
         """Drop what is known of a deleted object."""
         self._kept.pop(key, None)

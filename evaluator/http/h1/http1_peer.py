@@ -86,6 +86,11 @@ class Http1Peer(Peer):
         super().adopt(transport, name)
         self._reader.peer = name
 
+    @property
+    def unanswered(self) -> int:
+        """Return how many requests wait."""
+        return len(self._reader.queue)
+
     # -- bytes in --------------------------------------------------------------------------------------------
 
     def data_received(self, data: bytes) -> None:

@@ -56,6 +56,16 @@ class Http2Peer(ResponseOwner):
         self._named_last = False
         """Whether our GOAWAY named the last stream."""
 
+    @property
+    def unanswered(self) -> int:
+        """Return how many requests wait."""
+        return len(self._waiting)
+
+    @property
+    def deferred(self) -> list[int]:
+        """Return the streams whose responses are being made."""
+        return list(self._responses.making)
+
     # -- bytes in --------------------------------------------------------------------------------------------
 
     def data_received(self, data: bytes) -> None:

@@ -186,6 +186,11 @@ class Listener:
         self._sweeping: asyncio.TimerHandle | None = None
 
     @property
+    def peers(self) -> list[Peer]:
+        """Return the open connections."""
+        return list(self._port.peers)
+
+    @property
     def connections(self) -> int:
         """Return how many connections are open."""
         return len(self._port.peers)

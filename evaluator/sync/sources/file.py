@@ -21,7 +21,7 @@ POLL: Final = 1.0
 """Seconds between polls, as inotify does not report writes of other machines to a shared file system."""
 _SETTLE: Final = 0.02
 """Seconds after an event: a writer in place opens, truncates and writes."""
-_LOOKS: Final = 2
+_REREADS: Final = 2
 """Polls after a change that read again: a change within the clock's resolution does not alter the times."""
 _STILL: Final = 0.2
 """Seconds without a change before YAML written in place is read: cut at a line's end it is valid, too."""
@@ -66,7 +66,7 @@ class FileSource:
                     await watch.arm()
                 before = self._mark
                 event = await self._still(again > 0)
-                again = _LOOKS if self._mark != before else max(0, again - 1)
+                again = _REREADS if self._mark != before else max(0, again - 1)
                 yield event
                 moved = await watch.wait(POLL)
                 if moved:
@@ -79,14 +79,16 @@ class FileSource:
     async def _still(self, read: bool) -> SourceEvent:
         """Return the event of the content once the file no longer changes."""
         for _ in range(round(_LONGEST_WRITING / _STILL)):
-            event = await asyncio.to_thread(self._look, read)
+            event = await asyncio.to_thread(self.read_now, read)
             if event is not None:
                 return event
             await asyncio.sleep(_STILL)
         return self._changing()
 
-    def _look(self, read: bool) -> SourceEvent | None:
-        """Return the event of the present content; None if it may be incomplete: look again."""
+    def read_now(self, read: bool) -> SourceEvent | None:
+        """Return the event of the present content; None if it may be incomplete. read: even if its mark is
+        the same. Blocks.
+        """
         try:
             mark = self._now()
             if mark == self._mark and not read:

@@ -81,6 +81,11 @@ class Watch:
         self._refused = self._closed = False
         self._opening = threading.Lock()
 
+    @property
+    def watching(self) -> bool:
+        """Return whether the system is asked to watch."""
+        return self._notify is not None
+
     async def arm(self) -> None:
         """Watch the present folders alone. If the system refuses, `wait` ends only by its timeout."""
         try:

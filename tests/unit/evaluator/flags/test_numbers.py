@@ -18,6 +18,7 @@ from evaluator.flags.syntax.text import normal, read_integer, read_number
 from evaluator.resolving.resolution import FlagType
 from evaluator.resolving.resolve import compile_flag_set, resolve
 from evaluator.server.rpc import json_rpc, protobuf
+from evaluator.wire import evaluation_v1_pb2
 from evaluator.wire.encoding import encode as sync_payload
 
 if TYPE_CHECKING:
@@ -71,7 +72,7 @@ def test_every_protocol_gives_the_same_number_before_and_after_a_restart(literal
         ofrep = json.loads(orjson.dumps(plain.value))
         connect = json.loads(json_rpc.encode_answer("v1", FlagType.FLOAT, answer))["value"]
         encoded = protobuf.encode_answer("v1", FlagType.FLOAT, answer)
-        grpc = protobuf._RESPONSES["v1"][FlagType.FLOAT].FromString(encoded).value
+        grpc = evaluation_v1_pb2.ResolveFloatResponse.FromString(encoded).value
         assert (float(ofrep), float(connect), grpc) == (expected, expected, expected)
         # Beyond 64 bits a whole float is written without an exponent, as flagd writes it.
         kept = abs(expected) < 2**63

@@ -2,10 +2,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import inspect
 import logging
 import os
 import resource
-import sys
 import time
 from types import FunctionType
 from typing import TYPE_CHECKING, Any
@@ -85,7 +85,9 @@ def serve(work: Coroutine[Any, Any, str], new_loop: Callable[[], asyncio.Abstrac
 
 
 async def where() -> str:
-    return place(sys._getframe())
+    frame = inspect.currentframe()
+    assert frame is not None
+    return place(frame)
 
 
 @pytest.mark.parametrize("new_loop", [uvloop.new_event_loop, asyncio.new_event_loop])

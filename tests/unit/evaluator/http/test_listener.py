@@ -66,7 +66,7 @@ async def test_nagle_is_off() -> None:
     async with serving() as (listener, port):
         _, writer = await asyncio.open_connection("127.0.0.1", port)
         await until(lambda: listener.connections)
-        (peer,) = listener._port.peers
+        (peer,) = listener.peers
         accepted = peer.transport.get_extra_info("socket")
         assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
         writer.close()

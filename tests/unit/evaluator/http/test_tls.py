@@ -319,8 +319,8 @@ async def test_a_reader_that_takes_its_time_gets_all_of_a_last_response(files: F
         reader, writer = await connected(port)
         # One goes to the socket's transport whatever its size; with a second, what waits is seen.
         writer.write(LAST.replace(b"connection: close\r\n", b"") + LAST)
-        await until(lambda: [peer for peer in listener._port.peers if peer.ended is not None])
-        (peer,) = listener._port.peers
+        await until(lambda: [peer for peer in listener.peers if peer.ended is not None])
+        (peer,) = listener.peers
         assert (peer.paused, peer.transport.is_closing()) == (True, False)
         listener.sweep(asyncio.get_running_loop().time() + LINGER_SECONDS + 1)
         assert (await reader.read()).endswith(b"\r\n\r\n" + whole)
@@ -486,7 +486,7 @@ async def test_draining_over_tls_answers_what_is_in_flight_and_ends_cleanly(file
     async with secured(files.opened()) as (listener, port):
         reader, writer = await connected(port)
         writer.write(LAST[:20])
-        await until(lambda: any(isinstance(peer, Http1Peer) for peer in listener._port.peers))
+        await until(lambda: any(isinstance(peer, Http1Peer) for peer in listener.peers))
         draining = asyncio.create_task(listener.drain(20))
         await asyncio.sleep(0)
         writer.write(LAST[20:])

@@ -36,6 +36,11 @@ class FakeSource:
         self.calls = 0
         self._queue: asyncio.Queue[Callable[[], SourceEvent]] = asyncio.Queue()
 
+    @property
+    def idle(self) -> bool:
+        """Whether all was delivered."""
+        return self._queue.empty()
+
     def say(self, found: SourceEvent | bytes) -> None:
         said = delivery(found) if isinstance(found, bytes) else found
         self._queue.put_nowait(lambda: said)

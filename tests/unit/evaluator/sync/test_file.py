@@ -172,9 +172,9 @@ def looks(path: Path, before: str, change: Callable[[Path, str], None]) -> Any:
     """What two looks at once after a change to "two" find."""
     looking = FileSource("f", "identity", path, Clock(0.0), watch=False)
     write(path, before)
-    assert looking._look(False) is not None
+    assert looking.read_now(False) is not None
     change(path, "two, which is longer")
-    return [looking._look(False) for _ in range(2)]
+    return [looking.read_now(False) for _ in range(2)]
 
 
 @pytest.mark.parametrize(
@@ -199,7 +199,7 @@ def test_yaml_that_was_written_just_before_the_first_look_is_looked_at_twice(tmp
     write(path, "one")
     now = path.stat().st_mtime
     looking = [FileSource("f", "identity", path, Clock(now + age)) for age in (0.5, 5.0)]
-    assert [each._look(False) is None for each in looking] == [True, False]
+    assert [each.read_now(False) is None for each in looking] == [True, False]
 
 
 def make_anew(path: Path, text: str) -> None:
@@ -233,10 +233,10 @@ def test_yaml_in_another_inode_is_looked_at_twice_unless_it_was_renamed_there(
     path, clock = tmp_path / "flags.yaml", Clock(0.0)
     write(path, "one")
     looking = FileSource("f", "identity", path, clock, watch=False)
-    assert looking._look(False) is not None
+    assert looking.read_now(False) is not None
     change(path, "two")
     clock.now = path.stat().st_mtime + age
-    assert (looking._look(False) is None) is waits
+    assert (looking.read_now(False) is None) is waits
 
 
 async def test_yaml_that_is_written_on_and_on_is_a_fault(
@@ -272,7 +272,7 @@ async def test_what_is_closed_before_its_thread_could_arm_it_opens_nothing(tmp_p
     watch = Watch(tmp_path)
     watch.close()
     await watch.arm()
-    assert watch._notify is None
+    assert not watch.watching
 
 
 def test_folders_of_all_links_on_the_way_are_watched(tmp_path: Path) -> None:

@@ -84,7 +84,7 @@ async def test_a_refused_content_that_stays_is_still_stale_and_the_old_one_again
         await until(lambda: value(store, "a"))
         source.say(b"{")
         source.say(UNCHANGED)
-        await until(lambda: source._queue.empty() and store.stale)
+        await until(lambda: source.idle and store.stale)
         source.say(document("a"))
         await until(lambda: store.stale is None)
 

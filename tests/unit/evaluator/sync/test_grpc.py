@@ -220,7 +220,7 @@ class Freezer:
     @contextlib.asynccontextmanager
     async def listening(self) -> AsyncIterator[int]:
         """On the port that is given, until all who came have gone."""
-        server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        server = await asyncio.start_server(self.serve, "127.0.0.1", 0)
         yield server.sockets[0].getsockname()[1]
         server.close()
         # Also the tasks of connections that are only being accepted: their transports would outlive the loop.
@@ -228,7 +228,7 @@ class Freezer:
             while serving := {task for task in asyncio.all_tasks() if _is_serving(task)}:
                 await asyncio.wait(serving)
 
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         far_reader, far_writer = await asyncio.open_connection("127.0.0.1", self._port)
         both = self._pass(reader, far_writer), self._pass(far_reader, writer)
         await asyncio.gather(*both, return_exceptions=True)
@@ -247,7 +247,7 @@ class Freezer:
 
 
 def _is_serving(task: asyncio.Task[Any]) -> bool:
-    return getattr(task.get_coro(), "__qualname__", "") == Freezer._serve.__qualname__
+    return getattr(task.get_coro(), "__qualname__", "") == Freezer.serve.__qualname__
 
 
 async def test_a_stream_whose_peer_hangs_is_noticed_by_its_silence_to_pings_and_resumed(
