@@ -2,6 +2,7 @@
 
 libyaml turns text into events; everything above events is here, so nothing recurses and every bound holds
 before memory is spent: `on` and `no` are text, keys are text as written, aliases cost what they expand to.
+Merge keys (`<<`), which 1.2 lacks, are read all the same: flagd reads them.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ _BOOL: Final = {
 _DECIMAL: Final = re.compile(r"[-+]?(?:\.\d+|\d+(?:\.\d*)?)(?:[eE][-+]?\d+)?", re.ASCII)
 _OTHER_BASE: Final = re.compile(r"0o[0-7]+|0x[0-9a-fA-F]+")
 _NOT_FINITE: Final = re.compile(r"[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)")
+_MERGE: Final = "<<"
 _TAG: Final = "tag:yaml.org,2002:"
 _SCALAR_TAGS: Final[dict[str, tuple[type, ...]]] = {
     "null": (type(None),),
@@ -99,6 +101,10 @@ class _Open:
     path: Path
     key: tuple[str, int] | None = None
     """The key (with its offset) whose value comes next; mappings only."""
+    merging: bool = False
+    """Whether that key is `<<`."""
+    merged: list[_Node] = field(default_factory=list)
+    """Mappings after `<<`, whose members the mapping takes where it has none of its own."""
 
 
 class _Composer:
@@ -144,9 +150,7 @@ class _Composer:
         return (*top.path, top.key[0] if top.key else len(top.node.value))
 
     def _take_key(self, event: yaml.ScalarEvent, offset: int) -> None:
-        if event.value == "<<" and event.implicit[0]:
-            message = "YAML 1.2 has no merge keys (<<); write the fields out"
-            self._find("merge-key", message, offset, "<<")
+        self._stack[-1].merging = event.value == _MERGE and event.implicit[0]
         self._stack[-1].key = (event.value, offset)
         if event.anchor is not None:
             self._anchors[event.anchor] = _Node(event.value, offset)
@@ -171,6 +175,11 @@ class _Composer:
 
     def _close(self) -> None:
         done = self._stack.pop()
+        for merged in done.merged:
+            for step, member in merged.members.items():
+                if step not in done.node.members:
+                    done.node.members[step] = member
+                    done.node.value[step] = merged.value[step]
         self._add(done.node, done.anchor)
 
     def _add(self, node: _Node, anchor: str | None) -> None:
@@ -190,8 +199,21 @@ class _Composer:
             parent.members[len(parent.value)] = (node.offset, node)
             parent.value.append(node.value)
         elif top.key is not None:
-            self._set(parent, top.key, node)
+            if top.merging:
+                self._merge(top, node)
+            else:
+                self._set(parent, top.key, node)
             top.key = None
+
+    def _merge(self, top: _Open, node: _Node) -> None:
+        nodes = [node]
+        if isinstance(node.value, list):
+            nodes = [entry for _, entry in node.members.values()]
+        if all(isinstance(member.value, dict) for member in nodes):
+            top.merged += nodes
+        else:
+            message = "<< takes a mapping, or a list of some, whose fields are to be merged here"
+            self._find("merge-key", message, node.offset, _MERGE)
 
     def _set(self, parent: _Node, at: tuple[str, int], node: _Node) -> None:
         key, offset = at

@@ -189,7 +189,7 @@ YAML_FAULTS = {
     "binary": ("a: !!binary aGk=\n", "unknown-tag", 1, 4),
     "a tagged mapping": ("a: !!set {x}\n", "unknown-tag", 1, 4),
     "a tag of another type": ("a: !!int x\n", "unknown-tag", 1, 4),
-    "a merge key": ("b: &b {x: 1}\na:\n  <<: *b\n", "merge-key", 3, 3),
+    "a merge of no mapping": ("b: &b [1]\na:\n  <<: *b\n", "merge-key", 3, 7),
     "two documents": ("a: 1\n---\nb: 1\n", "several-documents", 2, 1),
     "a mapping as a key": ("? {x: 1}\n: 2\n", "complex-key", 1, 3),
     "an alias as a key": ("a: &x y\n*x : 2\n", "complex-key", 2, 1),
@@ -205,6 +205,23 @@ YAML_FAULTS = {
 @pytest.mark.parametrize(("content", "code", "line", "column"), YAML_FAULTS.values(), ids=YAML_FAULTS)
 def test_what_json_cannot_say_is_an_error_in_yaml(content: str, code: str, line: int, column: int) -> None:
     assert faults(content, "a.yaml") == [(code, line, column)]
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("b: &b {x: 1, y: 2}\na: {<<: *b, y: 3}", {"x": 1, "y": 3}),
+        ("b: &b {x: 1, y: 2}\na: {y: 3, <<: *b}", {"x": 1, "y": 3}),
+        ("b: &b {x: 1}\nc: &c {x: 2, z: 3}\na: {<<: [*b, *c], y: 4}", {"x": 1, "z": 3, "y": 4}),
+        ("b: &b {x: 1}\nc: &c {<<: *b, z: 3}\na: {<<: *c}", {"x": 1, "z": 3}),
+        ("a: {<<: {x: 1}, <<: {y: 2}}", {"x": 1, "y": 2}),
+        ("b: &b {x: {deep: 1}}\na: {<<: *b}", {"x": {"deep": 1}}),
+    ],
+)
+def test_merge_keys_fill_what_a_mapping_lacks_as_flagd_has_it(text: str, value: dict[str, Any]) -> None:
+    document = read(text, "a.yaml")
+    assert (document.findings, document.value["a"]) == ((), value)
+    assert document.place(("a", "y" if "y" in value else "x")) != (1, 1)
 
 
 def test_a_quoted_merge_key_is_an_ordinary_key() -> None:
