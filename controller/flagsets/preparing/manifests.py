@@ -26,6 +26,8 @@ _KINDS: Final = frozenset({configuration.KIND, configuration.FLAG_KIND})
 _FORMS: Final[Mapping[str, tuple[type, ...]]] = {"flagSpec": (dict,), "featureFlagSpec": (dict, str)}
 _READ: Final = f"{configuration.FLAG_KIND} and {configuration.KIND} of {OPENFEATURE_GROUP}"
 _OF_OBJECTS: Final = frozenset({"apiVersion", "kind", "metadata", "status"})
+_OF_FILES: Final[Mapping[str, str]] = {"ConfigMap": "data", "Secret": "stringData"}
+"""Where an object holds files, by its kind."""
 _ENCRYPTED: Final = "ENC["
 """How sops begins a value."""
 _FLAGS: Final = re.compile(r"[\"']?(?:flags|flagSpec|featureFlagSpec)[\"']?\s*:", re.IGNORECASE)
@@ -106,15 +108,22 @@ def _of_object(document: Document, top: dict[str, Any]) -> Document:
     if form is not None and kind != shard.KIND and (is_manifest(top) or kind in _KINDS):
         message = f"flags are read of {_READ}, not of {_shown(top)}; correct apiVersion or kind"
         return _without_flags(document, (), message)
-    return _passed_over(document, top) if is_manifest(top) else document
+    is_object = is_manifest(top) or (_is_named(top) and "$evaluators" not in top)
+    return _passed_over(document, top) if is_object else document
 
 
 def is_manifest(value: Json) -> bool:
     """Return whether a value says which kind of object it is, in clear."""
-    if not isinstance(value, dict):
-        return False
-    named = (value.get("apiVersion"), value.get("kind"))
-    return all(isinstance(text, str) and not text.startswith(_ENCRYPTED) for text in named)
+    return isinstance(value, dict) and all(_is_clear(value.get(name)) for name in ("apiVersion", "kind"))
+
+
+def _is_named(value: dict[str, Any]) -> bool:
+    """Return whether a value says half of it, as a manifest with a mistake does."""
+    return any(_is_clear(value.get(name)) for name in ("apiVersion", "kind"))
+
+
+def _is_clear(text: Json) -> bool:
+    return isinstance(text, str) and not text.startswith(_ENCRYPTED)
 
 
 def is_of_another_kind(document: Document) -> bool:
@@ -139,16 +148,17 @@ def _passed_over(document: Document, top: dict[str, Any]) -> Document:
     """Return the document without a value, and with a note. What is wrong within it is not our business."""
     path: Path = ()
     message = f"{_shown(top)} holds no flags and is passed over"
-    values = top.get("data")
-    if top["kind"] == "ConfigMap" and isinstance(values, dict):
-        for key, text in values.items():
-            if isinstance(text, str) and _holds_flags(text):
-                path = ("data", key)
-                message = (
-                    f"the ConfigMap holds flags in its key {quoted(key)}, and is passed over; write them to "
-                    "a file of their own, without the ConfigMap around them"
-                )
-                break
+    kind = str(top.get("kind"))
+    section = _OF_FILES.get(kind, "")
+    values = top.get(section)
+    for key, text in values.items() if isinstance(values, dict) else ():
+        if isinstance(text, str) and _holds_flags(text):
+            path = (section, key)
+            message = (
+                f"the {kind} holds flags in its key {quoted(key)}, and is passed over; write them to "
+                f"a file of their own, without the {kind} around them"
+            )
+            break
     note = Finding(path, Severity.NOTE, "other-manifest", message)
     return replace(document, value=ABSENT, findings=(note,), passed_over=True)
 
@@ -178,7 +188,9 @@ def _without_flags(document: Document, path: Path, message: str) -> Document:
 
 
 def _shown(top: dict[str, Any]) -> str:
-    return f"{shown(top.get('kind'))[1:-1]} of {shown(top.get('apiVersion'))}"
+    kind, version = top.get("kind"), top.get("apiVersion")
+    named = shown(kind)[1:-1] if isinstance(kind, str) else "an object"
+    return f"{named} of {shown(version)}" if isinstance(version, str) else f"{named} without apiVersion"
 
 
 def _part(document: Document, value: dict[str, Any], prefix: Path) -> Document:

@@ -92,27 +92,30 @@ class _Reading:
         self._bounds = bounds
 
     def add(self, document: Document) -> None:
+        top: Json = document.value
+        misnamed: dict[str, str] = {}
+        unknown: dict[str, tuple[Severity, str]] = {}
+        if isinstance(top, dict):
+            top, misnamed = _named_as_flagd_reads(top, _TOP)
+            unknown = {key: unknown_name(key, _SECTIONS) for key in top if key not in _TOP}
+            if unknown and _SECTIONS.isdisjoint(top) and not any(near for _, near in unknown.values()):
+                # What is wrong within it, such as a tag of another product, is not our business.
+                document = replace(document, passed_over=True)
+                self.documents.append(document)
+                message = "the document has none of `flags`, `$evaluators`, `metadata`, and is passed over"
+                self._find(Severity.NOTE, document, (), NO_DEFINITIONS, message)
+                return
+        self.documents.append(document)
         for finding in document.findings:
             flag = flag_at(document.value, finding.path)
             self.findings.append(replace(finding, document=document, flag=flag))
-        if not isinstance(document.value, dict):
-            self.documents.append(document)
         if document.value is ABSENT:
             return
-        top = document.value
         if not isinstance(top, dict):
             message = f"a document must be an object with `flags`, not {shown(top)}"
             self._error(document, (), "not-an-object", message)
             return
-        top, misnamed = _named_as_flagd_reads(top, _TOP)
         self._report_case(document, (), document.value, misnamed, None)
-        unknown = {key: unknown_name(key, _SECTIONS) for key in top if key not in _TOP}
-        if unknown and _SECTIONS.isdisjoint(top) and not any(near for _, near in unknown.values()):
-            message = "the document has neither `flags` nor `$evaluators` nor `metadata`, and is passed over"
-            self._find(Severity.NOTE, document, (), NO_DEFINITIONS, message)
-            self.documents.append(replace(document, passed_over=True))
-            return
-        self.documents.append(document)
         for key, (severity, near) in unknown.items():
             message = f"unknown key {quoted(key)}{near}; it is ignored, as by flagd"
             self._find(severity, document, (key,), "unknown-key", message)

@@ -129,6 +129,9 @@ OTHERS = {
     "a list of others": manifest("v1", "List", items=[json.loads(manifest("v1", "Pod")), 1]),
     "a key twice": "{apiVersion: v1, kind: Service, metadata: {name: s, name: t}, spec: {}}",
     "merge keys": "{apiVersion: v1, kind: Service, metadata: &m {name: s}, spec: {<<: *m}}",
+    "half a manifest": "{kind: Deployment, metadata: {name: web, labels: {a: b}}, spec: {}}",
+    "the other half": "{apiVersion: v1, metadata: {name: web}, spec: {}}",
+    "tags of another product": "{Resources: {A: !Ref B}}",
     "no kind, nor flags": "{name: shop, version: 1.0.0, scripts: {test: jest}}",
 }
 SOUND = V1BETA1.replace("BAD", "on")
@@ -229,9 +232,10 @@ def test_flags_under_a_wrong_kind_are_an_error_and_not_passed_over(head: str) ->
         ("listed.json", json.dumps({"flags": []})),
     ],
 )
-def test_flags_in_a_configmap_are_pointed_to_by_key(key: str, text: str) -> None:
+@pytest.mark.parametrize(("kind", "field"), [("ConfigMap", "data"), ("Secret", "stringData")])
+def test_flags_in_a_configmap_are_pointed_to_by_key(key: str, text: str, kind: str, field: str) -> None:
     values = {"a.conf": "flags: on\nx", "log": "{", key: text}
-    map_of = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"flagSetId": "x"}, "data": values}
+    map_of = {"apiVersion": "v1", "kind": kind, "metadata": {"flagSetId": "x"}, field: values}
     made = of_files(a=json.dumps(map_of))
     (problem,) = made.problems
     assert (problem.code, made.accepted) == ("missing-flags", False)

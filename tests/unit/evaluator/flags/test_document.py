@@ -220,6 +220,7 @@ def test_what_json_cannot_say_is_an_error_in_yaml(content: str, code: str, line:
 )
 def test_merge_keys_fill_what_a_mapping_lacks_as_flagd_has_it(text: str, value: dict[str, Any]) -> None:
     document = read(text, "a.yaml")
+    assert isinstance(document.value, dict)
     assert (document.findings, document.value["a"]) == ((), value)
     assert document.place(("a", "y" if "y" in value else "x")) != (1, 1)
 
