@@ -11,7 +11,7 @@ PARALLEL := -n 4 --dist worksteal
 unexport PYTHONDONTWRITEBYTECODE
 COMPILE := $(BIN)/uv pip compile -q --generate-hashes --no-emit-index-url --no-header --python-version 3.11 --universal
 
-.PHONY: setup dev demo test test-fast coverage test-clients test-faults test-cluster-slow chaos check unit oracles engine registry stores sigstore plane kwok dev-cluster fuzz bench messages sbom lock clean
+.PHONY: setup dev demo test test-fast coverage test-clients test-faults test-cluster-slow chaos check unit oracles engine registry stores sigstore plane kwok dev-cluster fuzz bench messages crds sbom lock clean
 
 setup: .venv/.ready ## what running needs, in .venv
 
@@ -126,6 +126,9 @@ sbom: dev ## what the images contain beside their base, with versions, hashes an
 		.sbom/tool/bin/cyclonedx-py environment --output-reproducible --spec-version 1.6 --pyproject pyproject.toml \
 			--mc-type application -o sbom/$$image.cdx.json .sbom/$$image/bin/python || exit 1; \
 	done
+
+crds: dev ## the CustomResourceDefinitions, and the tables of fields in docs/kinds, from the models
+	@$(BIN)/python -m controller.api.published.definitions
 
 lock: dev ## pin again what pyproject.toml allows
 	$(COMPILE) --upgrade requirements/uv.in -o requirements/uv.txt

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import re
 from functools import lru_cache
-from typing import TYPE_CHECKING, Annotated, Final, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Final, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
 
+from controller.api.objects.definition import AGE_COLUMN, READY_COLUMN, STATUS_COLUMN, Column, Definition
 from controller.api.objects.fields import Duration, LocalReference, Model, Name, that
+from controller.api.objects.rules import Rule, RuledModel
+from controller.api.objects.schema_words import INT64, TIME
 from controller.api.objects.status import Status
 from controller.api.parsing.patterns import compiled
 from controller.api.parsing.templates import check
@@ -67,13 +70,16 @@ def _require_globs(globs: tuple[str, ...]) -> tuple[str, ...]:
     return globs
 
 
+_REMOVED: Final = (
+    "conditions in CEL were removed; use eventSources with matchLabels, flags, flagSets, eventSeverity, "
+    "inclusionList and exclusionList"
+)
+
+
 def _refuse_condition(condition: object) -> None:
     """Raise ValueError: an alert whose condition was passed over would send more than it was asked to."""
     if condition is not None:
-        raise ValueError(
-            "conditions in CEL were removed; use eventSources with matchLabels, flags, flagSets, "
-            "eventSeverity, inclusionList and exclusionList"
-        )
+        raise ValueError(_REMOVED)
 
 
 Globs = Annotated[
@@ -81,7 +87,9 @@ Globs = Annotated[
     Field(max_length=32),
     AfterValidator(_require_globs),
 ]
-Removed = Annotated[None, BeforeValidator(_refuse_condition)]
+Removed = Annotated[
+    None, BeforeValidator(_refuse_condition), WithJsonSchema({"type": "string", "maxLength": 1024})
+]
 """Was a CEL expression."""
 Labels = Annotated[
     dict[Annotated[str, Field(max_length=317)], Annotated[str, Field(max_length=63)]], Field(max_length=32)
@@ -92,6 +100,7 @@ class NamespaceSelector(Model):
     """Namespaces that have these labels; every one where there are none."""
 
     match_labels: Labels = Field(default_factory=dict)
+    """Labels that a namespace must have; every namespace where there are none."""
 
 
 class EventSource(Model):
@@ -100,39 +109,76 @@ class EventSource(Model):
     kind: Literal[
         "FlagSource", "FlagSet", "FlagReceiver", "FeatureFlagConfiguration", "FeatureFlag", "EvaluatorUpgrade"
     ]
+    """Of the objects."""
     name: Name
+    """The object's name, or * for each of the kind."""
     match_labels: Labels = Field(default_factory=dict)
+    """Labels that an object must have."""
     namespace_selector: NamespaceSelector | None = None
-    """Selects namespaces by their labels; None: the alert's own namespace."""
+    """Which namespaces the objects are in, of those where a FlagGrant lets the alert in; this one alone
+    where it is not given.
+    """
 
 
-class FlagAlertSpec(Model):
+class FlagAlertSpec(RuledModel):
     """What the user asks for."""
 
-    provider_ref: LocalReference | None = None
-    provider_refs: Annotated[tuple[LocalReference, ...], Field(max_length=16)] = ()
-    event_severity: Literal["info", "warning", "error"] = "info"
-    event_sources: Annotated[tuple[EventSource, ...], Field(min_length=1, max_length=64)]
-    inclusion_list: Expressions = ()
-    exclusion_list: Expressions = ()
-    inclusion: Removed = None
-    exclusion: Removed = None
-    flags: Globs = ()
-    flag_sets: Globs = ()
-    group_by: tuple[Literal["kind", "name", "reason", "severity", "revision"], ...] = ()
-    group_wait: Wait | None = None
-    repeat_interval: Repeat | None = None
-    lasting: Annotated[Duration | None, Field(alias="for")] = None
-    """Seconds that a failure must last before it is reported."""
-    template: Annotated[str, Field(min_length=1, max_length=1024), that(check)] | None = None
-    summary: Annotated[str, Field(max_length=255)] | None = None
-    suspend: bool = False
+    RULES = (
+        Rule(
+            "has(self.providerRef) || (has(self.providerRefs) && size(self.providerRefs) > 0)",
+            "providerRef or providerRefs must name a FlagProvider",
+            lambda spec: bool(spec.providers),
+        ),
+        Rule(
+            "!has(self.inclusion) && !has(self.exclusion)",
+            f"inclusion and exclusion, {_REMOVED.replace('CEL', 'CEL,')}",
+        ),
+    )
 
-    @model_validator(mode="after")
-    def _named(self) -> Self:
-        if not self.providers:
-            raise ValueError("providerRef or providerRefs must name a FlagProvider")
-        return self
+    provider_ref: LocalReference | None = None
+    """The FlagProvider beside this object that alerts are sent to."""
+    provider_refs: Annotated[tuple[LocalReference, ...], Field(max_length=16)] = ()
+    """More FlagProviders beside this object."""
+    event_severity: Literal["info", "warning", "error"] = "info"
+    """Of which Events; info is all of them, warning those of type Warning, error those that leave the
+    object failing; and the recoveries.
+    """
+    event_sources: Annotated[tuple[EventSource, ...], Field(min_length=1, max_length=64)]
+    """Objects whose Events are sent."""
+    inclusion_list: Expressions = ()
+    """Regular expressions (RE2), one of which must be found in the message; any message where none is
+    given.
+    """
+    exclusion_list: Expressions = ()
+    """Regular expressions (RE2), none of which may be found in the message."""
+    inclusion: Removed = None
+    """Removed, and refused where it is given; an alert is to send no more than it was asked to."""
+    exclusion: Removed = None
+    """Removed, and refused where it is given; an alert is to send no more than it was asked to."""
+    flags: Globs = ()
+    """Globs, one of which must match a flag that an Event says to have changed; Events that name no flags
+    are not asked.
+    """
+    flag_sets: Globs = ()
+    """Globs, one of which must match the flagSetId of the object; objects that have none are not asked."""
+    group_by: Annotated[
+        tuple[Literal["kind", "name", "reason", "severity", "revision"], ...], Field(max_length=5)
+    ] = ()
+    """What messages must have in common to become one; all of the alert where it is not given."""
+    group_wait: Wait | None = None
+    """How long a message waits for others that become one with it; at most 1h. None waits where it is not
+    given.
+    """
+    repeat_interval: Repeat | None = None
+    """After how long a failure that goes on is told of again; at least 1m. Once where it is not given."""
+    lasting: Annotated[Duration | None, Field(alias="for")] = None
+    """How long a failure must last before anybody is told of it."""
+    template: Annotated[str, Field(min_length=1, max_length=1024), that(check)] | None = None
+    """The words of each message, with names such as ${reason} for what is known of it."""
+    summary: Annotated[str, Field(max_length=255)] | None = None
+    """A text that is sent with each message."""
+    suspend: bool = False
+    """While true, nothing is chosen."""
 
     @property
     def providers(self) -> tuple[str, ...]:
@@ -144,6 +190,28 @@ class FlagAlertSpec(Model):
 class FlagAlertStatus(Status):
     """What became of it."""
 
-    waiting: int = 0
-    last_delivery: str | None = None
+    waiting: Annotated[int, INT64] = 0
+    """How many messages of this alert wait to be delivered, at all FlagProviders."""
+    last_delivery: Annotated[str, TIME] | None = None
+    """When a message of this alert was delivered last."""
     last_failure: Failure | None = None
+    """What the last failure of a message of this alert was, and since when; it stays after the next
+    success.
+    """
+
+
+DEFINITION: Final = Definition(
+    KIND,
+    "flagalerts",
+    "falert",
+    "FlagAlert chooses Events, and names the FlagProvider that they are sent to.",
+    spec=FlagAlertSpec,
+    status=FlagAlertStatus,
+    columns=(
+        READY_COLUMN,
+        Column("Provider", ".spec.providerRef.name"),
+        Column("Waiting", ".status.waiting", "integer"),
+        STATUS_COLUMN,
+        AGE_COLUMN,
+    ),
+)

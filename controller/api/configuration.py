@@ -6,11 +6,15 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
-from pydantic import Field, OnErrorOmit
+from pydantic import ConfigDict, Field, OnErrorOmit, WithJsonSchema
 
 from controller.api.flagset import ProblemStatus
 from controller.api.historic import modernise
+from controller.api.objects.definition import AGE_COLUMN, READY_COLUMN, Column, Definition
 from controller.api.objects.fields import InvalidSpecError, Model, Name
+from controller.api.objects.flagd_document import FLAGD_DOCUMENT
+from controller.api.objects.meta import OPENFEATURE_VERSION
+from controller.api.objects.schema_words import ATOMIC_LIST, OPEN
 from controller.api.objects.status import Status
 
 if TYPE_CHECKING:
@@ -20,7 +24,6 @@ if TYPE_CHECKING:
 
 KIND: Final = "FeatureFlagConfiguration"
 FLAG_KIND: Final = "FeatureFlag"
-API_VERSION: Final = "core.openfeature.dev/v1beta1"
 MOST_BYTES: Final = 3 * 1024 * 1024
 """Most bytes of a document in a string: more does not fit into an object."""
 
@@ -29,45 +32,86 @@ class ShardReference(Model):
     """A part of a set that is larger than one object may be."""
 
     name: Name
+    """The FlagShard in this namespace."""
     digest: Annotated[str, Field(min_length=1, max_length=128)]
+    """Of the shard's content; a shard with another is not used."""
     flags: int | None = None
+    """How many flags it has."""
+
+
+_IGNORED: Final = WithJsonSchema({"type": "object", "nullable": True, OPEN: True})
 
 
 class ConfigurationSpec(Model):
     """What is delivered: just one of these."""
 
-    flag_spec: dict[str, Any] | None = None
-    shards: Annotated[tuple[ShardReference, ...], Field(min_length=1, max_length=256)] | None = None
+    model_config = ConfigDict(
+        json_schema_extra={
+            "oneOf": [{"required": [form]} for form in ("flagSpec", "shards", "featureFlagSpec")]
+        }
+    )
+
+    flag_spec: Annotated[dict[str, Any], FLAGD_DOCUMENT] | None = None
+    """A document as flagd reads it."""
+    shards: Annotated[tuple[ShardReference, ...], Field(min_length=1, max_length=256), ATOMIC_LIST] | None = (
+        None
+    )
+    """The parts of a set that is larger than one object may be; in force once all of them are there."""
     feature_flag_spec: Any = None
+    """The historic form, a document as a JSON string or as an object."""
     revision: str | None = None
+    """Of a sharded set, which has no metadata of its own here."""
+    service_provider: Annotated[Any, _IGNORED] = None
+    """Of the operator's earlier versions; ignored."""
+    sync_provider: Annotated[Any, _IGNORED] = None
+    """Of the operator's earlier versions; ignored."""
+    flag_d_spec: Annotated[Any, _IGNORED, Field(alias="flagDSpec")] = None
+    """Of the operator's earlier versions; ignored."""
+    resources: Annotated[Any, _IGNORED] = None
+    """Of the operator's earlier versions; ignored."""
+
+
+class FeatureFlagSpec(Model):
+    """What OpenFeature Operator's kind holds."""
+
+    flag_spec: Annotated[dict[str, Any], FLAGD_DOCUMENT] | None = None
+    """A document as flagd reads it."""
 
 
 class LaggardStatus(Model):
     """An evaluator that is silent, or serves something else."""
 
     name: str
+    """Namespace and pod, or a process outside pods."""
     node: str | None = None
+    """The node that it runs on, as far as known."""
     serves: str | None = None
+    """A revision, or a digest where none is known; nothing where it is left out."""
     since: str | None = None
+    """Since when it does not serve what it should."""
     silent: bool = False
+    """It was not heard of for 15 seconds."""
     claimed: bool = False
+    """Nobody vouches for the name."""
 
 
-class ConfigurationStatus(Status):
-    """What became of it."""
+class FeatureFlagStatus(Status):
+    """What became of either kind."""
 
     revision: str | None = None
+    """The source revision that last changed the content, where one is known."""
     digest: str | None = None
+    """Of what decides an evaluation."""
     flag_set_id: str | None = None
+    """Under which the set is served."""
     flags: int | None = None
+    """How many flags the set has."""
     served: str | None = None
-    total: int | None = None
-    delivered: int | None = None
-    served_within: str | None = None
-    """The longest time from observing the change to serving it, as a text for people: `1.2s`."""
-    laggards: Annotated[tuple[OnErrorOmit[LaggardStatus], ...] | None, Field(max_length=20)] = None
+    """How many evaluators serve this digest, of how many there are."""
     problem_count: int | None = None
+    """How many problems there are, also where fewer are listed."""
     problems: Annotated[tuple[ProblemStatus, ...], Field(max_length=50)] = ()
+    """What is wrong with the definitions, errors first; 50 at most."""
 
     @property
     def content(self) -> tuple[str, str]:
@@ -79,6 +123,23 @@ class ConfigurationStatus(Status):
         """Return the first number of `served`, or None."""
         count = (self.served or "").partition("/")[0]
         return int(count) if count.isascii() and count.isdigit() else None
+
+
+class ConfigurationStatus(FeatureFlagStatus):
+    """And who serves it, by the receipts of evaluators."""
+
+    total: int | None = None
+    """How many evaluators send receipts."""
+    delivered: int | None = None
+    """Streams of subscribers that send no receipts. It was delivered to them; what they serve they do not
+    say.
+    """
+    served_within: str | None = None
+    """The longest time from the moment at which the change was observed to the one at which an evaluator
+    served it, such as 1.2s.
+    """
+    laggards: Annotated[tuple[OnErrorOmit[LaggardStatus], ...] | None, Field(max_length=20)] = None
+    """Evaluators that are silent or serve something else, the longest first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,3 +213,48 @@ def _assembled(shards: Any, shard: Callable[[str], Resource | None]) -> Mapping[
             if part.get(name):
                 whole[name] = part[name]
     return whole
+
+
+DEFINITION: Final = Definition(
+    KIND,
+    "featureflagconfigurations",
+    "ffc",
+    "FeatureFlagConfiguration is one flag set as it is delivered.",
+    spec=ConfigurationSpec,
+    status=ConfigurationStatus,
+    columns=(
+        READY_COLUMN,
+        Column("Revision", ".status.revision"),
+        Column("Flags", ".status.flags", "integer"),
+        Column("Served", ".status.served"),
+        AGE_COLUMN,
+        Column("Status", '.status.conditions[?(@.type=="Ready")].message', priority=1),
+        Column("Set", ".status.flagSetId", priority=1),
+    ),
+    api_version=OPENFEATURE_VERSION,
+    # The fields of all, so that nothing is pruned; OpenFeature Operator takes a spec without flags.
+    older={"v1alpha2": {"oneOf": None}, "v1alpha1": {"oneOf": None}},
+)
+
+FEATURE_FLAG_DEFINITION: Final = Definition(
+    FLAG_KIND,
+    "featureflags",
+    "ff",
+    "FeatureFlag is one flag set as OpenFeature Operator and flagd read it.",
+    spec=FeatureFlagSpec,
+    status=FeatureFlagStatus,
+    columns=(
+        READY_COLUMN,
+        Column("Revision", ".status.revision"),
+        Column("Flags", ".status.flags", "integer"),
+        AGE_COLUMN,
+        Column("Status", '.status.conditions[?(@.type=="Ready")].message', priority=1),
+        Column("Set", ".status.flagSetId", priority=1),
+    ),
+    api_version=OPENFEATURE_VERSION,
+    note=(
+        "Where OpenFeature Operator's own definition is installed already, leave this one out: flags are "
+        "read either way, but that one has no room for a status."
+    ),
+    needs_spec=False,
+)

@@ -9,6 +9,14 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, Self
 from pydantic import BeforeValidator, ConfigDict, Field, OnErrorOmit, model_validator
 from pydantic.alias_generators import to_camel
 
+from controller.api.objects.definition import (
+    AGE_COLUMN,
+    READY_COLUMN,
+    STATUS_COLUMN,
+    SUSPENDED_COLUMN,
+    Column,
+    Definition,
+)
 from controller.api.objects.fields import (
     Interval,
     LocalReference,
@@ -20,6 +28,8 @@ from controller.api.objects.fields import (
     that,
 )
 from controller.api.objects.meta import API_VERSION, ObjectKey
+from controller.api.objects.rules import Rule
+from controller.api.objects.schema_words import in_schema
 from controller.api.objects.status import Status
 from controller.api.parsing import InvalidTextError
 from controller.api.parsing.names import normalise
@@ -78,9 +88,13 @@ class SourceReference(Model):
     """The source whose artifact the definitions are read from."""
 
     api_version: Annotated[str, Field(max_length=253)] | None = None
+    """The kind's group and version; needed for none of the kinds."""
     kind: SourceKind
+    """A FlagSource, or one of Flux's sources."""
     name: Name
+    """The source's name."""
     namespace: Annotated[str, Field(max_length=63)] | None = None
+    """The FlagSet's own where it is not given; any other must let it by a FlagGrant."""
 
     @model_validator(mode="after")
     def _is_of_its_group(self) -> Self:
@@ -94,8 +108,11 @@ class SubstituteReference(Model):
     """An object of the namespace whose keys are variables."""
 
     kind: Literal["ConfigMap", "Secret"]
+    """The object's kind; flags with values of a Secret are marked."""
     name: ObjectName
+    """The object's name."""
     optional: bool = False
+    """Whether it may be missing."""
 
 
 class Dependency(Model):
@@ -104,9 +121,13 @@ class Dependency(Model):
     kind: Literal["FlagSet", "FlagSource", "GitRepository", "OCIRepository", "Bucket", "ExternalArtifact"] = (
         "FlagSet"
     )
+    """The object's kind."""
     name: Name
+    """The object's name."""
     ready_expr: Annotated[str, Field(min_length=1, max_length=1024), that(_ready_expr)] | None = None
-    """CEL over `self`, the FlagSet, and `dep`, the other object; in place of the built-in check."""
+    """In CEL over self, this FlagSet, and dep, the object: whether it is ready. Without it, an object is
+    ready that is Ready.
+    """
 
 
 _MOST_EXPRESSIONS: Final = 2_048
@@ -126,47 +147,88 @@ class PatchSpec(Model):
     """One JSON Patch."""
 
     patch: Annotated[str, Field(min_length=1, max_length=65536)]
+    """A JSON Patch (RFC 6902) as YAML or JSON, over /flags/KEY, /$evaluators/NAME and /metadata/KEY."""
 
 
 class DecryptionSpec(Model):
     """How encrypted definitions are read."""
 
     provider: Literal["sops"]
+    """By what they were encrypted."""
     secret_ref: LocalReference
+    """A Secret whose entries hold age identities, where they end with .agekey, or secret PGP keys, where
+    with .asc.
+    """
 
 
 class Target(Model):
     """What is written."""
 
     name: ObjectName | None = None
+    """Of what is written; the FlagSet's own where it is not given."""
     kinds: Annotated[
-        tuple[Literal["FeatureFlagConfiguration", "FeatureFlag"], ...], Field(min_length=1, max_length=2)
+        tuple[Literal["FeatureFlagConfiguration", "FeatureFlag"], ...],
+        Field(min_length=1, max_length=2),
+        in_schema(x_kubernetes_list_type="set"),
     ] = ("FeatureFlagConfiguration",)
+    """FeatureFlagConfiguration is what our proxy and evaluators read; FeatureFlag is for stock flagd."""
 
 
 class FlagSetSpec(Model):
     """What the user asks for."""
 
     source_ref: SourceReference
+    """Whose artifact the definitions are read from."""
     paths: Annotated[tuple[Path, ...], Field(min_length=1, max_length=32)] = (".",)
+    """The layers, the first being the base. Each is a file, a folder (its *.json, *.yaml and *.yml, in name
+    order; all below it with /**) or a glob.
+    """
     flag_set_id: Name | None = None
+    """The set's identity for selectors; <namespace>/<name> where it is not given."""
     validation: Validation = Validation.STRICT
+    """Strict takes a warning for a failure; Lenient serves what flagd would serve."""
     failure_policy: Literal["PerFlag", "Atomic"] = "PerFlag"
+    """PerFlag holds a bad flag at its last good definition while its siblings move on; Atomic holds all."""
     bucketing: Literal["v2", "v3"] = "v2"
-    target: Target = Target()
+    """Which generation of fractional the set is meant for."""
+    target: Annotated[Target, in_schema(x_default={})] = Target()
+    """What is written, in this namespace."""
     prune: bool = True
+    """Whether what was written goes when this object goes."""
     prune_guard: bool = True
+    """Whether a revision that would remove every flag, or more than a quarter and at least five of them, is
+    held until the annotation flagstaff.dev/accept-revision names it.
+    """
     patches: Annotated[tuple[PatchSpec, ...], Field(max_length=32)] = ()
+    """Changes of what the layers come to, in their order, before it is judged."""
     substitute: Annotated[dict[Variable, VariableText], Field(max_length=256)] | None = None
+    """Variables by name: ${NAME} in a value of the definitions is replaced, as is ${NAME:=default}, and $${
+    is the text ${. Where neither this nor substituteFrom is given, nothing is replaced.
+    """
     substitute_from: Annotated[tuple[SubstituteReference, ...], Field(max_length=32)] = ()
+    """ConfigMaps and Secrets of this namespace whose keys are variables, too; a later one beats an earlier,
+    substitute beats all.
+    """
     decryption: DecryptionSpec | None = None
+    """With what definitions are decrypted."""
     drift_policy: DriftPolicy = DriftPolicy.CORRECT
+    """Correct undoes what somebody changes in what was written; Warn lets it be, and tells of it, until
+    another content is written.
+    """
     service_account_name: ObjectName | None = None
+    """The service account beside this object with whose rights it writes; the controller's default where it
+    is not given.
+    """
     depends_on: Annotated[
         tuple[Dependency, ...], Field(max_length=32), BeforeValidator(_bounded_expressions)
     ] = ()
+    """FlagSets and sources beside this one that must be ready first."""
     interval: Interval = 600.0
+    """How often what was written is compared with what was meant; a change of the source or of what was
+    written is seen at once.
+    """
     suspend: bool = False
+    """While true, nothing is built, written or corrected; what was applied stays."""
 
     def cluster_problems(self) -> Iterator[SpecProblem]:
         """Paths that lead out of the source, which a build reports among its problems."""
@@ -181,26 +243,37 @@ class ProblemStatus(Model):
     """One problem with its place."""
 
     severity: Literal["error", "warning"]
+    """An error is what flagd could not load or serve; a warning is loaded, and likely a mistake."""
     file: str | None = None
+    """The file, from the root of the source."""
     line: int | None = None
+    """From 1; absent where the whole file is meant."""
     column: int | None = None
+    """In characters, from 1."""
     path: str | None = None
+    """The JSON path in the file."""
     message: str
+    """What is wrong, and what to do."""
 
 
 class HeldFlag(Model):
     """A flag that is served as an older revision had it."""
 
     name: str
+    """The flag's key."""
     revision: str | None = None
+    """The revision whose definition is served."""
 
 
 class TargetStatus(Model):
     """One object that was written."""
 
     kind: str | None = None
+    """The object's kind."""
     name: str | None = None
+    """The object's name."""
     shards: int | None = None
+    """How many FlagShards hold its flags; absent where it holds them itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,38 +283,60 @@ class HistoryEntry:
     __pydantic_config__ = ConfigDict(alias_generator=to_camel, populate_by_name=True)
 
     revision: str
+    """The revision that was applied."""
     digest: str | None = None
+    """Of what decides an evaluation."""
     held: int | None = None
-    """Flags that are not served as this revision has them, but held at an older definition or left out."""
+    """Flags that are not served as this revision has them, being held at an older definition or left out."""
     author: str | None = None
+    """Who wrote the commit, as far as the source tells."""
     subject: str | None = None
+    """The first line of the commit's message, as far as the source tells."""
     committed_at: str | None = None
+    """When it was committed, as far as the source tells."""
     verified_by: str | None = None
+    """Whose signature of it was verified, where the source verifies any."""
     origin: str | None = None
     """The commit and repository that an image says it was made of."""
     applied_at: str | None = None
+    """When it was applied."""
     changes: str | None = None
-    """A summary such as `1 added, 2 changed: banner, checkout-v2`."""
+    """How many flags were added, changed and removed, with the first keys."""
 
 
 class FlagSetStatus(Status):
     """What became of it."""
 
     last_applied_revision: str | None = None
+    """The newest revision whose flags are served, held ones aside."""
     last_attempted_revision: str | None = None
+    """The newest revision that was looked at, applied or not."""
     last_good_revision: str | None = None
+    """The newest revision in which no flag was held."""
     digest: str | None = None
+    """Of what decides an evaluation; provenance is not covered."""
     flag_set_id: str | None = None
+    """Under which the set is served."""
     bucketing: str | None = None
+    """The generation of fractional that is in use."""
     flags: int | None = None
+    """How many flags the set has."""
     served: str | None = None
+    """How many evaluators serve this digest, of how many there are."""
     held_flags: int | None = None
+    """How many flags are served as an older revision had them."""
     held: Annotated[tuple[HeldFlag, ...], Field(max_length=100)] = ()
+    """Flags that are served as an older revision had them."""
     problem_count: int | None = None
+    """How many problems there are, also where fewer are listed."""
     problems: Annotated[tuple[ProblemStatus, ...], Field(max_length=50)] = ()
+    """What is wrong with the definitions, errors first; 50 at most."""
     pending_removals: Annotated[tuple[str, ...] | None, Field(max_length=100)] = None
+    """Flags that the revision held by the prune guard would remove; 100 at most."""
     target: tuple[OnErrorOmit[TargetStatus], ...] = ()
+    """What was written."""
     history: Annotated[tuple[OnErrorOmit[HistoryEntry], ...], Field(max_length=10)] = ()
+    """The last revisions, the newest first."""
 
     @property
     def content(self) -> tuple[str, str]:
@@ -272,3 +367,32 @@ def listed(flag_set: Resource, field: str) -> list[dict[str, Any]]:
     """The objects in a list of the spec, as far as it can be read."""
     found = flag_set.spec.get(field)
     return [each for each in found if isinstance(each, dict)] if isinstance(found, list) else []
+
+
+DEFINITION: Final = Definition(
+    KIND,
+    "flagsets",
+    "fset",
+    ("FlagSet builds one flag set from layers of a source and keeps a FeatureFlagConfiguration of it."),
+    spec=FlagSetSpec,
+    spec_description="Which definitions are read, and what is made of them.",
+    status=FlagSetStatus,
+    columns=(
+        READY_COLUMN,
+        Column("Revision", ".status.lastAppliedRevision"),
+        Column("Since", ".status.history[0].appliedAt", "date"),
+        Column("Flags", ".status.flags", "integer"),
+        Column("Served", ".status.served"),
+        SUSPENDED_COLUMN,
+        AGE_COLUMN,
+        STATUS_COLUMN,
+        Column("Held", ".status.heldFlags", "integer", priority=1),
+        Column("Source", ".spec.sourceRef.name", priority=1),
+    ),
+    rules=(
+        Rule(
+            "self.metadata.name.size() <= 63",
+            "a FlagSet's name is a label on what it writes, and a label has at most 63 characters",
+        ),
+    ),
+)

@@ -10,6 +10,14 @@ from typing import TYPE_CHECKING, Annotated, Final, Literal, Self
 from pydantic import AfterValidator, Field, model_validator
 
 from controller.api.objects.artifact import SourceStatus
+from controller.api.objects.definition import (
+    AGE_COLUMN,
+    READY_COLUMN,
+    STATUS_COLUMN,
+    SUSPENDED_COLUMN,
+    Column,
+    Definition,
+)
 from controller.api.objects.fields import (
     Interval,
     LocalReference,
@@ -20,10 +28,12 @@ from controller.api.objects.fields import (
     refuse,
     that,
 )
+from controller.api.objects.rules import Rule, RuledModel
+from controller.api.objects.schema_words import INT64, TIME, in_schema
 from controller.api.parsing import InvalidTextError
 from controller.api.parsing.endpoints import require_own_host, url_of
 from controller.api.parsing.git_url import Transport, parse_location
-from controller.api.parsing.oci_address import check_digest, check_tag, parse_address
+from controller.api.parsing.oci_address import DIGEST, TAG, check_digest, check_tag, parse_address
 from controller.api.parsing.patterns import compiled, ignored
 from controller.api.parsing.references import parse_range, require_commit, require_name
 from controller.api.verification import TAG_MODES, VerifySpec
@@ -51,20 +61,22 @@ _Short = Annotated[str, Field(min_length=1, max_length=255)]
 _Range = Annotated[_Short, that(parse_range)]
 
 
-def _folder(path: str) -> str:
-    if path.startswith("/") or ".." in path.split("/"):
-        raise ValueError("must be a folder within the source: no / at its start, and no ..")
-    return path
+def _is_within(path: str) -> bool:
+    return not path.startswith("/") and ".." not in path.split("/")
 
 
-def _literal(path: str) -> str:
-    if any(mark in path for mark in "*?["):
-        raise ValueError("must be a folder's name, not a pattern")
-    return path
-
-
-_Folder = Annotated[str, Field(max_length=1024), AfterValidator(_folder)]
-_Directory = Annotated[_Folder, Field(min_length=1), AfterValidator(_literal)]
+_WITHIN: Final = Rule(
+    "!self.matches('^/|(^|/)[.][.](/|$)')",
+    "must be a folder within the source: no / at its start, and no ..",
+    _is_within,
+)
+_NO_PATTERN: Final = Rule(
+    "!self.matches('^/|(^|/)[.][.](/|$)|[*?[]')",
+    "must be a folder within the source, not a pattern: no / at its start, and no ..",
+    lambda path: _is_within(path) and not any(mark in path for mark in "*?["),
+)
+_Folder = Annotated[str, Field(max_length=1024), _WITHIN]
+_Directory = Annotated[str, Field(min_length=1, max_length=1024), _NO_PATTERN]
 
 _SCP: Final = re.compile(r"([^/:]+@[^/:]+):(?!//)(.+)")
 """`git@host:path`, as Git takes it on its command line."""
@@ -79,14 +91,45 @@ def _url(url: str) -> str:
     return url
 
 
+_URL_RULES: Final = (
+    Rule(
+        "self.matches('^(https?|ssh|file)://.+$') || self.matches('^[^/:]+@[^/:]+:')",
+        "must begin with https://, http:// or ssh://",
+    ),
+    Rule(
+        "!self.matches('^[^/:]+@[^/:]+:')",
+        "write ssh://git@example.com/team/repository.git for git@example.com:team/repository.git",
+    ),
+    Rule("!self.contains('?')", "a URL must have no query; put a token into the Secret that secretRef names"),
+    Rule(
+        "!self.matches('^(https?://[^/@]*|[a-z]+://[^/@]*:[^/@]*)@')",
+        "a URL must not hold a password or token; put it into the Secret that secretRef names",
+    ),
+)
+"""What the API server refuses; `_url` says more exactly what is wrong."""
+
+
 class GitReference(Model):
     """What to follow; the most exact of several wins, as with Flux: commit, name, tag, semver, branch."""
 
     branch: Annotated[_Short, that(partial(require_name, "branch"))] | None = None
+    """The head of this branch; main where nothing is named."""
     tag: Annotated[_Short, that(partial(require_name, "tag"))] | None = None
+    """This tag."""
     semver: _Range | None = None
-    name: Annotated[str, Field(max_length=255), that(partial(require_name, "name"))] | None = None
-    commit: Annotated[str, that(require_commit)] | None = None
+    """A range over the tags; the highest version wins."""
+    name: (
+        Annotated[
+            str,
+            Field(max_length=255),
+            in_schema(pattern="^refs/.+[^/]$"),
+            that(partial(require_name, "name")),
+        ]
+        | None
+    ) = None
+    """A full reference such as refs/pull/420/head."""
+    commit: Annotated[str, in_schema(pattern="^[0-9a-f]{40}$"), that(require_commit)] | None = None
+    """This commit, by all of its hexadecimal digits."""
 
     @property
     def is_tag(self) -> bool:
@@ -101,13 +144,30 @@ class GitReference(Model):
 class GitSpec(Model):
     """A Git repository."""
 
-    url: Annotated[str, Field(max_length=2048), AfterValidator(_url)]
+    url: Annotated[str, Field(max_length=2048), AfterValidator(_url), *_URL_RULES]
+    """An https, http or ssh address without a password, token or query; secrets belong into the Secret that
+    secretRef names.
+    """
     ref: GitReference = GitReference()
+    """What to follow; without it, branch main. The most exact of several wins, in Flux's order (commit,
+    name, tag, semver, branch).
+    """
     secret_ref: LocalReference | None = None
+    """A Secret beside this object, in Flux's formats: username and password, or bearerToken; identity and
+    known_hosts for ssh; ca.crt; tls.crt and tls.key.
+    """
     proxy_secret_ref: LocalReference | None = None
-    history: Literal["Any", "FastForwardOnly"] = "Any"
+    """A Secret beside this object with address, and where needed username and password, of a proxy."""
+    history: Annotated[Literal["Any", "FastForwardOnly"], in_schema(x_default=None)] = "Any"
+    """Whether a new revision must descend from the accepted one (FastForwardOnly), or may be any. With
+    verify, it must in any case. Without it, Any.
+    """
     recurse_submodules: bool = False
+    """Whether the files of submodules are part of the artifact, as with Flux; they must be on the
+    repository's own host.
+    """
     sparse_checkout: Annotated[tuple[_Directory, ...], Field(max_length=100)] = ()
+    """Folders that alone are in the artifact, as with Flux; without it, all."""
 
     @model_validator(mode="after")
     def _has_a_remote_for_submodules(self) -> Self:
@@ -125,31 +185,50 @@ class GitSpec(Model):
 class OciReference(Model):
     """What to follow; the most exact of several wins, as with Flux: digest, semver, tag. None is `latest`."""
 
-    tag: Annotated[str, that(check_tag)] | None = None
+    tag: Annotated[str, in_schema(pattern=rf"^{TAG.pattern}$"), that(check_tag)] | None = None
+    """This tag."""
     semver: _Range | None = None
+    """A range over the tags; the highest version wins."""
     semver_filter: (
         Annotated[str, Field(min_length=1, max_length=1024), that(compiled, "InvalidReference")] | None
     ) = None
-    digest: Annotated[str, that(check_digest)] | None = None
+    """A regular expression (RE2); with semver, only tags in which it finds something count."""
+    digest: Annotated[str, in_schema(pattern=rf"^{DIGEST.pattern}$"), that(check_digest)] | None = None
+    """This manifest."""
 
 
 class LayerSelector(Model):
     """Which layer holds the files, and how."""
 
     media_type: _Short | None = None
+    """The first layer of this media type."""
     operation: Literal["extract", "copy"] = "extract"
+    """Take the files out of the layer's tar.gz (extract), or take the layer as the one file that its title
+    names (copy).
+    """
 
 
 class OciSpec(Model):
     """An artifact in a container registry."""
 
-    url: Annotated[str, Field(max_length=2048), that(parse_address)]
+    url: Annotated[str, Field(max_length=2048), in_schema(pattern="^oci://.+$"), that(parse_address)]
+    """The repository, as oci://HOST/REPOSITORY, without a tag, which belongs into ref."""
     ref: OciReference = OciReference()
+    """What to follow; without it, the tag latest. The most exact of several wins, in Flux's order (digest,
+    semver, tag).
+    """
     layer_selector: LayerSelector = LayerSelector()
+    """Which layer holds the files, and how; without it, the first one is a tar.gz of them."""
     secret_ref: LocalReference | None = None
+    """A Secret beside this object of type kubernetes.io/dockerconfigjson."""
     cert_secret_ref: LocalReference | None = None
+    """A Secret beside this object with ca.crt, which is believed beside the system's authorities, or
+    tls.crt and tls.key.
+    """
     proxy_secret_ref: LocalReference | None = None
+    """A Secret beside this object with address, and where needed username and password, of an http proxy."""
     insecure: bool = False
+    """Speak plain HTTP with the registry."""
 
 
 _AWS_STS: Final = r"^https://(vpce-[a-z0-9-]+\.)?sts(-fips)?(\.[a-z]{2}(-[a-z]+)+-[0-9]+)?(\.vpce)?\.amazonaws\.com(\.cn)?/?$"
@@ -160,7 +239,11 @@ class StsSpec(Model):
     """The service that gives temporary keys for the controller's web identity."""
 
     provider: Literal["aws"]
+    """Whose service it is."""
     endpoint: Annotated[str, Field(max_length=255, pattern=_AWS_STS)]
+    """The service's URL, such as https://sts.eu-west-1.amazonaws.com; of AWS alone, which the identity is
+    shown to.
+    """
 
 
 _IDENTITY: Final = (
@@ -169,25 +252,59 @@ _IDENTITY: Final = (
 )
 
 
-class BucketSpec(Model):
+class BucketSpec(RuledModel):
     """Objects in S3 or what speaks its protocol, Google Cloud Storage or Azure Blob Storage."""
 
-    provider: Literal["generic", "aws", "gcp", "azure"] = "generic"
-    bucket_name: _Short
-    endpoint: Annotated[str, Field(max_length=2048)] = ""
-    region: Annotated[str, Field(max_length=255, pattern=r"^[a-z0-9-]*$")] = ""
-    prefix: Annotated[str, Field(max_length=1024)] = ""
-    insecure: bool = False
-    secret_ref: LocalReference | None = None
-    cert_secret_ref: LocalReference | None = None
-    proxy_secret_ref: LocalReference | None = None
-    sts: StsSpec | None = None
+    RULES = (
+        Rule(
+            "has(self.endpoint) && self.endpoint != '' || "
+            "has(self.provider) && self.provider in ['aws', 'gcp']",
+            "endpoint is required for the providers generic and azure",
+        ),
+        Rule(
+            "!has(self.endpoint) || !self.endpoint.startsWith('http://') || "
+            "has(self.insecure) && self.insecure",
+            "an http:// endpoint needs insecure",
+        ),
+        Rule(
+            "!has(self.sts) || has(self.provider) && self.provider == 'aws' && !has(self.secretRef)",
+            "sts works only with provider aws and without secretRef",
+            lambda bucket: bucket.sts is None or (bucket.provider == "aws" and bucket.secret_ref is None),
+        ),
+        Rule(
+            "has(self.secretRef) || !has(self.provider) || self.provider == 'generic' || "
+            "!has(self.proxySecretRef) && !has(self.certSecretRef) && !(has(self.insecure) && self.insecure)",
+            _IDENTITY,
+        ),
+    )
 
-    @model_validator(mode="after")
-    def _has_identity_for_sts(self) -> Self:
-        if self.sts is not None and (self.provider != "aws" or self.secret_ref is not None):
-            raise ValueError("sts works only with provider aws and without secretRef")
-        return self
+    provider: Literal["generic", "aws", "gcp", "azure"] = "generic"
+    """Whose store it is; generic for S3's protocol anywhere."""
+    bucket_name: _Short
+    """The bucket, or Azure's container."""
+    endpoint: Annotated[str, Field(max_length=2048)] = ""
+    """The store's host, with its port where needed, or its https URL; of aws and gcp only where it is
+    another than usual.
+    """
+    region: Annotated[str, Field(max_length=255, pattern=r"^[a-z0-9-]*$")] = ""
+    """The bucket's region; us-east-1 where nothing is named."""
+    prefix: Annotated[str, Field(max_length=1024)] = ""
+    """Only objects whose keys begin with this; best a folder, with a slash at its end."""
+    insecure: bool = False
+    """Take an endpoint without a scheme as plain HTTP, and one with http://."""
+    secret_ref: LocalReference | None = None
+    """A Secret beside this object, in Flux's formats: accesskey and secretkey; serviceaccount for gcp;
+    accountKey, sasKey, or tenantId, clientId and clientSecret for azure. Without it, generic reads as
+    nobody, the others as the controller.
+    """
+    cert_secret_ref: LocalReference | None = None
+    """A Secret beside this object with ca.crt, whom to believe about the store."""
+    proxy_secret_ref: LocalReference | None = None
+    """A Secret beside this object with address, and where needed username and password, of a proxy."""
+    sts: StsSpec | None = None
+    """The service that gives temporary keys for the controller's web identity (IRSA); without it, that of
+    the region.
+    """
 
     @property
     def store_url(self) -> str:
@@ -216,8 +333,11 @@ class Include(Model):
     """Another FlagSource beside this one, whose files are taken in."""
 
     repository: LocalReference
+    """The FlagSource, of whatever provider."""
     from_path: _Folder = ""
+    """The folder of it that is taken; without it, all."""
     to_path: _Folder = ""
+    """The folder that its files are put into; without it, one of its name."""
 
     @property
     def source_folder(self) -> str:
@@ -235,45 +355,87 @@ def _plain(path: str) -> str:
     return "" if plain == "." else plain
 
 
-class FlagSourceSpec(Model):
+def _is_folder(bucket: BucketSpec) -> bool:
+    return f"/{bucket.prefix}".endswith("/")
+
+
+class FlagSourceSpec(RuledModel):
     """What the user asks for."""
 
+    RULES = (
+        Rule(
+            "[has(self.git), has(self.oci), has(self.bucket)].exists_one(each, each)",
+            "set exactly one of git, oci, bucket",
+            lambda spec: [spec.git, spec.oci, spec.bucket].count(None) == 2,
+        ),
+        Rule(
+            "!has(self.verify) || !has(self.bucket) || !has(self.bucket.prefix) || "
+            "self.bucket.prefix == '' || self.bucket.prefix.endsWith('/')",
+            "verify needs a bucket.prefix that ends in /: a folder is signed",
+            lambda spec: spec.verify is None or spec.bucket is None or _is_folder(spec.bucket),
+        ),
+        Rule(
+            "!has(self.verify) || !has(self.verify.mode) || has(self.git)",
+            "verify.mode works only with git",
+            lambda spec: spec.verify is None or spec.verify.mode is None or spec.git is not None,
+        ),
+        Rule(
+            "!has(self.verify) || !has(self.verify.matchOIDCIdentity) || "
+            "size(self.verify.matchOIDCIdentity) == 0 || has(self.oci)",
+            "verify.matchOIDCIdentity works only with oci",
+            lambda spec: spec.verify is None or not spec.verify.match_oidc_identity or spec.oci is not None,
+        ),
+        Rule(
+            "!has(self.verify) || !has(self.verify.rules) || size(self.verify.rules) == 0 || "
+            "!has(self.git) || !has(self.git.recurseSubmodules) || !self.git.recurseSubmodules",
+            "verify.rules and git.recurseSubmodules exclude each other: rules do not see the files of "
+            "submodules",
+            lambda spec: (
+                spec.verify is None
+                or not spec.verify.rules
+                or spec.git is None
+                or not spec.git.recurse_submodules
+            ),
+        ),
+    )
+
     interval: Interval
+    """How often the source is looked at; a FlagReceiver makes it immediate."""
     timeout: Timeout = 60.0
+    """How long one look may take."""
     suspend: bool = False
+    """Leave the source alone; what was fetched stays."""
     ignore: Annotated[str, Field(max_length=65536), that(ignored)] | None = None
+    """Patterns of files that are no part of the artifact, as in .gitignore; they replace the default ones."""
     service_account_name: ObjectName | None = None
+    """The service account beside this object with whose rights its Secrets are read; the controller's
+    default where it is not given.
+    """
     git: GitSpec | None = None
+    """A Git repository."""
     oci: OciSpec | None = None
+    """An artifact in a container registry, as `flagstaff push`, `flux push artifact` and `oras push` make
+    them.
+    """
     bucket: BucketSpec | None = None
+    """Objects in S3 or what speaks its protocol, Google Cloud Storage or Azure Blob Storage."""
     verify: VerifySpec | None = None
+    """What must be signed before it is stored, and by whom. What is not signed so leaves the last artifact
+    in place.
+    """
     export: bool = False
+    """Publish the artifact as an ExternalArtifact of Flux's, of this object's name, beside it."""
     include: Annotated[tuple[Include, ...], Field(max_length=INCLUDE_LIMIT)] = ()
+    """Other FlagSources beside this one whose files are part of its artifact, as with Flux's GitRepository.
+    """
 
     @model_validator(mode="after")
-    def _fits_together(self) -> Self:
-        refuse(self._conflicts())
+    def _has_a_tag_to_verify(self) -> Self:
+        mode = None if self.verify is None else self.verify.mode
+        if mode in TAG_MODES and self.git is not None and not self.git.ref.is_tag:
+            message = f"{mode} needs a tag: set spec.git.ref.tag or semver, or take mode HEAD"
+            refuse([SpecProblem("verify.mode", message, "InvalidVerificationMode")])
         return self
-
-    def _conflicts(self) -> Iterator[SpecProblem]:
-        if len([name for name in PROVIDERS if getattr(self, name) is not None]) != 1:
-            yield SpecProblem("", f"set exactly one of {', '.join(PROVIDERS)}")
-        if self.verify is not None:
-            yield from self._conflicts_of(self.verify)
-
-    def _conflicts_of(self, verify: VerifySpec) -> Iterator[SpecProblem]:
-        if self.bucket is not None and not f"/{self.bucket.prefix}".endswith("/"):
-            yield SpecProblem("", "verify needs a bucket.prefix that ends in /: a folder is signed")
-        if verify.mode is not None and self.git is None:
-            yield SpecProblem("", "verify.mode works only with git")
-        if verify.mode in TAG_MODES and self.git is not None and not self.git.ref.is_tag:
-            message = f"{verify.mode} needs a tag: set spec.git.ref.tag or semver, or take mode HEAD"
-            yield SpecProblem("verify.mode", message, "InvalidVerificationMode")
-        if verify.match_oidc_identity and self.oci is None:
-            yield SpecProblem("", "verify.matchOIDCIdentity works only with oci")
-        if verify.rules and self.git is not None and self.git.recurse_submodules:
-            message = "verify.rules and git.recurseSubmodules exclude each other"
-            yield SpecProblem("", f"{message}: rules do not see the files of submodules")
 
     def cluster_problems(self) -> Iterator[SpecProblem]:
         """See Model: the problems of its provider."""
@@ -301,22 +463,59 @@ class IncludedArtifact(Model):
     """The artifact of an included source that went into this one's."""
 
     path: str
+    """Where it is, below the artifact server."""
     url: str
+    """Where it can be downloaded."""
     revision: str
+    """What it was made of."""
     digest: str
-    last_update_time: str
-    size: int | None = None
+    """Of the archive's bytes."""
+    last_update_time: Annotated[str, TIME]
+    """When it was stored."""
+    size: Annotated[int, INT64] | None = None
+    """Of the archive, in bytes."""
 
 
 class FlagSourceStatus(SourceStatus):
     """What was found."""
 
     last_handled_accept_revision: str | None = None
+    """The last value of the annotation flagstaff.dev/accept-revision that was acted on; it lets nothing
+    through again.
+    """
     observed_ignore: str | None = None
+    """The spec.ignore that the artifact was made with."""
     observed_include: tuple[Include, ...] | None = None
+    """The spec.include that the artifact was made with."""
     included_artifacts: tuple[IncludedArtifact, ...] | None = None
+    """The artifacts that were included, in the order of spec.include."""
     observed_layer_selector: LayerSelector | None = None
+    """The spec.oci.layerSelector that the artifact was made with, as far as it is not the default."""
     observed_recurse_submodules: bool | None = None
+    """Whether the artifact was made with the files of submodules."""
     observed_sparse_checkout: tuple[str, ...] | None = None
+    """The spec.git.sparseCheckout that the artifact was made with."""
     observed_lineage: str | None = None
+    """The reference and the repository within which a revision must descend from the one before."""
     observed_verification: str | None = None
+    """Digest of the policy and the keys by which the artifact was verified."""
+
+
+DEFINITION: Final = Definition(
+    KIND,
+    "flagsources",
+    "fsrc",
+    "FlagSource says where flag definitions live, and keeps an artifact of what is there.",
+    spec=FlagSourceSpec,
+    spec_description="Where definitions live, and how often they are looked for.",
+    status=FlagSourceStatus,
+    columns=(
+        READY_COLUMN,
+        Column("Revision", ".status.artifact.revision"),
+        Column("Since", ".status.artifact.lastUpdateTime", "date"),
+        SUSPENDED_COLUMN,
+        AGE_COLUMN,
+        STATUS_COLUMN,
+        Column("URL", ".spec.git.url", priority=1),
+    ),
+)

@@ -6,6 +6,7 @@ from typing import Annotated, Final, Literal
 
 from pydantic import Field
 
+from controller.api.objects.definition import AGE_COLUMN, Column, Definition
 from controller.api.objects.fields import Model, Name
 
 KIND: Final = "FlagGrant"
@@ -15,14 +16,18 @@ class GrantFrom(Model):
     """Objects of one kind in another namespace."""
 
     group: Literal["", "flagstaff.dev"]
+    """Of the objects that refer; empty for Pods."""
     kind: Literal["FlagAlert", "FlagSet", "Pod"]
+    """Of the objects that refer."""
     namespace: Annotated[str, Field(min_length=1, max_length=63)]
+    """Where they are."""
 
 
 class GrantTo(Model):
     """Objects of one kind in the grant's namespace, or the one of that name."""
 
     group: Literal["flagstaff.dev", "core.openfeature.dev", "source.toolkit.fluxcd.io"]
+    """Of the objects."""
     kind: Literal[
         "FlagSource",
         "FlagSet",
@@ -37,11 +42,29 @@ class GrantTo(Model):
         "Bucket",
         "ExternalArtifact",
     ]
+    """Of the objects."""
     name: Name | None = None
+    """The one object; each of the kind where it is not given."""
 
 
 class FlagGrantSpec(Model):
     """Each of `from` may refer to each of `to`."""
 
     from_: Annotated[tuple[GrantFrom, ...], Field(alias="from", min_length=1, max_length=64)]
+    """Who may refer."""
     to: Annotated[tuple[GrantTo, ...], Field(min_length=1, max_length=64)]
+    """What may be referred to, in the grant's own namespace."""
+
+
+DEFINITION: Final = Definition(
+    KIND,
+    "flaggrants",
+    "fgrant",
+    (
+        "FlagGrant lets objects of other namespaces refer to those beside it, as Gateway API's "
+        "ReferenceGrant does."
+    ),
+    spec=FlagGrantSpec,
+    spec_description="Each of from may refer to each of to.",
+    columns=(Column("From", ".spec.from[*].namespace"), Column("To", ".spec.to[*].kind"), AGE_COLUMN),
+)

@@ -23,17 +23,16 @@ from controller.api import (
 )
 from controller.api.objects.artifact import SourceStatus
 from controller.api.objects.fields import InvalidSpecError, validate
-from controller.api.objects.meta import API_VERSION
 from controller.api.objects.parsed_spec import parse_spec
 from controller.api.objects.status import Status
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from controller.api.objects.definition import Definition
     from controller.api.objects.fields import Model, SpecProblem
     from controller.api.objects.meta import Resource
 
-OPENFEATURE: Final = configuration.API_VERSION
 FLUX: Final = "source.toolkit.fluxcd.io/v1"
 
 
@@ -69,52 +68,32 @@ class ResourceType:
         return () if self.spec is None else validate(self.spec, spec)
 
 
-FLAG_SOURCE: Final = ResourceType(
-    API_VERSION,
-    flagsource.KIND,
-    "flagsources",
-    spec=flagsource.FlagSourceSpec,
-    status=flagsource.FlagSourceStatus,
-)
-FLAG_SET: Final = ResourceType(
-    API_VERSION, flagset.KIND, "flagsets", spec=flagset.FlagSetSpec, status=flagset.FlagSetStatus
-)
-FLAG_SHARD: Final = ResourceType(API_VERSION, shard.KIND, "flagshards")
-FLAG_GRANT: Final = ResourceType(API_VERSION, grant.KIND, "flaggrants", spec=grant.FlagGrantSpec)
-FLAG_RECEIVER: Final = ResourceType(
-    API_VERSION,
-    receiver.KIND,
-    "flagreceivers",
-    spec=receiver.FlagReceiverSpec,
-    status=receiver.FlagReceiverStatus,
-)
-FLAG_PROVIDER: Final = ResourceType(
-    API_VERSION,
-    provider.KIND,
-    "flagproviders",
-    spec=provider.FlagProviderSpec,
-    status=provider.FlagProviderStatus,
-)
-FLAG_ALERT: Final = ResourceType(
-    API_VERSION, alert.KIND, "flagalerts", spec=alert.FlagAlertSpec, status=alert.FlagAlertStatus
-)
-FLAG_RECEIPT: Final = ResourceType(API_VERSION, receipt.KIND, "flagreceipts")
-FEATURE_FLAG_CONFIGURATION: Final = ResourceType(
-    OPENFEATURE, configuration.KIND, "featureflagconfigurations", status=configuration.ConfigurationStatus
-)
-FEATURE_FLAG: Final = ResourceType(
-    OPENFEATURE, configuration.FLAG_KIND, "featureflags", status=configuration.ConfigurationStatus
-)
-FEATURE_FLAG_SOURCE: Final = ResourceType(OPENFEATURE, featureflagsource.KIND, "featureflagsources")
-IN_PROCESS_CONFIGURATION: Final = ResourceType(OPENFEATURE, inprocess.KIND, "inprocessconfigurations")
-FLAGD: Final = ResourceType(OPENFEATURE, flagd.KIND, "flagds", spec=flagd.FlagdSpec, status=flagd.FlagdStatus)
-EVALUATOR_UPGRADE: Final = ResourceType(
-    API_VERSION,
-    upgrade.KIND,
-    "evaluatorupgrades",
-    spec=upgrade.EvaluatorUpgradeSpec,
-    status=upgrade.EvaluatorUpgradeStatus,
-)
+def _installed(definition: Definition, *, judged: bool = True) -> ResourceType:
+    """A kind of `DEFINITIONS`; `judged`: whether `validate` judges what users write."""
+    status = definition.status
+    return ResourceType(
+        definition.api_version,
+        definition.kind,
+        definition.plural,
+        spec=definition.spec if judged else None,
+        status=status if status is not None and issubclass(status, Status) else Status,
+    )
+
+
+FLAG_SOURCE: Final = _installed(flagsource.DEFINITION)
+FLAG_SET: Final = _installed(flagset.DEFINITION)
+FLAG_SHARD: Final = _installed(shard.DEFINITION, judged=False)
+FLAG_GRANT: Final = _installed(grant.DEFINITION)
+FLAG_RECEIVER: Final = _installed(receiver.DEFINITION)
+FLAG_PROVIDER: Final = _installed(provider.DEFINITION)
+FLAG_ALERT: Final = _installed(alert.DEFINITION)
+FLAG_RECEIPT: Final = _installed(receipt.DEFINITION, judged=False)
+FEATURE_FLAG_CONFIGURATION: Final = _installed(configuration.DEFINITION, judged=False)
+FEATURE_FLAG: Final = _installed(configuration.FEATURE_FLAG_DEFINITION, judged=False)
+FEATURE_FLAG_SOURCE: Final = _installed(featureflagsource.DEFINITION, judged=False)
+IN_PROCESS_CONFIGURATION: Final = _installed(inprocess.DEFINITION, judged=False)
+FLAGD: Final = _installed(flagd.DEFINITION)
+EVALUATOR_UPGRADE: Final = _installed(upgrade.DEFINITION)
 SECRET: Final = ResourceType("v1", "Secret", "secrets", content=False)
 CONFIG_MAP: Final = ResourceType("v1", "ConfigMap", "configmaps", content=False)
 POD: Final = ResourceType("v1", "Pod", "pods", content=False)
@@ -160,6 +139,23 @@ WATCHED: Final = (
     *FLUX_SOURCES,
 )
 """The kinds that are watched in all namespaces; Secrets only where an object refers to one."""
+DEFINITIONS: Final = (
+    flagsource.DEFINITION,
+    flagset.DEFINITION,
+    shard.DEFINITION,
+    grant.DEFINITION,
+    receiver.DEFINITION,
+    provider.DEFINITION,
+    alert.DEFINITION,
+    receipt.DEFINITION,
+    configuration.DEFINITION,
+    configuration.FEATURE_FLAG_DEFINITION,
+    featureflagsource.DEFINITION,
+    inprocess.DEFINITION,
+    flagd.DEFINITION,
+    upgrade.DEFINITION,
+)
+"""The kinds that users install, whose CustomResourceDefinitions `make crds` writes."""
 DELIVERED: Final = (FEATURE_FLAG_CONFIGURATION, FEATURE_FLAG, FLAG_SHARD)
 """What holds flags, and what the proxy watches."""
 PLURALS: Final = {

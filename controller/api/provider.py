@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Annotated, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Final, Literal, get_args
 
-from pydantic import BeforeValidator, Field, OnErrorOmit
+from pydantic import BeforeValidator, Field, OnErrorOmit, WithJsonSchema
 
+from controller.api.objects.definition import AGE_COLUMN, READY_COLUMN, Column, Definition
 from controller.api.objects.fields import LocalReference, Model, SpecProblem, Timeout
+from controller.api.objects.rules import Rule, RuledModel
+from controller.api.objects.schema_words import INT64, TIME
 from controller.api.objects.status import Status
 from controller.api.parsing.addresses import AddressRefused, require_address, server_of
 
@@ -59,14 +62,18 @@ REMOVED: Final = {
     "sentry": _BY_FLUX.format("sentry"),
     "zulip": _BY_FLUX.format("zulip"),
 }
-"""Types of earlier versions, and what to use instead. crds/flagproviders.yaml says the same."""
+"""Types of earlier versions, and what to use instead."""
 
 
 def _require_offered(type_: object) -> object:
     """Raise ValueError for a type that was removed."""
     if isinstance(type_, str) and type_ in REMOVED:
-        raise ValueError(f"type {type_} was removed; {REMOVED[type_]}")
+        raise ValueError(_removal(type_))
     return type_
+
+
+def _removal(type_: str) -> str:
+    return f"type {type_} was removed; {REMOVED[type_]}"
 
 
 _WITH_TOKEN: Final = ("address", "token")
@@ -101,18 +108,43 @@ def missing(type_: str, key: str, secret: str = "") -> SpecProblem:
     return SpecProblem("spec.secretRef", f"type {type_} needs {other}{where}{more}", reason)
 
 
-class FlagProviderSpec(Model):
+class FlagProviderSpec(RuledModel):
     """What the user asks for."""
 
-    type: Annotated[ProviderType, BeforeValidator(_require_offered)]
+    RULES = tuple(Rule(f"self.type != '{name}'", _removal(name)) for name in REMOVED)
+
+    type: Annotated[
+        ProviderType,
+        BeforeValidator(_require_offered),
+        WithJsonSchema({"type": "string", "enum": [*get_args(ProviderType), *REMOVED]}),
+    ]
+    """What the server understands. Types of earlier versions are refused with what to use instead."""
     address: Annotated[str, Field(max_length=2048)] | None = None
+    """The URL that is posted to, where it is no secret; a key `address` of the Secret comes before it."""
     secret_ref: LocalReference | None = None
+    """A Secret beside this object; `address` is the URL that is posted to, `token` the key or password that
+    the type asks for, and keys that begin with `githubApp` those of a GitHub App.
+    """
     cert_secret_ref: LocalReference | None = None
+    """A Secret beside this object with certificates in PEM; `ca.crt` is believed about the server beside
+    the system's authorities, `tls.crt` and `tls.key` are shown to it.
+    """
     proxy_secret_ref: LocalReference | None = None
+    """A Secret beside this object that says through which proxy the server is reached; `address` is its
+    URL, with `username` and `password` where it asks for them.
+    """
     channel: Annotated[str, Field(max_length=2048)] | None = None
+    """For slack the channel that shows the message, the webhook's own where none is given; for email the
+    recipient's mailbox.
+    """
     username: Annotated[str, Field(max_length=2048)] | None = None
+    """Under which name slack and discord show the message, the webhook's own where none is given; for email
+    the sender's mailbox.
+    """
     timeout: Timeout = 15.0
+    """How long one try may take; at most 10m."""
     suspend: bool = False
+    """While true, nothing is sent, and no Event waits to be; what was waiting before still does."""
 
     def cluster_problems(self) -> Iterator[SpecProblem]:
         """What no Secret can put right; an address where no Secret can have another."""
@@ -145,54 +177,94 @@ class Message(Model):
     """What one alert has to say of one object, until it is delivered."""
 
     key: str
-    """Idempotency key: the same each time that it is sent."""
+    """Idempotency key, the same each time that it is sent."""
     alert: str
-    """The FlagAlert's name; empty for a test."""
+    """The FlagAlert that chose it; empty for a test."""
     api_version: str
+    """Of the object that it is about."""
     kind: str
+    """Of the object."""
     namespace: str | None = None
-    """The object's namespace; None: that of the provider."""
+    """Of the object, where it is not the provider's."""
     name: str
+    """Of the object."""
     uid: str
-    """The object's uid."""
+    """Of the object."""
     severity: Literal["info", "warning", "error"]
+    """How bad it is."""
     reason: str
+    """What happened, as one stable word."""
     message: str
-    time: str
-    """RFC 3339, in UTC."""
+    """What happened, in a sentence."""
+    time: Annotated[str, TIME]
+    """When it happened."""
     state: Literal["failing", "recovered"] | None = None
-    """Whether it opens or ends an incident; None: neither."""
+    """Whether it opens or ends an incident; not there where it does neither."""
     metadata: dict[str, str] = Field(default_factory=dict)
+    """More facts, such as the revision."""
     group: str | None = None
-    """What it has in common with messages that may become one with it, where the alert asks for that."""
-    after: str | None = None
-    """The earliest time to send it, RFC 3339 in UTC."""
+    """What it has in common with messages that may become one with it."""
+    after: Annotated[str, TIME] | None = None
+    """When it is sent at the earliest."""
     others: tuple[str, ...] = ()
     """The beginnings of the keys of messages that became one with it."""
     objects: tuple[str, ...] = ()
-    """`<kind>/<name>` of each other object; `<kind>/<namespace>/<name>` if not in the provider's."""
+    """The other objects that these are about, `<kind>/<name>`."""
 
 
 class Failure(Model):
     """A try that did not succeed."""
 
-    time: str
-    """RFC 3339, in UTC."""
+    time: Annotated[str, TIME]
+    """When it failed so first."""
     reason: str
+    """Why, as one stable word."""
     message: str
-    """The error in one line."""
+    """Why, in a line."""
 
 
 class FlagProviderStatus(Status):
     """What became of it."""
 
     last_handled_test: str | None = None
-    waiting: int = 0
-    dead: int = 0
+    """The last value of the annotation flagstaff.dev/test-alert that was acted on."""
+    waiting: Annotated[int, INT64] = 0
+    """How many messages wait to be delivered."""
+    dead: Annotated[int, INT64] = 0
+    """How many messages were given up."""
     last_dead: str | None = None
-    last_delivery: str | None = None
+    """The message that was given up last, and why."""
+    last_delivery: Annotated[str, TIME] | None = None
+    """When a message was delivered last."""
     last_failure: Failure | None = None
+    """What the last failure was, and since when; it stays after the next success."""
     pending: tuple[OnErrorOmit[Message], ...] | None = None
+    """The messages that wait, oldest first. A replica that takes over sends them with the same keys."""
     reported: dict[str, str] | None = None
+    """Of each object of each alert, `<alert>/<kind>/<name>`, the failures that were reported since it
+    worked last, and the content that was told of last.
+    """
     recent: tuple[str, ...] | None = None
+    """The beginnings of the keys that were delivered last."""
     failing: dict[str, str] | None = None
+    """Failures that nobody was told of yet, `<alert>/<kind>/<name>`, and until when each must last for
+    that.
+    """
+
+
+DEFINITION: Final = Definition(
+    KIND,
+    "flagproviders",
+    "fprov",
+    "FlagProvider names a server to which is sent what FlagAlerts choose.",
+    spec=FlagProviderSpec,
+    status=FlagProviderStatus,
+    columns=(
+        READY_COLUMN,
+        Column("Delivered", '.status.conditions[?(@.type=="Delivered")].status'),
+        Column("Waiting", ".status.waiting", "integer"),
+        Column("Dead", ".status.dead", "integer"),
+        AGE_COLUMN,
+        Column("Status", '.status.conditions[?(@.type=="Ready")].message', priority=1),
+    ),
+)

@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 from pydantic import Field
 
+from controller.api.objects.definition import AGE_COLUMN, Column, Definition
 from controller.api.objects.fields import Model
+from controller.api.objects.schema_words import ATOMIC_LIST
 from controller.api.objects.status import StatusModel
 
 if TYPE_CHECKING:
@@ -33,6 +35,7 @@ class ServedGroup(Model):
     digest: str = ""
     """Empty: nothing yet, or one of many digests that few serve."""
     revision: str = ""
+    """The revision with that digest, as far as known."""
     count: Annotated[int, Field(ge=0)] = 0
     """Members that serve it and are not silent."""
 
@@ -43,12 +46,15 @@ class Laggard(Model):
     name: str
     """`namespace/pod`, or the instance of a process outside pods."""
     node: str = ""
+    """The node that it runs on, as far as known."""
     digest: str = ""
+    """The digest of what it serves; empty: nothing."""
     serves: str = ""
     """A revision, or a digest where none is known; empty: nothing."""
     since: str = ""
-    """RFC 3339."""
+    """Since when it serves something else than it should, or is silent; RFC 3339."""
     silent: bool = False
+    """Whether nothing was heard of it for a while."""
     claimed: bool = False
     """The name is not verified."""
 
@@ -68,6 +74,7 @@ class FlagReceiptSpec(Model):
     configuration: Annotated[str, Field(min_length=1, max_length=253)]
     """The FeatureFlagConfiguration beside it."""
     proxy: Annotated[str, Field(min_length=1, max_length=253)]
+    """Who wrote it; its Lease, flagstaff-proxy- and this name, says whether it still runs."""
 
 
 class FlagReceiptStatus(StatusModel):
@@ -77,16 +84,18 @@ class FlagReceiptStatus(StatusModel):
     """The digest of what it delivers."""
     observed_at: str | None = None
     """Time at which it first observed the change to that digest."""
-    groups: Annotated[tuple[ServedGroup, ...], Field(max_length=MOST_GROUPS)] = ()
+    groups: Annotated[tuple[ServedGroup, ...], Field(max_length=MOST_GROUPS), ATOMIC_LIST] = ()
+    """Members by what they serve."""
     silent: int = 0
     """Members that have sent no report for a while."""
-    laggards: Annotated[tuple[Laggard, ...], Field(max_length=MOST_NAMED)] = ()
+    laggards: Annotated[tuple[Laggard, ...], Field(max_length=MOST_NAMED), ATOMIC_LIST] = ()
     """Those that have lagged for longest."""
     slowest_ms: int | None = None
     """Milliseconds from the change until the last member that followed it served it; None: nobody did."""
     unsaved: int = 0
     """Members whose last good set is not saved."""
-    unsaved_members: Annotated[tuple[UnsavedMember, ...], Field(max_length=MOST_NAMED)] = ()
+    unsaved_members: Annotated[tuple[UnsavedMember, ...], Field(max_length=MOST_NAMED), ATOMIC_LIST] = ()
+    """Some of them, by name."""
     delivered: int = 0
     """Streams of subscribers that send no receipts."""
     claimed: int = 0
@@ -104,3 +113,24 @@ def pair_of(found: Resource) -> tuple[str, str]:
     pair = (found.spec.get("configuration"), found.spec.get("proxy"))
     configuration, proxy = (each if isinstance(each, str) else "" for each in pair)
     return configuration, proxy
+
+
+DEFINITION: Final = Definition(
+    KIND,
+    "flagreceipts",
+    "freceipt",
+    (
+        "FlagReceipt is what one proxy knows of who serves one flag set. The controller sums all of "
+        "them up in the FeatureFlagConfiguration's status."
+    ),
+    spec=FlagReceiptSpec,
+    status=FlagReceiptStatus,
+    columns=(
+        Column("Configuration", ".spec.configuration"),
+        Column("Proxy", ".spec.proxy"),
+        Column("Delivered", ".status.delivered", "integer"),
+        Column("Laggards", ".status.laggards[*].name"),
+        AGE_COLUMN,
+    ),
+    is_for_users=False,
+)

@@ -6,8 +6,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from pydantic import Field
 
-from controller.api.objects.fields import Model
+from controller.api.objects.definition import AGE_COLUMN, Column, Definition
 from controller.api.objects.meta import ObjectKey
+from controller.api.objects.rules import Rule, RuledModel
+from controller.api.objects.schema_words import in_schema
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -17,11 +19,17 @@ if TYPE_CHECKING:
 KIND: Final = "FlagShard"
 
 
-class FlagShardSpec(Model):
+class FlagShardSpec(RuledModel):
     """A part, immutable."""
 
+    RULES = (
+        Rule("self.digest == oldSelf.digest", "a shard never changes; another content is another shard"),
+    )
+
     digest: Annotated[str, Field(min_length=1, max_length=128)]
-    flag_spec: dict[str, Any]
+    """Of flagSpec, in its canonical form."""
+    flag_spec: Annotated[dict[str, Any], in_schema(x_kubernetes_map_type="atomic")]
+    """The part, as flagd's JSON."""
 
 
 def names(spec: Mapping[str, Any]) -> tuple[str, ...]:
@@ -38,3 +46,17 @@ def names(spec: Mapping[str, Any]) -> tuple[str, ...]:
 def finder(find: Callable[[ObjectKey], Resource | None], namespace: str) -> Callable[[str], Resource | None]:
     """Finds the FlagShards of a namespace by their names; `find` finds any object."""
     return lambda name: find(ObjectKey(KIND, namespace, name))
+
+
+DEFINITION: Final = Definition(
+    KIND,
+    "flagshards",
+    "fshard",
+    (
+        "FlagShard holds a part of one flag set. It never changes; a FeatureFlagConfiguration lists "
+        "the shards that it is made of."
+    ),
+    spec=FlagShardSpec,
+    spec_description="A part of a flag set, written once and never changed.",
+    columns=(Column("Set", ".metadata.labels.flagstaff\\.dev/flagset"), AGE_COLUMN),
+)

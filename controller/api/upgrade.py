@@ -6,7 +6,16 @@ from typing import Annotated, Final, Literal
 
 from pydantic import Field
 
+from controller.api.objects.definition import (
+    AGE_COLUMN,
+    READY_COLUMN,
+    STATUS_COLUMN,
+    SUSPENDED_COLUMN,
+    Column,
+    Definition,
+)
 from controller.api.objects.fields import Duration, Model, Name
+from controller.api.objects.schema_words import INT32, INT64
 from controller.api.objects.status import Status
 
 KIND: Final = "EvaluatorUpgrade"
@@ -16,81 +25,122 @@ class PodSelector(Model):
     """Pods that have these labels; all where there are none."""
 
     match_labels: dict[str, str] = Field(default_factory=dict)
+    """Labels that such a pod has."""
 
 
 class WorkloadReference(Model):
     """A workload of the same namespace."""
 
     kind: Literal["Deployment", "StatefulSet", "DaemonSet"]
+    """Its kind."""
     name: Name
+    """Its name."""
 
 
 class CanarySpec(Model):
     """The workload that is restarted before all others."""
 
     workload_ref: WorkloadReference | None = None
-    """The workload to restart first; None: that with the fewest pods of those that may be restarted."""
+    """That workload; default the one with the fewest pods."""
     soak: Duration = 300.0
-    """Seconds for which it must be ready before others are restarted."""
+    """For how long it must be ready."""
 
 
 class EvaluatorUpgradeSpec(Model):
     """What the user asks for."""
 
     suspend: bool = False
+    """Whether nothing is counted and nothing restarted."""
     selector: PodSelector | None = None
-    """Selects pods by their labels; None: all injected pods of the namespace."""
-    max_concurrent: Annotated[int, Field(ge=1, le=100)] = 1
+    """The injected pods that it is about; default all of the namespace."""
+    max_concurrent: Annotated[int, INT32, Field(ge=1, le=100)] = 1
     """Workloads that roll out at a time."""
     pause: Duration = 30.0
-    """Seconds before the first restart, and from one workload that is rolled out to the next restart."""
+    """Before the first restart, and from one workload that is rolled out to the next restart."""
     ready_deadline: Duration = 600.0
-    """Seconds that a restarted workload may take until a pod is ready, and from each to the next."""
+    """How long a restarted workload may take until a pod is ready, and from each to the next; after that
+    nothing more is restarted.
+    """
     canary: CanarySpec | None = None
+    """Restart one workload first, and the others only once it has been ready for a time."""
 
 
 class RestartStatus(Model):
     """A restart that is under way."""
 
     workload: str
-    """`Kind/name`."""
+    """As Kind/name."""
     at: str
+    """When it was restarted."""
 
 
 class CanaryStatus(Model):
     """The workload that goes first."""
 
     workload: str = ""
-    """`Kind/name`."""
+    """As Kind/name."""
     ready_at: str | None = None
+    """Since when it is rolled out."""
     passed: bool = False
-    """Whether it stayed ready for its time."""
+    """Whether it stayed ready for the time asked for."""
 
 
 class HaltStatus(Model):
     """Why nothing more is restarted."""
 
     workload: str
+    """The one that is not ready, as Kind/name."""
     message: str
-    generation: int
-    """The generation of the spec that was halted; a later one goes on."""
+    """The pod that is not ready, and why."""
+    generation: Annotated[int, INT64]
+    """Of the spec; another one goes on."""
     request: str
-    """The annotation that asks to go on, as it was."""
+    """The annotation flagstaff.dev/resume as it was; another value goes on."""
 
 
 class EvaluatorUpgradeStatus(Status):
     """What became of it."""
 
-    pods: int | None = None
-    current: int | None = None
-    outdated: int | None = None
+    pods: Annotated[int, INT32] | None = None
+    """Injected pods that run."""
+    current: Annotated[int, INT32] | None = None
+    """Those that have what they would get now."""
+    outdated: Annotated[int, INT32] | None = None
+    """Those that would get another image or configuration."""
     restarting: tuple[RestartStatus, ...] | None = None
-    """Each that was restarted and is not rolled out yet."""
+    """Workloads that were restarted and are not rolled out yet."""
     canary: CanaryStatus | None = None
+    """The workload that goes first."""
     halted: HaltStatus | None = None
+    """Why nothing more is restarted."""
     paused_since: str | None = None
-    """Time of the last finished restart, or of the last new reason to restart."""
+    """When a restarted workload was rolled out last, or there was something else to restart for."""
     targets: str | None = None
-    """A digest of what all that is or may be restarted is to get."""
+    """A digest of what the workloads that are to be restarted would get; with another one the pause begins
+    anew.
+    """
     resumed_at: str | None = None
-    """Time at which it continued after a halt."""
+    """When it went on after it was halted."""
+
+
+DEFINITION: Final = Definition(
+    KIND,
+    "evaluatorupgrades",
+    "eup",
+    (
+        "EvaluatorUpgrade restarts the workloads of its namespace whose pods have an older evaluator"
+        " than they would get now."
+    ),
+    spec=EvaluatorUpgradeSpec,
+    spec_description="What is asked for; nothing but defaults restarts one workload at a time.",
+    status=EvaluatorUpgradeStatus,
+    columns=(
+        READY_COLUMN,
+        Column("Pods", ".status.pods", "integer"),
+        Column("Current", ".status.current", "integer"),
+        Column("Outdated", ".status.outdated", "integer"),
+        SUSPENDED_COLUMN,
+        AGE_COLUMN,
+        STATUS_COLUMN,
+    ),
+)

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Final, Literal, Self
+from typing import Annotated, Final, Literal
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, Field
 
-from controller.api.objects.fields import LocalReference, Model, SpecProblem, refuse, that
+from controller.api.objects.fields import LocalReference, Model, that
+from controller.api.objects.rules import Rule, RuledModel
 from controller.api.parsing import InvalidTextError
 from controller.api.parsing.patterns import of_files, require_somebody
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 _Short = Annotated[str, Field(min_length=1, max_length=255)]
 _Identity = Annotated[str, Field(min_length=1, max_length=1024), that(require_somebody, "InvalidIdentity")]
@@ -21,7 +19,9 @@ class SignerGroup(Model):
     """Signers, of which `count` are enough."""
 
     signers: Annotated[tuple[_Short, ...], Field(min_length=1, max_length=100)]
+    """Names or mail addresses as the keys have them, or fingerprints of keys."""
     count: Annotated[int, Field(ge=1, le=100)] = 1
+    """How many of them must have signed."""
 
 
 def _patterns(paths: tuple[str, ...]) -> tuple[str, ...]:
@@ -36,49 +36,75 @@ class VerifyRule(Model):
     """Who may sign what."""
 
     paths: Annotated[tuple[_Short, ...], Field(min_length=1, max_length=100), AfterValidator(_patterns)]
+    """Patterns as in .gitignore."""
     any_of: Annotated[tuple[SignerGroup, ...], Field(min_length=1, max_length=20)]
+    """Groups, of which one is enough."""
     merges_count: bool = False
+    """Whether who merges signs for all that the merge brings to its first parent, as a pull does, too; else
+    for what none of its parents has.
+    """
 
 
 class OidcIdentity(Model):
     """An identity that may sign without a key: expressions (RE2) that match fields of a certificate."""
 
     issuer: _Identity
-    """The issuer at which the signer logged in, such as
-    `^https://token\\.actions\\.githubusercontent\\.com$`.
+    """A regular expression (RE2) that finds something in the URL of who let the signer log in; write ^ and
+    $ for the whole of it.
     """
     subject: _Identity
-    """The signer: a mail address, or the URL of a workflow."""
+    """A regular expression (RE2) that finds something in the signer's mail address, or in the URL of the
+    workflow that signed; write ^ and $ for the whole of it.
+    """
 
 
 TAG_MODES: Final = ("Tag", "TagAndHEAD")
 """Modes that need a tag."""
 
 
-class VerifySpec(Model):
+class VerifySpec(RuledModel):
     """What must be signed, and how: with a key of a Secret, or under an identity."""
 
+    RULES = (
+        Rule(
+            "has(self.secretRef) != (has(self.matchOIDCIdentity) && size(self.matchOIDCIdentity) > 0)",
+            "set exactly one of secretRef, matchOIDCIdentity",
+            lambda verify: (verify.secret_ref is not None) != bool(verify.match_oidc_identity),
+        ),
+        Rule(
+            "!has(self.trustedRootSecretRef) || "
+            "has(self.matchOIDCIdentity) && size(self.matchOIDCIdentity) > 0",
+            "trustedRootSecretRef needs matchOIDCIdentity",
+            lambda verify: verify.trusted_root_secret_ref is None or bool(verify.match_oidc_identity),
+        ),
+        Rule(
+            "!has(self.rules) || size(self.rules) == 0 || has(self.mode) && self.mode == 'EveryCommit'",
+            "rules need mode EveryCommit: they ask who signed each change",
+            lambda verify: not verify.rules or verify.mode == "EveryCommit",
+        ),
+    )
+
     mode: Literal["HEAD", "Tag", "TagAndHEAD", "EveryCommit"] | None = None
-    """Which objects of a Git source must be signed; None: HEAD."""
+    """What of a Git repository must be signed: the newest commit (HEAD), the tag that is followed (Tag),
+    both (TagAndHEAD), or every commit since the accepted one (EveryCommit). Without it, HEAD.
+    """
     secret_ref: LocalReference | None = None
+    """A Secret beside this object with public keys: of git *.asc (PGP), *.sshpub (SSH), or allowed_signers
+    as ssh-keygen has it; of oci and bucket *.pub (PEM, as cosign writes them).
+    """
     match_oidc_identity: Annotated[
         tuple[OidcIdentity, ...], Field(alias="matchOIDCIdentity", max_length=20)
     ] = ()
+    """Of oci, in place of keys: who must have signed without one (cosign's keyless signatures), as Flux's
+    OCIRepository has it. One of the list is enough.
+    """
     trusted_root_secret_ref: LocalReference | None = None
+    """A Secret beside this object with trusted_root.json, the certificates and keys of a Sigstore instance
+    of your own. Without it, those of the public one.
+    """
     rules: Annotated[tuple[VerifyRule, ...], Field(max_length=50)] = ()
-
-    @model_validator(mode="after")
-    def _fits_together(self) -> Self:
-        refuse(self._conflicts())
-        return self
-
-    def _conflicts(self) -> Iterator[SpecProblem]:
-        if self.rules and self.mode != "EveryCommit":
-            yield SpecProblem("", "rules need mode EveryCommit: they ask who signed each change")
-        if (self.secret_ref is None) == (not self.match_oidc_identity):
-            yield SpecProblem("", "set exactly one of secretRef, matchOIDCIdentity")
-        if self.trusted_root_secret_ref is not None and not self.match_oidc_identity:
-            yield SpecProblem("", "trustedRootSecretRef needs matchOIDCIdentity")
+    """Who may sign what, with mode EveryCommit. A path that no rule names may be signed by any trusted key.
+    """
 
     @property
     def keys(self) -> LocalReference:

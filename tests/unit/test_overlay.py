@@ -154,3 +154,17 @@ def test_a_file_that_is_no_object_is_distinguished_from_manifests() -> None:
     found = read_manifests([str(DEPLOY)])
     skipped = {Path(each.file).relative_to(DEPLOY).as_posix() for each in found if not each.is_object}
     assert skipped == {"proxy-enforce.yaml", "multi-tenant/kustomization.yaml"}
+
+
+def test_the_webhook_is_asked_about_new_pods_that_ask_alone() -> None:
+    """OpenFeature Operator's was asked about updates as well, and added its variables again: labels,
+    finalizers and the deletion of an injected pod were refused. It was asked about every pod of the cluster,
+    and about dry runs, at which it wrote ConfigMaps.
+    """
+    documents = yaml.load_all((DEPLOY / "admission.yaml").read_text(), yaml.CSafeLoader)
+    found = next(each for each in documents if each["kind"] == "MutatingWebhookConfiguration")
+    (webhook,) = found["webhooks"]
+    (rule,) = webhook["rules"]
+    assert (rule["resources"], rule["operations"]) == (["pods"], ["CREATE"])
+    assert "openfeature.dev/enabled" in webhook["matchConditions"][0]["expression"]
+    assert (webhook["sideEffects"], webhook["failurePolicy"]) == ("None", "Fail")

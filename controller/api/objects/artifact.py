@@ -8,6 +8,7 @@ from pydantic import Field
 
 from controller.api.objects.fields import Model, read
 from controller.api.objects.provenance import AUTHOR, COMMITTED_AT, SUBJECT, VERIFIED_BY
+from controller.api.objects.schema_words import INT64, TIME
 from controller.api.objects.status import Status
 
 if TYPE_CHECKING:
@@ -21,13 +22,19 @@ class ArtifactStatus(Model):
     """One immutable archive of a source at a revision."""
 
     path: str = ""
+    """Where it is, below the artifact server."""
     url: Annotated[str, Field(min_length=1)]
+    """Where it can be downloaded."""
     revision: Annotated[str, Field(min_length=1)]
+    """What it was made of, such as main@sha1:<commit>."""
     digest: Annotated[str, Field(pattern=r"^[a-z0-9]+(?:[.+_-][a-z0-9]+)*:[a-zA-Z0-9=_-]+$")]
-    last_update_time: str = ""
-    size: int | None = None
+    """Of the archive's bytes."""
+    last_update_time: Annotated[str, TIME] = ""
+    """When it was stored."""
+    size: Annotated[int, INT64] | None = None
+    """Of the archive, in bytes."""
     metadata: dict[str, str] = Field(default_factory=dict)
-    """Ours under flagstaff.dev/: author, committed-at, subject; an image's under org.opencontainers.image."""
+    """Author, time and subject of the commit, and when it was first observed."""
 
     def without_author(self) -> Self:
         """Return a copy without the names of people."""
@@ -71,6 +78,7 @@ class SourceStatus(Status):
     """What readers of a source have to know."""
 
     artifact: ArtifactStatus | None = None
+    """The last one that was stored."""
 
     @property
     def content(self) -> tuple[str, str]:

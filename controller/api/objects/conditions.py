@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Final
 
-from pydantic import Field
+from pydantic import Field, WithJsonSchema
 
 READY: Final = "Ready"
 RECONCILING: Final = "Reconciling"
@@ -38,13 +38,59 @@ class Condition:
     """One line of an object's state."""
 
     type: str
+    """What the condition is about."""
     status: str
-    """`True`, `False` or `Unknown`; empty where the object has no such condition."""
+    """Whether it holds."""
     reason: str = ""
-    """CamelCase and stable: scripts match it."""
+    """Why, as one stable word for scripts."""
     message: str = ""
+    """Why, in a sentence for people."""
     since: Annotated[str, Field(alias="lastTransitionTime")] = field(default="", compare=False)
     """Time at which the status changed last, RFC 3339; empty until the condition is written."""
+
+
+CONDITIONS: Final = WithJsonSchema(
+    {
+        "type": "array",
+        "x-kubernetes-list-type": "map",
+        "x-kubernetes-list-map-keys": ["type"],
+        "items": {
+            "type": "object",
+            "required": ["type", "status", "reason", "message", "lastTransitionTime"],
+            "properties": {
+                "type": {"description": "What the condition is about.", "type": "string", "maxLength": 316},
+                "status": {
+                    "description": "Whether it is so.",
+                    "type": "string",
+                    "enum": [TRUE, FALSE, UNKNOWN],
+                },
+                "reason": {
+                    "description": "Why, as one stable word for scripts.",
+                    "type": "string",
+                    "minLength": 1,
+                    "maxLength": 1024,
+                },
+                "message": {
+                    "description": "Why, in a sentence for people.",
+                    "type": "string",
+                    "maxLength": 32768,
+                },
+                "lastTransitionTime": {
+                    "description": "When the status changed last.",
+                    "type": "string",
+                    "format": "date-time",
+                },
+                "observedGeneration": {
+                    "description": "The generation of the spec that it is about.",
+                    "type": "integer",
+                    "format": "int64",
+                    "minimum": 0,
+                },
+            },
+        },
+    }
+)
+"""The list as Kubernetes has it (metav1.Condition)."""
 
 
 def short(message: str) -> str:

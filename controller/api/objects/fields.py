@@ -6,7 +6,15 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    WithJsonSchema,
+)
 from pydantic.alias_generators import to_camel
 
 from controller.api.parsing import INVALID, InvalidTextError
@@ -75,11 +83,17 @@ def _seconds(value: object) -> object:
     return seconds
 
 
-Duration = Annotated[float, BeforeValidator(_seconds)]
+def _written(*units: str) -> WithJsonSchema:
+    return WithJsonSchema({"type": "string", "pattern": rf"^([0-9]+(\.[0-9]+)?({'|'.join(units)}))+$"})
+
+
+Duration = Annotated[float, BeforeValidator(_seconds), _written("ms", "s", "m", "h")]
 """Seconds, written as `30s` or `1h30m`."""
 Interval = Annotated[Duration, AfterValidator(lambda seconds: max(seconds, SHORTEST_INTERVAL))]
 """Seconds; what is shorter than may be is read as what may be, as Flux takes it."""
-Timeout = Annotated[Duration, AfterValidator(lambda seconds: min(seconds, LONGEST_TIMEOUT))]
+Timeout = Annotated[
+    Duration, AfterValidator(lambda seconds: min(seconds, LONGEST_TIMEOUT)), _written("ms", "s", "m")
+]
 """Seconds; what is longer than may be is read as what may be."""
 Name = Annotated[str, Field(min_length=1, max_length=253)]
 
@@ -124,6 +138,7 @@ class LocalReference(Model):
     """An object in the same namespace."""
 
     name: ObjectName
+    """The object's name."""
 
 
 T = TypeVar("T", bound=Model)

@@ -15,6 +15,7 @@ GROUP: Final = "flagstaff.dev"
 VERSION: Final = "v1beta1"
 API_VERSION: Final = f"{GROUP}/{VERSION}"
 OPENFEATURE_GROUP: Final = "core.openfeature.dev"
+OPENFEATURE_VERSION: Final = f"{OPENFEATURE_GROUP}/v1beta1"
 
 REQUESTED_AT: Final = "reconcile.fluxcd.io/requestedAt"
 """Flux's annotation: a new value asks for a reconcile now, and status.lastHandledReconcileAt repeats it."""

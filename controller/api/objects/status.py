@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Annotated, Any, Self
 
 from pydantic import OnErrorOmit, ValidationError
 
-from controller.api.objects.conditions import FALSE, READY, RECONCILING, TRUE, Condition
+from controller.api.objects.conditions import CONDITIONS, FALSE, READY, RECONCILING, TRUE, Condition
 from controller.api.objects.fields import Model
+from controller.api.objects.schema_words import INT64
 
 if TYPE_CHECKING:
     from controller.api.objects.meta import Resource
@@ -55,9 +56,12 @@ class StatusModel(Model):
 class Status(StatusModel):
     """What `settle` writes into the status of each kind."""
 
-    observed_generation: int = -1
+    observed_generation: Annotated[int, INT64] = -1
+    """The generation of the spec that this status is about; -1 before the first look."""
     last_handled_reconcile_at: str | None = None
-    conditions: tuple[OnErrorOmit[Condition], ...] = ()
+    """The last value of the annotation reconcile.fluxcd.io/requestedAt that was acted on."""
+    conditions: Annotated[tuple[OnErrorOmit[Condition], ...], CONDITIONS] = ()
+    """Ready sums up; Reconciling and Stalled are there only while they are True."""
 
     def condition(self, type_: str) -> Condition:
         """Return the condition of a type, or one with an empty status."""

@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from controller.api import configuration, flagset, shard
-from controller.api.objects.meta import API_VERSION, ObjectKey
+from controller.api.objects.meta import API_VERSION, OPENFEATURE_VERSION, ObjectKey
 from controller.api.receipt import OBSERVED_AT
 from evaluator.flags.canonical import canonical
 from evaluator.flags.model import AUTHOR_KEY, COMMITTED_AT_KEY, DIGEST_KEY, REVISION_KEY, VERIFIED_BY_KEY
@@ -52,7 +52,7 @@ class TooLargeError(Exception):
 def configuration_manifests(flag_set: FlagSet, target: RenderTarget) -> list[dict[str, Any]]:
     """The manifests in the order to write them: shards before their index. Raises TooLargeError."""
     document = canonical(flag_set, provenance=True)
-    whole = _manifest(configuration.API_VERSION, configuration.KIND, target.name, target, flag_set)
+    whole = _manifest(OPENFEATURE_VERSION, configuration.KIND, target.name, target, flag_set)
     if len(document) <= LARGEST:
         whole["spec"] = {"flagSpec": json.loads(document)}
         return [whole]
@@ -84,7 +84,7 @@ def flag_manifest(flag_set: FlagSet, target: RenderTarget) -> dict[str, Any]:
             f"the flag set takes {len(document)} bytes, of {LARGEST} that a FeatureFlag may have; "
             "take FeatureFlag out of spec.target.kinds, or make several FlagSets of it"
         )
-    manifest = _manifest(configuration.API_VERSION, configuration.FLAG_KIND, target.name, target, flag_set)
+    manifest = _manifest(OPENFEATURE_VERSION, configuration.FLAG_KIND, target.name, target, flag_set)
     manifest["spec"] = {"flagSpec": json.loads(document)}
     return manifest
 

@@ -122,7 +122,7 @@ ROWS: Final[list[tuple[ResourceType, Any, list[str]]]] = [
      {**git(), "verify": {**KEY, **keyless(), "rules": [{"paths": ["[z-a]"], "anyOf": SIGNERS}]}},
      invalid("verify.rules.0.paths: [z-a]: cannot be read as patterns")),
     (FLAG_SOURCE, {**git(), "verify": {**KEY, **keyless(), "rules": [{"paths": ["a"], "anyOf": SIGNERS}]}},
-     invalid("verify: rules need mode", "verify: set exactly one of secretRef")),
+     invalid("verify: set exactly one of secretRef", "verify: rules need mode")),
     (
         FLAG_SOURCE,
         {

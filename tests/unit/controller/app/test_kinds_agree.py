@@ -15,7 +15,7 @@ import pytest
 import yaml
 
 from controller.api.flagsource import PROVIDERS
-from controller.api.kinds import CONFIG_MAP, FLUX_SOURCES, NAMESPACE, SECRET, WATCHED, WORKLOADS, ResourceType
+from controller.api.kinds import CONFIG_MAP, NAMESPACE, SECRET, WATCHED, WORKLOADS, ResourceType
 from controller.api.objects.meta import API_VERSION
 from controller.app.reconcilers import STAGES, reconcilers_of
 from controller.app.settings import ControllerSettings
@@ -54,11 +54,6 @@ def test_what_stages_watch_is_watched() -> None:
     assert {each.kind for each in RECONCILED} <= {each.kind for each in WATCHED}
     assert {kind for stage in STAGES for watch in stage.wakes for kind in watch.kinds} <= known
     assert {kind for stage in STAGES for index in stage.indexes for kind in index.kinds} <= known
-
-
-@pytest.mark.parametrize("type_", WATCHED, ids=lambda each: each.kind)
-def test_what_is_ours_has_a_definition(type_: ResourceType) -> None:
-    assert (ROOT / "crds" / f"{type_.plural}.yaml").exists() == (type_ not in FLUX_SOURCES)
 
 
 @pytest.mark.parametrize("type_", WRITTEN, ids=lambda each: each.kind)
