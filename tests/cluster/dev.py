@@ -27,6 +27,7 @@ from tests.go import build
 from tests.repositories import Repository
 
 if TYPE_CHECKING:
+    from tests.cluster.admission import AdmissionProcess
     from tests.cluster.controllers import ControllerProcess
     from tests.cluster.pods import PodProcess
     from tests.cluster.proxies import ProxyProcess
@@ -59,13 +60,13 @@ def main() -> int:
         words = ("--proxy-address", delivering.target)
         local = ("--allow-local-providers",)
         process = stack.enter_context(controller(plane, FOLDER / "controller", *words, *local))
-        stack.enter_context(admission(plane, FOLDER / "admission", *words))
+        admitting = stack.enter_context(admission(plane, FOLDER / "admission", *words))
         follow(plane, f"{server.url}/repository/.git")
         say("starting three evaluators that follow the proxy")
         source = following(delivering.target, NAMESPACE, FLAG_SET)
         fleet = stack.enter_context(pods(plane, NAMESPACE, source, FOLDER / "pods", *NAMES))
         serve(plane, len(fleet))
-        explain(plane, process, delivering, fleet)
+        explain(plane, process, admitting, delivering, fleet)
         print("ready", flush=True)
         stop.wait()
         say("stopping")
@@ -113,7 +114,11 @@ def serve(plane: Plane, evaluators: int) -> None:
 
 
 def explain(
-    plane: Plane, process: ControllerProcess, delivering: ProxyProcess, fleet: list[PodProcess]
+    plane: Plane,
+    process: ControllerProcess,
+    admitting: AdmissionProcess,
+    delivering: ProxyProcess,
+    fleet: list[PodProcess],
 ) -> None:
     """What to try."""
     print(plane.kubectl("get", "-n", NAMESPACE, "flagstaff"))
@@ -124,6 +129,7 @@ def explain(
     flags = here / "repository/flags/base/checkout.yaml"
     repository = shlex.quote(str(here / "repository"))
     first = fleet[0]
+    evaluators = ", ".join(f"{each.name} 127.0.0.1:{each.port('management')}" for each in fleet)
     asked = f"http://127.0.0.1:{first.port('ofrep')}/ofrep/v1/evaluate/flags/banner-text"
     print(
         f"""Try, in another terminal:
@@ -137,13 +143,21 @@ def explain(
     {flagstaff} wait flagset/{FLAG_SET} {config} --revision $(git -C {repository} rev-parse HEAD)
     {flagstaff} fleet {config}
     {flagstaff} fleet --to 127.0.0.1:{delivering.management}
+    {flagstaff} flags --to 127.0.0.1:{first.port("management")}
+    {flagstaff} explain banner-text --to 127.0.0.1:{first.port("management")}
     curl -s {asked} -d '{{}}'
     kill -STOP {first.evaluator.process.pid}
     {kubectl} get ffc -w
 
+Management ports (/metrics, /readyz; flags and explain take an evaluator's):
+  controller 127.0.0.1:{process.management}, admission 127.0.0.1:{admitting.management}, proxy
+  127.0.0.1:{delivering.management}, evaluators {evaluators}
+FlagReceivers listen on http://127.0.0.1:{process.receiver}, artifacts are on 127.0.0.1:{process.artifacts}.
+
 What is applied is a pod with two annotations; what comes back has its evaluator. The last but one freezes
 {first.name}, which is named a laggard after 15 s (describe ffc {FLAG_SET}); kill -CONT brings it back.
-The logs are {os.path.relpath(process.log)} and {os.path.relpath(delivering.log)}.
+The logs are {os.path.relpath(process.log)}, {os.path.relpath(admitting.log)} and
+{os.path.relpath(delivering.log)}.
 Ctrl-C takes all of it down.
 """,
         flush=True,
