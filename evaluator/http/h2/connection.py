@@ -25,11 +25,12 @@ from evaluator.http.h2.frames import (
 from evaluator.http.h2.guard import FloodGuard
 from evaluator.http.h2.inbox import Inbox
 from evaluator.http.h2.outbox import Outbox
-from evaluator.http.h2.streams import CONNECTION_WINDOW, STREAM_WINDOW, Streams
+from evaluator.http.h2.stream_state import STREAM_WINDOW
+from evaluator.http.h2.streams import CONNECTION_WINDOW, Streams
 
 if TYPE_CHECKING:
     from evaluator.http.h2.header_fields import Block
-    from evaluator.http.h2.streams import Stream
+    from evaluator.http.h2.stream_state import Stream
     from evaluator.http.server.limits import Limits
 
 _TYPE, _FLAGS = 3, 4  # where they stand in a frame's head

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from evaluator.http.h2.guard import FloodGuard
     from evaluator.http.h2.inbox import Inbox
     from evaluator.http.h2.outbox import Outbox
-    from evaluator.http.h2.streams import Stream, Streams
+    from evaluator.http.h2.stream_state import Stream
+    from evaluator.http.h2.streams import Streams
 
 
 class Control:

@@ -21,7 +21,8 @@ from evaluator.http.h2.guard import SHORT
 if TYPE_CHECKING:
     from evaluator.http.h2.guard import FloodGuard
     from evaluator.http.h2.header_fields import Block
-    from evaluator.http.h2.streams import Stream, Streams
+    from evaluator.http.h2.stream_state import Stream
+    from evaluator.http.h2.streams import Streams
     from evaluator.http.server.limits import Limits
 
 _CODED_MARGIN = 65_536

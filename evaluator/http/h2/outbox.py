@@ -20,7 +20,7 @@ from evaluator.http.h2.frames import (
 )
 
 if TYPE_CHECKING:
-    from evaluator.http.h2.streams import Stream
+    from evaluator.http.h2.stream_state import Stream
 
 _SHRINK_TABLE = b"\x20"
 """HPACK's dynamic table size update to 0 (RFC 7541 section 6.3)."""
