@@ -36,8 +36,9 @@ def served_after(registry: CollectorRegistry) -> Histogram:
 class ReceiptMetrics(Collector):
     """Read off the receipts at each scrape, in a thread beside the loop that changes them."""
 
-    def __init__(self, receipts: Receipts, writes: Callable[[], int]) -> None:
-        """`writes` says how many writes of FlagReceipts there were."""
+    def __init__(self, receipts: Receipts, writes: Callable[[], int], *, most_sets: int = MOST_SETS) -> None:
+        """`writes` says how many writes of FlagReceipts there were; `most_sets` have series of their own."""
+        self._most_sets = most_sets
         self._receipts = receipts
         self._writes = writes
 
@@ -72,7 +73,9 @@ class ReceiptMetrics(Collector):
             "Evaluators by flag set and by what they serve, for flag sets that lag or have most followers.",
             labels=("namespace", "name", "state"),
         )
-        for each in heapq.nsmallest(MOST_SETS, counts, key=lambda each: (not each.lagging, -each.followers)):
+        for each in heapq.nsmallest(
+            self._most_sets, counts, key=lambda each: (not each.lagging, -each.followers)
+        ):
             for state in _STATES:
                 by_set.add_metric((*each.place, state), getattr(each, state))
         yield by_set

@@ -16,11 +16,13 @@ REMEMBERED: Final = 20_000
 class PodUids:
     """Implements `members.Pods`, and the Reflector's `Sink`."""
 
-    def __init__(self, gone: Callable[[str], None] = lambda _uid: None) -> None:
+    def __init__(
+        self, gone: Callable[[str], None] = lambda _uid: None, *, remembered: int = REMEMBERED
+    ) -> None:
         """`gone` is called with the uid of each Pod that is gone."""
         self.gone = gone
         self._uids: dict[tuple[str, str], str] = {}
-        self._ended: FIFOCache[str, None] = FIFOCache(REMEMBERED)
+        self._ended: FIFOCache[str, None] = FIFOCache(remembered)
 
     def ended(self, uid: str) -> bool:
         """Return whether a Pod with this uid was deleted; the last REMEMBERED are known."""

@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 SOONEST: Final = 5.0
 LATEST: Final = 10.0
 """Seconds between two reports of a member in which nothing changes."""
-_PER_SECOND: Final = 1000
-"""Reports that a proxy should get at most."""
 MOST_CLAIMED: Final = 50_000
 """Members without a reviewed token, of all flag sets: anyone can claim to be one."""
 
@@ -106,6 +104,10 @@ class Receipts:
     """Called whenever the FlagReceipt of a place may have changed."""
     served_after: Callable[[float], None] = lambda _seconds: None
     """Called for each member that has followed a change, with the seconds since the change was observed."""
+    most_claimed: int = MOST_CLAIMED
+    """Members without a reviewed token."""
+    reports_per_second: int = 1000
+    """Reports that the proxy should get at most."""
     most_per_host: int = MOST_CLAIMED
     """Members without a reviewed token from one address."""
     quota: Callable[[str], int] = lambda _namespace: 0
@@ -228,7 +230,7 @@ class Receipts:
             self._verified[who.namespace] += 1
             return
         # Members that are known stay over the limit.
-        if self._claimed_total >= MOST_CLAIMED:
+        if self._claimed_total >= self.most_claimed:
             raise RpcError(Code.RESOURCE_EXHAUSTED, "too many members without a token")
         if self._claimed[who.host] >= self.most_per_host:
             raise RpcError(
@@ -259,4 +261,4 @@ class Receipts:
 
     def _pause(self) -> float:
         members = sum(len(each.membership) for each in self._subscribers.values())
-        return max(SOONEST, min(LATEST, members / _PER_SECOND))
+        return max(SOONEST, min(LATEST, members / self.reports_per_second))

@@ -109,15 +109,6 @@ def test_a_member_that_reports_while_its_stream_is_opened_again_stays() -> None:
     assert lagging(known) == [("shop/a", True, 101.0)]
 
 
-def test_a_member_that_moved_to_another_connection_outlives_its_earlier_stream() -> None:
-    known = membership("a")
-    known.stream_opened(peer("another"))
-    known.record_report(pod("a"), Report(DIGEST), peer("another"), 102.0)
-    known.stream_ended(peer("a"))
-    wait(known, SILENT)
-    assert there(known) == ["shop/a"]
-
-
 def test_a_member_without_a_stream_is_silent_for_five_minutes_and_then_gone() -> None:
     known = membership()
     report(known, "a")
@@ -127,26 +118,11 @@ def test_a_member_without_a_stream_is_silent_for_five_minutes_and_then_gone() ->
     assert there(known) == []
 
 
-def test_a_goodbye_ends_a_membership() -> None:
-    known = membership("a", "b")
-    known.remove(pod("a"))
-    assert there(known) == ["shop/b"]
-
-
 def test_a_new_process_in_the_same_pod_is_the_same_member() -> None:
     known = membership("a")
     later = MemberIdentity("shop", "a", "uid-a", "another", verified=True)
     known.record_report(later, Report(DIGEST), peer("b"), 103.0)
     assert there(known) == ["shop/a"]
-
-
-def test_a_deleted_pod_is_no_member_even_if_it_goes_on_reporting() -> None:
-    pods = Pods()
-    known = membership("a", "b", pods=pods)
-    pods.gone.add("uid-a")
-    known.pod_gone("uid-a")
-    report(known, "a")
-    assert there(known) == ["shop/b"]
 
 
 @pytest.mark.parametrize("silent", [False, True])
@@ -157,12 +133,6 @@ def test_a_claim_displaces_a_verified_member_only_once_that_is_silent(silent: bo
     assert [(m.who.verified, m.report.digest) for m in known.members()] == [
         (not silent, OLD if silent else DIGEST)
     ]
-
-
-def test_a_claim_says_goodbye_for_no_verified_member() -> None:
-    known = membership("a")
-    known.remove(FORGED)
-    assert there(known) == ["shop/a"]
 
 
 def test_a_claim_that_came_first_does_not_exclude_a_verified_member() -> None:

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from controller.proxy.receipts import pods as module
 from controller.proxy.receipts.pods import PodUids
-
-if TYPE_CHECKING:
-    import pytest
 
 
 def pod(name: str, uid: str) -> dict[str, Any]:
@@ -33,9 +29,8 @@ def test_one_that_was_made_again_under_its_name_is_another() -> None:
     assert (gone, pods.ended("2")) == (["1"], False)
 
 
-def test_the_last_that_went_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "REMEMBERED", 2)
-    pods = PodUids()
+def test_the_last_that_went_are_remembered() -> None:
+    pods = PodUids(remembered=2)
     for uid in ("1", "2", "3"):
         pods.learn("Pod", pod("p", uid))
     assert [pods.ended(uid) for uid in ("", "1", "2", "3")] == [False, True, True, False]

@@ -10,8 +10,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from controller.api.objects.meta import ObjectKey, Resource
-from controller.proxy.receipts import metrics as module
-from controller.proxy.receipts.metrics import ReceiptMetrics, served_after
+from controller.proxy.receipts.metrics import MOST_SETS, ReceiptMetrics, served_after
 from controller.proxy.receipts.receipts import ExpectedDigest, Receipts
 from evaluator.http.messages import Call, Code, RpcError
 from evaluator.wire.delivery import REPORT
@@ -28,6 +27,7 @@ class World:
     now: float = 1000.0
     digest: str = "sha256:new"
     writes: int = 0
+    most_sets: int = MOST_SETS
     registry: CollectorRegistry = field(default_factory=CollectorRegistry)
 
     def __post_init__(self) -> None:
@@ -35,7 +35,7 @@ class World:
             place=self.place, expected=self.expected, caller=lambda _: None, pods=self,
             clock=lambda: self.now, served_after=served_after(self.registry).observe,
         )  # fmt: skip
-        self.registry.register(ReceiptMetrics(self.receipts, lambda: self.writes))
+        self.registry.register(ReceiptMetrics(self.receipts, lambda: self.writes, most_sets=self.most_sets))
 
     def place(self, selector: str, _: Call) -> Place | None:
         if selector == "forbidden":
@@ -46,9 +46,6 @@ class World:
         return ExpectedDigest(
             Resource(ObjectKey("FeatureFlagConfiguration", *place), "u", 1, "1"), self.digest, 990.0
         )
-
-    def exists(self, _: str) -> bool | None:
-        return True
 
     def ended(self, _: str) -> bool:
         return False
@@ -95,10 +92,8 @@ def test_one_that_is_silent_lags(world: World) -> None:
     assert world.values("members['served']", "members['lagging']") == [0, 1]
 
 
-def test_series_by_flag_set_are_bounded_and_those_that_lag_come_first(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(module, "MOST_SETS", 2)
+def test_series_by_flag_set_are_bounded_and_those_that_lag_come_first() -> None:
+    world = World(most_sets=2)
     for number, name in enumerate(["few", "many", "many", "more", "more", "more"]):
         world.report(f"p{number}", name)
     world.report("behind", "late", digest="sha256:old")
