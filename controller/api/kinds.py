@@ -7,19 +7,19 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from controller.api import (
-    alert,
-    configuration,
+    evaluatorupgrade,
+    featureflagconfiguration,
     featureflagsource,
+    flagalert,
     flagd,
+    flaggrant,
+    flagprovider,
+    flagreceipt,
+    flagreceiver,
     flagset,
+    flagshard,
     flagsource,
-    grant,
-    inprocess,
-    provider,
-    receipt,
-    receiver,
-    shard,
-    upgrade,
+    inprocessconfiguration,
 )
 from controller.api.objects.artifact import SourceStatus
 from controller.api.objects.fields import InvalidSpecError, validate
@@ -82,18 +82,18 @@ def _installed(definition: Definition, *, judged: bool = True) -> ResourceType:
 
 FLAG_SOURCE: Final = _installed(flagsource.DEFINITION)
 FLAG_SET: Final = _installed(flagset.DEFINITION)
-FLAG_SHARD: Final = _installed(shard.DEFINITION, judged=False)
-FLAG_GRANT: Final = _installed(grant.DEFINITION)
-FLAG_RECEIVER: Final = _installed(receiver.DEFINITION)
-FLAG_PROVIDER: Final = _installed(provider.DEFINITION)
-FLAG_ALERT: Final = _installed(alert.DEFINITION)
-FLAG_RECEIPT: Final = _installed(receipt.DEFINITION, judged=False)
-FEATURE_FLAG_CONFIGURATION: Final = _installed(configuration.DEFINITION, judged=False)
-FEATURE_FLAG: Final = _installed(configuration.FEATURE_FLAG_DEFINITION, judged=False)
+FLAG_SHARD: Final = _installed(flagshard.DEFINITION, judged=False)
+FLAG_GRANT: Final = _installed(flaggrant.DEFINITION)
+FLAG_RECEIVER: Final = _installed(flagreceiver.DEFINITION)
+FLAG_PROVIDER: Final = _installed(flagprovider.DEFINITION)
+FLAG_ALERT: Final = _installed(flagalert.DEFINITION)
+FLAG_RECEIPT: Final = _installed(flagreceipt.DEFINITION, judged=False)
+FEATURE_FLAG_CONFIGURATION: Final = _installed(featureflagconfiguration.DEFINITION, judged=False)
+FEATURE_FLAG: Final = _installed(featureflagconfiguration.FEATURE_FLAG_DEFINITION, judged=False)
 FEATURE_FLAG_SOURCE: Final = _installed(featureflagsource.DEFINITION, judged=False)
-IN_PROCESS_CONFIGURATION: Final = _installed(inprocess.DEFINITION, judged=False)
+IN_PROCESS_CONFIGURATION: Final = _installed(inprocessconfiguration.DEFINITION, judged=False)
 FLAGD: Final = _installed(flagd.DEFINITION)
-EVALUATOR_UPGRADE: Final = _installed(upgrade.DEFINITION)
+EVALUATOR_UPGRADE: Final = _installed(evaluatorupgrade.DEFINITION)
 SECRET: Final = ResourceType("v1", "Secret", "secrets", content=False)
 CONFIG_MAP: Final = ResourceType("v1", "ConfigMap", "configmaps", content=False)
 POD: Final = ResourceType("v1", "Pod", "pods", content=False)
@@ -142,18 +142,18 @@ WATCHED: Final = (
 DEFINITIONS: Final = (
     flagsource.DEFINITION,
     flagset.DEFINITION,
-    shard.DEFINITION,
-    grant.DEFINITION,
-    receiver.DEFINITION,
-    provider.DEFINITION,
-    alert.DEFINITION,
-    receipt.DEFINITION,
-    configuration.DEFINITION,
-    configuration.FEATURE_FLAG_DEFINITION,
+    flagshard.DEFINITION,
+    flaggrant.DEFINITION,
+    flagreceiver.DEFINITION,
+    flagprovider.DEFINITION,
+    flagalert.DEFINITION,
+    flagreceipt.DEFINITION,
+    featureflagconfiguration.DEFINITION,
+    featureflagconfiguration.FEATURE_FLAG_DEFINITION,
     featureflagsource.DEFINITION,
-    inprocess.DEFINITION,
+    inprocessconfiguration.DEFINITION,
     flagd.DEFINITION,
-    upgrade.DEFINITION,
+    evaluatorupgrade.DEFINITION,
 )
 """The kinds that users install, whose CustomResourceDefinitions `make crds` writes."""
 DELIVERED: Final = (FEATURE_FLAG_CONFIGURATION, FEATURE_FLAG, FLAG_SHARD)

@@ -7,9 +7,9 @@ import random
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from controller.api.flagprovider import FlagProviderStatus
 from controller.api.kinds import FLAG_PROVIDER
 from controller.api.objects.meta import Resource
-from controller.api.provider import FlagProviderStatus
 from controller.app.allowed_hosts import provider_hosts_of
 from controller.events.notifications.deliverer import Deliverer, Senders
 from controller.events.notifications.flux_events import FLUX, FluxEvents

@@ -7,7 +7,7 @@ import logging
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Protocol
 
-from controller.api import receipt
+from controller.api import flagreceipt
 from controller.api.kinds import LEASE
 from controller.runtime.reconciling.setbacks import Setback
 
@@ -39,7 +39,7 @@ class LiveProxies:
     def learn(self, leases: Mapping[str, str], now: float) -> frozenset[str]:
         """Take in when each Lease was renewed, by name; return the proxies that died since the last call."""
         for name, renewed in leases.items():
-            identity = name.removeprefix(receipt.LEASE_PREFIX)
+            identity = name.removeprefix(flagreceipt.LEASE_PREFIX)
             known = self._seen.get(identity)
             # A Lease without a time was made and never held.
             if renewed and (known is None or known[0] != renewed):
@@ -47,7 +47,7 @@ class LiveProxies:
         dead = frozenset(
             identity
             for identity, (renewed, at) in self._seen.items()
-            if now - at >= DURATION or (renewed and receipt.LEASE_PREFIX + identity not in leases)
+            if now - at >= DURATION or (renewed and flagreceipt.LEASE_PREFIX + identity not in leases)
         )
         for identity in dead:
             del self._seen[identity]
@@ -83,33 +83,33 @@ class ProxyFollower:
 
     def changed(self, change: Change) -> tuple[()]:
         """A receipt that appears or changes shows that its proxy was there. Wakes nothing."""
-        if change.after is not None and change.after.key.kind == receipt.KIND:
+        if change.after is not None and change.after.key.kind == flagreceipt.KIND:
             self._track(change.after)
         return ()
 
     async def look(self) -> None:
         """Read the Leases once, then pause. Reads nothing before a proxy has written a receipt."""
-        for each in self.cache.of_kind(receipt.KIND):
+        for each in self.cache.of_kind(flagreceipt.KIND):
             self._track(each)
         if self.proxies.alive:
             try:
-                found = await self.cluster.leases(self.namespace, receipt.PROXY_LABEL)
+                found = await self.cluster.leases(self.namespace, flagreceipt.PROXY_LABEL)
                 await self._delete_dead(self.proxies.learn(found, self.clock()), found)
             except Setback as setback:
                 log.warning("the proxies' Leases cannot be read: %s", setback.message)
         await asyncio.sleep(LOOK)
 
     def _track(self, found: Resource) -> None:
-        if proxy := receipt.pair_of(found)[1]:
+        if proxy := flagreceipt.pair_of(found)[1]:
             self.proxies.track(proxy, self.clock())
 
     async def _delete_dead(self, dead: frozenset[str], leases: Mapping[str, str]) -> None:
-        for each in self.cache.of_kind(receipt.KIND):
-            if receipt.pair_of(each)[1] in dead:
+        for each in self.cache.of_kind(flagreceipt.KIND):
+            if flagreceipt.pair_of(each)[1] in dead:
                 key = each.key
                 await self.cluster.delete(each.api_version, key.kind, key.namespace, key.name, uid=each.uid)
                 # Its event comes later.
                 self.cache.forget(key)
         for name in leases:
-            if name.removeprefix(receipt.LEASE_PREFIX) in dead:
+            if name.removeprefix(flagreceipt.LEASE_PREFIX) in dead:
                 await self.cluster.delete(LEASE.api_version, LEASE.kind, self.namespace, name)

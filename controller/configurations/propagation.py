@@ -6,18 +6,18 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
-from controller.api import receipt
-from controller.api.configuration import ConfigurationStatus, LaggardStatus
+from controller.api import flagreceipt
+from controller.api.featureflagconfiguration import ConfigurationStatus, LaggardStatus
+from controller.api.flagreceipt import FlagReceiptStatus
 from controller.api.objects.conditions import FALSE, LAST_GOOD_SAVED, PROPAGATED, TRUE, UNKNOWN, Condition
 from controller.api.objects.meta import ObjectKey
-from controller.api.receipt import FlagReceiptStatus
 from controller.runtime.events import Occurrence
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+    from controller.api.flagreceipt import Laggard
     from controller.api.objects.meta import Resource
-    from controller.api.receipt import Laggard
     from controller.delivery.members import Count
     from controller.runtime.objects.cache import Cache
 
@@ -71,7 +71,7 @@ def pace(spec_bytes: int) -> float:
 def receipts(resource: Resource, objects: Cache, proxies: Iterable[str]) -> list[FlagReceiptStatus]:
     """What `proxies`, by identity, report on this very object."""
     keys = (
-        ObjectKey(receipt.KIND, resource.namespace, receipt.receipt_name(resource.name, proxy))
+        ObjectKey(flagreceipt.KIND, resource.namespace, flagreceipt.receipt_name(resource.name, proxy))
         for proxy in proxies
     )
     found = filter(None, map(objects.get, keys))

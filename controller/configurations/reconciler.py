@@ -7,8 +7,8 @@ import json
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from controller.api import shard
-from controller.api.configuration import ConfigurationStatus
+from controller.api import flagshard
+from controller.api.featureflagconfiguration import ConfigurationStatus
 from controller.api.objects.conditions import LAST_GOOD_SAVED, NAME_CONFLICT, PROPAGATED
 from controller.configurations import name_conflicts
 from controller.configurations.propagation import (
@@ -96,8 +96,8 @@ class ConfigurationReconciler:
         self._kept.pop(key, None)
 
     async def _validated(self, resource: Resource) -> _Kept:
-        part = shard.finder(self.objects.get, resource.namespace)
-        parts = [part(name) for name in shard.names(resource.spec)]
+        part = flagshard.finder(self.objects.get, resource.namespace)
+        parts = [part(name) for name in flagshard.names(resource.spec)]
         versions = [(each.name, each.resource_version) for each in parts if each is not None]
         content = (resource.uid, resource.generation, *versions)
         known = self._kept.get(resource.key)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from controller.api import configuration, receipt, shard
+from controller.api import featureflagconfiguration, flagreceipt, flagshard
 from controller.api.kinds import FEATURE_FLAG, FEATURE_FLAG_CONFIGURATION
 from controller.api.objects.meta import ObjectKey
 from controller.runtime.objects.cache import Index
@@ -17,22 +17,24 @@ if TYPE_CHECKING:
 
 
 BY_SHARD: Final = Index(
-    "FeatureFlagConfiguration by shard", frozenset({configuration.KIND}), lambda each: shard.names(each.spec)
+    "FeatureFlagConfiguration by shard",
+    frozenset({featureflagconfiguration.KIND}),
+    lambda each: flagshard.names(each.spec),
 )
 
 
 def _counted(_cache: Cache, change: Change) -> Iterator[ObjectKey]:
-    name, _ = receipt.pair_of(change.latest)
+    name, _ = flagreceipt.pair_of(change.latest)
     if name:
-        yield ObjectKey(configuration.KIND, change.latest.namespace, name)
+        yield ObjectKey(featureflagconfiguration.KIND, change.latest.namespace, name)
 
 
 CONFIGURATIONS: Final = Reconciles(
     FEATURE_FLAG_CONFIGURATION,
     wakes=(
-        Watch(frozenset({shard.KIND}), changed=lambda each: each, keys=listed_by(BY_SHARD)),
+        Watch(frozenset({flagshard.KIND}), changed=lambda each: each, keys=listed_by(BY_SHARD)),
         Watch(
-            frozenset({receipt.KIND}),
+            frozenset({flagreceipt.KIND}),
             changed=lambda each: None if each is None else (each.uid, each.status),
             keys=_counted,
         ),

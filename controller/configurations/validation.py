@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from controller.api.configuration import ConfigurationStatus, MissingShardsError
+from controller.api.featureflagconfiguration import ConfigurationStatus, MissingShardsError
 from controller.api.objects.fields import InvalidSpecError
 from controller.delivery.delivered import delivered
 from controller.delivery.problems import first_problem, one_line, place, problem_list, withheld

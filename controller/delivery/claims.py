@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 import orjson
 
-from controller.api import shard
-from controller.api.configuration import FLAG_KIND, KIND
+from controller.api import flagshard
+from controller.api.featureflagconfiguration import FLAG_KIND, KIND
 from controller.api.flagset import LABEL
 from controller.api.objects.meta import ObjectKey
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from controller.api.objects.meta import Resource
 
-KINDS: Final = (KIND, FLAG_KIND, shard.KIND)
+KINDS: Final = (KIND, FLAG_KIND, flagshard.KIND)
 SHADOWED: Final = "Shadowed"
 """A FeatureFlagConfiguration has the same name."""
 FLAG_SET_ID_TAKEN: Final = "FlagSetIdTaken"
@@ -109,7 +109,7 @@ def claim_of(meta: Resource, spec: Mapping[str, Any]) -> Claim:
         created=meta.created,
         maker=meta.labels.get(LABEL, ""),
         flag_set_id=wanted if isinstance(wanted, str) else "",
-        shards=shard.names(spec) if spec.get("flagSpec") is None else (),
+        shards=flagshard.names(spec) if spec.get("flagSpec") is None else (),
     )
 
 
@@ -204,7 +204,7 @@ class Claims:
     def _changed(self, before: Claim | None, after: Claim | None) -> ClaimChange:
         seen = after or before
         assert seen is not None  # noqa: S101 - one of both is always there
-        if seen.key.kind == shard.KIND:
+        if seen.key.kind == flagshard.KIND:
             users = self._users.get(seen.place, ())
             places = frozenset((each.namespace, each.name) for each in users)
             rivals: set[Place] = set()
@@ -260,7 +260,7 @@ class Claims:
             return None
         parts = [served]
         if served.shards:
-            keys = (ObjectKey(shard.KIND, *each) for each in _parts(served))
+            keys = (ObjectKey(flagshard.KIND, *each) for each in _parts(served))
             parts = [self._known[key] for key in keys if key in self._known]
         wanted = next((each.flag_set_id for each in parts if each.flag_set_id), "")
         return (wanted, _Turn(served.created, place, served.key.kind)) if wanted else None

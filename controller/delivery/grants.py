@@ -6,16 +6,16 @@ import contextlib
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from controller.api import (
-    alert,
-    configuration,
+    evaluatorupgrade,
+    featureflagconfiguration,
     featureflagsource,
+    flagalert,
+    flaggrant,
+    flagreceiver,
     flagset,
-    grant,
-    inprocess,
-    receiver,
-    upgrade,
+    inprocessconfiguration,
 )
-from controller.api.grant import FlagGrantSpec
+from controller.api.flaggrant import FlagGrantSpec
 from controller.api.objects.fields import InvalidSpecError
 from controller.api.objects.meta import API_VERSION, GROUP, OPENFEATURE_GROUP
 from controller.api.objects.parsed_spec import parse_spec
@@ -23,17 +23,17 @@ from controller.api.objects.parsed_spec import parse_spec
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
 
-    from controller.api.grant import GrantTo
+    from controller.api.flaggrant import GrantTo
     from controller.api.objects.meta import Resource
 
 _GROUPS: Final = {kind: version.partition("/")[0] for kind, version in flagset.SOURCE_API.items()} | {
     flagset.KIND: GROUP,
-    receiver.KIND: GROUP,
-    upgrade.KIND: GROUP,
-    configuration.KIND: OPENFEATURE_GROUP,
-    configuration.FLAG_KIND: OPENFEATURE_GROUP,
+    flagreceiver.KIND: GROUP,
+    evaluatorupgrade.KIND: GROUP,
+    featureflagconfiguration.KIND: OPENFEATURE_GROUP,
+    featureflagconfiguration.FLAG_KIND: OPENFEATURE_GROUP,
     featureflagsource.KIND: OPENFEATURE_GROUP,
-    inprocess.KIND: OPENFEATURE_GROUP,
+    inprocessconfiguration.KIND: OPENFEATURE_GROUP,
 }
 """The API group of each kind that may be referred to."""
 
@@ -52,7 +52,7 @@ class Referring(NamedTuple):
     @property
     def group(self) -> str:
         """The API group of the kind."""
-        return GROUP if self.kind in {flagset.KIND, alert.KIND} else ""
+        return GROUP if self.kind in {flagset.KIND, flagalert.KIND} else ""
 
 
 def pods(namespace: str) -> Referring:
@@ -89,7 +89,7 @@ def _grant(who: Referring, namespace: str, name: str, kinds: Sequence[str]) -> s
     to = ", ".join(f"{{group: {_GROUPS[kind]}, kind: {kind}, name: {name}}}" for kind in kinds)
     group = who.group or '""'
     return (
-        f"{{apiVersion: {API_VERSION}, kind: {grant.KIND}, "
+        f"{{apiVersion: {API_VERSION}, kind: {flaggrant.KIND}, "
         f"metadata: {{name: {called}, namespace: {namespace}}}, "
         f"spec: {{from: [{{group: {group}, kind: {who.kind}, namespace: {who.namespace}}}], to: [{to}]}}}}"
     )

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from controller.api.receipt import FlagReceiptStatus, Laggard, UnsavedMember
+    from controller.api.flagreceipt import FlagReceiptStatus, Laggard, UnsavedMember
 
 
 @dataclass(frozen=True, slots=True)

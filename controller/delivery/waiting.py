@@ -6,12 +6,12 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from controller.api.configuration import ConfigurationStatus
+from controller.api.featureflagconfiguration import ConfigurationStatus
 from controller.api.flagset import FlagSetStatus, HistoryEntry
 from controller.api.objects.conditions import FALSE, READY, STALLED, TRUE
 
 if TYPE_CHECKING:
-    from controller.api.configuration import LaggardStatus
+    from controller.api.featureflagconfiguration import LaggardStatus
     from controller.api.objects.meta import Resource
 
 SHORTEST: Final = 7

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from controller.api import shard
-from controller.api.configuration import ConfigurationStatus
+from controller.api import flagshard
+from controller.api.featureflagconfiguration import ConfigurationStatus
 from controller.api.flagset import FlagSetStatus, HeldFlag, HistoryEntry, TargetStatus
 from controller.api.objects.conditions import PROPAGATED
 from controller.api.objects.meta import ACCEPT_REVISION, timestamp
@@ -251,7 +251,7 @@ def _targets(manifests: Sequence[Mapping[str, Any]]) -> tuple[TargetStatus, ...]
             shards=len(each["spec"]["shards"]) if "shards" in each["spec"] else None,
         )
         for each in manifests
-        if each["kind"] != shard.KIND
+        if each["kind"] != flagshard.KIND
     )
 
 

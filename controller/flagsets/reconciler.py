@@ -7,8 +7,8 @@ from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 
-from controller.api import configuration
-from controller.api.configuration import ConfigurationStatus
+from controller.api import featureflagconfiguration
+from controller.api.featureflagconfiguration import ConfigurationStatus
 from controller.api.flagset import DriftPolicy, FlagSetSpec, FlagSetStatus, target_name
 from controller.api.objects.conditions import DRIFT_CONTESTED, DRIFT_KEPT, NAME_CONFLICT, TRUE, Condition
 from controller.api.objects.meta import ACCEPT_REVISION, ObjectKey, lets_through
@@ -135,7 +135,7 @@ class FlagSetReconciler:
 
     def _conflict(self, resource: Resource) -> tuple[Condition, ...]:
         """Return the conflict if another object has the name or the flagSetId of what this one wrote."""
-        key = ObjectKey(configuration.KIND, resource.namespace, target_name(resource))
+        key = ObjectKey(featureflagconfiguration.KIND, resource.namespace, target_name(resource))
         written = self.objects.get(key)
         if written is None or not belongs_to(written, resource.name):
             return ()
@@ -184,7 +184,9 @@ class FlagSetReconciler:
         now: datetime,
     ) -> Result:
         made = memory.built.composition
-        target = ObjectKey(configuration.KIND, resource.namespace, spec.target.name or resource.name)
+        target = ObjectKey(
+            featureflagconfiguration.KIND, resource.namespace, spec.target.name or resource.name
+        )
         served, propagated = messages.shown(self.objects.get(target), made.digest)
         events = so_far.events
         if (before := FlagSetStatus.of(resource)).digest != made.digest:

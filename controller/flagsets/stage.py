@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from controller.api import configuration, flagset, grant, shard
-from controller.api.configuration import ConfigurationStatus
+from controller.api import featureflagconfiguration, flaggrant, flagset, flagshard
+from controller.api.featureflagconfiguration import ConfigurationStatus
 from controller.api.flagset import FlagSetStatus, listed, source_key, target_name
 from controller.api.kinds import CONFIG_MAP, FLAG_SET, SECRET, status_of
 from controller.api.objects.artifact import SourceStatus
@@ -24,7 +24,9 @@ if TYPE_CHECKING:
 
 _FLAG_SET_ONLY: Final = frozenset({flagset.KIND})
 _DEPENDENCIES: Final = frozenset({flagset.KIND, *flagset.SOURCE_API})
-_WRITTEN: Final = frozenset({configuration.KIND, configuration.FLAG_KIND, shard.KIND})
+_WRITTEN: Final = frozenset(
+    {featureflagconfiguration.KIND, featureflagconfiguration.FLAG_KIND, flagshard.KIND}
+)
 
 
 def source_name(kind: str, name: str) -> str:
@@ -165,7 +167,7 @@ FLAG_SETS: Final = Reconciles(
             keys=_readers,
         ),
         Watch(
-            frozenset({grant.KIND}),
+            frozenset({flaggrant.KIND}),
             changed=lambda each: each and each.spec,
             keys=listed_by(BY_FOREIGN_SOURCE, lambda each: each.namespace),
         ),

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from controller.api import configuration, flagset, flagsource, shard
+from controller.api import featureflagconfiguration, flagset, flagshard, flagsource
 from controller.api.flagsource import FlagSourceStatus
 from controller.api.objects.conditions import FALSE, READY
 from controller.api.objects.status import Status
@@ -146,12 +146,12 @@ class LocalStages:
             return None
         for manifest in kept.objects:
             self._cluster.put(manifest)
-        written = self.objects.of_kind(configuration.KIND)
+        written = self.objects.of_kind(featureflagconfiguration.KIND)
         last = await asyncio.to_thread(last_applied, written, self.objects)
         if last is not None and not last.edited:
             return Saved(last.flag_set, kept.saved_at)
         log.error("what was kept of %s is not what was applied; it is not served", self.source.shown)
-        for each in (*written, *self.objects.of_kind(shard.KIND)):
+        for each in (*written, *self.objects.of_kind(flagshard.KIND)):
             self.objects.forget(each.key)
         return None
 
@@ -228,7 +228,7 @@ class LocalStages:
     async def _applied(self, resource: Resource) -> None:
         """Keep and serve what a FeatureFlagConfiguration delivers: it is written last, after its shards."""
         built = self._built
-        if resource.key.kind != configuration.KIND or built is None:
+        if resource.key.kind != featureflagconfiguration.KIND or built is None:
             return
         self._unsaved = True
         await self._save()
@@ -239,7 +239,7 @@ class LocalStages:
         """Keep what is applied; a disk that refuses is asked again at the next look."""
         if self._file is None or not self._unsaved:
             return
-        kinds = (shard.KIND, configuration.KIND)
+        kinds = (flagshard.KIND, featureflagconfiguration.KIND)
         objects = [manifest_of(each) for kind in kinds for each in self.objects.of_kind(kind)]
         try:
             await asyncio.to_thread(self._file.save, objects, now())

@@ -5,9 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from controller.api import configuration, featureflagsource, flagd, grant, inprocess
+from controller.api import (
+    featureflagconfiguration,
+    featureflagsource,
+    flagd,
+    flaggrant,
+    inprocessconfiguration,
+)
 from controller.api.flagd import FlagdSpec
-from controller.api.inprocess import DEFAULTS, InProcessConfigurationSpec
+from controller.api.inprocessconfiguration import DEFAULTS, InProcessConfigurationSpec
 from controller.api.objects.fields import InvalidSpecError, read
 from controller.api.objects.meta import Resource
 from controller.delivery.grants import denied, granted, pods
@@ -55,11 +61,11 @@ def subject(body: Any, namespace: str, options: Options, known: Known) -> Migrat
         return None
     elif kind == featureflagsource.KIND:
         found = trial.judged(sources.featureflagsource(spec, where, known, compat=options.compat), spec)
-    elif kind == inprocess.KIND:
+    elif kind == inprocessconfiguration.KIND:
         found = trial.judged(_in_process(spec, where, known, compat=options.compat), spec)
     elif kind == flagd.KIND:
         found = [*_flagd(spec)]
-    elif kind in {configuration.KIND, configuration.FLAG_KIND}:
+    elif kind in {featureflagconfiguration.KIND, featureflagconfiguration.FLAG_KIND}:
         found = [*_flags(body, spec)]
     elif kind == "FlagSourceConfiguration":
         message = "is of OpenFeature Operator before 0.5; write a FeatureFlagSource"
@@ -123,8 +129,8 @@ def _definitions(body: Mapping[str, Any], field: str) -> Iterator[Finding]:
     path = ("spec", field)
     meta = {"name": "", **body["metadata"]}
     try:
-        document = configuration.flag_document(Resource.of({**body, "metadata": meta}))
-    except (InvalidSpecError, configuration.MissingShardsError) as error:
+        document = featureflagconfiguration.flag_document(Resource.of({**body, "metadata": meta}))
+    except (InvalidSpecError, featureflagconfiguration.MissingShardsError) as error:
         yield Finding(Fate.REFUSED, path, str(error))
         return
     yield Finding(Fate.KEPT, path)
@@ -154,7 +160,7 @@ class Given:
                 self._specs[str(each.get("kind")), *key] = each.get("spec")
                 if each.get("kind") in FLAG_SETS:
                     self._flags.add(key)
-                if each.get("kind") == grant.KIND and key[0]:
+                if each.get("kind") == flaggrant.KIND and key[0]:
                     found = Resource.of({**each, "metadata": {**meta, "name": key[1]}})
                     self._grants.setdefault(key[0], []).append(found)
 

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from controller.api import featureflagsource, inprocess
+from controller.api import featureflagsource, inprocessconfiguration
 from controller.migration.finding import Fate, Finding
 from controller.pods.injection import well_known
 from controller.pods.injection.inject import inject
@@ -18,10 +18,13 @@ if TYPE_CHECKING:
     from controller.migration.finding import Path
     from controller.pods.injection.installation import Options
 
-_ANNOTATIONS: Final = {featureflagsource.KIND: well_known.SOURCES, inprocess.KIND: well_known.IN_PROCESS}
+_ANNOTATIONS: Final = {
+    featureflagsource.KIND: well_known.SOURCES,
+    inprocessconfiguration.KIND: well_known.IN_PROCESS,
+}
 _NEEDED: Final[Mapping[str, dict[str, Any]]] = {
     featureflagsource.KIND: {"sources": [{"source": "flags"}]},
-    inprocess.KIND: {"selector": "flags"},
+    inprocessconfiguration.KIND: {"selector": "flags"},
 }
 """The least that is injected, by kind."""
 _NUMBERED: Final = re.compile(r"sources[\[.](\d+)")

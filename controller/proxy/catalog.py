@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 import orjson
 
-from controller.api import shard
+from controller.api import flagshard
 from controller.api.flagset import LABEL
 from controller.api.objects.meta import ObjectKey, Resource
 from controller.delivery.claims import UNCHANGED, Claims, claim_of
@@ -92,7 +92,7 @@ class Catalog:
         """The FlagShards that the object served there lists, by name; None for one that is not there yet."""
         claim = self.claims.served(place)
         names = () if claim is None else claim.shards
-        return {name: self._objects.get(ObjectKey(shard.KIND, place[0], name)) for name in names}
+        return {name: self._objects.get(ObjectKey(flagshard.KIND, place[0], name)) for name in names}
 
     def version(self, place: Place) -> Hashable:
         """Return a value that changes with the content that is served at a place; None: there is none."""

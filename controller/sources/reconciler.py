@@ -7,12 +7,12 @@ from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 
+from controller.api.flagreceipt import OBSERVED_AT
 from controller.api.flagsource import OBSERVED, FlagSourceSpec, FlagSourceStatus
 from controller.api.objects.artifact import ArtifactStatus
 from controller.api.objects.conditions import FALSE, TRUE, Condition
 from controller.api.objects.meta import ACCEPT_REVISION, lets_through, precise_timestamp, timestamp
 from controller.api.objects.provenance import SIGNED_AT, VERIFIED_BY
-from controller.api.receipt import OBSERVED_AT
 from controller.artifacts.archive import pack, write_skipped
 from controller.runtime.events import Occurrence
 from controller.runtime.objects.cache import Cache

@@ -12,7 +12,7 @@ import yaml
 
 from controller.api.featureflagsource import FeatureFlagSourceSpec
 from controller.api.flagd import FlagdSpec
-from controller.api.inprocess import InProcessConfigurationSpec
+from controller.api.inprocessconfiguration import InProcessConfigurationSpec
 from controller.cli.manifests.structural_schema import OPEN
 
 if TYPE_CHECKING:

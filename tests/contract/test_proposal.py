@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import yaml
 
-from controller.api.configuration import flag_document
+from controller.api.featureflagconfiguration import flag_document
 from controller.api.objects.meta import Resource
 from evaluator.flags.layers.merge import parse
 from evaluator.resolving.resolution import FlagType

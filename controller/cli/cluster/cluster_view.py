@@ -8,7 +8,7 @@ import logging
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from controller.api import configuration, flagset
+from controller.api import featureflagconfiguration, flagset
 from controller.api.kinds import FEATURE_FLAG_CONFIGURATION, FLAG_SET, NAMESPACE, ResourceType
 from controller.api.objects.meta import ObjectKey, Resource
 from controller.cli.shared.ending import PROBLEM, Exit
@@ -164,7 +164,7 @@ async def wait_served(
 
 def state_of(view: ClusterView, subject: WaitSubject) -> WaitState:
     """Return how far the revision of `subject` has come, by what `view` has."""
-    if not view.knows(configuration.KIND, flagset.KIND):
+    if not view.knows(featureflagconfiguration.KIND, flagset.KIND):
         return WaitState(False, "the cluster has not answered yet")
 
     def found(kind: str, name: str) -> Resource | None:
@@ -176,7 +176,7 @@ def state_of(view: ClusterView, subject: WaitSubject) -> WaitState:
         if flag_set is None:
             return _missing(view, subject)
         name = flagset.target_name(flag_set)
-    written = found(configuration.KIND, name)
+    written = found(featureflagconfiguration.KIND, name)
     if flag_set is None and written is None:
         return _missing(view, subject)
     if flag_set is None and written is not None:

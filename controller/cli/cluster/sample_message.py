@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import Any, Final
 from uuid import uuid4
 
-from controller.api import provider
+from controller.api import flagprovider
+from controller.api.flagprovider import FlagProviderStatus
 from controller.api.kinds import FLAG_PROVIDER
 from controller.api.objects.conditions import FALSE, READY
 from controller.api.objects.meta import TEST_ALERT, ObjectKey, Resource
-from controller.api.provider import FlagProviderStatus
 from controller.events.notifications.alert_messages import test_key
 from controller.events.notifications.deliverer import DELIVERED
 from controller.kube.client import Cluster
@@ -38,7 +38,7 @@ async def send_test(
 ) -> Outcome:
     """Until the message was delivered or cannot be, or the time is over. Raises Setback, ConfigException."""
     cluster = await Cluster.connect(kubeconfig)
-    key, asked = ObjectKey(provider.KIND, namespace, name), uuid4().hex
+    key, asked = ObjectKey(flagprovider.KIND, namespace, name), uuid4().hex
     outcome = Outcome(False, "the cluster has not answered yet", over=False)
     try:
         async with asyncio.timeout(timeout):

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
-from controller.api import alert
-from controller.api.grant import FlagGrantSpec
+from controller.api import flagalert
+from controller.api.flaggrant import FlagGrantSpec
 from controller.api.objects.fields import InvalidSpecError, read
 from controller.delivery.grants import group_of
 
@@ -63,7 +63,7 @@ class AlertGrants:
             # What cannot be read grants nothing.
             return
         granted = [(to.group, to.kind, to.name) for to in spec.to]
-        for namespace in {from_.namespace for from_ in spec.from_ if from_.kind == alert.KIND}:
+        for namespace in {from_.namespace for from_ in spec.from_ if from_.kind == flagalert.KIND}:
             counts = self._by_owner.setdefault(resource.namespace, {}).setdefault(namespace, Counter())
             owners = self._owners.setdefault(namespace, Counter())
             for each in granted:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import hashlib
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from controller.api import provider
+from controller.api import flagprovider
+from controller.api.flagprovider import Message
 from controller.api.kinds import status_of
 from controller.api.objects.conditions import READY
 from controller.api.objects.meta import API_VERSION, GROUP, timestamp
 from controller.api.objects.provenance import AUTHOR, CHANGES, LINK, SUBJECT
 from controller.api.parsing.templates import Words
-from controller.api.provider import Message
 from controller.runtime.events import Severity
 from evaluator.flags.model import DIGEST_KEY, REVISION_KEY
 
@@ -93,7 +93,7 @@ def of_test(resource: Resource, asked: str, now: datetime) -> Message:
         key=test_key(resource.uid, asked),
         alert="",
         api_version=API_VERSION,
-        kind=provider.KIND,
+        kind=flagprovider.KIND,
         name=resource.name,
         uid=resource.uid,
         severity="info",

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from controller.api import provider
-from controller.api.alert import FlagAlertSpec
+from controller.api import flagprovider
+from controller.api.flagalert import FlagAlertSpec
 from controller.api.objects.meta import ObjectKey
 from controller.events.notifications.alert_selection import MOST_ALERTS, MOST_INSTRUCTIONS, MOST_REFERENCES
 from controller.runtime.reconciling.result import Done, Result, spec_of
@@ -48,7 +48,7 @@ class FlagAlertReconciler:
         spec = spec_of(FlagAlertSpec, resource)
         if self.outbox.alerts.exceeds_limits(resource):
             raise Stalled("TooManyAlerts", _TOO_MANY)
-        keys = {name: ObjectKey(provider.KIND, resource.namespace, name) for name in spec.providers}
+        keys = {name: ObjectKey(flagprovider.KIND, resource.namespace, name) for name in spec.providers}
         providers = {name: self.objects.get(key) for name, key in keys.items()}
         missing = ", ".join(name for name, found in providers.items() if found is None)
         if missing:

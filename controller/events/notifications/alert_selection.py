@@ -10,24 +10,24 @@ import heapq
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from controller.api import alert as alerts
-from controller.api import configuration, flagset, grant
-from controller.api.alert import EVERY, FlagAlertSpec, expression, glob_list
+from controller.api import featureflagconfiguration, flaggrant, flagset
+from controller.api import flagalert as alerts
+from controller.api.flagalert import EVERY, FlagAlertSpec, expression, glob_list
+from controller.api.flagprovider import KIND as PROVIDER
+from controller.api.flagprovider import SEVERITIES
 from controller.api.flagset import FlagSetStatus
 from controller.api.kinds import NAMESPACE
 from controller.api.objects.fields import InvalidSpecError, read
 from controller.api.objects.meta import ObjectKey
-from controller.api.provider import KIND as PROVIDER
-from controller.api.provider import SEVERITIES
 from controller.events.notifications.alert_grants import AlertGrants
 from controller.events.notifications.stage import alert_namespaces_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from controller.api.alert import EventSource
+    from controller.api.flagalert import EventSource
+    from controller.api.flagprovider import Message
     from controller.api.objects.meta import Resource
-    from controller.api.provider import Message
     from controller.runtime.objects.cache import Cache, Change
 
 MOST_ALERTS: Final = 100
@@ -122,7 +122,7 @@ def flag_set_id(subject: Resource | None) -> str:
     if subject.key.kind == flagset.KIND:
         given = FlagSetStatus.of(subject).flag_set_id or subject.spec.get("flagSetId")
         return str(given or f"{subject.namespace}/{subject.name}")
-    if subject.key.kind not in {configuration.KIND, configuration.FLAG_KIND}:
+    if subject.key.kind not in {featureflagconfiguration.KIND, featureflagconfiguration.FLAG_KIND}:
         return ""
     content = subject.spec.get("flagSpec")
     metadata = content.get("metadata") if isinstance(content, dict) else None
@@ -135,7 +135,7 @@ class AlertSelection:
     def __init__(self, objects: Cache) -> None:
         """`objects`: each of its changes is to be passed to `changed`."""
         self._objects = objects
-        self._grants = AlertGrants(objects.of_kind(grant.KIND))
+        self._grants = AlertGrants(objects.of_kind(flaggrant.KIND))
         self._parsed: dict[str, dict[str, Alert | None]] = {}
         """By namespace, of the first alerts by name: the alert by version; None: it is invalid."""
         self._used: dict[str, dict[str, Alert]] = {}
@@ -145,7 +145,7 @@ class AlertSelection:
     def changed(self, change: Change) -> set[ObjectKey]:
         """Record a change of an alert or a grant; return the alerts that are used since, or no longer."""
         key = change.latest.key
-        if key.kind == grant.KIND:
+        if key.kind == flaggrant.KIND:
             self._grants.changed(change)
         elif key.kind == alerts.KIND and _version(change.before) != _version(change.after):
             before = self.used(key.namespace).keys()

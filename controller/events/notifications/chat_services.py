@@ -12,7 +12,7 @@ import html
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from controller.api.provider import Message
+    from controller.api.flagprovider import Message
     from controller.events.notifications.notice import Notice, Post, ProviderTarget
 
 _COLOURS: Final = {"error": 0xD32F2F, "warning": 0xED6C02, "info": 0x2E7D32}

@@ -8,7 +8,7 @@ import logging
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from controller.api import alert, provider
+from controller.api import flagalert, flagprovider
 from controller.api.objects.conditions import FALSE, TRUE, Condition
 from controller.api.objects.meta import ObjectKey, about, timestamp
 from controller.events.notifications.commit_status import ASKED
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from datetime import datetime
 
+    from controller.api.flagprovider import Message
     from controller.api.objects.status import Status
-    from controller.api.provider import Message
     from controller.events.notifications.github_app import Grant
     from controller.events.notifications.http_sender import Sender
     from controller.events.notifications.notice import ProviderTarget
@@ -137,7 +137,7 @@ class Deliverer:
         try:
             await asyncio.sleep(SETTLE)
             self.outbox.settled = True
-            for each in self.objects.of_kind(provider.KIND):
+            for each in self.objects.of_kind(flagprovider.KIND):
                 self.outbox.wake(each.key, 0.0)
             await asyncio.Event().wait()
         finally:
@@ -159,7 +159,7 @@ class Deliverer:
             async with asyncio.timeout(GRACE):
                 boxes = self.outbox.boxes().items()
                 await asyncio.gather(*(self._write(key, box.status()) for key, box in boxes))
-                alerts = self.objects.of_kind(alert.KIND)
+                alerts = self.objects.of_kind(flagalert.KIND)
                 await asyncio.gather(
                     *(self._write(each.key, self.outbox.status_of_alert(each)) for each in alerts)
                 )

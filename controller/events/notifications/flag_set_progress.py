@@ -7,8 +7,8 @@ import re
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from controller.api import flagset, shard
-from controller.api.configuration import MissingShardsError
+from controller.api import flagset, flagshard
+from controller.api.featureflagconfiguration import MissingShardsError
 from controller.api.flagset import FlagSetStatus
 from controller.api.kinds import status_of
 from controller.api.objects.conditions import PROPAGATED, READY, TRUE, UNKNOWN
@@ -26,8 +26,8 @@ from evaluator.flags.model import REVISION_KEY
 if TYPE_CHECKING:
     from datetime import datetime
 
+    from controller.api.flagprovider import Message
     from controller.api.objects.meta import Resource
-    from controller.api.provider import Message
     from controller.events.notifications.alert_selection import Alert
     from controller.runtime.objects.cache import Cache
     from evaluator.flags.model import FlagSet
@@ -140,7 +140,7 @@ def _flags(objects: Cache, flag_set: Resource) -> FlagSet | None:
     if resource is None:
         return None
     try:
-        found = delivered(resource, shard.finder(objects.get, namespace)).flag_set
+        found = delivered(resource, flagshard.finder(objects.get, namespace)).flag_set
     except (InvalidSpecError, MissingShardsError):
         return None
     # The sets' ids differ, which changes no evaluation.

@@ -22,7 +22,7 @@ from controller.runtime.network.http_client import Route
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
 
-    from controller.api.provider import Message
+    from controller.api.flagprovider import Message
     from controller.events.notifications.http_sender import Sender
     from controller.events.notifications.notice import ProviderTarget
     from controller.runtime.events import Event

@@ -17,7 +17,7 @@ from controller.events.notifications.services import post_of
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from controller.api.provider import Message
+    from controller.api.flagprovider import Message
     from controller.events.notifications.github_app import App, Grant
     from controller.events.notifications.http_sender import Sender
     from controller.events.notifications.notice import Post, ProviderTarget

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple, get_args
 from urllib.parse import quote, urlsplit
 
+from controller.api.flagprovider import ProviderType
 from controller.api.parsing.addresses import parts_of, server_of
-from controller.api.provider import ProviderType
 from controller.events.notifications.notice import Post, basic
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
-from controller.api.provider import APP_ID
+from controller.api.flagprovider import APP_ID
 from controller.events.notifications.git_servers import GITHUB, github_api
 from controller.events.notifications.notice import Post
 

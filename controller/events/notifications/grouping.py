@@ -5,16 +5,16 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
+from controller.api.flagprovider import SEVERITIES
 from controller.api.objects.meta import timestamp
 from controller.api.objects.provenance import CHANGES
-from controller.api.provider import SEVERITIES
 from evaluator.flags.model import REVISION_KEY
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from controller.api.alert import FlagAlertSpec
-    from controller.api.provider import Message
+    from controller.api.flagalert import FlagAlertSpec
+    from controller.api.flagprovider import Message
 
 KEY: Final = 16
 """Characters of a key that distinguish it from another."""

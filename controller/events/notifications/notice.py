@@ -14,7 +14,7 @@ from controller.runtime.network.http_client import DIRECT
 from evaluator.flags.model import REVISION_KEY
 
 if TYPE_CHECKING:
-    from controller.api.provider import FlagProviderSpec, Message
+    from controller.api.flagprovider import FlagProviderSpec, Message
     from controller.events.notifications.github_app import App
     from controller.runtime.network.http_client import Route
 

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
-from controller.api import alert, flagset, grant, provider
-from controller.api.alert import FlagAlertStatus
+from controller.api import flagalert, flaggrant, flagprovider, flagset
+from controller.api.flagalert import FlagAlertStatus
 from controller.api.kinds import NAMESPACE, status_of
 from controller.api.objects.meta import ObjectKey, Resource, about
 from controller.events.notifications.alert_selection import AlertSelection, split_subject
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping
     from datetime import datetime
 
-    from controller.api.provider import FlagProviderStatus
+    from controller.api.flagprovider import FlagProviderStatus
     from controller.events.notifications.alert_selection import Alert
     from controller.runtime.events import Event
     from controller.runtime.objects.cache import Cache, Change
@@ -248,12 +248,12 @@ class Outbox:
         for key in selected:
             self.wake(key, 0.0)
         before, after = change.before, change.after
-        if change.latest.key.kind in {grant.KIND, NAMESPACE.kind}:
+        if change.latest.key.kind in {flaggrant.KIND, NAMESPACE.kind}:
             affected = self.alerts.namespaces_affected(change)
             for key, slot in self._slots.items():
                 if key.namespace in affected:
                     slot.compared = None
-        elif change.latest.key.kind == provider.KIND:
+        elif change.latest.key.kind == flagprovider.KIND:
             self._stored(change)
         elif after is not None and after.key.kind == flagset.KIND:
             self._report_progress(after)
@@ -287,7 +287,7 @@ class Outbox:
         namespace = change.latest.key.namespace
         before, after = (_pending(each) for each in (change.before, change.after))
         for name in {str(each.get("alert") or "") for each in (*before, *after)} - {""}:
-            self.wake(ObjectKey(alert.KIND, namespace, name), WRITE_ALERT_LATER)
+            self.wake(ObjectKey(flagalert.KIND, namespace, name), WRITE_ALERT_LATER)
         box = self.box(change.latest.key)
         if box is not None and change.after is not None:
             box.mark_stored({str(each.get("key")) for each in after})

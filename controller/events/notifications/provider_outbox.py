@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Final, Self
 
+from controller.api.flagprovider import Failure, FlagProviderStatus, Message
 from controller.api.objects.meta import timestamp
-from controller.api.provider import Failure, FlagProviderStatus, Message
 from controller.events.notifications.grouping import KEY, group_of, join
 from controller.runtime.user_text.plain_text import one_line
 

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
+from controller.api.flagprovider import GITHUB_APPS, FlagProviderSpec, FlagProviderStatus, missing, needs_of
 from controller.api.objects.fields import require
 from controller.api.objects.meta import TEST_ALERT
 from controller.api.parsing.addresses import AddressRefused, require_address, require_proxy, require_usable
-from controller.api.provider import GITHUB_APPS, FlagProviderSpec, FlagProviderStatus, missing, needs_of
 from controller.events.notifications import alert_messages
 from controller.events.notifications import git_servers as servers
 from controller.events.notifications import github_app as github_apps

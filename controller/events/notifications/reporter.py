@@ -27,9 +27,9 @@ from evaluator.flags.model import REVISION_KEY
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from controller.api.alert import FlagAlertSpec
+    from controller.api.flagalert import FlagAlertSpec
+    from controller.api.flagprovider import Message
     from controller.api.objects.meta import Resource
-    from controller.api.provider import Message
     from controller.events.notifications.alert_selection import Alert
     from controller.events.notifications.provider_outbox import ProviderOutbox
     from controller.runtime.events import Event

@@ -10,7 +10,7 @@ from controller.events.notifications.flag_set_progress import COMMITS
 from controller.runtime.reconciling.queue import Backoff
 
 if TYPE_CHECKING:
-    from controller.api.provider import Message
+    from controller.api.flagprovider import Message
     from controller.events.notifications.http_sender import PostResult
 
 LONGEST: Final = 300.0

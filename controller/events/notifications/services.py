@@ -21,7 +21,7 @@ from controller.events.notifications.notice import Notice
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from controller.api.provider import Message
+    from controller.api.flagprovider import Message
     from controller.events.notifications.notice import Post, ProviderTarget
 
 

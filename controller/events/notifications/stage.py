@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from controller.api import alert, flagset, grant, provider
-from controller.api.alert import EVERY
+from controller.api import flagalert, flaggrant, flagprovider, flagset
+from controller.api.flagalert import EVERY
 from controller.api.kinds import FLAG_ALERT, FLAG_PROVIDER, NAMESPACE, SECRET
 from controller.api.objects.meta import COMPARED_WITH, ObjectKey, generation_of, secret_names, version_of
 from controller.runtime.objects.cache import Index
@@ -25,9 +25,9 @@ def _provider_names(resource: Resource) -> set[str]:
 
 
 BY_SECRET: Final = Index(
-    "FlagProvider by Secret", frozenset({provider.KIND}), lambda each: secret_names(each.spec)
+    "FlagProvider by Secret", frozenset({flagprovider.KIND}), lambda each: secret_names(each.spec)
 )
-BY_PROVIDER: Final = Index("FlagAlert by FlagProvider", frozenset({alert.KIND}), _provider_names)
+BY_PROVIDER: Final = Index("FlagAlert by FlagProvider", frozenset({flagalert.KIND}), _provider_names)
 
 
 def _selecting(resource: Resource) -> set[str]:
@@ -42,7 +42,7 @@ BY_COMPARED: Final = Index(
     lambda each: filter(None, [each.annotations.get(COMPARED_WITH)]),
 )
 SELECTING: Final = Index(
-    "FlagAlert by namespaceSelector", frozenset({alert.KIND}), _selecting, everywhere=True
+    "FlagAlert by namespaceSelector", frozenset({flagalert.KIND}), _selecting, everywhere=True
 )
 """Alerts with a namespaceSelector, under the key `*`."""
 
@@ -51,7 +51,7 @@ def _providers(alerts: Iterable[Resource | None]) -> set[ObjectKey]:
     """Return the providers that alerts name."""
     found = (each for each in alerts if each is not None)
     return {
-        ObjectKey(provider.KIND, each.namespace, name) for each in found for name in _provider_names(each)
+        ObjectKey(flagprovider.KIND, each.namespace, name) for each in found for name in _provider_names(each)
     }
 
 
@@ -68,18 +68,18 @@ def alert_namespaces_of(grant_: Resource) -> set[str]:
     """Return the namespaces whose alerts a grant lets in, valid or not."""
     sources = grant_.spec.get("from")
     found = (each for each in sources if isinstance(each, dict)) if isinstance(sources, list) else ()
-    return {str(each.get("namespace")) for each in found if each.get("kind") == alert.KIND}
+    return {str(each.get("namespace")) for each in found if each.get("kind") == flagalert.KIND}
 
 
 def _let_in(cache: Cache, change: Change) -> Iterable[ObjectKey]:
     """Return the providers of the alerts to which a changed grant, or the grants of a namespace, apply."""
     grants = [change.before, change.after]
     if change.latest.key.kind == NAMESPACE.kind:
-        grants = [*cache.of_kind(grant.KIND, change.latest.name)]
+        grants = [*cache.of_kind(flaggrant.KIND, change.latest.name)]
     namespaces = {name for each in grants if each is not None for name in alert_namespaces_of(each)}
     if change.latest.key.kind == NAMESPACE.kind:
         namespaces.add(change.latest.name)
-    alerts = (each for name in namespaces for each in cache.of_kind(alert.KIND, name))
+    alerts = (each for name in namespaces for each in cache.of_kind(flagalert.KIND, name))
     return _providers(each for each in alerts if _selecting(each))
 
 
@@ -87,14 +87,14 @@ FLAG_PROVIDERS: Final = Reconciles(
     FLAG_PROVIDER,
     wakes=(
         Watch(frozenset({SECRET.kind}), changed=version_of, keys=listed_by(BY_SECRET)),
-        Watch(frozenset({alert.KIND}), changed=generation_of, keys=_chosen),
-        Watch(frozenset({grant.KIND}), changed=generation_of, keys=_let_in),
+        Watch(frozenset({flagalert.KIND}), changed=generation_of, keys=_chosen),
+        Watch(frozenset({flaggrant.KIND}), changed=generation_of, keys=_let_in),
         Watch(frozenset({NAMESPACE.kind}), changed=_labels_of, keys=_let_in),
     ),
     indexes=(BY_SECRET,),
 )
 FLAG_ALERTS: Final = Reconciles(
     FLAG_ALERT,
-    wakes=(Watch(frozenset({provider.KIND}), changed=generation_of, keys=listed_by(BY_PROVIDER)),),
+    wakes=(Watch(frozenset({flagprovider.KIND}), changed=generation_of, keys=listed_by(BY_PROVIDER)),),
     indexes=(BY_PROVIDER, SELECTING, BY_COMPARED),
 )

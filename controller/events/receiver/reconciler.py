@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from controller.api.receiver import FlagReceiverSpec, FlagReceiverStatus
+from controller.api.flagreceiver import FlagReceiverSpec, FlagReceiverStatus
 from controller.events.receiver.webhook_endpoints import Endpoint, Endpoints, webhook_path
 from controller.runtime.events import Occurrence
 from controller.runtime.reconciling.result import Done, Result, spec_of

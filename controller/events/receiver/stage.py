@@ -5,10 +5,10 @@ from __future__ import annotations
 import hashlib
 from typing import TYPE_CHECKING, Final
 
-from controller.api import flagsource, receiver
+from controller.api import flagreceiver, flagsource
+from controller.api.flagreceiver import FlagReceiverStatus
 from controller.api.kinds import FLAG_RECEIVER, SECRET
 from controller.api.objects.meta import secret_names, version_of
-from controller.api.receiver import FlagReceiverStatus
 from controller.events.receiver.push_matching import spelling
 from controller.runtime.objects.cache import Index
 from controller.runtime.reconciling.watches import Reconciles, Watch, listed_by
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from controller.api.objects.meta import Resource
 
 BY_SECRET: Final = Index(
-    "FlagReceiver by Secret", frozenset({receiver.KIND}), lambda each: secret_names(each.spec)
+    "FlagReceiver by Secret", frozenset({flagreceiver.KIND}), lambda each: secret_names(each.spec)
 )
 
 
@@ -38,7 +38,7 @@ def path_digest(path: str) -> str:
 
 BY_PATH: Final = Index(
     "FlagReceiver by path",
-    frozenset({receiver.KIND}),
+    frozenset({flagreceiver.KIND}),
     lambda each: (path_digest(FlagReceiverStatus.of(each).webhook_path or ""),),
     everywhere=True,
 )

@@ -13,7 +13,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from controller.api import receiver
+from controller.api import flagreceiver
 from controller.api.flagsource import GitSpec
 from controller.api.objects.fields import InvalidSpecError, read
 from controller.api.objects.meta import about
@@ -114,7 +114,7 @@ class Receiver:
 
     def _followers(self, endpoint: Endpoint, push: Push) -> Iterator[ObjectKey]:
         """Return the sources in the receiver's namespace that it may wake and that the push concerns."""
-        every = receiver.EVERY in endpoint.sources
+        every = flagreceiver.EVERY in endpoint.sources
         namespace = endpoint.key.namespace
         found = [self.objects.find(BY_REPOSITORY, namespace, each) for each in repositories(push)]
         for source in itertools.chain.from_iterable(found):

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from controller.api import configuration, shard
-from controller.api.configuration import MissingShardsError, flag_document
+from controller.api import featureflagconfiguration, flagshard
+from controller.api.featureflagconfiguration import MissingShardsError, flag_document
 from controller.api.objects.fields import InvalidSpecError
 from controller.flagsets.stage import BY_OWNER
 from evaluator.flags.canonical import digest
@@ -37,10 +37,10 @@ def written_by(resource: Resource, spec: FlagSetSpec, objects: Cache) -> list[Re
     found = [
         each
         for each in objects.find(BY_OWNER, resource.namespace, resource.name)
-        if each.key.kind in {configuration.KIND, configuration.FLAG_KIND}
+        if each.key.kind in {featureflagconfiguration.KIND, featureflagconfiguration.FLAG_KIND}
     ]
     name = spec.target.name or resource.name
-    return sorted(found, key=lambda each: (each.name != name, each.key.kind != configuration.KIND))
+    return sorted(found, key=lambda each: (each.name != name, each.key.kind != featureflagconfiguration.KIND))
 
 
 def last_applied(found: Iterable[Resource], objects: Cache) -> LastDelivered | None:
@@ -59,7 +59,7 @@ def last_applied(found: Iterable[Resource], objects: Cache) -> LastDelivered | N
 def read_back(found: Resource, objects: Cache) -> FlagSet | None:
     """Return the flag set that an object delivers, or None if the object is incomplete."""
     try:
-        document = flag_document(found, shard.finder(objects.get, found.namespace))
+        document = flag_document(found, flagshard.finder(objects.get, found.namespace))
     except (InvalidSpecError, MissingShardsError):
         return None
     parsed = parse(document.content, file=f"{found.key.kind}/{found.name}.json")

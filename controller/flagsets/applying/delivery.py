@@ -6,7 +6,7 @@ import hashlib
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from controller.api import shard
+from controller.api import flagshard
 from controller.api.flagset import KIND, LABEL, DriftPolicy
 from controller.api.objects.meta import ObjectKey, Resource
 from controller.flagsets.applying.drift import DriftRecord, Kept
@@ -190,8 +190,8 @@ def _disputed(dispute: DriftRecord, drift: Sequence[_Drift], now: datetime) -> t
 
 def _corrected(drift: Sequence[_Drift]) -> tuple[Occurrence, ...]:
     """Return one description for each object that people know, and one for all shards."""
-    shards = [each for each in drift if each.key.kind == shard.KIND]
-    others = [each for each in drift if each.key.kind != shard.KIND]
+    shards = [each for each in drift if each.key.kind == flagshard.KIND]
+    others = [each for each in drift if each.key.kind != flagshard.KIND]
     more = f" (and {len(shards) - 1} more)" if len(shards) > 1 else ""
     return tuple(
         Occurrence(

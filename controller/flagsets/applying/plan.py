@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from controller.api import flagset, shard
+from controller.api import flagset, flagshard
 from controller.api.objects.meta import ObjectKey
 
 if TYPE_CHECKING:
@@ -51,10 +51,10 @@ def plan(
         or not matches(known, manifest, (taken or {}).get(key))
     )
     others = [each for key, each in sorted(there.items()) if key not in keys and not each.deleting]
-    shards = [each for each in others if each.key.kind == shard.KIND]
-    rest = [each for each in others if each.key.kind != shard.KIND]
+    shards = [each for each in others if each.key.kind == flagshard.KIND]
+    rest = [each for each in others if each.key.kind != flagshard.KIND]
     # What is left behind stays whole.
-    left = frozenset() if prune else frozenset(name for each in rest for name in shard.names(each.spec))
+    left = frozenset() if prune else frozenset(name for each in rest for name in flagshard.names(each.spec))
     return Plan(
         write=write,
         remove=tuple(rest) if prune else (),

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
-from controller.api import configuration, flagset, shard
+from controller.api import featureflagconfiguration, flagset, flagshard
+from controller.api.flagreceipt import OBSERVED_AT
 from controller.api.objects.meta import API_VERSION, OPENFEATURE_VERSION, ObjectKey
-from controller.api.receipt import OBSERVED_AT
 from evaluator.flags.canonical import canonical
 from evaluator.flags.model import AUTHOR_KEY, COMMITTED_AT_KEY, DIGEST_KEY, REVISION_KEY, VERIFIED_BY_KEY
 
@@ -52,7 +52,7 @@ class TooLargeError(Exception):
 def configuration_manifests(flag_set: FlagSet, target: RenderTarget) -> list[dict[str, Any]]:
     """The manifests in the order to write them: shards before their index. Raises TooLargeError."""
     document = canonical(flag_set, provenance=True)
-    whole = _manifest(OPENFEATURE_VERSION, configuration.KIND, target.name, target, flag_set)
+    whole = _manifest(OPENFEATURE_VERSION, featureflagconfiguration.KIND, target.name, target, flag_set)
     if len(document) <= LARGEST:
         whole["spec"] = {"flagSpec": json.loads(document)}
         return [whole]
@@ -84,7 +84,9 @@ def flag_manifest(flag_set: FlagSet, target: RenderTarget) -> dict[str, Any]:
             f"the flag set takes {len(document)} bytes, of {LARGEST} that a FeatureFlag may have; "
             "take FeatureFlag out of spec.target.kinds, or make several FlagSets of it"
         )
-    manifest = _manifest(OPENFEATURE_VERSION, configuration.FLAG_KIND, target.name, target, flag_set)
+    manifest = _manifest(
+        OPENFEATURE_VERSION, featureflagconfiguration.FLAG_KIND, target.name, target, flag_set
+    )
     manifest["spec"] = {"flagSpec": json.loads(document)}
     return manifest
 
@@ -131,7 +133,7 @@ def _shard(part: dict[str, Any], target: RenderTarget, flag_set: FlagSet) -> dic
     digest = hashlib.sha256(_text(part)).hexdigest()
     # A name's parts between dots do not begin with a dash.
     name = f"{target.name[:200].rstrip('-.')}-{digest[:16]}"
-    manifest = _manifest(API_VERSION, shard.KIND, name, target, flag_set)
+    manifest = _manifest(API_VERSION, flagshard.KIND, name, target, flag_set)
     # A shard outlives the revision that first had it.
     manifest["metadata"].pop("annotations")
     manifest["spec"] = {"digest": f"sha256:{digest}", "flagSpec": part}

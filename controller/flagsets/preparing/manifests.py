@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from controller.api import configuration, shard
+from controller.api import featureflagconfiguration, flagshard
 from controller.api.historic import modernise
 from controller.api.objects.meta import OPENFEATURE_GROUP
 from evaluator.flags.checking.operators import shown
@@ -22,9 +22,11 @@ if TYPE_CHECKING:
     from evaluator.flags.syntax.problems import Document, Places
 
 CODE: Final = "wrong-manifest"
-_KINDS: Final = frozenset({configuration.KIND, configuration.FLAG_KIND})
+_KINDS: Final = frozenset({featureflagconfiguration.KIND, featureflagconfiguration.FLAG_KIND})
 _FORMS: Final[Mapping[str, tuple[type, ...]]] = {"flagSpec": (dict,), "featureFlagSpec": (dict, str)}
-_READ: Final = f"{configuration.FLAG_KIND} and {configuration.KIND} of {OPENFEATURE_GROUP}"
+_READ: Final = (
+    f"{featureflagconfiguration.FLAG_KIND} and {featureflagconfiguration.KIND} of {OPENFEATURE_GROUP}"
+)
 _OF_OBJECTS: Final = frozenset({"apiVersion", "kind", "metadata", "status"})
 _OF_FILES: Final[Mapping[str, str]] = {"ConfigMap": "data", "Secret": "stringData"}
 """Where an object holds files, by its kind."""
@@ -105,7 +107,7 @@ def _of_object(document: Document, top: dict[str, Any]) -> Document:
             _from_text(document, value) if isinstance(value, str) else _part(document, value, ("spec", form))
         )
         return replace(made, embedded=True)
-    if form is not None and kind != shard.KIND and (is_manifest(top) or kind in _KINDS):
+    if form is not None and kind != flagshard.KIND and (is_manifest(top) or kind in _KINDS):
         message = f"flags are read of {_READ}, not of {_shown(top)}; correct apiVersion or kind"
         return _without_flags(document, (), message)
     is_object = is_manifest(top) or (_is_named(top) and "$evaluators" not in top)

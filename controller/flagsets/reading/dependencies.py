@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from controller.api import flagsource, grant
+from controller.api import flaggrant, flagsource
 from controller.api.flagset import DEPENDENCY_VARIABLES, KIND, FlagSetStatus, listed, source_key
 from controller.api.kinds import status_of
 from controller.api.objects.artifact import artifact_of
@@ -136,7 +136,7 @@ def may_read(reader: str, source: ObjectKey, objects: Cache) -> bool:
     """Whether FlagSets of `reader`, a namespace, may refer to `source`: elsewhere by a FlagGrant alone."""
     if reader == source.namespace:
         return True
-    grants = objects.of_kind(grant.KIND, source.namespace)
+    grants = objects.of_kind(flaggrant.KIND, source.namespace)
     return bool(granted(grants, Referring(KIND, reader), source.name, (source.kind,)))
 
 

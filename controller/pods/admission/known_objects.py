@@ -6,8 +6,8 @@ import difflib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from controller.api import flagset, grant
-from controller.api.configuration import ConfigurationStatus
+from controller.api import flaggrant, flagset
+from controller.api.featureflagconfiguration import ConfigurationStatus
 from controller.api.flagset import FlagSetStatus
 from controller.api.objects.meta import ObjectKey
 from controller.delivery.grants import denied, granted, pods
@@ -36,7 +36,7 @@ class KnownObjects:
     ) -> tuple[tuple[str, ...], str]:
         """See Known."""
         who = pods(reader)
-        found = granted(self.objects.of_kind(grant.KIND, namespace), who, name, kinds)
+        found = granted(self.objects.of_kind(flaggrant.KIND, namespace), who, name, kinds)
         if found:
             return found, ""
         message = denied(who, namespace, name, kinds)

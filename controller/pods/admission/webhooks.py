@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 
-from controller.api import configuration
+from controller.api import featureflagconfiguration
 from controller.api.objects.meta import Resource
 from controller.pods.injection.inject import MOST_BYTES, inject
 from controller.pods.injection.installation import Refused
@@ -136,7 +136,7 @@ class Validator:
             uid, resource = str(asked["uid"]), Resource.of(asked["object"])
         except (ValueError, KeyError, TypeError, AttributeError):
             return _failed(400, "not an AdmissionReview")
-        if resource.key.kind not in (configuration.KIND, configuration.FLAG_KIND):
+        if resource.key.kind not in (featureflagconfiguration.KIND, featureflagconfiguration.FLAG_KIND):
             return _failed(400, "not an AdmissionReview of flags")
         if self.namespaces and resource.namespace not in self.namespaces:
             return Response(200, orjson.dumps(_reviewed(uid)), _JSON)

@@ -11,7 +11,7 @@ import re
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from controller.api.featureflagsource import FeatureFlagSourceSpec
-from controller.api.inprocess import InProcessConfigurationSpec
+from controller.api.inprocessconfiguration import InProcessConfigurationSpec
 from controller.pods.injection.installation import Refused
 
 if TYPE_CHECKING:

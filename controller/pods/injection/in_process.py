@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from controller.api import inprocess
-from controller.api.inprocess import DEFAULTS
+from controller.api import inprocessconfiguration
+from controller.api.inprocessconfiguration import DEFAULTS
 from controller.pods.injection import source_settings as source
 from controller.pods.injection import well_known
 from controller.pods.injection.evaluator_container import authority
@@ -17,7 +17,7 @@ from controller.pods.injection.pod_settings import read_in_process
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from controller.api.inprocess import InProcessConfigurationSpec
+    from controller.api.inprocessconfiguration import InProcessConfigurationSpec
     from controller.pods.injection.annotation_values import PodReferences
     from controller.pods.injection.evaluator_container import Mounted
     from controller.pods.injection.installation import Known, Options
@@ -99,8 +99,8 @@ def _given(variable: dict[str, Any], settings: Mapping[str, Any]) -> dict[str, A
     """One of the envVars as containers have it. Raises Refused."""
     if isinstance(variable, ForeignVariable):
         return dict(variable)
-    name = _prefixed(settings, source.variable_name(variable, inprocess.KIND))
-    source.check_harmless(name, inprocess.KIND)
+    name = _prefixed(settings, source.variable_name(variable, inprocessconfiguration.KIND))
+    source.check_harmless(name, inprocessconfiguration.KIND)
     return {**variable, "name": name}
 
 

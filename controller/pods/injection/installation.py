@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from controller.api import configuration, flagset
+from controller.api import featureflagconfiguration, flagset
 from controller.pods.injection import well_known
 
 if TYPE_CHECKING:
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 IMAGE: Final = "registry.example/flagstaff-evaluator:0.1.0"
 ADDRESS: Final = "flagstaff-proxy.flagstaff-system.svc:8015"
 AUDIENCE: Final = "flagstaff-proxy"
-SERVED: Final = (configuration.KIND, configuration.FLAG_KIND)
+SERVED: Final = (featureflagconfiguration.KIND, featureflagconfiguration.FLAG_KIND)
 """Kinds of what the proxy serves."""
 FLAG_SETS: Final = (flagset.KIND, *SERVED)
 """Kinds that the name of a flag set may mean; the first that has an object of the name is meant."""

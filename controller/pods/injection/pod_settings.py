@@ -7,10 +7,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from controller.api import featureflagsource, inprocess
-from controller.api.configuration import FLAG_KIND
+from controller.api import featureflagsource, inprocessconfiguration
+from controller.api.featureflagconfiguration import FLAG_KIND
 from controller.api.featureflagsource import FeatureFlagSourceSpec
-from controller.api.inprocess import InProcessConfigurationSpec
+from controller.api.inprocessconfiguration import InProcessConfigurationSpec
 from controller.api.objects.fields import InvalidSpecError
 from controller.api.objects.fields import read as parse_spec
 from controller.pods.injection import annotation_values as values
@@ -178,7 +178,7 @@ def read_in_process(
     asked, specs = _specs(
         annotations[well_known.IN_PROCESS],
         well_known.IN_PROCESS,
-        inprocess.KIND,
+        inprocessconfiguration.KIND,
         InProcessConfigurationSpec,
         referring,
     )

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping
 
     from controller.api.featureflagsource import SourceSpec
-    from controller.api.inprocess import InProcessConfigurationSpec
+    from controller.api.inprocessconfiguration import InProcessConfigurationSpec
     from controller.pods.injection.annotation_values import PodReferences
 
 

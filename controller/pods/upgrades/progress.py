@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from controller.api.evaluatorupgrade import CanaryStatus, EvaluatorUpgradeStatus, HaltStatus, RestartStatus
 from controller.api.objects.meta import RESUME, timestamp
-from controller.api.upgrade import CanaryStatus, EvaluatorUpgradeStatus, HaltStatus, RestartStatus
 from controller.pods.upgrades.observed import moment
 from controller.pods.upgrades.restart_plan import Halt, UpgradeProgress
 

@@ -9,9 +9,9 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
+from controller.api.evaluatorupgrade import EvaluatorUpgradeSpec, EvaluatorUpgradeStatus
 from controller.api.kinds import DISRUPTION_BUDGET, POD, RESTARTED
 from controller.api.objects.meta import RESUME, ObjectKey, timestamp
-from controller.api.upgrade import EvaluatorUpgradeSpec, EvaluatorUpgradeStatus
 from controller.pods.injection import well_known
 from controller.pods.injection.changes import Injected, injected_of
 from controller.pods.injection.inject import due, inject

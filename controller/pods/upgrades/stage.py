@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from controller.api import featureflagsource, inprocess, upgrade
+from controller.api import evaluatorupgrade, featureflagsource, inprocessconfiguration
 from controller.api.kinds import EVALUATOR_UPGRADE
 from controller.api.objects.meta import uid_and_spec
 from controller.runtime.reconciling.watches import Reconciles, Watch
@@ -18,10 +18,16 @@ if TYPE_CHECKING:
 
 def _beside(cache: Cache, change: Change) -> Iterator[ObjectKey]:
     """Return the upgrades of the namespace; pods elsewhere that refer to it are found at the next look."""
-    return (each.key for each in cache.of_kind(upgrade.KIND, change.latest.namespace))
+    return (each.key for each in cache.of_kind(evaluatorupgrade.KIND, change.latest.namespace))
 
 
 EVALUATOR_UPGRADES: Final = Reconciles(
     EVALUATOR_UPGRADE,
-    wakes=(Watch(frozenset({featureflagsource.KIND, inprocess.KIND}), changed=uid_and_spec, keys=_beside),),
+    wakes=(
+        Watch(
+            frozenset({featureflagsource.KIND, inprocessconfiguration.KIND}),
+            changed=uid_and_spec,
+            keys=_beside,
+        ),
+    ),
 )

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from controller.api import shard
-from controller.api.configuration import MissingShardsError
+from controller.api import flagshard
+from controller.api.featureflagconfiguration import MissingShardsError
 from controller.api.kinds import CONFIG_MAP
 from controller.api.objects.fields import InvalidSpecError
 from controller.api.objects.meta import ObjectKey, about, generation_of
@@ -84,7 +84,7 @@ class FlagFiles:
             return ()
         if key.kind in SERVED:
             self._wake(FlagFile(key.namespace, key.name))
-        elif key.kind == shard.KIND:
+        elif key.kind == flagshard.KIND:
             for each in self.objects.find(self.by_shard, key.namespace, key.name):
                 self._wake(FlagFile(each.namespace, each.name))
         return ()
@@ -128,7 +128,7 @@ class FlagFiles:
         text, setback = before, None
         if found is not None:
             try:
-                part = shard.finder(self.objects.get, file.namespace)
+                part = flagshard.finder(self.objects.get, file.namespace)
                 text = await asyncio.to_thread(_text, found, part, before)
             except Setback as raised:
                 setback = raised

@@ -8,8 +8,8 @@ import logging
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Protocol
 
-from controller.api import receipt
-from controller.api.receipt import FlagReceiptStatus
+from controller.api import flagreceipt
+from controller.api.flagreceipt import FlagReceiptStatus
 from controller.pods.injection.well_known import PROXIED
 from controller.runtime.reconciling.setbacks import Setback
 
@@ -74,7 +74,7 @@ class ProxyScale:
 
     async def look(self) -> None:
         """Check the clients once, and scale. Raises Setback."""
-        asked = self.pods.any or any(map(_has_members, self.objects.of_kind(receipt.KIND)))
+        asked = self.pods.any or any(map(_has_members, self.objects.of_kind(flagreceipt.KIND)))
         if asked:
             self._asked_at = self.clock()
         elif self.clock() - self._asked_at < IDLE:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from controller.api import featureflagsource, flagd, grant, inprocess
+from controller.api import featureflagsource, flagd, flaggrant, inprocessconfiguration
 from controller.api.kinds import DEPLOYMENT, FEATURE_FLAG_SOURCE, FLAGD, IN_PROCESS_CONFIGURATION, WORKLOADS
 from controller.api.objects.meta import ObjectKey, uid_and_spec
 from controller.pods.injection.installation import SERVED
@@ -79,7 +79,7 @@ BY_FLAGS: Final = Index(
 )
 BY_SELECTOR: Final = Index(
     "InProcessConfiguration by flag set",
-    frozenset({inprocess.KIND}),
+    frozenset({inprocessconfiguration.KIND}),
     lambda each: {_place(each, each.spec.get("selector"))},
     everywhere=True,
 )
@@ -94,7 +94,7 @@ def _settings_stage(type_: ResourceType, index: Index) -> Reconciles:
                 changed=lambda each: each is None,
                 keys=listed_by(index, lambda each: f"{each.namespace}/{each.name}"),
             ),
-            Watch(frozenset({grant.KIND}), changed=uid_and_spec, keys=_granted(type_.kind)),
+            Watch(frozenset({flaggrant.KIND}), changed=uid_and_spec, keys=_granted(type_.kind)),
         ),
         indexes=(index,),
     )
@@ -108,7 +108,7 @@ FLAGDS: Final = Reconciles(
     FLAGD,
     wakes=(
         Watch(frozenset({featureflagsource.KIND}), changed=uid_and_spec, keys=listed_by(BY_SOURCE)),
-        Watch(frozenset({grant.KIND}), changed=uid_and_spec, keys=_granted(flagd.KIND)),
+        Watch(frozenset({flaggrant.KIND}), changed=uid_and_spec, keys=_granted(flagd.KIND)),
         Watch(_MADE, changed=_content, keys=_owning),
     ),
     indexes=(BY_SOURCE, BY_OWNER),

@@ -18,8 +18,8 @@ from evaluator.wire.delivery_pb2 import LeaveRequest, LeaveResponse, ReportReque
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from controller.api.flagreceipt import FlagReceiptStatus
     from controller.api.objects.meta import Resource
-    from controller.api.receipt import FlagReceiptStatus
     from controller.delivery.claims import Place
     from controller.proxy.access.users import Caller
     from controller.proxy.receipts.members import MemberIdentity, Pods

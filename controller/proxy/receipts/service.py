@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import TYPE_CHECKING, Final, cast
 
-from controller.api.receipt import OBSERVED_AT
+from controller.api.flagreceipt import OBSERVED_AT
 from controller.proxy.access.authorizer import ENFORCE, OFF, Subscription
 from controller.proxy.receipts.receipts import ExpectedDigest
 from controller.proxy.streams.deliveries import UnreviewedError

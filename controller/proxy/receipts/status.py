@@ -7,8 +7,7 @@ from datetime import UTC, datetime
 from heapq import nsmallest
 from typing import TYPE_CHECKING
 
-from controller.api.objects.meta import precise_timestamp
-from controller.api.receipt import (
+from controller.api.flagreceipt import (
     MOST_GROUPS,
     MOST_NAMED,
     FlagReceiptStatus,
@@ -16,6 +15,7 @@ from controller.api.receipt import (
     ServedGroup,
     UnsavedMember,
 )
+from controller.api.objects.meta import precise_timestamp
 
 if TYPE_CHECKING:
     from controller.proxy.receipts.members import Member, Membership

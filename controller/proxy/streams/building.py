@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import orjson
 
-from controller.api.configuration import MissingShardsError
+from controller.api.featureflagconfiguration import MissingShardsError
 from controller.api.objects.fields import InvalidSpecError
 from controller.delivery.delivered import delivered
 from evaluator.flags.accept import NO_PROGRESS, Progress

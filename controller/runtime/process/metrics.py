@@ -9,7 +9,7 @@ from prometheus_client import CollectorRegistry, Counter, Histogram, generate_la
 from prometheus_client.core import GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.registry import Collector
 
-from controller.api.configuration import ConfigurationStatus
+from controller.api.featureflagconfiguration import ConfigurationStatus
 from controller.api.kinds import status_of
 from controller.api.objects.artifact import SourceStatus
 from evaluator.host.loop_lag import NAME, WHAT, LoopLag

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.api.configuration import FlagDocument, MissingShardsError, flag_document
+from controller.api.featureflagconfiguration import FlagDocument, MissingShardsError, flag_document
 from controller.api.objects.fields import InvalidSpecError
 from controller.api.objects.meta import ObjectKey, Resource
 from evaluator.flags.layers.merge import parse

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from controller.api.receipt import receipt_name
+from controller.api.flagreceipt import receipt_name
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controller.api.alert import FlagAlertSpec, expression
+from controller.api.flagalert import FlagAlertSpec, expression
 from controller.api.flagset import DEPENDENCY_VARIABLES, FlagSetSpec
 from controller.api.flagsource import FlagSourceSpec
 from controller.api.kinds import (

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from controller.api.provider import FlagProviderStatus
+from controller.api.flagprovider import FlagProviderStatus
 from controller.cli import main
 from controller.cli.cluster.event_stream import as_event
 from controller.cli.cluster.events import lines

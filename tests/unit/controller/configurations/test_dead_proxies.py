@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from controller.api.flagreceipt import LEASE_PREFIX
 from controller.api.objects.meta import ObjectKey, Resource
-from controller.api.receipt import LEASE_PREFIX
 from controller.configurations import live_proxies
 from controller.configurations.live_proxies import DURATION, LiveProxies, ProxyFollower
 from controller.runtime.objects.cache import Cache, Change

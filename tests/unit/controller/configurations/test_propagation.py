@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from controller.api.configuration import ConfigurationStatus
+from controller.api.featureflagconfiguration import ConfigurationStatus
+from controller.api.flagreceipt import Laggard, UnsavedMember
 from controller.api.objects.conditions import Condition
-from controller.api.receipt import Laggard, UnsavedMember
 from controller.configurations.propagation import Propagation, propagation, propagation_events
 from controller.delivery.members import Count
 from tests.statuses import stored

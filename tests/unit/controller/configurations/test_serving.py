@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from controller.api.flagreceipt import receipt_name
 from controller.api.flagset import FlagSetStatus
 from controller.api.objects.meta import ObjectKey, Resource
-from controller.api.receipt import receipt_name
 from controller.configurations import reconciler as module
 from controller.configurations.live_proxies import LiveProxies
 from controller.configurations.reconciler import ConfigurationReconciler

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from controller.api.configuration import MissingShardsError
+from controller.api.featureflagconfiguration import MissingShardsError
 from controller.api.objects.fields import InvalidSpecError
 from controller.api.objects.meta import Resource
 from controller.configurations.reconciler import ConfigurationReconciler

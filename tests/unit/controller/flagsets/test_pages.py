@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from controller.api.configuration import ConfigurationSpec, ConfigurationStatus
+from controller.api.featureflagconfiguration import ConfigurationSpec, ConfigurationStatus
 from controller.api.flagset import FlagSetSpec, FlagSetStatus
 from controller.api.objects.fields import Model, read
 from controller.api.objects.meta import Resource

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controller.api.configuration import flag_document
+from controller.api.featureflagconfiguration import flag_document
 from controller.api.objects.meta import Resource
 from controller.flagsets.building import render
 from controller.flagsets.building.render import (

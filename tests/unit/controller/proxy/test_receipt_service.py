@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from controller.api.receipt import OBSERVED_AT
+from controller.api.flagreceipt import OBSERVED_AT
 from controller.proxy.access.access import KNOWN_REFUSED, REFUSED_SECONDS, TOKEN_SECONDS, VERDICT_SECONDS
 from controller.proxy.receipts.fleet import fleet
 from evaluator.http.messages import Call, Code, RpcError

@@ -11,7 +11,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from controller.api.receipt import FlagReceiptStatus
+from controller.api.flagreceipt import FlagReceiptStatus
 from controller.delivery.members import Count, count
 from controller.proxy.receipts.members import FORGOTTEN, SILENT, MemberIdentity, Membership, Report
 from controller.proxy.receipts.status import receipt_status

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from controller.api.flagreceipt import receipt_name
 from controller.api.objects.meta import ObjectKey, Resource
-from controller.api.receipt import receipt_name
 from controller.proxy.receipts.receipts import ExpectedDigest
 from controller.proxy.receipts.recording import SETTLE, Recorder, RecorderTiming
 from controller.runtime.reconciling.queue import KeyedQueue

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controller.api.configuration import ConfigurationStatus
+from controller.api.featureflagconfiguration import ConfigurationStatus
 from controller.api.flagset import FlagSetStatus
 from controller.api.flagsource import FlagSourceStatus
 from controller.api.objects.artifact import ArtifactStatus

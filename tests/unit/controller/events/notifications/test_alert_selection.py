@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.api.alert import FlagAlertSpec, glob_list
+from controller.api.flagalert import FlagAlertSpec, glob_list
 from controller.api.objects.fields import InvalidSpecError, read
 from controller.api.objects.meta import ObjectKey, Resource
 from controller.events.notifications.alert_reconciler import FlagAlertReconciler

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from controller.api.provider import FlagProviderStatus
+from controller.api.flagprovider import FlagProviderStatus
 from controller.events.notifications.provider_outbox import (
     MOST_CHARACTERS,
     MOST_PENDING,

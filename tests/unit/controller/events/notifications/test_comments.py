@@ -12,8 +12,8 @@ import jsonschema_rs
 import pytest
 from aiohttp import web
 
+from controller.api.flagprovider import FlagProviderSpec, FlagProviderStatus
 from controller.api.objects.meta import ObjectKey, Resource
-from controller.api.provider import FlagProviderSpec, FlagProviderStatus
 from controller.events.notifications.change_request_comment import Thread
 from controller.events.notifications.deliverer import Deliverer, Senders
 from controller.events.notifications.flag_set_progress import (
@@ -40,7 +40,7 @@ from tests.web_server import web_server
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
 
-    from controller.api.provider import Message
+    from controller.api.flagprovider import Message
     from controller.events.notifications.http_sender import PostResult
 
 TOKEN: Final = "a-token"  # noqa: S105

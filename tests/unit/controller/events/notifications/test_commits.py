@@ -11,8 +11,8 @@ import jsonschema_rs
 import pytest
 from aiohttp import web
 
+from controller.api.flagprovider import FlagProviderSpec, FlagProviderStatus
 from controller.api.parsing.addresses import AddressRefused, require_address
-from controller.api.provider import FlagProviderSpec, FlagProviderStatus
 from controller.events.notifications.flag_set_progress import COMMITS
 from controller.events.notifications.git_exchanges import try_status
 from controller.events.notifications.notice import ProviderTarget
@@ -34,7 +34,7 @@ from tests.web_server import web_server
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from controller.api.provider import Message
+    from controller.api.flagprovider import Message
     from controller.events.notifications.http_sender import PostResult
 
 SHA: Final = "1" * 40

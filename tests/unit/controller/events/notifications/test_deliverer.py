@@ -8,7 +8,7 @@ import json
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from controller.api.provider import FlagProviderSpec
+from controller.api.flagprovider import FlagProviderSpec
 from controller.events.notifications.deliverer import Deliverer, Senders
 from controller.events.notifications.http_sender import PostResult
 from controller.events.notifications.notice import ProviderTarget

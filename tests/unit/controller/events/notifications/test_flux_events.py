@@ -13,8 +13,8 @@ import pytest
 from aiohttp import web
 from prometheus_client import CollectorRegistry
 
+from controller.api.flagprovider import FlagProviderSpec
 from controller.api.objects.meta import ObjectKey, Resource
-from controller.api.provider import FlagProviderSpec
 from controller.events.notifications import flux_events
 from controller.events.notifications.flux_events import FluxEvents, post_of_flux
 from controller.events.notifications.notice import ProviderTarget
@@ -36,7 +36,7 @@ from tests.web_server import web_server
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from controller.api.provider import Message
+    from controller.api.flagprovider import Message
     from controller.runtime.events import Event
 
 FLUX: Final = "source.toolkit.fluxcd.io"

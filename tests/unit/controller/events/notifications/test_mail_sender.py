@@ -13,8 +13,8 @@ import pytest
 import trustme
 from aiosmtpd.smtp import SMTP, AuthResult, Envelope, LoginPassword
 
+from controller.api.flagprovider import FlagProviderSpec
 from controller.api.parsing.addresses import AddressRefused, require_address
-from controller.api.provider import FlagProviderSpec
 from controller.events.notifications.http_sender import PostResult
 from controller.events.notifications.mail_sender import MailSender
 from controller.events.notifications.notice import ProviderTarget

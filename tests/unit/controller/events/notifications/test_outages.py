@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import timedelta
 
+from controller.api.flagprovider import FlagProviderStatus
 from controller.api.objects.meta import ObjectKey, Resource
-from controller.api.provider import FlagProviderStatus
 from controller.events.notifications.alert_reconciler import FlagAlertReconciler
 from controller.events.notifications.http_sender import PostResult
 from controller.events.notifications.retries import Again, Dead, verdict

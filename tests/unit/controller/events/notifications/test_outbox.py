@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from controller.api.flagprovider import FlagProviderStatus
 from controller.api.objects.meta import ObjectKey
-from controller.api.provider import FlagProviderStatus
 from controller.events.notifications.alert_messages import event_json
 from controller.events.notifications.outbox import MOST_EARLY
 from controller.events.notifications.provider_outbox import MOST_REPORTED

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from controller.api.alert import FlagAlertSpec
+from controller.api.flagalert import FlagAlertSpec
+from controller.api.flagprovider import FlagProviderStatus
 from controller.api.objects.meta import ObjectKey
-from controller.api.provider import FlagProviderStatus
 from controller.events.notifications.grouping import with_waiting_time
 from controller.events.notifications.provider_outbox import ProviderOutbox
 from tests.unit.controller.events.notifications.things import (
@@ -26,7 +26,7 @@ from tests.unit.controller.events.notifications.things import (
 )
 
 if TYPE_CHECKING:
-    from controller.api.provider import Message
+    from controller.api.flagprovider import Message
 
 
 def failing(reason: str = "BuildFailed") -> dict[str, Any]:

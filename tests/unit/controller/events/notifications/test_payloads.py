@@ -16,7 +16,7 @@ from typing import Any, Final
 import jsonschema_rs
 import pytest
 
-from controller.api.provider import SEVERITIES, FlagProviderSpec, Message
+from controller.api.flagprovider import SEVERITIES, FlagProviderSpec, Message
 from controller.events.notifications.notice import ProviderTarget
 from controller.events.notifications.services import FORMS, is_refusal, post_of
 from tests.unit.controller.events.notifications.schemas import SCHEMAS

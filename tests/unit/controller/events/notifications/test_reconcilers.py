@@ -12,9 +12,9 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from controller.api.flagprovider import REMOVED, FlagProviderStatus, ProviderType, needs_of
 from controller.api.kinds import FLAG_PROVIDER
 from controller.api.objects.meta import TEST_ALERT
-from controller.api.provider import REMOVED, FlagProviderStatus, ProviderType, needs_of
 from controller.events.notifications.alert_reconciler import FlagAlertReconciler
 from controller.events.notifications.provider_reconciler import FlagProviderReconciler
 from controller.events.notifications.services import FORMS

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.api.alert import FlagAlertSpec
+from controller.api.flagalert import FlagAlertSpec
 from controller.api.objects.fields import InvalidSpecError, read
 from controller.api.parsing import InvalidTextError
 from controller.api.parsing.templates import NAMES, check

@@ -11,7 +11,7 @@ import pytest
 import trustme
 from aiohttp import web
 
-from controller.api.provider import FlagProviderStatus
+from controller.api.flagprovider import FlagProviderStatus
 from controller.events.notifications.notice import Post
 from controller.events.notifications.provider_reconciler import FlagProviderReconciler
 from controller.runtime.network.http_client import DIRECT, Route

@@ -7,7 +7,7 @@ import contextlib
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from controller.api.provider import FlagProviderStatus
+from controller.api.flagprovider import FlagProviderStatus
 from controller.events.notifications.alert_reconciler import FlagAlertReconciler
 from controller.events.notifications.deliverer import Deliverer, Senders
 from controller.events.notifications.http_sender import PostResult

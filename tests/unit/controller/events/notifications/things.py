@@ -6,8 +6,8 @@ import contextlib
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
+from controller.api.flagprovider import FlagProviderStatus, Message
 from controller.api.objects.meta import ObjectKey, Resource
-from controller.api.provider import FlagProviderStatus, Message
 from controller.events.notifications.http_sender import HttpSender
 from controller.events.notifications.outbox import Outbox
 from controller.events.notifications.stage import FLAG_ALERTS, FLAG_PROVIDERS

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
 
+from controller.api.flagprovider import Failure
 from controller.api.objects.definition import AGE_COLUMN, READY_COLUMN, STATUS_COLUMN, Column, Definition
 from controller.api.objects.fields import Duration, LocalReference, Model, Name, that
 from controller.api.objects.rules import Rule, RuledModel
@@ -15,7 +16,6 @@ from controller.api.objects.schema_words import INT64, TIME
 from controller.api.objects.status import Status
 from controller.api.parsing.patterns import compiled
 from controller.api.parsing.templates import check
-from controller.api.provider import Failure
 
 if TYPE_CHECKING:
     import re2
