@@ -24,7 +24,6 @@ _OF_LITERALS: Final[Mapping[type, str]] = {
 }  # fmt: skip
 _OF_OPERATORS: Final[Mapping[str, frozenset[str]]] = {
     **dict.fromkeys(("+", "-", "*", "/", "%", "abs"), frozenset({NUMBER})),
-    **dict.fromkeys(("max", "min"), frozenset({NUMBER, NULL})),
     **dict.fromkeys(("!", "!!", "==", "===", "!=", "!==", "<", "<=", ">", ">="), frozenset({BOOLEAN})),
     **dict.fromkeys(("in", "all", "none", "some"), frozenset({BOOLEAN})),
     **dict.fromkeys(("contains_all", "contains_any", "contains_none"), frozenset({BOOLEAN})),
@@ -57,9 +56,15 @@ def kinds_of(rule: Json, evaluators: Mapping[str, Json]) -> frozenset[str]:
             known.add(_OF_VARIABLES.get(name, OTHER) if isinstance(name, str) else OTHER)
         elif reference_name(value) in evaluators:
             pending.append(evaluators[str(arguments)])
-        elif operator in ("and", "or") and isinstance(arguments, list) and arguments:
+        elif not isinstance(arguments, list) or not arguments:
+            return _UNKNOWN
+        elif operator in ("max", "min"):
+            known.add(NUMBER)
+        elif operator in ("and", "or"):
             pending += arguments
-        elif operator in ("if", "?:") and isinstance(arguments, list) and arguments:
+        elif operator == "reduce":
+            pending += arguments[1:]
+        elif operator in ("if", "?:"):
             pending += arguments[1::2]
             pending.append(arguments[-1] if len(arguments) % 2 else None)
         else:

@@ -96,8 +96,9 @@ class OutcomeReader:
             found.literals += [each for each in own.literals if is_last or bool(each[1]) is passed_on]
 
     def _buckets(self, found: Outcomes, arguments: Json, path: Path) -> None:
-        # Without a text to hash, such as a targeting key, there is no bucket.
-        found.nothing |= kinds_of(arguments[0] if arguments else None, self._evaluators) != {TEXT}
+        # Without a text to hash, such as a targeting key, there is no bucket, nor without a weight.
+        seed, weights = arguments[0] if arguments else None, [_weight(bucket) for bucket in arguments[1:]]
+        found.nothing |= kinds_of(seed, self._evaluators) != {TEXT} or None in weights or not any(weights)
         for at, bucket in enumerate(arguments):
             if isinstance(bucket, list) and bucket:
                 self._read(found, bucket[0], (*path, at, 0))
@@ -126,6 +127,14 @@ class OutcomeReader:
                 shared = Outcomes(computed=True)
             self._shared[name] = shared
         return shared
+
+
+def _weight(bucket: Json) -> float | None:
+    """Return the weight of a bucket; None where it is computed, or wrong."""
+    if not isinstance(bucket, list) or not bucket:
+        return None
+    weight = bucket[1] if len(bucket) > 1 else 1
+    return weight if type(weight) in (int, float) and weight >= 0 else None
 
 
 _READERS: Final[Mapping[str, Callable[[OutcomeReader, Outcomes, Json, Path], None]]] = {

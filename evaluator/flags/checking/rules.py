@@ -217,19 +217,20 @@ class _Walk:
             self._report(path, "weight-too-large", message)
 
     def _bucketing(self, value: Json, path: Path) -> None:
-        if reference_name(value) is not None:
-            self._misplaced_reference(path, "the value that fractional buckets by")
-        elif not isinstance(value, dict):
+        self._pending.append((value, path))
+        if not isinstance(value, dict):
             message = f'fractional buckets by a rule such as {{"var": …}}, not by {shown(value)}'
             self._report(path, "bad-bucket", message)
-        elif kinds_of(value, self._evaluators) <= _NEVER_TEXT:
+            return
+        if reference_name(value) is not None:
+            self._misplaced_reference(path, "the value that fractional buckets by")
+        if kinds_of(value, self._evaluators) <= _NEVER_TEXT:
             message = (
                 "this value is never text, and fractional (bucketing v2, the default) divides users by text "
                 "alone: it gives null to everybody, which serves the default variant; make it text: "
                 '{"cat": [{…}]}'
             )
             self._note(path, NUMERIC_SEED, message)
-        self._pending.append((value, path))
 
     def _bucket(self, bucket: Json, path: Path) -> int:
         """Check one `[variant, weight]`; return the weight, 0 where it is a rule or wrong."""

@@ -189,6 +189,8 @@ PERHAPS_DEFAULT: dict[str, Any] = {
     "a shared rule without else": {"$ref": "part"},
     "fractions by the targeting key": {"fractional": [["a", 50], ["b", 50]]},
     "fractions by what may be absent": {"fractional": [{"var": "id"}, ["a"], ["b"]]},
+    "fractions without a weight": {"fractional": [{"cat": ["x"]}, ["a", 0]]},
+    "fractions with a computed weight": {"fractional": [{"cat": ["x"]}, ["a", {"var": "w"}]]},
     "what is computed": {"if": [{"var": "x"}, "a", {"var": "y"}]},
 }
 

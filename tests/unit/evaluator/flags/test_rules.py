@@ -137,6 +137,13 @@ NOTED: dict[str, tuple[Any, str, tuple[str | int, ...]]] = {
         {"fractional": [{"if": [{"var": "a"}, 1, {"-": [{"var": "b"}]}]}, ["on"]]}, "numeric-seed",
         ("fractional", 0),
     ),
+    "largest number as seed": (
+        {"fractional": [{"max": [{"var": "id"}, 9]}, ["on"]]}, "numeric-seed", ("fractional", 0),
+    ),
+    "reduced numbers as seed": (
+        {"fractional": [{"reduce": [{"var": "x"}, {"+": [{"var": "current"}, 1]}, 0]}, ["on"]]},
+        "numeric-seed", ("fractional", 0),
+    ),
     "comparison as seed": (
         {"fractional": [{"==": [{"var": "a"}, 1]}, ["on"]]}, "numeric-seed", ("fractional", 0),
     ),
@@ -170,10 +177,17 @@ def test_a_seed_that_may_be_text_or_absent_has_no_note(seed: Any) -> None:
     assert check({"fractional": [seed, ["on"]]}) == []
 
 
+SEED_BY_NAME = {"fractional": [{"$ref": "n"}, ["on"]]}
+
+
 def test_a_seed_by_reference_is_judged_by_what_it_refers_to() -> None:
     rule = {"fractional": [{"if": [True, {"$ref": "n"}, 2]}, ["on"]]}
     assert [each.code for each in check_rule(rule, evaluators={"n": {"*": [{"var": "a"}, 2]}})] == [
         "numeric-seed"
+    ]
+    assert [each.code for each in check_rule(SEED_BY_NAME, evaluators={"n": {"+": [1, 2]}})] == [
+        "reference-position",
+        "numeric-seed",
     ]
     doubled: dict[str, Any] = {f"e{at}": {"or": [{"$ref": f"e{at + 1}"}] * 2} for at in range(40)}
     assert check_rule({"fractional": [{"or": [{"$ref": "e0"}]}, ["on"]]}, evaluators=doubled) == []
