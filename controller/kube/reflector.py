@@ -232,7 +232,7 @@ class Reflector:
         return place
 
     async def _watch(self) -> None:
-        """Watch once, from `_version` on. Raises Gone, Failed."""
+        """Watch once, from `_version` on. Raises WatchExpired, Failed."""
         query = {
             **self.view.query,
             "watch": "true",

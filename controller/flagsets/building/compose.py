@@ -86,7 +86,7 @@ def compose(  # noqa: PLR0913 - one decision, all of it named at the call
     """Read the layers `paths` (base first) of `tree`, merge them, and hold back what is bad.
 
     Unless `lenient`, warnings count as errors. `skipped` is what the tree lists and does not hold, as
-    Commit.skipped has it. `bucketing` pins a generation other than flagd's own, v2, where the set pins none.
+    Fetched.skipped has it. `bucketing` pins a generation other than flagd's own, v2, where the set pins none.
     Each document goes through the `steps`, the merged layers through the `patches`.
     Never raises for what a tree may hold.
     """
