@@ -51,6 +51,8 @@ class GitServer(ThreadingHTTPServer):
         """A base URL that every request is sent on to."""
         self.mood = ""
         """`hang` while nobody is answered, `refuse` for 503, `lie` for a commit that is not there."""
+        self.page: str | None = None
+        """The web page that answers each request."""
         self.paths: list[str] = []
         self.fetches: list[str] = []
         """Of `paths`, those that asked for objects and not for references."""
@@ -114,6 +116,11 @@ class _Exchange(BaseHTTPRequestHandler):
             time.sleep(0.05)
         if server.mood == "refuse":
             self.send_error(503)
+        elif server.page is not None:
+            self.send_response(200)
+            self.send_header("Content-Type", "text/html")
+            self.end_headers()
+            self.wfile.write(server.page.encode())
         elif server.redirect_to:
             self.send_response(302)
             self.send_header("Location", server.redirect_to + self.path)

@@ -35,7 +35,8 @@ from controller.api.parsing.endpoints import require_own_host, url_of
 from controller.api.parsing.git_url import Transport, parse_location
 from controller.api.parsing.oci_address import DIGEST, TAG, check_digest, check_tag, parse_address
 from controller.api.parsing.patterns import compiled, ignored
-from controller.api.parsing.references import parse_range, require_commit, require_name
+from controller.api.parsing.reference_names import TAGS
+from controller.api.parsing.references import parse_range, require_commit, require_name, short_name
 from controller.api.verification import TAG_MODES, VerifySpec
 
 if TYPE_CHECKING:
@@ -112,10 +113,10 @@ _URL_RULES: Final = (
 class GitReference(Model):
     """What to follow; the most exact of several wins, as with Flux: commit, name, tag, semver, branch."""
 
-    branch: Annotated[_Short, that(partial(require_name, "branch"))] | None = None
-    """The head of this branch; main where nothing is named."""
-    tag: Annotated[_Short, that(partial(require_name, "tag"))] | None = None
-    """This tag."""
+    branch: Annotated[_Short, AfterValidator(partial(short_name, "branch"))] | None = None
+    """The head of this branch; main where nothing is named. `refs/heads/main` is read as main."""
+    tag: Annotated[_Short, AfterValidator(partial(short_name, "tag"))] | None = None
+    """This tag. `refs/tags/v1` is read as v1."""
     semver: _Range | None = None
     """A range over the tags; the highest version wins."""
     name: (
@@ -137,7 +138,7 @@ class GitReference(Model):
         if self.commit is not None:
             return False
         if self.name is not None:
-            return self.name.startswith("refs/tags/")
+            return self.name.startswith(TAGS)
         return self.tag is not None or self.semver is not None
 
 

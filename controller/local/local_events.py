@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from controller.api.objects.provenance import AUTHOR, SUBJECT
+from controller.flagsets.reading.layers import PathRefused, select
 from controller.local.commits import files_of
 from controller.local.path_advice import with_advice
 from controller.runtime.reconciling.setbacks import Setback
 from controller.sources.backend import LineAuthor, LocalBackend, Revision
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from controller.api.objects.artifact import ArtifactStatus
     from controller.flagsets.building.compose import BulkRemoval, Composition
@@ -39,6 +41,8 @@ class RevisionBuilt:
     subject: str = ""
     blames: Mapping[Problem, LineAuthor] = field(default_factory=lambda: MappingProxyType({}))
     """Who last changed the line of a problem, for the first of them, as far as that is known."""
+    uncommitted: tuple[str, ...] = ()
+    """Files that would be read, and differ on disk from the commit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,10 +65,10 @@ LocalEvent: TypeAlias = RevisionBuilt | Looked | Restored
 
 
 async def explained(
-    built: RevisionBuilt, source: LocalBackend, artifact: ArtifactStatus | None
+    built: RevisionBuilt, source: LocalBackend, artifact: ArtifactStatus | None, paths: Sequence[str]
 ) -> RevisionBuilt:
     """The same with its commit, as far as `artifact`, the source's newest, is of it; with advice on paths,
-    and with who last changed the lines of its first problems.
+    with who last changed the lines of its first problems, and with what `paths` mean and is not committed.
     """
     metadata = {} if artifact is None or artifact.revision != built.revision else artifact.metadata
     name, _, digest = built.revision.rpartition("@")
@@ -79,7 +83,17 @@ async def explained(
         author=metadata.get(AUTHOR, ""),
         subject=metadata.get(SUBJECT, ""),
         blames=MappingProxyType(known),
+        uncommitted=_selected(await source.uncommitted(revision), paths),
     )
+
+
+def _selected(names: Sequence[str], paths: Sequence[str]) -> tuple[str, ...]:
+    """Those of `names` that `paths` mean."""
+    selected: set[str] = set()
+    for path in paths:
+        with contextlib.suppress(PathRefused):
+            selected.update(select(names, path))
+    return tuple(sorted(selected))
 
 
 async def _advised(composition: Composition, source: LocalBackend, revision: Revision) -> Composition:

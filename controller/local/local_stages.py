@@ -97,6 +97,7 @@ class LocalStages:
     ) -> None:
         """`growing` is entered while a set is built. Raises Stalled for options that no object may have."""
         self.source = source
+        self._paths = options.paths
         self._serve = serve
         self.storages = Storages(folder / "artifacts", "http://localhost")
         self._flag_source = flag_source(source)
@@ -173,7 +174,7 @@ class LocalStages:
             found = await self._happened.get()
             if isinstance(found, RevisionBuilt):
                 status = FlagSourceStatus.of(self.objects.get(SOURCE))
-                yield await explained(found, self.source, status.artifact)
+                yield await explained(found, self.source, status.artifact, self._paths)
             else:
                 yield self._looked(found)
                 await self._save()
@@ -261,9 +262,14 @@ async def stages_of(
     # A process that was killed may have left files of a commit behind.
     await asyncio.to_thread(sweep_temporary)
     stages = LocalStages(options, source, folder, growing, serve)
+    # Results of reconciles are reported as events.
+    results = logging.getLogger(Loop.__module__)
+    level = results.level
+    results.setLevel(logging.ERROR)
     try:
         yield stages
     finally:
+        results.setLevel(level)
         await asyncio.to_thread(stages.storages.close)
 
 

@@ -12,7 +12,7 @@ from controller.api.objects.provenance import VERIFIED_BY
 from controller.runtime.reconciling.setbacks import Stalled
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping
+    from collections.abc import AsyncIterator, Mapping, Sequence
     from datetime import datetime
     from pathlib import Path
 
@@ -185,6 +185,11 @@ class LocalBackend(SourceBackend, Protocol):
     def changes(self) -> AsyncIterator[None]:
         """Yield at once, then whenever the source should be looked at."""
         return polled(self.interval)
+
+    async def uncommitted(self, revision: Revision) -> Sequence[str]:
+        """Return the files on disk that differ from `revision`, where it is the one that is checked out."""
+        del revision
+        return ()
 
     async def last_change(self, revision: Revision, file: str, line: int) -> LineAuthor | None:
         """Return who changed `line` (from 1) of `file` last, or None if the source cannot say."""

@@ -8,9 +8,12 @@ from typing import Final
 import semantic_version
 
 from controller.api.parsing import InvalidTextError
+from controller.api.parsing.reference_names import HEADS, TAGS
 
 REASON: Final = "InvalidReference"
 COMMIT: Final = re.compile(r"[0-9a-f]{40}")
+SHORT_COMMIT: Final = re.compile(r"[0-9a-f]{4,39}")
+_PREFIXES: Final = {"branch": HEADS, "tag": TAGS}
 # What `git check-ref-format` refuses, and a leading dash, which a program could take for an option.
 _BAD_NAME: Final = re.compile(
     r"""^-|^/|/$|//|\.\.|@\{|\.$|(^|/)\.|\.lock(/|$)|^@$|[\x00-\x20\x7f~^:?*\[\\]"""
@@ -27,10 +30,36 @@ def require_name(kind: str, name: str) -> None:
         raise InvalidTextError(f"{name!r} is not a full reference name; it must start with refs/", REASON)
 
 
+def short_name(kind: str, text: str) -> str:
+    """Return the name of a branch or a tag, which may be written as `refs/heads/…` or `refs/tags/…`; `kind`:
+    branch or tag. Raises InvalidTextError.
+    """
+    name = text.removeprefix(_PREFIXES[kind])
+    if name.startswith("refs/"):
+        fields = (
+            f"{other}: {name.removeprefix(start)}"
+            for other, start in _PREFIXES.items()
+            if name.startswith(start)
+        )
+        right = next(fields, f"name: {name}")
+        raise InvalidTextError(f"{text!r} is not the name of a {kind}; write it as {right}", REASON)
+    require_name(kind, name)
+    return name
+
+
 def require_commit(text: str) -> None:
     """Raise InvalidTextError for what is no commit's id of 40 hexadecimal digits."""
-    if not COMMIT.fullmatch(text):
-        raise InvalidTextError(f"{text!r} is not a commit id; write all 40 hexadecimal digits", REASON)
+    if COMMIT.fullmatch(text):
+        return
+    if COMMIT.fullmatch(text.lower()):
+        why = "write its letters in lower case"
+    elif re.fullmatch(r"[0-9a-fA-F]{64}", text):
+        why = "it is one of SHA-256, and only SHA-1 repositories are supported"
+    elif SHORT_COMMIT.fullmatch(text.lower()):
+        why = f"write all 40 hexadecimal digits, which this prints: git rev-parse {text}"
+    else:
+        why = "write all 40 hexadecimal digits"
+    raise InvalidTextError(f"{text!r} is not a commit id; {why}", REASON)
 
 
 def parse_range(text: str) -> semantic_version.NpmSpec:

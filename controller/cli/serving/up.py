@@ -86,8 +86,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Serve until a signal comes; with --once, report one pass."""
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
-    # Results of reconciles are reported as events.
-    logging.getLogger("controller.runtime.reconciling.loop").setLevel(logging.ERROR)
     options = local_options(arguments)
     report: Report = JsonReport(sys.stdout) if arguments.output == "json" else TextReport(sys.stdout)
     if arguments.once:

@@ -60,6 +60,7 @@ class JsonReport:
             removed=list(made.changed.removed),
             held=list(made.held),
             problems=[as_object(problem) for problem in made.problems],
+            uncommitted=list(built.uncommitted),
         )
 
     def source_down(self, message: str) -> None:
@@ -121,6 +122,8 @@ class TextReport:
             self._say(f"  kept at the last good definition: {_shortened(made.held)}")
         if made.missing:
             self._say(f"  not served, for lack of a good definition: {_shortened(made.missing)}")
+        if built.uncommitted:
+            self._say(f"  not committed, so not served: {_shortened(built.uncommitted)}")
         if line := _outcome(built):
             self._say(f"  {line}")
 

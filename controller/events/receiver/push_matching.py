@@ -7,13 +7,12 @@ from typing import TYPE_CHECKING, Final
 from urllib.parse import unquote, urlsplit
 
 from controller.api.flagsource import DEFAULT_BRANCH
+from controller.api.parsing.reference_names import HEADS, TAGS
 
 if TYPE_CHECKING:
     from controller.api.flagsource import GitReference
     from controller.events.receiver.push_payload import Push
 
-HEADS: Final = "refs/heads/"
-TAGS: Final = "refs/tags/"
 _SCP: Final = re.compile(r"(?:[^@/\s]+@)?(?P<host>\[[0-9A-Fa-f:.]+\]|[^@:/\s]+):(?P<path>[^\s]+)")
 
 

@@ -15,6 +15,10 @@ if TYPE_CHECKING:
 UNADVERTISED: Final = "ObjectNotAdvertised"
 """The reason where a server gives out only what its references point at."""
 LIMIT: Final = "LimitExceeded"
+SHA256_REPOSITORY: Final = (
+    "the repository uses SHA-256 object ids, and only SHA-1 repositories are supported; put its files into "
+    "one that was made with: git init --object-format=sha1"
+)
 
 
 def _compiled(pattern: str) -> re2._Regexp:
@@ -37,7 +41,8 @@ _REASONS: Final = {
         r"|self[- ]signed certificate|could not load (pem )?client cert"
     ),
     "RepositoryNotFound": _compiled(
-        r"repository '.*' not found|does not appear to be a git repository|no such file or directory"
+        r"repository '.*' not found|not valid: .*is this a git repository"
+        r"|does not appear to be a git repository|no such file or directory"
         r"|returned error: 404|repository not found|project .* could not be found|does not exist"
     ),
     "Redirected": _compiled(r"returned error: 30[12378]"),
@@ -109,7 +114,7 @@ def shown(complaint: str, credentials: Credentials | None) -> str:
     # The same failure must have the same words each time, or each time would be a new Event.
     text = _TIME.sub("", text)
     text = redact(text, credentials.secrets if credentials is not None else ())
-    shown = [found for line in _lines(text) if (found := _shown_part(line))]
+    shown = [part for line in _whole_lines(text) if (part := _shown_part(line))]
     return one_line("; ".join(shown[-_MOST_LINES:]) or "git gave no reason", _SHOWN)
 
 
@@ -122,6 +127,17 @@ def _shown_part(line: str) -> str:
         return known[0] if known else ""
     own = _QUOTED.sub(r"\1", line).strip()
     return f"{own}: {known[0]}" if known and known[0] not in own else own
+
+
+def _whole_lines(text: str) -> list[str]:
+    """The lines, each of git's own with the indented ones that continue it."""
+    whole: list[str] = []
+    for line in _lines(text):
+        if line[:1].isspace() and whole and whole[-1].startswith(_OWN):
+            whole[-1] += f" {line.strip()}"
+        else:
+            whole.append(line)
+    return whole
 
 
 def _ours(complaint: str) -> str:

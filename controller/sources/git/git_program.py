@@ -20,6 +20,7 @@ from controller.sources.git.git_complaints import LIMIT, is_damage, limit_of, re
 from controller.sources.git.git_environment import environment, secret_files
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
     from controller.api.parsing.git_url import Location
@@ -27,6 +28,11 @@ if TYPE_CHECKING:
     from controller.sources.deadline import Deadline
     from controller.sources.git.git_credentials import Credentials
 
+NOT_FOUND_REASON: Final = "RepositoryNotFound"
+NO_GIT_SERVER: Final = (
+    "the answer is not that of a Git server; the URL may be that of a web page, or of a login"
+)
+_NO_SERVER: Final = "is this a git repository?"
 _LOOSE: Final = 20
 """Objects in one of 256 folders: git tidies up from 28 on."""
 _PACKS: Final = 40
@@ -52,7 +58,13 @@ class GitProgram:
     async def list_references(self, *patterns: str) -> str:
         """What `git ls-remote --symref` prints; options such as `--heads` narrow it. Raises `Setback`."""
         arguments = ("ls-remote", "--symref", *patterns, "--end-of-options", self.location.url)
-        return (await self._run(arguments)).decode("utf-8", "replace")
+        listing = (await self._run(arguments)).output
+        if not listing.strip() and self.location.transport in {Transport.HTTP, Transport.HTTPS}:
+            # Git takes a page without line breaks for an empty repository.
+            traced = await self._run(arguments, {"GIT_TRACE_PACKET": "2"})
+            if "packet:" not in traced.complaint:
+                raise Failed(NOT_FOUND_REASON, f"{self.location.shown}: {NO_GIT_SERVER}")
+        return listing.decode("utf-8", "replace")
 
     async def fetch(self, mirror: Path, *refspecs: str, depth: int | None = 1, whole: bool = False) -> None:
         """Fetch into `mirror`, which is never cut if `whole`. Raises `Setback`, or `BrokenMirrorError`."""
@@ -69,13 +81,13 @@ class GitProgram:
         )
         await self._run(arguments)
 
-    async def _run(self, arguments: tuple[str, ...]) -> bytes:
+    async def _run(self, arguments: tuple[str, ...], more: Mapping[str, str] | None = None) -> ChildResult:
         where = self.location.shown
         try:
             async with secret_files(self.credentials) as folder, self.deadline.running():
-                more = await self._confined()
-                variables = environment(self.location, self.credentials, folder, more)
-                ended = await run(("git", *arguments), variables, self.limits, self.deadline.left)
+                variables = environment(self.location, self.credentials, folder, await self._confined())
+                command = ("git", *arguments)
+                ended = await run(command, {**variables, **(more or {})}, self.limits, self.deadline.left)
         except TooMuchOutputError as error:
             message = f"{where}: more than {self.limits.output_bytes} bytes of references"
             raise Stalled(LIMIT, message) from error
@@ -83,7 +95,7 @@ class GitProgram:
             message = f"{where}: git could not be started: {error.strerror or error}"
             raise Failed("StorageOperationFailed", message) from error
         if ended.status == 0:
-            return ended.output
+            return ended
         raise self._failure(ended)
 
     async def _confined(self) -> list[tuple[str, str]]:
@@ -113,6 +125,8 @@ class GitProgram:
         if (limit := limit_of(complaint)) is not None:
             return Stalled(LIMIT, f"{where}: git needs more {limit} than it may use ({self._allowed(limit)})")
         text = shown(complaint, self.credentials)
+        if _NO_SERVER in complaint:
+            text = f"{NO_GIT_SERVER} ({text})"
         if is_damage(complaint):
             return BrokenMirrorError(text)
         return Failed(reason_of(complaint), f"{where}: {text}")

@@ -13,9 +13,10 @@ from controller.sources.backend import polled
 from controller.sources.git.git_backend import GitBackend
 from controller.sources.git.reference_watch import watched
 from controller.sources.git.references import Reference
+from controller.sources.git.repository import uncommitted_files
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterable
+    from collections.abc import AsyncIterator, Iterable, Sequence
     from pathlib import Path
 
     from controller.sources.backend import LineAuthor, Revision
@@ -65,6 +66,12 @@ class LocalGitBackend(GitBackend):
             module.blame_line, self.location.path, self.location, revision, file, line
         )
         return author
+
+    async def uncommitted(self, revision: Revision) -> Sequence[str]:
+        """The files on disk that differ from the branch `revision`, if that is checked out."""
+        if self.location.path is None:
+            return ()
+        return await asyncio.to_thread(uncommitted_files, self.location.path, revision)
 
     def changes(self) -> AsyncIterator[None]:
         """At once, then as a local repository's references change, and every interval."""

@@ -8,10 +8,18 @@ from typing import TYPE_CHECKING, Final
 
 from controller.api.parsing import InvalidTextError
 from controller.api.parsing.reference_names import HEADS, TAGS
-from controller.api.parsing.references import COMMIT, REASON, parse_range, require_commit, require_name
+from controller.api.parsing.references import (
+    COMMIT,
+    REASON,
+    SHORT_COMMIT,
+    parse_range,
+    require_commit,
+    require_name,
+    short_name,
+)
 from controller.runtime.reconciling.setbacks import Failed, Stalled, Waiting
 from controller.sources.backend import Revision
-from controller.sources.git.git_complaints import LIMIT
+from controller.sources.git.git_complaints import LIMIT, SHA256_REPOSITORY
 from controller.sources.versions import highest, listed, near
 
 if TYPE_CHECKING:
@@ -48,17 +56,21 @@ class Reference:
 
     @classmethod
     def parse(cls, text: str | None) -> Reference:
-        """`branch:main` or `main`, `tag:v1`, `semver:>=1.0 <2`, `name:refs/heads/x`, `commit:<40 hex>`."""
-        if text is None:
+        """`branch:main`, `main` or `refs/heads/main`, `tag:v1` or `refs/tags/v1`, `semver:>=1.0 <2`,
+        `name:refs/pull/1/head`, `commit:<40 hex>`. Raises InvalidTextError.
+        """
+        if text is None or text.strip() == "HEAD":
             return cls()
-        kind, colon, value = text.strip().partition(":")
+        kind, colon, value = (part.strip() for part in text.strip().partition(":"))
         if not colon:
-            return cls(branch=kind)
+            kind, value = "tag" if kind.startswith(TAGS) else "branch", kind
         if kind not in KINDS:
             message = f"{kind!r} is not a kind of reference; write one of " + ", ".join(
                 f"{known}:…" for known in KINDS
             )
             raise InvalidTextError(message, REASON)
+        if kind in {"branch", "tag"}:
+            value = short_name(kind, value)
         return cls(**{kind: value.lower() if kind == "commit" else value})
 
     def __str__(self) -> str:
@@ -93,7 +105,7 @@ def choose(refs: Mapping[str, str], head: str | None, reference: Reference) -> R
     if reference.commit is not None:
         return _revision(reference.branch or "", reference.commit)
     if not refs:
-        message = "the repository is empty: it has no branch and no tag yet"
+        message = "the repository has no commit yet; commit the definitions (and push them, if it is remote)"
         raise Waiting("EmptyRepository", message)
     if reference.name is not None:
         return _by_name(refs, reference.name)
@@ -108,10 +120,7 @@ def choose(refs: Mapping[str, str], head: str | None, reference: Reference) -> R
 
 def _revision(name: str, oid: str) -> Revision:
     if not COMMIT.fullmatch(oid):
-        message = (
-            f"the repository does not use SHA-1 object ids ({oid!r}); only SHA-1 repositories are supported"
-        )
-        raise Stalled("UnsupportedObjectFormat", message)
+        raise Stalled("UnsupportedObjectFormat", f"{SHA256_REPOSITORY} (it has the id {oid[:64]!r})")
     return Revision(name, f"sha1:{oid}")
 
 
@@ -127,11 +136,21 @@ def _short(refs: Mapping[str, str], prefix: str, name: str) -> Revision:
     (kind, kinds), (other, other_prefix) = (
         (("branch", "branches"), ("tag", TAGS)) if prefix == HEADS else (("tag", "tags"), ("branch", HEADS))
     )
-    message = f"no {kind} {name!r}; {near(name, _under(refs, prefix), kinds)}"
+    known = _under(refs, prefix)
+    # `origin/main`, `heads/main`
+    inner = next((short for short in known if name.endswith(f"/{short}")), None)
+    suggestion = f"did you mean {inner!r}? {listed(known, kinds)}" if inner else near(name, known, kinds)
+    message = f"no {kind} {name!r}; {suggestion}"
     if other_prefix + name in refs:
         message += f"; there is a {other} of that name: write {other}:{name}"
-    elif COMMIT.fullmatch(name):
+    elif COMMIT.fullmatch(name.lower()):
         message += f"; for a commit write commit:{name}"
+    elif SHORT_COMMIT.fullmatch(name.lower()):
+        commits = {oid for oid in refs.values() if oid.startswith(name.lower())}
+        if len(commits) == 1:
+            message += f"; for a commit write commit:{commits.pop()}"
+        else:
+            message += f"; for a commit write commit: and its 40 digits, as printed by: git rev-parse {name}"
     raise Failed("ReferenceNotFound", message)
 
 

@@ -16,9 +16,12 @@ from controller.api.parsing import InvalidTextError
 from controller.api.parsing.git_url import parse_location
 from controller.api.parsing.reference_names import TAGS
 from controller.runtime.reconciling.setbacks import Failed, Setback, Stalled
+from controller.sources.git.git_complaints import SHA256_REPOSITORY
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from controller.sources.backend import Revision
 
 KEPT: Final = "refs/kept/"
 """Where a mirror has its references, each of one commit."""
@@ -71,11 +74,13 @@ def _open_failure(path: Path, cause: str) -> Exception:
     if not path.exists():
         return Failed("RepositoryNotFound", f"{path} does not exist")
     if "unknown object format" in cause:
-        return unsupported_format(str(path))
+        return Stalled("UnsupportedObjectFormat", f"{path}: {SHA256_REPOSITORY}")
     if "unsupported" in cause or "extension" in cause:
         return UnreadableFormatError(cause)
     if "not found" not in cause:
-        return Failed("RepositoryDamaged", f"the Git repository {path} cannot be opened: {cause}")
+        why = cause.removeprefix(f"{path}: ")
+        message = f"the Git repository {path} cannot be opened: {why}; correct its .git/config"
+        return Failed("RepositoryDamaged", message)
     top = _top_folder(path)
     if top is not None:
         below = path.resolve().relative_to(top).as_posix()
@@ -88,15 +93,6 @@ def _open_failure(path: Path, cause: str) -> Exception:
             f"of it without Git: flagstaff evaluator start --uri file:{path}/FILE"
         )
     return Failed("RepositoryNotFound", message)
-
-
-def unsupported_format(where: str) -> Stalled:
-    """The refusal of a repository with SHA-256 object ids."""
-    message = (
-        f"{where}: the repository uses SHA-256 object ids, and only SHA-1 repositories are supported; "
-        "push its branches' files to one that was made with: git init --object-format=sha1"
-    )
-    return Stalled("UnsupportedObjectFormat", message)
 
 
 def _top_folder(path: Path) -> Path | None:
@@ -186,17 +182,31 @@ def describe(folder: Path) -> Described | None:
         return None
 
 
+def uncommitted_files(path: Path, revision: Revision) -> tuple[str, ...]:
+    """The files of the work tree at `path` that differ from `revision`; none if another branch is checked out
+    or they cannot be read. Blocks.
+    """
+    try:
+        repository = open_repository(path)
+        if repository.is_bare or repository.head_is_unborn or repository.head.shorthand != revision.name:
+            return ()
+        return tuple(_uncommitted(repository))
+    except (Setback, UnreadableFormatError, pygit2.GitError, KeyError, ValueError, OSError):
+        return ()
+
+
+def _uncommitted(repository: pygit2.Repository) -> Iterator[str]:
+    for name, status in repository.status(untracked_files="all").items():
+        if status not in {FileStatus.CURRENT, FileStatus.IGNORED}:
+            yield name
+
+
 def _changed(repository: pygit2.Repository, folder: Path) -> bool:
     if repository.is_bare:
         return False
     below = folder.resolve().relative_to(repository.workdir).as_posix()
     prefix = "" if below == "." else f"{below}/"
-    same = {FileStatus.CURRENT, FileStatus.IGNORED}
-    return any(
-        name.startswith(prefix) or prefix.startswith(name)
-        for name, status in repository.status().items()
-        if status not in same
-    )
+    return any(name.startswith(prefix) or prefix.startswith(name) for name in _uncommitted(repository))
 
 
 def _origin(repository: pygit2.Repository) -> str:

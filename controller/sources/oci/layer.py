@@ -32,7 +32,10 @@ _LONGEST_NAME: Final = 255
 def extract(archive: BinaryIO, into: Path, limits: TreeLimits) -> tuple[str, ...]:
     """Write the files of a tar.gz below `into`; what is left out. Raises ArchiveRefused, Stalled, OSError."""
     if archive.read(len(_GZIP)) != _GZIP:
-        raise ArchiveRefused("the layer is no tar.gz; choose another by layerSelector, or copy it as it is")
+        raise ArchiveRefused(
+            "the layer is no tar.gz; push it as one (flagstaff push), or have a FlagSource choose another "
+            "layer or copy it as it is (spec.oci.layerSelector)"
+        )
     archive.seek(0)
     plain = Decompressed(archive, ArchiveLimits(bytes=limits.total_bytes))
     writing = _Writing(into, limits)

@@ -159,3 +159,10 @@ def test_variables_are_replaced_in_files_and_commits_alike(
         assert "the variable COLOUR has no value" in capsys.readouterr().err
         assert main(["eval", *options]) == 0
         assert json.loads(capsys.readouterr().out)["value"] == "${COLOUR}"
+
+
+def test_a_reference_that_is_not_there_is_reported_once(
+    repository: Repository, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["eval", str(repository.path), "max-items", "--ref", "refs/heads/mian"]) == 3
+    assert capfd.readouterr().err == "flagstaff eval: no branch 'mian'; did you mean 'main'? branches: main\n"

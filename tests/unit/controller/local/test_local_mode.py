@@ -125,3 +125,15 @@ async def test_a_problem_names_the_author_of_its_line_not_of_the_last_commit(tmp
     TextReport(said).revision(built)
     line = f"    last changed in {culprit[:12]} 'break it' by Ada <ada@example.com>"
     assert line in said.getvalue().splitlines()
+
+
+async def test_files_that_are_not_committed_are_named_where_a_path_means_them(tmp_path: Path) -> None:
+    repository = Repository(tmp_path / "repository")
+    repository.commit(flags__json=banner("party"))
+    repository.write("flags.json", banner("plain"))
+    repository.write("folder/other.json", banner("plain"))
+    built = await build_once(LocalOptions(str(repository.path)))
+    assert built.uncommitted == ("flags.json",)
+    printed = io.StringIO()
+    TextReport(printed).revision(built)
+    assert "\n  not committed, so not served: flags.json\n" in printed.getvalue()

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NoReturn
 import pytest
 
 from controller.api.parsing.git_url import parse_location
-from controller.runtime.process.limited_child import ProcessLimits
+from controller.runtime.process.limited_child import ChildResult, ProcessLimits
 from controller.runtime.reconciling.setbacks import Failed, Stalled
 from controller.sources.backend import Revision, TreeLimits
 from controller.sources.deadline import Deadline, ThreadTasks
@@ -122,7 +122,7 @@ def test_a_mirror_with_many_objects_is_tidied_up(
 ) -> None:
     ran: list[tuple[str, ...]] = []
 
-    async def run(_: GitProgram, arguments: tuple[str, ...]) -> bytes:
+    async def run(_: GitProgram, arguments: tuple[str, ...]) -> ChildResult:
         ran.append(arguments)
         return await real(_, arguments)
 

@@ -165,6 +165,19 @@ def test_a_complaint_becomes_a_reason(complaint: str, reason: str) -> None:
     assert reason_of(complaint) == reason
 
 
+@pytest.mark.parametrize("page", ["<html>Sign in</html>", "<html>\n\t<p>Sign in\n</html>\n", ""])
+def test_a_web_page_in_place_of_a_repository_is_named(server: GitServer, page: str) -> None:
+    server.page = page
+    setback = refused(program(f"{server.url}/repository/.git", ME))
+    assert setback.reason == "RepositoryNotFound"
+    assert "the answer is not that of a Git server" in setback.message
+
+
+def test_a_repository_without_commits_lists_nothing(server: GitServer, tmp_path: Path) -> None:
+    Repository(tmp_path / "new")
+    assert asyncio.run(program(f"{server.url}/new/.git", ME).list_references()) == ""
+
+
 def test_a_server_that_is_not_there_fails(tmp_path: Path) -> None:
     with git_server(tmp_path) as gone:
         url = gone.url

@@ -103,6 +103,29 @@ async def test_damaged_objects_fail_and_name_the_revision(repository: Repository
         await opened.fetch(revision, into)
 
 
+async def test_a_partial_clone_says_what_it_lacks_and_how_to_complete_it(
+    repository: Repository, tmp_path: Path, into: Path
+) -> None:
+    repository.git("config", "uploadpack.allowFilter", "true")
+    clone = tmp_path / "partial"
+    repository.git(
+        "clone", "-q", "--no-checkout", "--filter=blob:none", f"file://{repository.path}", str(clone)
+    )
+    opened = open_source(str(clone), mirror_root=tmp_path / "mirrors")
+    with pytest.raises(Failed, match=r"is missing; .* partial clone .*--refetch --no-filter"):
+        await opened.fetch(await opened.resolve(), into)
+    repository.git("-C", str(clone), "fetch", "-q", "--refetch", "--no-filter")
+    await opened.fetch(await opened.resolve(), into)
+    assert await asyncio.to_thread((into / "flags.json").read_text) == "1"
+
+
+async def test_git_names_an_extension_that_it_does_not_know(repository: Repository) -> None:
+    repository.git("config", "core.repositoryFormatVersion", "1")
+    repository.git("config", "extensions.frobnicate", "true")
+    with pytest.raises(Failed, match="unknown repository extension found: frobnicate"):
+        await source(repository).resolve()
+
+
 async def test_credentials_in_a_url_are_used_and_never_shown(
     repository: Repository, tmp_path: Path, into: Path
 ) -> None:

@@ -28,6 +28,12 @@ def tags(*names: str) -> dict[str, str]:
         ("feature/x", Reference(branch="feature/x")),
         ("branch:main", Reference(branch="main")),
         ("tag:v1", Reference(tag="v1")),
+        ("HEAD", Reference()),
+        ("refs/heads/feature/x", Reference(branch="feature/x")),
+        ("branch: refs/heads/main", Reference(branch="main")),
+        ("refs/tags/v1", Reference(tag="v1")),
+        ("tag:refs/tags/v1", Reference(tag="v1")),
+        ("name: refs/heads/main", Reference(name="refs/heads/main")),
         ("semver:>=1.0 <2", Reference(semver=">=1.0 <2")),
         ("name:refs/pull/420/head", Reference(name="refs/pull/420/head")),
         (f"commit:{A.upper()}", Reference(commit=A)),
@@ -53,6 +59,12 @@ def test_a_reference_is_read_as_people_write_it(text: str | None, reference: Ref
         ("branch:a.lock", "not a valid branch name"),
         ("name:main", "must start with refs/"),
         ("name:refs/heads/x/", "not a valid name name"),
+        ("refs/pull/1/head", "write it as name: refs/pull/1/head"),
+        ("branch:refs/tags/v1", "'refs/tags/v1' is not the name of a branch; write it as tag: v1"),
+        ("tag:refs/heads/main", "write it as branch: main"),
+        ("refs/heads/", "not a valid branch name"),
+        ("commit:abcdef1", "this prints: git rev-parse abcdef1"),
+        (f"commit:{'ab' * 32}", "it is one of SHA-256"),
         ("commit:abc", "40 hexadecimal digits"),
         (f"commit:{A}0", "40 hexadecimal digits"),
         ("semver:main", "not a version range"),
@@ -142,6 +154,9 @@ def test_of_several_fields_fluxs_order_decides(reference: Reference, revision: s
         ("v1", "there is a tag of that name: write tag:v1"),
         ("tag:dev", "there is a branch of that name: write branch:dev"),
         (A, f"for a commit write commit:{A}"),
+        ("abcdef0", "for a commit write commit: and its 40 digits, as printed by: git rev-parse abcdef0"),
+        ("origin/main", r"did you mean 'main'\? branches: dev, main"),
+        ("heads/dev", r"did you mean 'dev'\?"),
         ("name:refs/heads/mian", "did you mean 'refs/heads/main'"),
         ("tag:v3", "no tag 'v3'; tags: v1"),
     ],
@@ -151,6 +166,12 @@ def test_what_is_missing_fails_and_names_what_is_near(reference: str, says: str)
     with pytest.raises(Failed, match=says) as setback:
         choose(refs, "refs/heads/main", Reference.parse(reference))
     assert setback.value.reason == "ReferenceNotFound"
+
+
+@pytest.mark.parametrize("name", ["abab", "ABABAB", "ab" * 19])
+def test_the_short_id_of_a_listed_commit_is_completed(name: str) -> None:
+    with pytest.raises(Failed, match=f"for a commit write commit:{'ab' * 20}$"):
+        choose({"refs/heads/main": "ab" * 20}, None, Reference.parse(name))
 
 
 def test_a_long_list_of_names_is_cut() -> None:

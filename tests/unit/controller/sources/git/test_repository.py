@@ -4,9 +4,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from controller.runtime.reconciling.setbacks import Failed
+from controller.runtime.reconciling.setbacks import Failed, Setback
+from controller.sources.backend import Revision
 from controller.sources.git.references import References, parse
-from controller.sources.git.repository import UnreadableFormatError, list_references, open_repository
+from controller.sources.git.repository import (
+    UnreadableFormatError,
+    list_references,
+    open_repository,
+    uncommitted_files,
+)
 
 if TYPE_CHECKING:
     from tests.repositories import Repository
@@ -68,6 +74,44 @@ def test_a_missing_folder_and_one_without_a_repository_raise_different_errors(re
     inner.mkdir()
     with pytest.raises(Failed, match=r"repository; name that, with --path inner$"):
         open_repository(inner)
+
+
+@pytest.mark.parametrize(
+    ("settings", "reason", "message"),
+    [
+        ("[core\n", "RepositoryDamaged", "cannot be opened: failed to parse config"),
+        ("[core]\n\tbare = perhaps\n", "RepositoryDamaged", "; correct its .git/config"),
+        (
+            "[core]\n\trepositoryformatversion = 1\n[extensions]\n\tobjectformat = sha256\n",
+            "UnsupportedObjectFormat",
+            "uses SHA-256 object ids.*git init --object-format=sha1",
+        ),
+    ],
+)
+def test_a_repository_that_cannot_be_opened_is_called_what_it_is(
+    repository: Repository, settings: str, reason: str, message: str
+) -> None:
+    (repository.path / ".git" / "config").write_text(settings)
+    with pytest.raises(Setback, match=message) as setback:
+        open_repository(repository.path)
+    assert setback.value.reason == reason
+
+
+def test_a_folder_whose_repository_is_gone_is_to_be_cloned_again(repository: Repository) -> None:
+    (repository.path / ".git" / "HEAD").unlink()
+    with pytest.raises(Failed, match=r"is no whole Git repository .*; clone it again"):
+        open_repository(repository.path)
+
+
+def test_uncommitted_files_are_those_of_the_branch_that_is_checked_out(repository: Repository) -> None:
+    revision = Revision("main", f"sha1:{repository.commit(flags__json='1', more__json='1')}")
+    assert uncommitted_files(repository.path, revision) == ()
+    repository.write("flags.json", "2")
+    repository.write("folder/new.json", "2")
+    (repository.path / "more.json").unlink()
+    changed = ("flags.json", "folder/new.json", "more.json")
+    assert uncommitted_files(repository.path, revision) == changed
+    assert uncommitted_files(repository.path, Revision("v1", revision.digest)) == ()
 
 
 def test_a_format_that_only_git_reads_raises_an_error_of_its_own(repository: Repository) -> None:
