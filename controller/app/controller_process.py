@@ -17,11 +17,10 @@ from controller.api import flagsource
 from controller.api.kinds import EVENT, WATCHED
 from controller.app.certificates import certificate_rotations
 from controller.app.controller_replica import Controller, Ports, leadership_of, readiness
-from controller.app.namespace_quotas import QuotaMetrics, limits_of, object_usages
+from controller.app.namespace_quotas import QuotaMetrics, artifact_usage, limits_of
 from controller.app.notifications import open_notifying
 from controller.app.pod_work import pod_work_of
 from controller.app.ports import artifact_address, bound_socket, listen
-from controller.app.quota_overrides import overridden
 from controller.app.reconcilers import STAGES, Shared, providers_of, reconcilers_of, usages_of
 from controller.app.referenced_objects import reference_watches
 from controller.app.token_file import TokenFile
@@ -32,7 +31,6 @@ from controller.delivery.claims import Claims
 from controller.events.receiver.webhook_endpoints import Endpoints
 from controller.events.receiver.webhook_server import Receiver
 from controller.flagsets.building.limited_build import HELPERS, MODULES
-from controller.flagsets.stage import OVER_QUOTA as FLAG_SETS_OVER_QUOTA
 from controller.handlers.kopf_thread import KopfThread
 from controller.kube.accounts import Accounts
 from controller.kube.client import Cluster
@@ -50,21 +48,19 @@ from controller.runtime.process.metrics import Metrics
 from controller.runtime.reconciling.loop import Loop, Outputs
 from controller.runtime.reconciling.queue import KeyedQueue
 from controller.runtime.reconciling.watches import Dispatcher, indexes_of
-from controller.runtime.tenancy.quotas import refused_there
 from controller.runtime.tenancy.threads import share_threads
 from controller.sources.files.leftovers import Leftovers
 from controller.sources.freshness import PendingPushes
-from controller.sources.stage import OVER_QUOTA as SOURCES_OVER_QUOTA
 from evaluator.http.offload import Offload
 
 if TYPE_CHECKING:
     import socket
-    from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+    from collections.abc import AsyncIterator, Callable, Iterable
 
     from controller.api.objects.meta import ObjectKey
     from controller.app.settings import ControllerSettings
     from controller.runtime.events import EventSink
-    from controller.runtime.tenancy.limits import Limits
+    from controller.runtime.tenancy.limits import NamespaceLimits
 
 log = logging.getLogger(__name__)
 
@@ -91,7 +87,7 @@ class _Base:
     accounts: Accounts
     """The clients that act for objects."""
     events: ApiServerEvents
-    limits: Limits
+    limits: NamespaceLimits
     collector: Collector
 
 
@@ -119,7 +115,7 @@ async def open_controller(
         providers = providers_of(settings, base.limits, base.accounts.secret, cluster.server)
         for each in providers.values():
             stack.push_async_callback(each.close)
-        usages = {**object_usages(objects), **usages_of(providers.values())}
+        usages = {**artifact_usage(objects), **usages_of(providers.values())}
         metrics.registry.register(QuotaMetrics(base.limits, usages))
         proxies = ProxyFollower(LiveProxies(), objects, cluster, settings.namespace, clock)
         watches = reference_watches(cluster, objects, health)
@@ -174,9 +170,7 @@ async def _connected(
     events = ApiServerEvents(cluster.api, metrics.registry, wrote=metrics.wrote)
     await stack.enter_async_context(events.posting())
     accounts = Accounts(cluster, settings.default_service_account, settings.require_secret_hosts)
-    limits = limits_of(settings, partial(_wake_refused, queues, objects))
-    following = overridden(limits, cluster.api, settings.namespace, settings.quotas, events)
-    await stack.enter_async_context(following)
+    limits = limits_of(settings)
     clock = asyncio.get_running_loop().time
     collector = Collector(objects, cluster, WATCHED, settings.namespaces, health, clock)
     return _Base(
@@ -242,12 +236,6 @@ async def _open_shared(stack: contextlib.AsyncExitStack, base: _Base) -> tuple[S
     known = Claims(), Endpoints(), PendingPushes(), helpers
     shared = Shared(settings, base.objects, base.limits, base.accounts, storages, address, tokens, *known)
     return shared, bound
-
-
-def _wake_refused(queues: Mapping[str, KeyedQueue[ObjectKey]], objects: Cache, namespace: str) -> None:
-    """Wake objects that a quota refused, after a change of the namespace's limits."""
-    for key in refused_there(objects, (SOURCES_OVER_QUOTA, FLAG_SETS_OVER_QUOTA), namespace):
-        queues[key.kind].put(key)
 
 
 def queue_of(kind: str, workers: int) -> KeyedQueue[ObjectKey]:

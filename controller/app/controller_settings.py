@@ -9,13 +9,13 @@ from pathlib import Path
 from pydantic import Field
 
 from controller.app.injection_settings import InjectionSettings
-from controller.app.settings_values import EventsAddress, Hosts, Names, Port, Quota, QuotaSettings, own_pod
+from controller.app.settings_values import EventsAddress, Hosts, Names, Port, Quota, SharedSettings, own_pod
 from controller.flagsets.building.provenance import ProvenanceDetail
 from controller.pods.workloads.exposure import ALL
 from controller.runtime.tenancy.hosts import DENIED
 
 
-class ControllerSettings(InjectionSettings, QuotaSettings):
+class ControllerSettings(InjectionSettings, SharedSettings):
     """One controller process. A field is an option of `flagstaff controller` and FLAGSTAFF_<NAME>."""
 
     storage_path: Path = Field(
@@ -63,21 +63,16 @@ class ControllerSettings(InjectionSettings, QuotaSettings):
         le=256,
         description="reconciles at the same time, for each kind and namespace; for each kind, twice as many",
     )
-    quota_sources: Quota = Field(
-        default=0, description="most FlagSources in one namespace; 0: no limit, here and below"
-    )
-    quota_flag_sets: Quota = Field(default=0, description="most FlagSets in one namespace")
     quota_artifact_bytes: Quota = Field(
-        default=0, description="most bytes that the artifacts of one namespace have together"
+        default=0,
+        description="most bytes that the artifacts of one namespace have together; 0: no limit, here and "
+        "below",
     )
     quota_mirror_bytes: Quota = Field(
         default=0, description="most bytes that the mirrors of one namespace's Git repositories have together"
     )
     quota_git_processes: Quota = Field(
         default=0, description="most programs of Git that run for one namespace at a time; others wait"
-    )
-    quota_flags: Quota = Field(
-        default=0, description="most flags that the FlagSets of one namespace have together"
     )
     flagd_hosts: Names = Field(
         default=ALL,

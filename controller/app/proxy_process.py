@@ -16,7 +16,6 @@ from prometheus_client import CollectorRegistry, generate_latest
 
 from controller.api.kinds import DELIVERED, POD
 from controller.app.namespace_quotas import QuotaMetrics
-from controller.app.quota_overrides import overridden
 from controller.kube.client import Cluster
 from controller.kube.events import ApiServerEvents
 from controller.kube.reflector import Reflector, WatchScope
@@ -35,7 +34,7 @@ from controller.runtime.objects.watch_health import WatchHealth
 from controller.runtime.process import management
 from controller.runtime.process.metrics import ProcessMetrics
 from controller.runtime.reconciling.queue import KeyedQueue
-from controller.runtime.tenancy.limits import Limits, NamespaceLimits
+from controller.runtime.tenancy.limits import NamespaceLimits
 from controller.runtime.tenancy.threads import share_threads
 from evaluator.http.host_check import without_pages
 from evaluator.http.offload import Offload
@@ -80,7 +79,7 @@ async def open_proxy(settings: ProxySettings) -> AsyncIterator[ProxyProcess]:
     async with contextlib.AsyncExitStack() as stack:
         cluster = await Cluster.connect(settings.kubeconfig or None)
         stack.push_async_callback(cluster.close)
-        limits = Limits(NamespaceLimits(streams=settings.quota_streams, receipts=settings.quota_receipts))
+        limits = NamespaceLimits(streams=settings.quota_streams, receipts=settings.quota_receipts)
         registry = CollectorRegistry(auto_describe=False)
         events = ApiServerEvents(cluster.api, registry)
         replica = _joined(settings, limits, cluster, registry, events)
@@ -89,8 +88,6 @@ async def open_proxy(settings: ProxySettings) -> AsyncIterator[ProxyProcess]:
         metrics.lag.start()
         stack.callback(metrics.lag.stop)
         await stack.enter_async_context(events.posting())
-        following = overridden(limits, cluster.api, settings.namespace, settings.quotas, events)
-        await stack.enter_async_context(following)
         stack.callback(replica.proxy.close)
         offload = Offload()
         stack.callback(offload.close)
@@ -107,7 +104,11 @@ async def open_proxy(settings: ProxySettings) -> AsyncIterator[ProxyProcess]:
 
 
 def _joined(
-    settings: ProxySettings, limits: Limits, cluster: Cluster, registry: CollectorRegistry, events: EventSink
+    settings: ProxySettings,
+    limits: NamespaceLimits,
+    cluster: Cluster,
+    registry: CollectorRegistry,
+    events: EventSink,
 ) -> ProxyReplica:
     loop = asyncio.get_running_loop()
     namespaces = tuple(settings.namespaces or ("",))
@@ -153,7 +154,7 @@ def _port_limits(settings: ProxySettings) -> PortLimits:
     )
 
 
-def _options(settings: ProxySettings, limits: Limits) -> ProxyOptions:
+def _options(settings: ProxySettings, limits: NamespaceLimits) -> ProxyOptions:
     return ProxyOptions(
         context=settings.context,
         auth=settings.auth,

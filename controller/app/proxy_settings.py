@@ -16,7 +16,7 @@ from controller.app.settings_values import (
     Namespace,
     Port,
     Quota,
-    QuotaSettings,
+    SharedSettings,
     own_namespace,
     own_pod,
 )
@@ -40,7 +40,7 @@ def _object(value: Any) -> Any:
     return found
 
 
-class ProxySettings(QuotaSettings):
+class ProxySettings(SharedSettings):
     """One proxy process. Each field is an option of `flagstaff proxy` and a variable FLAGSTAFF_<NAME>."""
 
     namespaces: Names = Field(

@@ -6,10 +6,9 @@ import random
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from controller.api import flagset, flagsource
 from controller.api.objects.meta import Resource
 from controller.app.allowed_hosts import artifact_hosts_of, source_hosts_of
-from controller.app.namespace_quotas import quotas_of
+from controller.app.namespace_quotas import artifact_quota
 from controller.configurations.reconciler import ConfigurationReconciler
 from controller.configurations.stage import CONFIGURATIONS, FEATURE_FLAGS
 from controller.events.notifications.alert_reconciler import FlagAlertReconciler
@@ -56,7 +55,7 @@ if TYPE_CHECKING:
     from controller.runtime.process.helpers import Helpers
     from controller.runtime.reconciling.loop import Reconciler
     from controller.runtime.reconciling.watches import Reconciles
-    from controller.runtime.tenancy.limits import Limits
+    from controller.runtime.tenancy.limits import NamespaceLimits
     from controller.sources.backend import BackendFactory
     from controller.sources.freshness import PendingPushes
     from controller.sources.secrets import ReadSecret
@@ -68,7 +67,7 @@ class Shared:
 
     settings: ControllerSettings
     objects: Cache
-    limits: Limits
+    limits: NamespaceLimits
     accounts: Accounts
     storages: Storages
     address: str
@@ -101,7 +100,7 @@ def _sources(parts: Parts) -> SourceReconciler:
         shared.pending,
         random.random,
         PollSchedule(),
-        *quotas_of(flagsource.KIND, shared.limits, shared.objects),
+        artifact_quota(shared.limits, shared.objects),
         Exporter(shared.objects, shared.accounts.client),
         shared.objects,
     )
@@ -118,7 +117,6 @@ def _flag_sets(parts: Parts) -> FlagSetReconciler:
         shared.settings.provenance,
         InputReader(accounts.secret, accounts.config_map),
         LimitedBuild(shared.helpers, Places(HELPERS)),
-        *quotas_of(flagset.KIND, shared.limits, shared.objects),
     )
 
 
@@ -162,7 +160,7 @@ def reconcilers_of(
 
 
 def providers_of(
-    settings: ControllerSettings, limits: Limits, secret: ReadSecret, api_server: str
+    settings: ControllerSettings, limits: NamespaceLimits, secret: ReadSecret, api_server: str
 ) -> dict[str, BackendFactory[Any]]:
     """By the field of a FlagSource's spec that configures them. `api_server`: its URL."""
     authors = settings.provenance is ProvenanceDetail.FULL

@@ -79,13 +79,3 @@ class SharedSettings(BaseSettings):
     log_format: LogFormat = Field(
         default=LogFormat.CONSOLE, description="form of the log on standard error: console or json"
     )
-
-
-class QuotaSettings(SharedSettings):
-    """What the controller and the proxy have in common."""
-
-    quotas: str = Field(
-        default="",
-        description="ConfigMap in our own namespace with limits of single namespaces, which go before "
-        "those of the --quota options (default: none)",
-    )

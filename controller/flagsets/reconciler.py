@@ -31,7 +31,6 @@ from controller.flagsets.reading.inputs import NO_INPUTS, InputReader
 from controller.runtime.events import Occurrence
 from controller.runtime.reconciling.result import Done, Result, spec_of
 from controller.runtime.reconciling.setbacks import Failed, Passing, Setback, Stalled, Waiting
-from controller.runtime.tenancy.quotas import UNLIMITED, Quota
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -107,8 +106,6 @@ class FlagSetReconciler:
     detail: ProvenanceDetail = ProvenanceDetail.FULL
     inputs: InputReader = NO_INPUTS
     build: Build = build_in_thread
-    count: Quota = UNLIMITED
-    flags: Quota = UNLIMITED
     _memory: dict[ObjectKey, _Memory] = field(default_factory=dict)
     _unread: dict[ObjectKey, datetime] = field(default_factory=dict)
     """For each FlagSet, the time until which an artifact that cannot be read does not count as a failure."""
@@ -148,14 +145,11 @@ class FlagSetReconciler:
         """Drop what is known of a deleted FlagSet. Its objects go by their owner references, or stay."""
         self._memory.pop(key, None)
         self._unread.pop(key, None)
-        self.count.forget(key)
-        self.flags.forget(key)
 
     async def _reconcile(
         self, resource: Resource, spec: FlagSetSpec, so_far: _SoFar, now: datetime
     ) -> Result:
         try:
-            self.count.require(resource)
             artifact = source_artifact(resource, spec, self.objects)
             if self.detail is ProvenanceDetail.COMMIT:
                 artifact = artifact.without_author()
@@ -168,8 +162,7 @@ class FlagSetReconciler:
             raise
         attempt = messages.Attempt(artifact, memory.built.composition, spec.source_ref.kind)
         so_far.status |= messages.problems(attempt)
-        with self.flags.given(resource.key):
-            await self._deliver(resource, spec, memory.state, so_far, now)
+        await self._deliver(resource, spec, memory.state, so_far, now)
         if not memory.built.composition.accepted or memory.built.edited:
             return _refused(resource, memory.built, attempt, so_far)
         return self._applied(resource, spec, memory, attempt, so_far, now)
@@ -217,7 +210,6 @@ class FlagSetReconciler:
             # Once the edit is undone, the object shows again which revision it is of.
             memory = None
         if memory is not None and memory.built_from == built_from:
-            self.flags.require(resource, len(memory.built.composition.flag_set.flags))
             return memory
         archive = await self._read(resource, spec, artifact, now)
         if memory is not None and memory.state.settled:
@@ -237,7 +229,6 @@ class FlagSetReconciler:
         memory = _Memory(built_from, generation, built, state, FlagSetStatus.of(resource).digest)
         memory.over_edit = last is not None and bool(last.edited)
         if built.manifests:
-            self.flags.require(resource, len(built.composition.flag_set.flags))
             self._memory[resource.key] = memory
         return memory
 

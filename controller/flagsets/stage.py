@@ -13,7 +13,6 @@ from controller.api.objects.conditions import FALSE, NAME_CONFLICT, PROPAGATED, 
 from controller.api.objects.meta import ObjectKey, secret_names, version_of
 from controller.runtime.objects.cache import Index
 from controller.runtime.reconciling.watches import Reconciles, Watch, listed_by
-from controller.runtime.tenancy.quotas import exceeded, room_made
 from evaluator.flags.model import PROVENANCE_PREFIX
 
 if TYPE_CHECKING:
@@ -150,14 +149,6 @@ def _owners(_cache: Cache, change: Change) -> Iterator[ObjectKey]:
         yield ObjectKey(flagset.KIND, change.latest.namespace, name)
 
 
-OVER_QUOTA: Final = exceeded(flagset.KIND)
-
-
-def flag_count(flag_set: Resource) -> int:
-    """Return how many flags a FlagSet applied, by its status."""
-    return FlagSetStatus.of(flag_set).flags or 0
-
-
 FLAG_SETS: Final = Reconciles(
     FLAG_SET,
     wakes=(
@@ -176,7 +167,6 @@ FLAG_SETS: Final = Reconciles(
         Watch(_WRITTEN, changed=lambda each: (_content(each), _served(each)), keys=_owners),
         Watch(frozenset({SECRET.kind}), changed=version_of, keys=listed_by(BY_SECRET)),
         Watch(frozenset({CONFIG_MAP.kind}), changed=version_of, keys=listed_by(BY_CONFIG_MAP)),
-        room_made(flagset.KIND, OVER_QUOTA, flag_count),
         # FlagSets whose target belonged to another.
         Watch(_WRITTEN, changed=_owner_of, keys=listed_by(BY_TARGET)),
     ),
@@ -189,6 +179,5 @@ FLAG_SETS: Final = Reconciles(
         BY_OWNER,
         BY_SECRET,
         BY_CONFIG_MAP,
-        OVER_QUOTA,
     ),
 )

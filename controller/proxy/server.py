@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from controller.delivery.claims import Place
     from controller.proxy.access.access import AccessReviews
     from controller.proxy.receipts.members import Pods
-    from controller.runtime.tenancy.limits import Limits
+    from controller.runtime.tenancy.limits import NamespaceLimits
     from evaluator.http.messages import Call, MessageStream
 
 ENFORCED_STREAM_SECONDS = 3600
@@ -49,7 +49,7 @@ class ProxyOptions:
     max_streams_per_host: int
     stream_seconds: int
     """A stream ends after so long; 0: never, or after ENFORCED_STREAM_SECONDS with `enforce`."""
-    limits: Limits = UNLIMITED
+    limits: NamespaceLimits = UNLIMITED
     """Limits by the namespaces of callers."""
 
 
@@ -75,9 +75,7 @@ class Proxy:
     ) -> None:
         enforced = options.auth == ENFORCE
         limits = StreamLimits(
-            options.max_streams,
-            options.max_streams_per_host,
-            lambda namespace: options.limits.of(namespace).streams,
+            options.max_streams, options.max_streams_per_host, lambda _namespace: options.limits.streams
         )
         self.access = access
         self.catalog = Catalog()
@@ -97,7 +95,7 @@ class Proxy:
             changed=ports.changed,
             served_after=ports.served_after,
             most_per_host=options.max_streams_per_host,
-            quota=lambda namespace: options.limits.of(namespace).receipts,
+            quota=lambda _namespace: options.limits.receipts,
         )
         self.hub = Hub(FairQueue())
         self.service = SyncService(

@@ -84,7 +84,6 @@ class SourceReconciler:
     random: Callable[[], float]
     """Returns a random number from 0 to 1."""
     schedule: PollSchedule = field(default_factory=PollSchedule)
-    count: Quota = UNLIMITED
     stored: Quota = UNLIMITED
     """Limits the bytes of artifacts."""
     exporter: Exporter | None = None
@@ -125,7 +124,6 @@ class SourceReconciler:
             storage, kept = await asyncio.to_thread(self._kept, resource)
             # Its patterns may take half a second to read.
             spec = await asyncio.to_thread(spec_of, FlagSourceSpec, resource)
-            self.count.require(resource)
             provider = await self._open(resource, spec, now)
             # What is wrong in a source may be corrected there without notice to us.
             again = spec.interval * (1.0 + JITTER * (2.0 * self.random() - 1.0))
@@ -145,7 +143,6 @@ class SourceReconciler:
     def forget(self, key: ObjectKey) -> None:
         """A source's artifacts go with it."""
         self.schedule.forget(key)
-        self.count.forget(key)
         self.stored.forget(key)
         self.pending.forget(key)
         for factory in self.providers.values():

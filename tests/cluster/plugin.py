@@ -24,7 +24,6 @@ from tests.cluster.assets import REQUIRED, find
 from tests.cluster.controllers import controller
 from tests.cluster.patience import PATIENCE, within
 from tests.cluster.plane import Plane
-from tests.cluster.quotas import QUOTAS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -65,7 +64,7 @@ def _serve(plane: Plane) -> None:
         install(plane)
         # One controller for the run: what it is to do in a namespace, it does for every test at once.
         plane.kubectl("apply", "--server-side", "-f", str(ROOT / "deploy" / "flag-files.yaml"))
-        arguments = ("--allow-local-providers", "--flag-files", "--quotas", QUOTAS)
+        arguments = ("--allow-local-providers", "--flag-files")
         process = stack.enter_context(controller(plane, plane.folder / "controller", *arguments))
         ports = ControllerPorts(process.management, process.artifacts, process.receiver)
         fresh = plane.folder / f"{_READY}.new"

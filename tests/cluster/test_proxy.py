@@ -23,7 +23,6 @@ from tests.cluster.objects import Namespace, reader
 from tests.cluster.patience import within
 from tests.cluster.plugin import ROOT, namespace_on
 from tests.cluster.proxies import ProxyProcess, apply, flags, manifest, proxy
-from tests.cluster.quotas import QUOTAS, limit
 from tests.cluster.tokens import signed
 
 if TYPE_CHECKING:
@@ -157,7 +156,7 @@ def reasons(cluster: Plane, namespace: str) -> set[str]:
 @pytest.fixture(scope="module")
 def enforcing(cluster: Plane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ProxyProcess]:
     folder = tmp_path_factory.mktemp("enforcing")
-    with proxy(cluster, folder, "--auth", "enforce", "--quotas", QUOTAS, name="enforcing") as process:
+    with proxy(cluster, folder, "--auth", "enforce", name="enforcing") as process:
         yield process
 
 
@@ -191,24 +190,6 @@ def test_under_enforce_a_token_opens_streams_for_as_long_as_the_cluster_takes_it
         assert opened(soon) == "one"
         within(lambda: opened(soon) == "UNAUTHENTICATED")
         assert opened(fresh) == "one"
-
-
-def test_a_namespace_opens_no_more_streams_than_it_may_have_now(
-    cluster: Plane, namespace: str, enforcing: ProxyProcess
-) -> None:
-    apply(cluster, manifest(namespace, "shop", flags("one")))
-    shown = tenant(cluster, namespace)
-    limit(cluster, namespace, "streams: 1")
-    with grpc.insecure_channel(enforcing.target) as channel:
-        stub: Any = sync_pb2_grpc.FlagSyncServiceStub(channel)
-        first = subscribe(stub, f"{namespace}/shop", metadata=shown)
-        assert value(next(first)) == "one"
-
-        another = partial(answered, stub, f"{namespace}/shop", shown)
-        within(lambda: another() == "RESOURCE_EXHAUSTED")
-        limit(cluster, namespace, None)
-        within(lambda: another() == "one")
-        first.cancel()
 
 
 def test_under_enforce_a_tenant_reads_its_own_flags_and_no_others(

@@ -5,11 +5,8 @@ from __future__ import annotations
 import shlex
 from typing import TYPE_CHECKING, Any
 
-from tests.cluster.controllers import SYSTEM
 from tests.cluster.objects import Namespace, condition, flag_set, flag_source, flags, manifest, secret
-from tests.cluster.patience import within
 from tests.cluster.plugin import ROOT
-from tests.cluster.quotas import QUOTAS, limit
 
 if TYPE_CHECKING:
     from tests.cluster.spines import Spine
@@ -71,20 +68,3 @@ def test_a_service_account_s_rights_decide_what_a_flagd_makes(spine: Spine) -> N
     run_named_command(spine, "flagd", f'User "{tenant}" cannot get resource "deployments"')
     deployment = spine.wait("deployment", lambda it: bool(it.get("spec")), "flags")
     assert deployment["spec"]["template"]["spec"]["serviceAccountName"] == "tenant"
-
-
-def test_a_quota_of_one_namespace_is_lowered_and_raised_while_the_controller_runs(spine: Spine) -> None:
-    limit(spine.plane, spine.name, "flagSets: 1")
-    spine.apply(flag_set(name="second"))
-
-    def refused() -> bool:
-        ready = condition(spine.poke_and_wait("flagset", "second"), "Ready")
-        return bool(ready["reason"] == "QuotaExceeded")
-
-    within(refused)
-    limit(spine.plane, spine.name, "flagSets: many")
-    system, prefix = Namespace(spine.plane, SYSTEM), f"{spine.name}.flagSets: "
-    within(lambda: any(each["message"].startswith(prefix) for each in system.events(QUOTAS)))
-    limit(spine.plane, spine.name, "flagSets: 2")
-    spine.wait_ready("flagset", "second")
-    limit(spine.plane, spine.name, None)

@@ -8,6 +8,7 @@ from typing import Any, Final
 import pytest
 import yaml
 
+from controller.api.kinds import FLAG_RECEIPT, FLUX_SOURCES, WATCHED
 from controller.app.settings import (
     AdmissionSettings,
     AuthMode,
@@ -48,7 +49,7 @@ def environment(name: str) -> dict[str, str]:
 
 
 def quotas(settings: ControllerSettings | ProxySettings) -> list[object]:
-    """Every quota, and where those of single namespaces are."""
+    """Every quota."""
     return [getattr(settings, name) for name in type(settings).model_fields if name.startswith("quota")]
 
 
@@ -168,3 +169,10 @@ def test_the_webhook_is_asked_about_new_pods_that_ask_alone() -> None:
     assert (rule["resources"], rule["operations"]) == (["pods"], ["CREATE"])
     assert "openfeature.dev/enabled" in webhook["matchConditions"][0]["expression"]
     assert (webhook["sideEffects"], webhook["failurePolicy"]) == ("None", "Fail")
+
+
+def test_the_resource_quota_counts_every_kind_that_a_tenant_may_write() -> None:
+    [quota] = documents("multi-tenant/resource-quota.yaml")
+    counted = {name.removeprefix("count/") for name in quota["spec"]["hard"]}
+    kinds = {f"{each.plural}.{each.group}" for each in WATCHED if each not in (*FLUX_SOURCES, FLAG_RECEIPT)}
+    assert counted == kinds

@@ -1,8 +1,9 @@
-"""Quotas on the sum over all objects of one kind in a namespace. Pure."""
+"""A quota on bytes that the objects of one kind have in a namespace together. Pure."""
 
 from __future__ import annotations
 
 import contextlib
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from controller.api.kinds import status_of
@@ -11,7 +12,7 @@ from controller.runtime.reconciling.setbacks import Stalled
 from controller.runtime.reconciling.watches import Watch
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterator
 
     from controller.api.objects.meta import ObjectKey, Resource
     from controller.runtime.objects.cache import Change
@@ -28,38 +29,31 @@ def over(what: str, namespace: str, total: int, most: int, option: str) -> Stall
     )
 
 
+@dataclass(frozen=True, slots=True)
 class Quota:
-    """A limit for each namespace. The oldest objects come first, and what an object has is not taken from it:
+    """A limit of each namespace. The oldest objects come first, and what an object has is not taken from it:
     it may not grow.
     """
 
-    def __init__(
-        self,
-        what: str,
-        most: Callable[[str], int],
-        *,
-        used: Callable[[Resource], int],
-        objects: Cache,
-        option: str,
-    ) -> None:
-        """`what`: what is limited, in messages; `most`: of a namespace, 0 for no limit; `used`: what an
-        object has by its status; `option` sets the limit.
-        """
-        self._what = what
-        self._most = most
-        self._used = used
-        self._objects = objects
-        self._option = option
-        self._claimed: dict[ObjectKey, tuple[str, int]] = {}
-        """What each object was granted, with its uid, whether its status shows it yet or not."""
+    what: str
+    """What is limited, in messages."""
+    option: str
+    """The option that sets the limit."""
+    most: int
+    """0: no limit."""
+    used: Callable[[Resource], int]
+    """Return what an object has by its status."""
+    objects: Cache
+    _claimed: dict[ObjectKey, tuple[str, int]] = field(default_factory=dict)
+    """What each object was granted, with its uid, whether its status shows it yet or not."""
 
-    def require(self, resource: Resource, wanted: int = 1) -> None:
+    def require(self, resource: Resource, wanted: int) -> None:
         """Grant the object `wanted`. Raises Stalled (QuotaExceeded) if that exceeds the quota."""
-        most = self._most(resource.namespace)
-        total = self._total(resource, wanted) if most else 0
-        if total > most:
-            raise over(self._what, resource.namespace, total, most, self._option)
-        # Also without a limit: there may be one later.
+        if not self.most:
+            return
+        total = self._total(resource, wanted)
+        if total > self.most:
+            raise over(self.what, resource.namespace, total, self.most, self.option)
         self._claimed[resource.key] = (resource.uid, wanted)
 
     @contextlib.contextmanager
@@ -81,7 +75,7 @@ class Quota:
         """Return the sum with `wanted`: of older objects, and if the object grows of all others, too."""
         older = younger = 0
         age = (resource.created, resource.name)
-        for each in self._objects.of_kind(resource.key.kind, resource.namespace):
+        for each in self.objects.of_kind(resource.key.kind, resource.namespace):
             if each.key != resource.key:
                 has = self._has(each)
                 if (each.created, each.name) < age:
@@ -93,10 +87,10 @@ class Quota:
 
     def _has(self, resource: Resource) -> int:
         claim = self._claimed.get(resource.key)
-        return self._used(resource) if claim is None or claim[0] != resource.uid else claim[1]
+        return self.used(resource) if claim is None or claim[0] != resource.uid else claim[1]
 
 
-UNLIMITED: Final = Quota("", lambda _: 0, used=lambda _: 0, objects=Cache(), option="")
+UNLIMITED: Final = Quota("", "", 0, lambda _: 0, Cache())
 
 
 def exceeded(kind: str) -> Index:
@@ -118,8 +112,3 @@ def room_made(kind: str, index: Index, used: Callable[[Resource], int]) -> Watch
         return [each.key for each in cache.find(index, change.latest.namespace, REASON)]
 
     return Watch(frozenset({kind}), changed=lambda each: None if each is None else used(each), keys=woken)
-
-
-def refused_there(cache: Cache, indexes: Iterable[Index], namespace: str) -> Iterator[ObjectKey]:
-    """The objects that are over a quota of the namespace, as each index of `exceeded` lists them."""
-    return (each.key for index in indexes for each in cache.find(index, namespace, REASON))

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from controller.api.parsing.git_url import Location
     from controller.api.verification import VerifyRule
     from controller.runtime.tenancy.hosts import Hosts
-    from controller.runtime.tenancy.limits import Limits
+    from controller.runtime.tenancy.limits import NamespaceLimits
     from controller.sources.backend import FetchRequest
     from controller.sources.git.git_credentials import Credentials
     from controller.sources.secrets import ReadSecret
@@ -71,10 +71,10 @@ class GitFactory:
         allow_local: bool = False,
         authors: bool = True,
         hosts: Hosts | None = None,
-        limits: Limits = UNLIMITED,
+        limits: NamespaceLimits = UNLIMITED,
     ) -> None:
         """`allow_local`: `file://` URLs are read with our rights. `authors`: status and Events name them."""
-        self.places = Places(GIT_AT_ONCE, GIT_AT_ONCE, lambda namespace: limits.of(namespace).git_processes)
+        self.places = Places(GIT_AT_ONCE, GIT_AT_ONCE, lambda _namespace: limits.git_processes)
         self.listings = LsRemoteCache(self.places)
         self.helpers = Helpers(_HELPERS, (_MODULE,))
         self._reading = Places(_HELPERS)
@@ -84,7 +84,7 @@ class GitFactory:
         self.task = TaskLimits(cpu_seconds=20.0)
         """What verifying or reading one commit may take."""
         self._hosts = hosts
-        self._mirrors = MirrorsInUse(mirror_root, lambda namespace: limits.of(namespace).mirror_bytes)
+        self._mirrors = MirrorsInUse(mirror_root, lambda _namespace: limits.mirror_bytes)
         # A process that was killed may have left keys behind.
         sweep_temporary()
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from controller.api.flagsource import GitSpec
 from controller.api.objects.meta import ObjectKey, Resource
-from controller.app.namespace_quotas import QuotaMetrics, object_usages
+from controller.app.namespace_quotas import QuotaMetrics, artifact_usage
 from controller.app.reconcilers import usages_of
 from controller.runtime.objects.cache import Cache
-from controller.runtime.tenancy.limits import Limits, NamespaceLimits
+from controller.runtime.tenancy.limits import NamespaceLimits
 from controller.sources.backend import FetchRequest
 from controller.sources.freshness import Freshness
 from controller.sources.git.git_factory import GitFactory
@@ -35,33 +35,22 @@ def scraped(metrics: QuotaMetrics) -> dict[tuple[str, str, str], float]:
     }
 
 
-def test_each_use_is_shown_beside_its_limit() -> None:
-    objects, limits = Cache(), Limits(NamespaceLimits(sources=5, flags=100))
-    limits.replace({"free": "sources: 0\nflags: 0\nartifactBytes: 1000"})
-
-    def put(kind: str, namespace: str, name: str, status: Mapping[str, Any]) -> None:
-        key = ObjectKey(kind, namespace, name)
+def test_bytes_of_artifacts_are_shown_beside_their_limit() -> None:
+    objects = Cache()
+    for namespace, name, status in (("shop", "a", STORED), ("shop", "b", {}), ("shop", "c", STORED)):
+        key = ObjectKey("FlagSource", namespace, name)
         objects.learn(Resource(key, str(key), 1, "1", status=status))
-
-    put("FlagSource", "shop", "a", STORED)
-    put("FlagSource", "shop", "b", {})
-    put("FlagSource", "free", "a", STORED)
-    put("FlagSet", "shop", "a", {"flags": 7})
-    put("FlagSet", "free", "a", {"flags": 7})
-    assert scraped(QuotaMetrics(limits, object_usages(objects))) == {
-        ("flagstaff_quota_used", "shop", "sources"): 2,
-        ("flagstaff_quota_limit", "shop", "sources"): 5,
-        ("flagstaff_quota_used", "shop", "flags"): 7,
-        ("flagstaff_quota_limit", "shop", "flags"): 100,
-        ("flagstaff_quota_used", "free", "artifactBytes"): 300,
-        ("flagstaff_quota_limit", "free", "artifactBytes"): 1000,
+    assert scraped(QuotaMetrics(NamespaceLimits(artifact_bytes=1000), artifact_usage(objects))) == {
+        ("flagstaff_quota_used", "shop", "artifactBytes"): 600,
+        ("flagstaff_quota_limit", "shop", "artifactBytes"): 1000,
     }
+    assert scraped(QuotaMetrics(NamespaceLimits(), artifact_usage(objects))) == {}
 
 
 async def test_running_programs_of_git_and_bytes_of_mirrors_are_counted(tmp_path: Path) -> None:
     repository = Repository(tmp_path / "repository")
     repository.commit("first", flags__json="1")
-    limits = Limits(NamespaceLimits(git_processes=3, mirror_bytes=10_000_000))
+    limits = NamespaceLimits(git_processes=3, mirror_bytes=10_000_000)
     sources = GitFactory(no_secret, tmp_path / "mirrors", limits=limits)
     metrics = QuotaMetrics(limits, usages_of([sources]))
     with git_server(tmp_path) as server:

@@ -1221,55 +1221,6 @@ async def test_variables_are_read_with_the_rights_of_the_service_account_that_th
     assert set(world.readers) == {"flags"}
 
 
-async def test_more_flags_than_the_quota_are_not_applied_and_what_was_stays(world: World) -> None:
-    world.quotas(flags=3)
-    world.commit("r2", document(a=flag(), b=flag(), c=flag(), d=flag()))
-    seen = await world.look()
-    assert (seen.result, seen.reason, seen.writes) == ("Stalled", "QuotaExceeded", [])
-    assert seen.message.startswith("flags of namespace shop: 4, and its quota is 3; ")
-    assert world.document()["flags"].keys() == {"a", "b"}
-    world.commit("r3", document(a=flag(), b=flag(), c=flag()))
-    assert (await world.look()).reason == "Succeeded"
-    world.quotas(flags=2)
-    assert (await world.look()).reason == "QuotaExceeded"
-    world.quotas(flags=4)
-    assert (await world.look()).reason == "Succeeded"
-
-
-async def test_of_too_many_flag_sets_the_oldest_goes_on(world: World) -> None:
-    world.quotas(flag_sets=1)
-    world.flag_set("second")
-    seen = await world.look("second")
-    assert (seen.result, seen.reason, seen.writes) == ("Stalled", "QuotaExceeded", [])
-    assert seen.message.startswith("FlagSets of namespace shop: 2, and its quota is 1; ")
-    assert (await world.look()).reason == "Succeeded"
-
-
-async def test_flags_that_could_not_be_delivered_leave_their_room_to_others(world: World) -> None:
-    world.quotas(flags=5)
-    world.flag_set("second")
-    world.commit("r2", document(a=flag(), b=flag(), c=flag()))
-    world.cluster.failing["apply FeatureFlagConfiguration/checkout"] = Stalled("AccessDenied", "no")
-    assert (await world.look()).reason == "AccessDenied"
-    # The first has the two that it had before.
-    assert (await world.look("second")).reason == "Succeeded"
-    del world.cluster.failing["apply FeatureFlagConfiguration/checkout"]
-    assert (await world.look()).reason == "QuotaExceeded"
-
-
-async def test_a_flag_set_that_fails_counts_before_a_restart_and_after_it(world: World) -> None:
-    world.cluster.remove("FlagSet", "checkout")
-    world.flag_set("first", sourceRef={"kind": "FlagSource", "name": "missing"})
-    world.flag_set("second")
-    for _ in range(2):
-        world.quotas(flag_sets=1)
-        assert (await world.look("second")).reason == "QuotaExceeded"
-        assert (await world.look("first")).reason != "QuotaExceeded"
-        assert (await world.look("second")).reason == "QuotaExceeded"
-    world.cluster.remove("FlagSet", "first")
-    assert (await world.look("second")).reason == "Succeeded"
-
-
 async def test_a_secret_that_is_bound_to_hosts_is_not_substituted(world: World) -> None:
     world.values["Secret", "tokens"] = SecretContent({"COLOUR": b"x"}, Binding("shop", "tokens", ("h",)))
     world.flag_set(substituteFrom=[{"kind": "Secret", "name": "tokens"}])

@@ -10,15 +10,13 @@ import io
 import json
 import tarfile
 from copy import deepcopy
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from controller.api.flagset import KIND, SOURCE_API
 from controller.api.objects.conditions import READY
 from controller.api.objects.meta import ObjectKey, Resource
-from controller.app.namespace_quotas import limits_of, quotas_of
-from controller.app.settings import ControllerSettings
 from controller.configurations.stage import CONFIGURATIONS
 from controller.flagsets.building.provenance import ProvenanceDetail
 from controller.flagsets.reading.inputs import InputReader
@@ -203,13 +201,6 @@ class World:
             self.detail,
             InputReader(self._values("Secret"), self._values("ConfigMap")),
         )
-
-    def quotas(self, *, flag_sets: int = 0, flags: int = 0) -> None:
-        """Another process, which has these."""
-        settings = ControllerSettings(quota_flag_sets=flag_sets, quota_flags=flags)
-        self.restart()
-        count, content = quotas_of(KIND, limits_of(settings), self.cluster.objects)
-        self.reconciler = replace(self.reconciler, count=count, flags=content)
 
     def _values(self, kind: str) -> Read:
         async def read(namespace: str, name: str, account: str | None) -> Mapping[str, bytes] | None:

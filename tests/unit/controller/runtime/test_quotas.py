@@ -32,10 +32,7 @@ class Space:
         self.objects = Cache((INDEX,))
         for each in found:
             self.objects.learn(each)
-        self.most = most
-        self.quota = Quota(
-            "things", lambda _: self.most, used=used, objects=self.objects, option="--quota-things"
-        )
+        self.quota = Quota("things", "--quota-things", most, used, self.objects)
 
     def lets(self, resource: Resource, wanted: int) -> bool:
         try:
@@ -103,16 +100,6 @@ def test_an_object_does_not_have_what_another_of_its_name_was_let_have() -> None
     space = Space(first, second)
     assert space.lets(replace(first, uid="gone"), 8)
     assert space.lets(second, 10)
-
-
-def test_what_was_let_while_there_was_no_limit_counts_once_there_is_one() -> None:
-    first, second = source("a", 1), source("b")
-    space = Space(first, second)
-    assert space.lets(first, 2)
-    space.most = 0
-    assert space.lets(first, 20)
-    space.most = 10
-    assert not space.lets(second, 1)
 
 
 def test_without_a_limit_nothing_is_counted() -> None:

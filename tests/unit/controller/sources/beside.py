@@ -11,7 +11,7 @@ from controller.artifacts.storages import Storages
 from controller.runtime.objects.cache import Cache, Change
 from controller.runtime.reconciling.settle import settle
 from controller.runtime.reconciling.watches import indexes_of, woken
-from controller.runtime.tenancy.limits import UNLIMITED, Limits
+from controller.runtime.tenancy.limits import UNLIMITED, NamespaceLimits
 from controller.sources.freshness import PendingPushes
 from controller.sources.git.git_factory import GitFactory
 from controller.sources.reconciler import SourceReconciler
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 class Beside:
     """Namespace `apps` as the API server would keep it."""
 
-    def __init__(self, root: Path, hosts: Hosts | None = None, limits: Limits = UNLIMITED) -> None:
+    def __init__(self, root: Path, hosts: Hosts | None = None, limits: NamespaceLimits = UNLIMITED) -> None:
         self.root = root
         self.secrets: dict[str, Mapping[str, bytes]] = {}
         self.asleep: set[ObjectKey] = set()

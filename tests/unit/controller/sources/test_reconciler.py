@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import pytest
 
 from controller.api.objects.meta import ObjectKey, Resource
-from controller.app.namespace_quotas import limits_of, quotas_of
+from controller.app.namespace_quotas import artifact_quota, limits_of
 from controller.app.settings import ControllerSettings
 from controller.artifacts.archive import SKIPPED_FILE, take_skipped, unpack
 from controller.artifacts.storages import Storages
@@ -113,15 +113,14 @@ class Life:
         self.storages = Storages(self.root, "http://artifacts/")
         self.reconciler = SourceReconciler({"git": self.source}, self.storages, self.expected, lambda: 0.5)
 
-    def quotas(self, *found: Resource, sources: int = 0, artifact_bytes: int = 0) -> None:
+    def quotas(self, *found: Resource, artifact_bytes: int = 0) -> None:
         """Another process, which has these, beside other sources."""
         objects = Cache()
         for each in found:
             objects.learn(each)
-        settings = ControllerSettings(quota_sources=sources, quota_artifact_bytes=artifact_bytes)
+        settings = ControllerSettings(quota_artifact_bytes=artifact_bytes)
         self.restart()
-        count, content = quotas_of("FlagSource", limits_of(settings), objects)
-        self.reconciler = replace(self.reconciler, count=count, stored=content)
+        self.reconciler = replace(self.reconciler, stored=artifact_quota(limits_of(settings), objects))
 
     async def look(self, *, written: bool = True, **more: Any) -> Settled:
         resource = Resource(KEY, "uid", 1, "1", spec=self.spec, status=self.status, **more)
@@ -215,16 +214,6 @@ def older(size: int) -> Resource:
     """A FlagSource that was there before."""
     key = ObjectKey("FlagSource", "apps", "older")
     return Resource(key, "older", 1, "1", status={"artifact": {"size": size}}, created="2000-01-01T00:00:00Z")
-
-
-async def test_of_too_many_sources_the_youngest_is_not_looked_at(life: Life) -> None:
-    life.quotas(older(0), sources=1)
-    await life.look(created="2026-01-01T00:00:00Z")
-    assert life.condition("Ready") == ("False", "QuotaExceeded")
-    assert (life.condition("Stalled"), life.source.looks) == (("True", "QuotaExceeded"), [])
-    life.quotas(older(0), sources=2)
-    await life.look(created="2026-01-01T00:00:00Z")
-    assert life.condition("Ready") == IN_STORAGE
 
 
 async def test_an_artifact_over_the_quota_is_not_stored_and_the_one_before_stays(settled: Life) -> None:

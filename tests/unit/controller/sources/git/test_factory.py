@@ -16,7 +16,7 @@ from controller.artifacts.archive import unpack
 from controller.artifacts.storages import Storages
 from controller.runtime.reconciling.setbacks import Failed, Setback, Stalled
 from controller.runtime.tenancy.hosts import DENIED, Hosts
-from controller.runtime.tenancy.limits import Limits, NamespaceLimits
+from controller.runtime.tenancy.limits import NamespaceLimits
 from controller.runtime.tenancy.secret_hosts import Binding, SecretContent
 from controller.sources.backend import FetchRequest
 from controller.sources.freshness import SHARED, Freshness, PendingPushes
@@ -55,7 +55,6 @@ class World:
         self.url = url
         self.mirrors = root / "mirrors"
         self.secrets: dict[tuple[str, str], Mapping[str, bytes]] = {}
-        self.limits = Limits(NamespaceLimits())
         self.storages = Storages(root / "artifacts", "http://artifacts")
         self.opened: list[GitFactory] = []
         self.restart(root)
@@ -65,9 +64,10 @@ class World:
         self.statuses: dict[str, dict[str, Any]] = {}
         self.now = NOW
 
-    def restart(self, root: Path) -> None:
+    def restart(self, root: Path, *, mirror_bytes: int = 0) -> None:
         """Another process, which knows nothing of the one before."""
-        self.sources = GitFactory(self.secret, root / "mirrors", limits=self.limits)
+        limits = NamespaceLimits(mirror_bytes=mirror_bytes)
+        self.sources = GitFactory(self.secret, root / "mirrors", limits=limits)
         self.opened.append(self.sources)
         self.reconciler = SourceReconciler({"git": self.sources}, self.storages, PendingPushes(), lambda: 0.5)
 
@@ -411,7 +411,7 @@ def noise(size: int) -> str:
 async def test_a_mirror_that_outgrows_the_quota_is_removed_and_its_artifact_stays(
     world: World, repository: Repository, server: GitServer
 ) -> None:
-    world.limits.replace({"apps": "mirrorBytes: 1000000"})
+    world.restart(world.mirrors.parent, mirror_bytes=1_000_000)
     assert await world.look() == b"1"
     repository.commit("huge", huge__bin=noise(4_000_000), flags__json="2")
     refused = await world.fails()
@@ -428,14 +428,14 @@ async def test_a_mirror_that_outgrows_the_quota_is_removed_and_its_artifact_stay
     server.fetches.clear()
     assert (await world.fails()).reason == "QuotaExceeded"
     assert not server.fetches
-    world.limits.replace({"apps": "mirrorBytes: 10000000"})
+    world.restart(world.mirrors.parent, mirror_bytes=10_000_000)
     assert await world.look() == b"2"
 
 
 async def test_a_mirror_that_outgrew_the_quota_over_time_is_made_anew(
     world: World, repository: Repository
 ) -> None:
-    world.limits.replace({"apps": "mirrorBytes: 3000000"})
+    world.restart(world.mirrors.parent, mirror_bytes=3_000_000)
     for number in range(4):
         repository.commit("other", other__bin=noise(2_000_000), flags__json=str(number))
         assert await world.look() == str(number).encode()
@@ -444,7 +444,6 @@ async def test_a_mirror_that_outgrew_the_quota_over_time_is_made_anew(
 async def test_what_one_namespace_follows_makes_no_other_s_mirror_grow(
     world: World, repository: Repository
 ) -> None:
-    world.limits.replace({"apps": "mirrorBytes: 1000000"})
     repository.git("checkout", "-q", "-b", "huge")
     repository.commit("huge", huge__bin=noise(4_000_000))
     look = FetchRequest(ObjectKey("FlagSource", "other", "flags"), 60.0, Freshness(NOW, NOW))
@@ -458,12 +457,19 @@ async def test_what_one_namespace_follows_makes_no_other_s_mirror_grow(
     repository.git("checkout", "-q", "main")
     repository.commit("second", flags__json="2")
     assert await world.look() == b"2"
+    sizes = {
+        namespace: sum(
+            each.stat().st_size for each in (world.mirrors / namespace).rglob("*") if each.is_file()
+        )
+        for namespace in ("apps", "other")
+    }
+    assert sizes["apps"] < 1_000_000 < sizes["other"]
 
 
 async def test_where_another_source_goes_there_is_room_for_its_mirror(
     world: World, repository: Repository, server: GitServer
 ) -> None:
-    world.limits.replace({"apps": "mirrorBytes: 3000000"})
+    world.restart(world.mirrors.parent, mirror_bytes=3_000_000)
     repository.commit("large", large__bin=noise(4_000_000))
     await world.look("first")
     # Another address of the same server: another remote.

@@ -14,7 +14,7 @@ from controller.api.flagsource import FlagSourceSpec
 from controller.api.objects.fields import InvalidSpecError, read
 from controller.artifacts.archive import SKIPPED_FILE
 from controller.runtime.tenancy.hosts import Hosts
-from controller.runtime.tenancy.limits import Limits, NamespaceLimits
+from controller.runtime.tenancy.limits import NamespaceLimits
 from controller.sources.backend import TreeLimits
 from controller.sources.git import submodules
 from tests.git_http import GitServer, git_server
@@ -249,7 +249,7 @@ async def test_mirrors_of_submodules_are_within_the_quota(
 ) -> None:
     team.shared.commit("huge", huge__bin=os.urandom(2_000_000).hex())
     team.link(team.flags, "shared", RELATIVE, team.shared)
-    beside = Beside(tmp_path, limits=Limits(NamespaceLimits(mirror_bytes=1_000_000)))
+    beside = Beside(tmp_path, limits=NamespaceLimits(mirror_bytes=1_000_000))
     await apply(beside, server)
     _, reason, message = beside.condition()
     assert reason == "QuotaExceeded"
