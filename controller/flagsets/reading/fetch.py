@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+from base64 import b64encode
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
-import aiohttp
 from yarl import URL
 
 from controller.artifacts.archive import DEFAULT_LIMITS
-from controller.runtime.network.judged_resolver import JudgedResolver
+from controller.runtime.network.http_client import Cause, HttpClient, RequestError, Route, read_all
 from controller.runtime.reconciling.setbacks import Failed, Stalled, Waiting
 from controller.runtime.tenancy.hosts import Hosts
 
@@ -21,9 +21,8 @@ if TYPE_CHECKING:
 
     from controller.api.objects.artifact import ArtifactStatus
 
-_SECONDS: Final = aiohttp.ClientTimeout(total=60.0, sock_connect=10.0)
+_ROUTE: Final = Route(seconds=60.0)
 _KNOWN: Final = {"sha256": hashlib.sha256, "sha384": hashlib.sha384, "sha512": hashlib.sha512}
-_CHUNK: Final = 1 << 16
 _GONE: Final = 30.0
 """Seconds: a source that lost its storage stores the same artifact again with no change of its status."""
 _URL: Final = 300
@@ -70,56 +69,54 @@ class ArtifactReader:
         return found
 
     async def _download(self, namespace: str, artifact: ArtifactStatus) -> bytes:
-        content = bytearray()
         where = _shown(artifact.url)
         try:
             # The same object is judged and asked: two readers of one text may take it for two hosts.
             url = URL(artifact.url)
-            self._require_allowed(url, where)
-            connector = await self._connector(url)
-            async with (
-                # The digest is of the bytes that were stored, whatever a server says of their encoding.
-                aiohttp.ClientSession(
-                    connector=connector, timeout=_SECONDS, auto_decompress=False
-                ) as session,
-                session.get(url, allow_redirects=False, headers=self._believed(namespace, url)) as response,
-            ):
-                if response.status == 404:
+            self.require_allowed(url, where)
+            own, headers = self._is_own(url), self.headers(namespace, url)
+        except ValueError as error:
+            raise Failed("ArtifactFailed", f"{where}: it is not a URL") from error
+        client = HttpClient(None if own else self.judged)
+        try:
+            async with client.request("GET", url.with_user(None), headers=headers, route=_ROUTE) as answer:
+                if answer.status == 404:
                     raise Waiting(
                         "ArtifactFailed",
                         f"{where} does not exist any more; waiting for the source to publish a new artifact",
                         delay=_GONE,
                     )
-                if response.status != 200:
-                    raise Failed("ArtifactFailed", f"{where} answered with status {response.status}")
-                async for piece in response.content.iter_chunked(_CHUNK):
-                    content += piece
-                    if len(content) > self.most_bytes:
-                        message = f"{where} is larger than {self.most_bytes} bytes"
-                        raise Stalled("ArtifactTooLarge", message)
-        except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
-            raise Failed("ArtifactFailed", f"{where}: {type(error).__name__}") from error
-        return bytes(content)
+                if answer.status != 200:
+                    raise Failed("ArtifactFailed", f"{where} answered with status {answer.status}")
+                return await read_all(answer, self.most_bytes)
+        except RequestError as error:
+            if error.cause is Cause.TOO_LONG:
+                message = f"{where} is larger than {self.most_bytes} bytes"
+                raise Stalled("ArtifactTooLarge", message) from error
+            raise Failed("ArtifactFailed", f"{where}: {error.message}") from error
+        finally:
+            await client.close()
 
-    async def _connector(self, url: URL) -> aiohttp.TCPConnector:
-        """Connects to addresses that were judged. Raises Stalled (HostDenied)."""
-        if self._is_own(url):
-            return aiohttp.TCPConnector()
-        await self.judged.require_literal(url.host or "", url.port or 0)
-        return aiohttp.TCPConnector(resolver=JudgedResolver(self.judged))
-
-    def _believed(self, namespace: str, url: URL) -> dict[str, str]:
-        """Our token, for our own server alone, and there for the namespace's own archives."""
-        token = self.token()
-        ours = self._is_own(url) and url.raw_path.startswith(f"/flagsource/{namespace}/")
-        return {"Authorization": f"Bearer {token}"} if ours and token else {}
+    def headers(self, namespace: str, url: URL) -> dict[str, str]:
+        """Return our token, for our own server alone, and there for the namespace's own archives; for others
+        the login in the URL.
+        """
+        token = self.token() if self._is_own(url) else None
+        if token and url.raw_path.startswith(f"/flagsource/{namespace}/"):
+            return {"Authorization": f"Bearer {token}"}
+        if url.user is None:
+            return {}
+        login = b64encode(f"{url.user}:{url.password or ''}".encode()).decode()
+        return {"Authorization": f"Basic {login}"}
 
     def _is_own(self, url: URL) -> bool:
         """Whether it names our own artifact server. Raises ValueError where `own` is no host."""
         return bool(self.own) and _origin(url) == _origin(URL(f"http://{self.own}"))
 
-    def _require_allowed(self, url: URL, where: str) -> None:
-        """Otherwise a writer of a source's status could send requests to any host, and learn of it."""
+    def require_allowed(self, url: URL, where: str) -> None:
+        """Raise Stalled (AccessDenied) for other hosts than `hosts`: otherwise a writer of a source's status
+        could send requests to any host, and learn of it.
+        """
         name = _name(url.host or "")
         if self._is_own(url):
             return

@@ -144,7 +144,7 @@ class HttpClient:
     def _opened(self) -> aiohttp.ClientSession:
         if self._session is None:
             proxies = frozenset(urlsplit(proxy).hostname or "" for proxy in self._proxies.values())
-            self._session = judged_session(self._hosts, trusted=proxies, limit=0, decompress=False)
+            self._session = judged_session(self._hosts, proxies)
         return self._session
 
     async def _context(self, tls: Tls) -> ssl.SSLContext | None:

@@ -27,35 +27,30 @@ class JudgedResolver(AbstractResolver):
         self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_INET
     ) -> list[ResolveResult]:
         """Return the checked addresses. Raises Setback."""
-        found = []
-        look = resolve if host in self._trusted else self._hosts.addresses
-        for each in await look(host, port):
-            version = ipaddress.ip_address(each.partition("%")[0]).version
+        lookup = resolve if host in self._trusted else self._hosts.addresses
+        results = []
+        for address in await lookup(host, port):
+            version = ipaddress.ip_address(address.partition("%")[0]).version
             kind = socket.AF_INET if version == 4 else socket.AF_INET6
             if family in {socket.AF_UNSPEC, kind}:
-                found.append(
-                    ResolveResult(
-                        hostname=host, host=each, port=port, family=kind, proto=0, flags=socket.AI_NUMERICHOST
-                    )
+                flags = socket.AI_NUMERICHOST
+                results.append(
+                    ResolveResult(hostname=host, host=address, port=port, family=kind, proto=0, flags=flags)
                 )
-        return found
+        return results
 
     async def close(self) -> None:
         """Do nothing: there is no state."""
 
 
-def judged_session(
-    hosts: Hosts | None, *, trusted: frozenset[str] = frozenset(), limit: int = 100, decompress: bool = True
-) -> aiohttp.ClientSession:
-    """Open a client for the servers that sources name: without cookies and a timeout of its own.
-
-    Before each request, judge what no resolver is asked for: an address as a host (`Hosts.require_literal`).
-    `hosts`: None for anywhere. `trusted`: see `JudgedResolver`. `limit`: of connections at once, 0 for none.
+def judged_session(hosts: Hosts | None, trusted: frozenset[str] = frozenset()) -> aiohttp.ClientSession:
+    """Open a client without cookies, limits and decompression; see `http_client`, which judges before each
+    request what no resolver is asked for. `hosts`: None for anywhere. `trusted`: see `JudgedResolver`.
     """
     resolver = None if hosts is None else JudgedResolver(hosts, trusted)
     return aiohttp.ClientSession(
-        connector=aiohttp.TCPConnector(limit=limit, resolver=resolver),
+        connector=aiohttp.TCPConnector(limit=0, use_dns_cache=False, resolver=resolver),
         cookie_jar=aiohttp.DummyCookieJar(),
         timeout=aiohttp.ClientTimeout(None),
-        auto_decompress=decompress,
+        auto_decompress=False,
     )

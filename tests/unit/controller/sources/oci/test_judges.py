@@ -10,7 +10,7 @@ from controller.runtime.tenancy.places import Places
 from controller.runtime.user_text.secret_texts import SecretTexts
 from controller.sources.oci.signatures import KeyJudge
 from controller.sources.verification import NotBelievedError
-from controller.sources.verification.cosign import payload_of, read_cosign_keys
+from controller.sources.verification.cosign import payload_of, read_cosign_keys, verify_content
 from tests.registry.signing import Key
 
 KEY: Final = b"""-----BEGIN PUBLIC KEY-----
@@ -53,3 +53,26 @@ async def test_a_published_signature_of_something_else_or_by_another_key_is_not(
 
 def test_what_is_signed_has_the_published_bytes() -> None:
     assert payload_of(DIGEST, "registry-testing.svc.lan/busybox") == PAYLOAD
+
+
+BLOB_KEY: Final = b"""-----BEGIN PUBLIC KEY-----
+MFkwEwYHKoZIzj0CAQYIKoZIzj0DAQcDQgAEGotrd6MmrLsyJpwTdcoQ2/ReRhoT
+wjxNECCISxVl2OQfrgUtV29rBUFmGNwSiuJarOx2NOJzqzg4Heo9Y5fxSA==
+-----END PUBLIC KEY-----
+"""
+BLOB: Final = b"""# flagstaff.dev/manifest/v1 2026-11-27T15:39:42.000Z
+ca3d163bab055381827226140568f3bef7eaac187cebd76878e0b63e9e442356  ./flags.json
+"""
+BLOB_BUNDLE: Final = (
+    '{"mediaType":"application/vnd.dev.sigstore.bundle.v0.3+json","verificationMaterial":{"publicKey":'
+    '{"hint":"LARL/g4yK8lGrtabwiWUJU/RLgeIPrWV3iKDGS2F/j4="}},"messageSignature":{"messageDigest":'
+    '{"algorithm":"SHA2_256","digest":"fHBnyZp+LWNjJ4pyiSt5EuKhd0tKfzf3uOr2o0UqUuQ="},"signature":'
+    '"MEUCIQDgVU/Ku2m4RCqNA5EE4jYHRi2QAvWNGVn04UwmTYHFrQIgV/gvGoH/eNW0iC3orKxWK9+/Qm6VW80ZihuiwlRPqEs="}}'
+)
+
+
+def test_a_bundle_that_cosign_3_made_of_a_bucket_s_manifest_is_believed() -> None:
+    keys = read_cosign_keys(SecretTexts("shop/signers", {"ci.pub": BLOB_KEY}))
+    assert verify_content(BLOB, BLOB_BUNDLE, keys).name == "ci"
+    with pytest.raises(NotBelievedError):
+        verify_content(BLOB.replace(b"ca3d", b"ca3e"), BLOB_BUNDLE, keys)
