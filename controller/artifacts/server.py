@@ -34,7 +34,7 @@ LIMITS: Final = Limits(
     idle_seconds=30.0,
 )
 AT_ONCE: Final = 256
-"""Most archives that are sent at a time; each takes some 200 KB of memory."""
+"""Archives that are sent at a time; each takes some 200 KB of memory."""
 THREADS: Final = 4
 SECONDS: Final = 300.0
 """A client that reads more slowly asks for the rest of it."""
@@ -127,6 +127,8 @@ class ArtifactServer:
     archives: Storages
     tokens: Callable[[], Collection[str]]
     """A request must bear one of them, unless there are none."""
+    most: int = AT_ONCE
+    """Archives that are sent at a time."""
     _pool: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(THREADS, "send"))
     _sending: int = 0
 
@@ -146,7 +148,7 @@ class ArtifactServer:
         answer = _choose(request, found)
         if isinstance(answer, Response):
             return answer
-        if self._sending >= AT_ONCE:
+        if self._sending >= self.most:
             return Response(503, b"too many at a time\n", (("retry-after", "5"),))
         status, headers, part = answer
 

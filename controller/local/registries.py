@@ -7,7 +7,6 @@ import contextlib
 import json
 import os
 import re
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -17,7 +16,6 @@ from controller.api.parsing.oci_address import Address, check_digest, check_tag,
 from controller.runtime.reconciling.setbacks import Failed, Stalled, stalling
 from controller.runtime.tenancy.places import Places
 from controller.runtime.user_text.secret_texts import SecretTexts
-from controller.sources.deadline import Deadline
 from controller.sources.oci.oci_backend import OciBackend
 from controller.sources.oci.oci_credentials import RegistryAccess, RegistryLogin, login_from
 from controller.sources.oci.registry import Registry
@@ -31,8 +29,6 @@ from evaluator.flags.model import EMPTY
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
 
-TIMEOUT: Final = 60.0
-"""Seconds for one step."""
 _HELPER_SECONDS: Final = 30.0
 _MOST_BYTES: Final = 1024**2
 _HELPER: Final = re.compile(r"[A-Za-z0-9_.-]+")
@@ -75,8 +71,7 @@ async def artifact_source(
             trusted = read_cosign_keys(SecretTexts(OF_OPTIONS, keys))
             judge = KeyJudge(trusted, on_command_line(keys).add_key, Places(1, 1), namespace="")
             trust = CosignTrust(judge, epoch({"provider": "cosign"}, keys))
-        deadline = partial(Deadline, TIMEOUT, str(address))
-        yield OciBackend(registry, followed, LayerSelector(), deadline, interval=interval, trust=trust)
+        yield OciBackend(registry, followed, LayerSelector(), interval=interval, trust=trust)
 
 
 def parse_target(text: str, *, insecure: bool = False) -> tuple[Address, OciReference]:

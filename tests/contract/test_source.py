@@ -19,7 +19,6 @@ from controller.api.parsing.oci_address import parse_address
 from controller.runtime.reconciling.setbacks import Failed, Waiting
 from controller.sources.backend import SourceBackend
 from controller.sources.bucket.command_line import open_bucket
-from controller.sources.deadline import Deadline
 from controller.sources.git.local_git_backend import open_source
 from controller.sources.git.references import Reference
 from controller.sources.oci.oci_backend import OciBackend
@@ -174,9 +173,7 @@ class OciPlace:
         registry = Registry(
             Scope(parse_address(self.shelf.url, insecure=True), RegistryAccess()), self.client
         )
-        return OciBackend(
-            registry, ref, LayerSelector(), lambda: Deadline(60.0, self.shelf.url), interval=0.2
-        )
+        return OciBackend(registry, ref, LayerSelector(), interval=0.2)
 
 
 class BucketPlace:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
 
 from controller.api.objects.provenance import AUTHOR
 from controller.api.parsing.oci_address import DEFAULT_TAG
 from controller.api.parsing.patterns import compiled
 from controller.artifacts.archive import DEFAULT_LIMITS, ArchiveRefused
 from controller.runtime.reconciling.setbacks import Failed, Waiting
+from controller.runtime.tenancy.places import Places
 from controller.sources.backend import (
     NOTHING_ACCEPTED,
     Accepted,
@@ -21,6 +22,7 @@ from controller.sources.backend import (
     TreeLimits,
     with_signer,
 )
+from controller.sources.deadline import Deadline
 from controller.sources.files.quarantine import quarantine
 from controller.sources.oci.layer import copy, extract
 from controller.sources.oci.manifest import TITLE, Layer, chosen_manifest, read_manifest
@@ -28,13 +30,16 @@ from controller.sources.oci.registry_client import NotFound
 from controller.sources.versions import highest, listed, near
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    import contextlib
     from pathlib import Path
 
     from controller.api.flagsource import LayerSelector, OciReference
-    from controller.sources.deadline import Deadline
     from controller.sources.oci.registry import Registry
     from controller.sources.oci.signatures import CosignTrust
+
+
+TIMEOUT: Final = 60.0
+"""Seconds for one step, unless there is a deadline."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,10 +49,11 @@ class OciBackend(LocalBackend):
     registry: Registry
     reference: OciReference
     selector: LayerSelector
-    deadline: Callable[[], Deadline]
-    """The time for all steps together, if the provider is opened for one look; else each step has its own."""
-    place: Callable[[], contextlib.AbstractAsyncContextManager[None]] = contextlib.nullcontext
-    """Context that is held during a fetch."""
+    deadline: Deadline | None = None
+    """For all steps together, where the backend is opened for one request; None: each has `TIMEOUT`."""
+    places: Places = field(default_factory=partial(Places, 1), compare=False)
+    """Limits the fetches."""
+    namespace: str = ""
     interval: float = 10.0
     limits: TreeLimits = field(default_factory=TreeLimits)
     authors: bool = True
@@ -75,7 +81,7 @@ class OciBackend(LocalBackend):
         ref = self.reference
         if ref.digest is not None:
             return Revision("", ref.digest)
-        async with self.deadline().running():
+        async with self._limited():
             tag = await self._highest(ref.semver) if ref.semver is not None else ref.tag or DEFAULT_TAG
             try:
                 return Revision(tag, await self.registry.digest_of(tag))
@@ -85,11 +91,11 @@ class OciBackend(LocalBackend):
     async def fetch(self, revision: Revision, into: Path, accepted: Accepted = NOTHING_ACCEPTED) -> Fetched:
         """Write the files of `revision` below the empty folder `into`. Raises Setback."""
         del accepted
-        async with self.place():
+        async with self.places.place(self.namespace):
             content = await self._manifest(revision, revision.digest)
             signer = None
             if self.trust is not None:
-                async with self.deadline().running():
+                async with self._limited():
                     signer = await self.trust.signer(self.registry, revision.digest)
             # A signature of the index covers the digest in it.
             if (chosen := chosen_manifest(content)) is not None:
@@ -122,15 +128,16 @@ class OciBackend(LocalBackend):
         return {"oci": {"url": str(address), "ref": reference, "insecure": address.insecure}}
 
     async def _highest(self, semver: str) -> str:
-        counted = await self._tags()
-        if self.reference.semver_filter is not None:
-            wanted = compiled(self.reference.semver_filter)
-            counted = [tag for tag in counted if wanted.search(tag)]
-        tag = highest(counted, semver)
-        if tag is None:
-            message = f"no tag matches the version range {semver!r}; {listed(sorted(counted), 'tags')}"
+        tags = await self._tags()
+        # There may be a hundred thousand.
+        tag, others = await asyncio.to_thread(_highest, tags, semver, self.reference.semver_filter)
+        if not tag:
+            message = f"no tag matches the version range {semver!r}; {others}"
             raise Failed("ReferenceNotFound", f"{self.registry.address}: {message}")
         return tag
+
+    def _limited(self) -> contextlib.AbstractAsyncContextManager[None]:
+        return (self.deadline or Deadline(TIMEOUT, self.shown)).running()
 
     async def _tags(self) -> list[str]:
         try:
@@ -149,7 +156,7 @@ class OciBackend(LocalBackend):
 
     async def _manifest(self, revision: Revision, digest: str) -> bytes:
         try:
-            async with self.deadline().running():
+            async with self._limited():
                 return await self.registry.manifest(digest)
         except NotFound as gone:
             message = f"{revision} is not, or no longer, in the registry: {gone.message}"
@@ -161,10 +168,20 @@ class OciBackend(LocalBackend):
             raise ArchiveRefused(f"the layer has {layer.size} bytes of {most} that it may have")
         async with quarantine(f"the files of {self.registry.address}") as folder:
             with (folder / "layer").open("w+b") as file:
-                async with self.deadline().running():
+                async with self._limited():
                     await self.registry.save_blob(layer.digest, layer.size, file)
                 file.seek(0)
                 if self.selector.operation == "copy":
                     title = layer.annotations.get(TITLE, "")
                     return await asyncio.to_thread(copy, file, title, layer.size, into, self.limits)
                 return await asyncio.to_thread(extract, file, into, self.limits)
+
+
+def _highest(tags: list[str], semver: str, semver_filter: str | None) -> tuple[str, str]:
+    """Return the tag of the highest version, and the tags that were considered, in words. Blocks for seconds
+    where there are very many.
+    """
+    if semver_filter is not None:
+        wanted = compiled(semver_filter)
+        tags = [tag for tag in tags if wanted.search(tag)]
+    return highest(tags, semver) or "", listed(sorted(tags), "tags")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
-from functools import cache, partial
+from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING, Final
 from urllib.parse import quote, urlsplit
@@ -83,8 +83,9 @@ class OciFactory(BackendFactory[OciSpec]):
             Registry(Scope(address, access), self._client),
             spec.ref,
             spec.layer_selector,
-            lambda: deadline,
-            partial(self._places.place, namespace),
+            deadline,
+            self._places,
+            namespace,
             authors=self._authors,
             trust=trust,
         )

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from controller.api.objects.meta import ObjectKey
-from controller.artifacts import server as module
-from controller.artifacts.server import LIMITS, ArtifactServer
+from controller.artifacts.server import AT_ONCE, LIMITS, ArtifactServer
 from controller.artifacts.storages import Storages
 from evaluator.http.server.listener import Listener
 
@@ -69,9 +68,9 @@ async def guarded(tmp_path: Path) -> AsyncIterator[Served]:
         yield each
 
 
-async def serving(root: Path, tokens: frozenset[str]) -> AsyncIterator[Served]:
+async def serving(root: Path, tokens: frozenset[str], most: int = AT_ONCE) -> AsyncIterator[Served]:
     served = Served(root)
-    server = ArtifactServer(served.storages, lambda: tokens)
+    server = ArtifactServer(served.storages, lambda: tokens, most)
     listener = Listener(server.routes(), LIMITS, name="artifacts")
     served.port = await listener.start("127.0.0.1", 0)
     yield served
@@ -251,8 +250,14 @@ async def test_a_connection_serves_several_one_after_the_other(served: Served) -
     assert await asyncio.to_thread(ask) == [ARCHIVE] * 3
 
 
-async def test_only_so_many_are_sent_at_a_time(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "AT_ONCE", 1)
+@pytest.fixture
+async def narrow(tmp_path: Path) -> AsyncIterator[Served]:
+    async for served in serving(tmp_path, frozenset(), most=1):
+        yield served
+
+
+async def test_only_so_many_are_sent_at_a_time(narrow: Served) -> None:
+    served = narrow
     path = large(served)
     reader, writer = await asyncio.open_connection("127.0.0.1", served.port, limit=1024)
     writer.write(f"GET {path} HTTP/1.1\r\nhost: x\r\n\r\n".encode())

@@ -181,12 +181,13 @@ def test_a_root_that_is_no_folder_fails(tmp_path: Path) -> None:
         Storages(tmp_path / "root", "").of(KEY)
 
 
-def test_what_went_is_not_remembered_for_ever(storages: Storages) -> None:
+def test_a_removed_source_that_is_created_again_is_served(storages: Storages) -> None:
     for key in (KEY, OTHER):
         put(storages, key=key)
         storages.forget(key)
     storages.close()
-    assert not storages._leaving
+    for key in (KEY, OTHER):
+        assert storages.find(put(storages, key=key)) is not None
 
 
 def test_a_full_volume_costs_the_history_of_all_sources_and_the_latest_archive_of_none(

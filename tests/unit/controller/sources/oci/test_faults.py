@@ -9,6 +9,7 @@ import json
 import os
 import socket
 import tarfile
+import time
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -289,6 +290,23 @@ async def test_tags_without_end_and_tags_that_are_none_are_bounded(shelf: Shelf)
             await source.resolve()
     assert raised.value.reason == "LimitExceeded"
     assert len(shelf.front.asked) == 3
+
+
+async def test_many_tags_are_compared_without_holding_up_other_work(shelf: Shelf) -> None:
+    body = json.dumps({"tags": [f"1.0.{number}" for number in range(70_000)]}).encode()
+    shelf.front.instead = lambda asked, answer: Answer(200, {}, body) if "/tags/list" in asked else None
+    longest = 0.0
+    async with opener() as sources:
+        source = await sources.open(shelf.url, ref={"semver": "<0.1"})
+        resolving = asyncio.ensure_future(source.resolve())
+        while not resolving.done():
+            began = time.perf_counter()
+            await asyncio.sleep(0.01)
+            longest = max(longest, time.perf_counter() - began)
+        with pytest.raises(Failed, match=r"no tag matches the version range '<0\.1'"):
+            await resolving
+    # Comparing them takes more than a second.
+    assert longest < 0.5
 
 
 async def test_a_token_service_that_is_not_there_is_no_missing_tag(shelf: Shelf) -> None:
