@@ -260,4 +260,4 @@ def take_skipped(files: dict[str, bytes]) -> tuple[str, ...]:
         listed = json.loads(content)
     except (ValueError, RecursionError):
         return ()
-    return tuple(each for each in listed if isinstance(each, str)) if isinstance(listed, list) else ()
+    return tuple(line for line in listed if isinstance(line, str)) if isinstance(listed, list) else ()

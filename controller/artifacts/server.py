@@ -64,11 +64,11 @@ class Sending:
     def begin(self, body: ByteStream) -> None:
         """Send until all is sent, or the client is gone."""
         self._body = body
-        body.on_writable = self._go_on
+        body.on_writable = self._continue
         body.on_closed = self._close
-        self._go_on()
+        self._continue()
 
-    def _go_on(self) -> None:
+    def _continue(self) -> None:
         if self._piece and self._body.writable:
             piece, self._piece = self._piece, b""
             self._body.send(piece)
@@ -107,7 +107,7 @@ class Sending:
                 self._body.finish(self._piece)
                 self._close()
             else:
-                self._go_on()
+                self._continue()
 
     def _close(self, *, well: bool = True) -> None:
         if self._reading is not None:
@@ -139,7 +139,7 @@ class ArtifactServer:
     def answer(self, request: Request) -> Response | Streamed:
         """The archive or a part of it; 304, 401, 404, 416; 503 while too many are sent."""
         tokens = self.tokens()
-        if tokens and not _believed(request, tokens):
+        if tokens and not _is_authorized(request, tokens):
             return Response(401, b"unauthorized\n", (("www-authenticate", "Bearer"),))
         path = request.path[1:]
         found = self.archives.find(path)
@@ -155,7 +155,7 @@ class ArtifactServer:
         def ended(well: bool) -> None:
             self._sending -= 1
             if not well:
-                self._pool.submit(_looked_at, partial(self.archives.read, path))
+                self._pool.submit(_set_aside_damage, partial(self.archives.read, path))
 
         def start(body: ByteStream) -> None:
             self._sending += 1
@@ -164,14 +164,14 @@ class ArtifactServer:
         return Streamed(status, headers, start, seconds=SECONDS)
 
 
-def _looked_at(read: Callable[[], object]) -> None:
+def _set_aside_damage(read: Callable[[], object]) -> None:
     try:
         read()
     except Setback as setback:
         log.warning("an artifact was not sent completely: %s", setback.message)
 
 
-def _believed(request: Request, tokens: Collection[str]) -> bool:
+def _is_authorized(request: Request, tokens: Collection[str]) -> bool:
     scheme, _, token = (header(request.headers, "authorization") or "").partition(" ")
     given = token.strip().encode()
     # Every token is compared, so that the time discloses nothing.

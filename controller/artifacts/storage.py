@@ -124,7 +124,7 @@ class Storage:
         index = self._retained([artifact, *others])
         try:
             self._write(artifact, archive)
-            lines = "".join(f"{each.model_dump_json()}\n" for each in index)
+            lines = "".join(f"{known.model_dump_json()}\n" for known in index)
             durable.write_file(self._root / _INDEX, lines.encode())
         except OSError as error:
             if len(others) == len(self._index):

@@ -46,14 +46,14 @@ class Storages:
         self._root = root
         self._base_url = base_url.rstrip("/")
         self._known: dict[ObjectKey, Storage] = {}
-        self._leaving: dict[ObjectKey, Future[None]] = {}
+        self._removals: dict[ObjectKey, Future[None]] = {}
         self._lock = threading.Lock()
         self._remover = ThreadPoolExecutor(1, "remove-artifacts")
 
     def of(self, key: ObjectKey) -> Storage:
         """The store of one source; one that was lost on the disk is made anew. Blocks. Raises Failed."""
         with self._lock:
-            leaving = self._leaving.get(key)
+            leaving = self._removals.get(key)
         if leaving is not None:
             # A source of the same name was created before the removal ended.
             leaving.result()
@@ -73,8 +73,8 @@ class Storages:
         """Remove everything of a source that is gone, in a thread."""
         with self._lock:
             self._known.pop(key, None)
-            leaving = self._leaving[key] = self._remover.submit(self._remove, key)
-        leaving.add_done_callback(lambda done: self._left(key, done))
+            leaving = self._removals[key] = self._remover.submit(self._remove, key)
+        leaving.add_done_callback(lambda done: self._end_removal(key, done))
 
     def keep(self, keys: Iterable[ObjectKey]) -> None:
         """Remove what belongs to none of `keys`, such as sources that are gone. Blocks. Raises Failed."""
@@ -99,7 +99,7 @@ class Storages:
 
     def find(self, path: str) -> Stored | None:
         """Return the artifact at `path`, a result of `url`, or None. It is not read."""
-        named = self._named(path)
+        named = self._locate(path)
         if named is None:
             return None
         _, file, digest = named
@@ -112,7 +112,7 @@ class Storages:
 
     def read(self, path: str) -> bytes | None:
         """The archive at a path of `url`, or None. Blocks. Raises Failed, and sets aside, what is damaged."""
-        named = self._named(path)
+        named = self._locate(path)
         # A path that was never published makes no folder.
         if named is None or not named[1].is_file():
             return None
@@ -125,24 +125,24 @@ class Storages:
         """Wait until removals are done."""
         self._remover.shutdown()
 
-    def _named(self, path: str) -> tuple[ObjectKey, Path, str] | None:
+    def _locate(self, path: str) -> tuple[ObjectKey, Path, str] | None:
         """The source, file and digest that a path names; None where no source that stays can have it."""
         asked = _PATH.fullmatch(path)
         if asked is None:
             return None
         key = ObjectKey(_KIND, asked[1], asked[2])
         with self._lock:
-            if key in self._leaving:
+            if key in self._removals:
                 return None
         return key, self._folder(key) / f"{asked[3]}.tar.gz", f"sha256:{asked[3]}"
 
     def _folder(self, key: ObjectKey) -> Path:
         return self._root / _FOLDER / key.namespace / key.name
 
-    def _left(self, key: ObjectKey, done: Future[None]) -> None:
+    def _end_removal(self, key: ObjectKey, done: Future[None]) -> None:
         with self._lock:
-            if self._leaving.get(key) is done:
-                del self._leaving[key]
+            if self._removals.get(key) is done:
+                del self._removals[key]
 
     def _remove(self, key: ObjectKey) -> None:
         folder = self._folder(key)

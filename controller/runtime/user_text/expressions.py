@@ -106,12 +106,12 @@ class _Budget:
         if isinstance(value, str):
             self.pay(len(value) // 32)
         elif isinstance(value, Mapping):
-            for name, each in value.items():
+            for name, entry in value.items():
                 self.pay_for(name)
-                self.pay_for(each)
+                self.pay_for(entry)
         elif isinstance(value, list):
-            for each in value:
-                self.pay_for(each)
+            for entry in value:
+                self.pay_for(entry)
 
     def compiled(self, pattern: str) -> Any:
         """Kept until the evaluation ends, and paid for in each, so that it takes as many steps every time.
@@ -195,9 +195,9 @@ def _logical(of_library: _Operator) -> _Operator:
     def guarded(one: Any, other: Any) -> Any:
         if isinstance(one, BoolType) or isinstance(other, BoolType):
             return of_library(one, other)
-        for each in (one, other):
-            if isinstance(each, Exception):
-                return each
+        for operand in (one, other):
+            if isinstance(operand, Exception):
+                return operand
         raise TypeError("no such overload")
 
     return cast("_Operator", wraps(of_library)(guarded))
@@ -213,8 +213,8 @@ def _of_numbers(name: str) -> Callable[[Any, Any], Any]:
     operator = base_functions[name]
 
     def guarded(one: Any, other: Any) -> Any:
-        for each in (one, other):
-            if not isinstance(each, int | float) or isinstance(each, BoolType):
+        for operand in (one, other):
+            if not isinstance(operand, int | float) or isinstance(operand, BoolType):
                 raise TypeError("no such overload")
         return operator(one, other)
 

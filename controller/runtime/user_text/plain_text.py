@@ -54,8 +54,8 @@ def cleaned(value: Any) -> Any:
     if isinstance(value, str):
         return value if value.isprintable() else "".join(map(_shown, value))
     if isinstance(value, dict):
-        return {key: each if _is_kept(key) else cleaned(each) for key, each in value.items()}
-    return [cleaned(each) for each in value] if isinstance(value, list) else value
+        return {key: part if _is_kept(key) else cleaned(part) for key, part in value.items()}
+    return [cleaned(part) for part in value] if isinstance(value, list) else value
 
 
 def _shown(letter: str) -> str:

@@ -79,7 +79,7 @@ class BucketBackend(LocalBackend):
         with advised(self.advice):
             try:
                 if self.trust is not None:
-                    return await self._signed(self.trust, chosen, into, fetched, accepted)
+                    return await self._fetch_signed(self.trust, chosen, into, fetched, accepted)
                 await fetch_objects(self.call, self.bucket, chosen, into)
             except OSError as error:
                 raise as_failed(error, f"the objects of {self.bucket.shown}") from error
@@ -95,13 +95,13 @@ class BucketBackend(LocalBackend):
         """The bucket and its prefix."""
         return self.bucket.shown
 
-    async def _signed(
+    async def _fetch_signed(
         self, trust: ManifestTrust, chosen: Sequence[Listed], into: Path, fetched: Fetched, accepted: Accepted
     ) -> Fetched:
         """The manifest first: of a bucket that is not signed nothing else is fetched."""
         prefix = self.bucket.prefix
         folder = into.joinpath(*prefix.split("/"))
-        names = {each.key.removeprefix(prefix): each for each in chosen}
+        names = {entry.key.removeprefix(prefix): entry for entry in chosen}
         proof = [names[name] for name in PROOF if name in names]
         await fetch_objects(self.call, self.bucket, proof, into)
         question = ManifestQuestion(self.bucket.shown, folder, names.keys() - PROOF, fetched, accepted)

@@ -87,7 +87,7 @@ class BucketFactory(BackendFactory[BucketSpec]):
         secret = await read(spec.secret_ref, look, "spec.bucket.secretRef")
         authority = await read(spec.cert_secret_ref, look, "spec.bucket.certSecretRef")
         proxy = await read(spec.proxy_secret_ref, look, "spec.bucket.proxySecretRef")
-        client = {"timeout": f"{look.timeout:g}s", **_trusted(authority)}
+        client = {"timeout": f"{look.timeout:g}s", **_authorities(authority)}
         if proxy is not None:
             client["proxy_url"] = proxy_url(proxy, ("http", "https"))
         bucket = bucket_of(spec, secret, client)
@@ -143,7 +143,7 @@ class BucketFactory(BackendFactory[BucketSpec]):
             return None
         secret = await self._secrets.required(look.verify.keys, look, "spec.verify.secretRef")
         keys = read_cosign_keys(secret)
-        advice = in_cluster(look.key, secret.name, (each.name for each in keys))
+        advice = in_cluster(look.key, secret.name, (key.name for key in keys))
         return ManifestTrust(keys, epoch({"provider": "bucket"}, secret.content), advice)
 
 
@@ -233,7 +233,7 @@ def _azure(endpoint: str, secret: SecretTexts | None) -> _Access:
     return _Access(config | given, None, words)
 
 
-def _trusted(secret: SecretTexts | None) -> dict[str, str]:
+def _authorities(secret: SecretTexts | None) -> dict[str, str]:
     if secret is None:
         return {}
     if secret.text("tls.crt") or secret.text("tls.key"):

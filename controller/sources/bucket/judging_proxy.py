@@ -48,8 +48,8 @@ class JudgingProxy:
         """Close the listener and its connections."""
         if self._server is not None:
             self._server.close()
-        for each in self._open.values():
-            each.transport.abort()
+        for writer in self._open.values():
+            writer.transport.abort()
         await asyncio.gather(*self._open)
 
     def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -64,26 +64,26 @@ class JudgingProxy:
                 head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
                 first, *fields = head.removesuffix("\r\n\r\n").split("\r\n")
                 method, target, _ = first.split(" ")
-                addresses, port = await self._judged(method, target, fields)
+                addresses, port = await self._judge(method, target, fields)
                 if not addresses:
                     writer.write(_REFUSED)
                     await writer.drain()
                     return
-                from_there, there = await _connected(addresses, port)
+                from_there, there = await _connect(addresses, port)
                 try:
                     if method == "CONNECT":
                         writer.write(b"HTTP/1.1 200 OK\r\n\r\n")
                     else:
                         there.write(_request(method, target, fields))
-                    await _joined(_copy(reader, there), _copy(from_there, writer))
+                    await _run_until_one_ends(_copy(reader, there), _copy(from_there, writer))
                 finally:
                     there.close()
             finally:
                 writer.close()
 
-    async def _judged(self, method: str, target: str, fields: list[str]) -> tuple[tuple[str, ...], int]:
+    async def _judge(self, method: str, target: str, fields: list[str]) -> tuple[tuple[str, ...], int]:
         """Return the target's addresses and port; none if it is not allowed. Raises ValueError."""
-        given = next((each for each in fields if each.lower().startswith("proxy-authorization:")), "")
+        given = next((line for line in fields if line.lower().startswith("proxy-authorization:")), "")
         scheme, _, login = given.partition(":")[2].strip().partition(" ")
         if not secrets.compare_digest(f"{scheme.lower()} {login}".encode(), self._login):
             return (), 0
@@ -100,18 +100,18 @@ def _request(method: str, target: str, fields: list[str]) -> bytes:
     """Rewrite a request for the server itself, which closes the connection after it."""
     parts = urlsplit(target)
     path = target.removeprefix(f"{parts.scheme}://{parts.netloc}") or "/"
-    kept = [each for each in fields if each.partition(":")[0].lower() not in _OWN]
+    kept = [line for line in fields if line.partition(":")[0].lower() not in _OWN]
     return "\r\n".join([f"{method} {path} HTTP/1.1", *kept, "Connection: close", "", ""]).encode("latin-1")
 
 
-async def _connected(
+async def _connect(
     addresses: tuple[str, ...], port: int
 ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
     """Connect to the first address that answers. Raises OSError."""
     failed = OSError()
-    for each in addresses:
+    for address in addresses:
         try:
-            return await asyncio.open_connection(each, port)
+            return await asyncio.open_connection(address, port)
         except OSError as error:
             failed = error
     raise failed
@@ -123,12 +123,12 @@ async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
         await writer.drain()
 
 
-async def _joined(one: Coroutine[None, None, None], other: Coroutine[None, None, None]) -> None:
+async def _run_until_one_ends(one: Coroutine[None, None, None], other: Coroutine[None, None, None]) -> None:
     """Run both until one of them ends."""
-    tasks = [asyncio.ensure_future(each) for each in (one, other)]
+    tasks = [asyncio.ensure_future(copy) for copy in (one, other)]
     try:
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
     finally:
-        for each in tasks:
-            each.cancel()
+        for task in tasks:
+            task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)

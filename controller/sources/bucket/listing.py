@@ -45,7 +45,7 @@ class Listed:
 
 def revision_of(listing: Iterable[Listed]) -> Revision:
     """The digest of all keys and ETags, as Flux computes it; their order does not matter."""
-    index = "".join(f"{each.key} {each.etag}\n" for each in sorted(listing))
+    index = "".join(f"{entry.key} {entry.etag}\n" for entry in sorted(listing))
     return Revision("", f"sha256:{hashlib.sha256(index.encode()).hexdigest()}")
 
 
@@ -53,18 +53,18 @@ def wanted(listing: Sequence[Listed], limits: TreeLimits) -> tuple[list[Listed],
     """The objects to fetch, and the others as `Fetched.skipped`. Raises Stalled (LimitExceeded)."""
     folders = _folders(listing, limits)
     chosen, skipped, total = [], [], 0
-    for each in sorted(listing):
-        if each.key in folders and not each.size:
+    for entry in sorted(listing):
+        if entry.key in folders and not entry.size:
             # The object that consoles create for a folder.
             continue
-        if why := _refusal(each, folders, limits):
+        if why := _refusal(entry, folders, limits):
             skipped.append(why)
             continue
-        total += each.size
+        total += entry.size
         if total > limits.total_bytes:
-            message = f"{each.key}: with it the bucket has more than {limits.total_bytes} bytes"
+            message = f"{entry.key}: with it the bucket has more than {limits.total_bytes} bytes"
             raise Stalled("LimitExceeded", message)
-        chosen.append(each)
+        chosen.append(entry)
     return chosen, skipped
 
 
@@ -81,20 +81,20 @@ def _folders(listing: Sequence[Listed], limits: TreeLimits) -> set[str]:
     return folders
 
 
-def _refusal(each: Listed, folders: set[str], limits: TreeLimits) -> str:
+def _refusal(entry: Listed, folders: set[str], limits: TreeLimits) -> str:
     """Return the entry of `Fetched.skipped` for an object that is not fetched, or an empty text."""
-    parts = each.key.split("/")
-    if {"", ".", ".."} & set(parts) or not each.key.isprintable():
-        shown = "".join(sign if sign.isprintable() else "?" for sign in each.key)
+    parts = entry.key.split("/")
+    if {"", ".", ".."} & set(parts) or not entry.key.isprintable():
+        shown = "".join(sign if sign.isprintable() else "?" for sign in entry.key)
         return f"{shown}: a file cannot have this name"
-    if each.key in folders:
-        return f"{each.key}: the name of a folder, too"
+    if entry.key in folders:
+        return f"{entry.key}: the name of a folder, too"
     if len(parts) > limits.depth + 1:
-        return f"{each.key}: more than {limits.depth} folders deep"
+        return f"{entry.key}: more than {limits.depth} folders deep"
     if any(len(part.encode()) > _LONGEST_NAME for part in parts):
-        return f"{each.key}: its name is longer than {_LONGEST_NAME} bytes"
-    if each.size > limits.file_bytes:
-        return too_large(each.key, each.size, limits.file_bytes)
+        return f"{entry.key}: its name is longer than {_LONGEST_NAME} bytes"
+    if entry.size > limits.file_bytes:
+        return too_large(entry.key, entry.size, limits.file_bytes)
     return ""
 
 

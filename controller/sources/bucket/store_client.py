@@ -44,9 +44,9 @@ async def list_objects(bucket: Bucket, limits: TreeLimits) -> list[Listed]:
     folder = bucket.prefix.rpartition("/")[0]
     found: list[Listed] = []
     seen = 0
-    with _complaining(bucket):
+    with _raising_setbacks(bucket):
         async for page in obstore.list(_open(bucket), folder or None, chunk_size=_PAGE):
-            found += [_listed(bucket, each) for each in page if each["path"].startswith(bucket.prefix)]
+            found += [_entry(bucket, entry) for entry in page if entry["path"].startswith(bucket.prefix)]
             seen += len(page)
             if len(found) > limits.entries or seen > _MOST_LISTED:
                 most = limits.entries if len(found) > limits.entries else _MOST_LISTED
@@ -59,10 +59,10 @@ async def fetch_objects(bucket: Bucket, objects: Sequence[Listed], into: Path) -
     waiting = iter(objects)
 
     async def work(store: Any) -> None:
-        for each in waiting:
-            await _fetch(bucket, store, each, into)
+        for wanted in waiting:
+            await _fetch(bucket, store, wanted, into)
 
-    with _complaining(bucket):
+    with _raising_setbacks(bucket):
         store = _open(bucket)
         tasks = [asyncio.create_task(work(store)) for _ in range(AT_ONCE)]
         try:
@@ -83,9 +83,9 @@ async def _fetch(bucket: Bucket, store: Any, wanted: Listed, into: Path) -> None
         try:
             found = await obstore.get_async(store, wanted.key)
         except FileNotFoundError:
-            raise _changed(bucket, wanted) from None
-        if _listed(bucket, found.meta) != wanted:
-            raise _changed(bucket, wanted)
+            raise _change(bucket, wanted) from None
+        if _entry(bucket, found.meta) != wanted:
+            raise _change(bucket, wanted)
         left = wanted.size
         async for chunk in found.stream(_CHUNK):
             left -= len(chunk)
@@ -93,10 +93,10 @@ async def _fetch(bucket: Bucket, store: Any, wanted: Listed, into: Path) -> None
                 break
             await asyncio.to_thread(file.write, chunk)
         if left:
-            raise _changed(bucket, wanted)
+            raise _change(bucket, wanted)
 
 
-def _listed(bucket: Bucket, meta: ObjectMeta) -> Listed:
+def _entry(bucket: Bucket, meta: ObjectMeta) -> Listed:
     # Some servers quote it in one answer and not in another.
     etag = (meta["e_tag"] or "").strip('"')
     if not etag:
@@ -105,7 +105,7 @@ def _listed(bucket: Bucket, meta: ObjectMeta) -> Listed:
     return Listed(meta["path"], etag, meta["size"])
 
 
-def _changed(bucket: Bucket, wanted: Listed) -> Failed:
+def _change(bucket: Bucket, wanted: Listed) -> Failed:
     return Failed("RevisionGone", f"{bucket.shown}: {wanted.key} changed while it was fetched")
 
 
@@ -125,7 +125,7 @@ def _open(bucket: Bucket) -> Any:
 
 
 @contextlib.contextmanager
-def _complaining(bucket: Bucket) -> Iterator[None]:
+def _raising_setbacks(bucket: Bucket) -> Iterator[None]:
     """Raise obstore's exceptions as setbacks."""
     try:
         yield

@@ -73,7 +73,7 @@ class OciManifest:
     def summary(self) -> str:
         """Return its origin in words: `artifact of main@sha1:… of https://…`; empty if unknown."""
         origin = (self.annotations.get(REVISION, ""), self.annotations.get(SOURCE, ""))
-        words = " of ".join(one_line(each, _LONGEST) for each in origin if each)
+        words = " of ".join(one_line(text, _LONGEST) for text in origin if text)
         return f"artifact of {words}" if words else ""
 
 
@@ -82,9 +82,9 @@ def chosen_manifest(content: bytes) -> str | None:
     listed = _object(content).get("manifests")
     if not isinstance(listed, list):
         return None
-    for each in listed:
-        if isinstance(each, dict) and _is_chosen(each.get("platform")):
-            digest = each.get("digest")
+    for entry in listed:
+        if isinstance(entry, dict) and _is_chosen(entry.get("platform")):
+            digest = entry.get("digest")
             if not isinstance(digest, str) or not DIGEST.fullmatch(digest):
                 raise _invalid("its index names a manifest without a sha256 digest")
             return digest
@@ -105,7 +105,7 @@ def read_manifest(content: bytes, media_type: str | None = None) -> OciManifest:
     layers = _entries(found, "layers")
     if not layers:
         raise _invalid("its manifest has no layers")
-    return OciManifest(_chosen(layers, media_type), _texts(found.get("annotations")))
+    return OciManifest(_choose_layer(layers, media_type), _texts(found.get("annotations")))
 
 
 def _texts(annotations: object) -> dict[str, str]:
@@ -129,7 +129,7 @@ def _object(content: bytes) -> dict[str, Any]:
     return found
 
 
-def _chosen(layers: list[dict[str, Any]], media_type: str | None) -> Layer:
+def _choose_layer(layers: list[dict[str, Any]], media_type: str | None) -> Layer:
     chosen = next((layer for layer in map(Layer.of, layers) if media_type in {None, layer.media_type}), None)
     if chosen is None:
         types = ", ".join(one_line(layer.media_type, 100) for layer in map(Layer.of, layers[:_LISTED]))

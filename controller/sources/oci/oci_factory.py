@@ -102,12 +102,14 @@ class OciFactory(BackendFactory[OciSpec]):
             return await self._keyless(look.verify, look)
         secret = await self._secrets.required(look.verify.keys, look, "spec.verify.secretRef")
         keys = read_cosign_keys(secret)
-        advice = in_cluster(look.key, secret.name, (each.name for each in keys))
+        advice = in_cluster(look.key, secret.name, (key.name for key in keys))
         judge = KeyJudge(keys, advice.add_key, self._judges, look.key.namespace)
         return CosignTrust(judge, epoch({"provider": "cosign"}, secret.content))
 
     async def _keyless(self, verify: VerifySpec, look: FetchRequest) -> CosignTrust:
-        identities = tuple(SignerIdentity(each.issuer, each.subject) for each in verify.match_oidc_identity)
+        identities = tuple(
+            SignerIdentity(identity.issuer, identity.subject) for identity in verify.match_oidc_identity
+        )
         if verify.trusted_root_secret_ref is None:
             name, root = "", await asyncio.to_thread(public_root)
         else:
@@ -115,7 +117,10 @@ class OciFactory(BackendFactory[OciSpec]):
             secret = await self._secrets.required(verify.trusted_root_secret_ref, look, field)
             name, root = secret.name, secret.required(TRUSTED_ROOT, "for keyless signatures")
         judge = IdentityJudge(identities, root, name, self._helpers, self._judges, look.key.namespace)
-        policy = {"provider": "keyless", "identities": [(each.issuer, each.subject) for each in identities]}
+        policy = {
+            "provider": "keyless",
+            "identities": [(identity.issuer, identity.subject) for identity in identities],
+        }
         return CosignTrust(judge, epoch(policy, {TRUSTED_ROOT: root.encode()}))
 
     async def _login(self, spec: OciSpec, address: Address, look: FetchRequest) -> RegistryLogin | None:

@@ -103,7 +103,7 @@ def _is_ours(layer: dict[str, Any], payload: bytes, digest: str, key: PrivateKey
 
 
 def _package(payload: bytes, signature: str, others: list[dict[str, Any]]) -> Package:
-    config = configuration([str(each.get("digest")) for each in others] + [sha256(payload)])
+    config = configuration([str(layer.get("digest")) for layer in others] + [sha256(payload)])
     layer = {**described(PAYLOAD, payload), "annotations": {SIGNATURE: signature}}
     manifest = {
         "schemaVersion": 2,

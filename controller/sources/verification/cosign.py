@@ -119,15 +119,15 @@ def verify_content(content: bytes, signature: str, keys: Sequence[CosignKey]) ->
     Raises NotBelievedError.
     """
     if signature.lstrip().startswith("{"):
-        signature = str(_field(_parsed(signature.encode()), "messageSignature").get("signature"))
+        signature = str(_field(_parse(signature.encode()), "messageSignature").get("signature"))
     # `base64` breaks lines.
-    return _signer(content, _decoded("".join(signature.split())), keys)
+    return _signer(content, _decode("".join(signature.split())), keys)
 
 
 def verify_payload(payload: bytes, signature: str, digest: str, keys: Sequence[CosignKey]) -> Signer:
     """Return who signed that `payload` names the manifest `digest`. Raises NotBelievedError."""
-    signer = _signer(payload, _decoded(signature), keys)
-    critical = _field(_parsed(payload), "critical")
+    signer = _signer(payload, _decode(signature), keys)
+    critical = _field(_parse(payload), "critical")
     image = _field(critical, "image")
     if image.get("docker-manifest-digest") != digest or critical.get("type") != _TYPE:
         raise NotBelievedError("its signature is of another artifact")
@@ -136,24 +136,24 @@ def verify_payload(payload: bytes, signature: str, digest: str, keys: Sequence[C
 
 def verify_bundle(bundle: bytes, digest: str, keys: Sequence[CosignKey]) -> Signer:
     """Return who signed a Sigstore bundle's statement of the manifest `digest`. Raises NotBelievedError."""
-    envelope = _field(_parsed(bundle), "dsseEnvelope")
-    kind, payload = str(envelope.get("payloadType")), _decoded(envelope.get("payload"))
+    envelope = _field(_parse(bundle), "dsseEnvelope")
+    kind, payload = str(envelope.get("payloadType")), _decode(envelope.get("payload"))
     signatures = envelope.get("signatures")
     if not isinstance(signatures, list) or len(signatures) != 1 or not isinstance(signatures[0], dict):
         raise NotBelievedError("its bundle does not hold one signature")
-    signer = _signer(authenticated(kind, payload), _decoded(signatures[0].get("sig")), keys)
+    signer = _signer(authenticated(kind, payload), _decode(signatures[0].get("sig")), keys)
     require_statement(kind, payload, digest)
     return signer
 
 
 def require_statement(kind: str, payload: bytes, digest: str) -> None:
     """Raise NotBelievedError where what was signed is not that the manifest `digest` is."""
-    statement = _parsed(payload)
+    statement = _parse(payload)
     subjects = statement.get("subject")
     named = [
-        f"sha256:{each['digest'].get('sha256')}"
-        for each in (subjects if isinstance(subjects, list) else [])
-        if isinstance(each, dict) and isinstance(each.get("digest"), dict)
+        f"sha256:{subject['digest'].get('sha256')}"
+        for subject in (subjects if isinstance(subjects, list) else [])
+        if isinstance(subject, dict) and isinstance(subject.get("digest"), dict)
     ]
     if kind != _STATEMENT or statement.get("predicateType") != _PREDICATE or digest not in named:
         raise NotBelievedError("its signature is of another artifact, or says something else of it")
@@ -171,14 +171,14 @@ def _signer(message: bytes, signature: bytes, keys: Sequence[CosignKey]) -> Sign
     raise NotBelievedError("its signature is by none of the trusted keys, or was changed")
 
 
-def _decoded(text: object) -> bytes:
+def _decode(text: object) -> bytes:
     try:
         return base64.b64decode(str(text), validate=True)
     except (binascii.Error, ValueError):
         raise NotBelievedError("its signature is damaged: it is not Base64") from None
 
 
-def _parsed(content: bytes) -> dict[str, Any]:
+def _parse(content: bytes) -> dict[str, Any]:
     found = json_object(content)
     if found is None:
         raise NotBelievedError("its signature is damaged: it is not a JSON object")

@@ -56,19 +56,19 @@ def read_keys(secret: SecretTexts) -> Keys:
         raise secret.invalid(f"has keys of more than {_LONGEST} bytes")
     pgp: list[str] = []
     ssh: list[SshKey] = []
-    for each in sorted(secret.content):
-        text = secret.text(each)
-        if not each.endswith((_PGP, _SSH)) and each != ALLOWED_SIGNERS:
+    for name in sorted(secret.content):
+        text = secret.text(name)
+        if not name.endswith((_PGP, _SSH)) and name != ALLOWED_SIGNERS:
             raise secret.invalid(
-                f"{each!r}: must be called '*.asc' (PGP), '*.sshpub' (SSH) or 'allowed_signers'"
+                f"{name!r}: must be called '*.asc' (PGP), '*.sshpub' (SSH) or 'allowed_signers'"
             )
         try:
-            if each.endswith(_PGP):
+            if name.endswith(_PGP):
                 pgp += _blocks(text)
             else:
-                ssh += read_public(text) if each.endswith(_SSH) else read_allowed(text)
+                ssh += read_public(text) if name.endswith(_SSH) else read_allowed(text)
         except InvalidKeyError as error:
-            raise secret.invalid(f"{each!r}: {error}") from None
+            raise secret.invalid(f"{name!r}: {error}") from None
     if len(pgp) + len(ssh) > MOST_KEYS:
         raise secret.invalid(f"has more than {MOST_KEYS} keys")
     if not pgp and not ssh:

@@ -51,7 +51,7 @@ class IdentityPolicy:
         """Raises NotBelievedError."""
         issuer, subjects = _issuer(cert), _subjects(cert)
         for subject in subjects:
-            if any(each.covers(issuer, subject) for each in self._identities):
+            if any(identity.covers(issuer, subject) for identity in self._identities):
                 self.signer = Signer(f"keyless {_shown(issuer)}", _shown(subject))
                 return
         signer = ", ".join(map(_shown, subjects[:3])) or "no identity"
@@ -108,11 +108,11 @@ def _issuer(certificate: Certificate) -> str:
 
 def _subjects(certificate: Certificate) -> list[str]:
     names = certificate.extensions.get_extension_for_class(SubjectAlternativeName).value
-    others = [each for each in names.get_values_for_type(OtherName) if each.type_id == _USER_NAME]
+    others = [name for name in names.get_values_for_type(OtherName) if name.type_id == _USER_NAME]
     return [
         *names.get_values_for_type(RFC822Name),
         *names.get_values_for_type(UniformResourceIdentifier),
-        *(asn1.decode_der(str, each.value) for each in others),
+        *(asn1.decode_der(str, name.value) for name in others),
     ]
 
 
