@@ -79,19 +79,19 @@ class BucketFactory(BackendFactory[BucketSpec]):
         self._others = Helpers(2 * HELPERS, (CLIENT,), without=IDENTITY)
         self._places = Places(HELPERS, HELPERS)
 
-    async def open(self, spec: BucketSpec, look: FetchRequest) -> BucketBackend:
+    async def open(self, spec: BucketSpec, request: FetchRequest) -> BucketBackend:
         """The source that `spec` and its Secrets describe. Raises Setback."""
         self._require_usable(spec)
-        namespace = look.key.namespace
+        namespace = request.key.namespace
         read = self._secrets.optional
-        secret = await read(spec.secret_ref, look, "spec.bucket.secretRef")
-        authority = await read(spec.cert_secret_ref, look, "spec.bucket.certSecretRef")
-        proxy = await read(spec.proxy_secret_ref, look, "spec.bucket.proxySecretRef")
-        client = {"timeout": f"{look.timeout:g}s", **_authorities(authority)}
+        secret = await read(spec.secret_ref, request, "spec.bucket.secretRef")
+        authority = await read(spec.cert_secret_ref, request, "spec.bucket.certSecretRef")
+        proxy = await read(spec.proxy_secret_ref, request, "spec.bucket.proxySecretRef")
+        client = {"timeout": f"{request.timeout:g}s", **_authorities(authority)}
         if proxy is not None:
             client["proxy_url"] = proxy_url(proxy, ("http", "https"))
         bucket = bucket_of(spec, secret, client)
-        deadline = Deadline(look.timeout, bucket.shown)
+        deadline = Deadline(request.timeout, bucket.shown)
         store = urlsplit(bucket.endpoint or _own_host(bucket)).hostname or ""
         proxied = urlsplit(client.get("proxy_url", "")).hostname or ""
         # A proxy can read plain HTTP.
@@ -110,7 +110,7 @@ class BucketFactory(BackendFactory[BucketSpec]):
             bucket = replace(bucket, client={**client, "proxy_url": own}, secrets=hidden)
         helpers = self._own if spec.uses_own_identity else self._others
         tasks = LimitedTasks(helpers, self._places, namespace, deadline, TASK, "BucketOperationFailed")
-        trust = await self._trust(look)
+        trust = await self._trust(request)
         return BucketBackend(bucket, in_helper(tasks), advice=ADVICE, authors=self._authors, trust=trust)
 
     async def close(self) -> None:
@@ -138,12 +138,12 @@ class BucketFactory(BackendFactory[BucketSpec]):
         if asked.hostname:
             await self._hosts.addresses(asked.hostname, asked.port or 443)
 
-    async def _trust(self, look: FetchRequest) -> ManifestTrust | None:
-        if look.verify is None:
+    async def _trust(self, request: FetchRequest) -> ManifestTrust | None:
+        if request.verify is None:
             return None
-        secret = await self._secrets.required(look.verify.keys, look, "spec.verify.secretRef")
+        secret = await self._secrets.required(request.verify.keys, request, "spec.verify.secretRef")
         keys = read_cosign_keys(secret)
-        advice = in_cluster(look.key, secret.name, (key.name for key in keys))
+        advice = in_cluster(request.key, secret.name, (key.name for key in keys))
         return ManifestTrust(keys, epoch({"provider": "bucket"}, secret.content), advice)
 
 

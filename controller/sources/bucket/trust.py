@@ -42,7 +42,7 @@ class ManifestQuestion:
 
 @dataclass(frozen=True, slots=True)
 class ManifestTrust:
-    """The trusted keys and policy of one look at one source."""
+    """The trusted keys and policy of one request."""
 
     keys: tuple[CosignKey, ...]
     epoch: str

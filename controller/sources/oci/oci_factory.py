@@ -58,18 +58,18 @@ class OciFactory(BackendFactory[OciSpec]):
         self._judges = Places(_JUDGES, _JUDGES)
         self._authors = authors
 
-    async def open(self, spec: OciSpec, look: FetchRequest) -> OciBackend:
+    async def open(self, spec: OciSpec, request: FetchRequest) -> OciBackend:
         """The source that `spec` and its Secrets describe. Raises Setback."""
         with stalling():
-            address, namespace = parse_address(spec.url, insecure=spec.insecure), look.key.namespace
-        trust = await self._trust(look)
+            address, namespace = parse_address(spec.url, insecure=spec.insecure), request.key.namespace
+        trust = await self._trust(request)
         tls = Tls()
-        secret = await self._secrets.optional(spec.cert_secret_ref, look, "spec.oci.certSecretRef")
+        secret = await self._secrets.optional(spec.cert_secret_ref, request, "spec.oci.certSecretRef")
         if secret is not None:
             secret.require_host(urlsplit(address.origin).hostname or "")
             tls = secret.tls()
-        login, proxy = await self._login(spec, address, look), ""
-        secret = await self._secrets.optional(spec.proxy_secret_ref, look, "spec.oci.proxySecretRef")
+        login, proxy = await self._login(spec, address, request), ""
+        secret = await self._secrets.optional(spec.proxy_secret_ref, request, "spec.oci.proxySecretRef")
         if secret is not None:
             proxy = proxy_url(secret, ("http",))
             reader = urlsplit(proxy).hostname or ""
@@ -78,7 +78,7 @@ class OciFactory(BackendFactory[OciSpec]):
                 # The proxy reads what is sent in clear.
                 login.binding.require(reader)
         access = RegistryAccess(login, Route(tls, proxy, namespace))
-        deadline = Deadline(look.timeout, str(address))
+        deadline = Deadline(request.timeout, str(address))
         return OciBackend(
             Registry(Scope(address, access), self._client),
             spec.ref,
@@ -95,18 +95,18 @@ class OciFactory(BackendFactory[OciSpec]):
         await self._client.close()
         await self._helpers.close()
 
-    async def _trust(self, look: FetchRequest) -> CosignTrust | None:
-        if look.verify is None:
+    async def _trust(self, request: FetchRequest) -> CosignTrust | None:
+        if request.verify is None:
             return None
-        if look.verify.match_oidc_identity:
-            return await self._keyless(look.verify, look)
-        secret = await self._secrets.required(look.verify.keys, look, "spec.verify.secretRef")
+        if request.verify.match_oidc_identity:
+            return await self._keyless(request.verify, request)
+        secret = await self._secrets.required(request.verify.keys, request, "spec.verify.secretRef")
         keys = read_cosign_keys(secret)
-        advice = in_cluster(look.key, secret.name, (key.name for key in keys))
-        judge = KeyJudge(keys, advice.add_key, self._judges, look.key.namespace)
+        advice = in_cluster(request.key, secret.name, (key.name for key in keys))
+        judge = KeyJudge(keys, advice.add_key, self._judges, request.key.namespace)
         return CosignTrust(judge, epoch({"provider": "cosign"}, secret.content))
 
-    async def _keyless(self, verify: VerifySpec, look: FetchRequest) -> CosignTrust:
+    async def _keyless(self, verify: VerifySpec, request: FetchRequest) -> CosignTrust:
         identities = tuple(
             SignerIdentity(identity.issuer, identity.subject) for identity in verify.match_oidc_identity
         )
@@ -114,19 +114,19 @@ class OciFactory(BackendFactory[OciSpec]):
             name, root = "", await asyncio.to_thread(public_root)
         else:
             field = "spec.verify.trustedRootSecretRef"
-            secret = await self._secrets.required(verify.trusted_root_secret_ref, look, field)
+            secret = await self._secrets.required(verify.trusted_root_secret_ref, request, field)
             name, root = secret.name, secret.required(TRUSTED_ROOT, "for keyless signatures")
-        judge = IdentityJudge(identities, root, name, self._helpers, self._judges, look.key.namespace)
+        judge = IdentityJudge(identities, root, name, self._helpers, self._judges, request.key.namespace)
         policy = {
             "provider": "keyless",
             "identities": [(identity.issuer, identity.subject) for identity in identities],
         }
         return CosignTrust(judge, epoch(policy, {TRUSTED_ROOT: root.encode()}))
 
-    async def _login(self, spec: OciSpec, address: Address, look: FetchRequest) -> RegistryLogin | None:
+    async def _login(self, spec: OciSpec, address: Address, request: FetchRequest) -> RegistryLogin | None:
         if spec.secret_ref is None:
             return None
-        secret = await self._secrets.required(spec.secret_ref, look, "spec.oci.secretRef")
+        secret = await self._secrets.required(spec.secret_ref, request, "spec.oci.secretRef")
         secret.require_host(urlsplit(address.origin).hostname or "")
         secret.required(_DOCKER_CONFIG, "for a registry")
         login = login_from(f"Secret {secret.name}", secret.content[_DOCKER_CONFIG], address)

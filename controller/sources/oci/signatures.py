@@ -56,7 +56,7 @@ class Judge(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class CosignTrust:
-    """The trusted keys or identities of one look at one source."""
+    """The trusted keys or identities of one request."""
 
     judge: Judge
     epoch: str
