@@ -74,7 +74,38 @@ def fractional(values: Json, scope: CompileScope) -> Evaluate:
         shown = hashed if isinstance(hashed, str) else hashed.hex()
         return frame.report(path, result, bucket=bucket, of=buckets.total, hashed=shown)
 
-    return distribute
+    literal = None if scope.in_body else _literal_buckets(values)
+    return distribute if literal is None else _by_targeting_key(literal, scope, distribute)
+
+
+def _literal_buckets(values: Json) -> Buckets | None:
+    """The buckets of `[[result, weight], …]` without any operator; None for other forms."""
+    if not isinstance(values, list) or not values or not isinstance(values[0], list):
+        return None
+    return read_buckets(values) if is_static(values) else None
+
+
+def _by_targeting_key(buckets: Buckets, scope: CompileScope, distribute: Evaluate) -> Evaluate:
+    """Compile the commonest form: literal buckets, of the user that the targetingKey names. Everything that
+    does not depend on the user is computed here; rare contexts and explanations go through `distribute`.
+    """
+    v3 = scope.options.bucketing is Bucketing.V3
+    flag_key = scope.options.flag_key
+    if not flag_key.isascii():
+        return distribute
+    prefix = _LIST_OF_TWO + cbor.encode_text(flag_key) if v3 else flag_key.encode()
+    longest = FREE_TEXT - len(flag_key)
+    encode = cbor.encode_text if v3 else str.encode
+    results, ends, total, digest = buckets.results, buckets.ends, buckets.total, mmh3.mmh3_32_uintdigest
+
+    def distribute_user(argument: Json, frame: Frame) -> Json:
+        if frame.trace is None and argument.__class__ is dict:
+            unit = argument.get(TARGETING_KEY)
+            if unit.__class__ is str and unit and len(unit) <= longest and unit.isascii():
+                return results[bisect_right(ends, digest(prefix + encode(unit)) * total >> 32)]
+        return distribute(argument, frame)
+
+    return distribute_user
 
 
 def _why_none(first: Json, buckets: Buckets | None, *, null_is_key: bool) -> str:

@@ -146,3 +146,11 @@ def test_within_a_loop_the_element_is_the_context() -> None:
 def test_text_that_is_no_unicode_is_the_rules_error(bucketing: Bucketing) -> None:
     with pytest.raises(RuleError, match="Unicode"):
         fractional([{"var": "key"}, *HALVES], {"key": "\ud800"}, bucketing)
+
+
+@given(st.text(max_size=8), st.none() | st.text(max_size=20) | st.integers(), st.sampled_from(Bucketing))
+def test_literal_buckets_give_a_user_what_an_explanation_shows(
+    flag_key: str, unit: Any, bucketing: Bucketing
+) -> None:
+    rule = compile_rule({"fractional": HALVES}, bucketing=bucketing, flag_key=flag_key)
+    assert rule({"targetingKey": unit}) == rule({"targetingKey": unit}, lambda *_: None)
