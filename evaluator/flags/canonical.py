@@ -56,8 +56,17 @@ def content_metadata(metadata: Mapping[str, Scalar]) -> dict[str, Scalar]:
 
 def _map(flag_set: FlagSet, provenance: bool) -> str:
     # Encoded flag by flag: one call for a large set would block all other threads for as long as it takes.
-    flags = (f"{_text(key)}:{_text(_flag(flag, provenance))}" for key, flag in sorted(flag_set.flags.items()))
+    flags = (f"{_text(key)}:{_flag_text(flag, provenance)}" for key, flag in sorted(flag_set.flags.items()))
     return "{" + ",".join(flags) + "}"
+
+
+def _flag_text(flag: Flag, provenance: bool) -> str:
+    """The flag as JSON. It is kept in the flag: a commit changes few flags of a set, and digests need all."""
+    if flag.metadata and not PROVENANCE_KEYS.isdisjoint(flag.metadata):
+        return _text(_flag(flag, provenance))
+    if not flag.canonical:
+        object.__setattr__(flag, "canonical", _text(_flag(flag, provenance)))
+    return flag.canonical
 
 
 def _list(flag_set: FlagSet, provenance: bool) -> str:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from evaluator.flags.canonical import content_metadata
 from evaluator.flags.checking.references import Expander, RuleTooLarge, measure
-from evaluator.flags.model import ABSENT
+from evaluator.flags.model import ABSENT, HELD_FROM_KEY
 from evaluator.flags.syntax.text import normal_number
 
 if TYPE_CHECKING:
@@ -71,6 +72,28 @@ def diff(old: FlagSet, new: FlagSet) -> Diff:
         changed=changed,
         removed=tuple(sorted(old.flags.keys() - new.flags.keys())),
     )
+
+
+def keep_unchanged(new: FlagSet, old: FlagSet | None) -> FlagSet:
+    """Return `new` with the flags of `old` that are the same: their canonical text and compiled rule are kept
+    with them.
+    """
+    if old is None:
+        return new
+    flags = {key: _unchanged(old.flags.get(key), flag) for key, flag in new.flags.items()}
+    evaluators = old.evaluators if same(dict(old.evaluators), dict(new.evaluators)) else new.evaluators
+    return replace(new, flags=MappingProxyType(flags), evaluators=evaluators)
+
+
+def _unchanged(before: Flag | None, after: Flag) -> Flag:
+    if (
+        before is None
+        or HELD_FROM_KEY in before.metadata
+        or not same(before.targeting, after.targeting)
+        or _plain_changes(before, after)
+    ):
+        return after
+    return before
 
 
 def same(one: Json, other: Json) -> bool:

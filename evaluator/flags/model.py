@@ -88,6 +88,8 @@ class Flag:
     """The flag's own metadata; set metadata is merged under it when a flag is resolved."""
     without: frozenset[str] = frozenset()
     """Keys of set metadata that the flag does not inherit: null in its own metadata."""
+    canonical: str = field(default="", init=False, compare=False, repr=False)
+    """What `canonical` made of the flag, kept for the next digest of a set with it; empty: nothing yet."""
 
     def metadata_under(self, inherited: Mapping[str, Scalar]) -> Mapping[str, Scalar]:
         """Return the metadata of answers: the set's, patched by the flag's own."""

@@ -15,7 +15,7 @@ from controller.flagsets.preparing.preparation import NO_STEPS, Preparation, Ste
 from controller.flagsets.reading.layers import DEFAULT_PATHS, PathRefused, select, unread
 from evaluator.flags.accept import Policy, Refused, accept
 from evaluator.flags.canonical import digest
-from evaluator.flags.diff import Diff, diff
+from evaluator.flags.diff import Diff, diff, keep_unchanged
 from evaluator.flags.layers.layer import read_layer
 from evaluator.flags.layers.merge import merge
 from evaluator.flags.model import BUCKETING_KEY, DIGEST_KEY, HELD_FROM_KEY, REVISION_KEY, Bucketing, FlagSet
@@ -110,6 +110,7 @@ def compose(  # noqa: PLR0913 - one decision, all of it named at the call
     preparation.moved(moved)
     parsed = merge(layers)
     flag_set, forged = without_forgeries(parsed.flag_set, layers)
+    flag_set = keep_unchanged(flag_set, previous)
     parsed = replace(
         parsed,
         flag_set=_with_defaults(preparation.marked(flag_set), default_flag_set_id, bucketing),
