@@ -75,12 +75,13 @@ class Sink:
     def __init__(self, scene: Scene) -> None:
         self.scene = scene
 
-    def send(self, message: bytes) -> None:
+    def send(self, message: bytes) -> bool:
         """Note when a change came; the greeting is short."""
         if len(message) > 1000:
             self.scene.received.append(time.perf_counter())
             if len(self.scene.received) == STREAMS:
                 self.scene.all_received.set()
+        return True
 
     def close(self, code: Code = Code.OK, message: str = "") -> None:
         """Nothing is to be ended."""

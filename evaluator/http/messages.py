@@ -88,9 +88,8 @@ class Response(NamedTuple):
 class MessageStream(Protocol):
     """An open server stream. All methods are called on the event loop; none blocks.
 
-    The handler sends only while `writable` is true, and when `on_writable` is called it sends the newest
-    value: older ones are skipped. `send` on a stream that is not writable or has ended is a programming error
-    and raises RuntimeError.
+    What is sent while `writable` is false is refused: when `on_writable` is called, the handler sends the
+    newest value, and older ones are skipped.
     """
 
     on_writable: Callable[[], None] | None
@@ -108,8 +107,10 @@ class MessageStream(Protocol):
     def closed(self) -> bool:
         """Return whether either side has ended the stream."""
 
-    def send(self, message: bytes) -> None:
-        """Send one serialised message; the framing is added."""
+    def send(self, message: bytes) -> bool:
+        """Send one serialised message, to which the framing is added; return False, and send nothing, while
+        the stream is not `writable`.
+        """
 
     def close(self, code: Code = Code.OK, message: str = "") -> None:
         """End the stream with a status, if its format can carry one; do nothing if it has ended."""

@@ -38,8 +38,10 @@ class Subscriber(Protocol):
     def writable(self) -> bool:
         """Return whether it accepts a value now. When that becomes true, its owner calls `Hub.offer`."""
 
-    def send(self, payload: bytes) -> None:
-        """Send the newest value. Any exception drops this subscriber alone."""
+    def send(self, payload: bytes) -> bool:
+        """Send the newest value; return False, and send nothing, while it is not writable. Any exception
+        drops this subscriber alone.
+        """
 
     def retract(self, reason: object) -> None:
         """Report that the topic has no value, for `reason`; errors as in `send`."""
@@ -55,6 +57,7 @@ class _Mark:
     number: int
     content: object
     """Equal for equal values: the digest of a payload, or a retraction."""
+    retraction: _Retraction | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,7 +190,8 @@ class Hub:
         if topic.mark is not None and topic.mark.content == content:
             return
         topic.number += 1
-        topic.mark, topic.payload = _Mark(topic.number, content), payload
+        retraction = content if isinstance(content, _Retraction) else None
+        topic.mark, topic.payload = _Mark(topic.number, content, retraction), payload
         topic.changed = topic.changed or (bool(topic.subscriptions) and not quiet)
         self._enqueue(topic)
 
@@ -221,7 +225,7 @@ class Hub:
     def _visit(self, topic: _Topic, subscription: Subscription) -> None:
         """Send one subscriber the newest value if it lacks it and is writable."""
         mark, seen = topic.mark, subscription._seen
-        if mark is None or mark is seen or not subscription.live:
+        if mark is None or mark is seen or subscription._topic is None:
             return
         if subscription._busy:
             # Called while it receives an older value: the newest follows at another turn.
@@ -231,26 +235,25 @@ class Hub:
         if seen is not None and seen.content == mark.content:
             self._sees(subscription, mark)
             return
+        subscriber = subscription.subscriber
+        subscription._busy = True
         try:
-            if subscription.subscriber.writable:
-                self._sees(subscription, mark)
-                self._deliver(subscription, mark, topic.payload)
+            if mark.retraction is None:
+                if not subscriber.send(topic.payload):
+                    return
+            elif subscriber.writable:
+                subscriber.retract(mark.retraction.reason)
+            else:
+                return
+            self._sees(subscription, mark)
+            self.sent += 1
         except Exception as error:  # noqa: BLE001 - its owner is notified; one subscriber's failure is its own
             self.unsubscribe(subscription)
-            subscription.subscriber.failed(error)
+            subscriber.failed(error)
+        finally:
+            subscription._busy = False
 
     def _sees(self, subscription: Subscription, mark: _Mark) -> None:
         if subscription._seen is not None:
             self.skipped += mark.number - subscription._seen.number - 1
         subscription._seen = mark
-
-    def _deliver(self, subscription: Subscription, mark: _Mark, payload: bytes) -> None:
-        subscription._busy = True
-        self.sent += 1
-        try:
-            if isinstance(mark.content, _Retraction):
-                subscription.subscriber.retract(mark.content.reason)
-            else:
-                subscription.subscriber.send(payload)
-        finally:
-            subscription._busy = False

@@ -228,12 +228,14 @@ class _Stream:
         """Whether the peer has read enough."""
         return self._stream.writable
 
-    def send(self, payload: bytes) -> None:
-        """Send a whole flag set."""
-        self._stream.send(payload)
+    def send(self, payload: bytes) -> bool:
+        """Send a whole flag set, if the peer has read enough; return whether it was sent."""
+        if not self._stream.send(payload):
+            return False
         self._sent = True
         if not self.key.method.lasting:
             self.end(Code.OK, "", NORMAL)
+        return True
 
     def retract(self, reason: object) -> None:
         """Report a missing flag set: ends a stream of one value, and one whose flags were removed."""

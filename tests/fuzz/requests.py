@@ -107,8 +107,9 @@ class Body:
     def writable(self) -> bool:
         return not self.closed
 
-    def send(self, piece: bytes) -> None:
+    def send(self, piece: bytes) -> bool:
         self.sent += piece
+        return True
 
     def finish(self, last: bytes = b"") -> None:
         self.sent += last

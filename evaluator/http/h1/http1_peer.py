@@ -317,11 +317,14 @@ class _BodyTransport:
         if self._head:
             self._write(b"")
 
-    def send(self, pieces: Sequence[bytes]) -> None:
+    def send(self, pieces: Sequence[bytes]) -> bool:
         """See StreamTransport."""
+        if self._peer.paused:
+            return False
         # An empty chunk would end the body.
         if piece := b"".join(pieces):
             self._write(self._framed(piece))
+        return True
 
     def end(self, last: bytes) -> None:
         """See StreamTransport."""

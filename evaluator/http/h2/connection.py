@@ -29,6 +29,8 @@ from evaluator.http.h2.stream_state import STREAM_WINDOW
 from evaluator.http.h2.streams import CONNECTION_WINDOW, Streams
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from evaluator.http.h2.header_fields import Block
     from evaluator.http.h2.stream_state import Stream
     from evaluator.http.server.limits import Limits
@@ -87,6 +89,8 @@ class Connection:
     @property
     def header_block_open(self) -> bool:
         """Return whether a header block has begun and its end has not arrived."""
+        if not self._pending:
+            return self._inbox.block_open
         begun = self._greeted and self._pending[_TYPE:_FLAGS] == _HEADERS
         return begun or self._inbox.block_open
 
@@ -99,6 +103,13 @@ class Connection:
     def held_bytes(self) -> int:
         """Return about how many bytes unanswered requests and unread responses take in memory."""
         return self._streams.held + len(self._pending) + len(self._rest)
+
+    @property
+    def calm(self) -> bool:
+        """Return whether no message of the peer is incomplete, no response is held back, and neither side has
+        announced the end.
+        """
+        return not (self._pending or self._rest or self._late or self._owed or self.draining)
 
     @property
     def unanswered_pings(self) -> int:
@@ -143,6 +154,19 @@ class Connection:
             stream.ending = end_stream
             if self._out.send_body(stream, chunk) and end_stream:
                 self._streams.sent(stream)
+
+    def send_message(self, stream_id: int, head: bytes, pieces: Iterable[bytes]) -> bool:
+        """Send a message of a stream, behind its response headers `head` unless they were sent (empty);
+        return False, and send nothing, while the stream is not `writable`.
+        """
+        stream = self._streams.open.get(stream_id)
+        if stream is None or stream.queue or stream.ending or self._closed:
+            return False
+        if head:
+            self._out.send_headers(stream_id, head, end_stream=False)
+        for piece in pieces:
+            self._out.send_body(stream, piece)
+        return True
 
     def send_response(self, stream_id: int, block: bytes, body: bytes, trailers: bytes | None) -> None:
         """Send a complete response, by the shortest way through the code."""
@@ -200,6 +224,8 @@ class Connection:
     def tick(self) -> None:
         """Begin another second: reset the flood guard, and count responses that wait for a second as held."""
         self._guard.tick()
+        if not (self._late or self._owed):
+            return
         for stream, size in self._late:
             if self._streams.open.get(stream.id) is stream:
                 self._streams.hold(stream, size)

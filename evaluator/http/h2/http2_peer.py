@@ -161,6 +161,11 @@ class Http2Peer(ResponseOwner):
         if not self._batching:
             self._write_all()
 
+    def sent_message(self) -> None:
+        """Write a message of a stream that stays open, unless it is part of a batch."""
+        if not self._batching:
+            self.write(self.connection.take_output())
+
     def _write_all(self) -> None:
         self.write(self.connection.take_output())
         self._end_drained()
@@ -196,6 +201,9 @@ class Http2Peer(ResponseOwner):
         """End slow requests and late calls, ping a silent peer, and close an idle connection."""
         connection, limits = self.connection, self.port.limits
         connection.tick()
+        if self._is_calm(now):
+            self.active = now if connection.open_streams else self.active
+            return
         self._batching = True
         for stream in tuple(self._responses.streams.values()):
             if stream.deadline is not None and now >= stream.deadline:
@@ -218,6 +226,15 @@ class Http2Peer(ResponseOwner):
         self.write(connection.take_output())
         self._end_drained(now)
         self.update_held()
+
+    def _is_calm(self, now: float) -> bool:
+        """Return whether no time limit can have passed: so it is for nearly all of many subscribers."""
+        quiet = self.port.limits.idle_seconds / 2
+        if now - self._last_read > quiet or now - self.active > quiet or self._bodies or self._waiting:
+            return False
+        if not self.connection.calm or self.connection.header_block_open:
+            return False
+        return all(stream.deadline is None for stream in self._responses.streams.values())
 
     def measure(self) -> int:
         """See Peer. Messages of streams do not count: most are the same bytes for many peers."""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import OrderedDict, deque
-from typing import TYPE_CHECKING
+from functools import lru_cache
+from typing import TYPE_CHECKING, Final
 
 from evaluator.http.h2.frames import (
     CONTINUATION,
@@ -25,7 +26,21 @@ if TYPE_CHECKING:
 _SHRINK_TABLE = b"\x20"
 """HPACK's dynamic table size update to 0 (RFC 7541 section 6.3)."""
 
+_SHARED_FROM: Final = 1024
+_SHARED_TO: Final = 65_541
+"""Bytes between which the frame of a message is kept: fewer cost little to copy, more take memory."""
+_KEPT: Final = 8
+"""Frames that are kept."""
+
 _pack = HEAD.pack
+
+
+@lru_cache(maxsize=_KEPT)
+def data_frame(stream_id: int, chunk: bytes) -> bytes:
+    """Return a DATA frame. The newest are kept: of a message to many peers, the stream has the same number on
+    nearly all connections, so that they are sent the same bytes.
+    """
+    return _pack(len(chunk) << 8 | DATA, 0, stream_id) + chunk
 
 
 class Outbox:
@@ -58,7 +73,9 @@ class Outbox:
         """Return all bytes to write now."""
         if not self.pieces:
             return b""
-        out = b"".join(self.pieces)
+        # The only piece is sent as it is: a message to many peers is not copied for each.
+        first = self.pieces[0]
+        out = first if len(self.pieces) == 1 and isinstance(first, bytes) else b"".join(self.pieces)
         self.pieces.clear()
         return out
 
@@ -124,6 +141,17 @@ class Outbox:
 
     def send_body(self, stream: Stream, chunk: bytes) -> bool:
         """Queue `chunk` and flush; return False while some of it is queued."""
+        size = len(chunk)
+        if (
+            _SHARED_FROM <= size <= min(self.window, stream.window, self.frame_bytes, _SHARED_TO)
+            and not stream.queue
+            and not stream.ending
+        ):
+            self.window -= size
+            stream.window -= size
+            self.frames += 1
+            self.pieces.append(data_frame(stream.id, chunk))
+            return True
         if chunk or (stream.ending and stream.trailers is None):
             if stream.queue is None:
                 stream.queue = deque()

@@ -25,6 +25,10 @@ class ResponseOwner(Peer):
         """Write what was sent, unless it is part of a batch."""
         raise NotImplementedError
 
+    def sent_message(self) -> None:
+        """Write a message of a stream that stays open, unless it is part of a batch."""
+        raise NotImplementedError
+
     def forget(self, stream_id: int) -> None:
         """Remove a server stream that has ended."""
         raise NotImplementedError
@@ -53,12 +57,14 @@ class BodyTransport:
             self._peer.connection.send_headers(self._id, head)
             self._peer.wrote()
 
-    def send(self, pieces: Sequence[bytes]) -> None:
+    def send(self, pieces: Sequence[bytes]) -> bool:
         """See StreamTransport."""
-        self.start()
-        for piece in pieces:
-            self._peer.connection.send_body(self._id, piece)
-        self._peer.wrote()
+        peer = self._peer
+        if peer.paused or not peer.connection.send_message(self._id, self._head, pieces):
+            return False
+        self._head = b""
+        peer.sent_message()
+        return True
 
     def end(self, last: bytes) -> None:
         """See StreamTransport."""

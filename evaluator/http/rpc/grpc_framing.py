@@ -19,8 +19,12 @@ if TYPE_CHECKING:
 PREFIX: Final = 5
 """Bytes in front of a message: a flag for compression, then the length in 4 bytes."""
 ENCODINGS: Final = ("grpc-accept-encoding", "identity,gzip")
-SHARED_BYTES: Final = 8_192
-"""A message with more bytes is not copied behind its prefix, so that all streams share its bytes."""
+SHARED_BYTES: Final = 65_536
+"""A message with more bytes is not copied behind its prefix; the copies of others are kept for the next
+streams that are sent the same message.
+"""
+_KEPT: Final = 4
+"""Framed messages that are kept."""
 MESSAGE_CHARACTERS: Final = 1_000
 """Most characters of `grpc-message`: clients refuse header blocks over 8 KiB, and one may take 12 bytes."""
 
@@ -45,8 +49,15 @@ def prefix(message: bytes) -> bytes:
 
 
 def envelope(message: bytes) -> Sequence[bytes]:
-    """Return a message behind its prefix; a large one as a piece of its own."""
-    return (prefix(message), message) if len(message) > SHARED_BYTES else (frame(message),)
+    """Return a message behind its prefix; a large one as a piece of its own. All streams that are sent the
+    same message are given the same bytes.
+    """
+    return (prefix(message), message) if len(message) > SHARED_BYTES else _frames(message)
+
+
+@lru_cache(maxsize=_KEPT)
+def _frames(message: bytes) -> Sequence[bytes]:
+    return (frame(message),)
 
 
 def only_message(body: bytes, encoding: str | None, limit: int, broken: Code = Code.INTERNAL) -> bytes:

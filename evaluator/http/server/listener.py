@@ -8,6 +8,7 @@ import socket
 from contextlib import suppress
 from email.utils import formatdate
 from functools import partial
+from math import inf
 from typing import TYPE_CHECKING, Final, cast
 
 from evaluator.http.h1.http1_peer import Http1Peer
@@ -20,7 +21,7 @@ from evaluator.http.server.scheduler import FairQueue
 from evaluator.http.server.sockets import MODE, UnixSocket, bind
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from evaluator.http.routes import Routes
@@ -254,13 +255,21 @@ class Listener:
         self._sweep_later(loop)
         for tls in self._tls:
             tls.poll(loop)
-        self.sweep(loop.time())
+        self._port.date = self._date()
+        # In turns: ten thousand connections at once would hold up the others for a twentieth of a second.
+        self._port.queue.put(partial(self._sweep_some, iter(tuple(self._port.peers)), loop.time()))
 
     def sweep(self, now: float) -> None:
         """Enforce all timeouts at `now` (loop.time()). Runs once a second in place of many timers."""
         self._port.date = self._date()
-        for peer in tuple(self._port.peers):
+        self._sweep_some(iter(tuple(self._port.peers)), now, inf)
+
+    def _sweep_some(self, peers: Iterator[Peer], now: float, until: float) -> bool:
+        for peer in peers:
             peer.sweep(now)
+            if self._port.queue.stopwatch() >= until:
+                return True
+        return False
 
     async def drain(self, seconds: float) -> None:
         """Stop accepting, ask clients to disconnect, wait up to `seconds` for calls in flight, then close.

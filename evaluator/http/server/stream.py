@@ -45,8 +45,10 @@ class StreamTransport(Protocol):
     def start(self) -> None:
         """Send the response headers if they were not sent."""
 
-    def send(self, pieces: Sequence[bytes]) -> None:
-        """Send a part of the body; first the headers if they were not sent."""
+    def send(self, pieces: Sequence[bytes]) -> bool:
+        """Send a part of the body, first the headers if they were not sent; return False, and send nothing,
+        while not `writable`.
+        """
 
     def end(self, last: bytes) -> None:
         """Complete the response, with `last` behind the buffered bytes."""
@@ -90,11 +92,9 @@ class ServerStream:
         if not self.closed:
             self._transport.start()
 
-    def send(self, message: bytes) -> None:
-        """Send one message. Raises RuntimeError while not `writable`."""
-        if not self.writable:
-            raise RuntimeError("sent on a stream that is closed or not writable")
-        self._transport.send(self._framing.pieces(message))
+    def send(self, message: bytes) -> bool:
+        """Send one message; return False, and send nothing, while not `writable`."""
+        return not self.closed and self._transport.send(self._framing.pieces(message))
 
     def close(self, code: Code = Code.OK, message: str = "") -> None:
         """End the stream with a status, if its format can carry one; do nothing if it has ended."""

@@ -25,7 +25,7 @@ HEADERS = (("content-type", "text/event-stream"),)
 class Stage:
     """A route that keeps the bodies it opened, and how they ended."""
 
-    def __init__(self, status: int = 200, run: Callable[[ByteStream], None] | None = None) -> None:
+    def __init__(self, status: int = 200, run: Callable[[ByteStream], object] | None = None) -> None:
         self.bodies: list[ByteStream] = []
         self.ends = 0
         self.offers = 0
@@ -94,11 +94,10 @@ def test_head_gets_the_headers_and_opens_nothing(version: str) -> None:
     assert (found.body, stage.bodies) == (b"", [])
 
 
-def test_what_is_sent_after_the_end_is_an_error(version: str) -> None:
+def test_message_after_the_end_is_refused(version: str) -> None:
     _, body = opened(version, Stage(run=lambda body: body.close()))
     assert (body.closed, body.writable) == (True, False)
-    with pytest.raises(RuntimeError, match="closed"):
-        body.send(b"more")
+    assert not body.send(b"more")
 
 
 def test_a_full_transport_is_not_writable_and_offers_when_it_is(version: str) -> None:
@@ -106,8 +105,7 @@ def test_a_full_transport_is_not_writable_and_offers_when_it_is(version: str) ->
     client, body = opened(version, stage)
     client.line.peer.pause_writing()
     assert not body.writable
-    with pytest.raises(RuntimeError, match="not writable"):
-        body.send(b"more")
+    assert not body.send(b"more")
     client.line.peer.resume_writing()
     assert (body.writable, stage.offers) == (True, 1)
 

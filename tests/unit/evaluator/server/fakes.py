@@ -124,10 +124,11 @@ class FakeStream:
     def closed(self) -> bool:
         return self.ended is not None
 
-    def send(self, message: bytes) -> None:
+    def send(self, message: bytes) -> bool:
         if not self.writable or self.closed:
-            raise RuntimeError("not writable")
+            return False
         self.sent.append(message)
+        return True
 
     def close(self, code: Code = Code.OK, message: str = "") -> None:
         if self.ended is None and self.on_ended is not None:

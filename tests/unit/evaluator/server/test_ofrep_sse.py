@@ -33,10 +33,11 @@ class FakeBody:
         self.on_writable: Callable[[], None] | None = None
         self.on_closed: Callable[[], None] | None = None
 
-    def send(self, piece: bytes) -> None:
+    def send(self, piece: bytes) -> bool:
         if not self.writable or self.closed:
-            raise RuntimeError("not writable")
+            return False
         self.sent.append(piece)
+        return True
 
     def finish(self, last: bytes = b"") -> None:
         """Not used here."""

@@ -33,6 +33,8 @@ class Watcher:
 
     def __init__(self, backend: StoreBackend, selector: str = "", *, held: bool = False) -> None:
         self.received: list[Any] = []
+        self.metadata: list[Any] = []
+        """The metadata of each set that was received."""
         self.quiet: list[bool] = []
         self.threads: set[int] = set()
         self.hold = threading.Event()
@@ -52,9 +54,9 @@ class Watcher:
 
     def receive(self, payload: Payload | Missing) -> None:
         self.quiet.append(isinstance(payload, Payload) and payload.quiet)
-        self.received.append(
-            payload if isinstance(payload, Missing) else json.loads(payload.message)["flags"]
-        )
+        document = {} if isinstance(payload, Missing) else json.loads(payload.message)
+        self.metadata.append(document.get("metadata"))
+        self.received.append(payload if isinstance(payload, Missing) else document["flags"])
 
     @property
     def keys(self) -> list[list[str] | Missing]:
@@ -296,7 +298,8 @@ async def test_that_a_source_is_stale_is_no_reason_to_send_and_that_it_is_fresh_
     confirm(store, NOW, "")
     await settled()
     assert watcher.quiet == [False, True, False]
-    assert watcher.received[0] == watcher.received[2] != watcher.received[1]
+    sent = list(zip(watcher.received, watcher.metadata, strict=True))
+    assert sent[0] == sent[2] != sent[1]
 
 
 @pytest.mark.parametrize("flags", [flag_set(flag("a", {"on": 1})), many(1)], ids=["few", "many"])

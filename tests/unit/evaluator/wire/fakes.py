@@ -61,8 +61,11 @@ class Reader:
     def writable(self) -> bool:
         return self.room > 0
 
-    def send(self, payload: bytes) -> None:
-        self._receive(payload)
+    def send(self, payload: bytes) -> bool:
+        if self.writable:
+            self._receive(payload)
+            return True
+        return False
 
     def retract(self, reason: object) -> None:
         self._receive(("gone", reason))

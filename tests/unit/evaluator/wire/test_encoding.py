@@ -70,11 +70,11 @@ def test_the_sets_metadata_is_under_each_flags_own() -> None:
     assert "metadata" not in sent
 
 
-def test_our_own_metadata_is_part_of_the_set_too() -> None:
+def test_our_own_metadata_is_part_of_the_set_and_repeated_in_no_flag() -> None:
     ours = {REVISION_KEY: "main@sha1:1", DIGEST_KEY: "sha256:2", BUCKETING_KEY: "v3"}
     sent = encoded(flag_set(flag("a", {"on": 1}), **ours, flagSetId="shop"))
     assert sent["metadata"] == ours
-    assert sent["flags"]["a"]["metadata"] == {**ours, "flagSetId": "shop"}
+    assert sent["flags"]["a"]["metadata"] == {"flagSetId": "shop"}
 
 
 def test_a_rule_that_is_too_large_to_expand_spoils_its_own_flag_alone() -> None:

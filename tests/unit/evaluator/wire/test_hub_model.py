@@ -24,9 +24,11 @@ class Watched(Reader):
         self.newest = -1
         self.left = False
 
-    def send(self, payload: bytes) -> None:
-        super().send(payload)
+    def send(self, payload: bytes) -> bool:
+        if not super().send(payload):
+            return False
         self.hear(int(payload.split()[0]))
+        return True
 
     def retract(self, reason: object) -> None:
         super().retract(reason)

@@ -253,8 +253,8 @@ def test_a_stream_that_comes_after_its_flags_went_waits_for_them(scene: Scene) -
 
 def test_a_stream_that_fails_is_ended_alone(scene: Scene, caplog: pytest.LogCaptureFixture) -> None:
     class Broken(FakeStream):
-        def send(self, message: bytes) -> None:
-            raise RuntimeError("not writable")
+        def send(self, message: bytes) -> bool:
+            raise RuntimeError("a fault of ours")
 
     broken, fine = scene.open(stream=Broken()), scene.open()
     scene.serve(flags(1))
