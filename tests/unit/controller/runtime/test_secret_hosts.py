@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from controller.runtime.reconciling.setbacks import Stalled
@@ -31,6 +33,18 @@ def test_a_secret_is_used_for_just_the_hosts_of_its_annotation(
             Stalled, match=r"Secret shop/git may not be used for host .*/allowed-hosts does not"
         ):
             bound.require(host)
+
+
+@pytest.mark.parametrize(
+    "annotation",
+    [",".join(f"*{number}*" for number in range(30_000)), "*a" * 100_000, "a.com," * 65],
+    ids=["many", "long", "some"],
+)
+def test_an_annotation_that_is_too_long_to_match_is_refused(annotation: str) -> None:
+    began = time.perf_counter()
+    with pytest.raises(Stalled, match="may have 64 hosts at most, of 253 characters"):
+        Binding("shop", "git", hosts_of(annotation)).require("a" * 250)
+    assert time.perf_counter() - began < 0.25
 
 
 def test_an_installation_may_ask_for_the_annotation() -> None:
