@@ -11,7 +11,11 @@ from controller.api.parsing import InvalidTextError
 KNOWN: Final = {"aws": "https://s3.amazonaws.com", "gcp": "https://storage.googleapis.com"}
 """Endpoints that mean the provider's own."""
 _OWN_HOSTS: Final = {
-    "aws": re.compile(r"(.+\.)?s3[a-z0-9.-]*\.amazonaws\.com(\.cn)?"),
+    # Not every name with an s3 in it: customers choose the names of load balancers and databases.
+    "aws": re.compile(
+        r"(.+\.)?s3(express)?(-[a-z0-9-]+)?(\.dualstack)?(\.[a-z]{2}(-[a-z]+)+-[0-9]+)?(\.vpce)?"
+        r"\.amazonaws\.com(\.cn)?"
+    ),
     "gcp": re.compile(r"storage\.googleapis\.com"),
     "azure": re.compile(r"[a-z0-9]+\.blob\.core\.(windows\.net|usgovcloudapi\.net|chinacloudapi\.cn)"),
 }

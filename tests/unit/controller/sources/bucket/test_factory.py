@@ -170,6 +170,8 @@ def test_an_endpoint_is_a_host_or_a_url(spec: dict[str, Any], url: str) -> None:
         ({"endpoint": "minio:99999"}, "write HOST"),
         ({"provider": "aws", "endpoint": "minio.example.com"}, "must be a host of aws"),
         ({"provider": "aws", "endpoint": "evil-s3.amazonaws.com.example.com"}, "must be a host of aws"),
+        ({"provider": "aws", "endpoint": "s3-x-1.us-east-1.elb.amazonaws.com"}, "must be a host of aws"),
+        ({"provider": "aws", "endpoint": "s3x.y.us-east-1.rds.amazonaws.com"}, "must be a host of aws"),
         (
             {"provider": "gcp", "endpoint": "https://storage.googleapis.com.example.com"},
             "must be a host of gcp",
@@ -275,6 +277,19 @@ async def test_a_store_is_where_sources_may_be(cluster: Cluster, store: S3) -> N
     allowed = BucketFactory(cluster.read, Hosts(("127.0.0.1",), ()))
     await (await allowed.open(BucketSpec.model_validate(manifest(store)), LOOK)).resolve()
     await allowed.close()
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        "s3.amazonaws.com", "s3-eu-west-1.amazonaws.com", "s3.eu-west-1.amazonaws.com",
+        "s3.us-gov-west-1.amazonaws.com",
+        "s3-fips.dualstack.us-east-1.amazonaws.com", "flags.s3.cn-north-1.amazonaws.com.cn",
+        "bucket.vpce-1a2b-3c4d.s3.us-east-1.vpce.amazonaws.com", "s3express-use1-az4.us-east-1.amazonaws.com",
+    ],
+)  # fmt: skip
+def test_the_controller_s_identity_may_be_sent_to_each_host_of_s3(host: str) -> None:
+    assert not list(of(provider="aws", endpoint=host).cluster_problems())
 
 
 @pytest.mark.parametrize(
