@@ -55,10 +55,11 @@ def glob_list(globs: tuple[str, ...]) -> re2._Regexp:
 def _glob_expression(glob: str) -> str:
     """Translate a glob as `fnmatch` does: `*`, `?`, `[abc]` and `[!abc]`."""
     parts = []
-    for part in re.findall(r"\[!?[^]]+\]|.", glob, re.DOTALL):
-        if len(part) > 1:
-            inner = part[1:-1].replace("\\", "\\\\").replace("^", "\\^").replace("[", "\\[")
-            parts.append(f"[{'^' + inner[1:] if inner.startswith('!') else inner}]")
+    for part in re.findall(r"\[!?\]?[^]]*\]|.", glob, re.DOTALL):
+        if len(part) > 2:
+            negation = "^" if part[1] == "!" else ""
+            letters = re.sub(r"([\\^[\]])", r"\\\1", part[1 + len(negation) : -1])
+            parts.append(f"[{negation}{letters}]")
         else:
             parts.append({"*": ".*", "?": "."}.get(part) or re.escape(part))
     return "".join(parts)

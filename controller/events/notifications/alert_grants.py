@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from controller.api import flagalert
 from controller.api.flaggrant import FlagGrantSpec
-from controller.api.objects.fields import InvalidSpecError, read
+from controller.api.objects.fields import InvalidSpecError
+from controller.api.objects.parsed_spec import parse_spec
 from controller.delivery.grants import group_of
 
 if TYPE_CHECKING:
@@ -58,7 +59,7 @@ class AlertGrants:
 
     def _count(self, resource: Resource, number: int) -> None:
         try:
-            spec = read(FlagGrantSpec, resource.spec)
+            spec = parse_spec(FlagGrantSpec, resource)
         except InvalidSpecError:
             # What cannot be read grants nothing.
             return
@@ -66,8 +67,8 @@ class AlertGrants:
         for namespace in {from_.namespace for from_ in spec.from_ if from_.kind == flagalert.KIND}:
             counts = self._by_owner.setdefault(resource.namespace, {}).setdefault(namespace, Counter())
             owners = self._owners.setdefault(namespace, Counter())
-            for each in granted:
-                _add(counts, each, number)
+            for item in granted:
+                _add(counts, item, number)
             _add(owners, resource.namespace, number)
             if not counts:
                 del self._by_owner[resource.namespace][namespace]

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from controller.api import flagprovider
-from controller.api.flagalert import FlagAlertSpec
+from controller.api.flagalert import FlagAlertSpec, FlagAlertStatus
 from controller.api.objects.meta import ObjectKey
 from controller.events.notifications.alert_selection import MOST_ALERTS, MOST_INSTRUCTIONS, MOST_REFERENCES
 from controller.runtime.reconciling.result import Done, Result, spec_of
@@ -37,7 +37,7 @@ class FlagAlertReconciler:
     async def reconcile(self, resource: Resource, now: datetime) -> Result:
         """Check the spec and the providers, and return the outcomes of the messages."""
         del now
-        status = self.outbox.status_of_alert(resource)
+        status = alert_status(resource, self.outbox)
         try:
             return Result(Done(self._use(resource)), status=status)
         except Setback as setback:
@@ -62,3 +62,27 @@ class FlagAlertReconciler:
     def forget(self, key: ObjectKey) -> None:
         """Forget the outcomes of its messages."""
         self.outbox.forget_alert(key)
+
+
+def alert_status(resource: Resource, outbox: Outbox) -> FlagAlertStatus:
+    """Return the outcomes of an alert's messages as fields of its status; None for empty ones."""
+    before = FlagAlertStatus.of(resource)
+    deliveries, failures, waiting = [before.last_delivery], [before.last_failure], 0
+    used = outbox.alerts.used(resource.namespace).get(resource.name)
+    for key in () if used is None else used.providers:
+        box = outbox.box(key)
+        if box is None:
+            continue
+        waiting += sum(message.alert == resource.name for message in box.pending.values())
+        outcomes = box.of_alerts.get(resource.name)
+        if outcomes is None:
+            continue
+        deliveries.append(outcomes.last_delivery)
+        if (failed := outcomes.last_failure) is not None:
+            words = f"FlagProvider {key.name}: {failed.message}"
+            failures.append(failed.model_copy(update={"message": words}))
+    return FlagAlertStatus(
+        waiting=waiting,
+        last_delivery=max(filter(None, deliveries), default=None),
+        last_failure=max(filter(None, failures), key=lambda failure: failure.time, default=None),
+    )

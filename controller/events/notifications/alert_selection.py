@@ -17,8 +17,9 @@ from controller.api.flagprovider import KIND as PROVIDER
 from controller.api.flagprovider import SEVERITIES
 from controller.api.flagset import FlagSetStatus
 from controller.api.kinds import NAMESPACE
-from controller.api.objects.fields import InvalidSpecError, read
+from controller.api.objects.fields import InvalidSpecError
 from controller.api.objects.meta import ObjectKey
+from controller.api.objects.parsed_spec import parse_spec
 from controller.events.notifications.alert_grants import AlertGrants
 from controller.events.notifications.stage import alert_namespaces_of
 
@@ -106,7 +107,7 @@ def wants(spec: FlagAlertSpec, facts: Facts) -> bool:
 
 
 def _matches_any(expressions: Iterable[str], text: str) -> bool:
-    return any(expression(each).search(text) is not None for each in expressions)
+    return any(expression(pattern).search(text) is not None for pattern in expressions)
 
 
 def _names_any(globs: tuple[str, ...], names: tuple[str, ...]) -> bool:
@@ -139,18 +140,18 @@ class AlertSelection:
         self._parsed: dict[str, dict[str, Alert | None]] = {}
         """By namespace, of the first alerts by name: the alert by version; None: it is invalid."""
         self._used: dict[str, dict[str, Alert]] = {}
-        for namespace in {each.namespace for each in objects.of_kind(alerts.KIND)}:
+        for namespace in {resource.namespace for resource in objects.of_kind(alerts.KIND)}:
             self._select(namespace)
 
     def changed(self, change: Change) -> set[ObjectKey]:
-        """Record a change of an alert or a grant; return the alerts that are used since, or no longer."""
+        """Record a change of an alert or a grant; return other alerts that are used since, or no longer."""
         key = change.latest.key
         if key.kind == flaggrant.KIND:
             self._grants.changed(change)
         elif key.kind == alerts.KIND and _version(change.before) != _version(change.after):
             before = self.used(key.namespace).keys()
             self._select(key.namespace)
-            names = before ^ self.used(key.namespace).keys()
+            names = (before ^ self.used(key.namespace).keys()) - {key.name}
             return {ObjectKey(alerts.KIND, key.namespace, name) for name in names}
         return set()
 
@@ -158,7 +159,7 @@ class AlertSelection:
         before, parsed, used = self._parsed.get(namespace, {}), {}, {}
         instructions, references = 0, 0
         known = self._objects.of_kind(alerts.KIND, namespace)
-        for resource in heapq.nsmallest(MOST_ALERTS, known, key=lambda each: each.name):
+        for resource in heapq.nsmallest(MOST_ALERTS, known, key=lambda named: named.name):
             version = _version(resource)
             alert = parsed[version] = before[version] if version in before else _parse(resource)
             if alert is None or resource.suspended or resource.deleting:
@@ -189,8 +190,8 @@ class AlertSelection:
 
     def of_provider(self, provider: ObjectKey) -> dict[str, Alert]:
         """Return the used alerts that name a provider, by name."""
-        found = self.used(provider.namespace).items()
-        return {name: alert for name, alert in found if provider.name in alert.spec.providers}
+        used = self.used(provider.namespace)
+        return {name: alert for name, alert in used.items() if provider.name in alert.spec.providers}
 
     def near(self, namespace: str) -> list[Alert]:
         """Return the used alerts that may select objects of a namespace: its own, and those it lets in."""
@@ -223,7 +224,7 @@ class AlertSelection:
         """
         if key.namespace == alert.resource.namespace:
             return False
-        selecting = [each for each in alert.spec.event_sources if each.namespace_selector is not None]
+        selecting = [source for source in alert.spec.event_sources if source.namespace_selector is not None]
         if selecting and self._namespace(key.namespace) is None:
             return False
         return not any(
@@ -243,7 +244,12 @@ class AlertSelection:
         """Return the namespaces whose alerts may select other objects since a grant or namespace changed."""
         if change.latest.key.kind == NAMESPACE.kind:
             return {change.latest.name, *self._grants.alert_namespaces(change.latest.name)}
-        return {name for each in (change.before, change.after) if each for name in alert_namespaces_of(each)}
+        return {
+            name
+            for resource in (change.before, change.after)
+            if resource
+            for name in alert_namespaces_of(resource)
+        }
 
     def _reaches(self, namespace: str, source: EventSource, key: ObjectKey) -> bool:
         """Whether an alert in `namespace` may select objects of this object's namespace."""
@@ -271,7 +277,7 @@ def _version(resource: Resource | None) -> str:
 
 def _parse(resource: Resource) -> Alert | None:
     try:
-        spec = read(FlagAlertSpec, resource.spec)
+        spec = parse_spec(FlagAlertSpec, resource)
     except InvalidSpecError:
         # The error is in its own status.
         return None

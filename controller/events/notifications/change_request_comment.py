@@ -57,7 +57,7 @@ _PATHS: Final = {
 }
 
 
-class Thread:
+class CommentThread:
     """The comments of the pull request that a message is about."""
 
     def __init__(self, notice: Notice) -> None:
@@ -72,18 +72,18 @@ class Thread:
         self.marker = f"[//]: # ({words})" if self._type == _BITBUCKET else f"<!-- {words} -->"
         """The beginning of the comment, which readers of the repository cannot guess before it is posted."""
 
-    def listed(self, page: int) -> Post:
+    def list_request(self, page: int) -> Post:
         """Return the request for a page of the comments, the oldest first."""
         size, order = self._paths.size, self._paths.order
         query = f"?{size}={PAGE}&page={page}{order}" if size else self._api.query
         headers = {"Accept-Encoding": "identity", **self._api.headers}
         return Post(self._url(self._paths.comments) + query, b"", headers, "GET", whole=True)
 
-    def is_last(self, found: int) -> bool:
+    def is_last(self, count: int) -> bool:
         """Whether a page with `count` comments is the last."""
-        return not self._paths.size or found < PAGE
+        return not self._paths.size or count < PAGE
 
-    def created(self) -> Post:
+    def create_request(self) -> Post:
         """Return the request that adds the comment."""
         content = self._content()
         if self._type == _AZURE:
@@ -91,7 +91,7 @@ class Thread:
             content = {"comments": [content | {"parentCommentId": 0, "commentType": 1}], "status": 4}
         return self._post(content, self._url(self._paths.comments))
 
-    def edited(self, comment: str) -> Post:
+    def edit_request(self, comment: str) -> Post:
         """Return the request that replaces the comment with this id."""
         url = f"{self._url(self._paths.one or self._paths.comments)}/{comment}"
         return replace(self._post(self._content(), url), method=self._paths.edit)
@@ -119,26 +119,28 @@ class Thread:
         return {"content" if self._type == _AZURE else "body": body}
 
 
-def read(answer: bytes, type_: str) -> list[tuple[str, str]]:
+def read_comments(answer: bytes, type_: str) -> list[tuple[str, str]]:
     """Return (id for `edited`, text) of each comment in an answer. Raises ValueError."""
-    found: Any = json.loads(answer)
-    if isinstance(found, dict) and type_ in {_AZURE, _BITBUCKET}:
-        found = found.get("value" if type_ == _AZURE else "values")
-    if not isinstance(found, list):
+    comments: Any = json.loads(answer)
+    if isinstance(comments, dict) and type_ in {_AZURE, _BITBUCKET}:
+        comments = comments.get("value" if type_ == _AZURE else "values")
+    if not isinstance(comments, list):
         raise ValueError("not a list")  # noqa: TRY004 - as json has it
-    whole = [each for each in found if isinstance(each, dict) and isinstance(each.get("id"), int)]
-    return [_read_one(each, type_) for each in whole]
+    whole = [
+        comment for comment in comments if isinstance(comment, dict) and isinstance(comment.get("id"), int)
+    ]
+    return [_read_comment(comment, type_) for comment in whole]
 
 
-def _read_one(found: dict[str, Any], type_: str) -> tuple[str, str]:
+def _read_comment(comment: dict[str, Any], type_: str) -> tuple[str, str]:
     """Return a comment's id and text; no text for a deleted one, which cannot be edited."""
-    number, text = str(found["id"]), found.get("body")
+    number, text = str(comment["id"]), comment.get("body")
     gone: object = False
-    match found:
+    match comment:
         case {"comments": [{"id": int() as first, "content": text, **more}, *_]} if type_ == _AZURE:
-            number, gone = f"{number}/comments/{first}", more.get("isDeleted") or found.get("isDeleted")
+            number, gone = f"{number}/comments/{first}", more.get("isDeleted") or comment.get("isDeleted")
         case {"content": {"raw": text}} if type_ == _BITBUCKET:
-            gone = found.get("deleted")
+            gone = comment.get("deleted")
     return number, "" if gone else str(text)
 
 

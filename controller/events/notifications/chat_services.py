@@ -27,7 +27,7 @@ def slack(notice: Notice) -> Post:
     if lines := _escaped(notice.changes):
         texts.append(f"```\n{_cut(lines, _SECTION - 10)}\n```")
     fields = [_mrkdwn(f"*{name}*\n{_escaped(text)}"[:2_000]) for name, text in notice.facts.items()]
-    blocks: list[dict[str, Any]] = [{"type": "section", "text": _mrkdwn(each)} for each in texts]
+    blocks: list[dict[str, Any]] = [{"type": "section", "text": _mrkdwn(text)} for text in texts]
     attachment = {
         "color": _colour(notice.message),
         "fallback": _escaped(_fallback(notice)),
@@ -82,7 +82,7 @@ def googlechat(notice: Notice) -> Post:
     texts = [f'<font color="{_colour(message)}">{_escaped(message.message)}</font>']
     if notice.changes:
         texts.append(_escaped(notice.changes).replace("\n", "<br>"))
-    widgets: list[dict[str, Any]] = [{"textParagraph": {"text": each}} for each in texts]
+    widgets: list[dict[str, Any]] = [{"textParagraph": {"text": text}} for text in texts]
     widgets += [
         {"decoratedText": {"topLabel": name, "text": _escaped(text), "wrapText": True}}
         for name, text in notice.facts.items()

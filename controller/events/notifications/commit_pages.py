@@ -35,8 +35,8 @@ _PAGES: Final = {
 
 def commit_in(revision: str) -> str:
     """Return the hexadecimal commit of a revision such as `main@sha1:…`; empty for one that is not of Git."""
-    found = re.search(r"@sha1:([0-9a-f]{40})$", revision)
-    return found[1] if found else ""
+    match = re.search(r"@sha1:([0-9a-f]{40})$", revision)
+    return match[1] if match else ""
 
 
 def commit_page(server: str, address: str, commit: str) -> str:
@@ -52,7 +52,7 @@ def commit_page(server: str, address: str, commit: str) -> str:
     if host == "ssh.dev.azure.com" and len(path) == 4:
         host, path = "dev.azure.com", [path[1], path[2], "_git", path[3]]
     origin = f"{parts.scheme if web else 'https'}://{host}{f':{port}' if port and web else ''}"
-    return f"{origin}/{'/'.join(quote(each, safe='') for each in path)}/{page}/{commit}"
+    return f"{origin}/{'/'.join(quote(part, safe='') for part in path)}/{page}/{commit}"
 
 
 def link(url: str, revision: str) -> str:
@@ -72,8 +72,8 @@ def source_of(objects: Cache, key: ObjectKey) -> ObjectKey | None:
     if key.kind != flagset.KIND:
         return key
     thing = objects.get(key)
-    found = None if thing is None else flagset.source_key(thing)
-    return found if found is not None and found.namespace == key.namespace else None
+    source = None if thing is None else flagset.source_key(thing)
+    return source if source is not None and source.namespace == key.namespace else None
 
 
 def link_of(objects: Cache, key: ObjectKey, revision: str) -> str:

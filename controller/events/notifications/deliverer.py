@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from controller.api import flagalert, flagprovider
 from controller.api.objects.conditions import FALSE, TRUE, Condition
 from controller.api.objects.meta import ObjectKey, about, timestamp
-from controller.events.notifications.commit_status import ASKED
+from controller.events.notifications.alert_reconciler import alert_status
 from controller.events.notifications.flag_set_progress import CHANGE_REQUESTS, with_comparison
 from controller.events.notifications.flux_events import post_of_flux
-from controller.events.notifications.git_exchanges import granted, try_status, upsert
+from controller.events.notifications.git_deliveries import app_token, send_test_status, upsert_comment
+from controller.events.notifications.git_servers import CHECKED_BY_REPOSITORY
 from controller.events.notifications.http_sender import PostResult
 from controller.events.notifications.retries import Again, Dead, Pace, verdict
 from controller.events.notifications.services import is_known, is_refusal, post_of
@@ -95,7 +96,7 @@ class Deliverer:
     _resting: bool = False
 
     def __post_init__(self) -> None:
-        self.outbox.sendable = self.look
+        self.outbox.sendable = self.start
 
     def begin(self) -> None:
         """Prepare for leading, before `run` and the first Event."""
@@ -111,7 +112,7 @@ class Deliverer:
             # The new target may work: retry at once.
             self._stop(route)
             route.target, route.failures, route.grant = target, 0, None
-        self.look(key)
+        self.start(key)
 
     def shut(self, key: ObjectKey) -> None:
         """Stop delivering to a provider that is unusable or gone; its messages keep waiting."""
@@ -124,7 +125,7 @@ class Deliverer:
         route = self._routes.get(key)
         return () if route is None or route.last is None else (route.last,)
 
-    def look(self, key: ObjectKey) -> None:
+    def start(self, key: ObjectKey) -> None:
         """Start delivering the provider's waiting messages, unless a delivery is running."""
         route, box = self._routes.get(key), self.outbox.box(key)
         if route is None or box is None or (route.task is not None and not route.task.done()):
@@ -137,8 +138,8 @@ class Deliverer:
         try:
             await asyncio.sleep(SETTLE)
             self.outbox.settled = True
-            for each in self.objects.of_kind(flagprovider.KIND):
-                self.outbox.wake(each.key, 0.0)
+            for resource in self.objects.of_kind(flagprovider.KIND):
+                self.outbox.wake(resource.key, 0.0)
             await asyncio.Event().wait()
         finally:
             await self._rest()
@@ -150,7 +151,7 @@ class Deliverer:
         for route in self._routes.values():
             if not route.sending:
                 self._stop(route)
-        tasks = [each.task for each in self._routes.values() if each.task is not None]
+        tasks = [route.task for route in self._routes.values() if route.task is not None]
         if tasks:
             await asyncio.wait(tasks, timeout=GRACE)
         for route in self._routes.values():
@@ -161,7 +162,7 @@ class Deliverer:
                 await asyncio.gather(*(self._write(key, box.status()) for key, box in boxes))
                 alerts = self.objects.of_kind(flagalert.KIND)
                 await asyncio.gather(
-                    *(self._write(each.key, self.outbox.status_of_alert(each)) for each in alerts)
+                    *(self._write(each.key, alert_status(each, self.outbox)) for each in alerts)
                 )
 
     async def _write(self, key: ObjectKey, fields: Status) -> None:
@@ -200,7 +201,7 @@ class Deliverer:
 
     async def _try(self, key: ObjectKey, route: _Route, box: ProviderOutbox, message: Message) -> float:
         """Send once; return the seconds until the next try."""
-        answer = await self._authorised(message, route)
+        answer = await self._send_with_token(message, route)
         if is_refusal(route.target, answer.content):
             answer = replace(answer, status=502)
         elif is_known(route.target, message, answer.content):
@@ -232,7 +233,7 @@ class Deliverer:
         self.outbox.wake(key, WRITE_LATER if next(box.sendable(now), None) is not None else 0.0)
         return 0.0
 
-    async def _authorised(self, message: Message, route: _Route) -> PostResult:
+    async def _send_with_token(self, message: Message, route: _Route) -> PostResult:
         target = route.target
         if target.spec.type == "flux":
             return await self.senders.to(target).send(
@@ -243,21 +244,21 @@ class Deliverer:
             target = replace(target, namespace=message.namespace)
         if target.app is None:
             return await self._send(message, target)
-        found = await granted(self.senders.http, target, target.app, route.grant, self.now())
-        if isinstance(found, PostResult):
-            return found
-        answer = await self._send(message, replace(target, token=found.token))
+        grant = await app_token(self.senders.http, target, target.app, route.grant, self.now())
+        if isinstance(grant, PostResult):
+            return grant
+        answer = await self._send(message, replace(target, token=grant.token))
         # A refused token was revoked: the next try requests another.
-        route.grant = None if answer.status == 401 else found
+        route.grant = None if answer.status == 401 else grant
         return answer
 
     async def _send(self, message: Message, target: ProviderTarget) -> PostResult:
-        if target.spec.type in ASKED and not message.alert:
-            return await try_status(self.senders.http, message, target)
+        if target.spec.type in CHECKED_BY_REPOSITORY and not message.alert:
+            return await send_test_status(self.senders.http, message, target)
         if target.spec.type not in CHANGE_REQUESTS:
             return await self.senders.to(target).send(post_of(message, target), target.route)
         message = await asyncio.to_thread(with_comparison, self.objects, message, target.namespace)
-        return await upsert(self.senders.http, message, target)
+        return await upsert_comment(self.senders.http, message, target)
 
     @staticmethod
     def _stop(route: _Route) -> None:

@@ -96,9 +96,9 @@ def change_request_state(
 
 def change_request_number(thing: Resource) -> str:
     """Return the number of a flag set's pull request, of annotation or revision; empty: none."""
-    found = thing.annotations.get(CHANGE_REQUEST)
-    if found is not None:
-        return found if re.match(r"^[0-9]{1,12}$", found) else ""
+    number = thing.annotations.get(CHANGE_REQUEST)
+    if number is not None:
+        return number if re.match(r"^[0-9]{1,12}$", number) else ""
     revision = status_of(thing).content[0]
     match = re.match(r"^refs/(?:pull|merge-requests)/([0-9]{1,12})/(?:head|merge)@", revision)
     return match[1] if match else ""
@@ -123,7 +123,7 @@ def with_comparison(objects: Cache, message: Message, namespace: str) -> Message
     base = None if thing is None else base_of(objects, thing)
     if thing is None or base is None:
         return message
-    old, new = (_flags(objects, each) for each in (base, thing))
+    old, new = (_flags(objects, flag_set) for flag_set in (base, thing))
     lines = "unknown: one of the two is incomplete"
     if old is not None and new is not None:
         lines = "\n".join(changed_flags(old, new, diff(old, new), 100))
@@ -135,17 +135,17 @@ def _flags(objects: Cache, flag_set: Resource) -> FlagSet | None:
     """Return the flags of the FlagSet's first written object; None if they are incomplete."""
     namespace = flag_set.namespace
     target = FlagSetStatus.of(flag_set).target
-    keys = [ObjectKey(each.kind or "", namespace, each.name or "") for each in target]
-    resource = next((each for key in keys if (each := objects.get(key)) is not None), None)
+    keys = [ObjectKey(written.kind or "", namespace, written.name or "") for written in target]
+    resource = next((known for key in keys if (known := objects.get(key)) is not None), None)
     if resource is None:
         return None
     try:
-        found = delivered(resource, flagshard.finder(objects.get, namespace)).flag_set
+        flag_set_ = delivered(resource, flagshard.finder(objects.get, namespace)).flag_set
     except (InvalidSpecError, MissingShardsError):
         return None
     # The sets' ids differ, which changes no evaluation.
-    metadata = {name: value for name, value in found.metadata.items() if name != "flagSetId"}
-    return replace(found, metadata=metadata)
+    metadata = {name: value for name, value in flag_set_.metadata.items() if name != "flagSetId"}
+    return replace(flag_set_, metadata=metadata)
 
 
 def _fields(thing: Resource, reason: str, words: str) -> dict[str, str]:

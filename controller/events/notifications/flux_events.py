@@ -121,10 +121,10 @@ def _flux_source(objects: Cache, key: ObjectKey) -> Resource | None:
     place = source_of(objects, key)
     source = None if place is None else objects.get(place)
     if source is None or source.key.kind != flagsource.KIND:
-        kinds = {each.kind for each in FLUX_SOURCES}
+        kinds = {type_.kind for type_ in FLUX_SOURCES}
         return source if source is not None and source.key.kind in kinds else None
     exported = objects.get(ObjectKey("ExternalArtifact", source.namespace, source.name))
-    return exported if exported and source.uid in {each.get("uid") for each in exported.owners} else None
+    return exported if exported and source.uid in {owner.get("uid") for owner in exported.owners} else None
 
 
 def _post(

@@ -52,54 +52,56 @@ class Grant:
 
 def app_of(secret: SecretTexts) -> App | None:
     """Return the App of a Secret; None without one. Raises Stalled. Blocks for milliseconds."""
-    if not any(secret.text(each) for each in (APP_ID, INSTALLATION, KEY)):
+    if not any(secret.text(key) for key in (APP_ID, INSTALLATION, KEY)):
         return None
-    found, installation = (secret.required(each, "for a GitHub App") for each in (APP_ID, INSTALLATION))
+    app_id, installation = (secret.required(key, "for a GitHub App") for key in (APP_ID, INSTALLATION))
     secret.required(KEY, "for a GitHub App")
     key = secret.pem(KEY, "PRIVATE KEY")
-    if not re.fullmatch(r"[A-Za-z0-9.]{1,64}", found):
+    if not re.fullmatch(r"[A-Za-z0-9.]{1,64}", app_id):
         raise secret.invalid(f"{APP_ID!r} is neither an App's number nor its client id")
     if not re.fullmatch(r"[0-9]{1,20}", installation):
         raise secret.invalid(f"{INSTALLATION!r} is not a number")
     try:
-        _read(key)
+        _load_key(key)
     except ValueError:
         raise secret.invalid(f"{KEY!r} is not an RSA key of at most 4096 bits without a password") from None
-    return App(found, installation, key, secret.line(BASE).rstrip("/"))
+    return App(app_id, installation, key, secret.line(BASE).rstrip("/"))
 
 
-def asked(app: App, target: ProviderTarget, now: datetime) -> Post:
+def token_request(app: App, target: ProviderTarget, now: datetime) -> Post:
     """Return the request for a token. Blocks for milliseconds."""
     url = f"{github_api(target)}/app/installations/{app.installation}/access_tokens"
-    return Post(url, b"", {"Authorization": f"Bearer {_signed(app, now)}", **GITHUB}, whole=True)
+    return Post(url, b"", {"Authorization": f"Bearer {_json_web_token(app, now)}", **GITHUB}, whole=True)
 
 
 def grant_of(answer: bytes, now: datetime) -> Grant:
     """Return the token in an answer. Raises ValueError."""
-    found: Any = json.loads(answer)
-    token, until = (found.get(each) if isinstance(found, dict) else None for each in ("token", "expires_at"))
+    answer_: Any = json.loads(answer)
+    token, until = (
+        answer_.get(name) if isinstance(answer_, dict) else None for name in ("token", "expires_at")
+    )
     if not isinstance(token, str) or not re.fullmatch(r"[!-~]{1,2048}", token) or not isinstance(until, str):
         raise ValueError("no token")
     end = datetime.fromisoformat(until)
     return Grant(token, end - timedelta(minutes=5) if end.tzinfo else now)
 
 
-def _signed(app: App, now: datetime) -> str:
+def _json_web_token(app: App, now: datetime) -> str:
     """Return a JSON Web Token that identifies the App."""
     import jwt  # noqa: PLC0415 - 3 MB, for Apps alone
 
     # Our clock may be ahead; the server accepts tokens that expire within ten minutes.
     times = {"iat": now - timedelta(minutes=1), "exp": now + timedelta(minutes=9)}
-    return jwt.encode({**times, "iss": app.id}, _read(app.key), "RS256")
+    return jwt.encode({**times, "iss": app.id}, _load_key(app.key), "RS256")
 
 
-def _read(key: str) -> RSAPrivateKey:
+def _load_key(key: str) -> RSAPrivateKey:
     """Raises ValueError."""
     try:
         # GitHub's keys have 1,700 characters; a much longer key takes long to parse.
-        found = load_pem_private_key(key.encode(), None) if len(key) <= 4_096 else None
+        private_key = load_pem_private_key(key.encode(), None) if len(key) <= 4_096 else None
     except (TypeError, UnsupportedAlgorithm) as error:
         raise ValueError("not a key") from error
-    if not isinstance(found, RSAPrivateKey):
+    if not isinstance(private_key, RSAPrivateKey):
         raise ValueError("not an RSA key")  # noqa: TRY004 - as cryptography has it
-    return found
+    return private_key

@@ -31,7 +31,7 @@ def with_waiting_time(message: Message, spec: FlagAlertSpec, type_: str) -> Mess
         return message
     # All but the revision are fields of the message.
     revision = message.metadata.get(REVISION_KEY, "")
-    group = "/".join((message.state or "", *(getattr(message, each, revision) for each in spec.group_by)))
+    group = "/".join((message.state or "", *(getattr(message, name, revision) for name in spec.group_by)))
     after = datetime.fromisoformat(message.time) + timedelta(seconds=spec.group_wait)
     return message.model_copy(update={"group": group, "after": timestamp(after)})
 
@@ -40,18 +40,18 @@ def group_of(message: Message, pending: Iterable[Message]) -> Message | None:
     """Return the waiting message to join with; None if the message would overtake one of its object."""
     if message.group is None:
         return None
-    found = None
-    for each in pending:
+    group = None
+    for waiting in pending:
         if (
-            (each.alert, each.group) == (message.alert, message.group)
-            and each.after is not None
-            and each.after > message.time
-            and len(each.others) < MOST_JOINED
+            (waiting.alert, waiting.group) == (message.alert, message.group)
+            and waiting.after is not None
+            and waiting.after > message.time
+            and len(waiting.others) < MOST_JOINED
         ):
-            found = each
-        elif each.alert == message.alert and _is_about(each, _object(message)):
-            found = None
-    return found
+            group = waiting
+        elif waiting.alert == message.alert and _is_about(waiting, _object(message)):
+            group = None
+    return group
 
 
 def join(group: Message, message: Message) -> Message:
@@ -62,7 +62,7 @@ def join(group: Message, message: Message) -> Message:
         lines = f"{lines}\n{_line(message)}"
     else:
         lines = "\n".join((*lines.split("\n")[: _LINES - 1], f"… and {count + 2 - _LINES} more"))
-    changes = "\n".join(text for each in (group, message) if (text := each.metadata.get(CHANGES)))
+    changes = "\n".join(text for part in (group, message) if (text := part.metadata.get(CHANGES)))
     metadata = message.metadata | group.metadata | ({CHANGES: changes[:4_000]} if changes else {})
     objects = group.objects
     if not _is_about(group, _object(message)):

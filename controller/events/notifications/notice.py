@@ -115,15 +115,15 @@ class Notice:
     @property
     def facts(self) -> dict[str, str]:
         """Non-empty facts about the message, by their displayed names."""
-        found = {name: self.message.metadata.get(key, "") for key, name in _FACTS.items()}
-        return {"Reason": self.message.reason} | {name: text for name, text in found.items() if text}
+        facts = {name: self.message.metadata.get(key, "") for key, name in _FACTS.items()}
+        return {"Reason": self.message.reason} | {name: text for name, text in facts.items() if text}
 
     @property
     def details(self) -> dict[str, str]:
         """Facts for machines, with the changes and the message's key."""
-        found = {name.lower(): text for name, text in self.facts.items()}
+        facts = {name.lower(): text for name, text in self.facts.items()}
         lines = {"changes": self.changes} if self.changes else {}
-        return found | lines | {"idempotency_key": self.message.key}
+        return facts | lines | {"idempotency_key": self.message.key}
 
     @property
     def text(self) -> str:

@@ -14,7 +14,6 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
 from controller.api import flagalert, flaggrant, flagprovider, flagset
-from controller.api.flagalert import FlagAlertStatus
 from controller.api.kinds import NAMESPACE, status_of
 from controller.api.objects.meta import ObjectKey, Resource, about
 from controller.events.notifications.alert_selection import AlertSelection, split_subject
@@ -97,24 +96,26 @@ class Outbox:
             return
         self._accepted.pop(event.object, None)
         self._accepted[event.object] = self._now()
-        early = set()
+        unread, concerned = set(), set()
         for selected in self.alerts.concerning(event.object, self._labels(event.object)):
             boxes = []
             for key in selected.providers:
                 resource = self._objects.get(key)
                 if resource is None or resource.suspended:
                     continue
+                concerned.add(key)
                 slot = self._slots.setdefault(key, _Slot())
                 if slot.box is None:
-                    early.add(key)
+                    unread.add(key)
                 else:
                     boxes.append(slot.box)
-                self.wake(key, 0.0)
             self._reporter.report(boxes, selected, event)
-        for key in early:
+        for key in unread:
             slot = self._slots[key]
             slot.dropped += len(slot.early) == MOST_EARLY
             slot.early.append(event)
+        for key in concerned:
+            self.wake(key, 0.0)
 
     def box(self, key: ObjectKey) -> ProviderOutbox | None:
         """Return a provider's outbox, if it was read."""
@@ -157,7 +158,7 @@ class Outbox:
         named = self.alerts.of_provider(resource.key)
         version = (
             resource.generation,
-            {(each.resource.uid, each.resource.generation) for each in named.values()},
+            {(named_alert.resource.uid, named_alert.resource.generation) for named_alert in named.values()},
         )
         if slot.compared == version:
             return
@@ -169,17 +170,17 @@ class Outbox:
             elif self._objects.get(key) is None:
                 self._reporter.report_deletion(slot.box, named[name], Resource(key, "", 0, ""))
         under_way = self._under_way()
-        for each in named.values():
-            for number, candidate in enumerate(self.alerts.candidates(each), 1):
+        for named_alert in named.values():
+            for number, candidate in enumerate(self.alerts.candidates(named_alert), 1):
                 if number % _AT_A_STRETCH == 0:
                     await asyncio.sleep(0)
                 known = self._objects.get(candidate.key)
-                if known is None or not self.alerts.concerns(each, known.key, known.labels):
+                if known is None or not self.alerts.concerns(named_alert, known.key, known.labels):
                     continue
                 if known.key in under_way:
                     slot.compared = None
                 else:
-                    self._reporter.compare(slot.box, each, known)
+                    self._reporter.compare(slot.box, named_alert, known)
         if slot.compared is None:
             self.wake(resource.key, UNDER_WAY.total_seconds())
 
@@ -203,36 +204,13 @@ class Outbox:
         now, named = self._now(), self.alerts.of_provider(resource.key)
         for subject in [name for name, recheck in slot.box.rechecks.items() if recheck.is_due(now)]:
             name, key = split_subject(subject, resource.namespace)
-            found = self._objects.get(key)
-            if name not in named or found is None or not status_of(found).failure:
+            failing = self._objects.get(key)
+            if name not in named or failing is None or not status_of(failing).failure:
                 del slot.box.rechecks[subject]
             elif self.alerts.withdrawn(named[name], key):
                 slot.box.remember(subject, None)
             else:
-                self._reporter.report_failure(slot.box, named[name], found)
-
-    def status_of_alert(self, resource: Resource) -> FlagAlertStatus:
-        """Return the outcomes of an alert's messages as fields of its status; None for empty ones."""
-        before = FlagAlertStatus.of(resource)
-        deliveries, failures, waiting = [before.last_delivery], [before.last_failure], 0
-        used = self.alerts.used(resource.namespace).get(resource.name)
-        for key in () if used is None else used.providers:
-            box = self.box(key)
-            if box is None:
-                continue
-            waiting += sum(message.alert == resource.name for message in box.pending.values())
-            outcomes = box.of_alerts.get(resource.name)
-            if outcomes is None:
-                continue
-            deliveries.append(outcomes.last_delivery)
-            if (failed := outcomes.last_failure) is not None:
-                words = f"FlagProvider {key.name}: {failed.message}"
-                failures.append(failed.model_copy(update={"message": words}))
-        return FlagAlertStatus(
-            waiting=waiting,
-            last_delivery=max(filter(None, deliveries), default=None),
-            last_failure=max(filter(None, failures), key=lambda each: each.time, default=None),
-        )
+                self._reporter.report_failure(slot.box, named[name], failing)
 
     def forget_alert(self, key: ObjectKey) -> None:
         """Forget the outcomes of a deleted alert."""
@@ -285,12 +263,12 @@ class Outbox:
     def _stored(self, change: Change) -> None:
         """Note which messages the API server stores."""
         namespace = change.latest.key.namespace
-        before, after = (_pending(each) for each in (change.before, change.after))
-        for name in {str(each.get("alert") or "") for each in (*before, *after)} - {""}:
+        before, after = (_pending(resource) for resource in (change.before, change.after))
+        for name in {str(message.get("alert") or "") for message in (*before, *after)} - {""}:
             self.wake(ObjectKey(flagalert.KIND, namespace, name), WRITE_ALERT_LATER)
         box = self.box(change.latest.key)
         if box is not None and change.after is not None:
-            box.mark_stored({str(each.get("key")) for each in after})
+            box.mark_stored({str(message.get("key")) for message in after})
             if next(box.sendable(), None) is not None:
                 self.sendable(change.latest.key)
 
@@ -316,4 +294,4 @@ class Outbox:
 def _pending(resource: Resource | None) -> list[dict[str, object]]:
     """Return the messages that wait in a provider's status, as they are stored."""
     pending = None if resource is None else resource.status.get("pending")
-    return [each for each in pending if isinstance(each, dict)] if isinstance(pending, list) else []
+    return [message for message in pending if isinstance(message, dict)] if isinstance(pending, list) else []

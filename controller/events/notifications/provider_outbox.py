@@ -38,7 +38,7 @@ class Reported:
     def of(cls, text: str) -> Self:
         """Parse the output of `str`."""
         failures, digest, reported_at = (*text.split("|", 2), "", "")[:3]
-        return cls(tuple(each for each in failures.split(",") if each), digest, reported_at)
+        return cls(tuple(reason for reason in failures.split(",") if reason), digest, reported_at)
 
     def __str__(self) -> str:
         tail = f"|{self.reported_at}" if self.reported_at else ""
@@ -122,8 +122,8 @@ class ProviderOutbox:
     def of(cls, status: FlagProviderStatus) -> Self:
         """Read the box from a status."""
         box = cls(dead=status.dead, last_dead=status.last_dead, tested=status.last_handled_test)
-        for each in status.pending or ():
-            box._add(each)
+        for message in status.pending or ():
+            box._add(message)
         box.reported.update(status.reported or {})
         box.recent.extend(status.recent or ())
         box.outcomes = Outcomes(status.last_delivery, status.last_failure)
@@ -142,7 +142,8 @@ class ProviderOutbox:
             last_delivery=self.outcomes.last_delivery,
             last_failure=self.outcomes.last_failure,
             last_handled_test=self.tested,
-            failing={name: timestamp(each.at) for name, each in self.rechecks.items() if each.first} or None,
+            failing={name: timestamp(recheck.at) for name, recheck in self.rechecks.items() if recheck.first}
+            or None,
         )
 
     def of_subject(self, subject: str) -> Reported | None:
@@ -172,23 +173,25 @@ class ProviderOutbox:
             message = join(group, message)
         self._add(message)
         while len(self.pending) > MOST_PENDING or self._characters > MOST_CHARACTERS:
-            plain = (key for key, each in self.pending.items() if each.state is None)
+            plain = (key for key, message in self.pending.items() if message.state is None)
             self.drop(next(plain, next(iter(self.pending))), "more messages waited than may")
 
     def sendable(self, now: datetime | None = None) -> Iterator[Message]:
         """Return the messages that may be sent, in order; without `now`, also those not due yet."""
         until = "" if now is None else timestamp(now)
         return (
-            each
-            for key, each in self.pending.items()
-            if key in self._stored and (not until or not _waits(each, until))
+            message
+            for key, message in self.pending.items()
+            if key in self._stored and (not until or not _waits(message, until))
         )
 
     def seconds_to_next(self, now: datetime) -> float | None:
         """Return the seconds until a message or failure is due, at least 0.5; None: none waits."""
         until = timestamp(now)
-        later = [each.after for each in self.pending.values() if each.after and _waits(each, until)]
-        moments = [*(each.at for each in self.rechecks.values()), *map(datetime.fromisoformat, later)]
+        later = [
+            message.after for message in self.pending.values() if message.after and _waits(message, until)
+        ]
+        moments = [*(recheck.at for recheck in self.rechecks.values()), *map(datetime.fromisoformat, later)]
         return max(0.5, (min(moments) - now).total_seconds()) if moments else None
 
     def mark_stored(self, keys: Collection[str]) -> None:
@@ -204,8 +207,8 @@ class ProviderOutbox:
 
     def failed(self, alert: str, reason: str, message: str, now: datetime) -> None:
         """Record a failed try of a message of this alert."""
-        for each in (self.outcomes, self._of_alert(alert)):
-            each.failed(reason, message, now)
+        for outcomes in (self.outcomes, self._of_alert(alert)):
+            outcomes.failed(reason, message, now)
 
     def drop(self, key: str, why: str) -> None:
         """Give up a message."""
@@ -242,5 +245,5 @@ def _waits(message: Message, now: str) -> bool:
 
 def _size(message: Message) -> int:
     """Return about how many characters it takes in a status."""
-    metadata = sum(len(text) for each in message.metadata.items() for text in each)
+    metadata = sum(len(text) for pair in message.metadata.items() for text in pair)
     return 500 + len(message.message) + metadata + sum(map(len, (*message.objects, *message.others)))

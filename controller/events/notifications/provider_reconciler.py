@@ -12,12 +12,10 @@ from controller.api.flagprovider import GITHUB_APPS, FlagProviderSpec, FlagProvi
 from controller.api.objects.fields import require
 from controller.api.objects.meta import TEST_ALERT
 from controller.api.parsing.addresses import AddressRefused, require_address, require_proxy, require_usable
-from controller.events.notifications import alert_messages
-from controller.events.notifications import git_servers as servers
-from controller.events.notifications import github_app as github_apps
+from controller.events.notifications import alert_messages, git_servers, github_app
 from controller.events.notifications.deliverer import DELIVERED
 from controller.events.notifications.notice import ProviderTarget
-from controller.events.notifications.services import FORMS
+from controller.events.notifications.services import SERVICES
 from controller.runtime.network.client_tls import context_of
 from controller.runtime.network.http_client import Route
 from controller.runtime.reconciling.result import Done, Result, spec_of
@@ -98,21 +96,21 @@ class FlagProviderReconciler:
         texts = await self._texts(resource.namespace, spec.secret_ref)
         if texts is not None and spec.secret_ref is not None:
             # Files end in a line break, and `kubectl create secret --from-file` keeps it.
-            found = {key: _short_text(texts, key) for key in ("address", "token")}
-            given |= {key: text for key, text in found.items() if text}
+            texts_by_key = {key: _short_text(texts, key) for key in ("address", "token")}
+            given |= {key: text for key, text in texts_by_key.items() if text}
             if spec.type in GITHUB_APPS:
-                app = await asyncio.to_thread(github_apps.app_of, texts)
+                app = await asyncio.to_thread(github_app.app_of, texts)
             for key in {"address", "token"}.intersection(needs_of(spec.type)):
                 if not given.get(key) and not (key == "token" and app is not None):
                     lacking = missing(spec.type, key, spec.secret_ref.name)
                     raise Stalled(lacking.reason, lacking.message)
         address = given.get("address", "")
         if address:
-            with _judged("the address"):
+            with _stalling("the address"):
                 require_address(spec.type, address, allow_local=self.allow_local)
         elif spec.type == "flux":
             return self._flux_target(spec, resource.namespace)
-        scheme, host = self._asked(spec, address, app)
+        scheme, host = self._server_of(spec, address, app)
         if texts is not None:
             texts.require_host(host)
         route = await self._route(resource.namespace, spec, host)
@@ -131,17 +129,17 @@ class FlagProviderReconciler:
         route = Route(namespace=namespace, seconds=spec.timeout)
         return ProviderTarget(spec, self.flux, "", namespace, self.instance, route, operators=True)
 
-    def _asked(self, spec: FlagProviderSpec, address: str, app: App | None) -> tuple[str, str]:
+    def _server_of(self, spec: FlagProviderSpec, address: str, app: App | None) -> tuple[str, str]:
         """Return (scheme, host) of the server. Raises Stalled."""
         if app is not None and app.base:
-            with _judged(github_apps.BASE):
+            with _stalling(github_app.BASE):
                 require_usable(app.base, allow_local=self.allow_local)
             parts = urlsplit(app.base)
             return parts.scheme, parts.hostname or ""
-        parts = urlsplit(address or FORMS[spec.type].server)
+        parts = urlsplit(address or SERVICES[spec.type].server)
         host = parts.hostname or ""
-        if spec.type in servers.TYPES:
-            host = servers.API_HOSTS.get(host, host)
+        if spec.type in git_servers.TYPES:
+            host = git_servers.API_HOSTS.get(host, host)
         return parts.scheme, host
 
     async def _route(self, namespace: str, spec: FlagProviderSpec, host: str) -> Route:
@@ -151,13 +149,13 @@ class FlagProviderReconciler:
             proxy = proxy_url(texts, ("http", "https"))
             parts = urlsplit(proxy)
             texts.require_host(parts.hostname or "")
-            with _judged("the proxy"):
+            with _stalling("the proxy"):
                 require_proxy(proxy, allow_local=self.allow_local)
             if parts.scheme == "https":
                 shown_to.append(parts.hostname or "")
         if (texts := await self._texts(namespace, spec.cert_secret_ref)) is not None:
-            for each in shown_to:
-                texts.require_host(each)
+            for name in shown_to:
+                texts.require_host(name)
             tls = texts.tls()
             if not any(tls):
                 raise texts.invalid("has neither 'ca.crt' nor 'tls.crt' with 'tls.key'")
@@ -182,7 +180,7 @@ def _short_text(texts: SecretTexts, key: str) -> str:
 
 
 @contextlib.contextmanager
-def _judged(what: str) -> Iterator[None]:
+def _stalling(what: str) -> Iterator[None]:
     """Turn an AddressRefused of the block into Stalled."""
     try:
         yield

@@ -59,7 +59,7 @@ class Reporter:
         elif reported is not None and reported.digest and digest and shorten(digest) != reported.digest:
             message = alert_messages.of_state(resource, alert, digest, self.now())
             if wants(alert.spec, Facts(message, resource)):
-                box.push(self._finished(message, alert, box.type))
+                box.push(self._complete(message, alert, box.type))
             box.remember(subject, Reported((), shorten(digest)))
         elif reported is None and digest:
             # States from before the alert are not reported.
@@ -89,7 +89,7 @@ class Reporter:
         box.rechecks.pop(subject, None)
         if reported.failures:
             message = message.model_copy(update={"state": "recovered"})
-            box.push(self._finished(message, alert, box.type))
+            box.push(self._complete(message, alert, box.type))
             box.remember(subject, Reported((), shorten(event.digest) or reported.digest))
 
     def _report_event(
@@ -110,13 +110,13 @@ class Reporter:
                     return
                 message = message.model_copy(update={"state": "failing"})
                 failures, reported_at = (*failures, event.failure), timestamp(event.time)
-            box.push(self._finished(message, alert, box.type))
+            box.push(self._complete(message, alert, box.type))
         # Remember unselected messages too, so that the next leader does not report them.
         after = Reported(failures, digest, reported_at)
         box.remember(subject, after)
         self._schedule(box, alert, subject, facts.subject, after)
 
-    def _finished(self, message: Message, alert: Alert, type_: str) -> Message:
+    def _complete(self, message: Message, alert: Alert, type_: str) -> Message:
         """Return the message with the page of its commit, the template's words, and its group."""
         namespace = message.namespace or alert.resource.namespace
         key = ObjectKey(message.kind, namespace, message.name)
@@ -144,7 +144,7 @@ class Reporter:
         if not wants(alert.spec, Facts(message, resource)):
             box.rechecks.pop(subject, None)
             return
-        box.push(self._finished(message, alert, box.type))
+        box.push(self._complete(message, alert, box.type))
         failures = reported.failures if again else (*reported.failures, reason)
         after = Reported(failures, reported.digest, timestamp(now))
         box.remember(subject, after)
@@ -181,7 +181,7 @@ class Reporter:
     ) -> None:
         identity = f"{resource.resource_version} {outcome}"
         message = alert_messages.of_state(resource, alert, identity, self.now(), state="recovered", **fields)
-        box.push(self._finished(message, alert, box.type))
+        box.push(self._complete(message, alert, box.type))
 
     def report_progress(self, box: ProviderOutbox, alert: Alert, resource: Resource) -> bool:
         """Report a flag set's state to its commit or change request; return whether it has changed."""

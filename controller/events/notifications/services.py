@@ -10,11 +10,10 @@ import hmac
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from controller.events.notifications import chat_services as chats
-from controller.events.notifications import commit_status as statuses
-from controller.events.notifications import incident_services as incidents
-from controller.events.notifications.change_request_comment import Thread
+from controller.events.notifications import chat_services, incident_services
+from controller.events.notifications.change_request_comment import CommentThread
 from controller.events.notifications.flag_set_progress import CHANGE_REQUESTS
+from controller.events.notifications.git_servers import commit_status
 from controller.events.notifications.mail_sender import email
 from controller.events.notifications.notice import Notice
 
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Form:
+class Service:
     """The request format of one provider type, and the meaning of its answers."""
 
     post: Callable[[Notice], Post]
@@ -42,35 +41,35 @@ class Form:
 
 def post_of(message: Message, target: ProviderTarget) -> Post:
     """Return the request that delivers the message."""
-    form = FORMS[target.spec.type]
+    form = SERVICES[target.spec.type]
     given = target if target.address else replace(target, address=form.server)
     return form.post(Notice(message, given))
 
 
 def is_refusal(target: ProviderTarget, content: bytes) -> bool:
     """Whether an answer with status 2xx is a refusal."""
-    refusal = FORMS[target.spec.type].refusal
+    refusal = SERVICES[target.spec.type].refusal
     return bool(refusal) and refusal.encode() in b"".join(content.split())
 
 
 def is_known(target: ProviderTarget, message: Message, content: bytes) -> bool:
     """Whether an error answer means that the message had arrived before, or that a test succeeded."""
-    form, said = FORMS[target.spec.type], b"".join(content.split())
+    form, said = SERVICES[target.spec.type], b"".join(content.split())
     words = (form.known, "" if message.alert else form.tested)
-    return any(each.encode() in said for each in words if each)
+    return any(word.encode() in said for word in words if word)
 
 
 def _generic(notice: Notice) -> Post:
     return notice.post(notice.event, **{"Gotk-Component": notice.event["reportingController"]})
 
 
-def _signed(notice: Notice) -> Post:
+def _generic_hmac(notice: Notice) -> Post:
     plain = _generic(notice)
     signature = hmac.new(notice.target.token.encode(), plain.body, hashlib.sha256).hexdigest()
     return replace(plain, headers=plain.headers | {"X-Signature": f"sha256={signature}"})
 
 
-def _structured(notice: Notice) -> Post:
+def _cloudevent(notice: Notice) -> Post:
     """Return a CloudEvent in structured mode: all of it is in the body."""
     content = {**_attributes(notice), "datacontenttype": "application/json", "data": notice.event}
     kind = {"Content-Type": "application/cloudevents+json; charset=utf-8"}
@@ -90,27 +89,27 @@ def _attributes(notice: Notice) -> dict[str, str]:
     }
 
 
-FORMS: Final[dict[str, Form]] = {
-    "generic": Form(_generic),
-    "generic-hmac": Form(_signed),
-    "cloudevents": Form(_structured),
+SERVICES: Final[dict[str, Service]] = {
+    "generic": Service(_generic),
+    "generic-hmac": Service(_generic_hmac),
+    "cloudevents": Service(_cloudevent),
     # The Event that Flux is handed names an object of Flux instead: see flux_events.py.
-    "flux": Form(_generic),
-    "slack": Form(chats.slack, refusal='"ok":false'),
-    "discord": Form(chats.discord),
-    "msteams": Form(chats.msteams),
-    "googlechat": Form(chats.googlechat),
-    "pagerduty": Form(incidents.pagerduty, server="https://events.pagerduty.com"),
-    "opsgenie": Form(incidents.opsgenie, server="https://api.opsgenie.com"),
-    "alertmanager": Form(incidents.alertmanager),
-    "grafana": Form(incidents.grafana),
-    "email": Form(email),
+    "flux": Service(_generic),
+    "slack": Service(chat_services.slack, refusal='"ok":false'),
+    "discord": Service(chat_services.discord),
+    "msteams": Service(chat_services.msteams),
+    "googlechat": Service(chat_services.googlechat),
+    "pagerduty": Service(incident_services.pagerduty, server="https://events.pagerduty.com"),
+    "opsgenie": Service(incident_services.opsgenie, server="https://api.opsgenie.com"),
+    "alertmanager": Service(incident_services.alertmanager),
+    "grafana": Service(incident_services.grafana),
+    "email": Service(email),
     # A test is the status of a commit that does not exist.
-    "github": Form(statuses.status, tested="NocommitfoundforSHA"),
+    "github": Service(commit_status, tested="NocommitfoundforSHA"),
     # GitLab's answer to a status that the commit already has.
-    "gitlab": Form(statuses.status, known="Cannottransitionstatus", tested="CommitNotFound"),
-    **dict.fromkeys(("gitea", "bitbucket", "azuredevops"), Form(statuses.status)),
-    # An existing comment is edited instead: see git_exchanges.py.
-    **dict.fromkeys(sorted(CHANGE_REQUESTS), Form(lambda notice: Thread(notice).created())),
+    "gitlab": Service(commit_status, known="Cannottransitionstatus", tested="CommitNotFound"),
+    **dict.fromkeys(("gitea", "bitbucket", "azuredevops"), Service(commit_status)),
+    # An existing comment is edited instead: see git_deliveries.py.
+    **dict.fromkeys(sorted(CHANGE_REQUESTS), Service(lambda notice: CommentThread(notice).create_request())),
 }
-"""The form of each provider type."""
+"""How each type of provider is sent a message."""

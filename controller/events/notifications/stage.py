@@ -20,26 +20,30 @@ if TYPE_CHECKING:
 
 def _provider_names(resource: Resource) -> set[str]:
     several = resource.spec.get("providerRefs")
-    found = (resource.spec.get("providerRef"), *(several if isinstance(several, list) else ()))
-    return {str(each.get("name")) for each in found if isinstance(each, dict)}
+    references = (resource.spec.get("providerRef"), *(several if isinstance(several, list) else ()))
+    return {str(reference.get("name")) for reference in references if isinstance(reference, dict)}
 
 
 BY_SECRET: Final = Index(
-    "FlagProvider by Secret", frozenset({flagprovider.KIND}), lambda each: secret_names(each.spec)
+    "FlagProvider by Secret", frozenset({flagprovider.KIND}), lambda resource: secret_names(resource.spec)
 )
 BY_PROVIDER: Final = Index("FlagAlert by FlagProvider", frozenset({flagalert.KIND}), _provider_names)
 
 
 def _selecting(resource: Resource) -> set[str]:
     sources = resource.spec.get("eventSources")
-    found = sources if isinstance(sources, list) else ()
-    return {EVERY} if any(isinstance(each, dict) and "namespaceSelector" in each for each in found) else set()
+    sources_ = sources if isinstance(sources, list) else ()
+    return (
+        {EVERY}
+        if any(isinstance(source, dict) and "namespaceSelector" in source for source in sources_)
+        else set()
+    )
 
 
 BY_COMPARED: Final = Index(
     "FlagSet by the one it is compared with",
     frozenset({flagset.KIND}),
-    lambda each: filter(None, [each.annotations.get(COMPARED_WITH)]),
+    lambda resource: filter(None, [resource.annotations.get(COMPARED_WITH)]),
 )
 SELECTING: Final = Index(
     "FlagAlert by namespaceSelector", frozenset({flagalert.KIND}), _selecting, everywhere=True
@@ -49,9 +53,11 @@ SELECTING: Final = Index(
 
 def _providers(alerts: Iterable[Resource | None]) -> set[ObjectKey]:
     """Return the providers that alerts name."""
-    found = (each for each in alerts if each is not None)
+    known = (resource for resource in alerts if resource is not None)
     return {
-        ObjectKey(flagprovider.KIND, each.namespace, name) for each in found for name in _provider_names(each)
+        ObjectKey(flagprovider.KIND, resource.namespace, name)
+        for resource in known
+        for name in _provider_names(resource)
     }
 
 
@@ -67,8 +73,8 @@ def _labels_of(resource: Resource | None) -> object:
 def alert_namespaces_of(grant_: Resource) -> set[str]:
     """Return the namespaces whose alerts a grant lets in, valid or not."""
     sources = grant_.spec.get("from")
-    found = (each for each in sources if isinstance(each, dict)) if isinstance(sources, list) else ()
-    return {str(each.get("namespace")) for each in found if each.get("kind") == flagalert.KIND}
+    allowed = (source for source in sources if isinstance(source, dict)) if isinstance(sources, list) else ()
+    return {str(source.get("namespace")) for source in allowed if source.get("kind") == flagalert.KIND}
 
 
 def _let_in(cache: Cache, change: Change) -> Iterable[ObjectKey]:
@@ -76,11 +82,13 @@ def _let_in(cache: Cache, change: Change) -> Iterable[ObjectKey]:
     grants = [change.before, change.after]
     if change.latest.key.kind == NAMESPACE.kind:
         grants = [*cache.of_kind(flaggrant.KIND, change.latest.name)]
-    namespaces = {name for each in grants if each is not None for name in alert_namespaces_of(each)}
+    namespaces = {
+        name for resource in grants if resource is not None for name in alert_namespaces_of(resource)
+    }
     if change.latest.key.kind == NAMESPACE.kind:
         namespaces.add(change.latest.name)
-    alerts = (each for name in namespaces for each in cache.of_kind(flagalert.KIND, name))
-    return _providers(each for each in alerts if _selecting(each))
+    alerts = (resource for name in namespaces for resource in cache.of_kind(flagalert.KIND, name))
+    return _providers(resource for resource in alerts if _selecting(resource))
 
 
 FLAG_PROVIDERS: Final = Reconciles(

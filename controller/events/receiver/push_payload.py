@@ -96,7 +96,7 @@ def read_delivery(
     """
     if len(body) > MOST_BYTES:
         return Refusal(413, f"the delivery has more than {MOST_BYTES} bytes")
-    if not signed(sender, headers, body, tokens):
+    if not is_signed(sender, headers, body, tokens):
         return UNSIGNED
     try:
         payload = orjson.loads(body)
@@ -108,12 +108,12 @@ def read_delivery(
     if sender == "generic-hmac":
         return _generic(payload, body)
     event = _event(sender, headers, payload)
-    if event != "ping" and event in ({_normal(each) for each in events} or _PUSHES[sender]):
+    if event != "ping" and event in ({_normal(name) for name in events} or _PUSHES[sender]):
         return _push(sender, headers, payload, body)
     return Quiet("pong" if event == "ping" else "ignored: spec.events does not list this event")
 
 
-def signed(sender: Sender, headers: Headers, body: bytes, tokens: Iterable[bytes]) -> bool:
+def is_signed(sender: Sender, headers: Headers, body: bytes, tokens: Iterable[bytes]) -> bool:
     """Whether `body` is signed with one of `tokens` in the way of `sender`; an empty token never matches."""
     known = [token for token in tokens if token]
     if sender == "gitlab":
@@ -128,7 +128,7 @@ def signed(sender: Sender, headers: Headers, body: bytes, tokens: Iterable[bytes
             return False
         wanted = [hmac.new(token, body, algorithm).hexdigest().encode() for token in known]
     # All tokens are compared, so that the time does not disclose which one matched.
-    matches = [hmac.compare_digest(given, each) for each in wanted]
+    matches = [hmac.compare_digest(given, digest) for digest in wanted]
     return any(matches)
 
 
@@ -176,7 +176,7 @@ def _push(sender: Sender, headers: Headers, payload: Mapping[str, Any], body: by
     # Where the body is signed and the id is not, only the body distinguishes a delivery from another.
     named = f"{delivery} " if sender == "gitlab" else ""
     identity = f"{named}{hashlib.sha256(body).hexdigest()}"
-    return Push(repositories, _pushed(payload), _head(payload), identity, delivery)
+    return Push(repositories, _pushed_reference(payload), _head(payload), identity, delivery)
 
 
 def _event(sender: Sender, headers: Headers, payload: Mapping[str, Any]) -> str:
@@ -191,7 +191,7 @@ def _normal(event: str) -> str:
     return event.strip().lower().removesuffix(" hook").replace(" ", "_")
 
 
-def _pushed(payload: Mapping[str, Any]) -> str | None:
+def _pushed_reference(payload: Mapping[str, Any]) -> str | None:
     """The reference; `create` and `delete` have it short, `release` has a tag."""
     reference = payload.get("ref")
     kind = {"branch": "refs/heads/", "tag": "refs/tags/"}.get(str(payload.get("ref_type")))
@@ -204,8 +204,8 @@ def _pushed(payload: Mapping[str, Any]) -> str | None:
 def _head(payload: Mapping[str, Any]) -> str | None:
     """The commit. `after` comes last: of an annotated tag it is the tag's own object."""
     head = _object(payload, "head_commit").get("id")
-    found = (head, payload.get("checkout_sha"), payload.get("after"))
-    return next(filter(None, map(_commit, found)), None)
+    commits = (head, payload.get("checkout_sha"), payload.get("after"))
+    return next(filter(None, map(_commit, commits)), None)
 
 
 def _commit(value: object) -> str | None:
@@ -223,9 +223,9 @@ def _is_text(value: object) -> bool:
 
 
 def _object(payload: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    found = payload.get(name)
-    return found if isinstance(found, dict) else {}
+    part = payload.get(name)
+    return part if isinstance(part, dict) else {}
 
 
 def _first(headers: Headers, names: Iterable[str]) -> str:
-    return next((found for name in names if (found := header(headers, name)) is not None), "")
+    return next((value for name in names if (value := header(headers, name)) is not None), "")

@@ -63,7 +63,7 @@ class FlagReceiverReconciler:
             sender=spec.type,
             tokens=_tokens(name, await self.secret(resource.namespace, name)),
             events=spec.events,
-            sources=tuple(each.name for each in spec.resources),
+            sources=tuple(source.name for source in spec.resources),
         )
 
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from controller.api.objects.meta import Resource
 
 BY_SECRET: Final = Index(
-    "FlagReceiver by Secret", frozenset({flagreceiver.KIND}), lambda each: secret_names(each.spec)
+    "FlagReceiver by Secret", frozenset({flagreceiver.KIND}), lambda resource: secret_names(resource.spec)
 )
 
 
@@ -39,7 +39,7 @@ def path_digest(path: str) -> str:
 BY_PATH: Final = Index(
     "FlagReceiver by path",
     frozenset({flagreceiver.KIND}),
-    lambda each: (path_digest(FlagReceiverStatus.of(each).webhook_path or ""),),
+    lambda resource: (path_digest(FlagReceiverStatus.of(resource).webhook_path or ""),),
     everywhere=True,
 )
 

@@ -100,4 +100,4 @@ class Endpoints:
         return self._guards[key]
 
     def _without(self, key: ObjectKey) -> dict[str, Endpoint]:
-        return {path: each for path, each in self._by_path.items() if each.key != key}
+        return {path: endpoint for path, endpoint in self._by_path.items() if endpoint.key != key}

@@ -83,16 +83,16 @@ class Receiver:
         return response
 
     def _judge(self, endpoint: Endpoint, request: Request) -> tuple[str, Response]:
-        found = read_delivery(
+        delivery = read_delivery(
             endpoint.sender, request.headers, request.body, endpoint.tokens, endpoint.events
         )
-        if isinstance(found, Push):
-            return self._take(endpoint, found)
-        if isinstance(found, Quiet):
-            return "ignored", _say(200, {"message": found.message, "woken": []})
+        if isinstance(delivery, Push):
+            return self._take(endpoint, delivery)
+        if isinstance(delivery, Quiet):
+            return "ignored", _say(200, {"message": delivery.message, "woken": []})
         fields = about(endpoint.key)
-        log.warning("a delivery from %s was refused: %s", request.peer, found.status, extra=fields)
-        return _REFUSED[found.status], _refuse(found.status, found.message)
+        log.warning("a delivery from %s was refused: %s", request.peer, delivery.status, extra=fields)
+        return _REFUSED[delivery.status], _refuse(delivery.status, delivery.message)
 
     def _take(self, endpoint: Endpoint, push: Push) -> tuple[str, Response]:
         now, guard = self.clock(), self.endpoints.guard(endpoint.key)
@@ -116,8 +116,10 @@ class Receiver:
         """Return the sources in the receiver's namespace that it may wake and that the push concerns."""
         every = flagreceiver.EVERY in endpoint.sources
         namespace = endpoint.key.namespace
-        found = [self.objects.find(BY_REPOSITORY, namespace, each) for each in repositories(push)]
-        for source in itertools.chain.from_iterable(found):
+        sources = [
+            self.objects.find(BY_REPOSITORY, namespace, repository) for repository in repositories(push)
+        ]
+        for source in itertools.chain.from_iterable(sources):
             if source.suspended or source.deleting:
                 continue
             if not every and source.name not in endpoint.sources:
@@ -134,10 +136,10 @@ class Receiver:
         """Answer a path without open endpoint: it may be of a receiver that was suspended before this process
         started, or that is not reconciled yet.
         """
-        found = self.objects.find(BY_PATH, "", path_digest(path))
-        if not found:
+        receivers = self.objects.find(BY_PATH, "", path_digest(path))
+        if not receivers:
             return "unknown", _refuse(404, "there is no receiver at this path")
-        if any(each.suspended for each in found):
+        if any(receiver_.suspended for receiver_ in receivers):
             return "suspended", _refuse(503, _SUSPENDED)
         return "standby", _later("this receiver is not ready yet; try again")
 

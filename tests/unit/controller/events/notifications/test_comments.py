@@ -14,14 +14,14 @@ from aiohttp import web
 
 from controller.api.flagprovider import FlagProviderSpec, FlagProviderStatus
 from controller.api.objects.meta import ObjectKey, Resource
-from controller.events.notifications.change_request_comment import Thread
+from controller.events.notifications.change_request_comment import CommentThread
 from controller.events.notifications.deliverer import Deliverer, Senders
 from controller.events.notifications.flag_set_progress import (
     CHANGE_REQUEST,
     CHANGE_REQUESTS,
     change_request_number,
 )
-from controller.events.notifications.git_exchanges import upsert
+from controller.events.notifications.git_deliveries import upsert_comment
 from controller.events.notifications.notice import Notice, ProviderTarget
 from controller.events.notifications.retries import Again, Dead, verdict
 from tests.unit.controller.events.notifications.schemas import EDITS, SCHEMAS
@@ -156,7 +156,7 @@ def target(found: Service, token: str = TOKEN) -> ProviderTarget:
 
 async def send(found: Service, said: Message, token: str = TOKEN) -> PostResult:
     async with http_sender() as sender:
-        return await upsert(sender, said, target(found, token))
+        return await upsert_comment(sender, said, target(found, token))
 
 
 def said(words: str = "so it is", number: str = "7", **more: Any) -> Message:
@@ -168,7 +168,7 @@ def said(words: str = "so it is", number: str = "7", **more: Any) -> Message:
 async def test_a_comment_is_added_once_and_edited_from_then_on(type_: str) -> None:
     async with service(type_) as found:
         # Somebody quotes ours, and there are more comments than one page has.
-        begins = Thread(Notice(said(), target(found))).marker
+        begins = CommentThread(Notice(said(), target(found))).marker
         found.comments = dict.fromkeys(range(1, 41), f"> {begins}")
         added = 200 if type_ == AZURE else 201
         assert (await send(found, said("first"))).status == added

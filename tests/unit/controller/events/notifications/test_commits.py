@@ -14,7 +14,7 @@ from aiohttp import web
 from controller.api.flagprovider import FlagProviderSpec, FlagProviderStatus
 from controller.api.parsing.addresses import AddressRefused, require_address
 from controller.events.notifications.flag_set_progress import COMMITS
-from controller.events.notifications.git_exchanges import try_status
+from controller.events.notifications.git_deliveries import send_test_status
 from controller.events.notifications.notice import ProviderTarget
 from controller.events.notifications.services import is_known, post_of
 from tests.unit.controller.events.notifications.schemas import SCHEMAS
@@ -197,7 +197,7 @@ async def test_a_test_is_delivered_where_the_repository_is_there_and_the_token_t
         said = message(alert="", reason="TestAlert")
         target = ProviderTarget(spec, address, token, "shop", "controller-0")
         async with http_sender() as sender:
-            return (await try_status(sender, said, target)).status
+            return (await send_test_status(sender, said, target)).status
 
     async with web_server(web.route("*", "/{path:.*}", take)) as port:
         origin = f"http://127.0.0.1:{port}"

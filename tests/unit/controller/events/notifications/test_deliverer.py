@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from controller.api.flagprovider import FlagProviderSpec
+from controller.events.notifications.alert_reconciler import alert_status
 from controller.events.notifications.deliverer import Deliverer, Senders
 from controller.events.notifications.http_sender import PostResult
 from controller.events.notifications.notice import ProviderTarget
@@ -136,8 +137,8 @@ async def test_an_alert_knows_what_became_of_its_own_messages() -> None:
             "message": "FlagProvider chat: status 503",
         }
         waits = {"waiting": 2, "lastDelivery": None, "lastFailure": failure}
-        assert found.desk.outbox.status_of_alert(alert()).fields() == waits
-        assert found.desk.outbox.status_of_alert(other).fields() == {
+        assert alert_status(alert(), found.desk.outbox).fields() == waits
+        assert alert_status(other, found.desk.outbox).fields() == {
             "waiting": 0,
             "lastDelivery": None,
             "lastFailure": None,
@@ -145,15 +146,15 @@ async def test_an_alert_knows_what_became_of_its_own_messages() -> None:
         found.deliverer.use(CHAT, replace(TARGET, address="https://y.example.com/"))
         await found.until(3)
         arrived = waits | {"waiting": 0, "lastDelivery": "2026-01-02T03:04:05Z"}
-        assert found.desk.outbox.status_of_alert(alert()).fields() == arrived
+        assert alert_status(alert(), found.desk.outbox).fields() == arrived
         # The next leader has it of the alert's own status, as long as nothing new happens.
         again = replace(alert(), status={"lastDelivery": "2026-01-02T03:04:04Z", "lastFailure": failure})
-        assert found.desk.restart().outbox.status_of_alert(again).fields() == waits | {
+        assert alert_status(again, found.desk.restart().outbox).fields() == waits | {
             "waiting": 0,
             "lastDelivery": "2026-01-02T03:04:04Z",
         }
         found.desk.outbox.forget_alert(alert().key)
-        assert not any(found.desk.outbox.status_of_alert(alert()).fields().values())
+        assert not any(alert_status(alert(), found.desk.outbox).fields().values())
 
 
 async def test_a_message_that_is_refused_makes_way_and_is_counted() -> None:

@@ -22,7 +22,7 @@ from cryptography.hazmat.primitives.serialization import (
     PrivateFormat,
 )
 
-from controller.events.notifications.git_exchanges import granted
+from controller.events.notifications.git_deliveries import app_token
 from controller.events.notifications.github_app import Grant, app_of
 from controller.runtime.reconciling.setbacks import Stalled
 from controller.runtime.user_text.secret_texts import SecretTexts
@@ -166,10 +166,10 @@ async def test_a_token_is_asked_for_anew_minutes_before_its_end() -> None:
         _, target = await target_of(server.address, APP)
         assert target is not None
         assert target.app is not None
-        first = await granted(sender, target, target.app, None, NOW)
+        first = await app_token(sender, target, target.app, None, NOW)
         assert first == Grant("ghs_0", NOW + timedelta(minutes=55))
-        assert await granted(sender, target, target.app, first, NOW + timedelta(minutes=54)) is first
-        assert await granted(sender, target, target.app, replace(first, until=NOW), NOW) != first
+        assert await app_token(sender, target, target.app, first, NOW + timedelta(minutes=54)) is first
+        assert await app_token(sender, target, target.app, replace(first, until=NOW), NOW) != first
         assert server.tokens == ["ghs_0", "ghs_1"]
 
 

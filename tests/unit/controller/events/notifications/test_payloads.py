@@ -18,11 +18,11 @@ import pytest
 
 from controller.api.flagprovider import SEVERITIES, FlagProviderSpec, Message
 from controller.events.notifications.notice import ProviderTarget
-from controller.events.notifications.services import FORMS, is_refusal, post_of
+from controller.events.notifications.services import SERVICES, is_refusal, post_of
 from tests.unit.controller.events.notifications.schemas import SCHEMAS
 from tests.unit.controller.events.notifications.things import message
 
-WEBHOOKS: Final = sorted(FORMS.keys() - {"flux"})
+WEBHOOKS: Final = sorted(SERVICES.keys() - {"flux"})
 """Flux's Event has tests of its own."""
 GOLDEN: Final = Path(__file__).parent / "golden"
 REVISION: Final = {"flagstaff.dev/revision": "main@sha1:" + "1" * 40}

@@ -17,7 +17,7 @@ from controller.api.kinds import FLAG_PROVIDER
 from controller.api.objects.meta import TEST_ALERT
 from controller.events.notifications.alert_reconciler import FlagAlertReconciler
 from controller.events.notifications.provider_reconciler import FlagProviderReconciler
-from controller.events.notifications.services import FORMS
+from controller.events.notifications.services import SERVICES
 from controller.runtime.reconciling.setbacks import Failed, Setback, Stalled, Waiting
 from controller.runtime.tenancy.secret_hosts import Binding, SecretContent
 from tests.unit.controller.events.notifications.things import CHAT, NOW, Desk, alert, event, thing
@@ -207,7 +207,7 @@ def test_a_provider_that_is_not_refused_by_its_spec_is_used(kind: str, address: 
         assert asyncio.run(Around(local=True).reconcile(asked)).kind == "success"
 
 
-@pytest.mark.parametrize("kind", [each for each in FORMS if "address" not in needs_of(each)])
+@pytest.mark.parametrize("kind", [each for each in SERVICES if "address" not in needs_of(each)])
 async def test_a_service_with_one_address_needs_none(kind: ProviderType) -> None:
     around = Around({"token": b"t"})
     assert (await around.reconcile(spec(kind, **SECRET))).kind == "success"

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controller.events.receiver.push_payload import Sender, signed
+from controller.events.receiver.push_payload import Sender, is_signed
 from tests.unit.controller.events.receiver.sending import OLD, TOKEN, headers_of, hexdigest
 
 BODY = b'{"ref": "refs/heads/main"}'
@@ -20,25 +20,25 @@ def digest(algorithm: str) -> str:
 
 @pytest.mark.parametrize("sender", SENDERS)
 def test_the_token_is_accepted_and_another_is_not(sender: Sender) -> None:
-    assert signed(sender, headers_of(sender, BODY), BODY, [TOKEN])
-    assert not signed(sender, headers_of(sender, BODY, token=b"a guess"), BODY, [TOKEN])
+    assert is_signed(sender, headers_of(sender, BODY), BODY, [TOKEN])
+    assert not is_signed(sender, headers_of(sender, BODY, token=b"a guess"), BODY, [TOKEN])
 
 
 @pytest.mark.parametrize("sender", SENDERS)
 def test_while_a_token_is_changed_both_are_believed(sender: Sender) -> None:
     for token in (TOKEN, OLD):
-        assert signed(sender, headers_of(sender, BODY, token=token), BODY, [TOKEN, OLD])
+        assert is_signed(sender, headers_of(sender, BODY, token=token), BODY, [TOKEN, OLD])
 
 
 @pytest.mark.parametrize("sender", SENDERS)
 def test_without_a_token_no_sender_is_accepted(sender: Sender) -> None:
-    assert not signed(sender, headers_of(sender, BODY, token=b""), BODY, [b""])
-    assert not signed(sender, headers_of(sender, BODY), BODY, [])
+    assert not is_signed(sender, headers_of(sender, BODY, token=b""), BODY, [b""])
+    assert not is_signed(sender, headers_of(sender, BODY), BODY, [])
 
 
 @pytest.mark.parametrize("sender", [each for each in SENDERS if each != "gitlab"])
 def test_one_changed_byte_of_the_body_is_noticed(sender: Sender) -> None:
-    assert not signed(sender, headers_of(sender, BODY), BODY.replace(b"main", b"evil"), [TOKEN])
+    assert not is_signed(sender, headers_of(sender, BODY), BODY.replace(b"main", b"evil"), [TOKEN])
 
 
 @pytest.mark.parametrize(
@@ -63,12 +63,12 @@ def test_one_changed_byte_of_the_body_is_noticed(sender: Sender) -> None:
 def test_a_signature_is_read_as_its_sender_writes_it(
     sender: Sender, headers: dict[str, str], believed: bool
 ) -> None:
-    assert signed(sender, tuple(headers.items()), BODY, [TOKEN]) is believed
+    assert is_signed(sender, tuple(headers.items()), BODY, [TOKEN]) is believed
 
 
 def test_a_gitlab_token_may_have_any_letters() -> None:
     token = "schlüssel-ж".encode()
-    assert signed("gitlab", (("x-gitlab-token", token.decode("latin-1")),), BODY, [token])
+    assert is_signed("gitlab", (("x-gitlab-token", token.decode("latin-1")),), BODY, [token])
 
 
 @settings(max_examples=60)
@@ -86,4 +86,4 @@ def test_a_gitlab_token_may_have_any_letters() -> None:
 def test_nothing_that_is_made_up_is_believed(
     sender: Sender, headers: list[tuple[str, str]], body: bytes
 ) -> None:
-    assert not signed(sender, tuple(headers), body, [TOKEN, OLD])
+    assert not is_signed(sender, tuple(headers), body, [TOKEN, OLD])
