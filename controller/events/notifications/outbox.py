@@ -96,6 +96,7 @@ class Outbox:
             return
         self._accepted.pop(event.object, None)
         self._accepted[event.object] = self._now()
+        self._under_way()
         unread, concerned = set(), set()
         for selected in self.alerts.concerning(event.object, self._labels(event.object)):
             boxes = []

@@ -101,7 +101,7 @@ async def office(server: Server) -> AsyncIterator[Office]:
     await asyncio.gather(task, return_exceptions=True)
 
 
-async def test_what_is_accepted_is_delivered_in_its_order_and_counted() -> None:
+async def test_events_are_delivered_in_order_and_counted() -> None:
     server = Server()
     async with office(server) as found:
         found.desk.accept(event("Applied"), failed(), event("Recovered"))
@@ -112,7 +112,7 @@ async def test_what_is_accepted_is_delivered_in_its_order_and_counted() -> None:
     assert len(set(server.keys())) == 3
 
 
-async def test_a_server_that_refuses_is_asked_again_with_the_same_key_and_nothing_overtakes() -> None:
+async def test_retry_has_the_same_key_and_keeps_the_order() -> None:
     server = Server([PostResult(503, "status 503")])
     async with office(server) as found:
         found.desk.accept(event("Applied"), event("NewArtifact"))
@@ -124,7 +124,7 @@ async def test_a_server_that_refuses_is_asked_again_with_the_same_key_and_nothin
     assert first == again != second
 
 
-async def test_an_alert_knows_what_became_of_its_own_messages() -> None:
+async def test_alert_status_has_the_outcomes_of_its_messages() -> None:
     async with office(Server([PostResult(503, "status 503", 3_600.0)])) as found:
         other = alert("other", kind="FlagSource")
         found.desk.objects.learn(other)
@@ -157,7 +157,7 @@ async def test_an_alert_knows_what_became_of_its_own_messages() -> None:
         assert not any(alert_status(alert(), found.desk.outbox).fields().values())
 
 
-async def test_a_message_that_is_refused_makes_way_and_is_counted() -> None:
+async def test_refused_message_does_not_block_the_next() -> None:
     server = Server([PostResult(400, "status 400: no")])
     async with office(server) as found:
         found.desk.accept(event("Applied"), event("NewArtifact"))
@@ -167,7 +167,7 @@ async def test_a_message_that_is_refused_makes_way_and_is_counted() -> None:
     assert found.results == [("generic", "dead"), ("generic", "delivered")]
 
 
-async def test_a_commit_that_is_not_known_holds_up_no_other() -> None:
+async def test_unknown_commit_does_not_block_the_next() -> None:
     server = Server([PostResult(404, "status 404: Commit Not Found")])
     spec = FlagProviderSpec(type="gitlab", address="https://x.example.com/shop/flags")
     async with office(server) as found:
@@ -180,7 +180,7 @@ async def test_a_commit_that_is_not_known_holds_up_no_other() -> None:
     assert server.keys() == ["1", "2"]
 
 
-async def test_another_address_is_tried_at_once() -> None:
+async def test_changed_address_is_tried_at_once() -> None:
     server = Server([PostResult(503, "status 503", 3_600.0)])
     async with office(server) as found:
         found.desk.accept(event("Applied"))
@@ -190,7 +190,7 @@ async def test_another_address_is_tried_at_once() -> None:
     assert [each.url for each in server.posts] == ["https://x.example.com/", "https://y.example.com/"]
 
 
-async def test_a_message_waits_until_its_provider_can_be_used() -> None:
+async def test_message_waits_until_its_provider_is_usable() -> None:
     server = Server()
     async with office(server) as found:
         found.deliverer.shut(CHAT)
@@ -201,7 +201,7 @@ async def test_a_message_waits_until_its_provider_can_be_used() -> None:
         await found.until(1)
 
 
-async def test_at_the_end_what_is_under_way_ends_well_and_is_written() -> None:
+async def test_running_send_is_finished_and_written_when_leading_ends() -> None:
     server = Server(hold=asyncio.Event())
     found = Office(Desk(alert()), server)
     task = asyncio.create_task(found.deliverer.run())
@@ -225,7 +225,7 @@ async def test_at_the_end_what_is_under_way_ends_well_and_is_written() -> None:
     assert found.desk.outbox.boxes() == {}
 
 
-async def test_what_is_suspended_meanwhile_is_sent_no_more_until_it_is_resumed() -> None:
+async def test_suspended_provider_is_sent_nothing_until_resumed() -> None:
     server = Server(hold=asyncio.Event())
     async with office(server) as found:
         found.desk.accept(event("Applied"), event("NewArtifact"))
@@ -244,7 +244,7 @@ async def test_what_is_suspended_meanwhile_is_sent_no_more_until_it_is_resumed()
         await found.until(2)
 
 
-async def test_what_is_posted_names_the_namespace_of_the_object() -> None:
+async def test_request_names_the_namespace_of_the_object() -> None:
     server = Server()
     async with office(server) as found:
         found.deliverer.use(CHAT, replace(TARGET, namespace="shop"))

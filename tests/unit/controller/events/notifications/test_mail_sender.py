@@ -90,7 +90,7 @@ async def send(
 
 
 @pytest.mark.parametrize("implicit", [False, True])
-async def test_a_message_arrives_by_tls(implicit: bool) -> None:
+async def test_email_body_matches_message(implicit: bool) -> None:
     mailbox = Mailbox()
     async with server(mailbox, implicit=implicit) as address:
         answer = await send(address, "ada:p:ss")
@@ -128,7 +128,7 @@ async def test_a_wrong_password_is_reported_and_not_repeated() -> None:
     assert (answer.status, "535" in answer.text, "wr0ng" in answer.text) == (503, True, False)
 
 
-async def test_nothing_is_sent_in_clear_or_to_a_stranger() -> None:
+async def test_mail_needs_tls_and_a_trusted_certificate() -> None:
     mailbox = Mailbox()
     async with server(mailbox, offers_tls=False) as address:
         assert (await send(address, "ada:p:ss")).text.startswith(
@@ -144,7 +144,7 @@ async def test_nothing_is_sent_in_clear_or_to_a_stranger() -> None:
 
 @pytest.mark.parametrize("greeting", [b"", b"220-hello\r\n" * 100_000], ids=["silence", "chatter"])
 @pytest.mark.parametrize("scheme", ["smtp", "smtps"])
-async def test_a_server_that_never_comes_to_the_point_is_left(scheme: str, greeting: bytes) -> None:
+async def test_silent_or_endless_smtp_server_is_disconnected(scheme: str, greeting: bytes) -> None:
     left = asyncio.Event()
 
     async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -169,7 +169,7 @@ async def test_a_server_that_never_comes_to_the_point_is_left(scheme: str, greet
     listening.close()
 
 
-async def test_servers_that_hang_delay_no_message_of_another_namespace() -> None:
+async def test_hanging_smtp_servers_delay_only_their_namespace() -> None:
     async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.suppress(OSError):
             await reader.read()
@@ -193,7 +193,7 @@ async def test_servers_that_hang_delay_no_message_of_another_namespace() -> None
     hanging.close()
 
 
-async def test_a_server_that_does_not_listen_is_reported() -> None:
+async def test_refused_smtp_connection_is_reported() -> None:
     async with server(Mailbox()) as address:
         pass
     assert (await send(address)).text == "localhost: Connection refused"
@@ -210,6 +210,6 @@ async def test_a_server_that_does_not_listen_is_reported() -> None:
         ("smtps://mail.example.com:0", "it must be a URL"),
     ],
 )  # fmt: skip
-def test_what_cannot_be_used_is_refused(address: str, words: str) -> None:
+def test_invalid_mail_server_address_is_refused(address: str, words: str) -> None:
     with pytest.raises(AddressRefused, match=words):
         require_address("email", address, allow_local=False)

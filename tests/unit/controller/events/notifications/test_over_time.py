@@ -36,7 +36,7 @@ def failing(reason: str = "BuildFailed") -> dict[str, Any]:
     return found
 
 
-def test_a_failure_that_lasts_is_reported_once_it_lasted() -> None:
+def test_failure_is_reported_after_for() -> None:
     desk = Desk(alert(**{"for": "5m"}))
     assert desk.accept(failed()) == []
     desk.learn("flags", failing())
@@ -49,7 +49,7 @@ def test_a_failure_that_lasts_is_reported_once_it_lasted() -> None:
     assert desk.accept(event("Recovered")) == ["BuildFailed", "Recovered"]
 
 
-def test_a_failure_that_does_not_last_is_not_reported_and_neither_is_its_end() -> None:
+def test_failure_shorter_than_for_is_not_reported() -> None:
     desk = Desk(alert(**{"for": "5m"}))
     desk.accept(failed())
     desk.learn("flags", failing())
@@ -59,7 +59,7 @@ def test_a_failure_that_does_not_last_is_not_reported_and_neither_is_its_end() -
     assert desk.box.seconds_to_next(desk.now) is None
 
 
-def test_other_words_about_what_fails_do_not_end_the_wait() -> None:
+def test_other_messages_do_not_end_for() -> None:
     desk = Desk(alert(**{"for": "5m"}))
     desk.accept(failed())
     desk.learn("flags", failing())
@@ -67,7 +67,7 @@ def test_other_words_about_what_fails_do_not_end_the_wait() -> None:
     assert desk.later(minutes=5) == ["DriftCorrected", "BuildFailed"]
 
 
-def test_what_must_last_goes_on_lasting_over_a_restart() -> None:
+def test_for_continues_over_a_restart() -> None:
     desk = Desk(alert(**{"for": "5m"}))
     desk.accept(failed())
     desk.learn("flags", failing())
@@ -104,7 +104,7 @@ def test_without_a_repeat_interval_a_failure_is_reported_once() -> None:
     assert desk.box.seconds_to_next(desk.now) is None
 
 
-def test_messages_that_come_within_the_wait_are_one() -> None:
+def test_messages_within_group_wait_are_joined() -> None:
     desk = Desk(alert(groupWait="30s", groupBy=["reason"]))
     several = [event("Applied", f"change {number}", name=f"set-{number}") for number in range(3)]
     assert desk.accept(*several, event("DriftCorrected", warning=True)) == ["Applied", "DriftCorrected"]
@@ -129,7 +129,7 @@ def test_a_grouped_message_that_arrived_is_not_sent_again_after_a_kill() -> None
     assert desk.restart().accept(*both) == []
 
 
-def test_what_comes_after_the_wait_is_another_message() -> None:
+def test_message_after_group_wait_is_separate() -> None:
     desk = Desk(alert(groupWait="30s"))
     desk.accept(event("Applied", "one"))
     late = replace(event("Applied", "two"), time=NOW.replace(minute=5))
@@ -181,13 +181,13 @@ def test_a_group_of_many_names_some_and_counts_the_rest() -> None:
     assert (len(lines), lines[-1]) == (20, "… and 51 more")
 
 
-def test_a_wait_is_bounded() -> None:
+def test_group_wait_and_repeat_interval_are_bounded() -> None:
     spec = {**alert().spec, "groupWait": "9h", "repeatInterval": "1s"}
     found = FlagAlertSpec.model_validate(spec)
     assert (found.group_wait, found.repeat_interval) == (3_600, 60)
 
 
-def test_what_is_gone_is_not_waited_for() -> None:
+def test_deleted_object_is_not_rechecked() -> None:
     desk = Desk(alert(**{"for": "5m"}))
     desk.accept(failed())
     desk.learn("flags", failing())

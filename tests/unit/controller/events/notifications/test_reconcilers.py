@@ -170,7 +170,7 @@ ROWS: dict[str, tuple[dict[str, Any], Any, Setback]] = {
 
 
 @pytest.mark.parametrize(("given", "secret", "wanted"), ROWS.values(), ids=ROWS.keys())
-async def test_what_cannot_be_used_says_what_is_missing(
+async def test_unusable_provider_is_stalled_with_reason_and_message(
     given: dict[str, Any], secret: Any, wanted: Setback
 ) -> None:
     around = Around(secret)
@@ -181,7 +181,7 @@ async def test_what_cannot_be_used_says_what_is_missing(
     assert result.status.fields()["waiting"] == 0
 
 
-async def test_what_the_secret_says_comes_before_the_spec() -> None:
+async def test_secret_overrides_the_spec() -> None:
     around = Around({"address": b"https://other.example.com/y\n", "token": b"t\r\n"})
     result = await around.reconcile(spec(address=ADDRESS, **SECRET))
     assert result.kind == "success"
@@ -201,14 +201,14 @@ ADDRESSES: Final = st.builds(
 @given(
     st.sampled_from(get_args(ProviderType)), ADDRESSES, st.sampled_from(["flags.a", "a@x.com", ".", "a b"])
 )
-def test_a_provider_that_is_not_refused_by_its_spec_is_used(kind: str, address: str, name: str) -> None:
+def test_provider_with_a_valid_spec_is_ready(kind: str, address: str, name: str) -> None:
     asked = spec(kind, address=address, channel=name, username=name)
     if not FLAG_PROVIDER.validate(asked):
         assert asyncio.run(Around(local=True).reconcile(asked)).kind == "success"
 
 
 @pytest.mark.parametrize("kind", [each for each in SERVICES if "address" not in needs_of(each)])
-async def test_a_service_with_one_address_needs_none(kind: ProviderType) -> None:
+async def test_service_with_a_fixed_address_needs_none(kind: ProviderType) -> None:
     around = Around({"token": b"t"})
     assert (await around.reconcile(spec(kind, **SECRET))).kind == "success"
 
@@ -223,11 +223,11 @@ async def test_flux_is_asked_at_the_operators_address_unless_another_is_given() 
     assert (target.address, target.operators) == (ADDRESS, False)
 
 
-async def test_where_it_is_allowed_a_local_address_is_used() -> None:
+async def test_local_address_is_used_with_allow_local() -> None:
     assert (await Around(local=True).reconcile(spec(address="http://127.0.0.1:8099/"))).kind == "success"
 
 
-async def test_what_was_used_stays_while_the_secret_cannot_be_read() -> None:
+async def test_target_is_kept_while_the_secret_cannot_be_read() -> None:
     around = Around({"address": ADDRESS.encode()})
     await around.reconcile(spec(**SECRET))
     around.secret = Failed("ApiServerFailed", "away")
@@ -238,7 +238,7 @@ async def test_what_was_used_stays_while_the_secret_cannot_be_read() -> None:
     assert around.routes.used == {}
 
 
-async def test_a_test_that_is_asked_for_waits_once() -> None:
+async def test_requested_test_message_is_queued_once() -> None:
     around = Around()
     handled = [
         (await around.reconcile(spec(address=ADDRESS), annotations={TEST_ALERT: asked})).status.fields()[
@@ -250,7 +250,7 @@ async def test_a_test_that_is_asked_for_waits_once() -> None:
     assert around.desk.waiting() == ["TestAlert", "TestAlert"]
 
 
-async def test_the_box_is_read_from_the_api_server_and_not_from_memory() -> None:
+async def test_outbox_is_read_from_the_api_server() -> None:
     around = Around()
     around.desk.accept(event("Applied"))
     around.kept = FlagProviderStatus(dead=7)
@@ -261,13 +261,13 @@ async def test_the_box_is_read_from_the_api_server_and_not_from_memory() -> None
     assert [each["reason"] for each in result.status.fields()["pending"]] == ["NewArtifact"]
 
 
-async def test_what_came_of_the_last_try_stays_after_a_restart() -> None:
+async def test_delivered_condition_is_kept_after_a_restart() -> None:
     reported = {"type": "Delivered", "status": "True", "reason": "Succeeded", "message": "m"}
     result = await Around().reconcile(spec(address=ADDRESS), status={"conditions": [reported]})
     assert [(each.type, each.status) for each in result.details] == [("Delivered", "True")]
 
 
-async def test_a_provider_that_is_gone_is_forgotten() -> None:
+async def test_deleted_provider_is_forgotten() -> None:
     around = Around()
     await around.reconcile(spec(address=ADDRESS))
     around.reconciler.forget(CHAT)
@@ -278,7 +278,7 @@ async def test_a_provider_that_is_gone_is_forgotten() -> None:
 # -- alerts --------------------------------------------------------------------------------------------------
 
 
-async def test_an_alert_shows_whether_it_has_a_recipient() -> None:
+async def test_alert_is_ready_with_a_provider_and_waits_without() -> None:
     desk = Desk()
     reconciler = FlagAlertReconciler(desk.objects, desk.outbox)
     result = await reconciler.reconcile(alert(), NOW)
@@ -295,7 +295,7 @@ async def test_an_alert_shows_whether_it_has_a_recipient() -> None:
     assert "spec.inclusionList.0" in result.outcome.message
 
 
-async def test_an_alert_names_each_provider_that_is_not_there() -> None:
+async def test_alert_names_missing_providers() -> None:
     desk = Desk()
     reconciler = FlagAlertReconciler(desk.objects, desk.outbox)
     several = alert(providerRefs=[{"name": "phone"}, {"name": "chat"}])

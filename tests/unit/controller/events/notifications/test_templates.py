@@ -26,7 +26,7 @@ SAID = message(state="failing", message="it is $wrong ${name}", metadata={"flags
         ("{{message}} {message} %(message)s", "{{message}} {message} %(message)s"),
     ],
 )
-def test_a_template_is_fill(text: str, want: str) -> None:
+def test_template_is_filled(text: str, want: str) -> None:
     check(text)
     assert fill(text, SAID, "shop") == want
 

@@ -56,7 +56,7 @@ def test_a_token_is_not_printed() -> None:
     assert TOKEN.decode() not in repr(endpoint(TOKEN))
 
 
-def test_what_was_taken_is_remembered_while_the_receiver_is_opened_again() -> None:
+def test_deliveries_are_remembered_when_the_receiver_reopens() -> None:
     endpoints = Endpoints()
     endpoints.open(endpoint(TOKEN))
     endpoints.guard(KEY).take("a", 0.0)
@@ -83,7 +83,7 @@ def test_more_than_a_burst_waits_and_what_waited_is_no_replay() -> None:
 
 @settings(max_examples=30)
 @given(st.lists(st.floats(0, 5), min_size=1, max_size=200))
-def test_no_more_is_taken_than_the_rate_allows(pauses: list[float]) -> None:
+def test_deliveries_beyond_the_rate_wait(pauses: list[float]) -> None:
     guard, now, taken = ReplayGuard(), 0.0, 0
     for number, pause in enumerate(pauses):
         now += pause
@@ -91,7 +91,7 @@ def test_no_more_is_taken_than_the_rate_allows(pauses: list[float]) -> None:
     assert taken <= BURST + sum(pauses) * PER_SECOND + 1
 
 
-def test_only_so_many_are_remembered() -> None:
+def test_remembered_deliveries_are_bounded() -> None:
     guard = ReplayGuard()
     for number in range(REMEMBERED + 10):
         guard.take(str(number), number / PER_SECOND / 10 + number)

@@ -144,7 +144,7 @@ def test_a_ping_is_answered(sender: Sender, events: tuple[str, ...]) -> None:
         pytest.param("generic-hmac", {**GENERIC, "commit": 7}, "whole SHA", id="a number"),
     ],
 )  # fmt: skip
-def test_what_cannot_be_read_is_refused_in_words(sender: Sender, payload: Any, words: str) -> None:
+def test_malformed_payload_is_refused_with_the_reason(sender: Sender, payload: Any, words: str) -> None:
     found = delivered(sender, payload)
     assert isinstance(found, Refusal)
     assert found.status == 400
@@ -156,7 +156,7 @@ def test_a_generic_push_needs_no_more_than_a_repository() -> None:
     assert (push.repositories, push.reference, push.commit) == (("git@host:flags",), None, None)
 
 
-def test_what_is_not_signed_is_not_read() -> None:
+def test_unsigned_body_is_not_parsed() -> None:
     body = b"{not json"
     assert read_delivery("github", (), body, [TOKEN]) == UNSIGNED
 

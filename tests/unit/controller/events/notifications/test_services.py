@@ -79,7 +79,7 @@ def sent(kind: str, said: Message) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("kind", WEBHOOKS)
-def test_a_form_is_as_its_file_keeps_it(kind: str) -> None:
+def test_request_matches_golden_file(kind: str) -> None:
     file = GOLDEN / f"{kind}.json"
     found = [sent(kind, each) for each in SAID]
     if os.environ.get("FLAGSTAFF_REWRITE"):
@@ -90,19 +90,19 @@ def test_a_form_is_as_its_file_keeps_it(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", WEBHOOKS)
 @pytest.mark.parametrize("said", SAID, ids=lambda each: str(each.reason))
-def test_a_form_is_what_the_service_documents(kind: str, said: Message) -> None:
+def test_request_matches_the_schema_of_the_service(kind: str, said: Message) -> None:
     jsonschema_rs.validate(SCHEMAS[kind], sent(kind, said)["body"])
 
 
 @pytest.mark.parametrize("kind", WEBHOOKS)
 @pytest.mark.parametrize("severity", SEVERITIES)
-def test_a_form_has_words_for_each_severity(kind: str, severity: str) -> None:
+def test_request_of_each_severity_matches_the_schema(kind: str, severity: str) -> None:
     said = SAID[0].model_copy(update={"severity": severity})
     jsonschema_rs.validate(SCHEMAS[kind], sent(kind, said)["body"])
 
 
 @pytest.mark.parametrize("kind", WEBHOOKS)
-def test_the_longest_message_is_within_what_the_service_takes(kind: str) -> None:
+def test_request_of_the_longest_message_matches_the_schema(kind: str) -> None:
     lines = "\n".join(f"~ {'k' * 63}{number}: default {'v' * 60} → {'w' * 60}" for number in range(19))
     facts = {**FACTS, "flagstaff.dev/changes": lines, "flagstaff.dev/summary": "s" * 255}
     long = message("5" * 64, name="n" * 253, message="m" * 2_000, metadata=facts, state="failing")
@@ -111,13 +111,13 @@ def test_the_longest_message_is_within_what_the_service_takes(kind: str) -> None
     jsonschema_rs.validate(SCHEMAS[kind], found)
 
 
-def test_a_signature_is_of_the_body_that_is_sent() -> None:
+def test_hmac_signature_covers_the_sent_body() -> None:
     post = post_of(SAID[0], target("generic-hmac"))
     signature = hmac.new(b"the-token", post.body, hashlib.sha256).hexdigest()
     assert post.headers["X-Signature"] == f"sha256={signature}"
 
 
-def test_a_recovery_ends_just_the_incident_that_the_failure_opened() -> None:
+def test_recovery_has_the_incident_key_of_its_failure() -> None:
     failing, recovered = (sent("pagerduty", each)["body"] for each in SAID[1:3])
     assert failing["dedup_key"] == recovered["dedup_key"]
     assert (failing["event_action"], recovered["event_action"]) == ("trigger", "resolve")
@@ -128,12 +128,12 @@ def test_a_recovery_ends_just_the_incident_that_the_failure_opened() -> None:
     assert ends["endsAt"] == SAID[2].time < fires["endsAt"]
 
 
-def test_slack_refuses_with_a_good_status() -> None:
+def test_slack_answer_with_ok_false_is_a_refusal() -> None:
     assert is_refusal(target("slack"), b'{"ok": false,\n"error":"channel_not_found"}')
     assert not is_refusal(target("slack"), b"ok")
     assert not is_refusal(target("generic"), b'{"ok":false}')
 
 
 @pytest.mark.parametrize("kind", ["slack", "discord", "msteams", "googlechat"])
-def test_no_chat_is_shown_a_token(kind: str) -> None:
+def test_chat_messages_contain_no_token(kind: str) -> None:
     assert all("the-token" not in json.dumps(sent(kind, each)["body"]) for each in SAID)

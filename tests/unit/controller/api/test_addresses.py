@@ -19,12 +19,12 @@ NEVER = (
 
 @pytest.mark.parametrize("address", PUBLIC)
 @pytest.mark.parametrize("local", [True, False])
-def test_a_public_address_may_be_asked(address: str, local: bool) -> None:
+def test_public_address_is_allowed(address: str, local: bool) -> None:
     require_public(address, allow_local=local)
 
 
 @pytest.mark.parametrize("address", LOCAL)
-def test_a_local_address_may_be_asked_only_where_that_is_allowed(address: str) -> None:
+def test_private_address_needs_allow_local(address: str) -> None:
     require_public(address, allow_local=True)
     with pytest.raises(AddressRefused, match="not a public address"):
         require_public(address, allow_local=False)
@@ -32,7 +32,7 @@ def test_a_local_address_may_be_asked_only_where_that_is_allowed(address: str) -
 
 @pytest.mark.parametrize("address", NEVER)
 @pytest.mark.parametrize("local", [True, False])
-def test_some_addresses_are_never_asked(address: str, local: bool) -> None:
+def test_link_local_and_multicast_addresses_are_never_allowed(address: str, local: bool) -> None:
     with pytest.raises(AddressRefused):
         require_public(address, allow_local=local)
 
@@ -56,12 +56,12 @@ def test_some_addresses_are_never_asked(address: str, local: bool) -> None:
         ("https://127.1/", "not an IP address"),
     ],
 )
-def test_what_may_not_be_asked_is_refused_without_its_path(address: str, words: str) -> None:
+def test_forbidden_url_is_refused_without_its_path(address: str, words: str) -> None:
     with pytest.raises(AddressRefused, match=words) as caught:
         require_usable(address, allow_local=False)
     assert "secret" not in str(caught.value)
 
 
-def test_what_may_be_asked_passes() -> None:
+def test_allowed_url_passes() -> None:
     require_usable("https://hooks.example.com/services/T/B/x?y=z", allow_local=False)
     require_usable("http://127.0.0.1:8099/", allow_local=True)

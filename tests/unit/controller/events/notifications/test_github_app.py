@@ -27,7 +27,7 @@ from controller.events.notifications.github_app import Grant, app_of
 from controller.runtime.reconciling.setbacks import Stalled
 from controller.runtime.user_text.secret_texts import SecretTexts
 from tests.unit.controller.events.notifications.test_deliverer import Office
-from tests.unit.controller.events.notifications.test_ways import bound, reconciled
+from tests.unit.controller.events.notifications.test_provider_secrets import bound, reconciled
 from tests.unit.controller.events.notifications.things import CHAT, NOW, Desk, alert, http_sender, message
 from tests.web_server import web_server
 

@@ -17,7 +17,7 @@ from tests.statuses import stored
 from tests.unit.controller.events.notifications.things import NOW, message, thing
 
 
-def test_a_box_is_what_its_status_keeps() -> None:
+def test_outbox_is_the_same_after_its_status_is_read() -> None:
     box = ProviderOutbox()
     box.push(message("one", state="failing", metadata={"a": "b"}))
     box.push(message("two"))
@@ -37,7 +37,7 @@ def test_a_message_that_cannot_be_read_is_left_out() -> None:
     assert ProviderOutbox.of(FlagProviderStatus.of(kept)).status().waiting == 0
 
 
-def test_ten_thousand_messages_are_no_more_than_fit_and_the_rest_is_counted() -> None:
+def test_messages_beyond_the_limit_are_dropped_and_counted() -> None:
     box = ProviderOutbox()
     box.push(message("incident", state="failing"))
     for number in range(10_000):
@@ -47,7 +47,7 @@ def test_ten_thousand_messages_are_no_more_than_fit_and_the_rest_is_counted() ->
     assert list(box.pending)[:2] == ["incident", f"k{10_001 - MOST_PENDING}"]
 
 
-def test_long_messages_are_fewer() -> None:
+def test_waiting_messages_are_bounded_by_characters() -> None:
     box = ProviderOutbox()
     for number in range(MOST_PENDING):
         box.push(message(f"k{number}", message="x" * 2_000, metadata={"m": "y" * 4_000}))
@@ -56,7 +56,7 @@ def test_long_messages_are_fewer() -> None:
     assert "k299" in box.pending
 
 
-def test_of_too_many_objects_one_without_an_incident_is_forgotten() -> None:
+def test_oldest_report_without_an_incident_is_evicted() -> None:
     box = ProviderOutbox()
     box.remember("all/FlagSet/bad", Reported(("BuildFailed",)))
     for number in range(MOST_REPORTED):
@@ -66,7 +66,7 @@ def test_of_too_many_objects_one_without_an_incident_is_forgotten() -> None:
     assert "all/FlagSet/0" not in box.reported
 
 
-def test_what_was_delivered_lately_is_not_taken_again() -> None:
+def test_recently_delivered_message_is_not_queued_again() -> None:
     box = ProviderOutbox()
     for number in range(MOST_RECENT + 1):
         box.push(message(f"{number:064}"[::-1]))
@@ -76,7 +76,7 @@ def test_what_was_delivered_lately_is_not_taken_again() -> None:
     assert len(box.status().recent or ()) == MOST_RECENT
 
 
-def test_the_last_failure_stays_after_the_next_success_and_the_same_again_keeps_its_moment() -> None:
+def test_last_failure_is_kept_after_success_with_its_first_time() -> None:
     box = ProviderOutbox()
     box.failed("all", "DeliveryFailed", "503 of\nthe server", NOW)
     box.failed("all", "DeliveryFailed", "503 of\nthe server", NOW + timedelta(minutes=5))

@@ -48,7 +48,7 @@ async def ask(url: str, *, local: bool = True, seconds: float = 10.0) -> PostRes
         return await sender.send(Post(url, b"{}", {"Idempotency-Key": "k"}), Route(seconds=seconds))
 
 
-async def test_a_post_arrives_with_its_headers() -> None:
+async def test_request_arrives_with_its_headers() -> None:
     async with server(b"HTTP/1.1 202 Accepted\r\nContent-Length: 2\r\n\r\nok") as (url, requests):
         answer = await ask(url)
     assert (answer.status, answer.text) == (202, "status 202")
@@ -56,15 +56,7 @@ async def test_a_post_arrives_with_its_headers() -> None:
     assert b"Idempotency-Key: k\r\n" in requests[0]
 
 
-async def test_a_redirect_is_not_followed() -> None:
-    async with server(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n") as (other, asked):
-        moved = f"HTTP/1.1 307 X\r\nLocation: {other}\r\nContent-Length: 0\r\n\r\n".encode()
-        async with server(moved) as (url, _):
-            assert (await ask(url)).status == 307
-    assert asked == []
-
-
-async def test_of_a_long_answer_little_is_read_and_its_status_is_shown() -> None:
+async def test_long_answer_is_cut_and_only_its_status_shown() -> None:
     body = b"<html>\n\x1b[31m\xff" + b"x" * 1_000_000
     async with server(b"HTTP/1.1 500 X\r\nContent-Length: 1000009\r\n\r\n" + body, hang=True) as (url, _):
         answer = await ask(url)
@@ -73,7 +65,7 @@ async def test_of_a_long_answer_little_is_read_and_its_status_is_shown() -> None
     assert len(answer.content) <= 4_096
 
 
-async def test_only_known_words_of_an_answer_are_shown() -> None:
+async def test_only_known_error_words_are_shown() -> None:
     body = b'{"error": "channel_not_found", "password": "s3cret"}'
     head = b"HTTP/1.1 403 X\r\nContent-Length: %d\r\n\r\n" % len(body)
     async with server(head + body) as (url, _):
@@ -90,45 +82,7 @@ async def test_only_known_words_of_an_answer_are_shown() -> None:
         (format_datetime(NOW + timedelta(days=9), usegmt=True), MOST_RETRY_AFTER),
     ],
 )  # fmt: skip
-async def test_a_pause_that_is_asked_for_is_read(header: str, seconds: float) -> None:
+async def test_retry_after_is_read_as_seconds_or_date(header: str, seconds: float) -> None:
     reported = f"HTTP/1.1 429 X\r\nRetry-After: {header}\r\nContent-Length: 0\r\n\r\n".encode()
     async with server(reported) as (url, _):
         assert (await ask(url)).retry_after == seconds
-
-
-async def test_a_name_is_asked_only_where_it_leads_to_a_public_address() -> None:
-    async with server(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n") as (url, requests):
-        answer = await ask(url.replace("http://", "https://"), local=False)
-        refused = await ask(url, local=False)
-    assert (answer.status, refused.status, requests) == (0, 0, [])
-    assert "localhost: localhost: " not in answer.text
-    assert "is not a public address" in answer.text
-    assert "secret" not in answer.text + refused.text
-
-
-async def test_a_server_that_does_not_answer_is_reported_without_the_url() -> None:
-    async with server(b"") as (url, _):
-        pass
-    refused = await ask(url)
-    assert refused.text == "localhost: connection refused"
-    async with server(b"") as (url, _):
-        assert (await ask(url)).text == "localhost: the connection ended without an answer"
-    async with server(b"", hang=True) as (url, _):
-        assert (await ask(url, seconds=0.05)).text == "localhost: no answer within 0.05 s"
-    assert "secret" not in (await ask("http://no-such-host.invalid/secret")).text
-
-
-async def test_servers_that_hang_delay_no_request_of_another_namespace() -> None:
-    async with (
-        server(b"", hang=True) as (hanging, _),
-        server(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n") as (good, _),
-        http_sender() as sender,
-    ):
-        greed = Route(namespace="greedy", seconds=600.0)
-        greedy = [asyncio.create_task(sender.send(Post(hanging, b"{}", {}), greed)) for _ in range(300)]
-        await asyncio.sleep(0.1)
-        answer = await sender.send(Post(good, b"{}", {}), Route(namespace="shop", seconds=5.0))
-        assert answer.text == "status 200"
-        for task in greedy:
-            task.cancel()
-        await asyncio.gather(*greedy, return_exceptions=True)

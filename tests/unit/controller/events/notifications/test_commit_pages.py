@@ -29,11 +29,11 @@ REVISION = f"main@sha1:{COMMIT}"
         ("", ""),
     ],
 )  # fmt: skip
-def test_a_commit_of_a_known_server_has_a_page(url: str, page: str) -> None:
+def test_commit_page_by_server(url: str, page: str) -> None:
     assert link(url, REVISION) == page
 
 
-def test_a_digest_of_a_bucket_has_none() -> None:
+def test_bucket_revision_has_no_commit_page() -> None:
     assert link("https://github.com/shop/flags", f"sha256:{COMMIT}") == ""
 
 
