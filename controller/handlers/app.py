@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, cast
 
@@ -14,7 +15,7 @@ from controller.runtime.objects.cache import take
 
 if TYPE_CHECKING:
     import contextlib
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from controller.runtime.objects.cache import Cache
     from controller.runtime.objects.watch_health import WatchHealth
@@ -145,9 +146,21 @@ class _NotInstalled(logging.Filter):
         message = record.getMessage()
         if not message.startswith(self._UNRESOLVED):
             return True
-        kinds = frozenset(name.strip() for name in message.partition("): ")[2].split(","))
+        kinds = frozenset(_names_of(message.partition("): ")[2]))
         new, self._logged = kinds - self._logged, kinds | self._logged
         record.levelno, record.levelname = logging.INFO, "INFO"
         record.msg = f"not installed; watched as soon as they are: {', '.join(sorted(kinds))}"
         record.args = ()
         return bool(new)
+
+
+_SELECTOR: Final = re.compile(r"Selector\(([^)]*)\)")
+_ARGUMENT: Final = re.compile(r"(\w+)='([^']*)'")
+
+
+def _names_of(selectors: str) -> Iterator[str]:
+    """Yield the kinds of kopf's selectors, as kubectl names them: `buckets.source.toolkit.fluxcd.io`."""
+    for selector in _SELECTOR.findall(selectors):
+        given = dict(_ARGUMENT.findall(selector))
+        name = given.get("any_name") or given.get("plural") or selector
+        yield f"{name}.{given['group']}" if given.get("group") else name

@@ -32,7 +32,7 @@ _DISCOVERY: Final = "discovery"
 _GROUPS: Final = "/apis"
 """Path of the first request of each scan for kinds."""
 _DEFINITIONS: Final = "customresourcedefinitions"
-_DISCOVERY_PAUSE: Final = 5.0
+DISCOVERY_PAUSE: Final = 5.0
 """Seconds from the change of a CustomResourceDefinition to the scan for it: discovery follows the definition
 later, and a scan that comes too soon misses the kind until the next change.
 """
@@ -69,7 +69,7 @@ class Patience:
         """Return the first answer that is no refusal."""
         url, pause = request.url, _FIRST_PAUSE
         if self._definitions_watched and url.path == _GROUPS:
-            await asyncio.sleep(_DISCOVERY_PAUSE)
+            await asyncio.sleep(DISCOVERY_PAUSE)
         while True:
             wait = pause
             try:

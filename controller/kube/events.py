@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 
 _FIRST_PAUSE: Final = 1.0
 _MOST_PAUSE: Final = 30.0
-_MOST_ANSWERS: Final = 10
+MOST_ANSWERS: Final = 10
 """Most transient refusals of one Event, over about three minutes; missing answers do not count."""
 _NOTE: Final = 1024
 """Characters that an Event's message may have."""
@@ -80,7 +80,7 @@ class ApiServerEvents(EventQueue):
                     return None
                 # A webhook that fails on this one must not hold up the others for ever.
                 answers += 1
-                if answer.status not in PASSING or answers == _MOST_ANSWERS:
+                if answer.status not in PASSING or answers == MOST_ANSWERS:
                     return require_good(answer, "Event", body["metadata"]["name"])
                 wait = max(pause, answer.retry_after)
             await asyncio.sleep(wait)

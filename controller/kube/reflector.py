@@ -145,7 +145,7 @@ class Reflector:
             least = 0.0
             try:
                 if not self._version:
-                    await self._list()
+                    await self.list_once()
                 await self._watch()
                 pause = _FIRST_PAUSE
             except WatchExpired:
@@ -198,7 +198,8 @@ class Reflector:
         self._version = ""
         self._sink.listed(self.view.type.kind, self.view.namespace)
 
-    async def _list(self) -> None:
+    async def list_once(self) -> None:
+        """Report all objects that are there, and forget the others. Raises Failed."""
         found: set[tuple[str, str]] = set()
         page: dict[str, Any] = {}
         query = {**self.view.query, "limit": str(PAGE)}

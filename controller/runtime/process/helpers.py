@@ -125,6 +125,11 @@ class Helpers:
             raise setback(reason, message)
         raise value
 
+    @property
+    def idle(self) -> int:
+        """How many processes wait for a task."""
+        return len(self._idle)
+
     async def close(self) -> None:
         """End all processes."""
         for starting in self._starting:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from controller.api.kinds import read_spec
 from controller.api.objects.meta import REQUESTED_AT, about
@@ -29,12 +29,23 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-SLOW_SECONDS: Final = 10.0
-"""A reconcile that takes longer says `Reconciling` meanwhile, unless it only looks whether anything is new.
-Where thousands are new each takes seconds, and one more write of each would make all slower.
-"""
-MOST_UNWRITTEN: Final = 30.0
-"""Seconds: after an outage of the API server of an hour, its results must not wait for another hour."""
+
+@dataclass(frozen=True, slots=True)
+class LoopTiming:
+    """Times of a loop, in seconds."""
+
+    slow: float = 10.0
+    """A reconcile that takes longer says `Reconciling` meanwhile, unless it only checks for news. Where
+    thousands are new each takes seconds, and one more write of each would make all slower.
+    """
+    most_unwritten: float = 30.0
+    """The longest backoff of a status that was not written: after an outage of the API server of an hour, its
+    results must not wait for another hour.
+    """
+    room_again: float = 600.0
+    """Until a kind that had no room for our status is asked again: its definition may have been replaced by
+    ours.
+    """
 
 
 class Reconciler(Protocol):
@@ -75,13 +86,15 @@ class Loop:
         *,
         now: Callable[[], datetime],
         queue: KeyedQueue[ObjectKey],
+        timing: LoopTiming = LoopTiming(),
     ) -> None:
         self._reconciler = reconciler
         self._objects = objects
         self._outputs = outputs
         self._now = now
         self.queue = queue
-        self._statuses = Statuses(objects, outputs.writer, self.wake)
+        self._statuses = Statuses(objects, outputs.writer, self.wake, timing.room_again)
+        self._timing = timing
 
     def wake(self, key: ObjectKey, delay: float = 0.0) -> None:
         """Reconcile `key` in `delay` seconds."""
@@ -99,7 +112,7 @@ class Loop:
 
     async def run(self) -> None:
         """Work until cancelled, on as many objects at a time as the queue gives out."""
-        await self.queue.work(self._reconcile_key, _log_unwritten, longest=MOST_UNWRITTEN)
+        await self.queue.work(self._reconcile_key, _log_unwritten, longest=self._timing.most_unwritten)
 
     async def _reconcile_key(self, key: ObjectKey) -> None:
         """Reconcile one object. Raises Setback where the status was not written, RetryLater for a failure
@@ -129,7 +142,9 @@ class Loop:
     async def _reconcile(self, resource: Resource) -> Result:
         slow: list[asyncio.Task[None]] = []
         loop = asyncio.get_running_loop()
-        timer = loop.call_later(SLOW_SECONDS, lambda: slow.append(loop.create_task(self._say_slow(resource))))
+        timer = loop.call_later(
+            self._timing.slow, lambda: slow.append(loop.create_task(self._say_slow(resource)))
+        )
         try:
             if resource.parsed_spec is None:
                 # Once for each generation: a large one may take long to read.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from controller.api.objects.status import Status
 
@@ -16,11 +16,6 @@ if TYPE_CHECKING:
     from controller.runtime.objects.cache import Cache
 
 log = logging.getLogger(__name__)
-
-ROOM_AGAIN: Final = 600.0
-"""Seconds until a kind that had no room for our status is asked again: its definition may have been replaced
-by ours.
-"""
 
 
 class StatusWriter(Protocol):
@@ -34,12 +29,19 @@ class Statuses:
     """The statuses of one kind's objects."""
 
     def __init__(
-        self, objects: Cache, writer: StatusWriter, wake: Callable[[ObjectKey, float], None]
+        self,
+        objects: Cache,
+        writer: StatusWriter,
+        wake: Callable[[ObjectKey, float], None],
+        room_again: float,
     ) -> None:
-        """`wake` receives each object to reconcile again, and the delay in seconds."""
+        """`wake` receives each object to reconcile again, and the delay in seconds; `room_again`: see
+        LoopTiming.
+        """
         self._objects = objects
         self._writer = writer
         self._wake = wake
+        self._room_again = room_again
         self._unwritten: dict[ObjectKey, Mapping[str, Any]] | None = None
         """Statuses of a kind that has no room for them."""
         self._ask_at = 0.0
@@ -67,7 +69,7 @@ class Statuses:
         if status != resource.status or self._asks_for_room():
             await self._store(resource, status)
         if self._unwritten is not None:
-            self._wake(resource.key, ROOM_AGAIN)
+            self._wake(resource.key, self._room_again)
 
     async def _store(self, resource: Resource, status: Mapping[str, Any]) -> None:
         if self._unwritten is not None:
@@ -94,7 +96,7 @@ class Statuses:
             )
             self._unwritten = {}
         self._unwritten[resource.key] = status
-        self._ask_at = asyncio.get_running_loop().time() + ROOM_AGAIN
+        self._ask_at = asyncio.get_running_loop().time() + self._room_again
 
     def _asks_for_room(self) -> bool:
         """Return whether to check again if a status that was pruned is stored now."""

@@ -1,33 +1,33 @@
-"""Shares few places fairly among groups, some of which keep a place for long. Pure."""
+"""Shares a few places fairly among groups, some of which keep a place for long. Pure."""
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable
 
 Item = TypeVar("Item", bound="Hashable")
+_NO_GROUP: Final = object()
 
 
 class FairShare(Generic[Item]):
     """Waiting items by group. Free places go to groups round robin, within a group first in, first out.
 
-    A group is given a place only while it has fewer than are free. So one that is alone gets half of them,
-    another one half of the rest, and in the long run n groups that never have enough get a share of 1/(n + 1)
-    each: one that comes late finds a place though none was given back. Once a group has none, nothing but its
-    turn stands before its next.
+    A group may hold at most as many places as are free. So a group that is alone gets half of them, the next
+    one half of the rest, and n groups that always want more end with 1/(n + 1) of the places each: a group
+    that comes late finds a place although none was given back.
 
-    Some groups that keep what they have would take all in the end: beyond the places there are `firsts`, of
-    which each is given only to a group that has none.
+    Many groups that keep their places would hold all of them in the end. Beyond the places there are
+    `firsts`, and each of these is given only to a group that has no place.
     """
 
     def __init__(
         self, places: float, firsts: int = 0, most: Callable[[Hashable], float] = lambda _group: math.inf
     ) -> None:
-        """`places`: infinity, where there is no want of them. `most`: that a group may have in any case."""
+        """`places`: infinity for no limit. `most`: returns how many a group may have in any case."""
         self._free = places
         """Free places; negative if `firsts` are in use."""
         self._firsts = firsts
@@ -55,11 +55,11 @@ class FairShare(Generic[Item]):
         if self._free <= -self._firsts:
             # Checked before the waiting items are searched: there may be thousands.
             return None
-        able = (each for each in self._waiting.items() if self._taken[each[0]] < self._share(each[0]))
-        found = next(able, None)
-        if found is None:
+        below_share = (name for name in self._waiting if self._taken[name] < self._share(name))
+        group = next(below_share, _NO_GROUP)
+        if group is _NO_GROUP:
             return None
-        group, items = found
+        items = self._waiting[group]
         item = next(iter(items))
         del items[item]
         del self._waiting[group]

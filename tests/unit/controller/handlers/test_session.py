@@ -39,6 +39,6 @@ async def test_a_scan_for_kinds_waits_until_discovery_follows_the_definitions(
                 await client.get(path)
             assert not waits
             await client.get("/apis")
-            assert waits == [session._DISCOVERY_PAUSE]
+            assert waits == [session.DISCOVERY_PAUSE]
             await client.get("/apis/apps/v1")
             assert len(waits) == 1

@@ -122,11 +122,11 @@ async def test_one_that_is_there_already_was_posted(caplog: pytest.LogCaptureFix
 
 
 async def test_one_that_fails_again_and_again_holds_up_no_other(caplog: pytest.LogCaptureFixture) -> None:
-    server = Server(*[500] * events._MOST_ANSWERS)
+    server = Server(*[500] * events.MOST_ANSWERS)
     async with serving(server) as sink, sink.posting():
         sink.accept(happened("one"))
         sink.accept(happened("two"))
-    assert server.messages == [*["one"] * events._MOST_ANSWERS, "two"]
+    assert server.messages == [*["one"] * events.MOST_ANSWERS, "two"]
     assert "an Event was not posted" in caplog.text
 
 

@@ -48,9 +48,9 @@ async def test_nothing_is_forgotten_for_an_answer_that_is_no_list(page: bytes) -
     port = await listener.start("127.0.0.1", 0)
     api = client.ApiClient(client.Configuration(host=f"http://127.0.0.1:{port}"))
     reflector = Reflector(api, VIEW, found, clock=lambda: 0.0, random=lambda: 0.0)
-    await reflector._list()
+    await reflector.list_once()
     with pytest.raises(Failed):
-        await reflector._list()
+        await reflector.list_once()
     assert (found.there, found.lists) == ({"flags"}, 1)
     await api.close()
     await listener.drain(1.0)
@@ -86,7 +86,7 @@ async def test_a_404_removes_flags_only_where_the_api_server_says_that_the_kind_
     port = await listener.start("127.0.0.1", 0)
     api = client.ApiClient(client.Configuration(host=f"http://127.0.0.1:{port}"))
     reflector = Reflector(api, VIEW, found, clock=lambda: 0.0, random=lambda: 0.0)
-    await reflector._list()
+    await reflector.list_once()
     running = asyncio.create_task(reflector.run())
     async with asyncio.timeout(60):
         while not reflector.fault and found.lists < 2:  # noqa: ASYNC110 - what is waited for is state of the code

@@ -17,8 +17,7 @@ from controller.api.objects.artifact import ArtifactStatus
 from controller.api.objects.fields import InvalidSpecError
 from controller.api.objects.meta import REQUESTED_AT, ObjectKey, Resource
 from controller.runtime.objects.cache import Cache
-from controller.runtime.reconciling import loop as module
-from controller.runtime.reconciling.loop import Loop, Outputs
+from controller.runtime.reconciling.loop import Loop, LoopTiming, Outputs
 from controller.runtime.reconciling.queue import Backoff, KeyedQueue
 from controller.runtime.reconciling.result import Done, Result
 from controller.runtime.reconciling.setbacks import Failed, Setback, Stalled
@@ -34,6 +33,9 @@ if TYPE_CHECKING:
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 KEY = ObjectKey("FlagSource", "shop", "flags")
 DONE = Result(Done("done"))
+USUAL = LoopTiming()
+AT_ONCE = LoopTiming(slow=0.0)
+"""Every reconcile is slow."""
 
 
 def seen(
@@ -115,7 +117,7 @@ class Counting:
 class Around:
     """A loop and all that it touches; backoff is too short to be noticed."""
 
-    def __init__(self, *results: Result | Exception, places: int = 4) -> None:
+    def __init__(self, *results: Result | Exception, places: int = 4, timing: LoopTiming = USUAL) -> None:
         self.reconciler = ScriptedReconciler(list(results))
         self.objects = Cache()
         self.server = ApiServer(self.objects)
@@ -126,7 +128,7 @@ class Around:
         )
         self.loop = Loop(
             self.reconciler, self.objects, Outputs(self.server, self.observer, (self.server,)),
-            now=lambda: NOW, queue=queue,
+            now=lambda: NOW, queue=queue, timing=timing,
         )  # fmt: skip
 
     def see(self, resource: Resource) -> None:
@@ -356,9 +358,8 @@ def test_objects_are_found_by_kind_and_forgotten() -> None:
     assert [each.key.kind for each in objects] == ["FlagSet"]
 
 
-async def test_a_slow_reconcile_says_so_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "SLOW_SECONDS", 0.0)
-    async with running(Around()) as around:
+async def test_a_slow_reconcile_says_so_meanwhile() -> None:
+    async with running(Around(timing=AT_ONCE)) as around:
         around.reconciler.gate = asyncio.Event()
         around.see(seen())
         await until(lambda: bool(around.server.written))
@@ -388,10 +389,15 @@ HANDLED = {"observedGeneration": 1, "conditions": [READY], "lastHandledReconcile
 async def test_a_slow_reconcile_is_logged_only_where_something_is_to_be_done(
     changed: dict[str, Any], said: bool
 ) -> None:
-    around = Around()
-    resource = replace(replace(seen(), status=HANDLED), **changed)
-    await around.loop._say_slow(resource)
-    assert bool(around.server.written) is said
+    async with running(Around(timing=AT_ONCE)) as around:
+        gate = around.reconciler.gate = asyncio.Event()
+        around.see(replace(replace(seen(), status=HANDLED), **changed))
+        await until(lambda: bool(around.reconciler.given))
+        for _ in range(20):
+            await asyncio.sleep(0)
+        gate.set()
+        await around.settled(1)
+        assert any(find(each, "Reconciling") for each in around.server.written) is said
 
 
 async def test_a_quick_one_does_not() -> None:
@@ -401,11 +407,8 @@ async def test_a_quick_one_does_not() -> None:
         assert len(around.server.written) == 1
 
 
-async def test_where_that_cannot_be_said_the_reconcile_goes_on(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setattr(module, "SLOW_SECONDS", 0.0)
-    async with running(Around()) as around:
+async def test_where_that_cannot_be_said_the_reconcile_goes_on(caplog: pytest.LogCaptureFixture) -> None:
+    async with running(Around(timing=AT_ONCE)) as around:
         around.reconciler.gate = asyncio.Event()
         around.server.refuse = [Failed("ApiServerUnavailable", "away")]
         around.see(seen())
@@ -485,14 +488,17 @@ async def test_pruned_statuses_are_reported_once_and_none_is_written_any_more(
         assert len(around.server.written) == 1
         assert caplog.text.count("no status field for our status") == 1
         assert [each.reason for each in around.server.said] == ["A", "Recovered"]
+        around.objects.forget(KEY)
         around.loop.gone(KEY)
-        assert around.loop._statuses._unwritten is not None
-        assert KEY not in around.loop._statuses._unwritten
+        around.see(seen(uid="made again"))
+        await around.settled(6)
+        assert around.reconciler.given[-1].status == {"observedGeneration": -1}
 
 
 @pytest.mark.parametrize("how", ["relisted", "later"])
 async def test_once_there_is_room_for_statuses_all_are_written(how: str) -> None:
-    async with running(Around(places=1)) as around:
+    timing = LoopTiming() if how == "relisted" else LoopTiming(room_again=0.05)
+    async with running(Around(places=1, timing=timing)) as around:
         around.server.prunes = True
         around.see(seen())
         around.see(seen(name="other"))
@@ -500,12 +506,7 @@ async def test_once_there_is_room_for_statuses_all_are_written(how: str) -> None
         around.server.prunes = False
         if how == "relisted":
             around.loop.relisted()
-        else:
-            around.loop._statuses._ask_at = asyncio.get_running_loop().time()
-            around.loop.wake(KEY)
-        await until(lambda: len(around.server.written) == 3)
-        await around.settled(4)
-        assert [bool(each.status.get("conditions")) for each in around.objects] == [True, True]
+        await until(lambda: all(each.status.get("conditions") for each in around.objects))
 
 
 async def test_while_there_is_no_room_one_status_is_tried_once_in_a_while() -> None:
