@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from cryptography import x509
 
-from controller.pods.certificates.renewal import certificates_of, renewed
+from controller.pods.certificates.renewal import certificates_of, renew
 from controller.runtime.clock import now
 from tests.clients.upstreams import replace
 from tests.cluster.admission import SECRET as ADMISSION
@@ -83,7 +83,7 @@ class ServerCertificates:
                 if found is None:
                     continue
                 # Another name is reason enough for another certificate.
-                old = renewed(found, [HOST, "expired.example"], now() - _LONG_AGO)
+                old = renew(found, [HOST, "expired.example"], now() - _LONG_AGO)
                 if path == _PROXY:
                     self._write(old)
                 data = {name: base64.b64encode(content).decode() for name, content in old.data().items()}

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from controller.api.objects.meta import Resource
 from controller.pods.admission.known_objects import KnownObjects
 from controller.pods.injection.installation import Options
-from controller.pods.injection.templates import injected
+from controller.pods.injection.templates import inject_manifest
 from controller.runtime.objects.cache import Cache
 from tests.clients.evaluator import evaluator
 from tests.cluster.objects import Namespace, configuration, flags, manifest
@@ -40,7 +40,7 @@ def deployment(space: Namespace, proxy: str) -> dict[str, Any]:
     spec = {"replicas": 2, "selector": {"matchLabels": {"app": "checkout"}}, "template": template}
     given = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "flags"}, "spec": spec}
     options = Options(proxy_address=proxy, flag_files=True)
-    found: dict[str, Any] = injected(given, space.name, options, KnownObjects(objects, ()))
+    found: dict[str, Any] = inject_manifest(given, space.name, options, KnownObjects(objects, ()))
     return found
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from controller.api.objects.meta import Resource
 from controller.pods.admission.known_objects import KnownObjects
 from controller.pods.injection.installation import Options
-from controller.pods.injection.templates import injected
+from controller.pods.injection.templates import inject_manifest
 from controller.runtime.objects.cache import Cache
 from tests.cluster.controllers import controller
 from tests.cluster.objects import Namespace, flags, manifest
@@ -43,7 +43,7 @@ def pod(space: Namespace) -> dict[str, Any]:
         "spec": {"serviceAccountName": "till", "containers": [{"name": "app", "image": "app:1"}]},
     }
     options = Options(image="ghcr.io/open-feature/flagd:v0.15.4", compat=True, flag_readers=True)
-    found: dict[str, Any] = injected(given, space.name, options, KnownObjects(objects, ()))
+    found: dict[str, Any] = inject_manifest(given, space.name, options, KnownObjects(objects, ()))
     return found
 
 

@@ -12,7 +12,7 @@ from controller.cli.manifests.manifest_files import reading
 from controller.cli.shared.ending import OK, PROBLEM, Exit
 from controller.migration.objects import Given
 from controller.pods.injection.installation import ADDRESS, AUDIENCE, IMAGE, Options, Refused
-from controller.pods.injection.templates import injected
+from controller.pods.injection.templates import inject_manifest
 from controller.pods.injection.well_known import OPERATORS
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ def run(arguments: argparse.Namespace) -> int:
     made: list[Any] = []
     for file, documents in given.items():
         try:
-            made += [injected(each, arguments.namespace, options, known) for each in documents]
+            made += [inject_manifest(each, arguments.namespace, options, known) for each in documents]
         except Refused as refusal:
             raise Exit(f"{_shown(file)}: {refusal}", PROBLEM) from refusal
     yaml.safe_dump_all(made, sys.stdout, sort_keys=False, allow_unicode=True, width=1_000)

@@ -49,7 +49,7 @@ class KnownObjects:
         for kind in kinds:
             found = self.objects.get(ObjectKey(kind, namespace, name))
             if found is not None:
-                return _found(found)
+                return _flag_set_found(found)
         what = " or ".join(filter(None, (", ".join(kinds[:-1]), kinds[-1])))
         raise self._missing(what, kinds, namespace, name)
 
@@ -66,7 +66,9 @@ class KnownObjects:
                 f"namespace {namespace}: the controller works in {', '.join(self.namespaces)} alone; "
                 f"add it to its option --namespaces, or set {well_known.ENABLED} to false"
             )
-        there = sorted({each.name for kind in kinds for each in self.objects.of_kind(kind, namespace)})
+        there = sorted(
+            {resource.name for kind in kinds for resource in self.objects.of_kind(kind, namespace)}
+        )
         # A hundred names of this length take some milliseconds, whatever tenants call their objects.
         near = difflib.get_close_matches(name[:63], [each for each in there[:100] if len(each) <= 63], n=1)
         return NotThere(
@@ -75,7 +77,7 @@ class KnownObjects:
         )
 
 
-def _found(served: Resource) -> FlagSetFound:
+def _flag_set_found(served: Resource) -> FlagSetFound:
     """Return the served object: a FlagSet may write one of another name."""
     if served.key.kind == flagset.KIND:
         name, revision = flagset.target_name(served), FlagSetStatus.of(served).last_applied_revision

@@ -28,7 +28,7 @@ WATCHED: Final = (
     FEATURE_FLAG_SOURCE,
     IN_PROCESS_CONFIGURATION,
 )
-_TYPES: Final = {each.kind: each for each in WATCHED}
+_TYPES: Final = {type_.kind: type_ for type_ in WATCHED}
 
 
 class WatchedObjects:

@@ -55,18 +55,18 @@ def answer(review: object, options: Options, known: Known) -> tuple[str, dict[st
     try:
         changes = inject(pod, namespace, options, known)
     except Refused as refusal:
-        return REFUSED, _reviewed(uid, str(refusal))
+        return REFUSED, _review(uid, str(refusal))
     warnings = () if changes is None else changes.warnings
     if changes is None or not changes.patch:
-        return UNCHANGED, _reviewed(uid, warnings=warnings)
+        return UNCHANGED, _review(uid, warnings=warnings)
     patch = base64.b64encode(orjson.dumps(changes.patch)).decode()
     if len(patch) > MOST_BYTES:
         message = f"the evaluator's part of the pod has more than {MOST_BYTES} bytes; name fewer sources"
-        return REFUSED, _reviewed(uid, message)
-    return INJECTED, _reviewed(uid, warnings=warnings, patchType="JSONPatch", patch=patch)
+        return REFUSED, _review(uid, message)
+    return INJECTED, _review(uid, warnings=warnings, patchType="JSONPatch", patch=patch)
 
 
-def _reviewed(uid: str, refusal: str = "", warnings: Sequence[str] = (), **patch: str) -> dict[str, Any]:
+def _review(uid: str, refusal: str = "", warnings: Sequence[str] = (), **patch: str) -> dict[str, Any]:
     """The AdmissionReview to send back."""
     response: dict[str, Any] = {"uid": uid, "allowed": not refusal, **patch}
     if refusal:
@@ -96,14 +96,14 @@ class Injector:
     def answer(self, request: Request) -> Response:
         """Answer an AdmissionReview; 400 for another body, 503 while objects are still being read."""
         if len(request.body) > MOST_POD:
-            return _failed(413, f"a review of a pod has at most {MOST_POD} bytes")
+            return _failure(413, f"a review of a pod has at most {MOST_POD} bytes")
         if not self.ready():
-            return _failed(503, "this replica does not know all objects yet; try again")
+            return _failure(503, "this replica does not know all objects yet; try again")
         try:
             review = orjson.loads(request.body)
             outcome, reply = answer(review, self.options, self.known)
         except (ValueError, InvalidReviewError):
-            return _failed(400, "not an AdmissionReview of a Pod")
+            return _failure(400, "not an AdmissionReview of a Pod")
         if outcome == REFUSED:
             message = reply["response"]["status"]["message"]
             place = one_line(str(review["request"].get("namespace")), _LOGGED)
@@ -135,21 +135,21 @@ class Validator:
             asked = orjson.loads(request.body)["request"]
             uid, resource = str(asked["uid"]), Resource.of(asked["object"])
         except (ValueError, KeyError, TypeError, AttributeError):
-            return _failed(400, "not an AdmissionReview")
+            return _failure(400, "not an AdmissionReview")
         if resource.key.kind not in (featureflagconfiguration.KIND, featureflagconfiguration.FLAG_KIND):
-            return _failed(400, "not an AdmissionReview of flags")
+            return _failure(400, "not an AdmissionReview of flags")
         if self.namespaces and resource.namespace not in self.namespaces:
-            return Response(200, orjson.dumps(_reviewed(uid)), _JSON)
-        return self.offload.answer(_JSON, partial(self._judged, uid, resource))
+            return Response(200, orjson.dumps(_review(uid)), _JSON)
+        return self.offload.answer(_JSON, partial(self._judge, uid, resource))
 
-    def _judged(self, uid: str, resource: Resource) -> bytes:
+    def _judge(self, uid: str, resource: Resource) -> bytes:
         refusal, warnings = self.objection(resource)
         if refusal:
             log.info("%s is refused: %s", one_line(str(resource.key), _LOGGED), one_line(refusal, _LOGGED))
         self.answered(resource.key.kind, REFUSED if refusal else "allowed")
-        return orjson.dumps(_reviewed(uid, refusal, warnings))
+        return orjson.dumps(_review(uid, refusal, warnings))
 
 
-def _failed(status: int, message: str) -> Response:
+def _failure(status: int, message: str) -> Response:
     """An answer that is no review."""
     return Response(status, orjson.dumps({"message": message}), _JSON)

@@ -57,21 +57,22 @@ def certificates_of(data: Mapping[str, bytes]) -> Certificates | None:
         found = Certificates(data["tls.crt"], data["tls.key"], data["ca.crt"], data["ca.key"])
         leaf = x509.load_pem_x509_certificate(found.certificate)
         signing = _last(found.authorities)
-        pairs = ((leaf, _loaded(found.key)), (signing, _loaded(found.authority_key)))
+        pairs = ((leaf, _load_key(found.key)), (signing, _load_key(found.authority_key)))
     except (KeyError, ValueError, TypeError, IndexError):
         return None
     return found if all(each.public_key() == key.public_key() for each, key in pairs) else None
 
 
-def renewed(found: Certificates | None, names: Sequence[str], now: datetime) -> Certificates:
+def renew(found: Certificates | None, names: Sequence[str], now: datetime) -> Certificates:
     """`found`, or what takes its place at `now`, for a server of these names and addresses."""
     if found is None or _last(found.authorities).not_valid_before_utc > now:
         authority, key = _authority(names[0], now)
-        return _signed(_pem(authority), _pem_of_key(key), names, now)
+        return _sign(_pem(authority), _pem_of_key(key), names, now)
     trusted = [
-        each
-        for each in x509.load_pem_x509_certificates(found.authorities)
-        if each.not_valid_after_utc > now or each.public_key() == _loaded(found.authority_key).public_key()
+        certificate
+        for certificate in x509.load_pem_x509_certificates(found.authorities)
+        if certificate.not_valid_after_utc > now
+        or certificate.public_key() == _load_key(found.authority_key).public_key()
     ]
     if trusted[-1].not_valid_after_utc - now < AUTHORITY_LEFT:
         authority, key = _authority(names[0], now)
@@ -83,7 +84,7 @@ def renewed(found: Certificates | None, names: Sequence[str], now: datetime) -> 
     # Not valid yet: it was made while a clock was ahead.
     invalid = left <= timedelta(0) or leaf.not_valid_before_utc > now
     if invalid or _names_of(leaf) != set(names) or (left < LEFT and known):
-        return _signed(b"".join(map(_pem, trusted)), found.authority_key, names, now)
+        return _sign(b"".join(map(_pem, trusted)), found.authority_key, names, now)
     return found
 
 
@@ -104,16 +105,16 @@ def _authority(server: str, now: datetime) -> tuple[x509.Certificate, ec.Ellipti
     return made.sign(key, hashes.SHA256()), key
 
 
-def _signed(authorities: bytes, authority_key: bytes, names: Sequence[str], now: datetime) -> Certificates:
+def _sign(authorities: bytes, authority_key: bytes, names: Sequence[str], now: datetime) -> Certificates:
     """A new certificate, by the last authority."""
-    authority, signing = _last(authorities), _loaded(authority_key)
+    authority, signing = _last(authorities), _load_key(authority_key)
     key = ec.generate_private_key(ec.SECP256R1())
     made = (
         _builder(_name(names[0]), authority.subject, key.public_key(), now, LIFE)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .add_extension(_usage(signs_certificates=False), critical=True)
         .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
-        .add_extension(x509.SubjectAlternativeName([_alternative(each) for each in names]), critical=False)
+        .add_extension(x509.SubjectAlternativeName([_alternative(name) for name in names]), critical=False)
         .add_extension(
             x509.AuthorityKeyIdentifier.from_issuer_public_key(signing.public_key()), critical=False
         )
@@ -179,7 +180,7 @@ def _pem_of_key(key: ec.EllipticCurvePrivateKey) -> bytes:
     )
 
 
-def _loaded(key: bytes) -> ec.EllipticCurvePrivateKey:
+def _load_key(key: bytes) -> ec.EllipticCurvePrivateKey:
     found = serialization.load_pem_private_key(key, None)
     if not isinstance(found, ec.EllipticCurvePrivateKey):
         raise TypeError("not a key of ours")

@@ -9,7 +9,7 @@ import logging
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Protocol
 
-from controller.pods.certificates.renewal import certificates_of, renewed
+from controller.pods.certificates.renewal import certificates_of, renew
 from controller.runtime.reconciling.setbacks import Setback
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ class CertificateRotation:
         if data is None:
             return ABSENT
         stored = certificates_of(data)
-        wanted = renewed(stored, self.names, self.store.now)
+        wanted = renew(stored, self.names, self.store.now)
         if wanted != stored and not await self.store.write(wanted.data()):
             # The next look reads what the faster replica wrote.
             return self.state

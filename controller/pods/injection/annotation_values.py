@@ -167,23 +167,23 @@ class PodReferences:
         self.known = known
         self.warnings: list[str] = []
 
-    def named(self, given: str, annotation: str, kinds: tuple[str, ...]) -> NamedObject:
+    def reference(self, given: str, annotation: str, kinds: tuple[str, ...]) -> NamedObject:
         """The object that `given` names, `NAME` or `NAMESPACE/NAME`. Raises Refused."""
         place, slash, name = given.rpartition("/")
         where = f"annotation {annotation}"
         if not NAME.fullmatch(name) or (slash and not NAME.fullmatch(place)):
             kind = f"{'an' if kinds[0].startswith('I') else 'a'} {kinds[0]}"
             raise Refused(f"{where}: {given[:253]!r} is no object's name; write the name of {kind}")
-        return NamedObject(place or self.namespace, name, self.permitted(kinds, place, name, where))
+        return NamedObject(place or self.namespace, name, self.permit(kinds, place, name, where))
 
-    def listed(self, given: str, annotation: str, kinds: tuple[str, ...]) -> list[NamedObject]:
+    def references(self, given: str, annotation: str, kinds: tuple[str, ...]) -> list[NamedObject]:
         """The objects that `given` names, separated by commas. Raises Refused."""
         count = given.count(",") + 1
         if count > MOST_NAMED:
             raise Refused(f"annotation {annotation}: names {count} objects; name at most {MOST_NAMED}")
-        return [self.named(each.strip(), annotation, kinds) for each in given.split(",")]
+        return [self.reference(each.strip(), annotation, kinds) for each in given.split(",")]
 
-    def permitted(self, kinds: tuple[str, ...], place: str, name: str, where: str) -> tuple[str, ...]:
+    def permit(self, kinds: tuple[str, ...], place: str, name: str, where: str) -> tuple[str, ...]:
         """Return those of `kinds` that the pod may refer to in `place` (empty: its own). Raises Refused."""
         if place in {"", self.namespace}:
             return kinds

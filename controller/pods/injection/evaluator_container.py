@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 def evaluator(wanted: PodSettings) -> dict[str, Any]:
     """The evaluator's container."""
     made = operators.container(wanted) if wanted.options.compat else sidecar.container(wanted)
-    mounts = [each.mount for each in mounted(wanted)]
+    mounts = [mount.mount for mount in mounts_of(wanted)]
     return {**made, **({"volumeMounts": mounts} if mounts else {})}
 
 
 def volumes(wanted: PodSettings) -> list[dict[str, Any]]:
     """What that container mounts."""
-    return [each.volume for each in mounted(wanted)]
+    return [mount.volume for mount in mounts_of(wanted)]
 
 
 def variables(wanted: PodSettings) -> list[dict[str, Any]]:
@@ -36,15 +36,15 @@ def marks(wanted: PodSettings, account: str | None) -> Iterator[tuple[str, str, 
     """(labels or annotations, name, value) of a pod that the controller is to find."""
     yield from files.marks(wanted.files)
     direct = wanted.direct
-    asked = any(each.get("selector") not in direct for each in wanted.follows if "provider" not in each)
+    asked = any(source.get("selector") not in direct for source in wanted.follows if "provider" not in source)
     if asked or (wanted.files and not wanted.options.compat):
-        yield from proxied(wanted.options)
+        yield from proxy_marks(wanted.options)
     if direct:
         yield "labels", well_known.FLAG_READER, "true"
         yield "annotations", well_known.FLAG_READER, account or "default"
 
 
-def proxied(options: Options) -> Iterator[tuple[str, str, str]]:
+def proxy_marks(options: Options) -> Iterator[tuple[str, str, str]]:
     """Return the marks, as `marks` does, for a pod whose evaluator asks the proxy."""
     if options.proxy_on_demand:
         yield "labels", well_known.PROXIED, "true"
@@ -70,7 +70,7 @@ class Mounted(NamedTuple):
         return {"name": self.name, "mountPath": self.folder, **({} if self.writable else {"readOnly": True})}
 
 
-def mounted(wanted: PodSettings) -> tuple[Mounted, ...]:
+def mounts_of(wanted: PodSettings) -> tuple[Mounted, ...]:
     """Return all volumes of the evaluator's container."""
     options = wanted.options
     if options.compat:
@@ -108,14 +108,14 @@ def authority(options: Options) -> tuple[Mounted, ...]:
 def _files(wanted: PodSettings, *, optional: bool) -> Iterator[Mounted]:
     """Return a volume for each flag set in a file. `optional`: the pod starts without its ConfigMap, too."""
     more = {"optional": True} if optional else {}
-    for number, each in enumerate(wanted.files):
-        yield Mounted(f"flagstaff-file-{number}", {"configMap": {"name": each.name, **more}}, each.folder)
+    for number, file in enumerate(wanted.files):
+        yield Mounted(f"flagstaff-file-{number}", {"configMap": {"name": file.name, **more}}, file.folder)
 
 
 def _tokens(wanted: PodSettings) -> Iterator[Mounted]:
     """Return a volume for each source's token. A pod starts without the Secret, too."""
     items = [{"key": files.TOKEN_KEY, "path": files.TOKEN_KEY}]
-    for number, each in enumerate(wanted.settings.sources):
-        if each.secret_ref:
-            secret = {"secretName": each.secret_ref.name, "items": items, "optional": True}
+    for number, source in enumerate(wanted.settings.sources):
+        if source.secret_ref:
+            secret = {"secretName": source.secret_ref.name, "items": items, "optional": True}
             yield Mounted(f"flagstaff-source-{number}", {"secret": secret}, files.token_folder(number))

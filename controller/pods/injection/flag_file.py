@@ -48,10 +48,10 @@ def marks(files: Sequence[FlagFile]) -> Iterator[tuple[str, str, str]]:
     """(labels or annotations, name, value) by which the controller finds the pod."""
     if files:
         yield "labels", well_known.FLAG_FILES, "true"
-        yield "annotations", well_known.FLAG_FILES, ",".join(each.name for each in files)
+        yield "annotations", well_known.FLAG_FILES, ",".join(file.name for file in files)
 
 
-def marked(metadata: Mapping[str, Any]) -> tuple[FlagFile, ...]:
+def files_of_pod(metadata: Mapping[str, Any]) -> tuple[FlagFile, ...]:
     """The files of a pod with this metadata, which anybody may have written."""
     given = (metadata.get("annotations") or {}).get(well_known.FLAG_FILES) or ""
     found = dict.fromkeys(each.strip() for each in str(given).split(","))

@@ -43,7 +43,8 @@ def restrict(spec: S, shown: str, namespace: str) -> S:
             f"{shown}: {problem}, which an object of another namespace may not; write one in {namespace}"
         )
     variables = tuple(
-        ForeignVariable(name=_final_name(spec, each), value=_literal(each)) for each in spec.env_vars
+        ForeignVariable(name=_final_name(spec, variable), value=_literal(variable))
+        for variable in spec.env_vars
     )
     return spec.model_copy(update={"env_vars": variables}) if variables else spec
 
@@ -52,9 +53,9 @@ def _problems(spec: S, namespace: str) -> Iterator[str]:
     prefix = spec.env_var_prefix
     if prefix and not f"{prefix.strip()}_".startswith(f"{PREFIX}_"):
         yield f"envVarPrefix: {prefix[:63]!r} is another than {PREFIX}"
-    for number, each in enumerate(spec.env_vars):
-        where, name = f"envVars[{number}]", _final_name(spec, each)
-        if more := sorted(each.keys() - {"name", "value"}):
+    for number, variable in enumerate(spec.env_vars):
+        where, name = f"envVars[{number}]", _final_name(spec, variable)
+        if more := sorted(variable.keys() - {"name", "value"}):
             yield f"envVars[{number}].{more[0][:63]} reads what the pod or {namespace} holds"
         if not _NAME.fullmatch(name):
             yield f"{where}: sets {name[:63]!r}, and no {PREFIX}_NAME of capital letters, digits and _"

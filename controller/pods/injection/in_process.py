@@ -52,16 +52,18 @@ class InProcess:
     warnings: tuple[str, ...]
 
 
-def provided(annotations: Mapping[str, str], namespace: str, options: Options, known: Known) -> InProcess:
+def make_in_process(
+    annotations: Mapping[str, str], namespace: str, options: Options, known: Known
+) -> InProcess:
     """Return what the InProcessConfigurations that the annotations name require. Raises Refused."""
     asked, specs, chosen, referring = read_in_process(annotations, namespace, known, compat=options.compat)
-    given = _merged(specs)
+    given = _merge(specs)
     elsewhere = {"host", "socket_path", "offline_flag_source_path"}
     asks = not options.compat and elsewhere.isdisjoint(given)
-    proxied = _proxied(given, options, referring) if asks else {}
+    proxied = _proxy_settings(given, options, referring) if asks else {}
     settings = {**DEFAULTS, **given, **proxied, "resolver": "in-process"}
     return InProcess(
-        ",".join(f"InProcessConfiguration/{each}" for each in asked),
+        ",".join(f"InProcessConfiguration/{name}" for name in asked),
         _variables(settings, specs),
         proxied.get("selector", ""),
         authority(options) if asks else (),
@@ -70,7 +72,7 @@ def provided(annotations: Mapping[str, str], namespace: str, options: Options, k
     )
 
 
-def _merged(specs: Sequence[InProcessConfigurationSpec]) -> dict[str, Any]:
+def _merge(specs: Sequence[InProcessConfigurationSpec]) -> dict[str, Any]:
     """Merge the settings: a later one wins; values that it lacks, or has by default, stay."""
     found: dict[str, Any] = {}
     for spec in specs:
@@ -89,22 +91,22 @@ def _variables(
         value = settings.get(field)
         if value not in (None, ""):
             text = str(value).lower() if isinstance(value, bool) else str(value)
-            variables.append({"name": _prefixed(settings, name), "value": text})
-    theirs = [_given(each, settings) for each in source.operators_variables(specs)]
-    own = {each["name"] for each in theirs}
-    return [*theirs, *(each for each in variables if each["name"] not in own)]
+            variables.append({"name": _add_prefix(settings, name), "value": text})
+    theirs = [_variable(variable, settings) for variable in source.operators_variables(specs)]
+    own = {variable["name"] for variable in theirs}
+    return [*theirs, *(variable for variable in variables if variable["name"] not in own)]
 
 
-def _given(variable: dict[str, Any], settings: Mapping[str, Any]) -> dict[str, Any]:
+def _variable(variable: dict[str, Any], settings: Mapping[str, Any]) -> dict[str, Any]:
     """One of the envVars as containers have it. Raises Refused."""
     if isinstance(variable, ForeignVariable):
         return dict(variable)
-    name = _prefixed(settings, source.variable_name(variable, inprocessconfiguration.KIND))
+    name = _add_prefix(settings, source.variable_name(variable, inprocessconfiguration.KIND))
     source.check_harmless(name, inprocessconfiguration.KIND)
     return {**variable, "name": name}
 
 
-def _proxied(given: Mapping[str, Any], options: Options, referring: PodReferences) -> dict[str, Any]:
+def _proxy_settings(given: Mapping[str, Any], options: Options, referring: PodReferences) -> dict[str, Any]:
     """Return the settings with which an in-process provider asks our proxy."""
     selector = str(given.get("selector") or "")
     if not selector:
@@ -114,13 +116,13 @@ def _proxied(given: Mapping[str, Any], options: Options, referring: PodReference
         )
     where = "InProcessConfiguration: selector"
     place, name = source.flag_set_place(selector, where)
-    referring.permitted(SERVED, place, name, where)
+    referring.permit(SERVED, place, name, where)
     host, _, port = options.proxy_address.rpartition(":")
     secured = {"tls": True, "server_cert_path": f"{well_known.CA_PATH}/ca.crt"} if options.proxy_ca else {}
     selector = f"{place or referring.namespace}/{name}"
     return {"host": host, "port": port, "tls": False, "selector": selector, **secured}
 
 
-def _prefixed(settings: Mapping[str, Any], name: str) -> str:
+def _add_prefix(settings: Mapping[str, Any], name: str) -> str:
     prefix = str(settings["env_var_prefix"]).strip()
     return f"{prefix}_{name}" if prefix else name

@@ -11,7 +11,7 @@ from controller.pods.injection.changes import Changes, record_of
 from controller.pods.injection.evaluator_container import (
     evaluator,
     marks,
-    proxied,
+    proxy_marks,
     socket,
     variables,
     volumes,
@@ -64,8 +64,8 @@ def inject(pod: Mapping[str, Any], namespace: str, options: Options, known: Know
     clients = [*_clients(changes.after, wanted)]
     given = variables(wanted)
     _check_size(given, len(clients))
-    for path, each in clients:
-        _extend(changes, path, each, given, socket(wanted))
+    for path, client in clients:
+        _extend(changes, path, client, given, socket(wanted))
     return changes
 
 
@@ -87,19 +87,19 @@ def _extend(
     shared: Iterable[Mounted],
 ) -> None:
     """Variables that the application sets itself stay."""
-    own, mounted = {each.get("name") for each in container.get("env") or ()}, mounted_at(container)
+    own, mounted = {variable.get("name") for variable in container.get("env") or ()}, mounted_at(container)
     changes.extend((*path, "env"), [each for each in given if each["name"] not in own])
-    changes.extend((*path, "volumeMounts"), [each.mount for each in shared if each.folder not in mounted])
+    changes.extend((*path, "volumeMounts"), [mount.mount for mount in shared if mount.folder not in mounted])
 
 
 def _in_process(pod: Mapping[str, Any], namespace: str, options: Options, known: Known) -> Changes:
     """Variables alone, and where it is needed the proxy's authority; no container."""
-    made = in_process.provided(pod["metadata"]["annotations"], namespace, options, known)
+    made = in_process.make_in_process(pod["metadata"]["annotations"], namespace, options, known)
     changes = Changes(pod)
     changes.warnings = made.warnings
     require_containers(pod, made.containers)
-    there = {each.get("name") for each in pod["spec"].get("volumes") or ()}
-    changes.extend(("spec", "volumes"), [each.volume for each in made.mounted if each.name not in there])
+    there = {volume.get("name") for volume in pod["spec"].get("volumes") or ()}
+    changes.extend(("spec", "volumes"), [mount.volume for mount in made.mounted if mount.name not in there])
     clients = [
         (path, each)
         for path, each in containers(changes.after)
@@ -107,23 +107,23 @@ def _in_process(pod: Mapping[str, Any], namespace: str, options: Options, known:
         if path[1] == "containers" or not options.compat
     ]
     _check_size(made.variables, len(clients))
-    for path, each in clients:
-        _extend(changes, path, each, made.variables, made.mounted)
+    for path, client in clients:
+        _extend(changes, path, client, made.variables, made.mounted)
     if changes.patch:
         _annotate(changes, _record_in_process(made))
         if made.selector:
-            _mark(changes, proxied(options))
+            _mark(changes, proxy_marks(options))
     return changes
 
 
-def due(
+def record_now(
     annotations: Mapping[str, str], namespace: str, options: Options, known: Known
 ) -> dict[str, str] | None:
     """Return `flagstaff.dev/injected` for a new pod; None: it wants no evaluator. Raises Refused."""
     if not is_enabled(annotations):
         return None
     if _evaluates_itself(annotations):
-        return _record_in_process(in_process.provided(annotations, namespace, options, known))
+        return _record_in_process(in_process.make_in_process(annotations, namespace, options, known))
     wanted = read(annotations, namespace, options, known)
     return _record(evaluator(wanted), wanted)
 
@@ -193,10 +193,10 @@ def _check_free(pod: Mapping[str, Any], wanted: PodSettings) -> None:
 
 def _check_mounts(pod: Mapping[str, Any], wanted: PodSettings) -> None:
     folder = wanted.socket_path.rpartition("/")[0]
-    for _, each in _clients(pod, wanted):
-        if folder in mounted_at(each):
+    for _, client in _clients(pod, wanted):
+        if folder in mounted_at(client):
             raise Refused(
-                f"container {each['name']}: mounts a volume at {folder}, where the evaluator's socket "
+                f"container {client['name']}: mounts a volume at {folder}, where the evaluator's socket "
                 f"is to be; choose another with the annotation {well_known.SOCKET_PATH}"
             )
 
@@ -220,10 +220,10 @@ def _with_access(made: dict[str, Any], pod: Mapping[str, Any]) -> dict[str, Any]
     would have the pod reviewed a second time.
     """
     mounts = (
-        each
+        mount
         for container in pod["spec"]["containers"]
-        for each in container.get("volumeMounts") or ()
-        if each.get("mountPath") == "/var/run/secrets/kubernetes.io/serviceaccount"
+        for mount in container.get("volumeMounts") or ()
+        if mount.get("mountPath") == "/var/run/secrets/kubernetes.io/serviceaccount"
     )
     found = next(mounts, None)
     if found is None or not str(found.get("name")).startswith("kube-api-access-"):
@@ -246,7 +246,7 @@ def _clients(
     OpenFeature Operator gives it to none.
     """
     early = wanted.native and not wanted.options.compat
-    for path, each in containers(pod):
-        asks = wanted.containers is None or each["name"] in wanted.containers
-        if asks and each["name"] != wanted.options.container and (early or path[1] == "containers"):
-            yield path, each
+    for path, container in containers(pod):
+        asks = wanted.containers is None or container["name"] in wanted.containers
+        if asks and container["name"] != wanted.options.container and (early or path[1] == "containers"):
+            yield path, container

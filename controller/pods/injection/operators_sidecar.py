@@ -65,12 +65,14 @@ def _addresses(wanted: PodSettings) -> list[dict[str, Any]]:
     values = {
         "MANAGEMENT_PORT": str(wanted.ports[well_known.MANAGEMENT_PORT]),
         "PORT": str(wanted.ports[well_known.PORT]),
-        "EVALUATOR": source.escaped(settings.evaluator or "json"),
+        "EVALUATOR": source.escape(settings.evaluator or "json"),
         "LOG_FORMAT": wanted.log_format,
         "RESOLVER": "rpc",
         "SOCKET_PATH": wanted.socket_path,
     }
-    return [{"name": source.prefixed(settings, name), "value": text} for name, text in values.items() if text]
+    return [
+        {"name": source.add_prefix(settings, name), "value": text} for name, text in values.items() if text
+    ]
 
 
 def _arguments(wanted: PodSettings) -> list[str]:
@@ -81,13 +83,13 @@ def _arguments(wanted: PodSettings) -> list[str]:
         "start",
         "--management-port", str(ports[well_known.MANAGEMENT_PORT]),
         "--port", str(ports[well_known.PORT]),
-        "--sources", source.escaped(json.dumps(sources, separators=(",", ":"))),
+        "--sources", source.escape(json.dumps(sources, separators=(",", ":"))),
         *(["--debug"] if wanted.log_level == "debug" else []),
-        *(["--metrics-exporter", "otel", "--otel-collector-uri", source.escaped(uri)] if uri else []),
+        *(["--metrics-exporter", "otel", "--otel-collector-uri", source.escape(uri)] if uri else []),
     ]  # fmt: skip
-    for each in source.arguments(settings):
-        words += each.split("=", 1)
-    if wanted.socket_path and source.prefixed(settings, "PORT") != "FLAGD_PORT":
+    for argument in source.arguments(settings):
+        words += argument.split("=", 1)
+    if wanted.socket_path and source.add_prefix(settings, "PORT") != "FLAGD_PORT":
         # The evaluator does not read the variable of this name; the operator forgets that.
         words += ["--socket-path", wanted.socket_path]
     return [*words, "--ofrep-port", str(ports[well_known.OFREP_PORT])]

@@ -46,11 +46,11 @@ def check_form(pod: Mapping[str, Any], annotations: Mapping[Any, Any]) -> None:
         if not (isinstance(name, str) and isinstance(text, str)):
             raise Refused(f"annotation {name}: is no string; put it in quotes")
     _check_list(spec, "spec.", "volumes", "name", "[{name: data, emptyDir: {}}]")
-    for each in every:
-        if not (isinstance(each, dict) and isinstance(each.get("name"), str)):
+    for container in every:
+        if not (isinstance(container, dict) and isinstance(container.get("name"), str)):
             raise Refused("spec.containers: each must be an object with a name; add it")
         for field in _OF_CONTAINERS:
-            _check_list(each, f"container {each['name']}: ", *field)
+            _check_list(container, f"container {container['name']}: ", *field)
     if not spec.get("containers"):
         raise Refused("spec.containers: is empty; add the application's container")
 
@@ -61,7 +61,12 @@ def _check_counts(
     for what, keys in metadata.items():
         _check_count(f"metadata.{what}", len(keys), MOST_KEYS)
     _check_count("spec.containers and spec.initContainers", len(every), MOST_CONTAINERS)
-    lists = (each.get(field) for each in every if isinstance(each, dict) for field, *_ in _OF_CONTAINERS)
+    lists = (
+        container.get(field)
+        for container in every
+        if isinstance(container, dict)
+        for field, *_ in _OF_CONTAINERS
+    )
     entries = sum(len(each) for each in (spec.get("volumes"), *lists) if isinstance(each, list))
     _check_count("spec: variables, mounts, ports and volumes", entries, MOST_ENTRIES)
 
@@ -90,7 +95,7 @@ def containers(pod: Mapping[str, Any]) -> Iterator[tuple[tuple[str | int, ...], 
 
 def mounted_at(container: Mapping[str, Any]) -> set[Any]:
     """The paths that volumes are mounted at."""
-    return {each.get("mountPath") for each in container.get("volumeMounts") or ()}
+    return {mount.get("mountPath") for mount in container.get("volumeMounts") or ()}
 
 
 def ports_of(container: Mapping[str, Any]) -> Iterator[int]:
@@ -146,10 +151,10 @@ def taken_ports(pod: Mapping[str, Any], wanted: PodSettings) -> Iterator[str]:
         for annotation, number in wanted.ports.items()
         if not (wanted.socket_path and annotation == well_known.PORT)
     }
-    for _, each in containers(pod):
-        for port in ports_of(each) if each["name"] != wanted.options.container else ():
+    for _, container in containers(pod):
+        for port in ports_of(container) if container["name"] != wanted.options.container else ():
             if port in by_number:
                 yield (
-                    f"container {each['name']}: uses port {port}, which is the evaluator's; "
+                    f"container {container['name']}: uses port {port}, which is the evaluator's; "
                     f"give the evaluator another with the annotation {by_number[port]}"
                 )

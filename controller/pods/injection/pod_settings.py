@@ -106,7 +106,7 @@ def read(annotations: Mapping[str, str], namespace: str, options: Options, known
     compat = options.compat
     _check_names(annotations, compat=compat)
     referring = PodReferences(namespace, known)
-    settings, follows, followed = _followed(annotations, referring, compat=compat)
+    settings, follows, followed = _read_sources(annotations, referring, compat=compat)
     amounts = settings.resources or {}
     # Of the operator's, requests and limits are each replaced as a whole.
     theirs = {**_OPERATORS_RESOURCES, **{part: each for part, each in amounts.items() if each}}
@@ -182,11 +182,11 @@ def read_in_process(
         InProcessConfigurationSpec,
         referring,
     )
-    shown = [each.shown_to(namespace) for each in asked]
+    shown = [reference.shown_to(namespace) for reference in asked]
     return shown, specs, values.containers(annotations.get(well_known.CONTAINERS)), referring
 
 
-def _followed(
+def _read_sources(
     annotations: Mapping[str, str], referring: PodReferences, *, compat: bool
 ) -> tuple[FeatureFlagSourceSpec, source.Followed, Mapping[str, str]]:
     """(settings, what is followed, what the pod's record says of that)."""
@@ -195,14 +195,17 @@ def _followed(
     if not annotation:
         annotation, flag_sets = _flag_sets(annotations, referring)
         with _named_by(annotation):
-            found = [known.flag_set(each.namespace, each.name, each.kinds) for each in flag_sets]
+            found = [
+                known.flag_set(reference.namespace, reference.name, reference.kinds)
+                for reference in flag_sets
+            ]
         selectors = [f"{each.namespace}/{one.name}" for each, one in zip(flag_sets, found, strict=True)]
         record = {
             "flagSet": ",".join(selectors),
             "from": ",".join(each.source for each in found if each.source),
             "revision": ",".join(each.revision for each in found if each.revision),
         }
-        follows = source.Followed(tuple({"selector": each} for each in selectors), (), frozenset())
+        follows = source.Followed(tuple({"selector": selector} for selector in selectors), (), frozenset())
         return source.NOTHING, follows, {name: text for name, text in record.items() if text}
     if well_known.FLAG_SET in annotations:
         raise Refused(
@@ -211,10 +214,10 @@ def _followed(
     asked, specs = _specs(
         annotations[annotation], annotation, featureflagsource.KIND, FeatureFlagSourceSpec, referring
     )
-    settings = source.merged(specs)
+    settings = source.merge(specs)
     if compat:
         settings = settings.model_copy(update={"env_vars": source.operators_variables(specs)})
-    follows = source.followed(settings, referring, compat=compat)
+    follows = source.follow_sources(settings, referring, compat=compat)
     return settings, follows, {
         "flagSet": ",".join(each.get("uri") or each["selector"] for each in follows.sources),
         "from": ",".join(f"FeatureFlagSource/{each.shown_to(namespace)}" for each in asked),
@@ -233,12 +236,12 @@ def _specs(
     given: str, annotation: str, kind: str, model: type[S], referring: PodReferences
 ) -> tuple[list[NamedObject], list[S]]:
     """(what the annotation names by `given`, the spec of each). Raises Refused."""
-    asked = referring.listed(given, annotation, (kind,))
+    asked = referring.references(given, annotation, (kind,))
     specs = []
-    for each in asked:
+    for reference in asked:
         with _named_by(annotation):
-            found = referring.known.spec(kind, each.namespace, each.name)
-        shown = f"{kind} {each.shown_to(referring.namespace)}"
+            found = referring.known.spec(kind, reference.namespace, reference.name)
+        shown = f"{kind} {reference.shown_to(referring.namespace)}"
         for field, entries in found.items():
             if isinstance(entries, list | dict) and len(entries) > MOST_ENTRIES:
                 raise Refused(
@@ -248,7 +251,7 @@ def _specs(
             spec = parse_spec(model, found)
         except InvalidSpecError as error:
             raise Refused(f"{shown}: {error}; correct it") from None
-        own = each.namespace == referring.namespace
+        own = reference.namespace == referring.namespace
         specs.append(spec if own else restrict(spec, shown, referring.namespace))
     return asked, specs
 
@@ -271,7 +274,7 @@ def _flag_sets(annotations: Mapping[str, str], referring: PodReferences) -> tupl
     """Return the annotation that names flag sets, and its value."""
     given = annotations.get(well_known.FLAG_SET, "").strip()
     if well_known.FLAG_SET not in annotations and well_known.OLD_FLAGS in annotations:
-        return well_known.OLD_FLAGS, referring.listed(
+        return well_known.OLD_FLAGS, referring.references(
             annotations[well_known.OLD_FLAGS], well_known.OLD_FLAGS, SERVED
         )
     if not given:
@@ -279,4 +282,4 @@ def _flag_sets(annotations: Mapping[str, str], referring: PodReferences) -> tupl
             f"annotation {well_known.ENABLED} is true: name the flag set too, as in "
             f'{well_known.FLAG_SET}: "checkout-production"'
         )
-    return well_known.FLAG_SET, [referring.named(given, well_known.FLAG_SET, FLAG_SETS)]
+    return well_known.FLAG_SET, [referring.reference(given, well_known.FLAG_SET, FLAG_SETS)]

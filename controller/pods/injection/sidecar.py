@@ -54,7 +54,9 @@ SECURITY: Final = {
 def container(wanted: PodSettings) -> dict[str, Any]:
     """The sidecar."""
     always = {"restartPolicy": "Always"} if wanted.native else {}
-    probes = {} if wanted.settings.probes_enabled is False else {"startupProbe": _started(wanted), **_PROBES}
+    probes = (
+        {} if wanted.settings.probes_enabled is False else {"startupProbe": _startup_probe(wanted), **_PROBES}
+    )
     return {
         "name": well_known.CONTAINER,
         "image": wanted.image or wanted.options.image,
@@ -76,7 +78,7 @@ def container(wanted: PodSettings) -> dict[str, Any]:
     }
 
 
-def _started(wanted: PodSettings) -> dict[str, Any]:
+def _startup_probe(wanted: PodSettings) -> dict[str, Any]:
     """The probe that applications wait for."""
     if wanted.missing == START:
         return {"httpGet": _ALIVE, "periodSeconds": 1, "failureThreshold": _OPENING_SECONDS}
@@ -100,10 +102,10 @@ def variables(wanted: PodSettings) -> list[dict[str, Any]]:
         "HOST": LOOPBACK,
         "SYNC_PORT": str(ports[well_known.SYNC_PORT]),
     }
-    ours = {source.prefixed(settings, name): text for name, text in values.items()}
+    ours = {source.add_prefix(settings, name): text for name, text in values.items()}
     ours["OFREP_ENDPOINT"] = f"http://{LOOPBACK}:{ports[well_known.OFREP_PORT]}"
     theirs = [each for each, _, applications in source.variables(settings) if applications]
-    taken = {each["name"] for each in theirs}
+    taken = {variable["name"] for variable in theirs}
     return [*theirs, *({"name": name, "value": text} for name, text in ours.items() if name not in taken)]
 
 
@@ -117,7 +119,7 @@ def _arguments(wanted: PodSettings) -> list[str]:
     ]
     # What the proxy learns of each file, in their order; nothing where one is read twice.
     read = sum(each.get("provider") == files.PROVIDER for each in wanted.follows)
-    receipts = [{"selector": f"{each.namespace}/{each.name}"} for each in wanted.files]
+    receipts = [{"selector": f"{file.namespace}/{file.name}"} for file in wanted.files]
     receipts = receipts if read == len(wanted.files) else []
     ports = wanted.ports
     listening = [f"--port={ports[well_known.PORT]}"]
@@ -126,8 +128,8 @@ def _arguments(wanted: PodSettings) -> list[str]:
         listening = [f"--socket-path={wanted.socket_path}", "--socket-mode=0666"]
     return [
         "start",
-        source.escaped(f"--sources={_json(sources)}"),
-        *(f"--receipts-to={_json({**proxied, **each, **token, **secured})}" for each in receipts),
+        source.escape(f"--sources={_json(sources)}"),
+        *(f"--receipts-to={_json({**proxied, **receipt, **token, **secured})}" for receipt in receipts),
         f"--state-dir={well_known.STATE_PATH}",
         # Applications ask over loopback; the kubelet and Prometheus come from outside.
         f"--host={EVERYWHERE if wanted.everywhere else LOOPBACK}",

@@ -42,7 +42,7 @@ _LOADERS: Final = re.compile(
 """Names of variables by which loaders, shells and runtimes load code."""
 
 
-def merged(specs: Iterable[FeatureFlagSourceSpec]) -> FeatureFlagSourceSpec:
+def merge(specs: Iterable[FeatureFlagSourceSpec]) -> FeatureFlagSourceSpec:
     """Merge the settings. Sources are joined; variables, context and resources are merged name by name."""
     found: dict[str, Any] = {}
     for spec in specs:
@@ -50,11 +50,11 @@ def merged(specs: Iterable[FeatureFlagSourceSpec]) -> FeatureFlagSourceSpec:
             value, before = getattr(spec, name), found.get(name)
             if not value and value is not False:
                 continue
-            found[name] = _joined(name, before, value) if before else value
+            found[name] = _join(name, before, value) if before else value
     return FeatureFlagSourceSpec.model_construct(**found)
 
 
-def _joined(name: str, before: Any, value: Any) -> Any:
+def _join(name: str, before: Any, value: Any) -> Any:
     if name == "sources":
         return (*before, *value)
     if name == "env_vars":
@@ -90,7 +90,7 @@ class Followed(NamedTuple):
     """Selectors among them of flag sets of the pod's namespace that stock flagd could read itself."""
 
 
-def followed(spec: FeatureFlagSourceSpec, referring: PodReferences, *, compat: bool) -> Followed:
+def follow_sources(spec: FeatureFlagSourceSpec, referring: PodReferences, *, compat: bool) -> Followed:
     """What the evaluator is to follow. With `compat`, tokens may stand in arguments. Raises Refused."""
     namespace = referring.namespace
     found: list[Mapping[str, Any]] = []
@@ -106,7 +106,7 @@ def followed(spec: FeatureFlagSourceSpec, referring: PodReferences, *, compat: b
             found.append(file.source)
         elif provider in PROXIED:
             place, name = flag_set_place(source.source, where)
-            referring.permitted(SERVED, place, name, where)
+            referring.permit(SERVED, place, name, where)
             found.append({"selector": f"{place or namespace}/{name}"})
             if provider == KUBERNETES and place in {"", namespace}:
                 cluster_flags.add(f"{namespace}/{name}")
@@ -163,7 +163,7 @@ def _passed_on(source: SourceSpec, provider: str, number: int, where: str, *, co
     }
 
 
-def prefixed(spec: FeatureFlagSourceSpec, name: str) -> str:
+def add_prefix(spec: FeatureFlagSourceSpec, name: str) -> str:
     """A variable's name as applications read it."""
     prefix = (PREFIX if spec.env_var_prefix is None else spec.env_var_prefix).strip()
     return f"{prefix}_{name}" if prefix else name
@@ -191,17 +191,17 @@ def variables(spec: FeatureFlagSourceSpec) -> Iterator[tuple[dict[str, Any], boo
     Refused.
     """
     own = set()
-    for each in spec.env_vars:
-        if not isinstance(each, ForeignVariable):
-            name = variable_name(each, featureflagsource.KIND)
+    for variable in spec.env_vars:
+        if not isinstance(variable, ForeignVariable):
+            name = variable_name(variable, featureflagsource.KIND)
             secret = name.startswith(CREDENTIALS)
-            final = name if secret else prefixed(spec, name)
+            final = name if secret else add_prefix(spec, name)
             check_harmless(final, featureflagsource.KIND)
             own.add(final)
-            yield {**each, "name": final}, True, not secret
-    for each in spec.env_vars:
-        if isinstance(each, ForeignVariable) and each["name"] not in own:
-            yield dict(each), False, True
+            yield {**variable, "name": final}, True, not secret
+    for variable in spec.env_vars:
+        if isinstance(variable, ForeignVariable) and variable["name"] not in own:
+            yield dict(variable), False, True
 
 
 def arguments(spec: FeatureFlagSourceSpec) -> list[str]:
@@ -209,15 +209,15 @@ def arguments(spec: FeatureFlagSourceSpec) -> list[str]:
     return [
         *_pairs("--context-value", spec.context_values),
         *_pairs("--context-from-header", spec.header_to_context_mappings),
-        *(escaped(f"--cors-origin={origin}") for origin in spec.cors),
+        *(escape(f"--cors-origin={origin}") for origin in spec.cors),
     ]
 
 
 def _pairs(option: str, given: Mapping[str, str] | None) -> Iterator[str]:
-    return (escaped(f"{option}={key}={text}") for key, text in sorted((given or {}).items()))
+    return (escape(f"{option}={key}={text}") for key, text in sorted((given or {}).items()))
 
 
-def escaped(argument: str) -> str:
+def escape(argument: str) -> str:
     """An argument in which the kubelet expands no `$(NAME)`: it makes one dollar sign of two."""
     return argument.replace("$", "$$")
 

@@ -25,7 +25,7 @@ TEMPLATES: Final[Mapping[str, tuple[str, ...]]] = {
 }
 
 
-def injected(manifest: Any, namespace: str, options: Options, known: Known) -> Any:
+def inject_manifest(manifest: Any, namespace: str, options: Options, known: Known) -> Any:
     """A manifest with its pods' template injected, or as it is where it has none or asks for nothing.
 
     `namespace` is that of manifests that name none. Raises Refused, which names the object.
@@ -35,7 +35,7 @@ def injected(manifest: Any, namespace: str, options: Options, known: Known) -> A
     if manifest.get("kind") == "List" and isinstance(manifest.get("items"), list):
         return {
             **manifest,
-            "items": [injected(each, namespace, options, known) for each in manifest["items"]],
+            "items": [inject_manifest(each, namespace, options, known) for each in manifest["items"]],
         }
     path = TEMPLATES.get(str(manifest.get("kind")))
     if path is None:

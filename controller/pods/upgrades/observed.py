@@ -77,14 +77,16 @@ class Budget:
             return False
         exact = self.selector.get("matchLabels") or {}
         expressions = self.selector.get("matchExpressions") or ()
-        return exact.items() <= labels.items() and all(_meets(each, labels) for each in expressions)
+        return exact.items() <= labels.items() and all(
+            _meets(expression, labels) for expression in expressions
+        )
 
 
 class Budgets:
     """PodDisruptionBudgets, indexed by a label that each selects, since a namespace may have many."""
 
     def __init__(self, budgets: Iterable[Budget]) -> None:
-        exact = [(each, ((each.selector or {}).get("matchLabels") or {}).items()) for each in budgets]
+        exact = [(budget, ((budget.selector or {}).get("matchLabels") or {}).items()) for budget in budgets]
         often = Counter(label for _, labels in exact for label in labels)
         self._by_label: dict[tuple[str, str] | None, list[Budget]] = defaultdict(list)
         for each, labels in exact:
@@ -126,8 +128,8 @@ def workload_of(kind: str, body: Mapping[str, Any]) -> Workload:
         f"{kind}/{meta['name']}",
         str(meta.get("resourceVersion", "")),
         template,
-        settled=seen and _settled(kind, spec, status),
-        left=left or _left(kind, spec, written),
+        settled=seen and _is_settled(kind, spec, status),
+        left=left or _why_left(kind, spec, written),
         at_once=int(spec.get("replicas", 1)) if recreated else 1,
         restarted_for=str(written.get(well_known.RESTARTED_FOR, "")),
         restarted_at=moment(written.get(well_known.RESTARTED_AT)),
@@ -166,7 +168,7 @@ def _owner(meta: Mapping[str, Any], labels: Mapping[str, str]) -> str:
 
 
 def _conditions(status: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
-    return {str(each.get("type")): each for each in status.get("conditions") or ()}
+    return {str(condition.get("type")): condition for condition in status.get("conditions") or ()}
 
 
 def _trouble(status: Mapping[str, Any]) -> str:
@@ -174,24 +176,24 @@ def _trouble(status: Mapping[str, Any]) -> str:
     if conditions.get(READY, {}).get("status") == TRUE:
         return ""
     containers = (*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ()))
-    for each in containers:
-        waiting = (each.get("state") or {}).get("waiting") or {}
+    for container in containers:
+        waiting = (container.get("state") or {}).get("waiting") or {}
         if waiting.get("reason") not in (None, "PodInitializing", "ContainerCreating"):
-            return f"container {each['name']}: {waiting['reason']}"
+            return f"container {container['name']}: {waiting['reason']}"
     for each in ("PodScheduled", READY):
         if conditions.get(each, {}).get("status") == FALSE and conditions[each].get("message"):
             return str(conditions[each]["message"])
     return "not ready"
 
 
-def _settled(kind: str, spec: Mapping[str, Any], status: Mapping[str, Any]) -> bool:
+def _is_settled(kind: str, spec: Mapping[str, Any], status: Mapping[str, Any]) -> bool:
     if kind == STATEFUL_SET.kind and status.get("updateRevision") != status.get("currentRevision"):
         return False
     wanted = status.get("desiredNumberScheduled", 0) if kind == DAEMON_SET.kind else spec.get("replicas", 1)
     return {status.get(name, 0) for name in _COUNTS[kind]} == {wanted}
 
 
-def _left(kind: str, spec: Mapping[str, Any], written: Mapping[str, Any]) -> str:
+def _why_left(kind: str, spec: Mapping[str, Any], written: Mapping[str, Any]) -> str:
     if well_known.INJECTED in written:
         # By `flagstaff inject`: the webhook leaves it as it is.
         return "its template holds the evaluator; inject it again"

@@ -49,7 +49,7 @@ def fields_of(resource: Resource, progress: UpgradeProgress) -> EvaluatorUpgrade
         RestartStatus(workload=name, at=timestamp(at)) for name, at in sorted(progress.restarting.items())
     ]
     canary = CanaryStatus(
-        workload=progress.canary, ready_at=_written(progress.canary_ready_at), passed=progress.canary_passed
+        workload=progress.canary, ready_at=_timestamp(progress.canary_ready_at), passed=progress.canary_passed
     )
     halted: HaltStatus | None = None
     if progress.halt is not None:
@@ -63,13 +63,13 @@ def fields_of(resource: Resource, progress: UpgradeProgress) -> EvaluatorUpgrade
         restarting=tuple(restarting) or None,
         canary=canary if progress.canary else None,
         halted=halted,
-        paused_since=_written(progress.pause_since),
+        paused_since=_timestamp(progress.pause_since),
         targets=progress.targets or None,
-        resumed_at=_written(progress.resumed_at),
+        resumed_at=_timestamp(progress.resumed_at),
     )
 
 
-def listed(what: str, named: Mapping[str, str]) -> str:
+def list_reasons(what: str, named: Mapping[str, str]) -> str:
     """`what: Kind/name (why), …`, or nothing."""
     if not named:
         return ""
@@ -78,5 +78,5 @@ def listed(what: str, named: Mapping[str, str]) -> str:
     return f"; {what}: {', '.join(shown[:_NAMED])}{more}"
 
 
-def _written(time: datetime | None) -> str | None:
+def _timestamp(time: datetime | None) -> str | None:
     return None if time is None else timestamp(time)

@@ -14,10 +14,10 @@ from controller.api.kinds import DISRUPTION_BUDGET, POD, RESTARTED
 from controller.api.objects.meta import RESUME, ObjectKey, timestamp
 from controller.pods.injection import well_known
 from controller.pods.injection.changes import Injected, injected_of
-from controller.pods.injection.inject import due, inject
+from controller.pods.injection.inject import inject, record_now
 from controller.pods.injection.installation import Refused
 from controller.pods.upgrades.observed import Budgets, budget_of, pod_of, workload_of
-from controller.pods.upgrades.progress import fields_of, listed, progress_of
+from controller.pods.upgrades.progress import fields_of, list_reasons, progress_of
 from controller.pods.upgrades.restart_plan import Policy, State, plan
 from controller.runtime.events import Occurrence
 from controller.runtime.reconciling.result import Done, Result, spec_of
@@ -59,7 +59,7 @@ class _Pods:
     @property
     def outdated(self) -> list[Pod]:
         """Pods that would get something else; unknown for those that would be refused."""
-        return [each for each in self.all if self.is_outdated(each)]
+        return [pod for pod in self.all if self.is_outdated(pod)]
 
     def is_outdated(self, pod: Pod) -> bool:
         """Whether the pod would get something else."""
@@ -85,17 +85,17 @@ class EvaluatorUpgradeReconciler:
         labels = {} if spec.selector is None else spec.selector.match_labels
         found: _Found | None = None
         if EvaluatorUpgradeStatus.of(resource).outdated or progress.restarting or progress.halt is not None:
-            found = await self._found(namespace)
+            found = await self._read_workloads(namespace)
         # After workloads: one that changes from here on is not restarted for what its pods were.
         pods = await self._pods(namespace, labels)
         if pods.outdated and found is None:
-            found, pods = await self._found(namespace), await self._pods(namespace, labels)
+            found, pods = await self._read_workloads(namespace), await self._pods(namespace, labels)
         states = [] if found is None else await self._states(found, pods, labels, progress)
-        step = await self._planned(namespace, states, _policy(spec), progress, now)
-        step = replace(step, left={**_unowned(pods.outdated), **step.left, **_refused(pods)})
+        step = await self._plan_step(namespace, states, _policy(spec), progress, now)
+        step = replace(step, left={**_list_unowned(pods.outdated), **step.left, **_list_refused(pods)})
         counts = EvaluatorUpgradeStatus(
             pods=len(pods.all),
-            current=sum(each.injected == pods.due[each.name] for each in pods.all),
+            current=sum(pod.injected == pods.due[pod.name] for pod in pods.all),
             outdated=len(pods.outdated),
         )
         restarted: list[State] = []
@@ -106,7 +106,7 @@ class EvaluatorUpgradeReconciler:
         except Setback as setback:
             status = counts | fields_of(resource, step.after(restarted))
             return Result.of(setback, status=status, events=_events(step, restarted))
-        return _judged(resource, step, counts)
+        return _result(resource, step, counts)
 
     def forget(self, key: ObjectKey) -> None:
         """Do nothing: there is no state."""
@@ -125,19 +125,19 @@ class EvaluatorUpgradeReconciler:
             await _turn(number)
             asks = tuple(sorted(each.asks.items()))
             if asks not in answers:
-                answers[asks] = self._due(each, namespace)
+                answers[asks] = self._record_now(each, namespace)
             wanted[each.name] = answers[asks]
         return _Pods(tuple(found), wanted)
 
-    def _due(self, pod: Pod, namespace: str) -> Injected | str:
+    def _record_now(self, pod: Pod, namespace: str) -> Injected | str:
         try:
-            record = due(pod.asks, namespace, self.options, self.known)
+            record = record_now(pod.asks, namespace, self.options, self.known)
         except Refused as refusal:
             return str(refusal)
         # It was injected, and its annotations ask no more: that change leaves the running pod as it is.
         return pod.injected if record is None else injected_of(record)
 
-    async def _found(self, namespace: str) -> _Found:
+    async def _read_workloads(self, namespace: str) -> _Found:
         budgets = [budget_of(body) async for body in self.cluster.each(DISRUPTION_BUDGET, namespace)]
         workloads = [
             workload_of(type_.kind, body)
@@ -153,19 +153,19 @@ class EvaluatorUpgradeReconciler:
         for pod in pods.all:
             owned[pod.owner].append(pod)
         (workloads, budgets), states = found, []
-        for number, each in enumerate(workloads):
+        for number, workload in enumerate(workloads):
             await _turn(number)
-            template = (each.template.get("metadata") or {}).get("labels") or {}
+            template = (workload.template.get("metadata") or {}).get("labels") or {}
             # One that was restarted may have no pod at the moment.
             if (
-                each.name in owned
-                or each.name in progress.restarting
-                or (each.restarted_at is not None and labels.items() <= template.items())
+                workload.name in owned
+                or workload.name in progress.restarting
+                or (workload.restarted_at is not None and labels.items() <= template.items())
             ):
-                states.append(_state(each, owned.get(each.name, ()), pods, budgets))
+                states.append(_state(workload, owned.get(workload.name, ()), pods, budgets))
         return states
 
-    async def _planned(
+    async def _plan_step(
         self,
         namespace: str,
         states: Sequence[State],
@@ -181,7 +181,7 @@ class EvaluatorUpgradeReconciler:
         beyond = 0
         while True:
             step = plan(states, policy, progress, now)
-            waiting = [each for each in states if each.name in step.waiting] if step.restart else []
+            waiting = [state for state in states if state.name in step.waiting] if step.restart else []
             refused = {}
             for number, each in enumerate((*step.restart, *waiting[:beyond])):
                 await _turn(number)
@@ -189,7 +189,7 @@ class EvaluatorUpgradeReconciler:
                     refused[each.name] = why
             if not refused.keys() & {each.name for each in step.restart}:
                 return step
-            states = [replace(each, left=refused.get(each.name, each.left)) for each in states]
+            states = [replace(state, left=refused.get(state.name, state.left)) for state in states]
             beyond = 2 * beyond + 1
 
     def _refusal(self, workload: Workload, namespace: str) -> str:
@@ -243,14 +243,14 @@ def _policy(spec: EvaluatorUpgradeSpec) -> Policy:
     )
 
 
-def _unowned(outdated: Iterable[Pod]) -> dict[str, str]:
+def _list_unowned(outdated: Iterable[Pod]) -> dict[str, str]:
     """Return outdated pods without a restartable owner."""
-    owners = Counter(each.owner for each in outdated if each.owner.partition("/")[0] not in _TYPES)
+    owners = Counter(pod.owner for pod in outdated if pod.owner.partition("/")[0] not in _TYPES)
     return {name: f"{count} outdated, which nothing restarts" for name, count in owners.items()}
 
 
-def _refused(pods: _Pods) -> dict[str, str]:
-    refusals = ((each.owner, pods.due[each.name]) for each in pods.all)
+def _list_refused(pods: _Pods) -> dict[str, str]:
+    refusals = ((pod.owner, pods.due[pod.name]) for pod in pods.all)
     return {owner: f"its pods would be refused: {why}" for owner, why in refusals if isinstance(why, str)}
 
 
@@ -271,11 +271,11 @@ def _events(step: UpgradeStep, restarted: Iterable[State]) -> tuple[Occurrence, 
     return (*finished, *begun)
 
 
-def _judged(resource: Resource, step: UpgradeStep, counts: EvaluatorUpgradeStatus) -> Result:
+def _result(resource: Resource, step: UpgradeStep, counts: EvaluatorUpgradeStatus) -> Result:
     """Return the result as conditions and a message."""
     progress = step.progress
     message = f"{counts.current} of {counts.pods} pods are current"
-    left = listed("left alone", step.left)
+    left = list_reasons("left alone", step.left)
     outcome: Done | Setback
     if progress.halt is not None:
         halt = progress.halt
@@ -283,7 +283,7 @@ def _judged(resource: Resource, step: UpgradeStep, counts: EvaluatorUpgradeStatu
         outcome = Stalled("Halted", f"{halt.workload} was restarted without success: {halt.message}; {how}")
     elif progress.restarting or step.waiting:
         going = f"; restarting {', '.join(sorted(progress.restarting))}" if progress.restarting else ""
-        outcome = Waiting("Progressing", message + going + listed("waiting", step.waiting) + left)
+        outcome = Waiting("Progressing", message + going + list_reasons("waiting", step.waiting) + left)
     else:
         outcome = Done(message + left)
     return Result(

@@ -83,7 +83,7 @@ class UpgradeProgress:
     pause_since: datetime | None = None
     """Time of the last finished restart, or of the last new reason to restart."""
     targets: str = ""
-    """A digest of what all that is or may be restarted is to get; empty: there is none."""
+    """Digest of the pod templates that pending restarts will produce; empty: there is none."""
     resumed_at: datetime | None = None
     halt: Halt | None = None
 
@@ -114,8 +114,8 @@ class UpgradeStep:
 
 def plan(states: Sequence[State], policy: Policy, before: UpgradeProgress, now: datetime) -> UpgradeStep:
     """Return the next step; its workloads count as restarting from now on."""
-    by_name = {each.name: each for each in states}
-    going = {each.name: each for each in states if _going(each, policy, before, now)}
+    by_name = {state.name: state for state in states}
+    going = {state.name: state for state in states if _going(state, policy, before, now)}
     finished = tuple(sorted(name for name in before.restarting if name in by_name and by_name[name].done))
     progress = replace(
         before,
@@ -127,19 +127,19 @@ def plan(states: Sequence[State], policy: Policy, before: UpgradeProgress, now: 
     if finished or progress.targets not in ("", before.targets):
         # Whatever else is about to change, such as other replicas of ours, has the time of a pause.
         progress = replace(progress, pause_since=now)
-    left, pending = _divided(states, going)
+    left, pending = _divide(states, going)
     if progress.halt is None:
-        progress = replace(progress, halt=_undone(by_name, before) or _halt(going, policy, before, now))
+        progress = replace(progress, halt=_find_undone(by_name, before) or _halt(going, policy, before, now))
     if progress.halt is not None:
         return UpgradeStep(progress, (), finished, dict.fromkeys(pending, "until it goes on"), left)
     if not pending and not going:
         # The next time there may be another canary.
         return UpgradeStep(_without_canary(progress), (), finished, {}, left)
-    waiting, able = _judged(pending, going)
+    waiting, able = _find_restartable(pending, going)
     progress, free, why = _after_canary(progress, policy, by_name, able, now)
     if free and progress.pause_since is not None and now - progress.pause_since < policy.pause:
         free, why = {}, "the pause between two restarts"
-    chosen = tuple(_chosen(free, going, policy))
+    chosen = tuple(_choose(free, going, policy))
     names = {each.name: now for each in chosen}
     held = {name: why or "others roll out" for name in pending if name not in names}
     progress = replace(progress, restarting={**progress.restarting, **names})
@@ -166,12 +166,12 @@ def _going(state: State, policy: Policy, before: UpgradeProgress, now: datetime)
 
 def _targets(states: Iterable[State], going: Mapping[str, State]) -> str:
     # Of one that would be refused, too: that is known only after the pause.
-    pending = {each.target for each in states if each.outdated and not each.workload.left}
-    found = pending | {each.workload.restarted_for for each in going.values()}
+    pending = {state.target for state in states if state.outdated and not state.workload.left}
+    found = pending | {state.workload.restarted_for for state in going.values()}
     return hashlib.sha256("\n".join(sorted(found)).encode()).hexdigest()[:16] if found else ""
 
 
-def _divided(states: Sequence[State], going: Mapping[str, State]) -> tuple[dict[str, str], dict[str, State]]:
+def _divide(states: Sequence[State], going: Mapping[str, State]) -> tuple[dict[str, str], dict[str, State]]:
     """(outdated workloads that are left alone, with why; those that are still to be restarted)."""
     left, pending = {}, {}
     for each in sorted(states, key=lambda state: state.name):
@@ -184,7 +184,7 @@ def _divided(states: Sequence[State], going: Mapping[str, State]) -> tuple[dict[
     return left, pending
 
 
-def _undone(states: Mapping[str, State], before: UpgradeProgress) -> Halt | None:
+def _find_undone(states: Mapping[str, State], before: UpgradeProgress) -> Halt | None:
     """Halt at a workload whose restart mark another party removed: restarts could repeat for ever."""
     for name, at in sorted(before.restarting.items()):
         each = states.get(name)
@@ -207,7 +207,7 @@ def _halt(going: Mapping[str, State], policy: Policy, before: UpgradeProgress, n
     return None
 
 
-def _judged(
+def _find_restartable(
     pending: Mapping[str, State], going: Mapping[str, State]
 ) -> tuple[dict[str, str], dict[str, State]]:
     """(those that cannot be restarted now, with why; the others)."""
@@ -225,7 +225,9 @@ def _judged(
 
 def _allows(budget: Budget, state: State, others: Iterable[State]) -> bool:
     """Whether the budget has room in addition to the current rollouts."""
-    taken = sum(each.workload.at_once for each in others if budget.name in {one.name for one in each.budgets})
+    taken = sum(
+        other.workload.at_once for other in others if budget.name in {one.name for one in other.budgets}
+    )
     return budget.allowed - taken >= state.workload.at_once
 
 
@@ -264,7 +266,7 @@ def _without_canary(progress: UpgradeProgress) -> UpgradeProgress:
     return replace(progress, canary="", canary_ready_at=None, canary_passed=False)
 
 
-def _chosen(free: Mapping[str, State], going: Mapping[str, State], policy: Policy) -> Iterator[State]:
+def _choose(free: Mapping[str, State], going: Mapping[str, State], policy: Policy) -> Iterator[State]:
     """Return as many as may roll out at a time, by name."""
     taken = dict(going)
     for name, each in free.items():

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 def _beside(cache: Cache, change: Change) -> Iterator[ObjectKey]:
     """Return the upgrades of the namespace; pods elsewhere that refer to it are found at the next look."""
-    return (each.key for each in cache.of_kind(evaluatorupgrade.KIND, change.latest.namespace))
+    return (resource.key for resource in cache.of_kind(evaluatorupgrade.KIND, change.latest.namespace))
 
 
 EVALUATOR_UPGRADES: Final = Reconciles(

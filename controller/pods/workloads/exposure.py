@@ -32,7 +32,7 @@ class Exposure:
         """Raise Stalled for what is not allowed."""
         for host in _hosts(spec):
             # No host is any host, which `*` alone allows.
-            if not _allowed(host.lower() or "any host", self.hosts):
+            if not _matches(host.lower() or "any host", self.hosts):
                 raise Stalled(
                     "HostDenied",
                     f"host {host[:253] or '(any)'} is none of --flagd-hosts of the controller: "
@@ -40,7 +40,7 @@ class Exposure:
                 )
         for part in (spec.ingress, spec.gateway_api_routes):
             for name in sorted((part.annotations if part and part.enabled else None) or ()):
-                if not _allowed(name, self.annotations):
+                if not _matches(name, self.annotations):
                     raise Stalled(
                         "AnnotationDenied",
                         f"annotation {name[:317]} is none of --flagd-annotations of the controller: "
@@ -58,5 +58,5 @@ def _hosts(spec: FlagdSpec) -> Iterator[str]:
         yield from spec.gateway_api_routes.hosts or ("",)
 
 
-def _allowed(name: str, globs: tuple[str, ...]) -> bool:
+def _matches(name: str, globs: tuple[str, ...]) -> bool:
     return any(fnmatch.fnmatchcase(name, glob) for glob in globs)

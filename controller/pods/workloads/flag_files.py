@@ -85,8 +85,8 @@ class FlagFiles:
         if key.kind in SERVED:
             self._wake(FlagFile(key.namespace, key.name))
         elif key.kind == flagshard.KIND:
-            for each in self.objects.find(self.by_shard, key.namespace, key.name):
-                self._wake(FlagFile(each.namespace, each.name))
+            for resource in self.objects.find(self.by_shard, key.namespace, key.name):
+                self._wake(FlagFile(resource.namespace, resource.name))
         return ()
 
     def _wake(self, file: FlagFile) -> None:
@@ -96,8 +96,8 @@ class FlagFiles:
     async def run(self) -> None:
         """Keep files until cancelled."""
         async with asyncio.TaskGroup() as group:
-            group.create_task(self.touches.run(self._refused))
-            group.create_task(self.queue.work(self.keep, self._refused, longest=LOOK))
+            group.create_task(self.touches.run(self._report_refusal))
+            group.create_task(self.queue.work(self.keep, self._report_refusal, longest=LOOK))
 
     async def keep(self, file: FlagFile) -> None:
         """Update one file to the delivered flags, and compare again later. A file without readers is left
@@ -108,7 +108,7 @@ class FlagFiles:
             self.queue.forget(file)
             self._failed.pop(file, None)
             return
-        found = self._served(file)
+        found = self._find_served(file)
         try:
             await self._keep(file, found, readers)
         except Waiting as waiting:
@@ -145,7 +145,7 @@ class FlagFiles:
             # Of the ConfigMap, not of the flags: one that was deleted and made again is another.
             self.touches.put(file, there["metadata"]["resourceVersion"])
 
-    def _served(self, file: FlagFile) -> Resource | None:
+    def _find_served(self, file: FlagFile) -> Resource | None:
         keys = (ObjectKey(kind, file.namespace, file.name) for kind in SERVED)
         return next((each for key in keys if (each := self.objects.get(key)) is not None), None)
 
@@ -159,8 +159,8 @@ class FlagFiles:
             )
         await self.cluster.adopt(file)
 
-    def _refused(self, file: FlagFile, setback: Setback) -> None:
-        found = self._served(file)
+    def _report_refusal(self, file: FlagFile, setback: Setback) -> None:
+        found = self._find_served(file)
         log.warning("the ConfigMap of the flags: %s", setback.message, extra=about(_key(file, found)))
         if found is not None and self._failed.get(file) != setback.message:
             self._failed[file] = setback.message
@@ -207,7 +207,7 @@ def _version(there: Mapping[str, Any] | None) -> str:
 
 def _owners(there: Mapping[str, Any] | None, readers: list[FilePod]) -> list[dict[str, Any]]:
     """Return the present owners, which Kubernetes removes as they are deleted, and those of the readers."""
-    found = {each["uid"]: each for each in _references(there)}
+    found = {reference["uid"]: reference for reference in _references(there)}
     for pod in readers:
         if len(found) < 200:
             found.setdefault(pod.owner["uid"], dict(pod.owner))

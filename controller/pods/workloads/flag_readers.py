@@ -67,8 +67,8 @@ class FlagReaders:
         places = await self.cluster.places(
             ROLE_BINDING.api_version, ROLE_BINDING.plural, self.namespaces, NAME
         )
-        for each in places:
-            self.queue.put(each)
+        for place in places:
+            self.queue.put(place)
         await self.queue.work(self.keep, _log_refused, longest=LOOK)
 
     async def keep(self, namespace: str) -> None:
@@ -113,5 +113,5 @@ def _wanted(namespace: str, accounts: list[str]) -> list[tuple[ResourceType, dic
     verbs = ["get", "list", "watch"]
     rule = {"apiGroups": [FEATURE_FLAG.group], "resources": [FEATURE_FLAG.plural], "verbs": verbs}
     reference = {"apiGroup": ROLE.group, "kind": ROLE.kind, "name": NAME}
-    subjects = [{"kind": "ServiceAccount", "name": each, "namespace": namespace} for each in accounts]
+    subjects = [{"kind": "ServiceAccount", "name": account, "namespace": namespace} for account in accounts]
     return [(ROLE, {"rules": [rule]}), (ROLE_BINDING, {"roleRef": reference, "subjects": subjects})]

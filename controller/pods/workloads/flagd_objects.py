@@ -39,13 +39,15 @@ _SYNC_PATH: Final = "/flagd.sync.v1.Service"
 def manifests(resource: Resource, spec: FlagdSpec, wanted: PodSettings) -> Iterator[dict[str, Any]]:
     """Return the manifests with their owner, in the order of application."""
     alone = replace(wanted, native=False, everywhere=True, socket_path="")
-    yield _made(DEPLOYMENT, resource, _deployment(resource.name, spec, alone))
-    yield _made(SERVICE, resource, _service(resource.name, spec, alone))
+    yield _owned_object(DEPLOYMENT, resource, _deployment(resource.name, spec, alone))
+    yield _owned_object(SERVICE, resource, _service(resource.name, spec, alone))
     if spec.ingress is not None and spec.ingress.enabled:
-        yield _made(INGRESS, resource, _ingress(resource.name, spec.ingress), spec.ingress.annotations)
+        yield _owned_object(
+            INGRESS, resource, _ingress(resource.name, spec.ingress), spec.ingress.annotations
+        )
     routes = spec.gateway_api_routes
     if routes is not None and routes.enabled:
-        yield _made(HTTP_ROUTE, resource, _route(resource, routes), routes.annotations)
+        yield _owned_object(HTTP_ROUTE, resource, _route(resource, routes), routes.annotations)
 
 
 def labels(name: str) -> dict[str, str]:
@@ -58,7 +60,7 @@ def is_ours(body: Mapping[str, Any] | None) -> bool:
     return body is not None and (body["metadata"].get("labels") or {}).get(MANAGED_BY) == OURS
 
 
-def _made(
+def _owned_object(
     type_: ResourceType,
     owner: Resource,
     spec: Mapping[str, Any],

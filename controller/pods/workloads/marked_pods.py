@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from controller.api.objects.meta import owner_of
-from controller.pods.injection.flag_file import FlagFile, marked
+from controller.pods.injection.flag_file import FlagFile, files_of_pod
 from controller.pods.injection.well_known import FLAG_FILES
 
 if TYPE_CHECKING:
@@ -106,15 +106,15 @@ class FilePods:
         meta = body["metadata"]
         itself = {"apiVersion": "v1", "kind": "Pod", "name": meta["name"], "uid": meta["uid"]}
         owner = owner_of(meta) or itself
-        pod = FilePod(meta["namespace"], meta["name"], meta["uid"], owner, marked(meta))
+        pod = FilePod(meta["namespace"], meta["name"], meta["uid"], owner, files_of_pod(meta))
         known = self._pods.get((pod.namespace, pod.name))
         if pod == known:
             return
         self.forget("", pod.namespace, pod.name)
         self._pods[(pod.namespace, pod.name)] = pod
-        for each in pod.files:
-            self._readers.setdefault(each, {})[pod.uid] = pod
-            self._wake(each)
+        for file in pod.files:
+            self._readers.setdefault(file, {})[pod.uid] = pod
+            self._wake(file)
 
     def forget(self, kind: str, namespace: str, name: str) -> None:
         """Remove a deleted pod."""
@@ -122,11 +122,11 @@ class FilePods:
         pod = self._pods.pop((namespace, name), None)
         if pod is None:
             return
-        for each in pod.files:
-            readers = self._readers[each]
+        for file in pod.files:
+            readers = self._readers[file]
             del readers[pod.uid]
             if not readers:
-                del self._readers[each]
+                del self._readers[file]
 
     def listed(self, kind: str, namespace: str) -> None:
         """Do nothing: no caller waits for the list."""

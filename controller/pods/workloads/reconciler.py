@@ -75,11 +75,11 @@ class FlagdReconciler:
         try:
             spec = spec_of(FlagdSpec, resource)
             self.exposure.check(spec)
-            wanted, made = self._made(resource, spec)
+            wanted, made = self._make_objects(resource, spec)
             workloads = self.workloads.acting_as(resource.namespace, spec.service_account_name)
             routeless = await self._apply_all(workloads, resource, made, events)
             events += await self._prune(workloads, resource, {ObjectKey.of(each) for each in made})
-            result = self._judged(made, wanted, tuple(events))
+            result = self._result(made, wanted, tuple(events))
         except Setback as setback:
             return Result.of(setback, events=tuple(events))
         if routeless is not None:
@@ -90,7 +90,7 @@ class FlagdReconciler:
         """Forget a deleted Flagd; Kubernetes deletes its objects."""
         self._taken.pop(key, None)
 
-    def _made(self, resource: Resource, spec: FlagdSpec) -> tuple[PodSettings, list[dict[str, Any]]]:
+    def _make_objects(self, resource: Resource, spec: FlagdSpec) -> tuple[PodSettings, list[dict[str, Any]]]:
         name = spec.feature_flag_source
         if self.objects.get(ObjectKey(featureflagsource.KIND, resource.namespace, name)) is None:
             raise Waiting("SourceNotFound", f"FeatureFlagSource {name} not found")
@@ -153,24 +153,28 @@ class FlagdReconciler:
 
     async def _prune(self, workloads: Workloads, owner: Resource, wanted: set[ObjectKey]) -> list[Occurrence]:
         events = []
-        for each in self.objects.find(BY_OWNER, owner.namespace, owner.name):
-            if each.key in wanted or each.deleting or not each.is_owned_by(owner):
+        for resource in self.objects.find(BY_OWNER, owner.namespace, owner.name):
+            if resource.key in wanted or resource.deleting or not resource.is_owned_by(owner):
                 continue
-            await workloads.delete(each.api_version, each.key.kind, each.namespace, each.name, uid=each.uid)
-            events.append(Occurrence("Pruned", f"{each.key.kind} {each.name} removed", version=each.uid))
+            await workloads.delete(
+                resource.api_version, resource.key.kind, resource.namespace, resource.name, uid=resource.uid
+            )
+            events.append(
+                Occurrence("Pruned", f"{resource.key.kind} {resource.name} removed", version=resource.uid)
+            )
         taken = self._taken.get(owner.key, {})
         for key in taken.keys() - wanted:
             del taken[key]
         return events
 
-    def _judged(
+    def _result(
         self, made: list[dict[str, Any]], wanted: PodSettings, events: tuple[Occurrence, ...]
     ) -> Result:
         deployment = self.objects.get(ObjectKey.of(made[0]))
         if deployment is None:
             return Result(Waiting("Progressing", "the Deployment was removed"), events=events)
         containers = deployment.spec["template"]["spec"]["containers"]
-        image = next((each["image"] for each in containers if each["name"] == CONTAINER), None)
+        image = next((container["image"] for container in containers if container["name"] == CONTAINER), None)
         found, asked = DeploymentStatus.of(deployment), deployment.spec.get("replicas", 1)
         status = FlagdStatus(replicas=asked, ready_replicas=found.ready_replicas, image=image)
         message = f"{found.ready_replicas} of {asked} replicas are ready"

@@ -31,7 +31,7 @@ class SettingsReconciler:
         """Stall with the message of a refusal; wait for a missing flag set."""
         del now
         try:
-            return Result(self._judged(resource))
+            return Result(self._judge(resource))
         except Refused as refusal:
             return Result(Stalled("InvalidSpec", str(refusal)))
         except Setback as setback:
@@ -40,20 +40,20 @@ class SettingsReconciler:
     def forget(self, key: ObjectKey) -> None:
         """Do nothing: there is no state."""
 
-    def _judged(self, resource: Resource) -> Done:
+    def _judge(self, resource: Resource) -> Done:
         """Raises Refused and Waiting."""
         namespace = resource.namespace
         if resource.key.kind == featureflagsource.KIND:
             wanted = read({well_known.SOURCES: resource.name}, namespace, self.options, self.known)
             warned = warnings(wanted)
-            selectors = [each["selector"] for each in wanted.follows if "provider" not in each]
-            selectors += [f"{each.namespace}/{each.name}" for each in wanted.files]
+            selectors = [source["selector"] for source in wanted.follows if "provider" not in source]
+            selectors += [f"{file.namespace}/{file.name}" for file in wanted.files]
         else:
-            made = in_process.provided(
+            made = in_process.make_in_process(
                 {well_known.IN_PROCESS: resource.name}, namespace, self.options, self.known
             )
             warned, selectors = made.warnings, [made.selector] if made.selector else []
-        missing = [each for each in selectors if not self._there(each)]
+        missing = [selector for selector in selectors if not self._there(selector)]
         if missing:
             raise Waiting("FlagSetNotFound", f"there is no flag set {', '.join(missing)}")
         followed = f"follows {', '.join(selectors)}" if selectors else "follows what is not of this cluster"

@@ -23,7 +23,7 @@ _MADE: Final = frozenset({each.kind for each in WORKLOADS})
 
 def _owners(resource: Resource) -> set[str]:
     """The names of the Flagds that an object belongs to."""
-    return {str(each.get("name")) for each in resource.owners if each.get("kind") == flagd.KIND}
+    return {str(owner.get("name")) for owner in resource.owners if owner.get("kind") == flagd.KIND}
 
 
 BY_SOURCE: Final = Index(
@@ -49,7 +49,7 @@ def _owning(_cache: Cache, change: Change) -> Iterator[ObjectKey]:
             yield from (ObjectKey(flagd.KIND, each.namespace, name) for name in _owners(each))
 
 
-def _granted(kind: str) -> Callable[[Cache, Change], Iterator[ObjectKey]]:
+def _readers_of_grant(kind: str) -> Callable[[Cache, Change], Iterator[ObjectKey]]:
     """The objects of `kind` in the namespaces that a grant names, and named before."""
 
     def keys(cache: Cache, change: Change) -> Iterator[ObjectKey]:
@@ -94,7 +94,7 @@ def _settings_stage(type_: ResourceType, index: Index) -> Reconciles:
                 changed=lambda each: each is None,
                 keys=listed_by(index, lambda each: f"{each.namespace}/{each.name}"),
             ),
-            Watch(frozenset({flaggrant.KIND}), changed=uid_and_spec, keys=_granted(type_.kind)),
+            Watch(frozenset({flaggrant.KIND}), changed=uid_and_spec, keys=_readers_of_grant(type_.kind)),
         ),
         indexes=(index,),
     )
@@ -108,7 +108,7 @@ FLAGDS: Final = Reconciles(
     FLAGD,
     wakes=(
         Watch(frozenset({featureflagsource.KIND}), changed=uid_and_spec, keys=listed_by(BY_SOURCE)),
-        Watch(frozenset({flaggrant.KIND}), changed=uid_and_spec, keys=_granted(flagd.KIND)),
+        Watch(frozenset({flaggrant.KIND}), changed=uid_and_spec, keys=_readers_of_grant(flagd.KIND)),
         Watch(_MADE, changed=_content, keys=_owning),
     ),
     indexes=(BY_SOURCE, BY_OWNER),

@@ -8,14 +8,7 @@ import pytest
 from cryptography import x509
 from cryptography.x509.verification import PolicyBuilder, Store, VerificationError
 
-from controller.pods.certificates.renewal import (
-    LEFT,
-    LIFE,
-    TRUSTED_FOR,
-    Certificates,
-    certificates_of,
-    renewed,
-)
+from controller.pods.certificates.renewal import LEFT, LIFE, TRUSTED_FOR, Certificates, certificates_of, renew
 
 NAMES = ("flagstaff-admission.flagstaff-system.svc", "127.0.0.1")
 NOW = datetime(2026, 11, 23, tzinfo=UTC)
@@ -33,50 +26,50 @@ def verify(served: Certificates, trusted: Certificates, now: datetime) -> None:
 
 
 def test_the_first_is_trusted_for_its_names_and_kept() -> None:
-    made = renewed(None, NAMES, NOW)
+    made = renew(None, NAMES, NOW)
     verify(made, made, NOW)
     assert certificates_of(made.data()) == made
-    assert renewed(made, NAMES, NOW + LIFE - LEFT) is made
+    assert renew(made, NAMES, NOW + LIFE - LEFT) is made
 
 
 def test_one_that_nears_its_end_is_renewed_by_the_same_authority() -> None:
-    made = renewed(None, NAMES, NOW)
+    made = renew(None, NAMES, NOW)
     later = NOW + LIFE - LEFT + timedelta(seconds=1)
-    again = renewed(made, NAMES, later)
+    again = renew(made, NAMES, later)
     assert (again.certificate != made.certificate, again.authorities) == (True, made.authorities)
     verify(again, made, later)
 
 
 def test_other_names_need_another_at_once() -> None:
-    made = renewed(None, NAMES, NOW)
-    again = renewed(made, (NAMES[0],), NOW)
+    made = renew(None, NAMES, NOW)
+    again = renew(made, (NAMES[0],), NOW)
     assert leaf(again) != leaf(made)
-    assert renewed(again, (NAMES[0],), NOW) is again
+    assert renew(again, (NAMES[0],), NOW) is again
 
 
 def test_what_was_made_by_a_clock_that_was_ahead_is_replaced() -> None:
-    made = renewed(None, NAMES, NOW)
-    ahead = renewed(made, NAMES, NOW + LIFE)
-    again = renewed(ahead, NAMES, NOW)
+    made = renew(None, NAMES, NOW)
+    ahead = renew(made, NAMES, NOW + LIFE)
+    again = renew(ahead, NAMES, NOW)
     assert again.authorities == made.authorities
     verify(again, made, NOW)
 
 
 def test_so_is_an_authority() -> None:
-    ahead = renewed(None, NAMES, NOW + timedelta(days=100))
-    again = renewed(ahead, NAMES, NOW)
+    ahead = renew(None, NAMES, NOW + timedelta(days=100))
+    again = renew(ahead, NAMES, NOW)
     verify(again, again, NOW)
 
 
 def test_for_twenty_years_each_state_is_trusted_by_clients_that_know_the_state_of_an_hour_before() -> None:
     # Replicas and API servers look at different times: each pair of states an hour apart must agree.
-    states = [renewed(None, NAMES, NOW)]
+    states = [renew(None, NAMES, NOW)]
     now = NOW
     step = timedelta(days=10)
     while now < NOW + timedelta(days=7300):
         now += step
         for _ in range(3):
-            states.append(renewed(states[-1], NAMES, now))
+            states.append(renew(states[-1], NAMES, now))
         for old, new in ((states[-2], states[-1]), (states[-4], states[-1]), (states[-1], states[-4])):
             if leaf(old).not_valid_after_utc > now:
                 verify(old, new, now)
@@ -86,24 +79,24 @@ def test_for_twenty_years_each_state_is_trusted_by_clients_that_know_the_state_o
 
 
 def test_a_new_authority_is_published_before_it_signs() -> None:
-    made = renewed(None, NAMES, NOW)
+    made = renew(None, NAMES, NOW)
     now = NOW + timedelta(days=3650 - 729)
-    published = renewed(made, NAMES, now)
+    published = renew(made, NAMES, now)
     assert len(x509.load_pem_x509_certificates(published.authorities)) == 2
     assert leaf(published) == leaf(made)
     # Its certificate has run out meanwhile, as if nobody had looked for years: that one cannot wait.
-    assert leaf(renewed(published, NAMES, now)) != leaf(made)
+    assert leaf(renew(published, NAMES, now)) != leaf(made)
 
 
 def test_a_due_certificate_waits_until_the_new_authority_is_known() -> None:
-    first = renewed(None, NAMES, NOW)
+    first = renew(None, NAMES, NOW)
     near = NOW + timedelta(days=3650 - 731)
-    kept = renewed(first, NAMES, near)
+    kept = renew(first, NAMES, near)
     due = leaf(kept).not_valid_after_utc - LEFT + timedelta(minutes=1)
-    published = renewed(kept, NAMES, due)
+    published = renew(kept, NAMES, due)
     assert leaf(published) == leaf(kept)
-    assert renewed(published, NAMES, due + timedelta(minutes=5)) is published
-    signed = renewed(published, NAMES, due + TRUSTED_FOR)
+    assert renew(published, NAMES, due + timedelta(minutes=5)) is published
+    signed = renew(published, NAMES, due + TRUSTED_FOR)
     verify(signed, published, due + TRUSTED_FOR)
     with pytest.raises(VerificationError):
         verify(signed, kept, due + TRUSTED_FOR)
@@ -111,8 +104,8 @@ def test_a_due_certificate_waits_until_the_new_authority_is_known() -> None:
 
 @pytest.mark.parametrize("missing", ["tls.crt", "tls.key", "ca.crt", "ca.key"])
 def test_what_is_not_whole_is_none(missing: str) -> None:
-    data = renewed(None, NAMES, NOW).data()
-    other = renewed(None, NAMES, NOW).data()
+    data = renew(None, NAMES, NOW).data()
+    other = renew(None, NAMES, NOW).data()
     assert certificates_of({name: text for name, text in data.items() if name != missing}) is None
     assert certificates_of({**data, missing: b"nonsense"}) is None
     assert certificates_of({**data, missing: other[missing]}) is None

@@ -9,7 +9,7 @@ import pytest
 
 from controller.pods.injection import well_known
 from controller.pods.injection.changes import Injected, injected_of, read_record
-from controller.pods.injection.inject import due
+from controller.pods.injection.inject import record_now
 from controller.pods.injection.installation import FlagSetFound, Refused
 from tests.unit.controller.pods.injection.pods import KNOWN, OPTIONS, Objects, injected, pod
 
@@ -27,7 +27,7 @@ OLD: list[dict[str, str | None]] = [
 
 
 def now(given: Mapping[str, Any], options: Options = OPTIONS, known: Known = KNOWN) -> Injected | None:
-    found = due(given["metadata"]["annotations"], "shop", options, known)
+    found = record_now(given["metadata"]["annotations"], "shop", options, known)
     return None if found is None else injected_of(found)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from controller.pods.injection import well_known
-from controller.pods.injection.flag_file import FlagFile, marked
+from controller.pods.injection.flag_file import FlagFile, files_of_pod
 from evaluator.cli import parse
 from evaluator.settings import load
 from tests.unit.controller.pods.injection.pods import OPTIONS, Objects, injected, pod
@@ -83,12 +83,15 @@ def test_the_proxy_learns_what_each_file_serves(sources: list[dict[str, Any]], s
 def test_the_controller_finds_the_pod(labels: dict[str, str] | None) -> None:
     meta = made(file(), file("base"), labels=labels)["metadata"]
     assert meta["labels"] == {**(labels or {}), "flagstaff.dev/flag-files": "true"}
-    assert marked({**meta, "namespace": "shop"}) == (FlagFile("shop", "checkout"), FlagFile("shop", "base"))
+    assert files_of_pod({**meta, "namespace": "shop"}) == (
+        FlagFile("shop", "checkout"),
+        FlagFile("shop", "base"),
+    )
 
 
 def test_a_pod_without_files_is_not_marked() -> None:
     assert "labels" not in made({"source": "checkout"})["metadata"]
-    assert marked({"namespace": "shop"}) == ()
+    assert files_of_pod({"namespace": "shop"}) == ()
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from controller.pods.injection.installation import Refused
-from controller.pods.injection.templates import injected
+from controller.pods.injection.templates import inject_manifest
 from tests.unit.controller.pods.injection import pods
 
 TEMPLATE = {key: value for key, value in pods.pod().items() if key in {"metadata", "spec"}}
@@ -21,7 +21,7 @@ def workload(kind: str, template: Any = TEMPLATE, **meta: str) -> dict[str, Any]
 
 
 def run(manifest: Any) -> Any:
-    return injected(manifest, "shop", pods.OPTIONS, pods.KNOWN)
+    return inject_manifest(manifest, "shop", pods.OPTIONS, pods.KNOWN)
 
 
 @pytest.mark.parametrize("kind", ["Deployment", "StatefulSet", "DaemonSet", "ReplicaSet", "Job", "CronJob"])

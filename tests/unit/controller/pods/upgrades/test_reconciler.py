@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 from controller.api.objects.meta import ObjectKey, Resource
-from controller.pods.injection.inject import due, inject
+from controller.pods.injection.inject import inject, record_now
 from controller.pods.upgrades.reconciler import EvaluatorUpgradeReconciler
 from controller.runtime.reconciling.setbacks import Failed, Stalled
 from controller.runtime.reconciling.settle import Settled, settle
@@ -69,7 +69,7 @@ class World:
 
     def pod(self, owner: str, **meta: Any) -> dict[str, Any]:
         """As the webhook admits it now."""
-        record = due(ASKS, "shop", self.options, self.known)
+        record = record_now(ASKS, "shop", self.options, self.known)
         number = self.made
         self.made += 1
         owners = [{"kind": "ReplicaSet", "name": f"{owner}-5d4f", "controller": True}]
