@@ -16,6 +16,7 @@ import subprocess
 import time
 from typing import IO, TYPE_CHECKING, Any, Final, Self
 
+import trustme
 import urllib3
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
@@ -102,6 +103,7 @@ class Plane:
                 "--endpoint-reconciler-type", "none",
                 # As OpenShift has it: who changes an object's owners needs the right to delete it.
                 "--enable-admission-plugins", "OwnerReferencesPermissionEnforcement",
+                "--admission-control-config-file", str(self.folder / "admission.yaml"),
             ],
             "kube-controller-manager": [
                 "--kubeconfig", str(self.kubeconfig), "--bind-address", "127.0.0.1",
@@ -208,6 +210,29 @@ class Plane:
         tokens.write_text(f'{self.token},admin,admin,"system:masters"\n')
         for path in (accounts, tokens):
             path.chmod(0o600)
+        self._write_caller()
+
+    @property
+    def callers(self) -> Path:
+        """The authority of the certificate that the API server shows to webhooks."""
+        return self.folder / "callers.crt"
+
+    def _write_caller(self) -> None:
+        authority = trustme.CA()
+        authority.cert_pem.write_to_path(self.callers)
+        pair = self.folder / "caller.pem"
+        authority.issue_cert("kube-apiserver").private_key_and_cert_chain_pem.write_to_path(pair)
+        pair.chmod(0o600)
+        user = {"client-certificate": str(pair), "client-key": str(pair)}
+        config = self.folder / "caller.kubeconfig"
+        users = [{"name": "*", "user": user}]
+        config.write_text(json.dumps({"apiVersion": "v1", "kind": "Config", "users": users}))
+        group = "apiserver.config.k8s.io/v1"
+        shown = {"apiVersion": group, "kind": "WebhookAdmissionConfiguration", "kubeConfigFile": str(config)}
+        names = ("MutatingAdmissionWebhook", "ValidatingAdmissionWebhook")
+        plugins = [{"name": name, "configuration": shown} for name in names]
+        made = {"apiVersion": group, "kind": "AdmissionConfiguration", "plugins": plugins}
+        (self.folder / "admission.yaml").write_text(json.dumps(made))
 
 
 def free_ports(count: int) -> list[int]:

@@ -486,6 +486,22 @@ def test_with_a_client_authority_other_clients_are_refused(
         assert posted(closed, context) == 400
 
 
+def test_the_api_server_is_answered_by_the_certificate_that_it_shows(
+    shop: Namespace, spare: Plane, admitting: Admitting, tmp_path: Path
+) -> None:
+    words = ("--admission-client-ca", str(spare.callers))
+    with started(AdmissionProcess(spare, tmp_path / "closed", *words)) as closed:
+        context = ssl.create_default_context(cadata=authorities(spare).decode())
+        with pytest.raises((ssl.SSLError, ConnectionError, http.client.HTTPException)):
+            posted(closed, context)
+        try:
+            admitting.address.lead_to(closed)
+            within(partial(admitted, shop))
+            assert "flagstaff_admission_reviews_total" in closed.metrics()
+        finally:
+            admitting.address.lead_to(admitting.replicas[0])
+
+
 def posted(replica: AdmissionProcess, context: ssl.SSLContext) -> int:
     """The status of the answer to what is no review."""
     connection = http.client.HTTPSConnection("127.0.0.1", replica.admission, context=context, timeout=10)
