@@ -39,7 +39,7 @@ def new_conflicts(status: Status, found: list[tuple[str, str]]) -> tuple[Occurre
 
 def described(conflict: Conflict, key: ObjectKey) -> tuple[str, str]:
     """(reason, message) of a conflict that the object `key` is in."""
-    claim = f"flagSetId {_quoted(conflict.claim)}"
+    claim = f"flagSetId {_quote(conflict.claim)}"
     loses = conflict.loser == key
     other = conflict.winner if loses else conflict.loser
     if other is None:
@@ -70,6 +70,6 @@ def described(conflict: Conflict, key: ObjectKey) -> tuple[str, str]:
     )
 
 
-def _quoted(text: str) -> str:
+def _quote(text: str) -> str:
     shown = visible(text[: _IDENTIFIER + 1])
     return f'"{shown}"' if len(shown) <= _IDENTIFIER else f'"{shown[: _IDENTIFIER - 1]}…"'

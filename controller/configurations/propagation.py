@@ -90,7 +90,7 @@ def propagation(count: Count, what: str, before: ConfigurationStatus, now: datet
     if not count.total:
         message = "no evaluator that sends receipts is subscribed"
         return Propagation(status, (Condition(PROPAGATED, UNKNOWN, NOBODY, message),))
-    unsaved = _unsaved(count)
+    unsaved = _unsaved_conditions(count)
     message = f"{count.served} of {count.total} evaluators serve {what}"
     if not count.lagging:
         return Propagation(status, (Condition(PROPAGATED, TRUE, SERVED, message), *unsaved))
@@ -110,10 +110,10 @@ def propagation_events(
     none does, and that some cannot save it, until all can.
     """
     details = tuple(details)
-    return (*_followed(before, status, details, reported), *_saved(before, details))
+    return (*_following_events(before, status, details, reported), *_saving_events(before, details))
 
 
-def _saved(before: ConfigurationStatus, details: Iterable[Condition]) -> Iterator[Occurrence]:
+def _saving_events(before: ConfigurationStatus, details: Iterable[Condition]) -> Iterator[Occurrence]:
     was_unsaved = before.condition(LAST_GOOD_SAVED).status == FALSE
     now = next((detail for detail in details if detail.type == LAST_GOOD_SAVED), None)
     if now is not None and not was_unsaved:
@@ -122,7 +122,7 @@ def _saved(before: ConfigurationStatus, details: Iterable[Condition]) -> Iterato
         yield Occurrence(LAST_GOOD_NOT_SAVED, "all evaluators save their last good flags again", ends=True)
 
 
-def _followed(
+def _following_events(
     before: ConfigurationStatus, status: ConfigurationStatus, details: Iterable[Condition], reported: str
 ) -> tuple[Occurrence, ...]:
     lagged = before.condition(PROPAGATED).reason == LAGGING
@@ -142,7 +142,7 @@ def _followed(
     return ()
 
 
-def _unsaved(count: Count) -> tuple[Condition, ...]:
+def _unsaved_conditions(count: Count) -> tuple[Condition, ...]:
     if not count.unsaved:
         return ()
     named = [f"{member.name} ({member.message})" for member in count.unsaved_members[:_NAMED]]
@@ -194,14 +194,14 @@ def _patience_left(before: ConfigurationStatus, now: datetime) -> float:
 
 
 def _who(count: Count) -> str:
-    named = [_described(each) for each in count.laggards[:_NAMED]]
+    named = [_describe(each) for each in count.laggards[:_NAMED]]
     rest = count.lagging - len(named)
     if rest:
         named.append(f"{rest} more" if named else f"{rest} do not, at proxies that do not name them yet")
     return ", ".join(named)
 
 
-def _described(laggard: Laggard) -> str:
+def _describe(laggard: Laggard) -> str:
     """`shop/checkout-1 (silent, last served main@sha1:…)`."""
     serves = laggard.serves or "nothing"
     if laggard.silent:

@@ -64,8 +64,8 @@ class ConfigurationReconciler:
 
     async def reconcile(self, resource: Resource, now: datetime) -> Result:
         """Validate a new content, sum up who serves it, and name conflicts, in a condition and in `Ready`."""
-        kept = await self._validated(resource)
-        served = await self._served(resource, kept, now)
+        kept = await self._validate(resource)
+        served = await self._propagation_of(resource, kept, now)
         found = self.claims.conflicts_of(resource.key)
         conflicts = [name_conflicts.described(each, resource.key) for each in found]
         outcome = kept.validation.outcome
@@ -95,7 +95,7 @@ class ConfigurationReconciler:
         """Drop what is known of a deleted object."""
         self._kept.pop(key, None)
 
-    async def _validated(self, resource: Resource) -> _Kept:
+    async def _validate(self, resource: Resource) -> _Kept:
         part = flagshard.finder(self.objects.get, resource.namespace)
         parts = [part(name) for name in flagshard.names(resource.spec)]
         versions = [(each.name, each.resource_version) for each in parts if each is not None]
@@ -115,7 +115,7 @@ class ConfigurationReconciler:
             kept.written_at, kept.propagated = known.written_at, known.propagated
         return kept
 
-    async def _served(self, resource: Resource, kept: _Kept, now: datetime) -> Propagation:
+    async def _propagation_of(self, resource: Resource, kept: _Kept, now: datetime) -> Propagation:
         """Return who serves the object now, or what its status says while it is too soon to write again."""
         status = ConfigurationStatus.of(resource)
         before, new, digest = written(status), Propagation(), kept.validation.status.digest or ""

@@ -23,7 +23,7 @@ BY_SHARD: Final = Index(
 )
 
 
-def _counted(_cache: Cache, change: Change) -> Iterator[ObjectKey]:
+def _counted_configurations(_cache: Cache, change: Change) -> Iterator[ObjectKey]:
     name, _ = flagreceipt.pair_of(change.latest)
     if name:
         yield ObjectKey(featureflagconfiguration.KIND, change.latest.namespace, name)
@@ -36,7 +36,7 @@ CONFIGURATIONS: Final = Reconciles(
         Watch(
             frozenset({flagreceipt.KIND}),
             changed=lambda each: None if each is None else (each.uid, each.status),
-            keys=_counted,
+            keys=_counted_configurations,
         ),
     ),
     indexes=(BY_SHARD,),

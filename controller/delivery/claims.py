@@ -140,12 +140,12 @@ class Claims:
         """An object claims this now."""
         known = self._known.get(claim.key)
         self._known[claim.key] = claim
-        return self._changed(known, claim)
+        return self._change(known, claim)
 
     def forget(self, key: ObjectKey) -> ClaimChange:
         """Drop the claims of a deleted object."""
         known = self._known.pop(key, None)
-        return UNCHANGED if known is None else self._changed(known, None)
+        return UNCHANGED if known is None else self._change(known, None)
 
     def served(self, place: Place) -> Claim | None:
         """The claim of the object that is served under this name."""
@@ -171,7 +171,7 @@ class Claims:
         for flag_set_id, turns in tuple(self._turns.items()):
             now = tuple(turns)
             for loser in now[1:]:
-                yield _taken(flag_set_id, loser, now[0])
+                yield _taken_conflict(flag_set_id, loser, now[0])
         for place in tuple(self._foreign):
             yield from self._of_foreign(place)
 
@@ -186,9 +186,9 @@ class Claims:
         flag_set_id, own = self._held[place]
         turns = self._turns[flag_set_id]
         if turns[0] != own:
-            return [*found, _taken(flag_set_id, own, turns[0])]
+            return [*found, _taken_conflict(flag_set_id, own, turns[0])]
         beside = (each for each in turns[1:] if each.place[0] == place[0])
-        return [*found, *(_taken(flag_set_id, each, own) for each in islice(beside, 1))]
+        return [*found, *(_taken_conflict(flag_set_id, each, own) for each in islice(beside, 1))]
 
     def _of_name(self, place: Place) -> list[Conflict]:
         winner, loser = (self._known.get(ObjectKey(kind, *place)) for kind in (KIND, FLAG_KIND))
@@ -201,7 +201,7 @@ class Claims:
         if served is not None and claimed is not None:
             yield Conflict(FLAG_SET_ID_FOREIGN, served.key, None, claimed)
 
-    def _changed(self, before: Claim | None, after: Claim | None) -> ClaimChange:
+    def _change(self, before: Claim | None, after: Claim | None) -> ClaimChange:
         seen = after or before
         assert seen is not None  # noqa: S101 - one of both is always there
         if seen.key.kind == flagshard.KIND:
@@ -252,7 +252,7 @@ class Claims:
         if now is not None:
             self._held[place] = now
             insort(self._turns.setdefault(now[0], []), now[1])
-        return {place}.union(*(self._moved(each, first) for each, first in firsts.items()))
+        return {place}.union(*(self._moved_places(each, first) for each, first in firsts.items()))
 
     def _turn(self, place: Place) -> tuple[str, _Turn] | None:
         served = self.served(place)
@@ -269,7 +269,7 @@ class Claims:
         turns = self._turns.get(flag_set_id)
         return turns[0] if turns else None
 
-    def _moved(self, flag_set_id: str, before: _Turn | None) -> set[Place]:
+    def _moved_places(self, flag_set_id: str, before: _Turn | None) -> set[Place]:
         """The places whose conflicts have changed, where `before` was the first: the first before and the
         first now and, where they differ, every place in their namespaces. For the others it is still an
         object in another namespace.
@@ -288,7 +288,7 @@ def _is_foreign(flag_set_id: str, place: Place) -> bool:
     return bool(slash) and namespace != place[0]
 
 
-def _taken(flag_set_id: str, loser: _Turn, winner: _Turn) -> Conflict:
+def _taken_conflict(flag_set_id: str, loser: _Turn, winner: _Turn) -> Conflict:
     return Conflict(FLAG_SET_ID_TAKEN, _key(loser), _key(winner), flag_set_id)
 
 

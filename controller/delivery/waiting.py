@@ -71,7 +71,7 @@ def wait_state(configuration: Resource | None, flag_set: Resource | None, wanted
     same = entry is not None and entry.digest == (status.digest or "")
     if not agree or partly or not (same or names(wanted.revision, status.revision or "")):
         return _elsewhere(status.revision or "no revision", flag_set, wanted.revision)
-    return _counted(status, wanted)
+    return _count_state(status, wanted)
 
 
 def _entry(flag_set: Resource | None, wanted: str) -> HistoryEntry | None:
@@ -111,7 +111,7 @@ def _elsewhere(found: str, flag_set: Resource | None, wanted: str) -> WaitState:
     return WaitState(False, f"the FeatureFlagConfiguration has {found}, not {wanted}{why}")
 
 
-def _counted(status: ConfigurationStatus, wanted: WaitTarget) -> WaitState:
+def _count_state(status: ConfigurationStatus, wanted: WaitTarget) -> WaitState:
     total, served = status.total or 0, status.served_by or 0
     what = status.revision or status.digest
     if not total:

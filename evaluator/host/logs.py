@@ -53,7 +53,7 @@ class ConsoleLines(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """Return one line, whatever the values contain."""
-        words = [_time(record), record.levelname, _unbroken(_cut(record.getMessage()))]
+        words = [_time(record), record.levelname, _on_one_line(_cut(record.getMessage()))]
         words += (f"{name}={_word(value)}" for name, value in _fields(record).items())
         line = " ".join(words)
         if record.exc_info:
@@ -83,5 +83,5 @@ def _word(value: object) -> str:
     return text if text and text.isprintable() and " " not in text else json.dumps(text)
 
 
-def _unbroken(text: str) -> str:
+def _on_one_line(text: str) -> str:
     return text if text.isprintable() else json.dumps(text)[1:-1]

@@ -69,9 +69,9 @@ class LoopLag:
 
     def _await_next(self, loop: asyncio.AbstractEventLoop) -> None:
         self._due = (max(self._due, time.monotonic()) // _EVERY + 1) * _EVERY
-        self._next = loop.call_later(self._due - time.monotonic(), self._arrived, loop)
+        self._next = loop.call_later(self._due - time.monotonic(), self._note_arrival, loop)
 
-    def _arrived(self, loop: asyncio.AbstractEventLoop) -> None:
+    def _note_arrival(self, loop: asyncio.AbstractEventLoop) -> None:
         self._count(max(0.0, time.monotonic() - self._due))
         self._await_next(loop)
 

@@ -28,10 +28,10 @@ _REFUSAL: Final = (
 
 def without_pages(routes: Routes) -> Routes:
     """Return the routes with each plain HTTP handler refusing requests of web pages with 403."""
-    return replace(routes, http={key: _checked(handler) for key, handler in routes.http.items()})
+    return replace(routes, http={key: _without_pages(handler) for key, handler in routes.http.items()})
 
 
-def _checked(handler: HttpHandler) -> HttpHandler:
+def _without_pages(handler: HttpHandler) -> HttpHandler:
     def checked(request: Request) -> Answer:
         if is_of_page(request):
             return Response(403, _REFUSAL, (("content-type", "text/plain; charset=utf-8"),))

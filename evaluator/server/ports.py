@@ -49,9 +49,9 @@ class ListenAddress:
         try:
             return await self.listener.start(self.host, self.port, tls=self.tls)
         except OSError as error:
-            raise PortError(self._explained(error)) from error
+            raise PortError(self._explain(error)) from error
 
-    def _explained(self, error: OSError) -> str:
+    def _explain(self, error: OSError) -> str:
         option = _OPTIONS.get(self.listener.name, "another option")
         choose = f"choose another with {option}, or 0 for any free one"
         if error.errno == errno.EADDRINUSE:

@@ -54,7 +54,7 @@ def from_environment(environ: Mapping[str, str]) -> tuple[dict[str, Given], list
         if text.startswith(_LINKS):
             continue
         if option is not None and text:
-            found[option.name] = Given(variable, (_worded(option, text),))
+            found[option.name] = Given(variable, (_split_words(option, text),))
         elif option is None and _is_ours(variable):
             warnings.append(f"unknown variable {variable}{did_you_mean(variable, variables)}")
     return found, warnings
@@ -79,11 +79,11 @@ def from_file(path: str, environ: Mapping[str, str]) -> tuple[dict[str, Given], 
         if option is None or key in _NEVER_READ:
             warnings.append(f"{file}: unknown key {shown(key)}{did_you_mean(key, BY_NAME)}")
         elif value is not None:
-            found[key] = Given(f"{key} in {file}", (_worded(option, value),))
+            found[key] = Given(f"{key} in {file}", (_split_words(option, value),))
     return found, warnings
 
 
-def _worded(option: Option, value: object) -> object:
+def _split_words(option: Option, value: object) -> object:
     if option.kind is Kind.STRINGS and isinstance(value, str):
         return [*parsing.words(value)]
     return value
@@ -101,13 +101,13 @@ def _read(file: Path) -> dict[str, Any]:
         raise InvalidSettingError(f"{file}:{problem.line}:{problem.column}: {problem.message}")
     if not isinstance(document.value, dict):
         raise InvalidSettingError(f"{file} must be an object of options")
-    lowered: dict[str, Any] = _lowered(document.value)
+    lowered: dict[str, Any] = _lower_keys(document.value)
     return lowered
 
 
-def _lowered(value: Any) -> Any:
+def _lower_keys(value: Any) -> Any:
     if isinstance(value, dict):
-        return {str(key).lower(): _lowered(item) for key, item in value.items()}
+        return {str(key).lower(): _lower_keys(item) for key, item in value.items()}
     if isinstance(value, list):
-        return [_lowered(item) for item in value]
+        return [_lower_keys(item) for item in value]
     return value

@@ -90,7 +90,7 @@ def _settings(given: Mapping[str, Given], environ: Mapping[str, str], warnings: 
         sources=sources,
         receipts_to=_receipts_to(given, sources, warnings),
     )
-    return _finished(settings, found)
+    return _finish(settings, found)
 
 
 def _refuse(option: Option, given: Given) -> None:
@@ -171,7 +171,7 @@ def _receipts_to(
     return tuple(endpoints)
 
 
-def _finished(settings: Settings, found: Mapping[str, Any]) -> Settings:
+def _finish(settings: Settings, found: Mapping[str, Any]) -> Settings:
     headers = {name.lower(): key for name, key in settings.context_from_header.items()}
     try:
         Cors(settings.cors_origins)

@@ -78,7 +78,7 @@ def strings(values: Iterable[object], where: str) -> tuple[str, ...]:
     """Return all values of an option given several times, each a list, or texts quoted as in CSV."""
     found: list[str] = []
     for value in values:
-        found += value if isinstance(value, list) else _parted(value, where)
+        found += value if isinstance(value, list) else _split(value, where)
     return tuple(line(item, where) for item in found)
 
 
@@ -97,7 +97,7 @@ def pairs(values: Iterable[object], where: str) -> dict[str, str]:
             continue
         text = str(value)
         # As in pflag, a single pair is not split, so that its value may hold commas.
-        items = [text.strip('"')] if text.count("=") == 1 else _parted(text, where)
+        items = [text.strip('"')] if text.count("=") == 1 else _split(text, where)
         for item in items:
             key, equals, rest = item.partition("=")
             if not (key and equals):
@@ -129,7 +129,7 @@ def _plain(value: object, where: str) -> str:
     return json.dumps(value)
 
 
-def _parted(value: object, where: str) -> list[str]:
+def _split(value: object, where: str) -> list[str]:
     if not isinstance(value, str):
         raise InvalidSettingError(f"{where} is {shown(value)}: must be a list of texts")
     try:

@@ -89,7 +89,7 @@ def parse_uri(uri: str, where: str) -> SourceConfig:
     for prefix, provider in (_CUT | _KEPT).items():
         if uri.startswith(prefix):
             kept = uri.removeprefix(prefix) if prefix in _CUT else uri
-            return _checked(SourceConfig(kept, provider, tls=prefix == "grpcs://"), where)
+            return _check_source(SourceConfig(kept, provider, tls=prefix == "grpcs://"), where)
     raise InvalidSettingError(f"{where} {shown(shown_uri(uri))} must start with {_FORMS}")
 
 
@@ -145,10 +145,10 @@ def _source(given: object, where: str, warnings: list[str]) -> SourceConfig:
         if found.get(name) == 0:
             # Go's zero value counts as not given.
             del found[name]
-    return _checked(SourceConfig(**found), where)
+    return _check_source(SourceConfig(**found), where)
 
 
-def _checked(source: SourceConfig, where: str) -> SourceConfig:
+def _check_source(source: SourceConfig, where: str) -> SourceConfig:
     try:
         return checked(source)
     except InvalidSourceError as error:

@@ -46,13 +46,13 @@ class SnapshotSwapper:
         async with self._turn:
             if report.content is None and self.store.following(report) is self.store.catalog:
                 return self.store.apply(report, now=self._clock())
-            prepared = await self._prepared(report)
+            prepared = await self._prepare(report)
             objects = self.store.served_objects()
             snapshot = self.store.apply(report, prepared, now=self._clock())
             asyncio.get_running_loop().run_in_executor(None, self._free, objects)
             return snapshot
 
-    async def _prepared(self, report: Report) -> CompiledCatalog:
+    async def _prepare(self, report: Report) -> CompiledCatalog:
         try:
             return await self.read(lambda: self.store.prepare(self.store.following(report)))
         except Exception:

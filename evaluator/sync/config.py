@@ -122,7 +122,7 @@ def checked(config: SourceConfig) -> SourceConfig:
         raise InvalidSourceError(f"{where}: clientCertPath and clientKeyPath go together")
     if not all(text.isascii() and text.isprintable() for text in _sent(config)):
         raise InvalidSourceError(f"{where}: a header has a line break, or is not ASCII")
-    for name in _given(config):
+    for name in _given_fields(config):
         if config.provider not in _USED_BY[name]:
             users = " or ".join(sorted({provider.value for provider in _USED_BY[name]}))
             raise InvalidSourceError(
@@ -143,7 +143,7 @@ def checked(config: SourceConfig) -> SourceConfig:
     return config
 
 
-def _given(config: SourceConfig) -> list[str]:
+def _given_fields(config: SourceConfig) -> list[str]:
     """Return the fields that differ from their defaults."""
     plain = SourceConfig("", config.provider)
     return [name for name in _USED_BY if getattr(config, name) != getattr(plain, name)]

@@ -81,10 +81,10 @@ def identities(configs: Sequence[SourceConfig]) -> tuple[str, ...]:
     answers. Credentials are left out, so that a new token finds the flags of the old one, unless nothing else
     distinguishes two sources.
     """
-    plain = [_sum(_asked(config)) for config in configs]
+    plain = [_sum(_request_fields(config)) for config in configs]
     found: dict[str, None] = {}
     for config, asked in zip(configs, plain, strict=True):
-        first = asked if plain.count(asked) == 1 else _sum([asked, _shown(config)])
+        first = asked if plain.count(asked) == 1 else _sum([asked, _client_fields(config)])
         identity, number = first, 2
         while identity in found:
             identity, number = f"{first}#{number}", number + 1
@@ -92,7 +92,7 @@ def identities(configs: Sequence[SourceConfig]) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _asked(config: SourceConfig) -> object:
+def _request_fields(config: SourceConfig) -> object:
     """Return all fields that may affect the answer; may hold secrets."""
     if config.provider in FILES:
         return "file", os.path.abspath(Path(config.uri).expanduser())
@@ -103,7 +103,7 @@ def _asked(config: SourceConfig) -> object:
     return config.provider, uri, config.selector, selecting, accounts
 
 
-def _shown(config: SourceConfig) -> object:
+def _client_fields(config: SourceConfig) -> object:
     """Return all fields that identify the client."""
     oauth = config.oauth
     return (

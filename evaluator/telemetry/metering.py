@@ -72,11 +72,11 @@ class Metering:
     def collected(self) -> MetricsData:
         """Return all metrics at this moment."""
         now = _nanoseconds(self._clock())
-        metrics = [self._translated(family, now) for family in self._metrics.collect()]
+        metrics = [self._translate(family, now) for family in self._metrics.collect()]
         scope = ScopeMetrics(InstrumentationScope(SCOPE), metrics, "")
         return MetricsData([ResourceMetrics(self._resource, [scope], "")])
 
-    def _translated(self, family: Family, now: int) -> Metric:
+    def _translate(self, family: Family, now: int) -> Metric:
         cumulative = AggregationTemporality.CUMULATIVE
         points: Sum | Gauge | Histogram
         if family.type == "histogram":

@@ -55,7 +55,7 @@ async def run(settings: Settings, *, clock: Callable[[], float] = unix_time) -> 
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop.set)
-    with _locked(settings.state_dir):
+    with _lock_state(settings.state_dir):
         await _run(settings, stop, clock)
 
 
@@ -138,7 +138,7 @@ def _endpoints(
 
 
 @contextlib.contextmanager
-def _locked(state_dir: Path | None) -> Iterator[None]:
+def _lock_state(state_dir: Path | None) -> Iterator[None]:
     """Lock the state folder for this process. A folder that cannot be locked is used nevertheless."""
     with contextlib.ExitStack() as held:
         if state_dir is not None:

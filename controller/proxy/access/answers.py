@@ -50,7 +50,7 @@ class ReviewCache(Generic[T]):
 
     def fresh(self, key: object) -> CachedReview[T] | None:
         """Return the answer, if it is fresh."""
-        found = self._known(key)
+        found = self._last_answer(key)
         return found if found is not None and found.fresh_until > self._clock() else None
 
     def good(self, key: object) -> CachedReview[T] | None:
@@ -65,7 +65,7 @@ class ReviewCache(Generic[T]):
 
     def decided(self, key: object) -> bool:
         """Whether there is any answer, be it a refusal of up to a minute ago."""
-        found = self._known(key)
+        found = self._last_answer(key)
         if found is None:
             return False
         return max(found.fresh_until, found.good_until, found.refused_until) > self._clock()
@@ -86,7 +86,7 @@ class ReviewCache(Generic[T]):
         if self.fresh(key) is None and len(self._asking) < MOST_UNAWAITED:
             asked = asyncio.ensure_future(question())
             self._unawaited.add(asked)
-            asked.add_done_callback(self._ended)
+            asked.add_done_callback(self._forget_unawaited)
 
     def close(self) -> None:
         """Cancel all questions."""
@@ -95,10 +95,10 @@ class ReviewCache(Generic[T]):
         for task in self._asking.values():
             task.cancel()
 
-    def _known(self, key: object) -> CachedReview[T] | None:
+    def _last_answer(self, key: object) -> CachedReview[T] | None:
         return self._answers.get(key) or self._refusals.get(key)
 
-    def _ended(self, asked: asyncio.Future[T]) -> None:
+    def _forget_unawaited(self, asked: asyncio.Future[T]) -> None:
         self._unawaited.discard(asked)
         if not asked.cancelled():
             # Otherwise asyncio logs that the exception was never retrieved.

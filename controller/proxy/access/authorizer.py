@@ -235,7 +235,7 @@ class Authorizer:
     # -- `warn`
 
     def _observe(self, wanted: Topic | None, call: Call) -> None:
-        topic = self._served(wanted)
+        topic = self._served_object(wanted)
         if bearer(call) is None:
             self._count(topic, call, NO_TOKEN, "")
         elif self._allowed_already(topic, call):
@@ -249,7 +249,7 @@ class Authorizer:
         else:
             self.results[UNKNOWN] += 1
 
-    def _served(self, topic: Topic | None) -> Topic | None:
+    def _served_object(self, topic: Topic | None) -> Topic | None:
         """The object that `warn` serves for a flagSetId: that is what the caller needs the right to."""
         if not isinstance(topic, Identified):
             return topic

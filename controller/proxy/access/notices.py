@@ -55,12 +55,12 @@ class Notices:
                 continue
             names.update(dict.fromkeys(new, True))
             who, them = ("subscribers", "them") if len(new) > 1 else ("subscriber", "it")
-            message = f"{who} {_listed(new)} {_WHY[why]}; --auth enforce would reject {them}"
+            message = f"{who} {_list_names(new)} {_WHY[why]}; --auth enforce would reject {them}"
             found.append((served, Occurrence("UnauthenticatedSubscriber", message, warning=True)))
         return found
 
 
-def _listed(names: Iterable[str]) -> str:
+def _list_names(names: Iterable[str]) -> str:
     some = sorted(names)
     rest = f" and {len(some) - MOST_LISTED} more" if len(some) > MOST_LISTED else ""
     return ", ".join(some[:MOST_LISTED]) + rest

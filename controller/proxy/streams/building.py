@@ -82,7 +82,7 @@ def build(
     metadata = MappingProxyType({**found.flag_set.metadata, DIGEST_KEY: found.digest})
     flag_set = replace(found.flag_set, metadata=metadata)
     return EncodedFlagSet(
-        document=_marked(encode(flag_set), found.missing),
+        document=_name_left_out(encode(flag_set), found.missing),
         good=canonical(found.desired, provenance=True),
         digest=found.digest,
         revision=str(flag_set.metadata.get(REVISION_KEY, "")),
@@ -92,7 +92,7 @@ def build(
     )
 
 
-def _marked(document: bytes, left_out: tuple[str, ...]) -> bytes:
+def _name_left_out(document: bytes, left_out: tuple[str, ...]) -> bytes:
     """The document with the flags that are left out named in its own metadata alone."""
     if not left_out:
         return document

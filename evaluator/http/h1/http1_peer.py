@@ -323,12 +323,12 @@ class _BodyTransport:
             return False
         # An empty chunk would end the body.
         if piece := b"".join(pieces):
-            self._write(self._framed(piece))
+            self._write(self._frame(piece))
         return True
 
     def end(self, last: bytes) -> None:
         """See StreamTransport."""
-        self._write((self._framed(last) if last else b"") + (_LAST_CHUNK if self._chunked else b""))
+        self._write((self._frame(last) if last else b"") + (_LAST_CHUNK if self._chunked else b""))
         self._peer.body_ended()
 
     def break_off(self) -> None:
@@ -339,7 +339,7 @@ class _BodyTransport:
         """See StreamTransport."""
         self._peer.body_ended()
 
-    def _framed(self, piece: bytes) -> bytes:
+    def _frame(self, piece: bytes) -> bytes:
         return b"%x\r\n%b\r\n" % (len(piece), piece) if self._chunked else piece
 
     def _write(self, output: bytes) -> None:

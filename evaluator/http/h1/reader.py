@@ -179,12 +179,12 @@ class Reader:
             except httptools.HttpParserError:
                 if self.keep:
                     self.keep, self.refused = False, 400
-        if self.phase is not _IDLE and self.keep and self._oversized(size if within else 0):
+        if self.phase is not _IDLE and self.keep and self._is_oversized(size if within else 0):
             self.keep, self.refused = False, 431
         if not self.keep:
             self._pieces.clear()
 
-    def _oversized(self, fed: int) -> bool:
+    def _is_oversized(self, fed: int) -> bool:
         """Whether an unfinished request, of whose head `fed` bytes more came, has more fields than it may.
 
         The parser keeps an unfinished name or value to itself, so its size shows only in what was fed.

@@ -265,7 +265,7 @@ class Connection:
         self._inbox.events.append(ConnectionClosed(error))
 
     def _parse(self, data: bytes, most: int) -> None:
-        data, at = self._joined(data)
+        data, at = self._join_unread(data)
         end = len(data)
         if not end:
             return
@@ -290,7 +290,7 @@ class Connection:
         if at < end and not self._closed:
             self._pending += data[at:]
 
-    def _joined(self, data: bytes) -> tuple[bytes, int]:
+    def _join_unread(self, data: bytes) -> tuple[bytes, int]:
         """What was left and `data`, and where it begins in that; nothing while a frame is still to come."""
         if self.unread:
             rest, at = self._rest, self._at

@@ -85,7 +85,7 @@ class Control:
             if stream.window > MAX_WINDOW:
                 raise ConnectionFault(ErrorCode.FLOW_CONTROL_ERROR, "INITIAL_WINDOW_SIZE")
             if stream.queue and self._out.flush(stream):
-                self._flushed(stream)
+                self._report_flushed(stream)
 
     def on_ping(self, flags: int, payload: bytes) -> None:
         """A ping, or the acknowledgement of ours."""
@@ -116,15 +116,15 @@ class Control:
         elif stream.window > MAX_WINDOW:
             self._inbox.fail_stream(stream_id, ErrorCode.FLOW_CONTROL_ERROR)
         elif stream.queue and self._out.flush(stream):
-            self._flushed(stream)
+            self._report_flushed(stream)
 
     def _widen(self, increment: int) -> None:
         if not increment:
             raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, "WINDOW_UPDATE of 0")
         for stream in self._out.widen(increment):
-            self._flushed(stream)
+            self._report_flushed(stream)
 
-    def _flushed(self, stream: Stream) -> None:
+    def _report_flushed(self, stream: Stream) -> None:
         """Report the stream as sent or as writable: nothing is queued on it any more."""
         if stream.ending:
             self._streams.sent(stream)

@@ -134,7 +134,7 @@ def _read_string(block: bytes, at: int) -> tuple[str, int]:
         raise HpackError(str(error)) from None
 
 
-def _judged(entries: list[_Entry]) -> Block:
+def _judge(entries: list[_Entry]) -> Block:
     values: list[str | None] = [None] * MARKS
     sound, regular, total = True, False, _KEPT_FIELD_BYTES * len(entries)
     for (_, value), size, mark in entries:
@@ -171,7 +171,7 @@ class Decoder:
     def decode(self, block: bytes) -> Block:
         """Decode a whole block. After HpackError or HeadersTooLarge nothing more can be decoded."""
         try:
-            return _judged(self._entries(block))
+            return _judge(self._entries(block))
         except IndexError:
             raise HpackError("block ends early") from None
 

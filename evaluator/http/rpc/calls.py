@@ -40,7 +40,7 @@ class Method:
     def answer(self, request: Request) -> Answer:
         """Answer a request for the RPC's path."""
         if request.method == "POST":
-            endpoint = self._chosen(request.headers)
+            endpoint = self._endpoint_of(request.headers)
             if endpoint is not None:
                 return endpoint.answer(request)
             return refusal(415, (("accept-post", ", ".join(self.posts)),))
@@ -52,12 +52,12 @@ class Method:
 
     def too_large(self, headers: Headers) -> Response:
         """Return the response to a request whose body is over the limit, by its headers."""
-        endpoint = self._chosen(headers)
+        endpoint = self._endpoint_of(headers)
         if endpoint is None:
             return refusal(413)
         return endpoint.format.refused(RpcError(Code.RESOURCE_EXHAUSTED, "request too large"))
 
-    def _chosen(self, headers: Headers) -> Endpoint | None:
+    def _endpoint_of(self, headers: Headers) -> Endpoint | None:
         content_type = header(headers, "content-type") or ""
         return self.posts.get(content_type) or self.posts.get(canonical(content_type))
 

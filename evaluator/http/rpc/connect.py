@@ -73,7 +73,7 @@ def timeout_seconds(value: str) -> float:
     return int(value) / 1000
 
 
-def _checked(request: Request, wanted: frozenset[str]) -> tuple[dict[str, str], float | None]:
+def _check_request(request: Request, wanted: frozenset[str]) -> tuple[dict[str, str], float | None]:
     """Return the headers with the `wanted` names, and the seconds left until the caller's deadline. Raises
     RpcError for an unknown version of the protocol.
     """
@@ -94,7 +94,7 @@ class ConnectUnaryFormat:
 
     def read(self, request: Request) -> tuple[bytes, float | None]:
         """See Format."""
-        fields, left = _checked(request, _UNARY_FIELDS)
+        fields, left = _check_request(request, _UNARY_FIELDS)
         encoding, message = fields.get("content-encoding"), request.body
         if encoding is not None and message:
             message = expand(message, encoding, self.limit, Code.INVALID_ARGUMENT)
@@ -120,7 +120,7 @@ class GetUnary:
     def answer(self, request: Request) -> Response | Deferred[Response]:
         """Answer a request, 415 if its codec is not known."""
         try:
-            _, left = _checked(request, _UNARY_FIELDS)
+            _, left = _check_request(request, _UNARY_FIELDS)
             query = parse_query(request.query)
             unary = self.codecs.get(query.get("encoding", b"").decode("latin-1"))
             if unary is None:
@@ -170,7 +170,7 @@ class ConnectStreamFormat:
 
     def read(self, request: Request) -> tuple[bytes, float | None]:
         """See Format."""
-        fields, left = _checked(request, _STREAM_FIELDS)
+        fields, left = _check_request(request, _STREAM_FIELDS)
         encoding = fields.get("connect-content-encoding")
         return only_message(request.body, encoding, self.limit, Code.INVALID_ARGUMENT), left
 

@@ -286,17 +286,17 @@ class Listener:
             server.close()
         for peer in tuple(port.peers):
             peer.drain()
-        await self._emptied(seconds)
+        await self._wait_empty(seconds)
         for peer in tuple(port.peers):
             peer.cut()
-        await self._emptied(min(seconds, SWEEP_SECONDS))
+        await self._wait_empty(min(seconds, SWEEP_SECONDS))
         for peer in tuple(port.peers):
             peer.transport.abort()
-        await self._emptied(SWEEP_SECONDS)
+        await self._wait_empty(SWEEP_SECONDS)
         if self._sweeping is not None:
             self._sweeping.cancel()
 
-    async def _emptied(self, seconds: float) -> None:
+    async def _wait_empty(self, seconds: float) -> None:
         emptied = self._port.emptied
         if not self._port.peers or emptied is None:
             return

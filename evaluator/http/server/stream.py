@@ -24,7 +24,7 @@ def call_error(error: Exception, call: str) -> RpcError:
     return RpcError(Code.INTERNAL, "internal error")
 
 
-def _notified(callback: Callable[[], None] | None) -> bool:
+def _notify(callback: Callable[[], None] | None) -> bool:
     """Call a handler's callback; return False if it failed, which is logged."""
     try:
         if callback is not None:
@@ -126,7 +126,7 @@ class ServerStream:
         """End the stream because of its connection, and notify the handler."""
         if not self.closed:
             self.close(code, message)
-            _notified(self.on_closed)
+            _notify(self.on_closed)
 
     def lost(self) -> None:
         """End the stream because the client has ended it or disconnected, and notify the handler."""
@@ -134,13 +134,13 @@ class ServerStream:
             self.closed = True
             self._report(Code.CANCELLED)
             self._transport.forget()
-            _notified(self.on_closed)
+            _notify(self.on_closed)
 
     def _report(self, code: Code) -> None:
         if self.on_ended is not None:
-            _notified(partial(self.on_ended, code))
+            _notify(partial(self.on_ended, code))
 
     def notify_writable(self) -> None:
         """Notify the handler if it may send. If the callback fails, the stream ends with INTERNAL."""
-        if self.writable and not _notified(self.on_writable):
+        if self.writable and not _notify(self.on_writable):
             self.end(Code.INTERNAL, "internal error")

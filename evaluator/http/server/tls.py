@@ -105,10 +105,10 @@ def _signature(paths: _Paths) -> _Signature:
 
 
 def _read(paths: _Paths) -> tuple[bytes, ...]:
-    return tuple(_bounded(path) for path in paths)
+    return tuple(_read_bounded(path) for path in paths)
 
 
-def _bounded(path: Path) -> bytes:
+def _read_bounded(path: Path) -> bytes:
     try:
         with path.open("rb") as file:
             content = file.read(MAX_BYTES + 1)

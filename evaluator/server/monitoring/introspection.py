@@ -92,7 +92,7 @@ class Introspection:
         snapshot = self._store.snapshot
         after = parse_qs(request.query, keep_blank_values=True).get("after", [""])[-1]
         head = self._head(snapshot)
-        return lambda: _dumped({**head, **self._page(snapshot, after)})
+        return lambda: _dump({**head, **self._page(snapshot, after)})
 
     def explain(self, request: Request) -> Response | Streamed:
         """`{"flagKey", "context"?, "type"?, "at"?}` to OFREP's answer with `steps`, `revision` and `digest`;
@@ -107,15 +107,15 @@ class Introspection:
             question = read_question(request.body)
             selected = selection(request.headers)
             if question.at is None:
-                explained = partial(self._explained, self._service.select(selected))
+                explained = partial(self._explain_served, self._service.select(selected))
             else:
-                explained = partial(self._explained_then, self._version(question.at, selected))
+                explained = partial(self._explain_version, self._version(question.at, selected))
         except _NotKept as error:
-            return _refused(404, str(error))
+            return _refusal(404, str(error))
         except (_BadRequest, InvalidSelectorError) as error:
-            return _refused(413 if len(request.body) > MOST_BODY else 400, str(error))
+            return _refusal(413 if len(request.body) > MOST_BODY else 400, str(error))
         except NotReadyError as error:
-            return _refused(503, str(error))
+            return _refusal(503, str(error))
         question = replace(
             question, context=self._service.sources.lay_over(question.context, request.headers)
         )
@@ -134,9 +134,9 @@ class Introspection:
             raise _NotKept(f"no version is kept for {at}")
         return version
 
-    def _explained(self, snapshot: Snapshot, question: ExplainQuery, now: int) -> bytes:
+    def _explain_served(self, snapshot: Snapshot, question: ExplainQuery, now: int) -> bytes:
         found = explain(snapshot.compiled, question.key, question.wanted, question.context, now)
-        return _dumped({
+        return _dump({
             **_answer(question.key, found.resolution),
             "source": self._store.catalog.source_of(question.key),
             "revision": snapshot.revision,
@@ -144,13 +144,13 @@ class Introspection:
             "steps": [step.document() for step in found.steps],
         })  # fmt: skip
 
-    def _explained_then(self, version: Version, question: ExplainQuery, now: int) -> bytes:
+    def _explain_version(self, version: Version, question: ExplainQuery, now: int) -> bytes:
         """Explain an earlier definition, evaluated at the given time, or now if a digest was given."""
         flag_set = version.read()
         moment = int(instant(question.at)) if question.at and not question.at.startswith("sha256:") else now
         compiled = self._store.compile(flag_set)
         found = explain(compiled, question.key, question.wanted, question.context, moment)
-        return _dumped({
+        return _dump({
             **_answer(question.key, found.resolution),
             "revision": flag_set.revision,
             "digest": version.digest,
@@ -238,10 +238,10 @@ def read_question(body: bytes) -> ExplainQuery:
     at = document.get("at")
     if not isinstance(at, str | None):
         raise _BadRequest("at must be a text")
-    return ExplainQuery(document["flagKey"], _wanted(document.get("type")), context or {}, at)
+    return ExplainQuery(document["flagKey"], _read_type(document.get("type")), context or {}, at)
 
 
-def _wanted(name: object) -> FlagType | None:
+def _read_type(name: object) -> FlagType | None:
     if name is None:
         return None
     known = {each.value.lower(): each for each in FlagType}
@@ -264,12 +264,12 @@ def _answer(key: str, resolution: Resolution) -> dict[str, Any]:
     return document
 
 
-def _dumped(document: dict[str, Any]) -> bytes:
+def _dump(document: dict[str, Any]) -> bytes:
     # Keys of a flag's value may be numbers after YAML, and whole numbers larger than 64 bits are written as
     # text.
     return orjson.dumps(document, default=str, option=orjson.OPT_NON_STR_KEYS)
 
 
-def _refused(status: int, why: str) -> Response:
+def _refusal(status: int, why: str) -> Response:
     retry = (("retry-after", str(RETRY_SECONDS)),) if status == 503 else ()
     return Response(status, orjson.dumps({"error": why}), (*JSON, *retry))

@@ -94,8 +94,8 @@ class Durations:
 
     def begin(self, call: Call) -> End:
         """Measure a call."""
-        return partial(self._ended, call.path, self._clock())
+        return partial(self._record, call.path, self._clock())
 
-    def _ended(self, path: str, since: float, code: Code) -> None:
+    def _record(self, path: str, since: float, code: Code) -> None:
         labels = ("grpc", *named(path), str(int(code)))
         self._found.add(labels, (self._clock() - since) * 1_000)

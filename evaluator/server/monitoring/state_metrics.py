@@ -106,14 +106,14 @@ class StateMetrics:
 
     def families(self) -> Iterator[Metric]:
         """Return the present values. Also called outside the loop, so it iterates over copies."""
-        yield from self._served()
-        yield from self._sources()
-        yield from self._saves()
-        yield from self._swaps()
-        yield from self._open()
+        yield from self._served_families()
+        yield from self._source_families()
+        yield from self._save_families()
+        yield from self._swap_families()
+        yield from self._stream_families()
         yield self._lifetimes.family()
 
-    def _served(self) -> Iterator[Metric]:
+    def _served_families(self) -> Iterator[Metric]:
         snapshot = self._store.snapshot
         info: list[tuple[tuple[str, ...], float]] = []
         if snapshot is not None:
@@ -139,7 +139,7 @@ class StateMetrics:
                 value=age,
             )
 
-    def _sources(self) -> Iterator[Metric]:
+    def _source_families(self) -> Iterator[Metric]:
         now, statuses = self._clock(), self._store.statuses
 
         def by_source(name: str, what: str, value: Callable[[SourceStatus], float | None]) -> Metric:
@@ -182,7 +182,7 @@ class StateMetrics:
             (((s.name, s.revision or "", s.digest), 1) for s in statuses if s.digest is not None),
         )
 
-    def _saves(self) -> Iterator[Metric]:
+    def _save_families(self) -> Iterator[Metric]:
         yield _gauge(
             "flagstaff_source_unsaved_seconds",
             "For how long something of the source is served that is not on disk; 0 while there is nothing.",
@@ -202,7 +202,7 @@ class StateMetrics:
             ((labels, seconds) for labels, seconds in found if seconds is not None),
         )
 
-    def _swaps(self) -> Iterator[Metric]:
+    def _swap_families(self) -> Iterator[Metric]:
         swaps = self._store.swaps
         yield counter("flagstaff_swaps", "Changes of what is served.", value=swaps.count)
         yield counter(
@@ -216,7 +216,7 @@ class StateMetrics:
             value=swaps.last,
         )
 
-    def _open(self) -> Iterator[Metric]:
+    def _stream_families(self) -> Iterator[Metric]:
         yield from self.ports.families()
         streams = {kind: sum(each.streams for each in kept) for kind, kept in self._streams.items()}
         yield _gauge("flagstaff_streams", "Open streams.", ("kind",), (((k,), n) for k, n in streams.items()))

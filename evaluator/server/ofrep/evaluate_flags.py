@@ -93,7 +93,7 @@ class Ofrep:
             snapshot = self._service.served(request.headers)
             context = read_context(request.body)
         except (RpcError, _BadRequest) as error:
-            return _refused(error, key=key)
+            return _refusal(error, key=key)
         found = self._service.evaluate(snapshot, request.headers, key, lambda: context)
         return snapshot.kept[self].get(found) or self._answer(snapshot, key, found)
 
@@ -106,7 +106,7 @@ class Ofrep:
             selected = selection(request.headers)
             snapshot = self._service.select(selected)
         except RpcError as error:
-            return _refused(error)
+            return _refusal(error)
         steps = self._all(request, selected, snapshot)
         return Deferred(steps) if is_large(request.body, len(snapshot.compiled)) else at_once(steps)
 
@@ -117,7 +117,7 @@ class Ofrep:
         try:
             context = read_context(request.body)
         except _BadRequest as error:
-            return _refused(error)
+            return _refusal(error)
         rest: dict[str, Any] = {"metadata": dict(selected.metadata)}
         if self._changes is not None:
             rest["eventStreams"] = self._changes.advertised(selected)
@@ -230,7 +230,7 @@ def _error(key: str, code: ErrorCode, metadata: dict[str, Any]) -> tuple[int, by
     return status, orjson.dumps(body)
 
 
-def _refused(error: RpcError | _BadRequest, **more: str) -> Response:
+def _refusal(error: RpcError | _BadRequest, **more: str) -> Response:
     """OFREP has no error code for what is not ready: it is OpenFeature's."""
     status, headers, code, details = 400, JSON, "GENERAL", str(error)
     if isinstance(error, _BadRequest):

@@ -105,14 +105,14 @@ class EventStreams:
         change = self._changes.get(key)
         if change is None:
             change = self._changes[key] = _Change(seen, current)
-            self._run(partial(self._encoded, seen, current), partial(self._arrived, change))
+            self._run(partial(self._encode_changes, seen, current), partial(self._deliver, change))
         return change
 
-    def _encoded(self, seen: FlagSet, current: FlagSet) -> bytes | None:
+    def _encode_changes(self, seen: FlagSet, current: FlagSet) -> bytes | None:
         flags = changed_flags(seen, current)
         return self._encode("configuration_change", {"flags": flags}) if flags else None
 
-    def _arrived(self, change: _Change, message: bytes | None) -> None:
+    def _deliver(self, change: _Change, message: bytes | None) -> None:
         change.message, change.ready = message, True
         waiting = [subscriber for subscriber in self._notifier if subscriber.awaited is change]
         if waiting:

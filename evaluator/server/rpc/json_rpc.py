@@ -51,7 +51,7 @@ def decode_request(message: bytes) -> tuple[str, Context]:
     if key is None:
         key = ""
     elif not isinstance(key, str):
-        raise _malformed("flagKey must be a string")
+        raise _malformed_error("flagKey must be a string")
     return key, _context(document)
 
 
@@ -128,15 +128,15 @@ def _value(wanted: FlagType, value: Any) -> Any:
 
 def _document(message: bytes) -> dict[str, Any]:
     if not message:
-        raise _malformed("zero-length payload is not a valid JSON object")
+        raise _malformed_error("zero-length payload is not a valid JSON object")
     if too_many_in_json(message):
         raise RpcError(Code.INVALID_ARGUMENT, TOO_MANY)
     try:
         document = orjson.loads(message)
     except orjson.JSONDecodeError as error:
-        raise _malformed(str(error)) from error
+        raise _malformed_error(str(error)) from error
     if not isinstance(document, dict):
-        raise _malformed("must be a JSON object")
+        raise _malformed_error("must be a JSON object")
     if read_too_deep(document, message):
         raise RpcError(Code.INVALID_ARGUMENT, f"context nests deeper than {MAX_DEPTH}")
     return document
@@ -147,10 +147,10 @@ def _context(document: dict[str, Any]) -> Context:
     if context is None:
         return {}
     if not isinstance(context, dict):
-        raise _malformed("context must be an object")
+        raise _malformed_error("context must be an object")
     return context
 
 
-def _malformed(why: str) -> RpcError:
+def _malformed_error(why: str) -> RpcError:
     """Return connect-go's error text (https://pkg.go.dev/connectrpc.com/connect), without the input."""
     return RpcError(Code.INVALID_ARGUMENT, f"unmarshal message: {why}")

@@ -93,7 +93,7 @@ class FileSource:
             mark = self._now()
             if mark == self._mark and not read:
                 return UNCHANGED
-            settled = self._settled(mark)
+            settled = self._read_settled(mark)
         except OSError as error:
             # Forget the mark, so that the file is read again when it returns.
             self._mark = None
@@ -105,7 +105,7 @@ class FileSource:
         self._mark, delivery = settled
         return delivery
 
-    def _settled(self, mark: Mark) -> tuple[Mark, Delivery] | None:
+    def _read_settled(self, mark: Mark) -> tuple[Mark, Delivery] | None:
         """Return (mark, content) that did not change during the read; None if it may be incomplete."""
         for _ in range(_TRIES):
             if mark != self._unsettled and self._may_be_half(mark):
@@ -142,15 +142,15 @@ class FileSource:
         """Return the mark of the path. Raises OSError if nothing is there."""
         status = self._path.stat()
         if not self._path.is_dir():
-            return (self._marked("", status),)
+            return (self._mark_of_file("", status),)
         names = sorted(
             name for name in os.listdir(self._path) if format_of(name) and not name.startswith(".")
         )
         if len(names) > _MAX_FILES:
             raise SourceFault("TooLarge", f"{self.name}: its {len(names)} files are more than {_MAX_FILES}")
-        return tuple(self._marked(name, (self._path / name).stat()) for name in names)
+        return tuple(self._mark_of_file(name, (self._path / name).stat()) for name in names)
 
-    def _marked(self, name: str, status: os.stat_result) -> _FileMark:
+    def _mark_of_file(self, name: str, status: os.stat_result) -> _FileMark:
         """Return the mark of a file. Raises SourceFault for anything else."""
         if not stat.S_ISREG(status.st_mode):
             where = f"{self.name}/{name}" if name else self.name

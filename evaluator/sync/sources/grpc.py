@@ -124,7 +124,7 @@ class GrpcSource:
                 yield delivered(self.name, message)
         finally:
             call.cancel()
-            await _cancelled(reading)
+            await _cancel(reading)
 
     async def _silence(
         self, channel: grpc.aio.Channel, reading: asyncio.Future[Any], accepted: asyncio.Event
@@ -183,10 +183,10 @@ async def _meanwhile(
         await asyncio.wait({reading, asking}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
         return asking.result() if asking.done() else None
     finally:
-        await _cancelled(asking)
+        await _cancel(asking)
 
 
-async def _cancelled(task: asyncio.Future[Any]) -> None:
+async def _cancel(task: asyncio.Future[Any]) -> None:
     """Cancel the task, wait for it, and drop its result."""
     task.cancel()
     await asyncio.wait({task})

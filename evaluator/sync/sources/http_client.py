@@ -49,7 +49,7 @@ class Client:
         self._timeout = config.timeout
         self._sockets: weakref.WeakSet[socket.socket] = weakref.WeakSet()
         self._closed = False
-        self._pool = _pool(config, self._opened)
+        self._pool = _pool(config, self._add_socket)
 
     async def request(
         self, url: str, headers: Mapping[str, str], limit: int, form: Mapping[str, str] | None = None
@@ -82,7 +82,7 @@ class Client:
         self._cut()
         self._pool.clear()
 
-    def _opened(self, connection: Any) -> None:
+    def _add_socket(self, connection: Any) -> None:
         """Store the socket of a new connection; called in a request's thread."""
         self._sockets.add(connection)
         if self._closed:
@@ -167,13 +167,13 @@ def _pool(config: SourceConfig, opened: Callable[[Any], None]) -> urllib3.PoolMa
     else:
         pool = urllib3.PoolManager(maxsize=1, ssl_context=context)
     pool.pool_classes_by_scheme = {
-        "http": _tracked(HTTPConnectionPool, opened),
-        "https": _tracked(HTTPSConnectionPool, opened),
+        "http": _tracking_pool(HTTPConnectionPool, opened),
+        "https": _tracking_pool(HTTPSConnectionPool, opened),
     }
     return pool
 
 
-def _tracked(pool: type[HTTPConnectionPool], opened: Callable[[Any], None]) -> type[HTTPConnectionPool]:
+def _tracking_pool(pool: type[HTTPConnectionPool], opened: Callable[[Any], None]) -> type[HTTPConnectionPool]:
     """Return a subclass of the pool that calls `opened` with the socket of each new connection."""
 
     class Connection(pool.ConnectionCls):  # type: ignore[name-defined, misc]

@@ -69,12 +69,12 @@ class Tokens:
         answer = await client.request(self._oauth.token_url, headers, _LIMIT, form)
         if answer.status != 200:
             raise SourceFault("Unauthorized", f"the token request was refused with status {answer.status}")
-        token, seconds = _parsed(answer.body)
+        token, seconds = _parse_answer(answer.body)
         self._token = token
         self._until = self._clock() + max(0.0, seconds - _EARLY)
 
 
-def _parsed(body: bytes) -> tuple[str, float]:
+def _parse_answer(body: bytes) -> tuple[str, float]:
     try:
         answer: Any = json.loads(body)
     except (ValueError, RecursionError):
