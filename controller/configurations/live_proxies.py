@@ -89,8 +89,8 @@ class ProxyFollower:
 
     async def look(self) -> None:
         """Read the Leases once, then pause. Reads nothing before a proxy has written a receipt."""
-        for each in self.cache.of_kind(flagreceipt.KIND):
-            self._track(each)
+        for resource in self.cache.of_kind(flagreceipt.KIND):
+            self._track(resource)
         if self.proxies.alive:
             try:
                 found = await self.cluster.leases(self.namespace, flagreceipt.PROXY_LABEL)
@@ -104,10 +104,12 @@ class ProxyFollower:
             self.proxies.track(proxy, self.clock())
 
     async def _delete_dead(self, dead: frozenset[str], leases: Mapping[str, str]) -> None:
-        for each in self.cache.of_kind(flagreceipt.KIND):
-            if flagreceipt.pair_of(each)[1] in dead:
-                key = each.key
-                await self.cluster.delete(each.api_version, key.kind, key.namespace, key.name, uid=each.uid)
+        for resource in self.cache.of_kind(flagreceipt.KIND):
+            if flagreceipt.pair_of(resource)[1] in dead:
+                key = resource.key
+                await self.cluster.delete(
+                    resource.api_version, key.kind, key.namespace, key.name, uid=resource.uid
+                )
                 # Its event comes later.
                 self.cache.forget(key)
         for name in leases:

@@ -85,7 +85,7 @@ def propagation(count: Count, what: str, before: ConfigurationStatus, now: datet
         total=count.total,
         delivered=count.delivered or None,
         served_within=None if count.slowest is None else duration_text(count.slowest),
-        laggards=tuple(_laggard(each) for each in count.laggards[:MOST_LAGGARDS]) or None,
+        laggards=tuple(_laggard(laggard) for laggard in count.laggards[:MOST_LAGGARDS]) or None,
     )
     if not count.total:
         message = "no evaluator that sends receipts is subscribed"
@@ -126,7 +126,7 @@ def _following_events(
     before: ConfigurationStatus, status: ConfigurationStatus, details: Iterable[Condition], reported: str
 ) -> tuple[Occurrence, ...]:
     lagged = before.condition(PROPAGATED).reason == LAGGING
-    now = next((each for each in details if each.type == PROPAGATED), None)
+    now = next((detail for detail in details if detail.type == PROPAGATED), None)
     if now is None or now.reason == NOBODY:
         message = "no proxy reports who serves it" if now is None else now.message
         return (Occurrence(NOBODY, message, ends=True),) if lagged else ()
@@ -194,7 +194,7 @@ def _patience_left(before: ConfigurationStatus, now: datetime) -> float:
 
 
 def _who(count: Count) -> str:
-    named = [_describe(each) for each in count.laggards[:_NAMED]]
+    named = [_describe(laggard) for laggard in count.laggards[:_NAMED]]
     rest = count.lagging - len(named)
     if rest:
         named.append(f"{rest} more" if named else f"{rest} do not, at proxies that do not name them yet")

@@ -75,7 +75,7 @@ class ConfigurationReconciler:
             outcome = replace(outcome, message="; ".join((outcome.message, *texts)))
         before, status = ConfigurationStatus.of(resource), kept.validation.status | served.status
         propagated = propagation_events(before, status, served.details, kept.propagated)
-        if any(each.reason == SERVED for each in served.details):
+        if any(detail.reason == SERVED for detail in served.details):
             kept.propagated = status.digest or ""
         return Result(
             outcome,

@@ -122,7 +122,9 @@ def _status(verdict: Delivered) -> ConfigurationStatus:
     problems = problem_list(verdict.problems)
     status = ConfigurationStatus(
         # The place is a path of the object, not a file of it.
-        problems=tuple(each.model_copy(update={"file": None, "path": each.file}) for each in problems),
+        problems=tuple(
+            problem.model_copy(update={"file": None, "path": problem.file}) for problem in problems
+        ),
         problem_count=len(verdict.problems),
         flags=len(flag_set.flags),
     )

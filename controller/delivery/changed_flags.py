@@ -68,14 +68,14 @@ def _parts(
     metadata: Mapping[str, Json],
     metadata_after: Mapping[str, Json],
 ) -> Iterator[str]:
-    for each in changes:
-        if each is Change.DEFAULT_VARIANT:
+    for change in changes:
+        if change is Change.DEFAULT_VARIANT:
             yield f"default {_default(before)} → {_default(after)}"
-        elif each is Change.STATE:
+        elif change is Change.STATE:
             yield f"state {before.state} → {after.state}"
-        elif each is Change.VARIANTS:
+        elif change is Change.VARIANTS:
             yield f"variants {_entries(before.variants, after.variants)}"
-        elif each is Change.METADATA:
+        elif change is Change.METADATA:
             yield f"metadata {_entries(metadata, metadata_after)}".rstrip()
         elif _same_rule(before, after):
             yield "targeting, by a rule of $evaluators"

@@ -187,7 +187,7 @@ class Claims:
         turns = self._turns[flag_set_id]
         if turns[0] != own:
             return [*found, _taken_conflict(flag_set_id, own, turns[0])]
-        beside = (each for each in turns[1:] if each.place[0] == place[0])
+        beside = (turn for turn in turns[1:] if turn.place[0] == place[0])
         return [*found, *(_taken_conflict(flag_set_id, each, own) for each in islice(beside, 1))]
 
     def _of_name(self, place: Place) -> list[Conflict]:
@@ -206,7 +206,7 @@ class Claims:
         assert seen is not None  # noqa: S101 - one of both is always there
         if seen.key.kind == flagshard.KIND:
             users = self._users.get(seen.place, ())
-            places = frozenset((each.namespace, each.name) for each in users)
+            places = frozenset((user.namespace, user.name) for user in users)
             rivals: set[Place] = set()
         else:
             places = frozenset({seen.place})
@@ -260,9 +260,9 @@ class Claims:
             return None
         parts = [served]
         if served.shards:
-            keys = (ObjectKey(flagshard.KIND, *each) for each in _parts(served))
+            keys = (ObjectKey(flagshard.KIND, *part) for part in _parts(served))
             parts = [self._known[key] for key in keys if key in self._known]
-        wanted = next((each.flag_set_id for each in parts if each.flag_set_id), "")
+        wanted = next((part.flag_set_id for part in parts if part.flag_set_id), "")
         return (wanted, _Turn(served.created, place, served.key.kind)) if wanted else None
 
     def _first(self, flag_set_id: str) -> _Turn | None:
@@ -279,7 +279,7 @@ class Claims:
         if before == now:
             return firsts
         namespaces = {namespace for namespace, _ in firsts}
-        return firsts | {each for each in self.holders(flag_set_id) if each[0] in namespaces}
+        return firsts | {holder for holder in self.holders(flag_set_id) if holder[0] in namespaces}
 
 
 def _is_foreign(flag_set_id: str, place: Place) -> bool:

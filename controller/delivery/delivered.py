@@ -78,7 +78,7 @@ def delivered(
     if parsed.errors and previous is not None:
         before = parse(previous, file=_FILE, bounds=_KEPT_BOUNDS).flag_set
     judged = accept(parsed, before, progress=progress)
-    historic = (Problem("", 0, 0, Severity.WARNING, "historic", each) for each in document.warnings)
+    historic = (Problem("", 0, 0, Severity.WARNING, "historic", warning) for warning in document.warnings)
     problems = (*judged.problems, *historic)
     if isinstance(judged, Refused):
         return Delivered(parsed.flag_set, parsed.flag_set, "", problems, notes=parsed.notes)

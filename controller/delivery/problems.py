@@ -28,7 +28,7 @@ def place(problem: Problem) -> str:
 
 def first_problem(problems: Sequence[Problem]) -> str:
     """Return the worst problem in one line, with the number of others."""
-    errors = [each for each in problems if each.severity is Severity.ERROR]
+    errors = [problem for problem in problems if problem.severity is Severity.ERROR]
     worst = (errors or list(problems))[0]
     more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
     where = place(worst)
@@ -60,10 +60,10 @@ def problem_list(found: Sequence[Problem]) -> tuple[ProblemStatus, ...]:
 def withheld(problems: Iterable[Problem], secret: Callable[[str | None], bool]) -> tuple[Problem, ...]:
     """The problems, without the words of those about a flag that is `secret`, by key: they may quote it."""
     return tuple(
-        replace(each, message=_WITHHELD.format(each.code))
-        if secret(each.flag) and each.code not in _HARMLESS
-        else each
-        for each in problems
+        replace(problem, message=_WITHHELD.format(problem.code))
+        if secret(problem.flag) and problem.code not in _HARMLESS
+        else problem
+        for problem in problems
     )
 
 

@@ -123,7 +123,7 @@ def _count_state(status: ConfigurationStatus, wanted: WaitTarget) -> WaitState:
 
 
 def _laggards(status: ConfigurationStatus, lagging: int) -> tuple[str, ...]:
-    lines = [line(each) for each in (status.laggards or ())[:lagging]]
+    lines = [line(laggard) for laggard in (status.laggards or ())[:lagging]]
     rest = lagging - len(lines)
     return (*lines, f"and {rest} more") if rest and lines else tuple(lines)
 

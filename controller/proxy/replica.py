@@ -56,13 +56,13 @@ class ProxyReplica:
 
     def readiness(self) -> dict[str, Any]:
         """Ready once every kind was listed, and without an API server, too; says how old its view is."""
-        ages = [age for each in self.watches if (age := each.age()) is not None]
+        ages = [age for watch in self.watches if (age := watch.age()) is not None]
         return {
             "ready": self.proxy.deliveries.synced and not self.draining,
             "draining": self.draining,
             "ageSeconds": round(max(ages), 1) if ages else None,
             "streams": self.proxy.hub.streams,
-            "watches": [each.page() for each in self.watches],
+            "watches": [watch.page() for watch in self.watches],
         }
 
     async def work(self) -> None:

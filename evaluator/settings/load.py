@@ -159,10 +159,10 @@ def _receipts_to(
     what = given.get("receipts-to")
     if what is None:
         return ()
-    endpoints = [each for value in what.values for each in parse_servers(value, what.where, warnings)]
-    if any(each.provider is not Provider.GRPC for each in endpoints):
+    endpoints = [server for value in what.values for server in parse_servers(value, what.where, warnings)]
+    if any(endpoint.provider is not Provider.GRPC for endpoint in endpoints):
         raise InvalidSettingError(f"{what.where} must be a gRPC server, such as grpc://flagstaff-proxy:8015")
-    files = sum(each.provider in FILES for each in sources)
+    files = sum(source.provider in FILES for source in sources)
     if files != len(endpoints):
         raise InvalidSettingError(
             f"{what.where} must be given once for each source that is a file, in their order: there are "

@@ -101,10 +101,10 @@ class History:
         a time (RFC 3339). None if there is none. Raises InvalidInstantError.
         """
         if _DIGEST.fullmatch(at):
-            found = (each for each in self._versions if each.digest.startswith(at))
+            found = (version for version in self._versions if version.digest.startswith(at))
         else:
             moment = instant(at)
-            found = (each for each in self._versions if each.since <= moment)
+            found = (version for version in self._versions if version.since <= moment)
         return max(found, key=lambda each: each.since, default=None)
 
     def record(self, snapshot: Snapshot) -> None:

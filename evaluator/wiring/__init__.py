@@ -159,7 +159,7 @@ def allow_connections() -> None:
 
 
 def _receipts(settings: Settings, clock: Callable[[], float]) -> Receipts | None:
-    wanted = settings.receipts_to or any(each.provider == "grpc" for each in settings.sources)
+    wanted = settings.receipts_to or any(source.provider == "grpc" for source in settings.sources)
     if settings.receipts == "off" or not wanted:
         return None
     # Imported here: a twentieth of the start time, and most evaluators send no receipts.

@@ -162,8 +162,8 @@ def _addresses(
         Listener(routes[2], MANAGEMENT, name="management", queue=queue),
         Listener(routes[3], pinged, name="sync", queue=queue),
     )
-    for each in listeners:
-        ports.port(each.name, each)
+    for listener in listeners:
+        ports.port(listener.name, listener)
     grpc, ofrep, management, sync = listeners
     host, mode, tls = settings.host, int(settings.socket_mode, 8), _tls(settings.server_tls)
     managed = settings.management_host or host, settings.management_port

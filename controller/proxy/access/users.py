@@ -70,7 +70,7 @@ class Reviews(Protocol):
 def as_extra(found: Mapping[str, object]) -> tuple[tuple[str, tuple[str, ...]], ...]:
     """`userInfo.extra` as a User keeps it."""
     return tuple(
-        (key, tuple(str(each) for each in values))
+        (key, tuple(str(value) for value in values))
         for key, values in sorted(found.items())
         if isinstance(values, list)
     )

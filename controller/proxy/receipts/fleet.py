@@ -39,10 +39,10 @@ def _flag_set(place: Place, subscribers: Subscribers) -> dict[str, Any]:
         "namespace": place[0],
         "name": place[1],
         "digest": subscribers.membership.digest,
-        "served": sum(not each.lagging for each in members),
+        "served": sum(not member.lagging for member in members),
         "total": len(members),
         "delivered": subscribers.streams,
-        "members": [_member(each) for each in members],
+        "members": [_member(member) for member in members],
     }
 
 

@@ -222,7 +222,7 @@ class Membership:
     def slowest(self) -> float | None:
         """Seconds from the change until the last member that followed it served it; None: nobody did."""
         seconds = map(self._seconds_to_follow, self._members.values())
-        return max((each for each in seconds if each is not None), default=None)
+        return max((second for second in seconds if second is not None), default=None)
 
     def _seconds_to_follow(self, member: Member) -> float | None:
         """None for one that serves something else, or had nothing before."""

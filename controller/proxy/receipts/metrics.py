@@ -66,7 +66,7 @@ class ReceiptMetrics(Collector):
             labels=("state",),
         )
         for state in _STATES:
-            every.add_metric((state,), sum(getattr(each, state) for each in counts))
+            every.add_metric((state,), sum(getattr(count, state) for count in counts))
         yield every
         by_set = GaugeMetricFamily(
             "flagstaff_proxy_set_members",

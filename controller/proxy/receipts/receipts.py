@@ -260,5 +260,5 @@ class Receipts:
             self.changed(place)
 
     def _pause(self) -> float:
-        members = sum(len(each.membership) for each in self._subscribers.values())
+        members = sum(len(subscriber.membership) for subscriber in self._subscribers.values())
         return max(SOONEST, min(LATEST, members / self.reports_per_second))

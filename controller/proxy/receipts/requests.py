@@ -41,7 +41,7 @@ def identity(call: Call, member: Member, caller: Caller | None) -> MemberIdentit
             text.instance, caller.namespace, caller.pod, caller.pod_uid, text.node, text.version
         )
     fields = (text.namespace, text.pod, text.pod_uid, text.instance, text.node, text.version)
-    if any(len(each) > _TEXT or not each.isprintable() for each in fields):
+    if any(len(field) > _TEXT or not field.isprintable() for field in fields):
         raise RpcError(Code.INVALID_ARGUMENT, "the member's name is too long or is not text")
     if not text.pod and not text.instance:
         raise RpcError(Code.INVALID_ARGUMENT, "the member names neither a pod nor an instance")

@@ -103,10 +103,10 @@ class Port:
     def _largest(self) -> Peer:
         """Return the connection that takes most memory, of the address that takes most."""
         totals: Counter[str] = Counter()
-        for each in self.peers:
-            totals[each.host] += each.held
+        for peer in self.peers:
+            totals[peer.host] += peer.held
         host = max(totals, key=totals.__getitem__)
-        return max((each for each in self.peers if each.host == host), key=attrgetter("held"))
+        return max((peer for peer in self.peers if peer.host == host), key=attrgetter("held"))
 
 
 class Peer(asyncio.Protocol):

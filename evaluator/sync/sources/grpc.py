@@ -64,9 +64,9 @@ class GrpcSource:
         call, listened = self._call(channel, metadata), False
         try:
             async with self._talking(channel), aclosing(self._read(channel, call)) as events:
-                async for each in events:
+                async for event in events:
                     listened = True
-                    yield each
+                    yield event
         except grpc.aio.AioRpcError as error:
             if listened and error.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
                 raise SourceFault(RENEWAL, f"{self.name}: the stream reached its maximum age") from None
