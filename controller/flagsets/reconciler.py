@@ -57,7 +57,7 @@ _DETAILS: Final = (DRIFT_CONTESTED, DRIFT_KEPT, NAME_CONFLICT, SOURCE_READY)
 
 
 @dataclass(slots=True)
-class _Memory:
+class Memory:
     """What was built last for one FlagSet, so that looking again costs nothing."""
 
     built_from: tuple[Any, ...]
@@ -106,7 +106,7 @@ class FlagSetReconciler:
     detail: ProvenanceDetail = ProvenanceDetail.FULL
     inputs: InputReader = NO_INPUTS
     build: Build = build_in_thread
-    _memory: dict[ObjectKey, _Memory] = field(default_factory=dict)
+    memory: dict[ObjectKey, Memory] = field(default_factory=dict)
     _unread: dict[ObjectKey, datetime] = field(default_factory=dict)
     """For each FlagSet, the time until which an artifact that cannot be read does not count as a failure."""
 
@@ -124,7 +124,7 @@ class FlagSetReconciler:
         return replace(result, details=details, ended=_DETAILS, events=events)
 
     def _concerns(self, resource: Resource, now: datetime) -> tuple[Condition, ...]:
-        memory = self._memory.get(resource.key)
+        memory = self.memory.get(resource.key)
         drift = (
             () if memory is None else (*memory.state.dispute.conditions(now), *memory.state.kept.conditions())
         )
@@ -143,7 +143,7 @@ class FlagSetReconciler:
 
     def forget(self, key: ObjectKey) -> None:
         """Drop what is known of a deleted FlagSet. Its objects go by their owner references, or stay."""
-        self._memory.pop(key, None)
+        self.memory.pop(key, None)
         self._unread.pop(key, None)
 
     async def _reconcile(
@@ -171,7 +171,7 @@ class FlagSetReconciler:
         self,
         resource: Resource,
         spec: FlagSetSpec,
-        memory: _Memory,
+        memory: Memory,
         attempt: messages.Attempt,
         so_far: _SoFar,
         now: datetime,
@@ -200,7 +200,7 @@ class FlagSetReconciler:
 
     async def _built(
         self, resource: Resource, spec: FlagSetSpec, artifact: ArtifactStatus, now: datetime
-    ) -> _Memory:
+    ) -> Memory:
         generation = (resource.uid, resource.generation)
         accepted = lets_through(resource.annotations.get(ACCEPT_REVISION, ""), artifact.revision)
         inputs = await self.inputs.read(spec, resource.namespace)
@@ -226,10 +226,10 @@ class FlagSetReconciler:
             state.dispute, state.kept = memory.state.dispute, memory.state.kept
         if spec.drift_policy is DriftPolicy.WARN:
             state.settled = _stood(resource, memory, built, state)
-        memory = _Memory(built_from, generation, built, state, FlagSetStatus.of(resource).digest)
+        memory = Memory(built_from, generation, built, state, FlagSetStatus.of(resource).digest)
         memory.over_edit = last is not None and bool(last.edited)
         if built.manifests:
-            self._memory[resource.key] = memory
+            self.memory[resource.key] = memory
         return memory
 
     async def _read(
@@ -246,14 +246,14 @@ class FlagSetReconciler:
         self._unread.pop(resource.key, None)
         return archive
 
-    def _remembered(self, resource: Resource) -> _Memory | None:
+    def _remembered(self, resource: Resource) -> Memory | None:
         """What was built last for this very object, unless another replica has led since."""
-        memory = self._memory.get(resource.key)
+        memory = self.memory.get(resource.key)
         if memory is None:
             return None
         another = memory.generation[0] != resource.uid
         if another or not memory.holds(FlagSetStatus.of(resource).digest):
-            del self._memory[resource.key]
+            del self.memory[resource.key]
             return None
         return memory
 
@@ -271,7 +271,7 @@ class FlagSetReconciler:
         so_far.events, so_far.more_in = await delivery.deliver(resource, state, spec, now)
 
 
-def _stood(resource: Resource, before: _Memory | None, built: Built, state: AppliedObjects) -> bool:
+def _stood(resource: Resource, before: Memory | None, built: Built, state: AppliedObjects) -> bool:
     """Whether these manifests were written before, so that a difference is a change by another."""
     if before is not None:
         return before.state.settled and before.state.manifests == state.manifests

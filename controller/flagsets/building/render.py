@@ -49,7 +49,9 @@ class TooLargeError(Exception):
     """The set does not fit into objects of the wanted kind; the text says what to do."""
 
 
-def configuration_manifests(flag_set: FlagSet, target: RenderTarget) -> list[dict[str, Any]]:
+def configuration_manifests(
+    flag_set: FlagSet, target: RenderTarget, most_shards: int = MOST_SHARDS
+) -> list[dict[str, Any]]:
     """The manifests in the order to write them: shards before their index. Raises TooLargeError."""
     document = canonical(flag_set, provenance=True)
     whole = _manifest(OPENFEATURE_VERSION, featureflagconfiguration.KIND, target.name, target, flag_set)
@@ -57,9 +59,9 @@ def configuration_manifests(flag_set: FlagSet, target: RenderTarget) -> list[dic
         whole["spec"] = {"flagSpec": json.loads(document)}
         return [whole]
     shards = [_shard(part, target, flag_set) for part in _parts(json.loads(document))]
-    if len(shards) > MOST_SHARDS:
+    if len(shards) > most_shards:
         raise TooLargeError(
-            f"the flag set takes {len(shards)} shards, of {MOST_SHARDS} that there may be; "
+            f"the flag set takes {len(shards)} shards, of {most_shards} that there may be; "
             "make several FlagSets of it"
         )
     whole["spec"] = {

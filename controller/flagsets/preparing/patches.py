@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from evaluator.flags.layers.layer import Layer
     from evaluator.flags.model import Json, Path
     from evaluator.flags.syntax.problems import Document, Places
+    from evaluator.flags.syntax.text import Bounds
 
 FAILED: Final = "patch-failed"
 _SECTIONS: Final = (FLAGS, EVALUATORS, METADATA)
@@ -70,9 +71,10 @@ class _Operations:
 class _Allowance:
     """How much the patches of one set may still copy and move, and how deep they may nest."""
 
-    def __init__(self) -> None:
-        self._nodes = DEFAULT.nodes
-        self._characters = DEFAULT.document_bytes
+    def __init__(self, bounds: Bounds) -> None:
+        self.bounds = bounds
+        self._nodes = bounds.nodes
+        self._characters = bounds.document_bytes
 
     def pay(self, merged: Mapping[str, Any], operation: Mapping[str, Any]) -> None:
         """Subtract an operation's cost before it is done. Raises _FailedError for too high a cost."""
@@ -85,20 +87,22 @@ class _Allowance:
             size = size_of(operation.get("value"))
         if self._nodes < 0 or self._characters < 0:
             raise _FailedError(
-                f"the patches copy and move more than {DEFAULT.nodes} values or {DEFAULT.document_bytes} "
-                "characters"
+                f"the patches copy and move more than {self.bounds.nodes} values or "
+                f"{self.bounds.document_bytes} characters"
             )
-        if len(path.parts) + size.depth > DEFAULT.depth:
-            raise _FailedError(f"it nests more than {DEFAULT.depth} levels deep")
+        if len(path.parts) + size.depth > self.bounds.depth:
+            raise _FailedError(f"it nests more than {self.bounds.depth} levels deep")
 
 
-def patched(layers: Sequence[Layer], patches: Sequence[Patch]) -> tuple[list[Layer], list[tuple[str, str]]]:
+def patched(
+    layers: Sequence[Layer], patches: Sequence[Patch], bounds: Bounds = DEFAULT
+) -> tuple[list[Layer], list[tuple[str, str]]]:
     """Layers that come to the same but for what the patches change. Where one fails, an error of the whole
     set is among their findings. Also (from, to) of flags of which one was made of another, in order.
     """
     made = list(layers)
     moved: list[tuple[str, str]] = []
-    allowance = _Allowance()
+    allowance = _Allowance(bounds)
     for patch in patches:
         read = read_document(patch.text.encode(), file=f"{patch.name}.yaml")
         document = replace(read, file=patch.name)
@@ -143,7 +147,7 @@ def _apply(
             message = f"the operation {index + 1}, {quoted(named)}, fails: {_why(error)}"
             yield Finding((index,), Severity.ERROR, FAILED, message)
             return
-    if too_large := [*_too_large(merged, last)]:
+    if too_large := [*_too_large(merged, last, allowance.bounds)]:
         yield from too_large
         return
     source = replace(document, places=_Operations(document.places, last))
@@ -158,11 +162,13 @@ def _apply(
     layers[-1] = replace(layers[-1], documents=(*layers[-1].documents, source))
 
 
-def _too_large(merged: Mapping[str, Mapping[str, Any]], last: Mapping[Any, int]) -> Iterator[Finding]:
+def _too_large(
+    merged: Mapping[str, Mapping[str, Any]], last: Mapping[Any, int], bounds: Bounds
+) -> Iterator[Finding]:
     """Changed parts that hold more than a document may."""
     for (section, key), index in last.items():
-        if size_of(merged[section].get(key)).nodes > DEFAULT.nodes:
-            message = f"the operation {index + 1} makes {quoted(key)} hold more than {DEFAULT.nodes} values"
+        if size_of(merged[section].get(key)).nodes > bounds.nodes:
+            message = f"the operation {index + 1} makes {quoted(key)} hold more than {bounds.nodes} values"
             yield Finding((index,), Severity.ERROR, FAILED, message)
 
 

@@ -119,9 +119,9 @@ _SHOWN: Final = "this is shown in status: write it in clear, neither encrypted n
 class Preparation:
     """Prepares the documents of one flag set, and remembers where values of Secrets are."""
 
-    def __init__(self, steps: Steps = NO_STEPS) -> None:
+    def __init__(self, steps: Steps = NO_STEPS, allowance: Allowance | None = None) -> None:
         self._steps = steps
-        self._allowance = Allowance()
+        self._allowance = allowance or Allowance()
         self._keys: set[str] = set()
         self._all = False
         """Whether a secret stands where all flags may depend on it, such as in `$evaluators`."""

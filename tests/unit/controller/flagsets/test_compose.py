@@ -1,15 +1,15 @@
 from __future__ import annotations
 
 import json
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from controller.flagsets.building.compose import Composition, FailurePolicy, compose
+from controller.flagsets.building.compose import MOST_BYTES, Composition, FailurePolicy, compose
 from controller.flagsets.building.provenance import provenance_of
-from controller.flagsets.preparing.preparation import Allowance
+from controller.flagsets.preparing.preparation import Allowance, Preparation
 from evaluator.flags.canonical import canonical, digest
+from evaluator.flags.layers.layer import read_layer
 from evaluator.flags.model import FlagSet
 
 if TYPE_CHECKING:
@@ -326,19 +326,16 @@ def test_a_note_holds_nothing_and_is_no_problem() -> None:
     assert (made.problems, made.held, set(made.flag_set.flags)) == ((), (), {"a", "b"})
 
 
-def test_all_documents_together_hold_no_more_values_than_one_may(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("controller.flagsets.preparing.preparation.Allowance", partial(Allowance, nodes=40))
+def test_all_documents_together_hold_no_more_values_than_one_may() -> None:
     flag = '{{"flags": {{"{0}": {{"state": "ENABLED", "variants": {{"a": {1}}}, "defaultVariant": "a"}}}}}}'
-    tree = {f"{key}.json": flag.format(key, list(range(20))).encode() for key in "ab"}
-    made = composed(tree)
-    assert not made.accepted
-    assert [(each.file, each.code) for each in made.problems if each.code == "too-large"] == [
-        ("b.json", "too-large")
-    ]
+    files = [(f"{key}.json", flag.format(key, list(range(20))).encode()) for key in "ab"]
+    layer = read_layer(files, prepare=Preparation(allowance=Allowance(nodes=40)).documents)
+    assert [problem.code for problem in layer.documents[0].problems] == []
+    assert [problem.code for problem in layer.documents[1].problems] == ["too-large"]
 
 
-def test_all_documents_together_have_a_bound_of_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("controller.flagsets.building.compose.MOST_BYTES", 10)
-    made = composed({"a.json": b'{"flags": {}}'})
+def test_all_documents_together_have_a_bound_of_bytes() -> None:
+    part = bytes(MOST_BYTES // 2)
+    made = composed({"a.json": part, "b.json": part, "c.json": b"{}"})
     assert not made.accepted
-    assert "the definitions have 13 bytes, more than the 10 of a flag set" in made.problems[0].message
+    assert f"more than the {MOST_BYTES} of a flag set" in made.problems[0].message

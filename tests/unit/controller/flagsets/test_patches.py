@@ -9,10 +9,11 @@ import pytest
 
 from controller.flagsets.building.compose import Composition, compose
 from controller.flagsets.building.provenance import provenance_of
-from controller.flagsets.preparing.patches import Patch
+from controller.flagsets.preparing.patches import Patch, patched
 from controller.flagsets.preparing.preparation import Steps
 from controller.flagsets.preparing.substitution import Variables
 from evaluator.flags.canonical import canonical
+from evaluator.flags.layers.layer import read_layer
 from evaluator.flags.syntax.document import read_document
 from evaluator.flags.syntax.text import Bounds
 from tests.unit.controller.flagsets.world import World, document, flag
@@ -190,11 +191,12 @@ def test_a_patch_nests_no_deeper_than_a_document_may(op: str) -> None:
     assert "100 levels" in problem.message
 
 
-def test_a_part_that_a_patch_makes_holds_no_more_than_a_document_may(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("controller.flagsets.preparing.patches.DEFAULT", Bounds(nodes=50))
+def test_a_part_that_a_patch_makes_holds_no_more_than_a_document_may() -> None:
     values = {"op": "add", "path": "/flags/a/variants/on", "value": [0] * 30}
     more = {"op": "add", "path": "/flags/a/variants/off", "value": [0] * 30}
-    assert [each.code for each in composed(operations(values, more)).problems] == ["patch-failed"]
+    base = [read_layer([("a.json", document(a=flag()).encode())])]
+    (layer,), _ = patched(base, [Patch("p", operations(values, more))], Bounds(nodes=50))
+    assert [finding.code for finding in layer.findings] == ["patch-failed"]
 
 
 def test_what_an_alias_repeats_is_changed_at_one_place_alone() -> None:

@@ -12,10 +12,8 @@ from hypothesis import strategies as st
 
 from controller.api.featureflagconfiguration import flag_document
 from controller.api.objects.meta import Resource
-from controller.flagsets.building import render
 from controller.flagsets.building.render import (
     LARGEST,
-    MOST_SHARDS,
     SHARD_BYTES,
     RenderTarget,
     TooLargeError,
@@ -143,10 +141,12 @@ def test_evaluators_that_no_shard_can_hold_are_refused() -> None:
         configuration_manifests(big, TARGET)
 
 
-def test_an_index_lists_so_many_shards_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(render, "SHARD_BYTES", 3_000)
-    with pytest.raises(TooLargeError, match=f"of {MOST_SHARDS} that there may be"):
-        configuration_manifests(flag_set(flags(4_000)), TARGET)
+def test_an_index_lists_so_many_shards_and_no_more() -> None:
+    large = flag_set(flags(5_000))
+    *shards, _ = configuration_manifests(large, TARGET)
+    assert len(configuration_manifests(large, TARGET, len(shards))) == len(shards) + 1
+    with pytest.raises(TooLargeError, match=f"of {len(shards) - 1} that there may be"):
+        configuration_manifests(large, TARGET, len(shards) - 1)
 
 
 WEIGHTS = st.lists(st.integers(1, 400_000), min_size=4, max_size=12)

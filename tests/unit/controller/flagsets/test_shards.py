@@ -88,7 +88,7 @@ async def test_of_shards_that_are_outdated_nothing_is_kept_in_memory(world: Worl
     for number in range(1, 4):
         world.commit(f"r{number + 1}", document(**MANY | {f"flag-{number}0": flag("on")}))
         await world.look()
-    (memory,) = world.reconciler._memory.values()
+    (memory,) = world.reconciler.memory.values()
     assert {key.name for key in memory.state.taken} <= {*world.document_shards(), "checkout"}
 
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from evaluator.flags.checking import references
+from evaluator.flags.checking.operators import DEPTH, NODES
 from evaluator.flags.checking.references import Expander, RuleTooLarge, check_cycles, measure
 
 
@@ -77,11 +77,16 @@ def test_a_rule_is_measured_in_parts_and_levels(rule: Any, nodes: int, depth: in
     assert (extent.nodes, extent.depth) == (nodes, depth)
 
 
-def test_measuring_stops_at_the_first_excess(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(references, "NODES", 500)
-    assert measure([[0] * 100] * 1000).nodes == 1001
-    monkeypatch.setattr(references, "DEPTH", 3)
-    assert measure([[[[[[]]]]]]).depth == 4
+def nested(levels: int, operator: str) -> Any:
+    rule: Any = 1
+    for _ in range(levels):
+        rule = {operator: rule}
+    return rule
+
+
+def test_measuring_stops_at_the_first_excess() -> None:
+    assert measure([[0] * 100] * NODES).nodes == NODES + 1
+    assert measure(nested(2 * DEPTH, "!")).depth == DEPTH + 1
 
 
 def test_a_cycle_and_its_members_are_warnings_at_their_references() -> None:
@@ -146,22 +151,17 @@ def test_the_size_foretold_is_the_size_expanded(graph: dict[str, list[str]]) -> 
     assert expanded.nodes == Expander(evaluators).extent(rule).nodes
 
 
-def test_the_expanded_rule_is_what_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    evaluators = {"a": {"+": [1] * 8}}
-    rule = {"or": [ref("a"), ref("a")]}
-    monkeypatch.setattr(references, "NODES", 22)
-    assert Expander(evaluators).check(rule) == []
-    monkeypatch.setattr(references, "NODES", 21)
+def test_the_expanded_rule_is_what_is_bounded() -> None:
+    rule, most = {"or": [ref("a"), ref("a")]}, (NODES - 6) // 2
+    assert Expander({"a": {"+": [1] * most}}).check(rule) == []
+    evaluators = {"a": {"+": [1] * (most + 1)}}
     (problem,) = Expander(evaluators).check(rule)
     assert problem.code == "rule-too-large"
-    with pytest.raises(RuleTooLarge, match="more than 21 parts"):
+    with pytest.raises(RuleTooLarge, match=f"more than {NODES} parts"):
         expand(rule, evaluators)
 
 
-def test_an_expansion_too_deep_is_reported_at_the_reference_that_leads_there(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(references, "DEPTH", 3)
-    evaluators = {"a": {"!": {"!": {"!": 1}}}}
+def test_an_expansion_too_deep_is_reported_at_the_reference_that_leads_there() -> None:
+    evaluators = {"a": nested(DEPTH, "!")}
     (problem,) = Expander(evaluators).check({"or": [1, ref("a")]})
     assert (problem.code, problem.path) == ("rule-too-deep", ("or", 1))
