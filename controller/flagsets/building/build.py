@@ -77,27 +77,35 @@ def build(  # noqa: PLR0913 - one decision, all of it named at the call
         steps=steps,
         patches=[Patch(f"spec.patches[{index}]", each.patch) for index, each in enumerate(spec.patches)],
     )
-    guarded = spec.prune_guard and not lets_through(
-        resource.annotations.get(ACCEPT_REVISION, ""), artifact.revision
-    )
-    if last is not None and composition.accepted and guarded:
-        removal = bulk_removal(last.flag_set, composition.flag_set)
-        if removal is not None:
-            problem = Problem("", 0, 0, Severity.ERROR, "prune-guard", str(removal))
-            held = refused(last.flag_set, (*composition.problems, problem))
-            return Built(held, _rendered(known, spec, resource), removal=removal)
+    if last is not None and (removal := _held_removal(last, composition, spec, artifact, resource)):
+        problem = Problem("", 0, 0, Severity.ERROR, "prune-guard", str(removal))
+        held = refused(last.flag_set, (*composition.problems, problem))
+        return Built(held, _rendered(known, spec, resource), removal=removal)
     if last is not None and last.edited:
         if not composition.accepted or composition.missing:
             return Built(composition, (), edited=last.edited)
-        changed = diff(last.flag_set, composition.flag_set)
-        composition = replace(composition, changed=changed)
-    if not composition.accepted and known is None:
-        return Built(composition, ())
-    lines = changed_flags(None if last is None else last.flag_set, composition.flag_set, composition.changed)
+        composition = replace(composition, changed=diff(last.flag_set, composition.flag_set))
+    nothing_yet = known is None and not composition.accepted
+    before = None if last is None else last.flag_set
+    lines = () if nothing_yet else changed_flags(before, composition.flag_set, composition.changed)
     try:
-        return Built(composition, _manifests(composition.flag_set, spec, resource), lines=lines)
+        manifests = () if nothing_yet else _manifests(composition.flag_set, spec, resource)
     except TooLargeError as error:
         return Built(refused(known, composition.problems), _rendered(known, spec, resource), str(error))
+    return Built(composition, manifests, lines=lines)
+
+
+def _held_removal(
+    last: LastDelivered,
+    composition: Composition,
+    spec: FlagSetSpec,
+    artifact: ArtifactStatus,
+    resource: Resource,
+) -> BulkRemoval | None:
+    """Return what the prune guard keeps the revision from removing, unless that was accepted."""
+    accepted = resource.annotations.get(ACCEPT_REVISION, "")
+    guards = spec.prune_guard and composition.accepted and not lets_through(accepted, artifact.revision)
+    return bulk_removal(last.flag_set, composition.flag_set) if guards else None
 
 
 def _rendered(known: FlagSet | None, spec: FlagSetSpec, resource: Resource) -> tuple[dict[str, Any], ...]:

@@ -12,26 +12,22 @@ from controller.delivery.problems import one_line
 from controller.flagsets.building.provenance import PLACES, without_forgeries
 from controller.flagsets.preparing.patches import Patch, patched
 from controller.flagsets.preparing.preparation import NO_STEPS, Preparation, Steps
-from controller.flagsets.reading.layers import DEFAULT_PATHS, PathRefused, select, unread
+from controller.flagsets.reading.layers import DEFAULT_PATHS, LayersRefused, read_layers
 from evaluator.flags.accept import Policy, Refused, accept
 from evaluator.flags.canonical import digest
 from evaluator.flags.diff import Diff, diff, keep_unchanged
-from evaluator.flags.layers.layer import read_layer
 from evaluator.flags.layers.merge import merge
 from evaluator.flags.model import BUCKETING_KEY, DIGEST_KEY, HELD_FROM_KEY, REVISION_KEY, Bucketing, FlagSet
-from evaluator.flags.syntax.problems import Problem, Severity
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from evaluator.flags.model import Scalar
+    from evaluator.flags.syntax.problems import Problem
 
-MOST_BYTES: Final = 32 * 1024 * 1024
-"""Most bytes of all definitions of one flag set."""
 _PLACE: Final = attrgetter("file", "line", "column")
 _FLAG_SET_ID: Final = "flagSetId"
 _NOTHING: Final = Diff((), MappingProxyType({}), ())
-_CODES: Final = {"PathNotFound": "path-not-found", "PathInvalid": "path-invalid"}
 FEWEST: Final = 5
 """Fewer removed flags are never held, unless they are all that there were."""
 PART: Final = 4
@@ -90,22 +86,11 @@ def compose(  # noqa: PLR0913 - one decision, all of it named at the call
     Each document goes through the `steps`, the merged layers through the `patches`.
     Never raises for what a tree may hold.
     """
-    paths = paths or DEFAULT_PATHS
-    if lacking := unread(skipped, tree, paths):
-        return refused(previous, lacking)
-    try:
-        named = [select(tree, path) for path in paths]
-    except PathRefused as refusal:
-        path, _, message = refusal.message.partition(": ")
-        return refused(previous, [Problem(path, 0, 0, Severity.ERROR, _CODES[refusal.reason], message)])
-    size = sum(len(tree[name]) for names in named for name in names)
-    if size > MOST_BYTES:
-        message = f"the definitions have {size} bytes, more than the {MOST_BYTES} of a flag set; make several"
-        return refused(previous, [Problem(paths[0], 0, 0, Severity.ERROR, "too-large", message)])
     preparation = Preparation(steps)
-    layers = [
-        read_layer(((name, tree[name]) for name in names), prepare=preparation.documents) for names in named
-    ]
+    try:
+        layers = read_layers(tree, paths or DEFAULT_PATHS, skipped, preparation.documents)
+    except LayersRefused as refusal:
+        return refused(previous, refusal.problems)
     layers, moved = patched(layers, patches)
     preparation.moved(moved)
     parsed = merge(layers)

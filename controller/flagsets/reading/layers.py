@@ -1,4 +1,4 @@
-"""Selects the files of a layer's path, by their names alone, and finds those that were not read."""
+"""Reads layers: selects the files of each path by their names, and finds those that were not read."""
 
 from __future__ import annotations
 
@@ -11,13 +11,20 @@ from controller.api.parsing import InvalidTextError
 from controller.api.parsing.names import normalise
 from controller.artifacts.archive import TOO_LARGE
 from controller.runtime.reconciling.setbacks import Stalled
+from evaluator.flags.layers.layer import read_layer
 from evaluator.flags.syntax.problems import Problem, Severity
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Sequence
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+
+    from evaluator.flags.layers.layer import Layer
+    from evaluator.flags.syntax.problems import Document
 
 SUFFIXES: Final = (".json", ".yaml", ".yml")
 """What a folder's definitions end with."""
+MOST_BYTES: Final = 32 * 1024 * 1024
+"""Most bytes of all definitions of one flag set."""
+_CODES: Final = {"PathNotFound": "path-not-found", "PathInvalid": "path-invalid"}
 DEFAULT_PATHS: Final = (".",)
 """A single layer: the definitions at the top of the tree."""
 _EVERYTHING: Final = "**"
@@ -28,6 +35,37 @@ _TOO_LARGE: Final = ("too-large", "split it")
 
 class PathRefused(Stalled):
     """A path that is not one, or that means no file."""
+
+
+class LayersRefused(Exception):
+    """Nothing can be read: a path means no file, a file was not read, or there is too much."""
+
+    def __init__(self, *problems: Problem) -> None:
+        super().__init__(*problems)
+        self.problems = problems
+
+
+def read_layers(
+    tree: Mapping[str, bytes],
+    paths: Sequence[str],
+    skipped: Iterable[str],
+    prepare: Callable[[Document], Sequence[Document]],
+) -> list[Layer]:
+    """Read the layers `paths`, base first, of a tree. `skipped` as in `unread`, `prepare` as in `read_layer`.
+    Raises LayersRefused.
+    """
+    if lacking := unread(skipped, tree, paths):
+        raise LayersRefused(*lacking)
+    try:
+        named = [select(tree, path) for path in paths]
+    except PathRefused as refusal:
+        path, _, message = refusal.message.partition(": ")
+        raise LayersRefused(Problem(path, 0, 0, Severity.ERROR, _CODES[refusal.reason], message)) from None
+    size = sum(len(tree[name]) for names in named for name in names)
+    if size > MOST_BYTES:
+        message = f"the definitions have {size} bytes, more than the {MOST_BYTES} of a flag set; make several"
+        raise LayersRefused(Problem(paths[0], 0, 0, Severity.ERROR, "too-large", message))
+    return [read_layer(((name, tree[name]) for name in names), prepare=prepare) for names in named]
 
 
 def select(names: Collection[str], path: str) -> list[str]:

@@ -5,9 +5,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from controller.flagsets.building.compose import MOST_BYTES, Composition, FailurePolicy, compose
+from controller.flagsets.building.compose import Composition, FailurePolicy, compose
 from controller.flagsets.building.provenance import provenance_of
 from controller.flagsets.preparing.preparation import Allowance, Preparation
+from controller.flagsets.reading.layers import MOST_BYTES
 from evaluator.flags.canonical import canonical, digest
 from evaluator.flags.layers.layer import read_layer
 from evaluator.flags.model import FlagSet
