@@ -155,7 +155,7 @@ class FlagSetReconciler:
                 artifact = artifact.without_author()
             await require_dependencies(resource, spec, self.objects, artifact)
             so_far.status |= FlagSetStatus(last_attempted_revision=artifact.revision)
-            memory = await self._built(resource, spec, artifact, now)
+            memory = await self._build_or_recall(resource, spec, artifact, now)
         except Setback:
             # What was delivered stays in force, and changes by others are corrected meanwhile.
             await self._keep(resource, spec, so_far, now)
@@ -164,10 +164,10 @@ class FlagSetReconciler:
         so_far.status |= messages.problems(attempt)
         await self._deliver(resource, spec, memory.state, so_far, now)
         if not memory.built.composition.accepted or memory.built.edited:
-            return _refused(resource, memory.built, attempt, so_far)
-        return self._applied(resource, spec, memory, attempt, so_far, now)
+            return _refusal_result(resource, memory.built, attempt, so_far)
+        return self._applied_result(resource, spec, memory, attempt, so_far, now)
 
-    def _applied(
+    def _applied_result(
         self,
         resource: Resource,
         spec: FlagSetSpec,
@@ -198,14 +198,14 @@ class FlagSetReconciler:
             next_look=so_far.soonest,
         )
 
-    async def _built(
+    async def _build_or_recall(
         self, resource: Resource, spec: FlagSetSpec, artifact: ArtifactStatus, now: datetime
     ) -> Memory:
         generation = (resource.uid, resource.generation)
         accepted = lets_through(resource.annotations.get(ACCEPT_REVISION, ""), artifact.revision)
         inputs = await self.inputs.read(spec, resource.namespace)
         built_from = (artifact.digest, artifact.revision, accepted, inputs.fingerprint, *generation)
-        memory = self._remembered(resource)
+        memory = self._valid_memory(resource)
         if memory is not None and memory.over_edit and spec.drift_policy is DriftPolicy.WARN:
             # Once the edit is undone, the object shows again which revision it is of.
             memory = None
@@ -225,7 +225,7 @@ class FlagSetReconciler:
             state.taken, state.outdated = memory.state.taken, memory.state.outdated
             state.dispute, state.kept = memory.state.dispute, memory.state.kept
         if spec.drift_policy is DriftPolicy.WARN:
-            state.settled = _stood(resource, memory, built, state)
+            state.settled = _was_applied(resource, memory, built, state)
         memory = Memory(built_from, generation, built, state, FlagSetStatus.of(resource).digest)
         memory.over_edit = last is not None and bool(last.edited)
         if built.manifests:
@@ -246,7 +246,7 @@ class FlagSetReconciler:
         self._unread.pop(resource.key, None)
         return archive
 
-    def _remembered(self, resource: Resource) -> Memory | None:
+    def _valid_memory(self, resource: Resource) -> Memory | None:
         """What was built last for this very object, unless another replica has led since."""
         memory = self.memory.get(resource.key)
         if memory is None:
@@ -259,7 +259,7 @@ class FlagSetReconciler:
 
     async def _keep(self, resource: Resource, spec: FlagSetSpec, so_far: _SoFar, now: datetime) -> None:
         """Correct drift from what was built last, where the spec is still the one that it was built for."""
-        memory = self._remembered(resource)
+        memory = self._valid_memory(resource)
         if memory is not None and memory.generation == (resource.uid, resource.generation):
             await self._deliver(resource, spec, memory.state, so_far, now)
 
@@ -271,7 +271,7 @@ class FlagSetReconciler:
         so_far.events, so_far.more_in = await delivery.deliver(resource, state, spec, now)
 
 
-def _stood(resource: Resource, before: Memory | None, built: Built, state: AppliedObjects) -> bool:
+def _was_applied(resource: Resource, before: Memory | None, built: Built, state: AppliedObjects) -> bool:
     """Whether these manifests were written before, so that a difference is a change by another."""
     if before is not None:
         return before.state.settled and before.state.manifests == state.manifests
@@ -281,7 +281,7 @@ def _stood(resource: Resource, before: Memory | None, built: Built, state: Appli
     return same and status.digest == built.composition.digest
 
 
-def _refused(resource: Resource, built: Built, attempt: messages.Attempt, so_far: _SoFar) -> Result:
+def _refusal_result(resource: Resource, built: Built, attempt: messages.Attempt, so_far: _SoFar) -> Result:
     served = FlagSetStatus.of(resource).last_applied_revision or ""
     pending: tuple[str, ...] | None = None
     if built.removal is not None:

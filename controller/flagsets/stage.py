@@ -122,7 +122,7 @@ def _content(resource: Resource | None) -> object:
     return resource.uid, resource.generation, resource.labels, provenance, resource.owners
 
 
-def _served(resource: Resource | None) -> object:
+def _served_status(resource: Resource | None) -> object:
     """Return who serves an object, and which other object conflicts with it, by its status."""
     if resource is None:
         return None
@@ -164,7 +164,7 @@ FLAG_SETS: Final = Reconciles(
         ),
         Watch(_DEPENDENCIES, changed=_readiness, keys=_dependents),
         Watch(_DEPENDENCIES, changed=version_of, keys=listed_by(BY_QUESTION, _name_of)),
-        Watch(_WRITTEN, changed=lambda each: (_content(each), _served(each)), keys=_owners),
+        Watch(_WRITTEN, changed=lambda each: (_content(each), _served_status(each)), keys=_owners),
         Watch(frozenset({SECRET.kind}), changed=version_of, keys=listed_by(BY_SECRET)),
         Watch(frozenset({CONFIG_MAP.kind}), changed=version_of, keys=listed_by(BY_CONFIG_MAP)),
         # FlagSets whose target belonged to another.

@@ -129,7 +129,7 @@ def _flags_affected_by(flag_set: FlagSet, failures: Iterable[Problem]) -> frozen
     between = {name: _references(body) for name, body in flag_set.evaluators.items()}
     names = {name for used in (*uses.values(), *between.values()) for name in used}
     spoiled = {name for name in names if json_path((EVALUATORS, name)) in paths}
-    spoiled = _reaching(between, spoiled)
+    spoiled = _all_that_reach(between, spoiled)
     return frozenset(key for key, used in uses.items() if used & spoiled)
 
 
@@ -137,7 +137,7 @@ def _references(rule: Json) -> set[str]:
     return set() if rule is ABSENT else {name for name, _, _ in measure(rule).references}
 
 
-def _reaching(between: dict[str, set[str]], spoiled: set[str]) -> set[str]:
+def _all_that_reach(between: dict[str, set[str]], spoiled: set[str]) -> set[str]:
     users_of: dict[str, list[str]] = {}
     for name, used in between.items():
         for target in used:

@@ -92,7 +92,7 @@ class Delivery:
         names = {ObjectKey.of(each) for each in state.manifests}
         state.taken = {key: each for key, each in state.taken.items() if key in names}
         state.settled = True
-        occurrences = _disputed(state.dispute, drift, now) if settled else _corrected(drift)
+        occurrences = _dispute_events(state.dispute, drift, now) if settled else _correction_events(drift)
         waits = (
             await self._sweep(state, steps.outdated, now),
             state.dispute.over_in(now) if state.dispute.open(now) else None,
@@ -178,17 +178,17 @@ def manager_of(flag_set: ObjectKey) -> str:
     return f"{name[: _MANAGER - 17]}-{hashlib.sha256(name.encode()).hexdigest()[:16]}"
 
 
-def _disputed(dispute: DriftRecord, drift: Sequence[_Drift], now: datetime) -> tuple[Occurrence, ...]:
+def _dispute_events(dispute: DriftRecord, drift: Sequence[_Drift], now: datetime) -> tuple[Occurrence, ...]:
     """Each correction is reported, until there are so many that only the dispute is."""
     if not drift:
         return ()
     known = dispute.open(now)
     key, what, _ = drift[0]
     more = dispute.corrected(f"{key.kind} {key.name} {what}", now)
-    return more if known else (*_corrected(drift), *more)
+    return more if known else (*_correction_events(drift), *more)
 
 
-def _corrected(drift: Sequence[_Drift]) -> tuple[Occurrence, ...]:
+def _correction_events(drift: Sequence[_Drift]) -> tuple[Occurrence, ...]:
     """Return one description for each object that people know, and one for all shards."""
     shards = [each for each in drift if each.key.kind == flagshard.KIND]
     others = [each for each in drift if each.key.kind != flagshard.KIND]

@@ -80,7 +80,7 @@ def build(  # noqa: PLR0913 - one decision, all of it named at the call
     if last is not None and (removal := _held_removal(last, composition, spec, artifact, resource)):
         problem = Problem("", 0, 0, Severity.ERROR, "prune-guard", str(removal))
         held = refused(last.flag_set, (*composition.problems, problem))
-        return Built(held, _rendered(known, spec, resource), removal=removal)
+        return Built(held, _known_manifests(known, spec, resource), removal=removal)
     if last is not None and last.edited:
         if not composition.accepted or composition.missing:
             return Built(composition, (), edited=last.edited)
@@ -91,7 +91,9 @@ def build(  # noqa: PLR0913 - one decision, all of it named at the call
     try:
         manifests = () if nothing_yet else _manifests(composition.flag_set, spec, resource)
     except TooLargeError as error:
-        return Built(refused(known, composition.problems), _rendered(known, spec, resource), str(error))
+        return Built(
+            refused(known, composition.problems), _known_manifests(known, spec, resource), str(error)
+        )
     return Built(composition, manifests, lines=lines)
 
 
@@ -108,7 +110,9 @@ def _held_removal(
     return bulk_removal(last.flag_set, composition.flag_set) if guards else None
 
 
-def _rendered(known: FlagSet | None, spec: FlagSetSpec, resource: Resource) -> tuple[dict[str, Any], ...]:
+def _known_manifests(
+    known: FlagSet | None, spec: FlagSetSpec, resource: Resource
+) -> tuple[dict[str, Any], ...]:
     """Return the objects for the last good set; none if there is no such set, or it is too large now."""
     try:
         return () if known is None else _manifests(known, spec, resource)

@@ -98,14 +98,14 @@ def compose(  # noqa: PLR0913 - one decision, all of it named at the call
     flag_set = keep_unchanged(flag_set, previous)
     parsed = replace(
         parsed,
-        flag_set=_with_defaults(preparation.marked(flag_set), default_flag_set_id, bucketing),
+        flag_set=_with_set_metadata(preparation.marked(flag_set), default_flag_set_id, bucketing),
         problems=tuple(sorted((*parsed.problems, *forged), key=_PLACE)) if forged else parsed.problems,
         warned=parsed.warned | {problem.flag for problem in forged if problem.flag is not None},
     )
     judged = accept(parsed, previous, Policy(warnings=not lenient, whole=policy is FailurePolicy.ATOMIC))
     if isinstance(judged, Refused):
         return refused(previous, preparation.reportable(judged.problems))
-    flag_set = _stamped(judged.flag_set, judged.digest, provenance, previous, judged.held)
+    flag_set = _with_provenance(judged.flag_set, judged.digest, provenance, previous, judged.held)
     return Composition(
         flag_set=flag_set,
         digest=judged.digest,
@@ -117,7 +117,7 @@ def compose(  # noqa: PLR0913 - one decision, all of it named at the call
     )
 
 
-def _with_defaults(flag_set: FlagSet, flag_set_id: str | None, bucketing: Bucketing) -> FlagSet:
+def _with_set_metadata(flag_set: FlagSet, flag_set_id: str | None, bucketing: Bucketing) -> FlagSet:
     defaults: dict[str, Scalar] = {}
     if flag_set_id is not None:
         defaults[_FLAG_SET_ID] = flag_set_id
@@ -141,7 +141,7 @@ def refused(previous: FlagSet | None, problems: Iterable[Problem]) -> Compositio
     )
 
 
-def _stamped(
+def _with_provenance(
     flag_set: FlagSet,
     content: str,
     provenance: Mapping[str, Scalar],

@@ -66,11 +66,11 @@ def without_author(flag_set: FlagSet) -> FlagSet:
 def without_forgeries(flag_set: FlagSet, layers: Sequence[Layer]) -> tuple[FlagSet, list[Problem]]:
     """The set without keys that we alone write, and a warning for each, in the uppermost of `layers`."""
     pinned = flag_set.metadata.get(BUCKETING_KEY) in set(Bucketing)
-    in_set = [key for key in _forged(flag_set.metadata) if key != BUCKETING_KEY or not pinned]
+    in_set = [key for key in _reserved_keys(flag_set.metadata) if key != BUCKETING_KEY or not pinned]
     problems = [_problem(layers, None, key) for key in in_set]
     flags = dict(flag_set.flags)
     for name, flag in flag_set.flags.items():
-        if forged := _forged(flag.metadata):
+        if forged := _reserved_keys(flag.metadata):
             flags[name] = replace(flag, metadata=_without(flag.metadata, forged))
             problems += [_problem(layers, name, key) for key in forged]
     if not problems:
@@ -79,7 +79,7 @@ def without_forgeries(flag_set: FlagSet, layers: Sequence[Layer]) -> tuple[FlagS
     return replace(flag_set, flags=MappingProxyType(flags), metadata=metadata), problems
 
 
-def _forged(metadata: Mapping[str, Scalar]) -> list[str]:
+def _reserved_keys(metadata: Mapping[str, Scalar]) -> list[str]:
     return sorted(key for key in metadata if key.startswith(PROVENANCE_PREFIX))
 
 

@@ -115,7 +115,7 @@ def _parts(document: dict[str, Any]) -> Iterator[dict[str, Any]]:
             raise TooLargeError(
                 f"the flag {key[:100]} takes {weight} bytes, of {LARGEST} that one may have; make it smaller"
             )
-        if part and (size + weight > SHARD_BYTES or (size >= SHARD_BYTES_LEAST and _ends(key))):
+        if part and (size + weight > SHARD_BYTES or (size >= SHARD_BYTES_LEAST and _may_end_shard(key))):
             yield {"flags": part}
             part, size = {}, 0
         part[key] = flag
@@ -123,7 +123,7 @@ def _parts(document: dict[str, Any]) -> Iterator[dict[str, Any]]:
     yield {"flags": part}
 
 
-def _ends(key: str) -> bool:
+def _may_end_shard(key: str) -> bool:
     return hashlib.sha256(key.encode()).digest()[0] % _EVERY == 0
 
 
@@ -165,10 +165,10 @@ def observed(
 ) -> tuple[dict[str, Any], ...]:
     """The manifests with the time at which their revision was observed, unless an object has one already."""
     moment = _later(artifact.metadata.get(OBSERVED_AT) or artifact.last_update_time, created)
-    return tuple(_stamped(each, artifact.revision, moment, there(ObjectKey.of(each))) for each in manifests)
+    return tuple(_stamp(each, artifact.revision, moment, there(ObjectKey.of(each))) for each in manifests)
 
 
-def _stamped(manifest: dict[str, Any], found: str, moment: str, known: Resource | None) -> dict[str, Any]:
+def _stamp(manifest: dict[str, Any], found: str, moment: str, known: Resource | None) -> dict[str, Any]:
     meta = manifest["metadata"]
     revision = (meta.get("annotations") or {}).get(REVISION_KEY)
     observed_at = moment if revision == found else ""

@@ -120,7 +120,7 @@ def _apply(
     layers: list[Layer], document: Document, moved: list[tuple[str, str]], allowance: _Allowance
 ) -> Iterator[Finding]:
     """Put what the operations make into `layers`, all of it or nothing."""
-    merged = {section: _merged(layers, section) for section in _SECTIONS}
+    merged = {section: _merge_section(layers, section) for section in _SECTIONS}
     last: dict[tuple[str, str], int] = {}
     operations = document.value
     if not isinstance(operations, list):
@@ -135,10 +135,10 @@ def _apply(
             for part in parts:
                 section, key = part
                 if part not in last and key in merged[section]:
-                    merged[section][key] = _unshared(merged[section][key])
+                    merged[section][key] = _copy(merged[section][key])
                 last[part] = index
             if "value" in operation:
-                operation = {**operation, "value": _unshared(operation["value"])}  # noqa: PLW2901
+                operation = {**operation, "value": _copy(operation["value"])}  # noqa: PLW2901
             allowance.pay(merged, operation)
             jsonpatch.apply_patch(merged, [operation], in_place=True)
         except _FAULTS as error:
@@ -202,14 +202,14 @@ def _parts(operation: object) -> list[tuple[str, str]]:
     return found
 
 
-def _unshared(value: Json) -> Json:
+def _copy(value: Json) -> Json:
     """Copy a value so that no part occurs twice, as with YAML's aliases: a change would be of both."""
     if isinstance(value, dict):
-        return {key: _unshared(each) for key, each in value.items()}
-    return [_unshared(each) for each in value] if isinstance(value, list) else value
+        return {key: _copy(each) for key, each in value.items()}
+    return [_copy(each) for each in value] if isinstance(value, list) else value
 
 
-def _merged(layers: Sequence[Layer], section: str) -> dict[str, Any]:
+def _merge_section(layers: Sequence[Layer], section: str) -> dict[str, Any]:
     """What the layers say of a section, not judged."""
     made: dict[str, Assembled] = {}
     entries: dict[str, Any] = {}

@@ -130,10 +130,10 @@ class Preparation:
         """Return the definitions that a document holds: decrypted, unwrapped, variables replaced."""
         document = self._allowance.pay(read)
         if not is_of_another_kind(document):
-            document = self._done(self._steps.decryption, document)
-        return tuple(self._done(self._steps.variables, part) for part in definitions(document))
+            document = self._apply_step(self._steps.decryption, document)
+        return tuple(self._apply_step(self._steps.variables, part) for part in definitions(document))
 
-    def _done(self, step: Step | None, document: Document) -> Document:
+    def _apply_step(self, step: Step | None, document: Document) -> Document:
         """Return the document after a step."""
         if step is None or document.value is ABSENT:
             return document
@@ -156,15 +156,15 @@ class Preparation:
         """Return the set, in which each flag that has a secret is marked."""
         if not self._keys and not self._all:
             return flag_set
-        flags = {key: self._marked(flag) for key, flag in flag_set.flags.items()}
-        others = tuple(map(self._marked, flag_set.others))
+        flags = {key: self._mark(flag) for key, flag in flag_set.flags.items()}
+        others = tuple(map(self._mark, flag_set.others))
         return replace(flag_set, flags=MappingProxyType(flags), others=others)
 
     def reportable(self, problems: Iterable[Problem]) -> tuple[Problem, ...]:
         """The problems, without the words of those that may repeat a secret."""
         return withheld(problems, lambda key: self._all or key in self._keys)
 
-    def _marked(self, flag: Flag) -> Flag:
+    def _mark(self, flag: Flag) -> Flag:
         if not self._all and flag.key not in self._keys:
             return flag
         return replace(flag, metadata=MappingProxyType({**flag.metadata, CONFIDENTIAL_KEY: True}))

@@ -119,23 +119,23 @@ class _Opened:
             return value
         # A list's items are known by the list's own path.
         names = ":".join(step for step in path if isinstance(step, str))
-        content = self._decrypted(match, f"{names}:", json_path(path))
+        content = self._decrypt(match, f"{names}:", json_path(path))
         self._hash.update(content)
         self.secrets.append(path)
-        return _typed(content, match[4], json_path(path))
+        return _typed_value(content, match[4], json_path(path))
 
     def check(self) -> None:
         """Raise UndecryptableError where the hash is not the one that was encrypted with the file."""
         match = _VALUE.fullmatch(str(self._metadata.get("mac")))
         if match is None:
             raise UndecryptableError("the file's MAC cannot be read")
-        mac = self._decrypted(match, str(self._metadata.get("lastmodified")), "the file's MAC")
+        mac = self._decrypt(match, str(self._metadata.get("lastmodified")), "the file's MAC")
         if not hmac.compare_digest(mac.upper(), self._hash.hexdigest().upper().encode()):
             raise UndecryptableError(
                 "the file was changed without sops: its MAC is of another content; edit it by sops"
             )
 
-    def _decrypted(self, match: re.Match[str], about: str, where: str) -> bytes:
+    def _decrypt(self, match: re.Match[str], about: str, where: str) -> bytes:
         from cryptography.exceptions import InvalidTag  # noqa: PLC0415
 
         try:
@@ -158,7 +158,7 @@ def _plain(value: Json) -> bytes:
     return str(value).encode()
 
 
-def _typed(content: bytes, type_: str, where: str) -> Json:
+def _typed_value(content: bytes, type_: str, where: str) -> Json:
     try:
         text = content.decode()
     except UnicodeDecodeError:

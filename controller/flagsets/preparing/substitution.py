@@ -95,12 +95,12 @@ class _Walk:
             )
             self._find(BROKEN, message, path)
             return text
-        made = self._made(template, path)
+        made = self._render(template, path)
         if len(self.findings) > before:
             return text
-        return _typed(made) if len(template) == 1 and isinstance(template[0], VariableExpression) else made
+        return _scalar(made) if len(template) == 1 and isinstance(template[0], VariableExpression) else made
 
-    def _made(self, template: Template, path: Path) -> str:
+    def _render(self, template: Template, path: Path) -> str:
         return "".join(part if isinstance(part, str) else self._value_of(part, path) for part in template)
 
     def _value_of(self, expression: VariableExpression, path: Path) -> str:
@@ -108,7 +108,7 @@ class _Walk:
         found = self._variables.values.get(name)
         default = expression.default(found)
         if default is not None:
-            return self._made(default, path)
+            return self._render(default, path)
         if found is None:
             message = (
                 f"the variable {name} has no value; add it to `substitute`, or write ${{{name}:=default}}, "
@@ -121,13 +121,13 @@ class _Walk:
         self._pay(len(found))
         if expression.operator in PLAIN:
             return found
-        arguments = [self._made(each, path) for each in expression.arguments]
+        arguments = [self._render(each, path) for each in expression.arguments]
         if expression.operator[0] in "#%":
             self._pay(work_of(arguments[0], found))
         try:
             made = transformed(found, expression.operator, arguments, len(found) + self._allowance.characters)
         except TooLongError:
-            raise _exceeded() from None
+            raise _allowance_error() from None
         except BrokenError as error:
             self._find(BROKEN, f"{quoted(expression.text)}: {error}", path)
             return ""
@@ -137,7 +137,7 @@ class _Walk:
     def _pay(self, characters: int) -> None:
         self._allowance.characters -= characters
         if self._allowance.characters < 0:
-            raise _exceeded()
+            raise _allowance_error()
 
     def _find(self, code: str, message: str, path: Path) -> None:
         self._allowance.findings -= 1
@@ -148,14 +148,14 @@ class _Walk:
         self.findings.append(Finding(path, Severity.ERROR, code, message))
 
 
-def _exceeded() -> _ExceededError:
+def _allowance_error() -> _ExceededError:
     return _ExceededError(
         f"the variables' values, and the work of their patterns, come to more than "
         f"{DEFAULT.document_bytes} characters in all files"
     )
 
 
-def _typed(text: str) -> Json:
+def _scalar(text: str) -> Json:
     """The scalar that `text` is in JSON; text in double quotes stays text, whatever it looks like."""
     if text in _WORDS:
         return _WORDS[text]

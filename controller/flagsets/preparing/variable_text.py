@@ -166,8 +166,8 @@ def transformed(value: str, operator: str, arguments: Sequence[str], most: int) 
     if operator == ":":
         return _part(value, *map(_integer, arguments))
     if operator[0] in "#%":
-        return _stripped(value, arguments[0], operator)
-    return _replaced(value, operator, (arguments[0], arguments[1]), most)
+        return _strip(value, arguments[0], operator)
+    return _replace(value, operator, (arguments[0], arguments[1]), most)
 
 
 def work_of(pattern: str, value: str) -> int:
@@ -202,7 +202,7 @@ def _part(value: str, offset: int, length: int | None = None) -> str:
     return value[start : max(start, len(value) + length if length < 0 else start + length)]
 
 
-def _replaced(value: str, operator: str, pair: tuple[str, str], most: int) -> str:
+def _replace(value: str, operator: str, pair: tuple[str, str], most: int) -> str:
     old, new = pair
     if not old:
         return value
@@ -221,7 +221,7 @@ def _replaced(value: str, operator: str, pair: tuple[str, str], most: int) -> st
     return value.replace(old, new, -1 if operator == "//" else 1)
 
 
-def _stripped(value: str, pattern: str, operator: str) -> str:
+def _strip(value: str, pattern: str, operator: str) -> str:
     """Remove the shortest (`#`, `%`) or longest non-empty beginning or end that the glob matches."""
     longest, from_end = len(operator) > 1, operator[0] == "%"
     tokens = _tokens(pattern)
@@ -250,7 +250,7 @@ def _tokens(pattern: str) -> list[str]:
         if char == "[":
             token, at = _class(pattern, at + 1)
         elif char == "\\":
-            token, at = re2.escape(_escaped(pattern, at)), at + 2
+            token, at = re2.escape(_escape(pattern, at)), at + 2
         else:
             token, at = {"*": _STAR, "?": "."}.get(char) or re2.escape(char), at + 1
         tokens.append(token)
@@ -278,13 +278,13 @@ def _class(pattern: str, at: int) -> tuple[str, int]:
 def _class_member(pattern: str, at: int) -> tuple[str, int]:
     char = pattern[at : at + 1]
     if char == "\\":
-        return _escaped(pattern, at), at + 2
+        return _escape(pattern, at), at + 2
     if char in {"", "-", "]"}:
         raise BrokenError("a pattern has a [ without its ], or nothing within them")
     return char, at + 1
 
 
-def _escaped(pattern: str, at: int) -> str:
+def _escape(pattern: str, at: int) -> str:
     """The character after the backslash at `at`."""
     if at + 1 == len(pattern):
         raise BrokenError("a pattern ends with a backslash")

@@ -48,7 +48,7 @@ async def require_dependencies(
     One is ready where its `readyExpr` says so, or without one where it is Ready. Then a FlagSet of the same
     source must have applied the same revision, as with Flux: a commit that changes both is taken in order.
     """
-    if names := cycle(resource, objects, _awaited):
+    if names := cycle(resource, objects, _dependency_names):
         raise Stalled("DependencyCycle", f"these FlagSets wait for each other: {' → '.join(names)}")
     for index, each in enumerate(spec.depends_on):
         what = f"{each.kind} {each.name}"
@@ -173,6 +173,6 @@ def ready(resource: Resource) -> bool:
     return status.is_ready and status.observed_generation == resource.generation
 
 
-def _awaited(flag_set: Resource) -> list[str]:
+def _dependency_names(flag_set: Resource) -> list[str]:
     references = listed(flag_set, "dependsOn")
     return [str(each.get("name")) for each in references if each.get("kind") in {None, KIND}]

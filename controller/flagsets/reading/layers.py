@@ -128,7 +128,7 @@ def _matches(parts: Sequence[str], pattern: Sequence[str]) -> bool:
     reached = {0}
     for piece in pattern:
         if piece == _EVERYTHING:
-            reached = _skipped(parts, min(reached))
+            reached = _positions_after_folders(parts, min(reached))
         else:
             visible = piece.startswith(".")
             reached = {
@@ -143,7 +143,7 @@ def _matches(parts: Sequence[str], pattern: Sequence[str]) -> bool:
     return len(parts) in reached
 
 
-def _skipped(parts: Sequence[str], start: int) -> set[int]:
+def _positions_after_folders(parts: Sequence[str], start: int) -> set[int]:
     reached = {start}
     for at in range(start, len(parts)):
         if parts[at].startswith("."):
