@@ -28,7 +28,7 @@ _random = secrets.SystemRandom()
 
 @dataclass(frozen=True, slots=True)
 class FetchRequest:
-    """One look at a source."""
+    """What one reconcile of a FlagSource asks of its backend."""
 
     key: ObjectKey
     timeout: float
@@ -152,14 +152,14 @@ class SourceBackend(Protocol):
 
 class LocalBackend(SourceBackend, Protocol):
     """The source of a command line, which is followed without a cluster. A provider that inherits from this
-    one is looked at every interval, is fetched whole, keeps nothing between two looks, and names no authors.
+    one is polled every interval, is fetched whole, keeps nothing between two polls, and names no authors.
     """
 
     __slots__ = ()
 
     @property
     def interval(self) -> float:
-        """Seconds between two looks in local mode."""
+        """Seconds between two polls in local mode."""
 
     @property
     def address(self) -> str:
@@ -174,7 +174,7 @@ class LocalBackend(SourceBackend, Protocol):
         """The provider's part of a FlagSource: `{"git": {…}}`. No secret is in it."""
 
     def kept_in(self, folder: Path) -> Self:
-        """Return a copy that stores what it needs between two looks in `folder`."""
+        """Return a copy that stores what it needs between two polls in `folder`."""
         del folder
         return self
 
@@ -183,7 +183,7 @@ class LocalBackend(SourceBackend, Protocol):
         return self
 
     def changes(self) -> AsyncIterator[None]:
-        """Yield at once, then whenever the source should be looked at."""
+        """Yield at once, then whenever the source should be polled."""
         return polled(self.interval)
 
     async def uncommitted(self, revision: Revision) -> Sequence[str]:

@@ -1,5 +1,6 @@
-"""Determines when sources are looked at, and how recent the answer must be. A requested look sees the state
-since the request; a push that was reported and not seen yet is looked for soon, for a limited time. Pure.
+"""Determines when sources are polled, and how recent the answer must be. A requested reconcile sees the state
+since the request; for a push that was reported and not seen yet a source is polled soon, for a limited time.
+Pure.
 """
 
 from __future__ import annotations
@@ -13,10 +14,9 @@ from controller.api.objects.status import Status
 
 if TYPE_CHECKING:
     from controller.api.objects.meta import ObjectKey, Resource
-    from controller.sources.backend import Revision
 
 SHARED: Final = timedelta(seconds=1)
-"""Seconds by which a shared answer may be old for a scheduled look."""
+"""Seconds by which a shared answer may be old for a scheduled reconcile."""
 PATIENCE: Final = 60.0
 """Seconds; the replicas of a Git server catch up within less."""
 UNSURE_PATIENCE: Final = 20.0
@@ -29,23 +29,23 @@ _MOST: Final = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Freshness:
-    """The time of a look at a source, and how recent the answer must be. Both times are aware."""
+    """The time of a reconcile, and how recent the answer must be. Both times are aware."""
 
     now: datetime
     since: datetime
     """An answer that describes an earlier state is not good enough."""
     scheduled: bool = False
-    """The look was not requested: it may also wait for an answer that another source requested earlier."""
+    """It was not requested: it may also wait for an answer that another source requested earlier."""
 
 
 @dataclass(slots=True)
 class PollSchedule:
-    """The times at which sources are due; an earlier look was requested."""
+    """The times at which sources are due; an earlier reconcile was requested."""
 
     _due: dict[ObjectKey, datetime] = field(default_factory=dict)
 
-    def look(self, resource: Resource, now: datetime) -> Freshness:
-        """Return how recent the answer to a look at `now` must be."""
+    def freshness(self, resource: Resource, now: datetime) -> Freshness:
+        """Return how recent the answer to a reconcile at `now` must be."""
         due = self._due.pop(resource.key, None)
         asked = resource.annotations.get(REQUESTED_AT)
         status = Status.of(resource)
@@ -53,7 +53,7 @@ class PollSchedule:
         since = now
         if status.observed_generation == -1:
             # Many are created at once: for each, an answer from after its creation is recent enough.
-            since = min(now, _made(resource) or now)
+            since = min(now, _created(resource) or now)
         elif (
             not early
             and status.observed_generation == resource.generation
@@ -62,8 +62,8 @@ class PollSchedule:
             return Freshness(now, now - SHARED, scheduled=True)
         return Freshness(now, since)
 
-    def next(self, key: ObjectKey, due: datetime) -> None:
-        """Schedule the next look for `due`; a requested look may come before."""
+    def set_due(self, key: ObjectKey, due: datetime) -> None:
+        """Schedule the next reconcile for `due`; a requested one may come before."""
         self._due[key] = due
 
     def forget(self, key: ObjectKey) -> None:
@@ -71,20 +71,20 @@ class PollSchedule:
         self._due.pop(key, None)
 
 
-def _made(resource: Resource) -> datetime | None:
+def _created(resource: Resource) -> datetime | None:
     """The latest time at which the object can have been created: the API server gives whole seconds."""
     try:
-        made = datetime.fromisoformat(resource.created)
+        created = datetime.fromisoformat(resource.created)
     except ValueError:
         return None
-    return made + timedelta(seconds=1) if made.tzinfo is not None else None
+    return created + timedelta(seconds=1) if created.tzinfo is not None else None
 
 
 @dataclass(slots=True)
 class _Push:
     digits: str
     since: datetime
-    looks: int = 0
+    polls: int = 0
 
 
 @dataclass(slots=True)
@@ -101,28 +101,30 @@ class PendingPushes:
         """Drop a deleted source."""
         self._pushes.pop(key, None)
 
-    def waits(self, key: ObjectKey, now: datetime) -> bool:
+    def is_waiting(self, key: ObjectKey, now: datetime) -> bool:
         """Whether a push is still to appear. Ends after `PATIENCE`, even if the source cannot be opened."""
         pushed = self._pushes.get(key)
         if pushed is not None and _age(pushed, now) > PATIENCE:
             del self._pushes[key]
         return key in self._pushes
 
-    def next_look(
-        self, key: ObjectKey, revision: Revision | None, now: datetime, *, sure: bool = True
+    def seconds_to_retry(
+        self, key: ObjectKey, digits: str, now: datetime, *, sure: bool = True
     ) -> float | None:
-        """Return the seconds until the next look for a push, or None; `sure`: the source must show it."""
+        """Return the seconds until the source must be polled again for a push, or None. `digits`: the
+        hexadecimal digits of the revision's digest, empty if it is unknown; `sure`: the source must show it.
+        """
         pushed = self._pushes.get(key)
         if pushed is None:
             return None
-        seen = revision is not None and revision.digest.partition(":")[2] == pushed.digits
+        seen = digits == pushed.digits
         if seen or _age(pushed, now) > (PATIENCE if sure else UNSURE_PATIENCE):
             del self._pushes[key]
             return None
-        pushed.looks += 1
+        pushed.polls += 1
         if not sure:
-            return min(UNSURE_PATIENCE, _FIRST * _UNSURE_GROWTH ** (pushed.looks - 1))
-        return min(_MOST, _FIRST * _GROWTH ** (pushed.looks - 1))
+            return min(UNSURE_PATIENCE, _FIRST * _UNSURE_GROWTH ** (pushed.polls - 1))
+        return min(_MOST, _FIRST * _GROWTH ** (pushed.polls - 1))
 
 
 def _age(pushed: _Push, now: datetime) -> float:

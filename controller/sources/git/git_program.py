@@ -50,7 +50,7 @@ class GitProgram:
     location: Location
     credentials: Credentials | None
     deadline: Deadline = field(compare=False)
-    """Of the look that the program runs for."""
+    """Of the reconcile that the program runs for."""
     limits: ProcessLimits = field(default_factory=ProcessLimits, compare=False)
     hosts: Hosts | None = field(default=None, compare=False)
     """Where remotes may be; None: anywhere."""

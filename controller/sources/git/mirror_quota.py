@@ -30,7 +30,7 @@ class MirrorQuota:
         self._refused: dict[Path, tuple[Revision, int]] = {}
         """The revision for which a mirror was removed, and the bytes that it had."""
         self.exceeded: dict[Path, tuple[Revision, TreeLimits, str]] = {}
-        """The revision that exceeded limits, and how: it is not fetched again at every look."""
+        """The revision that exceeded limits, and how: it is not fetched again at every reconcile."""
         self._measuring = threading.Lock()
         """Held while sizes are compared: of two mirrors that exceed the quota together, one may stay."""
 

@@ -1,4 +1,4 @@
-"""When to look again: as a local repository's references change, and every interval in any case."""
+"""When to poll again: as a local repository's references change, and every interval in any case."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
 _AWAY: Final = 0.5
-"""Seconds between looks for a repository that is not there."""
+"""Seconds between polls for a repository that is not there."""
 _WATCHED_FILES: Final = frozenset({"HEAD", "packed-refs"})
 _random = secrets.SystemRandom()
 
@@ -32,7 +32,7 @@ async def watched(path: Path, interval: float) -> AsyncIterator[None]:
     watch = Watch(path, folders, _matters)
     with contextlib.closing(watch):
         while True:
-            # Armed again before each look: folders of branches come and go, and what changes later is seen.
+            # Armed again before each poll: folders of branches come and go, and what changes later is seen.
             await watch.arm()
             yield
             if found:

@@ -124,7 +124,7 @@ def list_references(repository: pygit2.Repository) -> tuple[dict[str, str], str 
 
 
 def _target(repository: pygit2.Repository, name: str) -> pygit2.Oid | None:
-    # A reference may go between the listing and the look, and a symbolic one may stand for nothing.
+    # A reference may go between the listing and its lookup, and a symbolic one may stand for nothing.
     try:
         target = repository.lookup_reference(name).resolve().target
     except (KeyError, pygit2.GitError):

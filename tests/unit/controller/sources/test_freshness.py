@@ -18,13 +18,13 @@ def since(
 ) -> timedelta:
     """The greatest age of a listing that the source may use."""
     resource = Resource(KEY, "uid", 2, "1", status=SEEN if status is None else status, **more)
-    look = (turns or PollSchedule()).look(resource, NOW)
-    assert look.now == NOW
-    assert look.scheduled is (look.since == NOW - SHARED)
-    return NOW - look.since
+    freshness = (turns or PollSchedule()).freshness(resource, NOW)
+    assert freshness.now == NOW
+    assert freshness.scheduled is (freshness.since == NOW - SHARED)
+    return NOW - freshness.since
 
 
-def test_a_scheduled_look_uses_the_listing_of_another_source() -> None:
+def test_a_scheduled_reconcile_uses_the_listing_of_another_source() -> None:
     assert since() == SHARED
 
 
@@ -61,14 +61,14 @@ def test_a_new_source_uses_a_listing_made_since_its_creation(
 @pytest.mark.parametrize(("seconds", "age"), [(1, timedelta(0)), (0, SHARED), (-1, SHARED)])
 def test_a_source_woken_before_its_turn_wants_the_newest(seconds: int, age: timedelta) -> None:
     turns = PollSchedule()
-    turns.next(KEY, NOW + timedelta(seconds=seconds))
+    turns.set_due(KEY, NOW + timedelta(seconds=seconds))
     assert since(turns=turns) == age
 
 
 def test_a_turn_is_over_once_it_was_taken_or_the_source_is_gone() -> None:
     turns = PollSchedule()
-    turns.next(KEY, NOW + timedelta(seconds=9))
+    turns.set_due(KEY, NOW + timedelta(seconds=9))
     assert [since(turns=turns), since(turns=turns)] == [timedelta(0), SHARED]
-    turns.next(KEY, NOW + timedelta(seconds=9))
+    turns.set_due(KEY, NOW + timedelta(seconds=9))
     turns.forget(KEY)
     assert since(turns=turns) == SHARED

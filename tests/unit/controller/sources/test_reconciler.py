@@ -536,7 +536,7 @@ async def test_a_source_that_is_gone_leaves_nothing(settled: Life) -> None:
     settled.storages.close()
     assert not settled.folder.exists()
     assert settled.source.forgotten == [KEY]
-    assert not settled.expected.waits(KEY, settled.now)
+    assert not settled.expected.is_waiting(KEY, settled.now)
 
 
 async def test_a_disk_that_fails_while_files_are_packed_is_reported(
