@@ -31,6 +31,10 @@ class Places:
         """Return how many places each namespace has. Any thread may call this."""
         return {str(namespace): count for namespace, count in self._shares.taken().items()}
 
+    def waiting(self) -> dict[str, int]:
+        """Return how many tasks of each namespace wait for a place."""
+        return {str(namespace): count for namespace, count in self._shares.waiting().items()}
+
     @contextlib.asynccontextmanager
     async def place(self, namespace: str) -> AsyncIterator[None]:
         """Hold a place for the block, once it is the namespace's turn."""

@@ -39,6 +39,10 @@ class FairShare(Generic[Item]):
         """Return how many places each group has. Any thread may call this."""
         return dict(self._taken)
 
+    def waiting(self) -> dict[Hashable, int]:
+        """Return how many items of each group wait."""
+        return {group: len(items) for group, items in self._waiting.items()}
+
     def add(self, group: Hashable, item: Item) -> None:
         """Add `item` to the waiting ones, once."""
         self._waiting.setdefault(group, {})[item] = None

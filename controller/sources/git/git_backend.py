@@ -16,10 +16,10 @@ from controller.sources.git.commit_reader import CommitReader
 from controller.sources.git.commit_tree import Checkout
 from controller.sources.git.git_credentials import Credentials, carried
 from controller.sources.git.git_program import BrokenMirrorError, GitProgram
+from controller.sources.git.git_references import Reference, References, choose, choose_among, narrowed, parse
 from controller.sources.git.mirror import Mirror
 from controller.sources.git.mirror_quota import MirrorQuota
 from controller.sources.git.reference_watch import find_folders
-from controller.sources.git.references import Reference, References, choose, choose_among, narrowed, parse
 from controller.sources.git.repository import (
     DamagedRepositoryError,
     UnreadableFormatError,

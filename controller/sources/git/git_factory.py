@@ -20,9 +20,9 @@ from controller.sources.deadline import Deadline, LimitedTasks
 from controller.sources.git.commit_verification import Group, Rule
 from controller.sources.git.git_backend import GitBackend
 from controller.sources.git.git_credentials import credentials_from, with_proxy
+from controller.sources.git.git_references import Reference
 from controller.sources.git.ls_remote_cache import LsRemoteCache
 from controller.sources.git.mirrors_in_use import MirrorsInUse
-from controller.sources.git.references import Reference
 from controller.sources.git.signature_policy import SignaturePolicy
 from controller.sources.git.source_share import SourceShare
 from controller.sources.secrets import Secrets

@@ -11,8 +11,8 @@ from controller.api.parsing.git_url import Location, parse_location
 from controller.runtime.reconciling.setbacks import stalling
 from controller.sources.backend import polled
 from controller.sources.git.git_backend import GitBackend
+from controller.sources.git.git_references import Reference
 from controller.sources.git.reference_watch import watched
-from controller.sources.git.references import Reference
 from controller.sources.git.repository import uncommitted_files
 
 if TYPE_CHECKING:

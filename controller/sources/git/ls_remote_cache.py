@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from controller.runtime.reconciling.setbacks import Failed, Setback, Stalled
 from controller.sources.freshness import SHARED
 from controller.sources.git.git_program import BrokenMirrorError
-from controller.sources.git.references import parse
+from controller.sources.git.git_references import parse
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from controller.runtime.tenancy.places import Places
     from controller.sources.freshness import Freshness
     from controller.sources.git.git_program import GitProgram
-    from controller.sources.git.references import References
+    from controller.sources.git.git_references import References
 
 _Question: TypeAlias = "tuple[GitProgram, tuple[str, ...]]"
 
@@ -77,6 +77,10 @@ class LsRemoteCache:
             return Failed("GitOperationFailed", message)
         except Setback as setback:
             return setback
+
+    def __len__(self) -> int:
+        """The number of listings that are kept or asked for."""
+        return len(self._latest)
 
     def forget(self) -> None:
         """Drop all answers but those that callers wait for: a question holds credentials."""

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from controller.sources.backend import Fetched, Revision
     from controller.sources.git.commit_reader import CommitReader
     from controller.sources.git.commit_tree import Checkout
-    from controller.sources.git.references import Reference
+    from controller.sources.git.git_references import Reference
 
 UNUSED: Final = 7 * 86_400.0
 """Seconds."""
@@ -179,7 +179,7 @@ class Mirror:
     def _lock(self) -> int | None:
         try:
             self.root.mkdir(parents=True, exist_ok=True, mode=0o700)
-            return _taken(_lock_of(self.path))
+            return take_lock(_lock_of(self.path))
         except OSError as error:
             message = f"the mirror's folder cannot be used: {error.strerror}: {error.filename}"
             raise Failed("StorageOperationFailed", message) from error
@@ -196,7 +196,7 @@ class Mirror:
 def remove_mirror(path: Path) -> None:
     """Remove a mirror that no source uses any more, unless it is in use after all. Blocks; never fails."""
     with contextlib.suppress(OSError):
-        lock = _taken(_lock_of(path))
+        lock = take_lock(_lock_of(path))
         if lock is not None:
             try:
                 shutil.rmtree(path, ignore_errors=True)
@@ -234,7 +234,7 @@ def _close_lock(trying: asyncio.Future[int | None]) -> None:
         os.close(lock)
 
 
-def _taken(path: Path) -> int | None:
+def take_lock(path: Path) -> int | None:
     """The lock's descriptor, or None where another holds it. Raises OSError."""
     lock = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
     try:

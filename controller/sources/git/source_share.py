@@ -11,10 +11,10 @@ if TYPE_CHECKING:
 
     from controller.sources.backend import FetchRequest
     from controller.sources.git.git_program import GitProgram
+    from controller.sources.git.git_references import References
     from controller.sources.git.ls_remote_cache import LsRemoteCache
     from controller.sources.git.mirror_quota import MirrorQuota
     from controller.sources.git.mirrors_in_use import MirrorsInUse
-    from controller.sources.git.references import References
 
 
 @dataclass(frozen=True, slots=True)

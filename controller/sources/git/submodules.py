@@ -18,7 +18,7 @@ from controller.sources.backend import Fetched, Revision, TreeLimits
 from controller.sources.git.commit_tree import Checkout, submodule_skipped
 from controller.sources.git.git_complaints import LIMIT
 from controller.sources.git.git_environment import environment
-from controller.sources.git.references import Reference
+from controller.sources.git.git_references import Reference
 
 if TYPE_CHECKING:
     from pathlib import Path

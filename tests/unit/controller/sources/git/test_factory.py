@@ -387,9 +387,9 @@ async def test_nothing_is_kept_of_a_source_that_is_gone(world: World, server: Gi
     reconciler.forget(KEY)
     world.storages.close()
     await mirrors(world, 0)
-    assert [sources.listings._latest, reconciler.schedule._due] == [{}, {}]
-    assert [reconciler.pending._pushes, world.storages._known] == [{}, {}]
-    assert not [*(world.storages._root / "flagsource").iterdir()]
+    assert len(sources.listings) == 0
+    assert not reconciler.pending.is_waiting(KEY, NOW)
+    assert not [*(world.mirrors.with_name("artifacts") / "flagsource").iterdir()]
 
 
 async def test_an_unchanged_remote_is_listed_and_not_fetched(

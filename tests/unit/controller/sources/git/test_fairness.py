@@ -77,10 +77,15 @@ class World:
 
     def full(self, namespace: str) -> bool:
         """Whether the namespace has all that it may have, and more wait."""
-        git = self.sources.places._shares
-        waiting = len(git._waiting.get(namespace, ()))
-        many = len(self.loop.queue._taken) == SOURCES_AT_ONCE // 2
-        return many and git._taken[namespace] + waiting == SOURCES_AT_ONCE // 2
+        return self.taken(namespace) + self.waiting(namespace) == SOURCES_AT_ONCE // 2
+
+    def taken(self, namespace: str) -> int:
+        """How many of its git processes run."""
+        return self.sources.places.taken().get(namespace, 0)
+
+    def waiting(self, namespace: str) -> int:
+        """How many of its git processes wait for their turn."""
+        return self.sources.places.waiting().get(namespace, 0)
 
     def see(self, namespace: str, name: str, url: str) -> asyncio.Event:
         """Set once it is Ready."""
@@ -125,9 +130,8 @@ async def test_many_namespaces_whose_servers_never_answer_hold_up_no_other(
     for namespace in hung:
         for number in range(HUNG // 10):
             world.see(namespace, f"source-{number}", f"http://127.0.0.1:{silent}/{namespace}/{number}")
-    git = world.sources.places._shares
     async with asyncio.timeout(60):
-        while not all(git._taken[namespace] for namespace in hung):  # noqa: ASYNC110 - as above
+        while not all(map(world.taken, hung)):  # noqa: ASYNC110 - as above
             await asyncio.sleep(0.01)
         ready = world.see("one", "flags", f"http://127.0.0.1:{git_port}/repository/.git")
         await ready.wait()
@@ -137,13 +141,12 @@ async def test_many_namespaces_whose_servers_never_answer_hold_up_no_other(
 async def test_a_namespace_runs_no_more_of_git_than_its_quota(
     world: World, silent: int, git_port: int
 ) -> None:
-    git = world.sources.places._shares
     for number in range(HUNG):
         world.see("hung", f"source-{number}", f"http://127.0.0.1:{silent}/{number}")
     async with asyncio.timeout(60):
-        while len(git._waiting.get("hung", ())) < SOURCES_AT_ONCE // 2 - 2:  # noqa: ASYNC110 - as above
+        while world.waiting("hung") < SOURCES_AT_ONCE // 2 - 2:  # noqa: ASYNC110 - as above
             await asyncio.sleep(0.01)
-        assert git._taken["hung"] == 2
+        assert world.taken("hung") == 2
         await world.see("one", "flags", f"http://127.0.0.1:{git_port}/repository/.git").wait()
 
 

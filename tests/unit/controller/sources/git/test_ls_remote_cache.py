@@ -177,7 +177,7 @@ async def test_a_failure_without_a_waiting_caller_logs_nothing(
     program.gate.set()
     with pytest.raises(Failed):
         await asked(listings, program)
-    listings._latest.clear()
+    listings.forget()
     assert not caplog.records
 
 
@@ -192,4 +192,4 @@ async def test_what_is_of_no_use_any_more_is_let_go(listings: LsRemoteCache, pro
         now = NOW + number * 2 * SHARED
         each = Program(f"https://h/{number}", gate=program.gate)
         await asked(listings, each, Freshness(now, now - SHARED))
-    assert len(listings._latest) == 1
+    assert len(listings) == 1

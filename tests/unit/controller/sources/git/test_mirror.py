@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NoReturn
 import pytest
 
 from controller.api.parsing.git_url import parse_location
-from controller.runtime.process.limited_child import ChildResult, ProcessLimits
+from controller.runtime.process.limited_child import ProcessLimits
 from controller.runtime.reconciling.setbacks import Failed, Stalled
 from controller.sources.backend import Revision, TreeLimits
 from controller.sources.deadline import Deadline, ThreadTasks
@@ -22,9 +22,9 @@ from controller.sources.git import mirror as mirror_module
 from controller.sources.git.commit_reader import CommitReader
 from controller.sources.git.commit_tree import Checkout
 from controller.sources.git.git_credentials import Credentials
-from controller.sources.git.git_program import GitProgram
+from controller.sources.git.git_program import GitProgram, is_crowded
+from controller.sources.git.git_references import Reference
 from controller.sources.git.mirror import UNUSED, Mirror, remove_unused, sweep_mirrors
-from controller.sources.git.references import Reference
 from tests.git_http import GitServer, git_server
 from tests.repositories import Repository
 
@@ -117,25 +117,18 @@ def test_history_is_not_fetched(mirror: Mirror, repository: Repository, tmp_path
     assert reachable == tip(repository)
 
 
-def test_a_mirror_with_many_objects_is_tidied_up(
-    mirror: Mirror, repository: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_mirror_with_many_objects_is_crowded_and_still_fetched_into(
+    mirror: Mirror, repository: Repository, tmp_path: Path
 ) -> None:
-    ran: list[tuple[str, ...]] = []
-
-    async def run(_: GitProgram, arguments: tuple[str, ...]) -> ChildResult:
-        ran.append(arguments)
-        return await real(_, arguments)
-
-    real = GitProgram._run
-    monkeypatch.setattr(GitProgram, "_run", run)
     written(mirror, tip(repository), tmp_path / "1")
+    assert not is_crowded(mirror.path)
     folder = mirror.path / "objects" / "17"
     folder.mkdir(exist_ok=True)
     for number in range(30):
         (folder / f"tmp_obj_{number}").touch()
+    assert is_crowded(mirror.path)
     repository.commit("second", a__json="2")
     assert written(mirror, tip(repository), tmp_path / "2") == "2"
-    assert ["--auto-maintenance" in arguments for arguments in ran] == [False, True]
 
 
 def test_each_identity_has_a_mirror_of_its_own(tmp_path: Path, server: GitServer) -> None:
@@ -273,8 +266,8 @@ def test_a_look_that_is_cancelled_while_it_takes_the_lock_leaves_it_free(
         free.set()
         await look(tmp_path / "next")
 
-    taken = mirror_module._taken
-    monkeypatch.setattr(mirror_module, "_taken", slowly)
+    taken = mirror_module.take_lock
+    monkeypatch.setattr(mirror_module, "take_lock", slowly)
     asyncio.run(looks())
     assert (tmp_path / "next" / "a.json").read_text() == "1"
 

@@ -6,7 +6,7 @@ import pytest
 
 from controller.runtime.reconciling.setbacks import Failed, Setback
 from controller.sources.backend import Revision
-from controller.sources.git.references import References, parse
+from controller.sources.git.git_references import References, parse
 from controller.sources.git.repository import (
     UnreadableFormatError,
     list_references,
