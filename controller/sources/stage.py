@@ -29,7 +29,7 @@ def stored_bytes(source: Resource) -> int:
     return (artifact.size or 0) if artifact is not None else 0
 
 
-def _offered(source: Resource | None) -> object:
+def _offer(source: Resource | None) -> object:
     """Return the fields that matter to sources that include it."""
     if source is None:
         return None
@@ -44,7 +44,7 @@ FLAG_SOURCES: Final = Reconciles(
     FLAG_SOURCE,
     wakes=(
         Watch(frozenset({SECRET.kind}), changed=version_of, keys=listed_by(BY_SECRET)),
-        Watch(frozenset({flagsource.KIND}), changed=_offered, keys=listed_by(BY_INCLUDED)),
+        Watch(frozenset({flagsource.KIND}), changed=_offer, keys=listed_by(BY_INCLUDED)),
         room_made(flagsource.KIND, OVER_QUOTA, stored_bytes),
     ),
     indexes=(BY_SECRET, BY_INCLUDED, OVER_QUOTA),

@@ -26,12 +26,12 @@ def highest(tags: Iterable[str], text: str) -> str | None:
     a thread. Raises InvalidTextError.
     """
     wanted = parse_range(text)
-    found = [
+    matching = [
         (version.precedence_key, tag)
         for tag in tags
         if (version := _version(tag)) is not None and wanted.match(version)
     ]
-    return max(found)[1] if found else None
+    return max(matching)[1] if matching else None
 
 
 def is_older(tag: str, other: str) -> bool:
@@ -53,8 +53,8 @@ def near(wanted: str, names: Iterable[str], kinds: str) -> str:
     """
     known = sorted(names)
     alike = (name for name in known if len(name) <= _COMPARED and abs(len(name) - len(wanted)) <= _DIFFERENCE)
-    found = difflib.get_close_matches(wanted[:_COMPARED], islice(alike, _COMPARED_NAMES), n=1)
-    question = f"did you mean {found[0]!r}? " if found else ""
+    close = difflib.get_close_matches(wanted[:_COMPARED], islice(alike, _COMPARED_NAMES), n=1)
+    question = f"did you mean {close[0]!r}? " if close else ""
     return question + listed(known, kinds)
 
 

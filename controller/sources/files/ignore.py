@@ -23,7 +23,7 @@ _LONGEST: Final = 65_536
 
 def matcher(patterns: str | None, place: str) -> Callable[[str], bool]:
     """Whether a name is ignored, by `patterns` or the defaults. Raises Stalled (InvalidSpec) with `place`."""
-    return _compiled(patterns, place).match_file
+    return _compile(patterns, place).match_file
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +50,8 @@ def ignored_files(
 
     Raises Stalled (InvalidIgnore, InvalidSpec), OSError.
     """
-    own, of_spec = _own_patterns(folder), _compiled(patterns)
-    both = of_spec if own is None else _compiled(f"{own}\n{patterns or ''}")
+    own, of_spec = _own_patterns(folder), _compile(patterns)
+    both = of_spec if own is None else _compile(f"{own}\n{patterns or ''}")
     return IgnoredFiles(both, of_spec, tuple(map(of_files, protected)))
 
 
@@ -66,7 +66,7 @@ def _own_patterns(folder: Path) -> str | None:
         text = content.decode()
     except UnicodeDecodeError:
         raise Stalled("InvalidIgnore", f"{FILE}: not UTF-8 text") from None
-    _compiled(text, FILE, "InvalidIgnore")
+    _compile(text, FILE, "InvalidIgnore")
     return text
 
 
@@ -88,7 +88,7 @@ def not_ignored(skipped: Iterable[str], ignored: IgnoredFiles) -> tuple[str, ...
     return tuple(entry for entry in skipped if not ignored.match(entry.rpartition(": ")[0]))
 
 
-def _compiled(patterns: str | None, place: str = "spec.ignore", reason: str = "InvalidSpec") -> GitIgnoreSpec:
+def _compile(patterns: str | None, place: str = "spec.ignore", reason: str = "InvalidSpec") -> GitIgnoreSpec:
     try:
         return ignored(patterns)
     except InvalidTextError as error:

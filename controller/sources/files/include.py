@@ -48,8 +48,8 @@ class Included:
 def included_names(source: Resource) -> Iterator[str]:
     """The names in `spec.include`, as far as it can be read."""
     include = source.spec.get("include")
-    for each in include[:INCLUDE_LIMIT] if isinstance(include, list) else ():
-        reference = each.get("repository") if isinstance(each, dict) else None
+    for entry in include[:INCLUDE_LIMIT] if isinstance(include, list) else ():
+        reference = entry.get("repository") if isinstance(entry, dict) else None
         if isinstance(reference, dict):
             yield str(reference.get("name"))
 
@@ -58,10 +58,10 @@ def find_included(resource: Resource, spec: FlagSourceSpec, objects: Cache) -> t
     """The sources that `spec` includes. Raises Stalled, or Waiting until each has an artifact."""
     if names := cycle(resource, objects, included_names) if spec.include else []:
         raise Stalled("IncludeCycle", f"these FlagSources include each other: {' → '.join(names)}")
-    found = []
-    for each in spec.include:
-        what = f"FlagSource {each.repository.name}"
-        source = objects.get(ObjectKey(KIND, resource.namespace, each.repository.name))
+    included = []
+    for entry in spec.include:
+        what = f"FlagSource {entry.repository.name}"
+        source = objects.get(ObjectKey(KIND, resource.namespace, entry.repository.name))
         if source is None:
             message = f"{what} does not exist; create it, or correct spec.include"
             raise Waiting("IncludeUnavailable", message)
@@ -73,16 +73,16 @@ def find_included(resource: Resource, spec: FlagSourceSpec, objects: Cache) -> t
             message = f"{what} is not verified, and this source is; set its spec.verify, or do not include it"
             raise Stalled("IncludeUnverified", message)
         artifact = IncludedArtifact.model_validate(status.artifact.model_dump())
-        found.append(Included(each, source, artifact))
-    return tuple(found)
+        included.append(Included(entry, source, artifact))
+    return tuple(included)
 
 
 def include_health(includes: Iterable[Included]) -> tuple[Condition, ...]:
     """Return `IncludesReady` as False if an included source fails or is suspended."""
-    for each in includes:
-        status = FlagSourceStatus.of(each.source)
-        what = f"FlagSource {each.source.name}"
-        if each.source.suspended:
+    for included in includes:
+        status = FlagSourceStatus.of(included.source)
+        what = f"FlagSource {included.source.name}"
+        if included.source.suspended:
             message = f"{what} is suspended; its last artifact is included"
             return (Condition(INCLUDES_READY, FALSE, "SourceSuspended", message),)
         if status.condition(READY).status == FALSE:
@@ -101,8 +101,8 @@ async def copy_included(
     Waiting where an artifact is not in storage; ArchiveRefused beyond an archive's limits, Failed, OSError.
     """
     copying = _Copying(folder, tuple(map(of_files, protected)))
-    for each in includes:
-        await asyncio.to_thread(copying.take, each, stores)
+    for included in includes:
+        await asyncio.to_thread(copying.take, included, stores)
     return tuple(copying.skipped)
 
 
@@ -113,11 +113,11 @@ class _Copying:
         self._files = self._bytes = 0
         self.skipped: list[str] = []
 
-    def take(self, each: Included, stores: Storages) -> None:
-        what = f"FlagSource {each.source.name}"
-        files = unpack(_archive(each, stores))
+    def take(self, included: Included, stores: Storages) -> None:
+        what = f"FlagSource {included.source.name}"
+        files = unpack(_archive(included, stores))
         skipped = take_skipped(files)
-        start = f"{each.include.source_folder}/".lstrip("/")
+        start = f"{included.include.source_folder}/".lstrip("/")
         under = {name.removeprefix(start): text for name, text in files.items() if name.startswith(start)}
         if start and not under:
             message = (
@@ -129,7 +129,7 @@ class _Copying:
         if self._files > DEFAULT_LIMITS.files or self._bytes > DEFAULT_LIMITS.bytes:
             limits = f"{DEFAULT_LIMITS.files} files or {DEFAULT_LIMITS.bytes} bytes"
             raise ArchiveRefused(f"with {what} the included files are over {limits}")
-        target = each.include.target_folder
+        target = included.include.target_folder
         for name, content in under.items():
             self._write(f"{target}/{name}".lstrip("/"), content, what)
         self.skipped += [
@@ -159,14 +159,16 @@ class _Copying:
             raise Stalled("IncludeConflict", message) from None
 
 
-def _archive(each: Included, stores: Storages) -> bytes:
-    storage = stores.of(each.source.key)
-    known = storage.find(each.artifact.digest)
+def _archive(included: Included, stores: Storages) -> bytes:
+    storage = stores.of(included.source.key)
+    known = storage.find(included.artifact.digest)
     try:
         if known is not None:
             return storage.open(known)
     except Failed as failed:
         if failed.reason not in {"ArtifactGone", "ArtifactDamaged"}:
             raise
-    message = f"the artifact of FlagSource {each.source.name} is not in storage; waiting until it is again"
+    message = (
+        f"the artifact of FlagSource {included.source.name} is not in storage; waiting until it is again"
+    )
     raise Waiting("IncludeUnavailable", message, delay=_GONE)

@@ -36,7 +36,7 @@ class Leftovers:
 
     async def remove_artifacts(self) -> None:
         """Remove artifacts of sources that were deleted while no controller ran."""
-        sources = [each.key for each in self.cache.of_kind(flagsource.KIND)]
+        sources = [source.key for source in self.cache.of_kind(flagsource.KIND)]
         try:
             await asyncio.to_thread(self.keep, sources)
         except Setback as setback:

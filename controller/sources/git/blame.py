@@ -25,10 +25,10 @@ def blame_line(path: Path, location: Location, revision: Revision, file: str, li
     try:
         with Repo(path) as repository:
             repository.git.update_environment(**environment(location, None, None))
-            found = next(repository.blame_incremental(commit, file, L=f"{line},{line}"), None)
-            if found is None:
+            hunk = next(repository.blame_incremental(commit, file, L=f"{line},{line}"), None)
+            if hunk is None:
                 return None
-            changed = found.commit
+            changed = hunk.commit
             author = f"{changed.author.name} <{changed.author.email}>"
             return LineAuthor(
                 changed.hexsha, one_line(author, _MAX_TEXT), one_line(str(changed.summary), _MAX_TEXT)

@@ -73,7 +73,7 @@ def write_commit(repository: pygit2.Repository, checkout: Checkout) -> Fetched:
     oid = pygit2.Oid(hex=revision.digest.removeprefix("sha1:"))
     if oid not in repository:
         raise Failed("RevisionGone", f"{revision} is not, or no longer, in the repository")
-    if (kind := _bounded(repository, oid, limits, "the commit")) != ObjectType.COMMIT:
+    if (kind := _type_of(repository, oid, limits, "the commit")) != ObjectType.COMMIT:
         message = f"{revision} is a {kind.name.lower()}, not a commit"
         raise Stalled("InvalidReference", message)
     commit = cast("pygit2.Commit", repository[oid])
@@ -84,7 +84,7 @@ def write_commit(repository: pygit2.Repository, checkout: Checkout) -> Fetched:
         where = f" {error.filename}" if error.filename else ""
         message = f"the files of {revision} could not be written{where}: {error.strerror or error}"
         raise Failed("StorageOperationFailed", message) from error
-    return _fetched(commit, revision, writing)
+    return _describe(commit, revision, writing)
 
 
 def submodule_skipped(path: str) -> str:
@@ -107,12 +107,12 @@ class _Writing:
         if len(parts) > self.limits.depth:
             raise _limit(f"{'/'.join(parts)}: more than {self.limits.depth} folders deep")
         shown = "/".join(parts) or "/"
-        if _bounded(self.repository, oid, self.limits, f"the folder {shown}") != ObjectType.TREE:
+        if _type_of(self.repository, oid, self.limits, f"the folder {shown}") != ObjectType.TREE:
             raise ValueError(f"{shown}: listed as a folder, but is not one")
         made = False
         for entry in cast("pygit2.Tree", self.repository[oid]):
-            child = self._named(entry.raw_name, parts)
-            if child is None or not self._wanted(child, folder=entry.filemode == FileMode.TREE):
+            child = self._child_of(entry.raw_name, parts)
+            if child is None or not self._may_match(child, folder=entry.filemode == FileMode.TREE):
                 continue
             self._count()
             if entry.filemode == FileMode.TREE:
@@ -128,7 +128,7 @@ class _Writing:
                     made = True
                 self._file(entry.id, child)
 
-    def _named(self, raw: bytes | None, parts: tuple[str, ...]) -> tuple[str, ...] | None:
+    def _child_of(self, raw: bytes | None, parts: tuple[str, ...]) -> tuple[str, ...] | None:
         raw = raw or b""
         shown = "/".join((*parts, raw.decode("utf-8", "backslashreplace")))
         if raw.lower() in {b"", b".", b"..", b".git"} or b"/" in raw or b"\0" in raw:
@@ -140,7 +140,7 @@ class _Writing:
             self.skipped.append(f"{shown}: its name is not UTF-8")
             return None
 
-    def _wanted(self, child: tuple[str, ...], *, folder: bool) -> bool:
+    def _may_match(self, child: tuple[str, ...], *, folder: bool) -> bool:
         if not self.prefixes:
             return True
         return any(
@@ -170,7 +170,7 @@ class _Writing:
             file.write(content)
 
 
-def _bounded(repository: pygit2.Repository, oid: pygit2.Oid, limits: TreeLimits, what: str) -> ObjectType:
+def _type_of(repository: pygit2.Repository, oid: pygit2.Oid, limits: TreeLimits, what: str) -> ObjectType:
     kind, size = repository.odb.read_header(oid)
     if size > limits.listing_bytes:
         raise _limit(f"{what} takes {size} bytes, more than {limits.listing_bytes}")
@@ -181,7 +181,7 @@ def _limit(message: str) -> Stalled:
     return Stalled("LimitExceeded", message)
 
 
-def _fetched(commit: pygit2.Commit, revision: Revision, writing: _Writing) -> Fetched:
+def _describe(commit: pygit2.Commit, revision: Revision, writing: _Writing) -> Fetched:
     name = (commit.author.raw_name or b"").decode("utf-8", "replace")
     mail = (commit.author.raw_email or b"").decode("utf-8", "replace")
     author = one_line(f"{name} <{mail}>", _LONGEST_TEXT)

@@ -45,9 +45,13 @@ class Group:
     """Names, mail addresses, or fingerprints of keys."""
     count: int = 1
 
-    def satisfied(self, found: list[Signer]) -> bool:
-        """Whether enough of `found` belong to it; keys of one name are one person."""
-        people = {each.name or each.key for each in found if any(_is(each, named) for named in self.signers)}
+    def satisfied(self, signers: list[Signer]) -> bool:
+        """Whether enough of `signers` belong to it; keys of one name are one person."""
+        people = {
+            signer.name or signer.key
+            for signer in signers
+            if any(_is(signer, named) for named in self.signers)
+        }
         return len(people) >= self.count
 
     def __str__(self) -> str:
@@ -79,14 +83,16 @@ def not_allowed(
     if not commits:
         return ""
     before, tip = repository[accepted].peel(pygit2.Commit).tree, commits[-1].tree
-    changed = list(_changed(before, tip))
+    changed = list(_changed_paths(before, tip))
     for rule in rules:
         pattern = rule.pattern
         for path in filter(pattern.match_file, changed):
             wanted = _entry(tip, path)
-            found = [signed[str(each.id)] for each in commits if _brings(each, path, wanted, rule.merges)]
-            if not any(group.satisfied(found) for group in rule.any_of):
-                who = ", ".join(str(each) for each in found) or "no signed commit that introduces it"
+            signers = [
+                signed[str(commit.id)] for commit in commits if _brings(commit, path, wanted, rule.merges)
+            ]
+            if not any(group.satisfied(signers) for group in rule.any_of):
+                who = ", ".join(str(signer) for signer in signers) or "no signed commit that introduces it"
                 needed = " or ".join(map(str, rule.any_of))
                 return f"{one_line(path, 200)} was changed by {who}; it needs {needed}"
     return ""
@@ -95,20 +101,20 @@ def not_allowed(
 def _brings(commit: pygit2.Commit, path: str, wanted: object, merges: bool) -> bool:
     """Whether a commit has `wanted` at a path, and no parent has; with `merges` the first alone counts."""
     parents = commit.parents[:1] if merges else commit.parents
-    before = [_entry(each.tree, path) for each in parents] or [None]
+    before = [_entry(parent.tree, path) for parent in parents] or [None]
     return _entry(commit.tree, path) == wanted and wanted not in before
 
 
 def _entry(tree: pygit2.Tree, path: str) -> object:
     """What identifies the content at a path; None: there is nothing."""
     try:
-        found = tree[path]
+        entry = tree[path]
     except KeyError:
         return None
-    return found.id, found.filemode
+    return entry.id, entry.filemode
 
 
-def _changed(before: pygit2.Tree, after: pygit2.Tree) -> Iterator[str]:
+def _changed_paths(before: pygit2.Tree, after: pygit2.Tree) -> Iterator[str]:
     """Paths that are not the same in both; those whose names are not UTF-8 are never read."""
     for delta in before.diff_to_tree(after).deltas:
         try:
@@ -211,13 +217,13 @@ def _since(repository: pygit2.Repository, question: Question) -> list[str]:
         return []
     walk = repository.walk(question.commit, SortMode.TOPOLOGICAL)
     walk.hide(question.accepted)
-    found = []
+    commits = []
     for commit in walk:
-        found.append(str(commit.id))
-        if len(found) > _MOST_COMMITS:
+        commits.append(str(commit.id))
+        if len(commits) > _MOST_COMMITS:
             message = f"more than {_MOST_COMMITS} commits since {question.accepted} would have to be verified"
             raise Stalled(LIMIT, message)
-    return found[::-1]
+    return commits[::-1]
 
 
 def _commit_signer(repository: pygit2.Repository, commit: str, keys: Keys) -> Signer:

@@ -14,9 +14,16 @@ from controller.sources.backend import NOTHING_ACCEPTED, Accepted, TreeLimits
 from controller.sources.deadline import Deadline, LimitedTasks, ThreadTasks
 from controller.sources.git.commit_reader import CommitReader
 from controller.sources.git.commit_tree import Checkout
-from controller.sources.git.git_credentials import Credentials, carried
+from controller.sources.git.git_credentials import Credentials, credentials_in
 from controller.sources.git.git_program import BrokenMirrorError, GitProgram
-from controller.sources.git.git_references import Reference, References, choose, choose_among, narrowed, parse
+from controller.sources.git.git_references import (
+    Reference,
+    References,
+    choose,
+    choose_among,
+    listing_options,
+    parse,
+)
 from controller.sources.git.mirror import Mirror
 from controller.sources.git.mirror_quota import MirrorQuota
 from controller.sources.git.reference_watch import find_folders
@@ -124,9 +131,9 @@ class GitBackend:
             except DamagedRepositoryError as error:
                 raise self._unreadable(error) from error
         elif self.share is not None:
-            return await self.share.references(self._program(), narrowed(self.reference))
+            return await self.share.references(self._program(), listing_options(self.reference))
         try:
-            listing = await self._program().list_references(*narrowed(self.reference))
+            listing = await self._program().list_references(*listing_options(self.reference))
         except BrokenMirrorError as error:
             raise self._unreadable(error) from error
         return await parse(listing, self.location.shown)
@@ -171,7 +178,7 @@ class GitBackend:
                 raise Stalled("FolderNotFound", message)
 
     def _program(self) -> GitProgram:
-        credentials = self.credentials or carried(self.location)
+        credentials = self.credentials or credentials_in(self.location)
         deadline = self.deadline or Deadline(self.timeout, self.location.shown)
         return GitProgram(self.location, credentials, deadline, hosts=self.hosts)
 

@@ -21,7 +21,7 @@ SHA256_REPOSITORY: Final = (
 )
 
 
-def _compiled(pattern: str) -> re2._Regexp:
+def _pattern(pattern: str) -> re2._Regexp:
     options = re2.Options()
     options.case_sensitive = False
     options.log_errors = False
@@ -29,34 +29,34 @@ def _compiled(pattern: str) -> re2._Regexp:
 
 
 _REASONS: Final = {
-    "HostKeyRefused": _compiled(r"host key verification failed|host key for .* has changed"),
-    "AuthenticationFailed": _compiled(
+    "HostKeyRefused": _pattern(r"host key verification failed|host key for .* has changed"),
+    "AuthenticationFailed": _pattern(
         r"authentication failed|could not read (username|password)|permission denied \("
         r"|returned error: 40[137]|access denied|invalid credentials|CONNECT tunnel failed, response 407"
         r"|incorrect passphrase"
     ),
-    "CertificateRefused": _compiled(
+    "CertificateRefused": _pattern(
         r"certificate verification failed|certificate problem|unable to get local issuer"
         r"|alert (unknown ca|certificate|bad certificate|handshake failure)"
         r"|self[- ]signed certificate|could not load (pem )?client cert"
     ),
-    "RepositoryNotFound": _compiled(
+    "RepositoryNotFound": _pattern(
         r"repository '.*' not found|not valid: .*is this a git repository"
         r"|does not appear to be a git repository|no such file or directory"
         r"|returned error: 404|repository not found|project .* could not be found|does not exist"
     ),
-    "Redirected": _compiled(r"returned error: 30[12378]"),
-    UNADVERTISED: _compiled(r"unadvertised object"),
-    "RevisionGone": _compiled(r"couldn't find remote ref|not our ref"),
+    "Redirected": _pattern(r"returned error: 30[12378]"),
+    UNADVERTISED: _pattern(r"unadvertised object"),
+    "RevisionGone": _pattern(r"couldn't find remote ref|not our ref"),
 }
 _SERVERS: Final = ("remote:", "fatal: remote error")
-_FULL: Final = _compiled(r"no space left on device|disk quota exceeded")
+_FULL: Final = _pattern(r"no space left on device|disk quota exceeded")
 _LIMITS: Final = {
-    "file size": _compiled(r"died of signal 25|file too large"),
-    "CPU time": _compiled(r"died of signal 24"),
-    "memory": _compiled(r"out of memory|cannot allocate memory|unable to create thread|inflateinit: out of"),
+    "file size": _pattern(r"died of signal 25|file too large"),
+    "CPU time": _pattern(r"died of signal 24"),
+    "memory": _pattern(r"out of memory|cannot allocate memory|unable to create thread|inflateinit: out of"),
 }
-_BROKEN: Final = _compiled(
+_BROKEN: Final = _pattern(
     r"bad object|corrupt|loose object|inflate|unable to read|not a git repository: |bad config"
     r"|did not send all necessary objects|unresolved deltas|shallow file"
     r"|is not a valid object|missing (blob|tree|commit)|reference broken|broken ref"
@@ -64,12 +64,12 @@ _BROKEN: Final = _compiled(
     r"|\.lock': File exists"
 )
 _OWN: Final = ("fatal: ", "error: ", "ssh: ")
-_QUOTED: Final = _compiled(
+_QUOTED: Final = _pattern(
     r"(\bremote error|\bgot|\breceived|\bresponse|\bcharacter|\bunexpected line|\bunknown object format)"
     r"(: | ['\"]).*"
 )
 """Where git repeats what the server sent."""
-_KNOWN: Final = _compiled(
+_KNOWN: Final = _pattern(
     # What ssh says has no prefix, and git's own line about it names no cause. Servers write such lines, too:
     # nothing but these words is taken of them.
     r"host key verification failed|permission denied(?: \([a-z,-]{1,60}\))?|authentication failed"
@@ -82,9 +82,9 @@ _KNOWN: Final = _compiled(
 )
 _MOST_LINES: Final = 3
 _SHOWN: Final = 300
-_USER: Final = _compiled(r"(://)[^/@\s']+@")
-_QUERY: Final = _compiled(r"(://[^\s'?]+)\?[^\s']*")
-_TIME: Final = _compiled(r" after \d+ (?:ms|milliseconds|seconds)\b")
+_USER: Final = _pattern(r"(://)[^/@\s']+@")
+_QUERY: Final = _pattern(r"(://[^\s'?]+)\?[^\s']*")
+_TIME: Final = _pattern(r" after \d+ (?:ms|milliseconds|seconds)\b")
 
 
 def reason_of(complaint: str) -> str:
@@ -92,8 +92,8 @@ def reason_of(complaint: str) -> str:
     # A server whose disk is full costs nobody here anything.
     if any(_FULL.search(line) for line in _lines(complaint) if not line.startswith(_SERVERS)):
         return FULL
-    found = (reason for reason, pattern in _REASONS.items() if pattern.search(complaint))
-    return next(found, "GitOperationFailed")
+    reasons = (reason for reason, pattern in _REASONS.items() if pattern.search(complaint))
+    return next(reasons, "GitOperationFailed")
 
 
 def limit_of(complaint: str) -> str | None:

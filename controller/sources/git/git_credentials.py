@@ -60,8 +60,8 @@ class Credentials:
     @property
     def identity(self) -> str:
         """Distinguishes two sets of credentials without disclosing them."""
-        texts = (getattr(self, each.name) for each in fields(self))
-        parts = (each if isinstance(each, str) else "\0".join(each) for each in texts)
+        texts = (getattr(self, own.name) for own in fields(self))
+        parts = (text if isinstance(text, str) else "\0".join(text) for text in texts)
         return hashlib.sha256("\0".join(parts).encode()).hexdigest()
 
     @property
@@ -72,15 +72,15 @@ class Credentials:
             (self.username, self.password),
             (unquote(proxy.username or ""), unquote(proxy.password or "")),
         )
-        found = [self.bearer, self.key_password]
+        texts = [self.bearer, self.key_password]
         for name, word in pairs:
-            found += [word or name, b64encode(f"{name}:{word}".encode()).decode() if name else ""]
-        written = (form for each in found for form in (each, quote(each, safe="")))
+            texts += [word or name, b64encode(f"{name}:{word}".encode()).decode() if name else ""]
+        written = (form for text in texts for form in (text, quote(text, safe="")))
         # The longest first: a shorter one may be part of it.
-        return tuple(sorted({each for each in written if each}, key=len, reverse=True))
+        return tuple(sorted({text for text in written if text}, key=len, reverse=True))
 
 
-def carried(location: Location) -> Credentials | None:
+def credentials_in(location: Location) -> Credentials | None:
     """What the text of the location holds. Raises Stalled where that cannot be meant."""
     return None if location.login is None else Credentials(*location.login)
 
@@ -94,8 +94,8 @@ def credentials_from(secret: SecretTexts, transport: Transport) -> Credentials |
     """
     if transport is Transport.FILE:
         return None
-    found = _ssh(secret) if transport is Transport.SSH else _http(secret)
-    return found if found != Credentials() else None
+    credentials = _ssh(secret) if transport is Transport.SSH else _http(secret)
+    return credentials if credentials != Credentials() else None
 
 
 def with_proxy(credentials: Credentials | None, secret: SecretTexts, transport: Transport) -> Credentials:
@@ -120,13 +120,13 @@ def _ssh(secret: SecretTexts) -> Credentials:
     identity = secret.required("identity", "for ssh")
     known_hosts = secret.required("known_hosts", "for ssh")
     password = secret.line("password")
-    locked = _locked(secret, identity)
+    locked = _is_encrypted(secret, identity)
     if locked and not password:
         raise secret.invalid("'identity' is an encrypted key; add its passphrase as 'password'")
     return Credentials(ssh_key=identity, known_hosts=known_hosts, key_password=password if locked else "")
 
 
-def _locked(secret: SecretTexts, identity: str) -> bool:
+def _is_encrypted(secret: SecretTexts, identity: str) -> bool:
     block = next(pem_blocks(identity), None)
     if block is None or "PRIVATE KEY" not in block.label:
         raise secret.invalid("'identity' is not a private key in OpenSSH or PEM format")

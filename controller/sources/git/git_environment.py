@@ -52,7 +52,7 @@ def environment(
         ("credential.helper", ""),
     ]
     result = {
-        **_inherited(),
+        **_own_variables(),
         "MALLOC_ARENA_MAX": "1",
         "GIT_CONFIG_NOSYSTEM": "1",
         "GIT_CONFIG_GLOBAL": os.devnull,
@@ -84,7 +84,7 @@ def environment(
     return result
 
 
-def _inherited() -> dict[str, str]:
+def _own_variables() -> dict[str, str]:
     """Our own environment, such as proxies and ssh's agent, without what would redirect git or weaken it."""
     return {
         name: value

@@ -170,14 +170,14 @@ class GitFactory:
         mode = request.verify.mode or "HEAD"
         secret = await self._secrets.required(request.verify.keys, request, "spec.verify.secretRef")
         keys = read_keys(secret)
-        policy = {"mode": mode, "rules": [each.model_dump() for each in request.verify.rules]}
+        policy = {"mode": mode, "rules": [rule.model_dump() for rule in request.verify.rules]}
         advice = in_cluster(request.key, secret.name, keys.names)
         rules = tuple(map(_rule, request.verify.rules))
         return SignaturePolicy(advice, mode, keys, epoch(policy, secret.content), rules)
 
 
 def _rule(given: VerifyRule) -> Rule:
-    groups = tuple(Group(each.signers, each.count) for each in given.any_of)
+    groups = tuple(Group(group.signers, group.count) for group in given.any_of)
     return Rule(given.paths, groups, merges=given.merges_count)
 
 

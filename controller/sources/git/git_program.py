@@ -85,7 +85,7 @@ class GitProgram:
         where = self.location.shown
         try:
             async with secret_files(self.credentials) as folder, self.deadline.running():
-                variables = environment(self.location, self.credentials, folder, await self._confined())
+                variables = environment(self.location, self.credentials, folder, await self._host_settings())
                 command = ("git", *arguments)
                 ended = await run(command, {**variables, **(more or {})}, self.limits, self.deadline.left)
         except TooMuchOutputError as error:
@@ -98,7 +98,7 @@ class GitProgram:
             return ended
         raise self._failure(ended)
 
-    async def _confined(self) -> list[tuple[str, str]]:
+    async def _host_settings(self) -> list[tuple[str, str]]:
         """Configuration that keeps git to judged addresses. Raises Setback for a host that is denied."""
         if self.hosts is None or self.location.path is not None:
             return []
@@ -123,7 +123,9 @@ class GitProgram:
         if ended.status == NOT_FOUND:
             return Stalled("GitMissing", "the program git is not installed")
         if (limit := limit_of(complaint)) is not None:
-            return Stalled(LIMIT, f"{where}: git needs more {limit} than it may use ({self._allowed(limit)})")
+            return Stalled(
+                LIMIT, f"{where}: git needs more {limit} than it may use ({self._limit_text(limit)})"
+            )
         text = shown(complaint, self.credentials)
         if _NO_SERVER in complaint:
             text = f"{NO_GIT_SERVER} ({text})"
@@ -131,7 +133,7 @@ class GitProgram:
             return BrokenMirrorError(text)
         return Failed(reason_of(complaint), f"{where}: {text}")
 
-    def _allowed(self, limit: str) -> str:
+    def _limit_text(self, limit: str) -> str:
         allowed = {
             "memory": f"{self.limits.memory_bytes} bytes",
             "file size": f"{self.limits.file_bytes} bytes for one file",

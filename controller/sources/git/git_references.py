@@ -188,7 +188,7 @@ class References:
     """The full name that HEAD stands for, if it stands for one."""
 
 
-def narrowed(reference: Reference) -> tuple[str, ...]:
+def listing_options(reference: Reference) -> tuple[str, ...]:
     """Options for `git ls-remote`: pull requests, which forges list, are asked for by name alone."""
     everything = reference.name is not None or reference == Reference()
     return () if everything else ("--heads", "--tags")
@@ -197,8 +197,8 @@ def narrowed(reference: Reference) -> tuple[str, ...]:
 async def parse(text: str, where: str) -> References:
     """What `git ls-remote --symref` printed. Raises Stalled (LimitExceeded)."""
     if len(text) < _LONG:
-        return _parsed(text.splitlines(), where)
-    return await asyncio.to_thread(lambda: _parsed(text.splitlines(), where))
+        return _parse_lines(text.splitlines(), where)
+    return await asyncio.to_thread(lambda: _parse_lines(text.splitlines(), where))
 
 
 async def choose_among(references: References, reference: Reference) -> Revision:
@@ -208,7 +208,7 @@ async def choose_among(references: References, reference: Reference) -> Revision
     return await asyncio.to_thread(choose, references.commits, references.head, reference)
 
 
-def _parsed(lines: Iterable[str], where: str) -> References:
+def _parse_lines(lines: Iterable[str], where: str) -> References:
     """`<id>\\t<name>`, `ref: <name>\\tHEAD`, and tags' commits as `^{}`."""
     head = None
     listed: list[tuple[str, str]] = []

@@ -12,7 +12,7 @@ from controller.runtime.reconciling.setbacks import stalling
 from controller.sources.backend import polled
 from controller.sources.git.git_backend import GitBackend
 from controller.sources.git.git_references import Reference
-from controller.sources.git.reference_watch import watched
+from controller.sources.git.reference_watch import reference_changes
 from controller.sources.git.repository import uncommitted_files
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ class LocalGitBackend(GitBackend):
     def changes(self) -> AsyncIterator[None]:
         """At once, then as a local repository's references change, and every interval."""
         if self.location.path is not None:
-            return watched(self.location.path, self.interval)
+            return reference_changes(self.location.path, self.interval)
         return polled(self.interval)
 
 

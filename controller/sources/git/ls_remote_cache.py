@@ -91,8 +91,8 @@ class LsRemoteCache:
     async def close(self) -> None:
         """Cancel what is asked, with the programs that ask."""
         tasks = [listing.answer for listing in self._latest.values()]
-        for each in tasks:
-            each.cancel()
+        for task in tasks:
+            task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
     def _clear(self, now: datetime) -> None:

@@ -62,7 +62,7 @@ class Mirror:
         """Fetch a commit unless it is here already, and have `reader` read it. A damaged mirror, such as one
         whose fetch was killed, is fetched anew. Raises `Setback`.
         """
-        async with self._locked():
+        async with self._hold_lock():
             try:
                 return await self._fetch_and_read(reference, checkout, reader)
             except _DAMAGE:
@@ -146,7 +146,7 @@ class Mirror:
             await self.program.fetch(self.path, *everything, depth=None, whole=self.complete)
 
     @contextlib.asynccontextmanager
-    async def _locked(self) -> AsyncIterator[None]:
+    async def _hold_lock(self) -> AsyncIterator[None]:
         """One at a time per mirror, across tasks and processes; the lock goes when its holder dies."""
         lock = await self._take_lock()
         try:

@@ -54,11 +54,11 @@ class MirrorQuota:
 
     def used(self, root: Path) -> Counter[str]:
         """Bytes of the mirrors below `root` now, by namespace that has a limit. Any thread may ask."""
-        found: Counter[str] = Counter()
+        sizes: Counter[str] = Counter()
         for mirror in root.glob("*/*.git"):
             if self._most(mirror.parent.name):
-                found[mirror.parent.name] += _bytes_in(mirror)
-        return found
+                sizes[mirror.parent.name] += _bytes_in(mirror)
+        return sizes
 
     def _keep(self, mirror: Path, revision: Revision) -> None:
         with self._measuring:
@@ -73,7 +73,7 @@ class MirrorQuota:
     def _require(self, mirror: Path, size: int) -> None:
         """Raises Stalled where it and those beside it are too large."""
         namespace = mirror.parent.name
-        size += sum(_bytes_in(each) for each in mirror.parent.glob("*.git") if each != mirror)
+        size += sum(_bytes_in(other) for other in mirror.parent.glob("*.git") if other != mirror)
         most = self._most(namespace)
         if most and size > most:
             raise over("bytes of mirrors of Git repositories", namespace, size, most, "--quota-mirror-bytes")
@@ -81,11 +81,11 @@ class MirrorQuota:
 
 def _bytes_in(folder: Path) -> int:
     """What the files below it take on the disk; some may go meanwhile."""
-    found = 0
+    size = 0
     for path, _, names in os.walk(folder):
         for name in names:
             try:
-                found += os.lstat(os.path.join(path, name)).st_blocks * 512
+                size += os.lstat(os.path.join(path, name)).st_blocks * 512
             except FileNotFoundError:
                 continue
-    return found
+    return size

@@ -20,14 +20,14 @@ _WATCHED_FILES: Final = frozenset({"HEAD", "packed-refs"})
 _random = secrets.SystemRandom()
 
 
-async def watched(path: Path, interval: float) -> AsyncIterator[None]:
+async def reference_changes(path: Path, interval: float) -> AsyncIterator[None]:
     """At once, after each change of the references at `path`, be it there or not, and every interval."""
-    found: tuple[Path, ...] = ()
+    watched: tuple[Path, ...] = ()
 
     def folders(path: Path) -> tuple[Path, ...]:
-        nonlocal found
-        found = find_folders(path)
-        return found
+        nonlocal watched
+        watched = find_folders(path)
+        return watched
 
     watch = Watch(path, folders, _matters)
     with contextlib.closing(watch):
@@ -35,7 +35,7 @@ async def watched(path: Path, interval: float) -> AsyncIterator[None]:
             # Armed again before each poll: folders of branches come and go, and what changes later is seen.
             await watch.arm()
             yield
-            if found:
+            if watched:
                 await watch.wait(interval * _random.uniform(0.9, 1.1))
             else:
                 await _wait_for_repository(path, interval)
@@ -61,10 +61,10 @@ def find_folders(path: Path) -> tuple[Path, ...]:
     except (OSError, UnicodeDecodeError):
         return ()
     # `HEAD` and `packed-refs` are in a linked work tree's own folder and in the one that all share.
-    found = dict.fromkeys((own, shared))
+    folders = dict.fromkeys((own, shared))
     for top in (shared / "refs", shared / "reftable"):
-        found |= dict.fromkeys(Path(folder) for folder, _, _ in os.walk(top))
-    return tuple(found)
+        folders |= dict.fromkeys(Path(folder) for folder, _, _ in os.walk(top))
+    return tuple(folders)
 
 
 def _matters(folder: Path, name: str) -> bool:

@@ -116,7 +116,7 @@ def list_references(repository: pygit2.Repository) -> tuple[dict[str, str], str 
     for name in repository.listall_references():
         oid = _target(repository, name)
         if oid is not None:
-            refs[name] = _peeled(repository, oid) if name.startswith(TAGS) else str(oid)
+            refs[name] = _peel(repository, oid) if name.startswith(TAGS) else str(oid)
     target = repository.lookup_reference("HEAD").raw_target
     if isinstance(target, pygit2.Oid):
         return refs | {"HEAD": str(target)}, None
@@ -132,7 +132,7 @@ def _target(repository: pygit2.Repository, name: str) -> pygit2.Oid | None:
     return target if isinstance(target, pygit2.Oid) else None
 
 
-def _peeled(repository: pygit2.Repository, oid: pygit2.Oid) -> str:
+def _peel(repository: pygit2.Repository, oid: pygit2.Oid) -> str:
     try:
         if repository.odb.read_header(oid)[0] != ObjectType.TAG:
             return str(oid)
@@ -161,17 +161,17 @@ class Described:
 def describe(folder: Path) -> Described | None:
     """None where no repository has the folder, or it has no commit yet. Blocks."""
     try:
-        found = pygit2.discover_repository(str(folder))
-        if found is None:
+        inside = pygit2.discover_repository(str(folder))
+        if inside is None:
             return None
-        repository = open_repository(Path(found))
+        repository = open_repository(Path(inside))
         if repository.head_is_unborn:
             return None
         commit = repository.head.peel(pygit2.Commit)
         name = "" if repository.head_is_detached else f"{repository.head.shorthand}@"
         return Described(
             f"{name}sha1:{commit.id}",
-            _changed(repository, folder),
+            _has_changes(repository, folder),
             _origin(repository),
             f"{commit.author.name} <{commit.author.email}>",
             commit.message.strip().partition("\n")[0],
@@ -190,23 +190,23 @@ def uncommitted_files(path: Path, revision: Revision) -> tuple[str, ...]:
         repository = open_repository(path)
         if repository.is_bare or repository.head_is_unborn or repository.head.shorthand != revision.name:
             return ()
-        return tuple(_uncommitted(repository))
+        return tuple(_uncommitted_names(repository))
     except (Setback, UnreadableFormatError, pygit2.GitError, KeyError, ValueError, OSError):
         return ()
 
 
-def _uncommitted(repository: pygit2.Repository) -> Iterator[str]:
+def _uncommitted_names(repository: pygit2.Repository) -> Iterator[str]:
     for name, status in repository.status(untracked_files="all").items():
         if status not in {FileStatus.CURRENT, FileStatus.IGNORED}:
             yield name
 
 
-def _changed(repository: pygit2.Repository, folder: Path) -> bool:
+def _has_changes(repository: pygit2.Repository, folder: Path) -> bool:
     if repository.is_bare:
         return False
     below = folder.resolve().relative_to(repository.workdir).as_posix()
     prefix = "" if below == "." else f"{below}/"
-    return any(name.startswith(prefix) or prefix.startswith(name) for name in _uncommitted(repository))
+    return any(name.startswith(prefix) or prefix.startswith(name) for name in _uncommitted_names(repository))
 
 
 def _origin(repository: pygit2.Repository) -> str:

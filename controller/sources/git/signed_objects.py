@@ -67,32 +67,32 @@ def read_tag(raw: bytes) -> SignedTag:
     head, _, message = raw.partition(b"\n\n")
     headers = {name: lines[0].partition(b" ")[2] for name, lines in reversed(_headers(head))}
     try:
-        target, kind, name = (headers[each].decode() for each in (b"object", b"type", b"tag"))
+        target, kind, name = (headers[header].decode() for header in (b"object", b"type", b"tag"))
     except (KeyError, UnicodeDecodeError):
         raise UnreadableObjectError("it does not say what it marks") from None
     # As Git, which takes the last line that a signature may begin with.
-    begins = [found.start() for found in _BEGINS.finditer(message)]
+    begins = [match.start() for match in _BEGINS.finditer(message)]
     start = len(raw) - len(message) + begins[-1] if begins else len(raw)
     return SignedTag(raw[:start], raw[start:], _written(head.split(b"\n"), b"tagger "), target, kind, name)
 
 
 def _headers(head: bytes) -> list[tuple[bytes, list[bytes]]]:
     """(name, its line and those that continue it) in order."""
-    found: list[tuple[bytes, list[bytes]]] = []
+    headers: list[tuple[bytes, list[bytes]]] = []
     for line in head.split(b"\n"):
         if not line.startswith(b" "):
-            found.append((line.partition(b" ")[0], [line]))
-        elif found:
-            found[-1][1].append(line)
+            headers.append((line.partition(b" ")[0], [line]))
+        elif headers:
+            headers[-1][1].append(line)
         else:
             raise UnreadableObjectError("it begins with a blank")
-    return found
+    return headers
 
 
 def _written(lines: list[bytes], name: bytes) -> datetime:
-    line = next((each for each in lines if each.startswith(name)), b"")
-    found = _TIME.search(line)
+    line = next((candidate for candidate in lines if candidate.startswith(name)), b"")
+    time = _TIME.search(line)
     try:
-        return datetime.fromtimestamp(int(found[1]) if found else 0, UTC)
+        return datetime.fromtimestamp(int(time[1]) if time else 0, UTC)
     except (ValueError, OverflowError, OSError):
         raise UnreadableObjectError("its time cannot be read") from None

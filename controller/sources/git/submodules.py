@@ -140,12 +140,12 @@ async def _urls(file: Path, parent: Location, depth: str) -> dict[str, str]:
         raise Failed("StorageOperationFailed", f"{what}: git could not be started: {error}") from error
     if ended.status not in {0, _NO_MATCH}:
         raise Stalled("SubmoduleRefused", f"{what}: git cannot read it")
-    found: dict[str, dict[str, str]] = {}
+    entries: dict[str, dict[str, str]] = {}
     for entry in ended.output.decode("utf-8", "replace").split("\0"):
         key, _, value = entry.partition("\n")
         name, _, kind = key.rpartition(".")
-        found.setdefault(name, {})[kind] = value
-    return {each["path"]: each["url"] for each in found.values() if {"path", "url"} <= each.keys()}
+        entries.setdefault(name, {})[kind] = value
+    return {fields["path"]: fields["url"] for fields in entries.values() if {"path", "url"} <= fields.keys()}
 
 
 def _shown(text: str) -> str:

@@ -22,34 +22,36 @@ def verify_pgp(message: bytes, armored: bytes, blocks: Iterable[str]) -> Signer:
     issuer = signature.issuer_fingerprint or signature.issuer_key_id or "that is not named"
     named = f"PGP {str(issuer).upper()}"
     try:
-        certificates = _merged(pysequoia.Cert.split_bytes(block.encode()) for block in blocks)
+        certificates = _merge(pysequoia.Cert.split_bytes(block.encode()) for block in blocks)
     except Exception:  # noqa: BLE001 - as above
         raise NotBelievedError("a trusted PGP key cannot be read: export it again") from None
 
     try:
-        found = pysequoia.verify(bytes=message, store=lambda _: certificates, signature=signature).valid_sigs
+        valid_signatures = pysequoia.verify(
+            bytes=message, store=lambda _: certificates, signature=signature
+        ).valid_sigs
     except Exception:  # noqa: BLE001 - as above
-        found = []
-    by_fingerprint = {each.fingerprint: each for each in certificates}
-    for valid in found:
+        valid_signatures = []
+    by_fingerprint = {certificate.fingerprint: certificate for certificate in certificates}
+    for valid in valid_signatures:
         if (owner := by_fingerprint.get(valid.certificate)) is not None:
             name = next((_plain(str(user)) for user in owner.user_ids), "")
             return Signer(f"PGP {valid.certificate.upper()}", name)
     raise NotBelievedError(_why(named, str(issuer), certificates))
 
 
-def _merged(blocks: Iterable[list[pysequoia.Cert]]) -> list[pysequoia.Cert]:
+def _merge(blocks: Iterable[list[pysequoia.Cert]]) -> list[pysequoia.Cert]:
     """Return one copy of each key: an older copy may not have its revocation."""
-    found: dict[str, pysequoia.Cert] = {}
-    for each in itertools.chain.from_iterable(blocks):
-        before = found.get(each.fingerprint)
-        found[each.fingerprint] = each if before is None else before.merge(each)
-    return list(found.values())
+    merged: dict[str, pysequoia.Cert] = {}
+    for certificate in itertools.chain.from_iterable(blocks):
+        before = merged.get(certificate.fingerprint)
+        merged[certificate.fingerprint] = certificate if before is None else before.merge(certificate)
+    return list(merged.values())
 
 
 def _why(named: str, issuer: str, certificates: list[pysequoia.Cert]) -> str:
-    known = [each for each in certificates if each.fingerprint.endswith(issuer.lower())]
-    if any(each.is_revoked for each in known):
+    known = [certificate for certificate in certificates if certificate.fingerprint.endswith(issuer.lower())]
+    if any(certificate.is_revoked for certificate in known):
         return f"it is signed with the key {named}, which is revoked"
     if known:
         return (

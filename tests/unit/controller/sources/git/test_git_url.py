@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from controller.api.parsing import InvalidTextError
 from controller.api.parsing.git_url import Transport, parse_location
 from controller.runtime.reconciling.setbacks import Stalled
-from controller.sources.git.git_credentials import Credentials, carried
+from controller.sources.git.git_credentials import Credentials, credentials_in
 
 SECRET = "s3cr3t-token"  # noqa: S105 - it guards nothing
 
@@ -75,7 +75,7 @@ def test_what_is_no_place_of_a_repository_is_refused(text: str) -> None:
 )
 def test_a_url_gives_up_its_secrets_before_it_is_shown(text: str, credentials: Credentials | None) -> None:
     location = parse_location(text)
-    assert carried(location) == credentials
+    assert credentials_in(location) == credentials
     assert SECRET not in location.shown
     assert location.shown == "https://h/r"
     assert SECRET not in repr(location)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from controller.sources.backend import polled
-from controller.sources.git.reference_watch import find_folders, watched
+from controller.sources.git.reference_watch import find_folders, reference_changes
 from tests.repositories import Repository
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ def repository(tmp_path: Path) -> Repository:
 
 @contextlib.asynccontextmanager
 async def watching(path: Path, interval: float = NEVER) -> AsyncIterator[AsyncIterator[None]]:
-    async with asyncio.timeout(20), contextlib.aclosing(watched(path, interval)) as changes:  # type: ignore[type-var] # a generator in truth
+    async with asyncio.timeout(20), contextlib.aclosing(reference_changes(path, interval)) as changes:  # type: ignore[type-var] # a generator in truth
         await anext(changes)
         yield changes
 
