@@ -33,6 +33,7 @@ class Leftovers:
     sweeps: Collection[Callable[[datetime], Awaitable[None]]]
     """Each removes one provider's unused files, such as mirrors of repositories."""
     now: Callable[[], datetime]
+    sweep_after: float = SWEEP
 
     async def remove_artifacts(self) -> None:
         """Remove artifacts of sources that were deleted while no controller ran."""
@@ -44,6 +45,6 @@ class Leftovers:
 
     async def sweep(self) -> None:
         """Wait, then sweep: by then every source that can be opened was, and it is known what each uses."""
-        await asyncio.sleep(SWEEP)
+        await asyncio.sleep(self.sweep_after)
         for sweep in self.sweeps:
             await sweep(self.now())

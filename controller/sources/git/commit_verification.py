@@ -32,7 +32,7 @@ NOT_ALLOWED: Final = "SignerNotAllowed"
 LIMIT: Final = "LimitExceeded"
 NOT_VERIFIED: Final = "VerificationFailed"
 """The reason where a signature could not be verified, though it may be good."""
-_MOST_COMMITS: Final = 10_000
+_MOST_COMMITS: Final = 2_000
 _MOST_BYTES: Final = 1024 * 1024
 _SUBJECT: Final = 50
 

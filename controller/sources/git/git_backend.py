@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from controller.sources.backend import Fetched, Revision
     from controller.sources.git.signature_policy import SignaturePolicy
     from controller.sources.git.source_share import SourceShare
+    from controller.sources.git.submodules import SubmoduleLimits
 
 TIMEOUT: Final = 60.0
 
@@ -69,8 +70,8 @@ class GitBackend:
     """Files, folders and globs that matter; files that none could match are not written. Empty: all."""
     sparse: tuple[str, ...] = ()
     """Folders that alone are written, and must be there; in place of `paths`. Empty: all."""
-    submodules: bool = False
-    """Whether the files of submodules are fetched, too; of a remote only."""
+    submodules: SubmoduleLimits | None = None
+    """The files of submodules are fetched, too, of a remote only; None: they are not."""
     tasks: LimitedTasks | ThreadTasks = field(default_factory=ThreadTasks)
     """Where commits are verified and read."""
     hosts: Hosts | None = None
@@ -110,13 +111,14 @@ class GitBackend:
         """Fetch and verify `revision`; write its files below `into`, an empty folder. Raises `Setback`."""
         reader = CommitReader(self.tasks, self.policy, self.reference, accepted, self.authors)
         # Where the submodules are is in a file.
-        submodules_file = (SUBMODULES_FILE,) if self.sparse and self.submodules else ()
+        submodules_file = (SUBMODULES_FILE,) if self.sparse and self.submodules is not None else ()
         checkout = Checkout(revision, into, self.limits, (*self.sparse, *submodules_file) or self.paths)
         with advised(self.advice):
             async with contextlib.nullcontext() if self.share is None else self.share.turn():
                 fetched = await self._read(checkout, reader)
-                if self.submodules:
-                    fetched = replace(fetched, skipped=await self._read_submodules(fetched, into))
+                if self.submodules is not None:
+                    skipped = await self._read_submodules(fetched, into, self.submodules)
+                    fetched = replace(fetched, skipped=skipped)
         if self.sparse:
             await asyncio.to_thread(self._require_folders, fetched, into)
         return fetched
@@ -157,11 +159,13 @@ class GitBackend:
         except Failed as failed:
             raise Failed(failed.reason, f"{failed.message}{self._partial_clone_advice()}") from failed
 
-    async def _read_submodules(self, fetched: Fetched, into: Path) -> tuple[str, ...]:
+    async def _read_submodules(
+        self, fetched: Fetched, into: Path, limits: SubmoduleLimits
+    ) -> tuple[str, ...]:
         """Write the files of submodules, too; returns what was left out of it all."""
         # Only the commit that names them need be signed, and one commit of each is enough.
         mirror = replace(self.mirror, complete=False)
-        reader = SubmoduleReader(into, mirror, CommitReader(self.tasks), self.limits, self.share)
+        reader = SubmoduleReader(into, mirror, CommitReader(self.tasks), self.limits, limits, self.share)
         skipped = await reader.read(self.location, fetched)
         if self.share is not None:
             self.share.keep_only(frozenset({self.mirror.path, *reader.used}))

@@ -25,6 +25,7 @@ from controller.sources.git.ls_remote_cache import LsRemoteCache
 from controller.sources.git.mirrors_in_use import MirrorsInUse
 from controller.sources.git.signature_policy import SignaturePolicy
 from controller.sources.git.source_share import SourceShare
+from controller.sources.git.submodules import SubmoduleLimits
 from controller.sources.secrets import Secrets
 from controller.sources.trust_advice import in_cluster
 from controller.sources.verification.keys import epoch, read_keys
@@ -83,6 +84,7 @@ class GitFactory:
         self._authors = authors
         self.task = TaskLimits(cpu_seconds=20.0)
         """What verifying or reading one commit may take."""
+        self.submodule_limits = SubmoduleLimits()
         self._hosts = hosts
         self._mirrors = MirrorsInUse(mirror_root, lambda _namespace: limits.mirror_bytes)
         # A process that was killed may have left keys behind.
@@ -107,7 +109,7 @@ class GitFactory:
             credentials=await self._credentials(spec, request, location),
             deadline=deadline,
             sparse=spec.sparse_checkout,
-            submodules=spec.recurse_submodules,
+            submodules=self.submodule_limits if spec.recurse_submodules else None,
             tasks=LimitedTasks(
                 self.helpers, self._reading, namespace, deadline, self.task, "GitOperationFailed"
             ),
@@ -118,7 +120,7 @@ class GitFactory:
             policy=await self._policy(spec, request),
         )
         mirror = source.mirror.path if location.path is None else None
-        self._mirrors.open(request.key, mirror, submodules=source.submodules)
+        self._mirrors.open(request.key, mirror, submodules=source.submodules is not None)
         return source
 
     @property

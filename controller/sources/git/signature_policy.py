@@ -63,7 +63,7 @@ class SignaturePolicy:
             if refused.reason == REWRITTEN:
                 raise self._rewritten(refused.message, question.commit) from None
             # What is too much for these keys and rules is not too much for others that read the mirror.
-            advice = "" if refused.reason == LIMIT else f"; {self._advice(refused.reason)}"
+            advice = self._advice(refused.reason, question.commit)
             raise Unverified(refused.reason, f"{refused.message}{advice}") from refused
 
     def _question(self, reference: Reference, revision: Revision, accepted: Accepted) -> Question:
@@ -93,11 +93,16 @@ class SignaturePolicy:
     def _rewritten(self, message: str, commit: str) -> Stalled:
         return Stalled(REWRITTEN, f"{message}; to accept it: {self.advice.accept}{commit}")
 
-    def _advice(self, reason: str) -> str:
+    def _advice(self, reason: str, commit: str) -> str:
+        if reason == LIMIT:
+            alone = self.mode == "EveryCommit"
+            return f"; to accept it without those before it: {self.advice.accept}{commit}" if alone else ""
         if reason == NOT_ALLOWED:
-            return "have them sign a commit or a merge that makes it so, or revert it; see spec.verify.rules"
+            return (
+                "; have them sign a commit or a merge that makes it so, or revert it; see spec.verify.rules"
+            )
         how = "git tag -s" if reason == TAG_REFUSED else "git commit -S"
-        return f"sign it with a trusted key ({how}), or {self.advice.add_key}"
+        return f"; sign it with a trusted key ({how}), or {self.advice.add_key}"
 
 
 def policy_of_keys(content: Mapping[str, bytes]) -> SignaturePolicy:

@@ -29,15 +29,21 @@ if TYPE_CHECKING:
     from controller.sources.git.source_share import SourceShare
 
 FILE: Final = ".gitmodules"
-MOST: Final = 20
-"""Submodules, those of submodules counted."""
-DEEPEST: Final = 4
-"""Submodules within submodules."""
 _LONGEST_FILE: Final = 65_536
 _NAMES: Final = r"^submodule\..*\.(path|url)$"
 _NO_MATCH: Final = 1
 _SECONDS: Final = 5.0
 _LONGEST_TEXT: Final = 200
+
+
+@dataclass(frozen=True, slots=True)
+class SubmoduleLimits:
+    """Limits on the submodules of one commit."""
+
+    most: int = 20
+    """Submodules, those of submodules counted."""
+    deepest: int = 4
+    """Submodules within submodules."""
 
 
 @dataclass(slots=True)
@@ -50,6 +56,7 @@ class SubmoduleReader:
     reader: CommitReader
     limits: TreeLimits
     """Of the commit and all of its submodules together."""
+    submodule_limits: SubmoduleLimits
     share: SourceShare | None = None
     used: set[Path] = field(default_factory=set, init=False)
     """The mirrors that were read."""
@@ -65,13 +72,16 @@ class SubmoduleReader:
         skipped = [f"{depth}/{each}".lstrip("/") for each in fetched.skipped if each not in read]
         if not fetched.submodules:
             return tuple(skipped)
-        if len(within) >= DEEPEST:
-            raise Stalled(LIMIT, f"{_shown(depth)}: more than {DEEPEST} submodules within each other")
+        if len(within) >= self.submodule_limits.deepest:
+            raise Stalled(
+                LIMIT,
+                f"{_shown(depth)}: more than {self.submodule_limits.deepest} submodules within each other",
+            )
         urls = await _urls(self.root.joinpath(*within) / FILE, parent, depth)
         for path, commit in fetched.submodules:
             self._count += 1
-            if self._count > MOST:
-                raise Stalled(LIMIT, f"{parent.shown}: more than {MOST} submodules")
+            if self._count > self.submodule_limits.most:
+                raise Stalled(LIMIT, f"{parent.shown}: more than {self.submodule_limits.most} submodules")
             inner = (*within, path)
             there = _location(parent, urls.get(path, ""), "/".join(inner))
             skipped += await self.read(there, await self._read_one(there, commit, inner), inner)

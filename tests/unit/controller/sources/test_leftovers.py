@@ -10,7 +10,6 @@ from controller.api.objects.meta import ObjectKey, Resource
 from controller.runtime.objects.cache import Cache
 from controller.runtime.process.lasting import forever
 from controller.runtime.reconciling.setbacks import Failed
-from controller.sources.files import leftovers
 from controller.sources.files.leftovers import Leftovers
 
 if TYPE_CHECKING:
@@ -52,15 +51,14 @@ async def test_a_disk_that_fails_is_logged(caplog: pytest.LogCaptureFixture) -> 
     assert "old artifacts were not removed: no" in caplog.text
 
 
-async def test_mirrors_are_swept_in_a_while_and_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(leftovers, "SWEEP", 0.001)
+async def test_mirrors_are_swept_in_a_while_and_again() -> None:
     swept = asyncio.Semaphore(0)
 
     async def sweep(now: datetime) -> None:
         assert now == NOW
         swept.release()
 
-    made = Leftovers(Cache(), Artifacts().keep, [sweep], lambda: NOW)
+    made = Leftovers(Cache(), Artifacts().keep, [sweep], lambda: NOW, sweep_after=0.001)
     sweeping = asyncio.create_task(forever(made.sweep))
     async with asyncio.timeout(60):
         for _ in range(2):

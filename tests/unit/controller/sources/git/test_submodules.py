@@ -16,7 +16,7 @@ from controller.artifacts.archive import SKIPPED_FILE
 from controller.runtime.tenancy.hosts import Hosts
 from controller.runtime.tenancy.limits import NamespaceLimits
 from controller.sources.backend import TreeLimits
-from controller.sources.git import submodules
+from controller.sources.git.submodules import SubmoduleLimits
 from tests.git_http import GitServer, git_server
 from tests.repositories import Repository
 from tests.unit.controller.sources.beside import Beside
@@ -204,10 +204,8 @@ async def test_a_missing_commit_is_reported_with_the_submodules_path(
     assert beside.condition()[2].startswith("submodule shared: ")
 
 
-async def test_the_number_of_submodules_is_bounded(
-    beside: Beside, team: Team, server: GitServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(submodules, "MOST", 2)
+async def test_the_number_of_submodules_is_bounded(beside: Beside, team: Team, server: GitServer) -> None:
+    beside.git.submodule_limits = SubmoduleLimits(most=2)
     for name in ("a", "b"):
         team.link(team.flags, name, RELATIVE, team.shared)
     await apply(beside, server)
@@ -218,10 +216,8 @@ async def test_the_number_of_submodules_is_bounded(
     assert "more than 2 submodules" in beside.condition()[2]
 
 
-async def test_the_depth_of_submodules_is_bounded(
-    beside: Beside, team: Team, server: GitServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(submodules, "DEEPEST", 1)
+async def test_the_depth_of_submodules_is_bounded(beside: Beside, team: Team, server: GitServer) -> None:
+    beside.git.submodule_limits = SubmoduleLimits(deepest=1)
     team.link(team.shared, "deep", "../../flags/.git", team.flags)
     team.link(team.flags, "shared", RELATIVE, team.shared)
     await apply(beside, server)

@@ -392,11 +392,12 @@ async def test_what_is_too_much_for_one_policy_is_not_for_the_next(
         signed(repository, "2")
 
         async def too_much(*_: object) -> NoReturn:
-            raise Stalled("LimitExceeded", "more than 10000 commits")
+            raise Stalled("LimitExceeded", "more than 2000 commits")
 
         with monkeypatch.context() as patched:
             patched.setattr(LimitedTasks, "run", too_much)
             assert (await source.look(), source.stored) == ("LimitExceeded", "1")
+            assert "to accept it without those before it: kubectl" in source.condition("Ready")[2]
         source.verify("HEAD")
         assert (await source.look(), source.stored) == ("Succeeded", "2")
         await source.close()
