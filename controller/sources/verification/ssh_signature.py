@@ -97,14 +97,16 @@ def verify_ssh(message: bytes, armored: bytes, keys: Iterable[SshKey], at: datet
     """
     if len(armored) > _LONGEST:
         raise NotBelievedError(f"its SSH signature has {len(armored)} bytes, more than {_LONGEST}")
-    folder = TemporaryFolder.make()
+    folder = None
     try:
+        folder = TemporaryFolder.make()
         (folder.path / "signature").write_bytes(armored)
         return _Judging(folder.path, message, at.strftime("%Y%m%d%H%M%S")).signer(list(keys))
     except OSError as error:
         raise NotJudgedError(f"its SSH signature cannot be verified: {error}") from error
     finally:
-        folder.remove()
+        if folder is not None:
+            folder.remove()
 
 
 @dataclass(frozen=True, slots=True)

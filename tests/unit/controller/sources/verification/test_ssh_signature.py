@@ -91,6 +91,15 @@ def test_without_ssh_keygen_a_signature_is_not_judged(
         verify_ssh(MESSAGE, armored, read_public(ada.public), AT)
 
 
+def test_without_room_for_its_files_a_signature_is_not_judged(
+    ada: SshPair, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    armored = sign(ada)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "none"))
+    with pytest.raises(NotJudgedError, match="cannot be verified"):
+        verify_ssh(MESSAGE, armored, read_public(ada.public), AT)
+
+
 @pytest.mark.parametrize(
     "before_key",
     [
