@@ -22,7 +22,7 @@ from tests.unit.controller.sources.git.test_factory import World
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-MOMENTS = 8
+MOMENTS = 6
 """At which a fetch is killed, from its start to its end."""
 
 
@@ -64,9 +64,8 @@ async def test_a_mirror_with_any_file_harmed_heals_at_the_next_reconcile(
     await world.look()
     (mirror,) = (world.mirrors / "apps").glob("*.git")
     whole = shutil.copytree(mirror, tmp_path / "whole")
-    files = [
-        file.relative_to(whole) for file in whole.rglob("*") if file.is_file() and "hooks" not in file.parts
-    ]
+    paths = (path.relative_to(whole) for path in whole.rglob("*") if path.is_file())
+    files = [path for path in paths if path.parts[0] not in {"hooks", "info", "description"}]
     for number, file in enumerate(files):
         shutil.rmtree(mirror)
         shutil.copytree(whole, mirror)
