@@ -2,17 +2,49 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from controller.pods.injection import flag_file as files
 from controller.pods.injection import operators_sidecar as operators
 from controller.pods.injection import sidecar, well_known
+from controller.pods.injection import source_settings as source
+from controller.pods.injection.addition import Addition, Mounted, record_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
 
     from controller.pods.injection.installation import Options
     from controller.pods.injection.pod_settings import PodSettings
+
+
+def make(wanted: PodSettings, account: str | None) -> Addition:
+    """What a pod with these settings gets; `account`: its service account, None for the default one."""
+    container, options = evaluator(wanted), wanted.options
+    mounted = mounts_of(wanted)
+    beside = [mount.volume for mount in mounted], variables(wanted), wanted.containers
+    operators_mark = ("annotations", well_known.ALLOW_SYNC, "true")
+    asks = options.compat and operators.asks_for_kubernetes(wanted)
+    return Addition(
+        record=record_of(wanted.followed, container, *beside),
+        variables=variables(wanted),
+        mounts=socket(wanted),
+        volumes=mounted,
+        chosen=wanted.containers,
+        # Before a plain sidecar no init container can ask it; OpenFeature Operator gives it to none.
+        early=wanted.native and not options.compat,
+        marks=(*([operators_mark] if asks else []), *marks(wanted, account)),
+        warnings=warnings(wanted),
+        container=container,
+        native=wanted.native,
+    )
+
+
+def warnings(wanted: PodSettings) -> tuple[str, ...]:
+    """Return warnings of settings that are ignored or cause problems, whatever the pod is."""
+    if wanted.options.compat:
+        unused = source.warnings(wanted.settings, operators.KEPT)
+        return (*wanted.warnings, *unused, *operators.warnings(wanted))
+    return (*wanted.warnings, *source.warnings(wanted.settings))
 
 
 def evaluator(wanted: PodSettings) -> dict[str, Any]:
@@ -48,26 +80,6 @@ def proxy_marks(options: Options) -> Iterator[tuple[str, str, str]]:
     """Return the marks, as `marks` does, for a pod whose evaluator asks the proxy."""
     if options.proxy_on_demand:
         yield "labels", well_known.PROXIED, "true"
-
-
-class Mounted(NamedTuple):
-    """A volume and its folder: a whole one, since what is mounted by `subPath` is never updated."""
-
-    name: str
-    source: Mapping[str, Any]
-    """The volume without its name."""
-    folder: str
-    writable: bool = False
-
-    @property
-    def volume(self) -> dict[str, Any]:
-        """Return the entry of the pod's `volumes`."""
-        return {"name": self.name, **self.source}
-
-    @property
-    def mount(self) -> dict[str, Any]:
-        """Return the entry of the container's `volumeMounts`."""
-        return {"name": self.name, "mountPath": self.folder, **({} if self.writable else {"readOnly": True})}
 
 
 def mounts_of(wanted: PodSettings) -> tuple[Mounted, ...]:
@@ -115,7 +127,7 @@ def _files(wanted: PodSettings, *, optional: bool) -> Iterator[Mounted]:
 def _tokens(wanted: PodSettings) -> Iterator[Mounted]:
     """Return a volume for each source's token. A pod starts without the Secret, too."""
     items = [{"key": files.TOKEN_KEY, "path": files.TOKEN_KEY}]
-    for number, source in enumerate(wanted.settings.sources):
-        if source.secret_ref:
-            secret = {"secretName": source.secret_ref.name, "items": items, "optional": True}
+    for number, flag_source in enumerate(wanted.settings.sources):
+        if flag_source.secret_ref:
+            secret = {"secretName": flag_source.secret_ref.name, "items": items, "optional": True}
             yield Mounted(f"flagstaff-source-{number}", {"secret": secret}, files.token_folder(number))

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from controller.api import inprocessconfiguration
 from controller.api.inprocessconfiguration import DEFAULTS
 from controller.pods.injection import source_settings as source
 from controller.pods.injection import well_known
-from controller.pods.injection.evaluator_container import authority
+from controller.pods.injection.addition import Addition, record_of
+from controller.pods.injection.evaluator_container import authority, proxy_marks
 from controller.pods.injection.foreign_settings import ForeignVariable
 from controller.pods.injection.installation import SERVED, Refused
 from controller.pods.injection.pod_settings import read_in_process
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
     from controller.api.inprocessconfiguration import InProcessConfigurationSpec
     from controller.pods.injection.annotation_values import PodReferences
-    from controller.pods.injection.evaluator_container import Mounted
     from controller.pods.injection.installation import Known, Options
 
 _VARIABLES: Final = {
@@ -36,40 +35,31 @@ _VARIABLES: Final = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class InProcess:
-    """What an application that evaluates by itself gets."""
-
-    followed: str
-    """The entry of the pod's record."""
-    variables: list[dict[str, Any]]
-    selector: str
-    """The flag set that it asks our proxy for, as `NAMESPACE/NAME`; empty where it asks another server."""
-    mounted: tuple[Mounted, ...]
-    """The authority of the proxy's certificate, where the application needs it."""
-    containers: frozenset[str] | None
-    """The containers to change, see PodSettings."""
-    warnings: tuple[str, ...]
-
-
 def make_in_process(
     annotations: Mapping[str, str], namespace: str, options: Options, known: Known
-) -> InProcess:
-    """Return what the InProcessConfigurations that the annotations name require. Raises Refused."""
+) -> tuple[Addition, str]:
+    """(what the InProcessConfigurations that the annotations name require; the flag set that the application
+    asks our proxy for, as `NAMESPACE/NAME`, empty where it asks another server). Raises Refused.
+    """
     asked, specs, chosen, referring = read_in_process(annotations, namespace, known, compat=options.compat)
     given = _merge(specs)
     elsewhere = {"host", "socket_path", "offline_flag_source_path"}
     asks = not options.compat and elsewhere.isdisjoint(given)
     proxied = _proxy_settings(given, options, referring) if asks else {}
-    settings = {**DEFAULTS, **given, **proxied, "resolver": "in-process"}
-    return InProcess(
-        ",".join(f"InProcessConfiguration/{name}" for name in asked),
-        _variables(settings, specs),
-        proxied.get("selector", ""),
-        authority(options) if asks else (),
-        chosen,
-        tuple(referring.warnings),
+    variables = _variables({**DEFAULTS, **given, **proxied, "resolver": "in-process"}, specs)
+    mounts = authority(options) if asks else ()
+    followed = {"from": ",".join(f"InProcessConfiguration/{name}" for name in asked)}
+    addition = Addition(
+        record=record_of(followed, None, variables, mounts[0].folder if mounts else "", chosen),
+        variables=variables,
+        mounts=mounts,
+        volumes=mounts,
+        chosen=chosen,
+        early=not options.compat,
+        marks=tuple(proxy_marks(options)) if proxied else (),
+        warnings=tuple(referring.warnings),
     )
+    return addition, proxied.get("selector", "")
 
 
 def _merge(specs: Sequence[InProcessConfigurationSpec]) -> dict[str, Any]:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from controller.pods.injection import operators_sidecar as operators
-from controller.pods.injection import source_settings as source
 from controller.pods.injection import well_known
 from controller.pods.injection.installation import Refused
 
@@ -122,17 +120,9 @@ def require_containers(pod: Mapping[str, Any], chosen: frozenset[str] | None) ->
         )
 
 
-def warnings(wanted: PodSettings) -> tuple[str, ...]:
-    """Return warnings of settings that are ignored or cause problems, whatever the pod is."""
-    if wanted.options.compat:
-        unused = source.warnings(wanted.settings, operators.KEPT)
-        return (*wanted.warnings, *unused, *operators.warnings(wanted))
-    return (*wanted.warnings, *source.warnings(wanted.settings))
-
-
 def pod_warnings(pod: Mapping[str, Any], wanted: PodSettings) -> tuple[str, ...]:
-    """Return the settings' warnings, and those about problems of this pod."""
-    found = warnings(wanted)
+    """Return warnings about problems of this pod."""
+    found: tuple[str, ...] = ()
     if wanted.options.compat:
         found += (*taken_ports(pod, wanted),)
     security = pod["spec"].get("securityContext")

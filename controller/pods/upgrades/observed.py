@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from controller.api.kinds import DAEMON_SET, DEPLOYMENT, STATEFUL_SET
 from controller.api.objects.conditions import FALSE, READY, TRUE
 from controller.pods.injection import well_known
-from controller.pods.injection.changes import Injected, read_record
+from controller.pods.injection.addition import Injected, read_record
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping

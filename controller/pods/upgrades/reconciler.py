@@ -13,7 +13,7 @@ from controller.api.evaluatorupgrade import EvaluatorUpgradeSpec, EvaluatorUpgra
 from controller.api.kinds import DISRUPTION_BUDGET, POD, RESTARTED
 from controller.api.objects.meta import RESUME, ObjectKey, timestamp
 from controller.pods.injection import well_known
-from controller.pods.injection.changes import Injected, injected_of
+from controller.pods.injection.addition import Injected, injected_of
 from controller.pods.injection.inject import inject, record_now
 from controller.pods.injection.installation import Refused
 from controller.pods.upgrades.observed import Budgets, budget_of, pod_of, workload_of

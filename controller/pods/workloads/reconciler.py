@@ -10,8 +10,8 @@ from controller.api.flagd import DeploymentStatus, FlagdSpec, FlagdStatus
 from controller.api.kinds import HTTP_ROUTE
 from controller.api.objects.meta import ObjectKey, Resource, version_of
 from controller.pods.injection import well_known
+from controller.pods.injection.evaluator_container import warnings
 from controller.pods.injection.installation import Refused
-from controller.pods.injection.pod_containers import warnings
 from controller.pods.injection.pod_settings import read as read_wanted
 from controller.pods.workloads.exposure import Exposure
 from controller.pods.workloads.flagd_objects import CONTAINER, MANAGED_BY, OURS, manifests

@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from controller.api import featureflagsource
-from controller.pods.injection import in_process, well_known
+from controller.pods.injection import well_known
+from controller.pods.injection.evaluator_container import warnings
+from controller.pods.injection.in_process import make_in_process
 from controller.pods.injection.installation import SERVED, Refused
-from controller.pods.injection.pod_containers import warnings
 from controller.pods.injection.pod_settings import read
 from controller.runtime.reconciling.result import Done, Result
 from controller.runtime.reconciling.setbacks import Setback, Stalled, Waiting
@@ -49,10 +50,9 @@ class SettingsReconciler:
             selectors = [source["selector"] for source in wanted.follows if "provider" not in source]
             selectors += [f"{file.namespace}/{file.name}" for file in wanted.files]
         else:
-            made = in_process.make_in_process(
-                {well_known.IN_PROCESS: resource.name}, namespace, self.options, self.known
-            )
-            warned, selectors = made.warnings, [made.selector] if made.selector else []
+            asks = {well_known.IN_PROCESS: resource.name}
+            addition, selector = make_in_process(asks, namespace, self.options, self.known)
+            warned, selectors = addition.warnings, [selector] if selector else []
         missing = [selector for selector in selectors if not self._there(selector)]
         if missing:
             raise Waiting("FlagSetNotFound", f"there is no flag set {', '.join(missing)}")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from controller.pods.injection import well_known
-from controller.pods.injection.changes import Injected, injected_of, read_record
+from controller.pods.injection.addition import Injected, injected_of, read_record
 from controller.pods.injection.inject import record_now
 from controller.pods.injection.installation import FlagSetFound, Refused
 from tests.unit.controller.pods.injection.pods import KNOWN, OPTIONS, Objects, injected, pod

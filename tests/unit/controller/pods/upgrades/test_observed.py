@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.pods.injection.changes import Injected
+from controller.pods.injection.addition import Injected
 from controller.pods.upgrades.observed import Budget, Budgets, Pod, budget_of, moment, pod_of, workload_of
 
 if TYPE_CHECKING:
