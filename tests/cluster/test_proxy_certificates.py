@@ -78,7 +78,7 @@ def test_clients_trust_a_proxy_whose_certificate_the_controller_made(
     with controller(spare, tmp_path / "controller", *words) as keeping:
         within(partial(follows, spare, spare_namespace, b""), keeping.said)
         page: dict[str, Any] = json.loads(keeping.ask("/readyz")[1])
-        assert page["proxyCertificates"] == "kept"
+        assert page["certificates"]["proxy"] == "kept"
         mounted(spare, tmp_path)
         files = ("--tls-cert", str(tmp_path / "tls.crt"), "--tls-key", str(tmp_path / "tls.key"))
         with proxy(spare, tmp_path / "proxy", "--auth", "enforce", *files) as serving:
