@@ -171,8 +171,7 @@ async def _connected(
     await stack.enter_async_context(events.posting())
     accounts = Accounts(cluster, settings.default_service_account, settings.require_secret_hosts)
     limits = limits_of(settings)
-    clock = asyncio.get_running_loop().time
-    collector = Collector(objects, cluster, WATCHED, settings.namespaces, health, clock)
+    collector = Collector(objects, cluster, WATCHED, settings.namespaces)
     return _Base(
         settings,
         objects,
@@ -288,9 +287,7 @@ async def run_controller(settings: ControllerSettings, say: Callable[[str], None
         loop.add_signal_handler(number, stop.set)
     objects, health = Cache(indexes_of(STAGES)), WatchHealth(time.monotonic)
     async with working(settings, objects, health, say, stop.set) as controller:
-        watches = KopfThread(
-            objects, WATCHED, controller.relisted, health, controller.collector.unwatched, settings.namespaces
-        )
+        watches = KopfThread(objects, WATCHED, controller.relisted, health, settings.namespaces)
         watching = asyncio.create_task(watches.run())
         await stop.wait()
         for number in signals:

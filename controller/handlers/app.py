@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Callable
+from itertools import chain, repeat
 from typing import TYPE_CHECKING, Any, Final, cast
 
 import kopf
@@ -102,13 +103,19 @@ def configure(settings: kopf.OperatorSettings) -> None:
     settings.watching.server_timeout = _REOPEN_SECONDS
     settings.watching.inactivity_timeout = _SILENT_SECONDS
     settings.networking.connect_timeout = 5
-    # Refusals are waited out by the session; here is what passes it, such as a request that took too long.
-    settings.networking.error_backoffs = (0.1, 0.2, 0.5, 1, 1, 1, 2, 2, 2)
+    settings.networking.error_backoffs = _Backoffs()
     settings.queueing.error_delays = (0.2, 0.5, 1, 2)
     # A worker waits as long for another event of the same object before it goes: it costs memory and no time.
     settings.queueing.idle_timeout = 0.1
     settings.process.ultimate_exiting_timeout = 10
     settings.persistence.diffbase_storage = _NothingCompared()
+
+
+class _Backoffs:
+    """The seconds between the tries of a request, without an end: kopf would end after the last one."""
+
+    def __iter__(self) -> Iterator[float]:
+        return chain((0.1, 0.2, 0.5, 1.0), repeat(2.0))
 
 
 class _NothingCompared(kopf.DiffBaseStorage):
@@ -128,6 +135,8 @@ class _NothingCompared(kopf.DiffBaseStorage):
 def quieten_kopf() -> None:
     """Filter lines from the log that repeat, or that need no action."""
     logging.getLogger("kopf._core.reactor.observation").addFilter(_NotInstalled())
+    # The session reports what is refused, once.
+    logging.getLogger("kopf._cogs.clients").setLevel(logging.CRITICAL)
     # That it takes no signals in a thread.
     logging.getLogger("kopf._core.reactor.running").setLevel(logging.ERROR)
 

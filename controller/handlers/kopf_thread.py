@@ -43,8 +43,6 @@ class KopfThread:
     kinds: Sequence[ResourceType]
     relisted: Relisted
     health: WatchHealth
-    restart: asyncio.Event
-    """Set where an installed kind is found that is not watched; cleared here."""
     namespaces: Sequence[str] = ()
     """The watched namespaces; None: all."""
     _loop: asyncio.AbstractEventLoop | None = field(default=None, init=False)
@@ -54,13 +52,6 @@ class KopfThread:
     async def run(self) -> None:
         """Watch until cancelled."""
         quieten_kopf()
-        restarting = asyncio.create_task(self._restart_on_request())
-        try:
-            await self._watch_again_and_again()
-        finally:
-            restarting.cancel()
-
-    async def _watch_again_and_again(self) -> None:
         clock = asyncio.get_running_loop().time
         failures = 0
         while True:
@@ -70,12 +61,6 @@ class KopfThread:
             pause = _PAUSES[min(failures, len(_PAUSES) - 1)]
             log.warning("the watches ended and restart in %g s: %s", pause, why)
             await asyncio.sleep(pause)
-
-    async def _restart_on_request(self) -> None:
-        while True:
-            await self.restart.wait()
-            self.restart.clear()
-            self._end()
 
     def _end(self) -> None:
         loop, stop = self._loop, self._stop
@@ -115,7 +100,7 @@ class KopfThread:
         except Exception as error:  # noqa: BLE001 - any error restarts kopf
             return f"{type(error).__name__}: {error}"[:300]
         else:
-            return "a kind was installed that was not watched"
+            return "they were stopped"
         finally:
             self._loop = self._stop = None
 

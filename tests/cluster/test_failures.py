@@ -103,6 +103,33 @@ def test_while_watches_are_cut_again_and_again_nothing_is_missed(
         within(lambda: gone not in process.metrics())
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(400)
+def test_an_object_that_was_deleted_before_a_watch_began_anew_is_forgotten(
+    spare: Plane, spare_namespace: str, tmp_path: Path
+) -> None:
+    """An API server that restarts knows no older versions: kopf lists again, and no list shows a deletion."""
+    with (
+        cutter(spare.port, 3600.0) as between,
+        spine_in(spare, spare_namespace, tmp_path) as spine,
+        controller(
+            spare, tmp_path / "a", "--no-leader-election", via=f"https://127.0.0.1:{between.port}"
+        ) as process,
+    ):
+        spine.wait_ready("flagset")
+        there = f'kind="FlagSet",name="flags",namespace="{spine.name}"'
+        within(lambda: there in process.metrics())
+        between.closed.set()
+        between.cut()
+        spine.delete("flagset")
+        spine.wait_gone("ffc")
+        spare.end("kube-apiserver", signal.SIGKILL)
+        spare.run("kube-apiserver")
+        spare.wait_ready()
+        between.closed.clear()
+        within(lambda: there not in process.metrics())
+
+
 def test_a_git_server_that_is_down_changes_nothing_and_is_tried_again(spine: Spine) -> None:
     spine.server.redirect_to = "http://127.0.0.1:1"
     commit = spine.push(flags__json=flags(banner="off"))

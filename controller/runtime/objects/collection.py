@@ -1,23 +1,22 @@
-"""Finds what a watch does not report: objects from before its start, and deletions while it was broken."""
+"""Finds what a watch does not report: objects from before its start, and deletions from before it was begun
+anew.
+"""
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from controller.api.objects.meta import about
 from controller.runtime.objects.cache import take
-from controller.runtime.objects.watch_health import STALE_SECONDS
 from controller.runtime.reconciling.setbacks import Setback
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from controller.api.kinds import ResourceType
     from controller.runtime.objects.cache import Cache
-    from controller.runtime.objects.watch_health import WatchHealth
 
 log = logging.getLogger(__name__)
 
@@ -25,8 +24,6 @@ LIST_AGAIN: Final = 1.0
 """Seconds after a list that failed, and at least from one comparison to the next: a new watch lists
 thousands, one by one.
 """
-COMPARE: Final = 300.0
-"""Seconds between two comparisons with the cluster where no watch asks for one."""
 
 
 class Lister(Protocol):
@@ -49,27 +46,15 @@ class Collector:
     """Fills the cache at the start, and removes objects whose deletion no watch reported."""
 
     def __init__(
-        self,
-        cache: Cache,
-        lister: Lister,
-        types: Sequence[ResourceType],
-        namespaces: Sequence[str],
-        health: WatchHealth,
-        clock: Callable[[], float],
+        self, cache: Cache, lister: Lister, types: Sequence[ResourceType], namespaces: Sequence[str]
     ) -> None:
-        """`namespaces`: none for all of them. `clock`: monotonic seconds."""
+        """`namespaces`: none for all of them."""
         self.synced = False
         """Whether everything was listed once."""
-        self.unwatched = asyncio.Event()
-        """Set if a kind is installed but not watched: all watches must be restarted."""
         self._cache = cache
         self._lister = lister
         self._types = types
         self._namespaces = namespaces
-        self._health = health
-        self._clock = clock
-        self._missing: dict[str, float] = {}
-        """Time since which a kind is installed but not watched."""
         self._stale = asyncio.Event()
 
     async def fill(self) -> None:
@@ -84,10 +69,8 @@ class Collector:
         self._stale.set()
 
     async def compare(self) -> None:
-        """Wait until a comparison is due, then remove deleted objects."""
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(COMPARE):
-                await self._stale.wait()
+        """Wait until a watch began anew, then remove objects that were deleted before."""
+        await self._stale.wait()
         self._stale.clear()
         failed: dict[str, str] = {}
         for type_ in self._types:
@@ -123,21 +106,7 @@ class Collector:
 
     async def _compare(self, type_: ResourceType) -> None:
         uids, version = await self._lister.present(type_.api_version, type_.plural, self._namespaces)
-        self._check_watch(type_.plural, installed=version > 0)
         for each in self._cache.of_kind(type_.kind):
             if each.uid not in uids and int(each.resource_version) <= version:
                 log.info("it was deleted while no watch was open", extra=about(each.key))
                 self._cache.forget(each.key)
-
-    def _check_watch(self, plural: str, *, installed: bool) -> None:
-        """Request new watches if an installed kind has none."""
-        if not installed:
-            self._health.ended(plural)
-        report = self._health.of(plural)
-        if not installed or (report is not None and (report.fault or not report.stale)):
-            self._missing.pop(plural, None)
-            return
-        if self._clock() - self._missing.setdefault(plural, self._clock()) > STALE_SECONDS:
-            log.warning("%s are installed but not watched; restarting all watches", plural)
-            self._missing.clear()
-            self.unwatched.set()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,7 +12,6 @@ from controller.api.objects.meta import ObjectKey, Resource
 from controller.runtime.objects import collection
 from controller.runtime.objects.cache import Cache
 from controller.runtime.objects.collection import Collector
-from controller.runtime.objects.watch_health import STALE_SECONDS, WatchHealth
 from controller.runtime.reconciling.setbacks import Failed
 
 KEY = ObjectKey("FlagSet", "shop", "flags")
@@ -46,13 +44,9 @@ class Listing:
 class Around:
     cluster: Listing = field(default_factory=Listing)
     cache: Cache = field(default_factory=Cache)
-    time: float = 0.0
 
     def __post_init__(self) -> None:
-        self.health = WatchHealth(lambda: self.time)
-        self.collector = Collector(
-            self.cache, self.cluster, (FLAG_SET, SECRET), (), self.health, lambda: self.time
-        )
+        self.collector = Collector(self.cache, self.cluster, (FLAG_SET, SECRET), ())
 
     async def compare(self) -> None:
         self.collector.relisted()
@@ -105,33 +99,3 @@ async def test_a_kind_that_cannot_be_compared_holds_up_no_other(
     await around.compare()
     assert around.cluster.asked == ["flagsets", "secrets"]
     assert "with the cluster" in caplog.text
-
-
-async def test_without_a_watch_that_asks_it_compares_all_the_same(
-    around: Around, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(collection, "COMPARE", 0.001)
-    async with asyncio.timeout(60):
-        await around.collector.compare()
-    assert around.cluster.asked == ["flagsets", "secrets"]
-
-
-async def test_a_kind_that_is_installed_and_not_watched_asks_for_new_watches(around: Around) -> None:
-    around.health.answered("secrets", "/api/v1/secrets")
-    await around.compare()
-    around.time = STALE_SECONDS
-    await around.compare()
-    assert not around.collector.unwatched.is_set()
-    around.time += 1
-    around.health.answered("secrets", "/api/v1/secrets")
-    await around.compare()
-    assert around.collector.unwatched.is_set()
-
-
-async def test_a_kind_that_is_not_installed_needs_no_watch(around: Around) -> None:
-    around.cluster.version = 0
-    for _ in range(3):
-        await around.compare()
-        around.time += STALE_SECONDS
-    assert not around.collector.unwatched.is_set()
-    assert around.health.reports() == ()
