@@ -108,7 +108,7 @@ def test_while_watches_are_cut_again_and_again_nothing_is_missed(
 def test_an_object_that_was_deleted_before_a_watch_began_anew_is_forgotten(
     spare: Plane, spare_namespace: str, tmp_path: Path
 ) -> None:
-    """An API server that restarts knows no older versions: kopf lists again, and no list shows a deletion."""
+    """Of versions that etcd has forgotten kopf lists again, and no list shows a deletion."""
     with (
         cutter(spare.port, 3600.0) as between,
         spine_in(spare, spare_namespace, tmp_path) as spine,
@@ -124,6 +124,7 @@ def test_an_object_that_was_deleted_before_a_watch_began_anew_is_forgotten(
         spine.delete("flagset")
         spine.wait_gone("ffc")
         spare.end("kube-apiserver", signal.SIGKILL)
+        spare.compact()
         spare.run("kube-apiserver")
         spare.wait_ready()
         between.closed.clear()
