@@ -31,9 +31,12 @@ _DRAIN: Final = 2.0
 class EventQueue(ABC):
     """An EventSink that posts Events while `posting` is open; a killed process loses the waiting ones."""
 
-    def __init__(self, dropped: Counter) -> None:
-        """`dropped` counts Events that were not posted because too many were waiting."""
-        self._waiting: asyncio.Queue[Event] = asyncio.Queue(MOST_WAITING)
+    def __init__(self, dropped: Counter, *, most: int = 0, drain: float = 0.0) -> None:
+        """`dropped` counts Events that were not posted because more than `most` were waiting. `drain`:
+        seconds that a stop waits for unposted Events. 0: the default.
+        """
+        self._waiting: asyncio.Queue[Event] = asyncio.Queue(most or MOST_WAITING)
+        self._drain = drain
         self._known: LRUCache[str, None] = LRUCache(_MOST_KNOWN)
         self._dropping = False
         self._dropped = dropped
@@ -52,7 +55,8 @@ class EventQueue(ABC):
             self._waiting.task_done()
             self._dropped.inc()
             if not self._dropping:
-                log.warning("more than %d Events wait to be posted; the oldest are dropped", MOST_WAITING)
+                most = self._waiting.maxsize
+                log.warning("more than %d Events wait to be posted; the oldest are dropped", most)
             self._dropping = True
         self._waiting.put_nowait(event)
 
@@ -64,7 +68,7 @@ class EventQueue(ABC):
             yield
         finally:
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(_DRAIN):
+                async with asyncio.timeout(self._drain or _DRAIN):
                     await self._waiting.join()
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)

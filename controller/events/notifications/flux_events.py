@@ -18,6 +18,7 @@ from controller.events.notifications.notice import Post
 from controller.runtime.event_queue import EventQueue
 from controller.runtime.events import Severity
 from controller.runtime.network.http_client import Route
+from controller.runtime.reconciling.queue import Backoff
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
@@ -33,8 +34,7 @@ log = logging.getLogger(__name__)
 FLUX: Final = "http://notification-controller.flux-system.svc.cluster.local./"
 """Where Flux's notification-controller is in a cluster that Flux was installed into."""
 FLUX_API: Final = FLUX_SOURCES[0].api_version
-_FIRST_PAUSE: Final = 1.0
-_MOST_PAUSE: Final = 30.0
+_BACKOFF: Final = Backoff(first=1.0, most=30.0, jitter=0.0)
 _ROUTE: Final = Route(seconds=15.0)
 _MOST_ANSWERS: Final = 10
 """Most error answers to one Event, over about three minutes. Without an answer it is retried for ever."""
@@ -43,16 +43,26 @@ _MOST_ANSWERS: Final = 10
 class FluxEvents(EventQueue):
     """Posts each Event to one address."""
 
-    def __init__(
-        self, address: str, sender: Sender, objects: Cache, instance: str, registry: CollectorRegistry
+    def __init__(  # noqa: PLR0913 - the last three for tests
+        self,
+        address: str,
+        sender: Sender,
+        objects: Cache,
+        instance: str,
+        registry: CollectorRegistry,
+        *,
+        backoff: Backoff = _BACKOFF,
+        most: int = 0,
+        drain: float = 0.0,
     ) -> None:
-        """`instance`: the name of this replica."""
+        """`instance`: the name of this replica. `backoff`: between tries. The others: see EventQueue."""
         dropped = Counter(
             "flagstaff_flux_events_dropped",
             "Events that did not reach --events-addr because too many were waiting.",
             registry=registry,
         )
-        super().__init__(dropped)
+        super().__init__(dropped, most=most, drain=drain)
+        self._backoff = backoff
         self._address = address
         self._sender = sender
         self._objects = objects
@@ -60,21 +70,20 @@ class FluxEvents(EventQueue):
 
     async def post(self, event: Event) -> None:
         """Post until it is accepted or refused."""
-        post, pause, answers = self._post_of(event), _FIRST_PAUSE, 0
+        post, failures, answers = self._post_of(event), 0, 0
         while True:
             answer = await self._sender.send(post, _ROUTE)
             # With 429 Flux reports that it received the same Event within the last minutes.
             if 200 <= answer.status < 300 or answer.status == 429:
                 return
-            answers += answer.status > 0
+            failures, answers = failures + 1, answers + (answer.status > 0)
             if 300 <= answer.status < 500 or answers == _MOST_ANSWERS:
                 log.warning(
                     "an Event did not reach --events-addr: %s", answer.text, extra=about(event.object)
                 )
                 return
             log.debug("an Event is posted to --events-addr later: %s", answer.text)
-            await asyncio.sleep(max(pause, answer.retry_after))
-            pause = min(_MOST_PAUSE, 2 * pause)
+            await asyncio.sleep(max(self._backoff.delay(failures, 0.0), answer.retry_after))
 
     def _post_of(self, event: Event) -> Post:
         source = _flux_source(self._objects, event.object)

@@ -188,7 +188,8 @@ class Outbox:
     def _under_way(self) -> Collection[ObjectKey]:
         """Return the objects whose cached status may be older than their newest Event."""
         since = self._now() - UNDER_WAY
-        for key, at in tuple(self._accepted.items()):
+        while self._accepted:
+            key, at = next(iter(self._accepted.items()))
             if at > since:
                 break
             del self._accepted[key]

@@ -15,12 +15,11 @@ from prometheus_client import CollectorRegistry
 
 from controller.api.flagprovider import FlagProviderSpec
 from controller.api.objects.meta import ObjectKey, Resource
-from controller.events.notifications import flux_events
 from controller.events.notifications.flux_events import FluxEvents, post_of_flux
 from controller.events.notifications.notice import ProviderTarget
-from controller.runtime import event_queue
 from controller.runtime.events import Occurrence, event_of
 from controller.runtime.objects.cache import Cache
+from controller.runtime.reconciling.queue import Backoff
 from tests.unit.controller.events.notifications.schemas import SCHEMAS
 from tests.unit.controller.events.notifications.things import (
     NOW,
@@ -42,13 +41,6 @@ if TYPE_CHECKING:
 FLUX: Final = "source.toolkit.fluxcd.io"
 ALERTED: Final = {"GitRepository", "OCIRepository", "Bucket", "ExternalArtifact"}
 """Kinds that both Flux's Alert and a FlagSet may name."""
-
-
-@pytest.fixture(autouse=True)
-def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(flux_events, "_FIRST_PAUSE", 0.001)
-    monkeypatch.setattr(flux_events, "_MOST_PAUSE", 0.01)
-    monkeypatch.setattr(event_queue, "_DRAIN", 20.0)
 
 
 class Flux:
@@ -80,10 +72,13 @@ async def serving(flux: Flux, port: int = 0) -> AsyncIterator[str]:
 
 
 @contextlib.asynccontextmanager
-async def sink(flux: Flux, url: str) -> AsyncIterator[FluxEvents]:
+async def sink(flux: Flux, url: str, most: int = 0) -> AsyncIterator[FluxEvents]:
     """Posts to a URL; at its end all that waits has arrived, or was refused."""
     async with http_sender() as sender:
-        found = FluxEvents(url, sender, flux.objects, "controller-0", CollectorRegistry())
+        found = FluxEvents(
+            url, sender, flux.objects, "controller-0", CollectorRegistry(),
+            backoff=Backoff(0.001, 0.01), most=most, drain=20.0,
+        )  # fmt: skip
         async with found.posting():
             yield found
 
@@ -237,13 +232,10 @@ async def test_events_made_while_the_server_is_away_arrive_once_in_order() -> No
     assert flux.messages == ["one", "two"]
 
 
-async def test_a_server_that_hangs_is_not_waited_for_and_takes_no_memory(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(event_queue, "MOST_WAITING", 3)
+async def test_a_server_that_hangs_is_not_waited_for_and_takes_no_memory() -> None:
     flux = Flux()
     flux.hold = asyncio.Event()
-    async with serving(flux) as url, sink(flux, url) as found:
+    async with serving(flux) as url, sink(flux, url, most=3) as found:
         for number in range(1_000):
             found.accept(event("A", str(number)))
         assert flux.taken == []

@@ -11,9 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from controller.api.objects.fields import read
 from controller.api.objects.meta import ObjectKey, Resource
-from controller.events.receiver import webhook_server as server
 from controller.events.receiver.push_payload import MOST_BYTES
 from controller.events.receiver.stage import FLAG_RECEIVERS
 from controller.events.receiver.webhook_endpoints import BURST, Endpoint, Endpoints, webhook_path
@@ -38,7 +36,6 @@ from tests.unit.evaluator.http.serving import serving
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from controller.api.flagsource import GitSpec
     from controller.events.receiver.push_payload import Sender
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -108,18 +105,23 @@ def test_just_the_sources_that_follow_what_was_pushed_are_woken() -> None:
     assert around.expected == [("production", COMMIT), ("second", COMMIT)]
 
 
-def test_sources_of_other_repositories_are_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
+class WatchedSpec(dict[str, Any]):
+    """A spec that counts how often it is read."""
+
+    reads = 0
+
+    def get(self, key: str, default: Any = None) -> Any:
+        self.reads += 1
+        return super().get(key, default)
+
+
+def test_sources_of_other_repositories_are_not_read() -> None:
     git = {"url": "https://github.com/acme/others", "ref": {"branch": "main"}}
-    around = Around(flag_source("production"), learnt("FlagSource", "other", {"interval": "1h", "git": git}))
-    specs: list[Any] = []
-
-    def noted(model: type[GitSpec], spec: Any) -> GitSpec:
-        specs.append(spec)
-        return read(model, spec)
-
-    monkeypatch.setattr(server, "read", noted)
-    around.send()
-    assert [each["url"] for each in specs] == ["ssh://git@github.com/acme/flags"]
+    spec = WatchedSpec(interval="1h", git=git)
+    around = Around(flag_source("production"), learnt("FlagSource", "other", spec))
+    spec.reads = 0
+    assert said(around.send())["woken"] == ["FlagSource/shop/production"]
+    assert spec.reads == 0
 
 
 def test_only_sources_that_the_receiver_names_are_woken() -> None:
