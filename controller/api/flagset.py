@@ -212,8 +212,8 @@ class FlagSetSpec(Model):
     decryption: DecryptionSpec | None = None
     """With what definitions are decrypted."""
     drift_policy: DriftPolicy = DriftPolicy.CORRECT
-    """Correct undoes what somebody changes in what was written; Warn lets it be, and tells of it, until
-    another content is written.
+    """Correct reverts manual changes of what was written; Warn keeps them and reports them until other
+    content is written.
     """
     service_account_name: ObjectName | None = None
     """The service account beside this object with whose rights it writes; the controller's default where it
@@ -324,9 +324,9 @@ class FlagSetStatus(Status):
     served: str | None = None
     """How many evaluators serve this digest, of how many there are."""
     held_flags: int | None = None
-    """How many flags are served as an older revision had them."""
+    """How many flags are still served by their previous definition."""
     held: Annotated[tuple[HeldFlag, ...], Field(max_length=100)] = ()
-    """Flags that are served as an older revision had them."""
+    """Flags whose previous definition is still served."""
     problem_count: int | None = None
     """How many problems there are, also where fewer are listed."""
     problems: Annotated[tuple[ProblemStatus, ...], Field(max_length=50)] = ()

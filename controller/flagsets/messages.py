@@ -112,7 +112,7 @@ def partial(attempt: Attempt) -> str:
     made = attempt.composition
     total = len(made.flag_set.flags) + len(made.missing)
     plural = "s" if total > 1 else ""
-    held = f"served as an older revision had them: {_names(made.held)}" if made.held else ""
+    held = f"still serving the previous definition of: {_names(made.held)}" if made.held else ""
     missing = f"not served, since they never were valid: {_names(made.missing)}" if made.missing else ""
     what = "; ".join(each for each in (held, missing) if each)
     return (

@@ -149,7 +149,7 @@ def _provider(provider: str, path: Path) -> Finding:
     if provider == PROVIDER:
         return Finding(
             Fate.CHANGED, path,
-            "needs flagstaff controller --flag-files, which keeps the ConfigMap at the flags",
+            "needs flagstaff controller --flag-files, which keeps the ConfigMap up to date",
             "the ConfigMap is written once, when the first pod is created, and never follows the flags",
         )  # fmt: skip
     if provider in PROXIED:

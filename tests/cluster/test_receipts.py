@@ -47,7 +47,7 @@ def test_a_commit_that_breaks_a_flag_is_never_served_though_the_set_stays_as_it_
     commit = spine.push(flags__json=broken)
     for what in ("ffc/flags", "flagset/flags"):
         code, text = wait(spine, what, commit, "--timeout", "2m")
-        assert (code, "Served as an older revision had them: banner" in text) == (1, True)
+        assert (code, "Still serving the previous definition of: banner" in text) == (1, True)
         assert "not within" not in text
 
 

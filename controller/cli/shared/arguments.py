@@ -30,7 +30,7 @@ def add_build_arguments(parser: argparse.ArgumentParser, *, source: str, referen
     parser.add_argument(
         "--path", action="append", default=[], metavar="P", dest="paths",
         help="a file, folder or glob of definitions; repeat for layers, base first "
-        "(default: the top folder, without those in it; of a bucket the prefix)",
+        "(default: the root folder only, not subfolders; of a bucket the prefix)",
     )  # fmt: skip
     add_reading_arguments(parser)
     parser.add_argument(

@@ -88,7 +88,7 @@ def test_a_message_about_a_bad_revision_names_flags_and_says_what_to_do() -> Non
     made = attempt(problems=(ERROR,), held=("a",), missing=("new",))
     assert messages.partial(made) == (
         "r1 is applied, except 2 of 2 flags: b.yaml:3:4: it is wrong. "
-        "Served as an older revision had them: a; not served, since they never were valid: new; "
+        "Still serving the previous definition of: a; not served, since they never were valid: new; "
         "push a correction, or revert the commit"
     )
 

@@ -506,7 +506,7 @@ async def test_a_held_flag_is_shown_with_commit_place_and_what_to_do(world: Worl
     seen = await world.look()
     assert seen.message.startswith("main@sha1:r2 by Ada is applied, except 1 of 2 flags: flags.json:")
     assert seen.message.endswith(
-        ". Served as an older revision had them: a; push a correction, or revert the commit"
+        ". Still serving the previous definition of: a; push a correction, or revert the commit"
     )
     problem = seen.status["problems"][0]
     assert (problem["file"], problem["severity"]) == ("flags.json", "error")

@@ -208,6 +208,22 @@ def test_what_json_cannot_say_is_an_error_in_yaml(content: str, code: str, line:
 
 
 @pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("a:\n\tb: 1\n", "YAML is not indented by tabs; use spaces"),
+        ("a: @x\n", "no value begins with this character; put it in quotes"),
+        ("a: b: c\n", "`:` does not fit here; check the indentation, or put the text in quotes"),
+        ("a:\n  b: 1\n c: 2\n", "a key was expected; check the indentation"),
+        ("a: *.json\n", "a name was expected after `*` or `&`; put the text in quotes"),
+        ("a: x\n- y\n", "a key was expected; check the indentation"),
+    ],
+)
+def test_broken_yaml_is_explained_to_its_author(content: str, message: str) -> None:
+    (problem,) = read(content, "a.yaml").problems
+    assert message in problem.message
+
+
+@pytest.mark.parametrize(
     ("text", "value"),
     [
         ("b: &b {x: 1, y: 2}\na: {<<: *b, y: 3}", {"x": 1, "y": 3}),
