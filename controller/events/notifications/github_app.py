@@ -11,13 +11,12 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
-from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey
-from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
 from controller.api.flagprovider import APP_ID
 from controller.events.notifications.git_servers import GITHUB, github_api
 from controller.events.notifications.notice import Post
+from controller.runtime.user_text.private_keys import read_private_key
 
 if TYPE_CHECKING:
     from controller.events.notifications.notice import ProviderTarget
@@ -97,11 +96,9 @@ def _json_web_token(app: App, now: datetime) -> str:
 
 def _load_key(key: str) -> RSAPrivateKey:
     """Raises ValueError."""
-    try:
-        # GitHub's keys have 1,700 characters; a much longer key takes long to parse.
-        private_key = load_pem_private_key(key.encode(), None) if len(key) <= 4_096 else None
-    except (TypeError, UnsupportedAlgorithm) as error:
-        raise ValueError("not a key") from error
+    if len(key) > 4_096:
+        raise ValueError("longer than any key of GitHub's")
+    private_key, _ = read_private_key(key)
     if not isinstance(private_key, RSAPrivateKey):
         raise ValueError("not an RSA key")  # noqa: TRY004 - as cryptography has it
     return private_key

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from controller.runtime.process.temporary import TemporaryFolder
 from controller.runtime.reconciling.setbacks import Stalled
+from controller.runtime.user_text.private_keys import read_private_key
 
 if TYPE_CHECKING:
     from controller.runtime.user_text.secret_texts import Tls
@@ -32,12 +33,16 @@ def context_of(tls: Tls) -> ssl.SSLContext:
 
 
 def _load_certificate(context: ssl.SSLContext, tls: Tls) -> None:
+    try:
+        _, key = read_private_key(tls.key)
+    except ValueError as error:
+        raise Stalled("InvalidSecret", f"'tls.key' of certSecretRef cannot be used: {error}") from None
     # The ssl module takes a client's certificate from files alone.
     folder = TemporaryFolder.make()
     try:
         own, private = folder.path / "tls.crt", folder.path / "tls.key"
         own.write_text(tls.certificate, encoding="utf-8")
-        private.write_text(tls.key, encoding="utf-8")
+        private.write_text(key, encoding="utf-8")
         context.load_cert_chain(own, private)
     finally:
         folder.remove()
