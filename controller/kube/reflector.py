@@ -27,6 +27,7 @@ from controller.kube.watch_requests import (
     lines_of,
     read_object,
 )
+from controller.runtime.reconciling.queue import Backoff
 from controller.runtime.reconciling.setbacks import Failed
 
 if TYPE_CHECKING:
@@ -46,8 +47,7 @@ SILENT_SECONDS: Final = 45.0
 """Seconds of silence after which a watch is closed: its server is gone."""
 ABSENT_SECONDS: Final = 10.0
 """Seconds between two looks for a kind that is not installed."""
-_FIRST_PAUSE: Final = 0.1
-_LONGEST_PAUSE: Final = 2.0
+_BACKOFF: Final = Backoff(first=0.1, most=2.0, jitter=0.5)
 
 
 class Sink(Protocol):
@@ -140,14 +140,14 @@ class Reflector:
 
     async def run(self) -> None:
         """Follow until cancelled."""
-        pause = _FIRST_PAUSE
+        failures = 0
         while True:
             least = 0.0
             try:
                 if not self._version:
                     await self.list_once()
                 await self._watch()
-                pause = _FIRST_PAUSE
+                failures = 0
             except WatchExpired:
                 log.info("%s are listed again: the watch cannot be resumed", self.view.type.plural)
                 self._version = ""
@@ -166,8 +166,8 @@ class Reflector:
                 log.exception("%s: the response cannot be read", self.view.type.plural)
                 self._lost(f"{type(error).__name__}: {error}"[:200])
             # Also between lists: an API server that answers 410 each time is not to be asked without end.
-            await asyncio.sleep(max(least, pause * (1 - self._random() / 2)))
-            pause = min(_LONGEST_PAUSE, pause * 2) if not self.connected else _FIRST_PAUSE
+            await asyncio.sleep(max(least, _BACKOFF.delay(failures + 1, self._random())))
+            failures = 0 if self.connected else failures + 1
 
     async def _is_absent(self) -> bool:
         type_ = self.view.type
