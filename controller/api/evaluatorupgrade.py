@@ -25,44 +25,48 @@ class PodSelector(Model):
     """Pods that have these labels; all where there are none."""
 
     match_labels: dict[str, str] = Field(default_factory=dict)
-    """Labels that such a pod has."""
+    """Labels of the pods to count. A workload with such a pod is restarted as a whole."""
 
 
 class WorkloadReference(Model):
     """A workload of the same namespace."""
 
     kind: Literal["Deployment", "StatefulSet", "DaemonSet"]
-    """Its kind."""
+    """The kind of the workload."""
     name: Name
-    """Its name."""
+    """The name of the workload."""
 
 
 class CanarySpec(Model):
     """The workload that is restarted before all others."""
 
     workload_ref: WorkloadReference | None = None
-    """That workload; default the one with the fewest pods."""
+    """The workload to restart first; the one with the fewest pods if it is not set."""
     soak: Duration = 300.0
-    """For how long it must be ready."""
+    """How long the workload must stay ready before others are restarted. The time starts anew whenever it
+    is not ready.
+    """
 
 
 class EvaluatorUpgradeSpec(Model):
     """What the user asks for."""
 
     suspend: bool = False
-    """Whether nothing is counted and nothing restarted."""
+    """Count nothing and restart nothing."""
     selector: PodSelector | None = None
-    """The injected pods that it is about; default all of the namespace."""
+    """The injected pods to count; all of the namespace if it is not set."""
     max_concurrent: Annotated[int, INT32, Field(ge=1, le=100)] = 1
-    """Workloads that roll out at a time."""
+    """How many workloads may roll out at the same time."""
     pause: Duration = 30.0
-    """Before the first restart, and from one workload that is rolled out to the next restart."""
+    """How long to wait before the first restart, and from the end of one rollout to the next restart, so
+    that several changes become one.
+    """
     ready_deadline: Duration = 600.0
-    """How long a restarted workload may take until a pod is ready, and from each to the next; after that
-    nothing more is restarted.
+    """How long a restarted workload may take until one of its new pods is ready, and from each pod to the
+    next. After that everything is [halted](#when-it-is-halted).
     """
     canary: CanarySpec | None = None
-    """Restart one workload first, and the others only once it has been ready for a time."""
+    """Restart one workload before all others."""
 
 
 class RestartStatus(Model):

@@ -32,11 +32,11 @@ class ShardReference(Model):
     """A part of a set that is larger than one object may be."""
 
     name: Name
-    """The FlagShard in this namespace."""
+    """The name of a FlagShard in the same namespace."""
     digest: Annotated[str, Field(min_length=1, max_length=128)]
-    """Of the shard's content; a shard with another is not used."""
+    """The digest of the shard's content; a shard with another digest is not used."""
     flags: int | None = None
-    """How many flags it has."""
+    """The number of flags in the shard."""
 
 
 _IGNORED: Final = WithJsonSchema({"type": "object", "nullable": True, OPEN: True})
@@ -52,30 +52,36 @@ class ConfigurationSpec(Model):
     )
 
     flag_spec: Annotated[dict[str, Any], FLAGD_DOCUMENT] | None = None
-    """A document as flagd reads it."""
+    """A document as flagd reads it: `flags`, `$evaluators` and `metadata`
+    ([definitions](../definitions.md)).
+    """
     shards: Annotated[tuple[ShardReference, ...], Field(min_length=1, max_length=256), ATOMIC_LIST] | None = (
         None
     )
-    """The parts of a set that is larger than one object may be; in force once all of them are there."""
+    """The parts of a set that is larger than an object may be, written by a FlagSet. The set is served once
+    all parts exist.
+    """
     feature_flag_spec: Any = None
-    """The historic form, a document as a JSON string or as an object."""
+    """The [historic form](#versions): the document as a JSON string or as an object."""
     revision: str | None = None
-    """Of a sharded set, which has no metadata of its own here."""
+    """The revision of a set in shards, which has no metadata here."""
     service_provider: Annotated[Any, _IGNORED] = None
-    """Of the operator's earlier versions; ignored."""
+    """Ignored; a field of earlier versions of OpenFeature Operator."""
     sync_provider: Annotated[Any, _IGNORED] = None
-    """Of the operator's earlier versions; ignored."""
+    """Ignored; a field of earlier versions of OpenFeature Operator."""
     flag_d_spec: Annotated[Any, _IGNORED, Field(alias="flagDSpec")] = None
-    """Of the operator's earlier versions; ignored."""
+    """Ignored; a field of earlier versions of OpenFeature Operator."""
     resources: Annotated[Any, _IGNORED] = None
-    """Of the operator's earlier versions; ignored."""
+    """Ignored; a field of earlier versions of OpenFeature Operator."""
 
 
 class FeatureFlagSpec(Model):
     """What OpenFeature Operator's kind holds."""
 
     flag_spec: Annotated[dict[str, Any], FLAGD_DOCUMENT] | None = None
-    """A document as flagd reads it."""
+    """A document as flagd reads it: `flags`, `$evaluators` and `metadata`
+    ([definitions](../definitions.md)).
+    """
 
 
 class LaggardStatus(Model):

@@ -34,21 +34,23 @@ class SourceSpec(Model):
     source: Annotated[str, that(_require_source)]
     """The name of a flag set, or a URI."""
     provider: str | None = None
-    """Kubernetes, flagd-proxy, file, http, grpc, gcs, azblob or s3; default: defaultSyncProvider."""
+    """Where the source is: see [providers](#providers). `defaultSyncProvider` if it is not set."""
     http_sync_bearer_token: str | None = None
-    """Refused without a secretRef: it would stand in the pod's arguments."""
+    """Refused without `secretRef`: the token would be part of the pod's arguments."""
     secret_ref: LocalReference | None = None
-    """Of http and grpc: a Secret of the pod's namespace, whose key `token` is sent as a bearer token."""
+    """For `http` and `grpc`: a Secret in the pod's namespace whose key `token` is sent as a [bearer
+    token](#tokens).
+    """
     tls: bool | None = None
-    """Of grpc: whether it is asked over TLS."""
+    """For `grpc`: whether to connect with TLS."""
     cert_path: str | None = None
-    """Of grpc: file of the authority's certificate."""
+    """For `grpc`: a file with the authority's certificate."""
     provider_id: Annotated[str | None, Field(alias="providerID")] = None
-    """Of grpc: what the evaluator calls itself."""
+    """For `grpc`: the name that the evaluator gives to the server."""
     selector: str | None = None
-    """Of grpc: which flag set is asked for."""
+    """For `grpc`: the flag set to ask for."""
     interval: int | None = None
-    """Of http and object stores: seconds from one look to the next."""
+    """For `http` and object stores: seconds from one read to the next."""
 
 
 class FeatureFlagSourceSpec(Model):
@@ -57,27 +59,28 @@ class FeatureFlagSourceSpec(Model):
     """
 
     sources: Annotated[tuple[SourceSpec, ...], Field(min_length=1)]
-    """Where flags come from; a later one wins over an earlier one."""
+    """Where flags come from; a later source has priority over an earlier one."""
     port: Port | None = None
-    """Of evaluation; default 8013."""
+    """The port of evaluation, `8013` if it is not set."""
     management_port: Port | None = None
-    """Of probes and metrics; default 8014."""
+    """The port of probes and metrics, `8014` if it is not set."""
     ofrep_port: Port | None = None
-    """Of OFREP; default 8016."""
+    """The port of OFREP, `8016` if it is not set."""
     log_format: str | None = None
-    """Json (the default) or console."""
+    """`json` or `console`; `json` if it is not set."""
     debug_logging: bool | None = None
     """Whether the evaluator logs at level debug."""
     probes_enabled: bool | None = None
-    """False: the evaluator's container has no probes."""
+    """`false`: the evaluator's container has no probes."""
     env_vars: tuple[dict[str, Any], ...] = ()
-    """Variables of the evaluator and of the application's containers, as a container has them. Their names
-    get the prefix.
+    """Variables of the evaluator's and the application's containers, as in a container. Names get the
+    prefix, except those that begin with `AWS_`, `GOOGLE_` or `AZURE_STORAGE`, which are the evaluator's
+    alone. Names by which programs load code, such as `LD_PRELOAD`, are refused.
     """
     env_var_prefix: str | None = None
-    """Before the names of variables; default FLAGD."""
+    """The prefix of the names of variables, `FLAGD` if it is not set."""
     default_sync_provider: str | None = None
-    """Of sources that name no provider; default kubernetes."""
+    """The provider of sources that name none, `kubernetes` if it is not set."""
     resources: (
         Annotated[
             dict[str, dict[str, Any]],
@@ -86,29 +89,33 @@ class FeatureFlagSourceSpec(Model):
         ]
         | None
     ) = None
-    """Of the evaluator's container."""
+    """Requests and limits of the evaluator's container; `claims` have no effect."""
     context_values: dict[str, str] | None = None
-    """Merged into every evaluation context."""
+    """Values that are merged into each evaluation context."""
     header_to_context_mappings: dict[str, str] | None = None
-    """Context keys by the request header that gives each."""
+    """Context keys by the request header that supplies each."""
     cors: tuple[str, ...] = ()
-    """Origins that browsers may ask from."""
+    """Origins from which browsers may ask."""
     evaluator: str | None = None
-    """Ignored: there is one, for JSON and YAML."""
+    """Ignored; JSON and YAML are read alike."""
     socket_path: str | None = None
-    """Unix socket in place of the port of evaluation, in a folder that the application's containers share."""
+    """A Unix socket to serve evaluation at, in place of the port, in a folder that the application's
+    containers share.
+    """
     sync_provider_args: tuple[str, ...] = ()
-    """Ignored: give each source its fields."""
+    """Ignored, with a warning; set the fields of each source."""
     rollout_on_change: bool | None = None
-    """Ignored: evaluators follow their flags without a restart."""
+    """Ignored, with a warning; evaluators follow their flags without a restart. See
+    [EvaluatorUpgrade](evaluatorupgrade.md).
+    """
     otel_collector_uri: str | None = None
-    """Ignored: set OTEL_EXPORTER_OTLP_ENDPOINT in envVars."""
+    """Ignored, with a warning; set `OTEL_EXPORTER_OTLP_ENDPOINT` in `envVars`."""
     on_missing_flags: str | None = None
-    """Wait (the default): the application starts with flags, or without them after startDeadline; Start: at
-    once; Forever: never without.
+    """`Wait`: the application starts with flags, or after `startDeadline` without them; `Start`: at once;
+    `Forever`: never without flags. `Wait` if it is not set.
     """
     start_deadline: Annotated[Duration, WithJsonSchema({"type": "string"})] | None = None
-    """How long Wait waits; default 30s."""
+    """How long `Wait` waits, `30s` if it is not set."""
 
 
 IGNORED: Final = {

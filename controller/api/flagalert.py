@@ -101,7 +101,9 @@ class NamespaceSelector(Model):
     """Namespaces that have these labels; every one where there are none."""
 
     match_labels: Labels = Field(default_factory=dict)
-    """Labels that a namespace must have; every namespace where there are none."""
+    """Labels of the [namespaces](#objects-of-other-namespaces) in which the objects are; all namespaces if
+    there are none.
+    """
 
 
 class EventSource(Model):
@@ -110,14 +112,14 @@ class EventSource(Model):
     kind: Literal[
         "FlagSource", "FlagSet", "FlagReceiver", "FeatureFlagConfiguration", "FeatureFlag", "EvaluatorUpgrade"
     ]
-    """Of the objects."""
+    """The kind of the objects."""
     name: Name
-    """The object's name, or * for each of the kind."""
+    """The name of the object, or `*` for every object of the kind."""
     match_labels: Labels = Field(default_factory=dict)
-    """Labels that an object must have."""
+    """Labels that the object must have."""
     namespace_selector: NamespaceSelector | None = None
-    """Which namespaces the objects are in, of those where a FlagGrant lets the alert in; this one alone
-    where it is not given.
+    """Other namespaces in which the objects are, of those whose FlagGrant admits the alert; only the
+    alert's own if it is not set.
     """
 
 
@@ -137,49 +139,50 @@ class FlagAlertSpec(RuledModel):
     )
 
     provider_ref: LocalReference | None = None
-    """The FlagProvider beside this object that alerts are sent to."""
+    """A FlagProvider in the same namespace, which receives each message."""
     provider_refs: Annotated[tuple[LocalReference, ...], Field(max_length=16)] = ()
-    """More FlagProviders beside this object."""
+    """More FlagProviders in the same namespace."""
     event_severity: Literal["info", "warning", "error"] = "info"
-    """Of which Events; info is all of them, warning those of type Warning, error those that leave the
-    object failing; and the recoveries.
+    """`info`: every Event; `warning`: Events of type Warning; `error`: Events after which the object is
+    failing. Recoveries are always included.
     """
     event_sources: Annotated[tuple[EventSource, ...], Field(min_length=1, max_length=64)]
-    """Objects whose Events are sent."""
+    """The objects whose Events are reported."""
     inclusion_list: Expressions = ()
-    """Regular expressions (RE2), one of which must be found in the message; any message where none is
-    given.
+    """Regular expressions ([RE2](https://github.com/google/re2/wiki/Syntax)); at least one must match a
+    part of the message.
     """
     exclusion_list: Expressions = ()
-    """Regular expressions (RE2), none of which may be found in the message."""
+    """Regular expressions; none may match. Exclusion has priority over inclusion."""
     inclusion: Removed = None
-    """Removed, and refused where it is given; an alert is to send no more than it was asked to."""
+    """Removed; refused if it is set."""
     exclusion: Removed = None
-    """Removed, and refused where it is given; an alert is to send no more than it was asked to."""
+    """Removed; refused if it is set."""
     flags: Globs = ()
-    """Globs, one of which must match a flag that an Event says to have changed; Events that name no flags
-    are not asked.
+    """Globs; at least one must match the key of a changed flag. Events that name no flags are not affected.
     """
     flag_sets: Globs = ()
-    """Globs, one of which must match the flagSetId of the object; objects that have none are not asked."""
+    """Globs; at least one must match the flagSetId of the object, such as `shop/checkout`. Objects without
+    a flagSetId are not affected.
+    """
     group_by: Annotated[
         tuple[Literal["kind", "name", "reason", "severity", "revision"], ...], Field(max_length=5)
     ] = ()
-    """What messages must have in common to become one; all of the alert where it is not given."""
-    group_wait: Wait | None = None
-    """How long a message waits for others that become one with it; at most 1h. None waits where it is not
-    given.
+    """What messages must have in common to be merged; all messages of the alert are merged if it is not
+    set.
     """
+    group_wait: Wait | None = None
+    """How long a message waits so that later messages can be merged into it, at most `1h`."""
     repeat_interval: Repeat | None = None
-    """After how long a failure that goes on is told of again; at least 1m. Once where it is not given."""
+    """How often a failure that continues is reported again, at least `1m`; only once if it is not set."""
     lasting: Annotated[Duration | None, Field(alias="for")] = None
-    """How long a failure must last before anybody is told of it."""
+    """How long a failure must last before it is reported, such as `5m`."""
     template: Annotated[str, Field(min_length=1, max_length=1024), that(check)] | None = None
-    """The words of each message, with names such as ${reason} for what is known of it."""
+    """The [text](#templates) of each message, with names such as `${reason}`."""
     summary: Annotated[str, Field(max_length=255)] | None = None
-    """A text that is sent with each message."""
+    """A text that is added to each message."""
     suspend: bool = False
-    """While true, nothing is chosen."""
+    """Select nothing."""
 
     @property
     def providers(self) -> tuple[str, ...]:

@@ -32,49 +32,53 @@ class IngressSpec(Model):
     """How it is reached through an Ingress."""
 
     enabled: bool | None = None
-    """Whether there is one."""
+    """Whether there is an Ingress."""
     annotations: dict[str, str] | None = None
-    """Of the Ingress."""
+    """Annotations of the Ingress."""
     hosts: tuple[str, ...] = ()
-    """Names under which it is reached; an empty one, and none at all, is any name."""
+    """The names under which it is reached. An empty name, or no names, stand for any name."""
     tls: tuple[dict[str, Any], ...] = ()
-    """Certificates, as an Ingress has them."""
+    """Certificates, as in `spec.tls` of an Ingress."""
     ingress_class_name: str | None = None
-    """Of the Ingress."""
+    """The class of the Ingress."""
     path_type: Annotated[str, one_of(_PATH_TYPES)] | None = None
-    """Of each path; default Prefix."""
+    """`Exact`, `Prefix` or `ImplementationSpecific`; `Prefix` if it is not set."""
     flagd_path: Path | None = None
-    """Of evaluation; default /flagd.evaluation.v1.Service."""
+    """The path of evaluation, `/flagd.evaluation.v1.Service` if it is not set."""
     ofrep_path: Path | None = None
-    """Of OFREP; default /ofrep."""
+    """The path of OFREP, `/ofrep` if it is not set."""
     sync_path: Path | None = None
-    """Of sync; default /flagd.sync.v1.Service."""
+    """The path of sync, `/flagd.sync.v1.Service` if it is not set."""
 
 
 class GatewayApiRoutesSpec(Model):
     """How it is reached through Gateways."""
 
     enabled: bool | None = None
-    """Whether there is one."""
+    """Whether there is an HTTPRoute, with the same paths as the Ingress. Gateway API must be installed."""
     annotations: dict[str, str] | None = None
-    """Of the HTTPRoute."""
+    """Annotations of the HTTPRoute."""
     hosts: tuple[str, ...] = ()
-    """Names under which it is reached; an empty one, and none at all, is any name."""
+    """The names under which it is reached. An empty name, or no names, stand for any name."""
     parent_refs: tuple[dict[str, Any], ...]
-    """The Gateways, as an HTTPRoute names them."""
+    """The Gateways, as in `spec.parentRefs` of an HTTPRoute."""
 
 
 class FlagdSpec(Model):
     """What the user asks for."""
 
     replicas: Annotated[int, INT32, between(0, 2**31 - 1)] | None = None
-    """Of the Deployment. Where it is not given there is one, and an autoscaler may change that."""
+    """The number of pods: 1 if it is not set, and an autoscaler may change it."""
     service_type: Annotated[str, one_of(_SERVICE_TYPES)] | None = None
-    """Of the Service; default ClusterIP."""
+    """The type of the Service: `ClusterIP`, `NodePort`, `LoadBalancer` or `ExternalName`; `ClusterIP` if it
+    is not set.
+    """
     service_account_name: str | None = None
-    """Of the pods; default: the namespace's default."""
+    """Of the pods, and whose rights are used to make them. With `--auth enforce` on the proxy it needs the
+    right to [read the flag sets](../proxy.md#who-may-read).
+    """
     feature_flag_source: Annotated[str, that(require_object_name)]
-    """The FeatureFlagSource beside this object that the evaluator follows."""
+    """A FeatureFlagSource in the same namespace, which configures the evaluator."""
     ingress: IngressSpec | None = None
     """An Ingress for the Service."""
     gateway_api_routes: GatewayApiRoutesSpec | None = None

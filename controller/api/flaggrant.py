@@ -16,18 +16,18 @@ class GrantFrom(Model):
     """Objects of one kind in another namespace."""
 
     group: Literal["", "flagstaff.dev"]
-    """Of the objects that refer; empty for Pods."""
+    """The group of the objects that refer; empty for Pods."""
     kind: Literal["FlagAlert", "FlagSet", "Pod"]
-    """Of the objects that refer."""
+    """The kind of the objects that refer."""
     namespace: Annotated[str, Field(min_length=1, max_length=63)]
-    """Where they are."""
+    """The namespace of the objects that refer. There is no sign for all namespaces."""
 
 
 class GrantTo(Model):
     """Objects of one kind in the grant's namespace, or the one of that name."""
 
     group: Literal["flagstaff.dev", "core.openfeature.dev", "source.toolkit.fluxcd.io"]
-    """Of the objects."""
+    """The group of the objects."""
     kind: Literal[
         "FlagSource",
         "FlagSet",
@@ -42,18 +42,18 @@ class GrantTo(Model):
         "Bucket",
         "ExternalArtifact",
     ]
-    """Of the objects."""
+    """The kind of the objects."""
     name: Name | None = None
-    """The one object; each of the kind where it is not given."""
+    """One object; every object of the kind in the grant's namespace if it is not set."""
 
 
 class FlagGrantSpec(Model):
     """Each of `from` may refer to each of `to`."""
 
     from_: Annotated[tuple[GrantFrom, ...], Field(alias="from", min_length=1, max_length=64)]
-    """Who may refer."""
+    """Who may refer to the objects."""
     to: Annotated[tuple[GrantTo, ...], Field(min_length=1, max_length=64)]
-    """What may be referred to, in the grant's own namespace."""
+    """The objects in the grant's namespace that may be referred to."""
 
 
 DEFINITION: Final = Definition(

@@ -118,33 +118,31 @@ class FlagProviderSpec(RuledModel):
         BeforeValidator(_require_offered),
         WithJsonSchema({"type": "string", "enum": [*get_args(ProviderType), *REMOVED]}),
     ]
-    """What the server understands. Types of earlier versions are refused with what to use instead."""
+    """The service; see [Types](#types). Removed types are refused, with what to use instead."""
     address: Annotated[str, Field(max_length=2048)] | None = None
-    """The URL that is posted to, where it is no secret; a key `address` of the Secret comes before it."""
+    """The URL of the service, if it is not secret."""
     secret_ref: LocalReference | None = None
-    """A Secret beside this object; `address` is the URL that is posted to, `token` the key or password that
-    the type asks for, and keys that begin with `githubApp` those of a GitHub App.
+    """A Secret in the same namespace: `address`, which overrides `spec.address`; `token`, the key or
+    password that the type needs; and keys that begin with `githubApp`, those of a GitHub App.
     """
     cert_secret_ref: LocalReference | None = None
-    """A Secret beside this object with certificates in PEM; `ca.crt` is believed about the server beside
-    the system's authorities, `tls.crt` and `tls.key` are shown to it.
+    """A Secret in the same namespace: `ca.crt` is trusted in addition to the system's authorities;
+    `tls.crt` and `tls.key` are presented to the server.
     """
     proxy_secret_ref: LocalReference | None = None
-    """A Secret beside this object that says through which proxy the server is reached; `address` is its
-    URL, with `username` and `password` where it asks for them.
+    """A Secret in the same namespace: `address` of an `http://` or `https://` proxy, and `username` and
+    `password` if it needs them.
     """
     channel: Annotated[str, Field(max_length=2048)] | None = None
-    """For slack the channel that shows the message, the webhook's own where none is given; for email the
-    recipient's mailbox.
-    """
+    """The channel of `slack` (the webhook's own if it is not set), or the recipient of `email`."""
     username: Annotated[str, Field(max_length=2048)] | None = None
-    """Under which name slack and discord show the message, the webhook's own where none is given; for email
-    the sender's mailbox.
+    """The name that `slack` and `discord` show (the webhook's own if it is not set), or the sender of
+    `email`.
     """
     timeout: Timeout = 15.0
-    """How long one try may take; at most 10m."""
+    """How long one try may take, at most `10m`."""
     suspend: bool = False
-    """While true, nothing is sent, and no Event waits to be; what was waiting before still does."""
+    """Send nothing and accept no new messages; messages that wait already are kept."""
 
     def cluster_problems(self) -> Iterator[SpecProblem]:
         """What no Secret can put right; an address where no Secret can have another."""

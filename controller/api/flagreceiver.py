@@ -18,30 +18,30 @@ class SourceToWake(Model):
     """A FlagSource in the same namespace, or each of them."""
 
     kind: Literal["FlagSource"] = "FlagSource"
-    """FlagSource is the only one."""
+    """The kind of the objects; FlagSource is the only one."""
     name: Name
-    """The FlagSource's name, or * for each of them."""
+    """The name of a FlagSource, or `*` for every FlagSource in the namespace."""
 
 
 class FlagReceiverSpec(Model):
     """What the user asks for."""
 
     type: Literal["generic-hmac", "github", "gitlab", "gitea"]
-    """How the sender signs, and how its payload reads."""
+    """How the sender signs its payload, and how that is read; `gitea` is Forgejo's, too."""
     secret_ref: LocalReference
-    """A Secret beside this object; `token` is the shared key, `previousToken` one that is still believed
-    while senders are moved.
+    """A Secret in the same namespace: `token`, the shared key, and `previousToken`, an older key that is
+    accepted while senders are moved.
     """
     events: Annotated[tuple[Name, ...], Field(max_length=32)] = ()
-    """The sender's names of events that count; push where none is given. A ping is answered and wakes
-    nobody.
+    """The sender's names of the events that count, such as `push`, `create`, `release` or `Tag Push Hook`;
+    push events if there are none. A ping is answered and wakes nothing.
     """
     resources: Annotated[tuple[SourceToWake, ...], Field(min_length=1, max_length=64)]
-    """FlagSources beside this object that may be woken; `*` is each of them. Of these only those wake whose
-    repository and branch the payload names.
+    """The FlagSources to wake. Of these, a delivery wakes those whose repository and branch its payload
+    names.
     """
     suspend: bool = False
-    """While true, deliveries are answered with 503 and wake nobody."""
+    """Answer each delivery with 503, and wake nothing."""
 
 
 class FlagReceiverStatus(Status):

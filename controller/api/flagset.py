@@ -88,13 +88,15 @@ class SourceReference(Model):
     """The source whose artifact the definitions are read from."""
 
     api_version: Annotated[str, Field(max_length=253)] | None = None
-    """The kind's group and version; needed for none of the kinds."""
+    """The group and version of the kind; needed for none of the kinds."""
     kind: SourceKind
     """A FlagSource, or one of Flux's sources."""
     name: Name
     """The source's name."""
     namespace: Annotated[str, Field(max_length=63)] | None = None
-    """The FlagSet's own where it is not given; any other must let it by a FlagGrant."""
+    """The namespace of the source: the FlagSet's own if it is not set. Another one must admit the FlagSet
+    by a [FlagGrant](flaggrant.md).
+    """
 
     @model_validator(mode="after")
     def _is_of_its_group(self) -> Self:
@@ -108,11 +110,11 @@ class SubstituteReference(Model):
     """An object of the namespace whose keys are variables."""
 
     kind: Literal["ConfigMap", "Secret"]
-    """The object's kind; flags with values of a Secret are marked."""
+    """The kind of the object. Flags with values from a Secret are marked."""
     name: ObjectName
     """The object's name."""
     optional: bool = False
-    """Whether it may be missing."""
+    """Whether the object may be missing."""
 
 
 class Dependency(Model):
@@ -125,8 +127,9 @@ class Dependency(Model):
     name: Name
     """The object's name."""
     ready_expr: Annotated[str, Field(min_length=1, max_length=1024), that(_ready_expr)] | None = None
-    """In CEL over self, this FlagSet, and dep, the object: whether it is ready. Without it, an object is
-    ready that is Ready.
+    """An expression in CEL over `self`, this FlagSet, and `dep`, the other object, that says whether that
+    is ready, such as `has(dep.status.flags) && dep.status.flags > 0`; the condition Ready if it is not set.
+    All expressions together have at most 2,048 characters.
     """
 
 
@@ -147,17 +150,19 @@ class PatchSpec(Model):
     """One JSON Patch."""
 
     patch: Annotated[str, Field(min_length=1, max_length=65536)]
-    """A JSON Patch (RFC 6902) as YAML or JSON, over /flags/KEY, /$evaluators/NAME and /metadata/KEY."""
+    """A [JSON Patch](../building.md#patches) (RFC 6902) as YAML or JSON, over `/flags/KEY`,
+    `/$evaluators/NAME` and `/metadata/KEY`.
+    """
 
 
 class DecryptionSpec(Model):
     """How encrypted definitions are read."""
 
     provider: Literal["sops"]
-    """By what they were encrypted."""
+    """How the definitions were encrypted."""
     secret_ref: LocalReference
-    """A Secret whose entries hold age identities, where they end with .agekey, or secret PGP keys, where
-    with .asc.
+    """A Secret in the same namespace with age identities, under keys that end with `.agekey`, or secret PGP
+    keys, under keys that end with `.asc`.
     """
 
 
@@ -165,70 +170,80 @@ class Target(Model):
     """What is written."""
 
     name: ObjectName | None = None
-    """Of what is written; the FlagSet's own where it is not given."""
+    """The name of what is written, in the FlagSet's namespace; the FlagSet's own if it is not set."""
     kinds: Annotated[
         tuple[Literal["FeatureFlagConfiguration", "FeatureFlag"], ...],
         Field(min_length=1, max_length=2),
         in_schema(x_kubernetes_list_type="set"),
     ] = ("FeatureFlagConfiguration",)
-    """FeatureFlagConfiguration is what our proxy and evaluators read; FeatureFlag is for stock flagd."""
+    """The kinds that are written. The proxy and our evaluators read FeatureFlagConfiguration; stock flagd
+    reads FeatureFlag.
+    """
 
 
 class FlagSetSpec(Model):
     """What the user asks for."""
 
     source_ref: SourceReference
-    """Whose artifact the definitions are read from."""
+    """The source whose artifact holds the definitions."""
     paths: Annotated[tuple[Path, ...], Field(min_length=1, max_length=32)] = (".",)
-    """The layers, the first being the base. Each is a file, a folder (its *.json, *.yaml and *.yml, in name
-    order; all below it with /**) or a glob.
+    """The layers, base first. Each is a file, a folder (its `*.json`, `*.yaml` and `*.yml` files; with
+    `/**` those of its subfolders, too) or a glob. See [how layers merge](../definitions.md).
     """
     flag_set_id: Name | None = None
-    """The set's identity for selectors; <namespace>/<name> where it is not given."""
+    """The identity of the set for selectors, if the metadata of the definitions has none;
+    `<namespace>/<name>` if it is not set.
+    """
     validation: Validation = Validation.STRICT
-    """Strict takes a warning for a failure; Lenient serves what flagd would serve."""
+    """`Strict`: a warning counts as a failure. `Lenient`: what flagd would serve is served."""
     failure_policy: Literal["PerFlag", "Atomic"] = "PerFlag"
-    """PerFlag holds a bad flag at its last good definition while its siblings move on; Atomic holds all."""
+    """`PerFlag`: a bad flag keeps its last good definition while other flags are updated. `Atomic`: the
+    whole revision is refused.
+    """
     bucketing: Literal["v2", "v3"] = "v2"
-    """Which generation of fractional the set is meant for."""
+    """The generation of `fractional` that the set is meant for, if its metadata names none."""
     target: Annotated[Target, in_schema(x_default={})] = Target()
-    """What is written, in this namespace."""
+    """What is written."""
     prune: bool = True
-    """Whether what was written goes when this object goes."""
+    """Whether what was written is deleted with the FlagSet, and when the target is renamed."""
     prune_guard: bool = True
-    """Whether a revision that would remove every flag, or more than a quarter and at least five of them, is
-    held until the annotation flagstaff.dev/accept-revision names it.
+    """Whether a revision that would remove every flag, or more than a quarter and at least five of them,
+    [waits](#what-to-do-when-it-fails) until the annotation `flagstaff.dev/accept-revision` names it.
     """
     patches: Annotated[tuple[PatchSpec, ...], Field(max_length=32)] = ()
-    """Changes of what the layers come to, in their order, before it is judged."""
+    """Changes to what the layers make, in their order, before it is validated."""
     substitute: Annotated[dict[Variable, VariableText], Field(max_length=256)] | None = None
-    """Variables by name: ${NAME} in a value of the definitions is replaced, as is ${NAME:=default}, and $${
-    is the text ${. Where neither this nor substituteFrom is given, nothing is replaced.
+    """Values of [variables](../building.md#variables) by name: `${NAME}` in a value of the definitions is
+    replaced, as is `${NAME:=default}`, and `$${` is the text `${`. Without this and `substituteFrom`,
+    nothing is replaced.
     """
     substitute_from: Annotated[tuple[SubstituteReference, ...], Field(max_length=32)] = ()
-    """ConfigMaps and Secrets of this namespace whose keys are variables, too; a later one beats an earlier,
-    substitute beats all.
+    """ConfigMaps and Secrets in the same namespace whose keys are variables, too. A later one has priority
+    over an earlier one, and `substitute` over all.
     """
     decryption: DecryptionSpec | None = None
-    """With what definitions are decrypted."""
+    """How [encrypted definitions](../building.md#encrypted-definitions) are decrypted."""
     drift_policy: DriftPolicy = DriftPolicy.CORRECT
-    """Correct reverts manual changes of what was written; Warn keeps them and reports them until other
-    content is written.
+    """`Correct`: a change to what was written is undone. `Warn`: the change is kept [and
+    reported](#what-is-written), until new content is written.
     """
     service_account_name: ObjectName | None = None
-    """The service account beside this object with whose rights it writes; the controller's default where it
-    is not given.
+    """The service account in the same namespace with whose rights the FlagSet writes
+    ([tenants](../tenants.md#acting-as-a-service-account)); the controller's
+    [default](../cluster.md#settings) if it is not set.
     """
     depends_on: Annotated[
         tuple[Dependency, ...], Field(max_length=32), BeforeValidator(_bounded_expressions)
     ] = ()
-    """FlagSets and sources beside this one that must be ready first."""
+    """FlagSets and sources in the same namespace that must be Ready first. A FlagSet of the same source
+    must have applied the same revision.
+    """
     interval: Interval = 600.0
-    """How often what was written is compared with what was meant; a change of the source or of what was
-    written is seen at once.
+    """How often what was written is compared with what it should be, at least half a second. New artifacts
+    and changes by hand are noticed at once.
     """
     suspend: bool = False
-    """While true, nothing is built, written or corrected; what was applied stays."""
+    """Build, write and correct nothing; what was applied is kept."""
 
     def cluster_problems(self) -> Iterator[SpecProblem]:
         """Paths that lead out of the source, which a build reports among its problems."""

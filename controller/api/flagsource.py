@@ -114,11 +114,11 @@ class GitReference(Model):
     """What to follow; the most exact of several wins, as with Flux: commit, name, tag, semver, branch."""
 
     branch: Annotated[_Short, AfterValidator(partial(short_name, "branch"))] | None = None
-    """The head of this branch; main where nothing is named. `refs/heads/main` is read as main."""
+    """One branch, `main` if nothing is set; `refs/heads/main` is read as `main`."""
     tag: Annotated[_Short, AfterValidator(partial(short_name, "tag"))] | None = None
-    """This tag. `refs/tags/v1` is read as v1."""
+    """One tag; `refs/tags/v1` is read as `v1`."""
     semver: _Range | None = None
-    """A range over the tags; the highest version wins."""
+    """A range over the tags, such as `>=1.0.0 <2.0.0`; the highest version is used."""
     name: (
         Annotated[
             str,
@@ -128,9 +128,11 @@ class GitReference(Model):
         ]
         | None
     ) = None
-    """A full reference such as refs/pull/420/head."""
+    """A full reference name, such as `refs/heads/main` or `refs/pull/420/head`."""
     commit: Annotated[str, in_schema(pattern="^[0-9a-f]{40}$"), that(require_commit)] | None = None
-    """This commit, by all of its hexadecimal digits."""
+    """One commit, by all 40 hexadecimal digits. Once fetched it needs no network; with `branch`, the
+    revision names the branch.
+    """
 
     @property
     def is_tag(self) -> bool:
@@ -146,29 +148,31 @@ class GitSpec(Model):
     """A Git repository."""
 
     url: Annotated[str, Field(max_length=2048), AfterValidator(_url), *_URL_RULES]
-    """An https, http or ssh address without a password, token or query; secrets belong into the Secret that
-    secretRef names.
+    """An `https://`, `http://` or `ssh://` URL without a password, token or query; those belong in the
+    Secret of `secretRef`.
     """
     ref: GitReference = GitReference()
-    """What to follow; without it, branch main. The most exact of several wins, in Flux's order (commit,
-    name, tag, semver, branch).
+    """What to follow. If several are set, the first of `commit`, `name`, `tag`, `semver` and `branch` is
+    used, as with Flux.
     """
     secret_ref: LocalReference | None = None
-    """A Secret beside this object, in Flux's formats: username and password, or bearerToken; identity and
-    known_hosts for ssh; ca.crt; tls.crt and tls.key.
-    """
+    """A Secret in the same namespace, with [keys](#secrets) as for Flux."""
     proxy_secret_ref: LocalReference | None = None
-    """A Secret beside this object with address, and where needed username and password, of a proxy."""
+    """A Secret in the same namespace with the `address` of a proxy for http and https, and `username` and
+    `password` if it needs them.
+    """
     history: Annotated[Literal["Any", "FastForwardOnly"], in_schema(x_default=None)] = "Any"
-    """Whether a new revision must descend from the accepted one (FastForwardOnly), or may be any. With
-    verify, it must in any case. Without it, Any.
+    """`FastForwardOnly`: a new revision must descend from the accepted one, as with `verify` in any case.
+    `Any` if it is not set.
     """
     recurse_submodules: bool = False
-    """Whether the files of submodules are part of the artifact, as with Flux; they must be on the
-    repository's own host.
+    """Whether the files of [submodules](../artifacts.md#submodules) are in the artifact; they must be on
+    the repository's own host.
     """
     sparse_checkout: Annotated[tuple[_Directory, ...], Field(max_length=100)] = ()
-    """Folders that alone are in the artifact, as with Flux; without it, all."""
+    """[Folders](../artifacts.md#folders-of-a-repository) whose files are in the artifact; all folders if
+    there are none.
+    """
 
     @model_validator(mode="after")
     def _has_a_remote_for_submodules(self) -> Self:
@@ -187,49 +191,47 @@ class OciReference(Model):
     """What to follow; the most exact of several wins, as with Flux: digest, semver, tag. None is `latest`."""
 
     tag: Annotated[str, in_schema(pattern=rf"^{TAG.pattern}$"), that(check_tag)] | None = None
-    """This tag."""
+    """One tag, `latest` if nothing is set."""
     semver: _Range | None = None
-    """A range over the tags; the highest version wins."""
+    """A range over the tags, such as `>=1.0.0 <2.0.0`; the highest version is used."""
     semver_filter: (
         Annotated[str, Field(min_length=1, max_length=1024), that(compiled, "InvalidReference")] | None
     ) = None
-    """A regular expression (RE2); with semver, only tags in which it finds something count."""
+    """A regular expression (RE2); with `semver`, only tags that it matches count."""
     digest: Annotated[str, in_schema(pattern=rf"^{DIGEST.pattern}$"), that(check_digest)] | None = None
-    """This manifest."""
+    """One manifest, by its digest."""
 
 
 class LayerSelector(Model):
     """Which layer holds the files, and how."""
 
     media_type: _Short | None = None
-    """The first layer of this media type."""
+    """The first layer with this media type."""
     operation: Literal["extract", "copy"] = "extract"
-    """Take the files out of the layer's tar.gz (extract), or take the layer as the one file that its title
-    names (copy).
-    """
+    """`extract`: the files in the layer's tar.gz. `copy`: the layer as one file, named by its title."""
 
 
 class OciSpec(Model):
     """An artifact in a container registry."""
 
     url: Annotated[str, Field(max_length=2048), in_schema(pattern="^oci://.+$"), that(parse_address)]
-    """The repository, as oci://HOST/REPOSITORY, without a tag, which belongs into ref."""
+    """The repository, `oci://HOST/REPOSITORY`, without a tag, which belongs in `ref`."""
     ref: OciReference = OciReference()
-    """What to follow; without it, the tag latest. The most exact of several wins, in Flux's order (digest,
-    semver, tag).
-    """
+    """What to follow. If several are set, the first of `digest`, `semver` and `tag` is used, as with Flux."""
     layer_selector: LayerSelector = LayerSelector()
-    """Which layer holds the files, and how; without it, the first one is a tar.gz of them."""
+    """Which layer holds the files, and how; the first layer, a tar.gz, if it is not set."""
     secret_ref: LocalReference | None = None
-    """A Secret beside this object of type kubernetes.io/dockerconfigjson."""
+    """A Secret in the same namespace of type `kubernetes.io/dockerconfigjson`."""
     cert_secret_ref: LocalReference | None = None
-    """A Secret beside this object with ca.crt, which is believed beside the system's authorities, or
-    tls.crt and tls.key.
+    """A Secret in the same namespace: `ca.crt` is trusted in addition to the system's authorities;
+    `tls.crt` and `tls.key` are presented to the registry.
     """
     proxy_secret_ref: LocalReference | None = None
-    """A Secret beside this object with address, and where needed username and password, of an http proxy."""
+    """A Secret in the same namespace with the `address` of an http proxy, and `username` and `password` if
+    it needs them.
+    """
     insecure: bool = False
-    """Speak plain HTTP with the registry."""
+    """Whether to speak plain HTTP with the registry."""
 
 
 _AWS_STS: Final = r"^https://(vpce-[a-z0-9-]+\.)?sts(-fips)?(\.[a-z]{2}(-[a-z]+)+-[0-9]+)?(\.vpce)?\.amazonaws\.com(\.cn)?/?$"
@@ -240,10 +242,10 @@ class StsSpec(Model):
     """The service that gives temporary keys for the controller's web identity."""
 
     provider: Literal["aws"]
-    """Whose service it is."""
+    """The provider of the service."""
     endpoint: Annotated[str, Field(max_length=255, pattern=_AWS_STS)]
-    """The service's URL, such as https://sts.eu-west-1.amazonaws.com; of AWS alone, which the identity is
-    shown to.
+    """The URL of the service, such as `https://sts.eu-west-1.amazonaws.com`; only hosts of AWS, which
+    receive the identity.
     """
 
 
@@ -280,31 +282,33 @@ class BucketSpec(RuledModel):
     )
 
     provider: Literal["generic", "aws", "gcp", "azure"] = "generic"
-    """Whose store it is; generic for S3's protocol anywhere."""
+    """The kind of store; `generic` for any that speaks the protocol of S3."""
     bucket_name: _Short
-    """The bucket, or Azure's container."""
+    """The name of the bucket, or of the container in Azure."""
     endpoint: Annotated[str, Field(max_length=2048)] = ""
-    """The store's host, with its port where needed, or its https URL; of aws and gcp only where it is
-    another than usual.
+    """The host of the store, with its port if needed, or its https URL. For `aws` and `gcp` only if it is
+    not the usual one.
     """
     region: Annotated[str, Field(max_length=255, pattern=r"^[a-z0-9-]*$")] = ""
-    """The bucket's region; us-east-1 where nothing is named."""
+    """The region of the bucket; `us-east-1` if it is not set."""
     prefix: Annotated[str, Field(max_length=1024)] = ""
-    """Only objects whose keys begin with this; best a folder, with a slash at its end."""
+    """The prefix of the keys to read, best a folder with a slash at its end."""
     insecure: bool = False
-    """Take an endpoint without a scheme as plain HTTP, and one with http://."""
+    """Whether to read an `endpoint` without a scheme as plain HTTP, and to accept `http://`."""
     secret_ref: LocalReference | None = None
-    """A Secret beside this object, in Flux's formats: accesskey and secretkey; serviceaccount for gcp;
-    accountKey, sasKey, or tenantId, clientId and clientSecret for azure. Without it, generic reads as
-    nobody, the others as the controller.
+    """A Secret in the same namespace, with keys as for Flux: `accesskey` and `secretkey`; `serviceaccount`
+    for gcp; `accountKey`, `sasKey`, or `tenantId`, `clientId` and `clientSecret` for azure. Without it,
+    `generic` has anonymous access, and the others use the controller's identity.
     """
     cert_secret_ref: LocalReference | None = None
-    """A Secret beside this object with ca.crt, whom to believe about the store."""
+    """A Secret in the same namespace: `ca.crt` is trusted for the store."""
     proxy_secret_ref: LocalReference | None = None
-    """A Secret beside this object with address, and where needed username and password, of a proxy."""
+    """A Secret in the same namespace with the `address` of a proxy, and `username` and `password` if it
+    needs them.
+    """
     sts: StsSpec | None = None
-    """The service that gives temporary keys for the controller's web identity (IRSA); without it, that of
-    the region.
+    """The service that exchanges the controller's web identity (IRSA) for temporary keys; that of the
+    region if it is not set.
     """
 
     @property
@@ -334,11 +338,11 @@ class Include(Model):
     """Another FlagSource beside this one, whose files are taken in."""
 
     repository: LocalReference
-    """The FlagSource, of whatever provider."""
+    """A FlagSource in the same namespace."""
     from_path: _Folder = ""
-    """The folder of it that is taken; without it, all."""
+    """The folder to take; all files if it is not set."""
     to_path: _Folder = ""
-    """The folder that its files are put into; without it, one of its name."""
+    """The folder to put the files into; one with the name of the FlagSource if it is not set."""
 
     @property
     def source_folder(self) -> str:
@@ -401,34 +405,41 @@ class FlagSourceSpec(RuledModel):
     )
 
     interval: Interval
-    """How often the source is looked at; a FlagReceiver makes it immediate."""
+    """How often the source is polled, up to 5 % sooner or later, such as `30s`, `5m` or `1h30m`; at least
+    half a second. A [FlagReceiver](flagreceiver.md) makes a push immediate.
+    """
     timeout: Timeout = 60.0
-    """How long one look may take."""
+    """How long one reconcile may take in all: listing, fetching and reading; at most `10m`."""
     suspend: bool = False
-    """Leave the source alone; what was fetched stays."""
+    """Do not poll the source; the artifact is kept."""
     ignore: Annotated[str, Field(max_length=65536), that(ignored)] | None = None
-    """Patterns of files that are no part of the artifact, as in .gitignore; they replace the default ones."""
+    """Patterns of files that are not in the artifact, as in [`.gitignore`](../artifacts.md#ignore). They
+    replace the default ones.
+    """
     service_account_name: ObjectName | None = None
-    """The service account beside this object with whose rights its Secrets are read; the controller's
-    default where it is not given.
+    """The service account in the same namespace with whose rights Secrets are read and `export` writes
+    ([tenants](../tenants.md#acting-as-a-service-account)); the controller's default if it is not set.
     """
     git: GitSpec | None = None
     """A Git repository."""
     oci: OciSpec | None = None
-    """An artifact in a container registry, as `flagstaff push`, `flux push artifact` and `oras push` make
-    them.
+    """An artifact in a [container registry](../registries.md), as `flagstaff push`, `flux push artifact`
+    and `oras push` make them.
     """
     bucket: BucketSpec | None = None
-    """Objects in S3 or what speaks its protocol, Google Cloud Storage or Azure Blob Storage."""
+    """Objects in a [bucket](../buckets.md): S3 or what speaks its protocol, Google Cloud Storage or Azure
+    Blob Storage.
+    """
     verify: VerifySpec | None = None
-    """What must be signed before it is stored, and by whom. What is not signed so leaves the last artifact
-    in place.
+    """What must be signed, and by whom ([verification](../verification.md)). A revision without the
+    signatures leaves the last artifact in place.
     """
     export: bool = False
-    """Publish the artifact as an ExternalArtifact of Flux's, of this object's name, beside it."""
-    include: Annotated[tuple[Include, ...], Field(max_length=INCLUDE_LIMIT)] = ()
-    """Other FlagSources beside this one whose files are part of its artifact, as with Flux's GitRepository.
+    """Whether to publish the artifact as an ExternalArtifact of the same name, [for Flux's
+    tools](#for-fluxs-tools).
     """
+    include: Annotated[tuple[Include, ...], Field(max_length=INCLUDE_LIMIT)] = ()
+    """Other FlagSources in the same namespace whose files are [in the artifact](../artifacts.md#include)."""
 
     @model_validator(mode="after")
     def _has_a_tag_to_verify(self) -> Self:

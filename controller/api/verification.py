@@ -19,7 +19,7 @@ class SignerGroup(Model):
     """Signers, of which `count` are enough."""
 
     signers: Annotated[tuple[_Short, ...], Field(min_length=1, max_length=100)]
-    """Names or mail addresses as the keys have them, or fingerprints of keys."""
+    """Names or mail addresses as in the keys, or fingerprints of keys."""
     count: Annotated[int, Field(ge=1, le=100)] = 1
     """How many of them must have signed."""
 
@@ -36,12 +36,12 @@ class VerifyRule(Model):
     """Who may sign what."""
 
     paths: Annotated[tuple[_Short, ...], Field(min_length=1, max_length=100), AfterValidator(_patterns)]
-    """Patterns as in .gitignore."""
+    """Patterns as in `.gitignore`."""
     any_of: Annotated[tuple[SignerGroup, ...], Field(min_length=1, max_length=20)]
-    """Groups, of which one is enough."""
+    """Groups of signers, of which one is enough."""
     merges_count: bool = False
-    """Whether who merges signs for all that the merge brings to its first parent, as a pull does, too; else
-    for what none of its parents has.
+    """Whether the signer of a merge signs all that the merge brings to its first parent, as a pull does;
+    otherwise only what none of its parents has.
     """
 
 
@@ -103,7 +103,8 @@ class VerifySpec(RuledModel):
     of your own. Without it, those of the public one.
     """
     rules: Annotated[tuple[VerifyRule, ...], Field(max_length=50)] = ()
-    """Who may sign what, with mode EveryCommit. A path that no rule names may be signed by any trusted key.
+    """Who may sign what, by path, with mode `EveryCommit`. A path that no rule names may be signed with any
+    trusted key.
     """
 
     @property

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
+from controller.api.published.field_tables import BEGIN, END
 from controller.app.settings import (
     OPERATORS,
     OPERATORS_DEBUG,
@@ -76,7 +77,9 @@ def test_every_relative_link_leads_somewhere(page: str) -> None:
 
 @pytest.mark.parametrize("page", [page for page in PAGES if page != "CHANGELOG.md"])
 def test_a_page_is_no_longer_than_a_reader_takes(page: str) -> None:
-    assert len(text(page).split()) <= MOST_WORDS
+    # A table of fields is looked up, not read.
+    written, _, rest = text(page).partition(BEGIN)
+    assert len(f"{written}{rest.partition(END)[2]}".split()) <= MOST_WORDS
 
 
 def test_the_readme_has_at_most_200_lines() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import textwrap
 from pathlib import Path
@@ -11,6 +12,7 @@ import yaml
 
 from controller.api.kinds import DEFINITIONS
 from controller.api.objects.schema_words import RULES
+from controller.api.published.field_tables import with_fields
 from controller.api.published.model_schema import structural_schema
 
 if TYPE_CHECKING:
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
     from controller.api.objects.definition import Column, Definition
 
 ROOT: Final = Path(__file__).parents[3]
+_LINK: Final = re.compile(r"\[([^\]]+)\]\([^)]+\)")
 _UNOBSERVED: Final = {"observedGeneration": -1}
 _STATUS: Final = "What became of it; written by the controller alone."
 
@@ -73,7 +76,7 @@ def _version(kind: Definition, name: str, otherwise: Mapping[str, Any]) -> dict[
         "type": "object",
         **({"required": ["spec"]} if kind.needs_spec and not otherwise else {}),
         **({RULES: [rule.schema for rule in kind.rules]} if kind.rules else {}),
-        "properties": properties,
+        "properties": _without_links(properties),
     }
     return {
         "name": name,
@@ -105,10 +108,32 @@ def rendered(kind: Definition) -> str:
     return "".join(f"# {line}\n" for line in lines) + body
 
 
+def _without_links(part: Any) -> Any:
+    """Return a schema whose descriptions have no links: those are for the pages."""
+    if isinstance(part, list):
+        return [_without_links(each) for each in part]
+    if not isinstance(part, dict):
+        return part
+    return {
+        name: _LINK.sub(r"\1", value)
+        if name == "description" and isinstance(value, str)
+        else _without_links(value)
+        for name, value in part.items()
+    }
+
+
+def page_of(kind: Definition) -> Path:
+    """Return the path of the page about a kind; not each has one."""
+    return ROOT / "docs" / "kinds" / f"{kind.kind.lower()}.md"
+
+
 def main() -> None:
-    """Write each file anew."""
+    """Write each file and each table anew."""
     for kind in DEFINITIONS:
         (ROOT / "crds" / f"{kind.plural}.yaml").write_text(rendered(kind), encoding="utf-8")
+        page = page_of(kind)
+        if page.exists():
+            page.write_text(with_fields(page.read_text(encoding="utf-8"), kind), encoding="utf-8")
 
 
 if __name__ == "__main__":

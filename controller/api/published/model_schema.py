@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import inspect
-import re
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
@@ -21,7 +20,6 @@ if TYPE_CHECKING:
 
     from controller.api.objects.fields import Model
 
-_LINK: Final = re.compile(r"\[([^\]]+)\]\([^)]+\)")
 _FIRST: Final = ("description", "type", "required", "default", "enum")
 """Keys in the order in which people read them; properties come last."""
 
@@ -53,8 +51,7 @@ class _Documented(GenerateJsonSchema):
         for name, text in documentation(documented).items():
             alias = (name in fields and fields[name].alias) or to_camel(name)
             if alias in schema.get("properties", {}):
-                # The pages link to each other; `kubectl explain` has no links.
-                schema["properties"][alias]["description"] = _LINK.sub(r"\1", text)
+                schema["properties"][alias]["description"] = text
         return schema
 
 

@@ -13,7 +13,8 @@ from controller.api.kinds import DEFINITIONS
 from controller.api.objects.fields import Duration, InvalidSpecError, LocalReference, Model, read
 from controller.api.objects.rules import Rule, RuledModel
 from controller.api.objects.schema_words import in_schema
-from controller.api.published.definitions import custom_resource_definition, rendered
+from controller.api.published.definitions import custom_resource_definition, page_of, rendered
+from controller.api.published.field_tables import with_fields
 from controller.api.published.model_schema import structural_schema
 from controller.cli.manifests.manifest_files import read_manifests
 from controller.cli.manifests.manifest_problems import judge
@@ -30,6 +31,15 @@ ROOT: Final = Path(__file__).parents[5]
 def test_the_files_are_what_the_models_say(kind: Definition) -> None:
     """`make crds` writes them."""
     assert (ROOT / "crds" / f"{kind.plural}.yaml").read_text(encoding="utf-8") == rendered(kind)
+
+
+@pytest.mark.parametrize(
+    "kind", [kind for kind in DEFINITIONS if page_of(kind).exists()], ids=lambda kind: kind.plural
+)
+def test_the_tables_of_fields_are_what_the_models_say(kind: Definition) -> None:
+    """`make crds` writes them."""
+    page = page_of(kind).read_text(encoding="utf-8")
+    assert page == with_fields(page, kind)
 
 
 def test_no_definition_is_left_of_a_kind_that_is_gone() -> None:
@@ -116,7 +126,9 @@ def test_a_model_is_published_with_its_documentation_bounds_defaults_and_rules()
                     rules: [{"rule": "has(self.one) != has(self.two)", "message": "one or two"}],
                     "properties": {
                         "one": {
-                            "description": "The first, with a page.", "type": "string", "maxLength": 5,
+                            "description": "The first, with [a page](../x.md#y).",
+                            "type": "string",
+                            "maxLength": 5,
                             rules: [{"rule": "self != 'a'", "message": "must not be a"}],
                         },
                         "two": {
