@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Final
 from controller.api.featureflagconfiguration import ConfigurationStatus, MissingShardsError
 from controller.api.objects.fields import InvalidSpecError
 from controller.delivery.delivered import delivered
-from controller.delivery.problems import first_problem, one_line, place, problem_list, withheld
+from controller.delivery.problems import first_problem, place, problem_list, withheld
 from controller.runtime.reconciling.result import Done
 from controller.runtime.reconciling.setbacks import Stalled, Waiting
+from controller.runtime.user_text.plain_text import one_line
 from evaluator.flags.accept import NO_PROGRESS
 from evaluator.flags.model import CONFIDENTIAL_KEY, REVISION_KEY
 from evaluator.flags.syntax.problems import Severity

@@ -6,7 +6,7 @@ import json
 from itertools import takewhile
 from typing import TYPE_CHECKING, Final
 
-from controller.delivery.problems import one_line
+from controller.runtime.user_text.plain_text import one_line
 from evaluator.flags.canonical import content_metadata, digest
 from evaluator.flags.diff import Change, same
 from evaluator.flags.model import ABSENT, CONFIDENTIAL_KEY, FlagSet

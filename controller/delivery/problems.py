@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from controller.api.flagset import ProblemStatus
+from controller.runtime.user_text.plain_text import one_line
 from evaluator.flags.syntax.problems import Severity
 
 if TYPE_CHECKING:
@@ -33,12 +34,6 @@ def first_problem(problems: Sequence[Problem]) -> str:
     more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
     where = place(worst)
     return f"{where}{': ' if where else ''}{one_line(worst.message, _MESSAGE)}{more}"
-
-
-def one_line(text: str, most: int) -> str:
-    """`text`, which strangers write, as a part of a line."""
-    clean = "".join(letter if letter.isprintable() else " " for letter in text[: most + 1])
-    return clean if len(clean) <= most else f"{clean[: most - 1]}…"
 
 
 def problem_list(found: Sequence[Problem]) -> tuple[ProblemStatus, ...]:

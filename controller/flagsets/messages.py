@@ -11,7 +11,8 @@ from controller.api.flagset import FlagSetStatus, HeldFlag, HistoryEntry, Target
 from controller.api.objects.conditions import PROPAGATED
 from controller.api.objects.meta import ACCEPT_REVISION, timestamp
 from controller.api.objects.provenance import AUTHOR, CHANGES, SUBJECT, VERIFIED_BY
-from controller.delivery.problems import cut, first_problem, one_line, problem_list
+from controller.delivery.problems import cut, first_problem, problem_list
+from controller.runtime.user_text.plain_text import one_line
 from evaluator.flags.model import BUCKETING_KEY, HELD_FROM_KEY, REVISION_KEY, Bucketing
 
 if TYPE_CHECKING:

@@ -8,11 +8,11 @@ from operator import attrgetter
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
-from controller.delivery.problems import one_line
 from controller.flagsets.building.provenance import PLACES, without_forgeries
 from controller.flagsets.preparing.patches import Patch, patched
 from controller.flagsets.preparing.preparation import NO_STEPS, Preparation, Steps
 from controller.flagsets.reading.layers import DEFAULT_PATHS, LayersRefused, read_layers
+from controller.runtime.user_text.plain_text import one_line
 from evaluator.flags.accept import Policy, Refused, accept
 from evaluator.flags.canonical import digest
 from evaluator.flags.diff import Diff, diff, keep_unchanged

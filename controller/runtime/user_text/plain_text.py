@@ -20,8 +20,9 @@ _LINES: Final = frozenset({CHANGES, "pending"})
 
 
 def one_line(text: str, most: int) -> str:
-    """Return at most `most` characters, without line breaks and control characters."""
-    return "".join(letter if letter.isprintable() else " " for letter in text[:most])
+    """Return at most `most` characters, without line breaks and control characters; `…` for the rest."""
+    clean = "".join(letter if letter.isprintable() else " " for letter in text[: most + 1])
+    return clean if len(clean) <= most else f"{clean[: most - 1]}…"
 
 
 def redact(text: str, secrets: Iterable[str]) -> str:
