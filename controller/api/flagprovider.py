@@ -127,7 +127,8 @@ class FlagProviderSpec(RuledModel):
     """
     cert_secret_ref: LocalReference | None = None
     """A Secret in the same namespace: `ca.crt` is trusted in addition to the system's authorities;
-    `tls.crt` and `tls.key` are presented to the server.
+    `tls.crt` is presented to the server; its key `tls.key` is of an elliptic curve, or RSA of at most 4,096
+    bits.
     """
     proxy_secret_ref: LocalReference | None = None
     """A Secret in the same namespace: `address` of an `http://` or `https://` proxy, and `username` and
