@@ -31,10 +31,10 @@ from controller.delivery.claims import Claims
 from controller.events.receiver.webhook_endpoints import Endpoints
 from controller.events.receiver.webhook_server import Receiver
 from controller.flagsets.building.limited_build import HELPERS, MODULES
-from controller.handlers.kopf_thread import KopfThread
 from controller.kube.accounts import Accounts
 from controller.kube.client import Cluster
 from controller.kube.events import ApiServerEvents
+from controller.kube.kopf_thread import KopfThread
 from controller.kube.reflector import Reflector, WatchScope
 from controller.pods.admission.reported_refusals import FIELDS, ReportedRefusals
 from controller.runtime.clock import now

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from controller.api.kinds import WATCHED
 from controller.app.controller_process import working
 from controller.app.reconcilers import STAGES
-from controller.handlers.app import attach
+from controller.kube.kopf_watches import attach
 from controller.runtime.objects.cache import Cache
 from controller.runtime.objects.watch_health import WatchHealth
 from controller.runtime.reconciling.watches import indexes_of

@@ -1,1 +1,1 @@
-"""Access to the API server: the official package's asynchronous client, watches, and the leader's Lease."""
+"""Access to the API server: the official package's client, watches by kopf, and the leader's Lease."""
