@@ -41,7 +41,7 @@ RUN apt-get update \
 COPY requirements/controller.txt /tmp/requirements.txt
 RUN pip install --no-cache-dir --require-hashes -r /tmp/requirements.txt && rm /tmp/requirements.txt
 RUN --mount=from=build,source=/dist,target=/dist pip install --no-cache-dir --no-deps /dist/*.whl
-RUN python -c "import controller.cli, controller.runtime.process.helper, controller.sources.bucket.client, controller.sources.verification.sigstore_bundle, controller.app.controller_process, controller.local.local_mode, controller.app.proxy_process, evaluator.cli, evaluator.wiring, uvloop"
+RUN python -c "import controller.cli, controller.runtime.process.helper, controller.sources.bucket.store_client, controller.sources.verification.sigstore_bundle, controller.app.controller_process, controller.local.local_mode, controller.app.proxy_process, evaluator.cli, evaluator.wiring, uvloop"
 USER 65532:65532
 WORKDIR /home/flagstaff
 EXPOSE 8013 8014 8015 8016

@@ -30,8 +30,8 @@ import trustme
 from benchmarks.cluster import memory, plane
 from benchmarks.results import keep, median, percentile
 from controller.migration.objects import Given
-from controller.pods.injection.inject import inject
 from controller.pods.injection.installation import Options
+from controller.pods.injection.pod_injection import inject
 from evaluator.http.messages import Response
 from evaluator.http.routes import Routes
 from evaluator.http.server.limits import Limits

@@ -14,8 +14,8 @@ from controller.api.objects.fields import Duration, LocalReference, Model, Name,
 from controller.api.objects.rules import Rule, RuledModel
 from controller.api.objects.schema_words import INT64, TIME
 from controller.api.objects.status import Status
+from controller.api.parsing.message_templates import check
 from controller.api.parsing.patterns import compiled
-from controller.api.parsing.templates import check
 
 if TYPE_CHECKING:
     import re2

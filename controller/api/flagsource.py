@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Final, Literal, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
-from controller.api.objects.artifact import SourceStatus
+from controller.api.objects.artifact_status import SourceStatus
 from controller.api.objects.definition import (
     AGE_COLUMN,
     READY_COLUMN,

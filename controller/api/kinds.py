@@ -21,7 +21,7 @@ from controller.api import (
     flagsource,
     inprocessconfiguration,
 )
-from controller.api.objects.artifact import SourceStatus
+from controller.api.objects.artifact_status import SourceStatus
 from controller.api.objects.fields import InvalidSpecError, validate
 from controller.api.objects.parsed_spec import parse_spec
 from controller.api.objects.status import Status

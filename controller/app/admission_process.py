@@ -18,7 +18,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 
 from controller.configurations.validation import objection
 from controller.kube.client import Cluster
-from controller.kube.events import ApiServerEvents
+from controller.kube.event_sink import ApiServerEvents
 from controller.kube.reflector import Reflector, WatchScope
 from controller.pods.admission.known_objects import KnownObjects
 from controller.pods.admission.metrics import AdmissionMetrics

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from controller.api import flagsource
 from controller.api.kinds import EVENT, WATCHED
-from controller.app.certificates import certificate_rotations
+from controller.app.certificate_keepers import certificate_rotations
 from controller.app.controller_replica import Controller, Ports, leadership_of, readiness
 from controller.app.namespace_quotas import QuotaMetrics, artifact_usage, limits_of
 from controller.app.notifications import open_notifying
@@ -24,7 +24,7 @@ from controller.app.ports import artifact_address, bound_socket, listen
 from controller.app.reconcilers import STAGES, Shared, providers_of, reconcilers_of, usages_of
 from controller.app.referenced_objects import reference_watches
 from controller.app.token_file import TokenFile
-from controller.artifacts.server import ArtifactServer
+from controller.artifacts.artifact_server import ArtifactServer
 from controller.artifacts.storages import Storages
 from controller.configurations.live_proxies import LiveProxies, ProxyFollower
 from controller.delivery.claims import Claims
@@ -33,7 +33,7 @@ from controller.events.receiver.webhook_server import Receiver
 from controller.flagsets.building.limited_build import HELPERS, MODULES
 from controller.kube.accounts import Accounts
 from controller.kube.client import Cluster
-from controller.kube.events import ApiServerEvents
+from controller.kube.event_sink import ApiServerEvents
 from controller.kube.kopf_thread import KopfThread
 from controller.kube.reflector import Reflector, WatchScope
 from controller.pods.admission.reported_refusals import FIELDS, ReportedRefusals
@@ -59,7 +59,7 @@ if TYPE_CHECKING:
 
     from controller.api.objects.meta import ObjectKey
     from controller.app.settings import ControllerSettings
-    from controller.runtime.events import EventSink
+    from controller.runtime.event import EventSink
     from controller.runtime.tenancy.limits import NamespaceLimits
 
 log = logging.getLogger(__name__)

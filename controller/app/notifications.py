@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from controller.api.objects.meta import ObjectKey
     from controller.app.settings import ControllerSettings
     from controller.kube.accounts import Accounts
-    from controller.runtime.events import EventSink
+    from controller.runtime.event import EventSink
     from controller.runtime.objects.cache import Cache
     from controller.runtime.process.metrics import Metrics
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from controller.app.settings import ControllerSettings
     from controller.kube.client import Cluster
     from controller.kube.reflector import Sink
-    from controller.runtime.events import EventSink
+    from controller.runtime.event import EventSink
     from controller.runtime.objects.cache import Cache
     from controller.runtime.objects.watch_health import WatchHealth
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 from typing import TYPE_CHECKING, Final
 
-from controller.artifacts import server as artifact_server
+from controller.artifacts import artifact_server
 from controller.events.receiver.webhook_server import LIMITS
 from evaluator.http.server.limits import MANAGEMENT
 from evaluator.http.server.listener import Listener

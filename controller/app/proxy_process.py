@@ -17,12 +17,12 @@ from prometheus_client import CollectorRegistry, generate_latest
 from controller.api.kinds import DELIVERED, POD
 from controller.app.namespace_quotas import QuotaMetrics
 from controller.kube.client import Cluster
-from controller.kube.events import ApiServerEvents
+from controller.kube.event_sink import ApiServerEvents
 from controller.kube.reflector import Reflector, WatchScope
 from controller.kube.reviews import ClusterReviews
 from controller.proxy.access.access import AccessReviews
 from controller.proxy.metrics import ProxyMetrics
-from controller.proxy.receipts import fleet
+from controller.proxy.receipts import fleet_page
 from controller.proxy.receipts.metrics import ReceiptMetrics, served_after
 from controller.proxy.receipts.pods import PodUids
 from controller.proxy.receipts.recording import SETTLE, Recorder
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 
     from controller.app.settings import ProxySettings
     from controller.delivery.claims import Place
-    from controller.runtime.events import EventSink
+    from controller.runtime.event import EventSink
 
 LIMITS: Final = PortLimits(body_bytes=65_536, header_bytes=65_536, idle_seconds=120.0)
 """Subscribers ask for little. A silent one is asked for a sign of life after a minute, and gone after two."""
@@ -92,7 +92,7 @@ async def open_proxy(settings: ProxySettings) -> AsyncIterator[ProxyProcess]:
         offload = Offload()
         stack.callback(offload.close)
         managed = management.routes(replica.readiness, partial(generate_latest, registry), offload)
-        members = without_pages(fleet.routes(replica.proxy.receipts, offload))
+        members = without_pages(fleet_page.routes(replica.proxy.receipts, offload))
         manager = Listener(merged(managed, members), MANAGEMENT, name="management")
         management_host = settings.management_host or settings.host
         management_port = await manager.start(management_host, settings.management_port)

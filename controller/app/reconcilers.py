@@ -15,8 +15,8 @@ from controller.events.notifications.alert_reconciler import FlagAlertReconciler
 from controller.events.notifications.stage import FLAG_ALERTS, FLAG_PROVIDERS
 from controller.events.receiver.reconciler import FlagReceiverReconciler
 from controller.events.receiver.stage import FLAG_RECEIVERS
+from controller.flagsets.building.commit_provenance import ProvenanceDetail
 from controller.flagsets.building.limited_build import HELPERS, LimitedBuild
-from controller.flagsets.building.provenance import ProvenanceDetail
 from controller.flagsets.reading.fetch import ArtifactReader
 from controller.flagsets.reading.inputs import InputReader
 from controller.flagsets.reconciler import FlagSetReconciler

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from controller.api.objects.conditions import NAME_CONFLICT, TRUE, Condition
 from controller.delivery.claims import SHADOWED
-from controller.runtime.events import Occurrence
+from controller.runtime.event import Occurrence
 from evaluator.flags.syntax.text import visible
 
 if TYPE_CHECKING:

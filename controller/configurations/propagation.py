@@ -11,14 +11,14 @@ from controller.api.featureflagconfiguration import ConfigurationStatus, Laggard
 from controller.api.flagreceipt import FlagReceiptStatus
 from controller.api.objects.conditions import FALSE, LAST_GOOD_SAVED, PROPAGATED, TRUE, UNKNOWN, Condition
 from controller.api.objects.meta import ObjectKey
-from controller.runtime.events import Occurrence
+from controller.runtime.event import Occurrence
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from controller.api.flagreceipt import Laggard
     from controller.api.objects.meta import Resource
-    from controller.delivery.members import Count
+    from controller.delivery.fleet_members import Count
     from controller.runtime.objects.cache import Cache
 
 SERVED, PROGRESSING, LAGGING, NOBODY = "Served", "Progressing", "Lagging", "NobodySubscribed"

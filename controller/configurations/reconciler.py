@@ -22,7 +22,7 @@ from controller.configurations.propagation import (
 )
 from controller.configurations.validation import validate
 from controller.delivery.delivered import no_progress
-from controller.delivery.members import count
+from controller.delivery.fleet_members import count
 from controller.runtime.reconciling.result import Done, Result
 
 if TYPE_CHECKING:

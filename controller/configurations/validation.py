@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from controller.api.featureflagconfiguration import ConfigurationStatus, MissingShardsError
 from controller.api.objects.fields import InvalidSpecError
 from controller.delivery.delivered import delivered
-from controller.delivery.problems import first_problem, place, problem_list, withheld
+from controller.delivery.problem_text import first_problem, place, problem_list, withheld
 from controller.runtime.reconciling.result import Done
 from controller.runtime.reconciling.setbacks import Stalled, Waiting
 from controller.runtime.user_text.plain_text import one_line

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from controller.api.featureflagconfiguration import flag_document
 from evaluator.flags.accept import NO_PROGRESS, Progress, Refused, accept
-from evaluator.flags.checking.operators import DEPTH
+from evaluator.flags.checking.known_operators import DEPTH
 from evaluator.flags.layers.merge import parse
 from evaluator.flags.syntax.problems import Problem, Severity
 from evaluator.flags.syntax.text import Bounds

@@ -11,7 +11,7 @@ from controller.api.flagset import FlagSetStatus, HeldFlag, HistoryEntry, Target
 from controller.api.objects.conditions import PROPAGATED
 from controller.api.objects.meta import ACCEPT_REVISION, timestamp
 from controller.api.objects.provenance import AUTHOR, CHANGES, SUBJECT, VERIFIED_BY
-from controller.delivery.problems import cut, first_problem, problem_list
+from controller.delivery.problem_text import cut, first_problem, problem_list
 from controller.runtime.user_text.plain_text import one_line
 from evaluator.flags.model import BUCKETING_KEY, HELD_FROM_KEY, REVISION_KEY, Bucketing
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from datetime import datetime
 
-    from controller.api.objects.artifact import ArtifactStatus
+    from controller.api.objects.artifact_status import ArtifactStatus
     from controller.api.objects.conditions import Condition
     from controller.api.objects.meta import Resource
     from controller.flagsets.building.compose import BulkRemoval, Composition

@@ -16,8 +16,8 @@ from controller.flagsets import messages
 from controller.flagsets.applying.applied import LastDelivered, last_applied, written_by
 from controller.flagsets.applying.delivery import AppliedObjects, Delivery
 from controller.flagsets.applying.plan import belongs_to
+from controller.flagsets.building.commit_provenance import ProvenanceDetail, without_author
 from controller.flagsets.building.limited_build import build_in_thread
-from controller.flagsets.building.provenance import ProvenanceDetail, without_author
 from controller.flagsets.building.render import observed
 from controller.flagsets.reading.dependencies import (
     SOURCE_READY,
@@ -28,7 +28,7 @@ from controller.flagsets.reading.dependencies import (
     source_health,
 )
 from controller.flagsets.reading.inputs import NO_INPUTS, InputReader
-from controller.runtime.events import Occurrence
+from controller.runtime.event import Occurrence
 from controller.runtime.reconciling.result import Done, Result, spec_of
 from controller.runtime.reconciling.setbacks import Failed, Passing, Setback, Stalled, Waiting
 
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
     from datetime import datetime
 
-    from controller.api.objects.artifact import ArtifactStatus
+    from controller.api.objects.artifact_status import ArtifactStatus
     from controller.api.objects.meta import Resource
     from controller.flagsets.building.build import Built
     from controller.flagsets.preparing.preparation import Steps

@@ -8,7 +8,7 @@ from controller.api import featureflagconfiguration, flaggrant, flagset, flagsha
 from controller.api.featureflagconfiguration import ConfigurationStatus
 from controller.api.flagset import FlagSetStatus, listed, source_key, target_name
 from controller.api.kinds import CONFIG_MAP, FLAG_SET, SECRET, status_of
-from controller.api.objects.artifact import SourceStatus
+from controller.api.objects.artifact_status import SourceStatus
 from controller.api.objects.conditions import FALSE, NAME_CONFLICT, PROPAGATED, READY
 from controller.api.objects.meta import ObjectKey, secret_names, version_of
 from controller.runtime.objects.cache import Index

@@ -17,7 +17,7 @@ from controller.sources.backend import LineAuthor, LocalBackend, Revision
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from controller.api.objects.artifact import ArtifactStatus
+    from controller.api.objects.artifact_status import ArtifactStatus
     from controller.flagsets.building.compose import BulkRemoval, Composition
     from evaluator.flags.saved import Saved
     from evaluator.flags.syntax.problems import Problem

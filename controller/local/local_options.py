@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from controller.flagsets.building.commit_provenance import ProvenanceDetail
 from controller.flagsets.building.compose import FailurePolicy
-from controller.flagsets.building.provenance import ProvenanceDetail
 from evaluator.flags.model import EMPTY, Bucketing
 
 if TYPE_CHECKING:

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from controller.api.flagset import FlagSetSpec
-    from controller.api.objects.artifact import ArtifactStatus
+    from controller.api.objects.artifact_status import ArtifactStatus
     from controller.api.objects.meta import ObjectKey, Resource
     from controller.flagsets.preparing.preparation import Steps
     from controller.local.local_options import LocalOptions

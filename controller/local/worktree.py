@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from controller.artifacts.archive import too_large
+from controller.flagsets.building.commit_provenance import provenance_of
 from controller.flagsets.building.compose import Composition, compose
-from controller.flagsets.building.provenance import provenance_of
 from controller.flagsets.reading.inputs import steps
 from controller.flagsets.reading.layers import PathRefused, fixed_prefix, select, within
 from controller.local.local_providers import provider_of

@@ -19,8 +19,8 @@ from controller.api.objects.meta import Resource
 from controller.delivery.grants import denied, granted, pods
 from controller.migration import sources
 from controller.migration.finding import Fate, Finding, leaves
+from controller.migration.migrated_workloads import workload
 from controller.migration.trial import Trial
-from controller.migration.workloads import workload
 from controller.pods.injection.installation import FLAG_SETS, FlagSetFound, Refused
 from controller.pods.injection.templates import TEMPLATES
 from evaluator.flags.layers.merge import parse

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Final
 from controller.api import featureflagsource, inprocessconfiguration
 from controller.migration.finding import Fate, Finding
 from controller.pods.injection import well_known
-from controller.pods.injection.inject import inject
 from controller.pods.injection.installation import FLAG_SETS, FlagSetFound, Refused
+from controller.pods.injection.pod_injection import inject
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence

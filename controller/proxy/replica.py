@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from controller.proxy.access.access import VERDICT_SECONDS
-from controller.runtime.events import event_of
+from controller.runtime.event import event_of
 from controller.runtime.process.lasting import forever
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from controller.proxy.receipts.recording import Recorder
     from controller.proxy.server import Proxy
-    from controller.runtime.events import EventSink
+    from controller.runtime.event import EventSink
     from evaluator.http.server.listener import Listener
 
 _NOTICE_SECONDS: Final = 5.0

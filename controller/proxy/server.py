@@ -13,7 +13,7 @@ from controller.proxy.receipts.receipts import Receipts
 from controller.proxy.receipts.service import OpenStreams, ReceiptService
 from controller.proxy.streams.contents import Contents
 from controller.proxy.streams.deliveries import Deliveries
-from controller.proxy.streams.limits import StreamLimits
+from controller.proxy.streams.stream_limits import StreamLimits
 from controller.proxy.streams.topics import Topics
 from controller.runtime.tenancy.limits import UNLIMITED
 from evaluator.http.messages import Code

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from prometheus_client import Counter
 
-    from controller.runtime.events import Event
+    from controller.runtime.event import Event
 
 log = logging.getLogger(__name__)
 

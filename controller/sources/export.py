@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from controller.api.flagsource import KIND
 from controller.api.kinds import FLUX
-from controller.api.objects.artifact import ArtifactStatus, SourceStatus
+from controller.api.objects.artifact_status import ArtifactStatus, SourceStatus
 from controller.api.objects.conditions import READY, TRUE, Condition, written
 from controller.api.objects.meta import API_VERSION, ObjectKey, Resource, timestamp
 from controller.runtime.objects.applier import Applier, at_version

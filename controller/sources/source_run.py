@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Final
 
 from controller.api.flagreceipt import OBSERVED_AT
 from controller.api.flagsource import OBSERVED, FlagSourceSpec, FlagSourceStatus
-from controller.api.objects.artifact import ArtifactStatus
+from controller.api.objects.artifact_status import ArtifactStatus
 from controller.api.objects.conditions import FALSE, TRUE, Condition
 from controller.api.objects.meta import ACCEPT_REVISION, lets_through, precise_timestamp, timestamp
 from controller.api.objects.provenance import SIGNED_AT, VERIFIED_BY
-from controller.runtime.events import Occurrence
+from controller.runtime.event import Occurrence
 from controller.runtime.reconciling.result import Done, Result
 from controller.runtime.reconciling.setbacks import Setback, Waiting
 from controller.runtime.user_text.plain_text import one_line

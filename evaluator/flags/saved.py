@@ -14,7 +14,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
 from evaluator.flags.canonical import canonical
-from evaluator.flags.checking.operators import DEPTH
+from evaluator.flags.checking.known_operators import DEPTH
 from evaluator.flags.layers.merge import parse
 from evaluator.flags.model import EMPTY, FlagSet
 from evaluator.flags.syntax.text import Bounds

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from evaluator.flags.checking.operators import shown
+from evaluator.flags.checking.known_operators import shown
 from evaluator.flags.checking.suggestions import did_you_mean
 from evaluator.flags.syntax.document import read_document
 from evaluator.settings import parsing

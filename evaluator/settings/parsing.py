@@ -11,7 +11,7 @@ import json
 import re
 from typing import TYPE_CHECKING, Final
 
-from evaluator.flags.checking.operators import shown
+from evaluator.flags.checking.known_operators import shown
 from evaluator.settings.settings import InvalidSettingError
 
 if TYPE_CHECKING:

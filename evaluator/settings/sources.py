@@ -6,7 +6,7 @@ import json
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from evaluator.flags.checking.operators import shown
+from evaluator.flags.checking.known_operators import shown
 from evaluator.flags.checking.suggestions import did_you_mean
 from evaluator.settings import parsing
 from evaluator.settings.settings import InvalidSettingError

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 import mmh3
 
-from evaluator.flags.checking.operators import MOST_WEIGHT
+from evaluator.flags.checking.known_operators import MOST_WEIGHT
 from evaluator.flags.model import Bucketing
 from evaluator.targeting import cbor
 from evaluator.targeting.frame import FREE_TEXT, Element, Evaluate, data_of

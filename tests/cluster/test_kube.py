@@ -18,8 +18,8 @@ from controller.api.objects.meta import ObjectKey, Resource
 from controller.flagsets.applying.delivery import AppliedObjects, Delivery, manager_of
 from controller.flagsets.stage import FLAG_SETS
 from controller.kube.client import Cluster
-from controller.kube.events import ApiServerEvents
-from controller.runtime.events import Occurrence, event_of
+from controller.kube.event_sink import ApiServerEvents
+from controller.runtime.event import Occurrence, event_of
 from controller.runtime.objects.applier import at_version
 from controller.runtime.objects.cache import Cache
 from controller.runtime.reconciling.setbacks import Failed, Passing, Stalled

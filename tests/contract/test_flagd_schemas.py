@@ -17,7 +17,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from evaluator.flags.checking.operators import OPERATORS, UNLISTED
+from evaluator.flags.checking.known_operators import OPERATORS, UNLISTED
 from evaluator.flags.checking.rules import check_rule
 from evaluator.flags.layers.merge import parse
 from tests.beyond_schema import OF_DOCUMENTS, OF_RULES, REMARKS

@@ -6,7 +6,7 @@ import re
 from typing import Final
 
 from controller.api.parsing import InvalidTextError
-from controller.api.parsing.templates import check
+from controller.api.parsing.message_templates import check
 from controller.events.notifications import alert_messages as messages
 from tests.fuzz.target import Target, Wrong
 from tests.unit.controller.events.notifications.things import message

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from controller.flagsets.building.commit_provenance import provenance_of
 from controller.flagsets.building.compose import compose
-from controller.flagsets.building.provenance import provenance_of
 from controller.flagsets.preparing.patches import Patch
 from controller.flagsets.preparing.preparation import Steps
 from controller.flagsets.preparing.sops import Decryption

@@ -12,6 +12,7 @@ from controller.kube.answers import require_good
 from controller.kube.client import Cluster
 from controller.kube.paths import root_of
 from controller.kube.requests import APPLY, JSON, MERGE
+from controller.migration.migrated_workloads import unserved
 from controller.migration.steps import (
     BINDING,
     CRDS,
@@ -24,7 +25,6 @@ from controller.migration.steps import (
     Installed,
     ObjectChange,
 )
-from controller.migration.workloads import unserved
 from controller.pods.injection.templates import TEMPLATES
 from controller.runtime.reconciling.setbacks import Failed
 

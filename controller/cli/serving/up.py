@@ -16,7 +16,7 @@ from controller.cli.shared.arguments import add_build_arguments, local_options, 
 from controller.cli.shared.ending import OK, PROBLEM, UNREACHABLE, USAGE, ending
 from controller.cli.shared.problems import failures
 from controller.cli.shared.report import JsonReport, Report, TextReport
-from controller.flagsets.building.provenance import ProvenanceDetail
+from controller.flagsets.building.commit_provenance import ProvenanceDetail
 from controller.local.local_events import LocalEvent, Restored, RevisionBuilt
 from controller.local.local_mode import InvalidSettingError, evaluator_settings, open_local
 from controller.local.local_stages import build_once

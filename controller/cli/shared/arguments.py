@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Final
 
 from controller.cli.shared.ending import reason
+from controller.flagsets.building.commit_provenance import ProvenanceDetail
 from controller.flagsets.building.compose import FailurePolicy
-from controller.flagsets.building.provenance import ProvenanceDetail
 from controller.flagsets.preparing.patches import Patch
 from controller.flagsets.preparing.variable_text import NAME
 from controller.local.local_options import LocalOptions

@@ -11,8 +11,8 @@ from controller.api.kinds import status_of
 from controller.api.objects.conditions import READY
 from controller.api.objects.meta import API_VERSION, GROUP, timestamp
 from controller.api.objects.provenance import AUTHOR, CHANGES, LINK, SUBJECT
-from controller.api.parsing.templates import Words
-from controller.runtime.events import Severity
+from controller.api.parsing.message_templates import Words
+from controller.runtime.event import Severity
 from evaluator.flags.model import DIGEST_KEY, REVISION_KEY
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from controller.api.objects.meta import ObjectKey, Resource
     from controller.events.notifications.alert_selection import Alert
-    from controller.runtime.events import Event
+    from controller.runtime.event import Event
 
 SUMMARY: Final = f"{GROUP}/summary"
 RECOVERED: Final = "Recovered"

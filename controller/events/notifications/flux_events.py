@@ -15,8 +15,8 @@ from controller.api.objects.meta import GROUP, ObjectKey, Resource, about, times
 from controller.api.objects.provenance import LINK
 from controller.events.notifications.commit_pages import link_of, source_of
 from controller.events.notifications.notice import Post
+from controller.runtime.event import Severity
 from controller.runtime.event_queue import EventQueue
-from controller.runtime.events import Severity
 from controller.runtime.network.http_client import Route
 from controller.runtime.reconciling.queue import Backoff
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from controller.api.flagprovider import Message
     from controller.events.notifications.http_sender import Sender
     from controller.events.notifications.notice import ProviderTarget
-    from controller.runtime.events import Event
+    from controller.runtime.event import Event
     from controller.runtime.objects.cache import Cache
 
 log = logging.getLogger(__name__)

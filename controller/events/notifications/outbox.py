@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from controller.api.flagprovider import FlagProviderStatus
     from controller.events.notifications.alert_selection import Alert
-    from controller.runtime.events import Event
+    from controller.runtime.event import Event
     from controller.runtime.objects.cache import Cache, Change
 
 log = logging.getLogger(__name__)

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from controller.api.objects.meta import Resource
     from controller.events.notifications.alert_selection import Alert
     from controller.events.notifications.provider_outbox import ProviderOutbox
-    from controller.runtime.events import Event
+    from controller.runtime.event import Event
     from controller.runtime.objects.cache import Cache
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from controller.api.flagreceiver import FlagReceiverSpec, FlagReceiverStatus
 from controller.events.receiver.webhook_endpoints import Endpoint, Endpoints, webhook_path
-from controller.runtime.events import Occurrence
+from controller.runtime.event import Occurrence
 from controller.runtime.reconciling.result import Done, Result, spec_of
 from controller.runtime.reconciling.setbacks import Failed, Setback, Stalled, Waiting
 

@@ -12,7 +12,7 @@ from controller.api.objects.meta import ObjectKey, Resource
 from controller.flagsets.applying.drift import DriftRecord, Kept
 from controller.flagsets.applying.plan import Taken, plan
 from controller.flagsets.stage import BY_OWNER
-from controller.runtime.events import Occurrence
+from controller.runtime.event import Occurrence
 from controller.runtime.objects.applier import at_version
 from controller.runtime.reconciling.setbacks import Stalled, Waiting
 

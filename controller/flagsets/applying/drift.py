@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from controller.api.flagset import FlagSetStatus
 from controller.api.objects.conditions import DRIFT_CONTESTED, DRIFT_KEPT, TRUE, Condition
-from controller.runtime.events import Occurrence
+from controller.runtime.event import Occurrence
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -9,8 +9,8 @@ from controller.api.flagset import Validation
 from controller.api.objects.meta import ACCEPT_REVISION, lets_through
 from controller.artifacts.archive import take_skipped, unpack
 from controller.delivery.changed_flags import changed_flags
+from controller.flagsets.building.commit_provenance import provenance_of
 from controller.flagsets.building.compose import Composition, FailurePolicy, bulk_removal, compose, refused
-from controller.flagsets.building.provenance import provenance_of
 from controller.flagsets.building.render import (
     RenderTarget,
     TooLargeError,
@@ -25,7 +25,7 @@ from evaluator.flags.syntax.problems import Problem, Severity
 
 if TYPE_CHECKING:
     from controller.api.flagset import FlagSetSpec
-    from controller.api.objects.artifact import ArtifactStatus
+    from controller.api.objects.artifact_status import ArtifactStatus
     from controller.api.objects.meta import Resource
     from controller.flagsets.applying.applied import LastDelivered
     from controller.flagsets.building.compose import BulkRemoval

@@ -8,7 +8,7 @@ from operator import attrgetter
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
-from controller.flagsets.building.provenance import PLACES, without_forgeries
+from controller.flagsets.building.commit_provenance import PLACES, without_forgeries
 from controller.flagsets.preparing.patches import Patch, patched
 from controller.flagsets.preparing.preparation import NO_STEPS, Preparation, Steps
 from controller.flagsets.reading.layers import DEFAULT_PATHS, LayersRefused, read_layers

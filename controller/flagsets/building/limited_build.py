@@ -15,7 +15,7 @@ from controller.runtime.reconciling.setbacks import Failed, Stalled
 
 if TYPE_CHECKING:
     from controller.api.flagset import FlagSetSpec
-    from controller.api.objects.artifact import ArtifactStatus
+    from controller.api.objects.artifact_status import ArtifactStatus
     from controller.api.objects.meta import Resource
     from controller.flagsets.building.build import Built
     from controller.runtime.process.helpers import Helpers

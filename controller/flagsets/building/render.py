@@ -17,7 +17,7 @@ from evaluator.flags.model import AUTHOR_KEY, COMMITTED_AT_KEY, DIGEST_KEY, REVI
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from controller.api.objects.artifact import ArtifactStatus
+    from controller.api.objects.artifact_status import ArtifactStatus
     from controller.api.objects.meta import Resource
     from evaluator.flags.model import FlagSet
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from controller.api import featureflagconfiguration, flagshard
 from controller.api.historic import modernise
 from controller.api.objects.meta import OPENFEATURE_GROUP
-from evaluator.flags.checking.operators import shown
+from evaluator.flags.checking.known_operators import shown
 from evaluator.flags.model import ABSENT
 from evaluator.flags.syntax.document import read_document, read_documents
 from evaluator.flags.syntax.problems import Finding, Severity

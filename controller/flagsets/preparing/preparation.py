@@ -11,7 +11,7 @@ from itertools import chain
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
-from controller.delivery.problems import withheld
+from controller.delivery.problem_text import withheld
 from controller.flagsets.preparing.manifests import definitions, is_of_another_kind
 from evaluator.flags.layers.layer import flag_at
 from evaluator.flags.model import ABSENT, CONFIDENTIAL_KEY

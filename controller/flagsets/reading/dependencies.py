@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from controller.api import flaggrant, flagsource
 from controller.api.flagset import DEPENDENCY_VARIABLES, KIND, FlagSetStatus, listed, source_key
 from controller.api.kinds import status_of
-from controller.api.objects.artifact import artifact_of
+from controller.api.objects.artifact_status import artifact_of
 from controller.api.objects.conditions import FALSE, READY, Condition
 from controller.api.objects.fields import InvalidSpecError
 from controller.api.objects.meta import ObjectKey
 from controller.delivery.grants import Referring, denied, granted
-from controller.runtime.events import Occurrence
+from controller.runtime.event import Occurrence
 from controller.runtime.reconciling.cycles import cycle
 from controller.runtime.reconciling.setbacks import Failed, Passing, Stalled, Waiting
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from controller.api.flagset import FlagSetSpec
-    from controller.api.objects.artifact import ArtifactStatus
+    from controller.api.objects.artifact_status import ArtifactStatus
     from controller.api.objects.meta import Resource
     from controller.runtime.objects.cache import Cache
 

@@ -19,7 +19,7 @@ from controller.runtime.tenancy.hosts import Hosts
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from controller.api.objects.artifact import ArtifactStatus
+    from controller.api.objects.artifact_status import ArtifactStatus
 
 _ROUTE: Final = Route(seconds=60.0)
 _KNOWN: Final = {"sha256": hashlib.sha256, "sha384": hashlib.sha384, "sha512": hashlib.sha512}

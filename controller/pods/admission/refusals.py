@@ -15,14 +15,14 @@ from controller.api.kinds import FLAG_SET
 from controller.api.objects.meta import ObjectKey, Resource, owner_of
 from controller.pods.injection import well_known
 from controller.pods.injection.installation import FLAG_SETS
-from controller.runtime.events import Event, Occurrence, Severity, event_of
+from controller.runtime.event import Event, Occurrence, Severity, event_of
 from controller.runtime.user_text.plain_text import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
     from datetime import datetime
 
-    from controller.runtime.events import EventSink
+    from controller.runtime.event import EventSink
     from controller.runtime.objects.cache import Cache
 
 REASON: Final = "InjectionRefused"

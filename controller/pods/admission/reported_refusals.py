@@ -11,13 +11,13 @@ from cachetools import TTLCache
 from controller.api.objects.meta import ObjectKey, Resource
 from controller.pods.admission.refusals import APART, REASON
 from controller.pods.injection.installation import FLAG_SETS
-from controller.runtime.events import Occurrence, event_of
+from controller.runtime.event import Occurrence, event_of
 from controller.runtime.user_text.plain_text import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from controller.runtime.events import EventSink
+    from controller.runtime.event import EventSink
     from controller.runtime.objects.cache import Cache
 
 FIELDS: Final = f"reason={REASON}"

@@ -12,8 +12,8 @@ import orjson
 
 from controller.api import featureflagconfiguration
 from controller.api.objects.meta import Resource
-from controller.pods.injection.inject import MOST_BYTES, inject
 from controller.pods.injection.installation import Refused
+from controller.pods.injection.pod_injection import MOST_BYTES, inject
 from controller.runtime.user_text.plain_text import one_line
 from evaluator.http.messages import Response
 from evaluator.http.routes import Routes

@@ -5,8 +5,8 @@ from __future__ import annotations
 import copy
 from typing import TYPE_CHECKING, Any, Final
 
-from controller.pods.injection.inject import inject
 from controller.pods.injection.installation import Refused
+from controller.pods.injection.pod_injection import inject
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

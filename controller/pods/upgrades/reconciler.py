@@ -14,12 +14,12 @@ from controller.api.kinds import DISRUPTION_BUDGET, POD, RESTARTED
 from controller.api.objects.meta import RESUME, ObjectKey, timestamp
 from controller.pods.injection import well_known
 from controller.pods.injection.addition import Injected, injected_of
-from controller.pods.injection.inject import inject, record_now
 from controller.pods.injection.installation import Refused
+from controller.pods.injection.pod_injection import inject, record_now
 from controller.pods.upgrades.observed import Budgets, budget_of, pod_of, workload_of
 from controller.pods.upgrades.progress import fields_of, list_reasons, progress_of
 from controller.pods.upgrades.restart_plan import Policy, State, plan
-from controller.runtime.events import Occurrence
+from controller.runtime.event import Occurrence
 from controller.runtime.reconciling.result import Done, Result, spec_of
 from controller.runtime.reconciling.setbacks import Setback, Stalled, Waiting
 

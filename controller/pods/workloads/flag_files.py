@@ -19,7 +19,7 @@ from controller.delivery.delivered import delivered
 from controller.pods.injection.flag_file import FlagFile
 from controller.pods.injection.installation import SERVED
 from controller.pods.workloads.flagd_objects import MANAGED_BY, OURS, is_ours
-from controller.runtime.events import Occurrence, event_of
+from controller.runtime.event import Occurrence, event_of
 from controller.runtime.objects.applier import at_version
 from controller.runtime.reconciling.setbacks import Setback, Stalled, Waiting
 from evaluator.flags.canonical import canonical
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from controller.api.objects.meta import Resource
     from controller.pods.workloads.file_touches import FileTouches
     from controller.pods.workloads.marked_pods import FilePod, FilePods
-    from controller.runtime.events import EventSink
+    from controller.runtime.event import EventSink
     from controller.runtime.objects.cache import Cache, Change, Index
     from controller.runtime.reconciling.queue import KeyedQueue
 

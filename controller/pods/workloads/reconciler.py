@@ -16,7 +16,7 @@ from controller.pods.injection.pod_settings import read as read_wanted
 from controller.pods.workloads.exposure import Exposure
 from controller.pods.workloads.flagd_objects import CONTAINER, MANAGED_BY, OURS, manifests
 from controller.pods.workloads.stage import BY_OWNER
-from controller.runtime.events import Occurrence
+from controller.runtime.event import Occurrence
 from controller.runtime.objects.applier import Applier, at_version
 from controller.runtime.reconciling.result import Done, Result, spec_of
 from controller.runtime.reconciling.setbacks import Setback, Stalled, Waiting

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Final
 
 from cachetools import LRUCache, TTLCache
 
-from controller.proxy.access.answers import RETRY_SECONDS, CachedReview, ReviewCache
+from controller.proxy.access.review_answers import RETRY_SECONDS, CachedReview, ReviewCache
 from controller.proxy.access.tokens import bearer, seconds_left
 from controller.proxy.access.users import ANONYMOUS, Caller, User
-from controller.proxy.streams.limits import host_of
+from controller.proxy.streams.stream_limits import host_of
 from controller.runtime.reconciling.setbacks import Failed
 
 if TYPE_CHECKING:

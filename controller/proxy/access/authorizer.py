@@ -16,8 +16,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from controller.proxy.access.tokens import bearer
-from controller.proxy.streams.limits import StreamLimits, host_of
 from controller.proxy.streams.selector import Identified, Named, Topic, parse
+from controller.proxy.streams.stream_limits import StreamLimits, host_of
 from controller.runtime.reconciling.setbacks import Failed
 from evaluator.http.messages import Code, RpcError, header
 from evaluator.wire.sync_messages import SELECTOR_HEADER, read_selector

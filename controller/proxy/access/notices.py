@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from controller.runtime.events import Occurrence
+from controller.runtime.event import Occurrence
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

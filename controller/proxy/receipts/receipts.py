@@ -6,10 +6,10 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from controller.proxy.receipts import requests
+from controller.proxy.receipts import receipt_requests
 from controller.proxy.receipts.members import Membership
-from controller.proxy.receipts.status import receipt_status
-from controller.proxy.streams.limits import require_quota
+from controller.proxy.receipts.receipt_status import receipt_status
+from controller.proxy.streams.stream_limits import require_quota
 from evaluator.http.messages import Code, RpcError, header
 from evaluator.http.routes import Routes
 from evaluator.wire.delivery import LEAVE, MARK, REPORT
@@ -139,10 +139,10 @@ class Receipts:
 
     def leave(self, call: Call, message: bytes) -> bytes:
         """A member stops."""
-        request = requests.read(LeaveRequest, message)
+        request = receipt_requests.read(LeaveRequest, message)
         place = self.place(request.selector, call)
         if place is not None and (subscribers := self._subscribers.get(place)) is not None:
-            who = requests.identity(call, request.member, self.caller(call))
+            who = receipt_requests.identity(call, request.member, self.caller(call))
             subscribers.membership.remove(who)
             self._report_change(place, subscribers)
         return LeaveResponse().SerializeToString()
@@ -209,11 +209,11 @@ class Receipts:
         return [Counts(place, *each.membership.counts(), each.streams) for place, each in self.all()]
 
     def _report(self, call: Call, message: bytes) -> bytes:
-        request = requests.read(ReportRequest, message)
+        request = receipt_requests.read(ReportRequest, message)
         place = self.place(request.selector, call)
         if place is not None:
-            who, now = requests.identity(call, request.member, self.caller(call)), self.clock()
-            report = requests.report(request, now)
+            who, now = receipt_requests.identity(call, request.member, self.caller(call)), self.clock()
+            report = receipt_requests.report(request, now)
             subscribers = self._subscribers_of(place)
             if not subscribers.membership.knows(who):
                 self._admit(who)

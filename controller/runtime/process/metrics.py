@@ -11,7 +11,7 @@ from prometheus_client.registry import Collector
 
 from controller.api.featureflagconfiguration import ConfigurationStatus
 from controller.api.kinds import status_of
-from controller.api.objects.artifact import SourceStatus
+from controller.api.objects.artifact_status import SourceStatus
 from evaluator.host.loop_lag import NAME, WHAT, LoopLag
 from evaluator.server.monitoring.port_metrics import PortMetrics
 

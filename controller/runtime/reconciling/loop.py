@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 from controller.api.kinds import read_spec
 from controller.api.objects.meta import REQUESTED_AT, about
 from controller.api.objects.status import Status
-from controller.runtime.events import Severity
+from controller.runtime.event import Severity
 from controller.runtime.reconciling.queue import RetryLater
 from controller.runtime.reconciling.result import Result
 from controller.runtime.reconciling.setbacks import Failed, Setback
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from controller.api.objects.meta import ObjectKey, Resource
-    from controller.runtime.events import EventSink
+    from controller.runtime.event import EventSink
     from controller.runtime.objects.cache import Cache
     from controller.runtime.reconciling.queue import KeyedQueue
     from controller.runtime.reconciling.statuses import StatusWriter

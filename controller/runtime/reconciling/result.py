@@ -13,7 +13,7 @@ from controller.runtime.reconciling.setbacks import Failed, Setback, Stalled, st
 if TYPE_CHECKING:
     from controller.api.objects.conditions import Condition
     from controller.api.objects.meta import Resource
-    from controller.runtime.events import Occurrence
+    from controller.runtime.event import Occurrence
 
 M = TypeVar("M", bound=Model)
 

@@ -21,7 +21,7 @@ from controller.api.objects.conditions import (
 )
 from controller.api.objects.meta import REQUESTED_AT, timestamp
 from controller.api.objects.status import Status
-from controller.runtime.events import Occurrence, event_of
+from controller.runtime.event import Occurrence, event_of
 from controller.runtime.reconciling.result import Done
 from controller.runtime.reconciling.setbacks import Failed, Passing, Setback, Stalled, Waiting
 from controller.runtime.user_text.plain_text import cleaned
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from controller.api.objects.meta import Resource
-    from controller.runtime.events import Event
+    from controller.runtime.event import Event
     from controller.runtime.reconciling.result import Result
 
 _SHARED: Final = frozenset(each.alias for each in Status.model_fields.values())

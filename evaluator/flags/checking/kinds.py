@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from evaluator.flags.checking.operators import reference_name
+from evaluator.flags.checking.known_operators import reference_name
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

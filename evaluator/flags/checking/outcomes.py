@@ -12,7 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from evaluator.flags.checking.kinds import TEXT, kinds_of
-from evaluator.flags.checking.operators import REFERENCE, shown
+from evaluator.flags.checking.known_operators import REFERENCE, shown
 from evaluator.flags.checking.suggestions import did_you_mean
 from evaluator.flags.syntax.problems import Severity
 from evaluator.flags.syntax.text import choices, number_text, quoted

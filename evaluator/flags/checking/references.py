@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from evaluator.flags.checking.operators import DEPTH, NODES, REFERENCE, reference_name
+from evaluator.flags.checking.known_operators import DEPTH, NODES, REFERENCE, reference_name
 from evaluator.flags.syntax.problems import Finding, Severity
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from evaluator.flags.checking.kinds import BOOLEAN, NUMBER, kinds_of
-from evaluator.flags.checking.operators import (
+from evaluator.flags.checking.known_operators import (
     MOST_WEIGHT,
     OPERATORS,
     REFERENCE,

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any, Final
 
-from evaluator.flags.checking.operators import shown
+from evaluator.flags.checking.known_operators import shown
 from evaluator.flags.checking.suggestions import did_you_mean, misspelt, unknown_name
 from evaluator.flags.layers.assembled import FIELDS, KNOWN
 from evaluator.flags.model import ABSENT, EMPTY, Flag, State

@@ -11,7 +11,7 @@ from itertools import islice
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
-from evaluator.flags.checking.operators import OPERATORS, REFERENCE
+from evaluator.flags.checking.known_operators import OPERATORS, REFERENCE
 from evaluator.flags.checking.versions import COMPARISONS
 from evaluator.flags.syntax.problems import Severity
 from evaluator.flags.syntax.text import visible

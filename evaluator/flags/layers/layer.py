@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from evaluator.flags.checking.operators import shown
+from evaluator.flags.checking.known_operators import shown
 from evaluator.flags.checking.suggestions import unknown_name
 from evaluator.flags.diff import same
 from evaluator.flags.layers.assembled import KNOWN, MERGED_BY_KEY

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from evaluator.flags.checking.operators import shown
+from evaluator.flags.checking.known_operators import shown
 from evaluator.flags.checking.outcomes import OutcomeReader, check_reach
 from evaluator.flags.checking.references import Expander, check_cycles
 from evaluator.flags.checking.rules import NUMERIC_SEED, check_rule

@@ -13,7 +13,7 @@ from controller.api.featureflagconfiguration import ConfigurationSpec
 from controller.api.flagreceiver import FlagReceiverSpec
 from controller.api.flagset import FlagSetSpec
 from controller.api.flagsource import FlagSourceSpec
-from controller.api.objects.artifact import ArtifactStatus
+from controller.api.objects.artifact_status import ArtifactStatus
 from controller.api.objects.fields import InvalidSpecError, Model, read
 
 GIT = {"url": "https://example.com/flags"}

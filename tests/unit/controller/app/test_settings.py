@@ -18,7 +18,7 @@ from controller.app.settings import (
     settings_of,
 )
 from controller.app.settings_values import DEFAULT_NAMESPACE
-from controller.flagsets.building.provenance import ProvenanceDetail
+from controller.flagsets.building.commit_provenance import ProvenanceDetail
 
 TEXTS: dict[str, tuple[str, str, Any]] = {
     "a path": ("storage_path", "/srv", Path("/srv")),

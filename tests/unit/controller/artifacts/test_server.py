@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from controller.api.objects.meta import ObjectKey
-from controller.artifacts.server import AT_ONCE, LIMITS, ArtifactServer
+from controller.artifacts.artifact_server import AT_ONCE, LIMITS, ArtifactServer
 from controller.artifacts.storages import Storages
 from evaluator.http.server.listener import Listener
 

@@ -11,7 +11,7 @@ from controller.api.featureflagconfiguration import ConfigurationStatus
 from controller.api.flagreceipt import Laggard, UnsavedMember
 from controller.api.objects.conditions import Condition
 from controller.configurations.propagation import Propagation, propagation, propagation_events
-from controller.delivery.members import Count
+from controller.delivery.fleet_members import Count
 from tests.statuses import stored
 
 NOW = datetime(2026, 1, 1, 12, 0, 30, tzinfo=UTC)

@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from controller.flagsets.building.commit_provenance import provenance_of
 from controller.flagsets.building.compose import Composition, FailurePolicy, compose
-from controller.flagsets.building.provenance import provenance_of
 from controller.flagsets.preparing.preparation import Allowance, Preparation
 from controller.flagsets.reading.layers import MOST_BYTES
 from evaluator.flags.canonical import canonical, digest

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from controller.api.flagset import KIND, FlagSetSpec
-from controller.api.objects.artifact import ArtifactStatus
+from controller.api.objects.artifact_status import ArtifactStatus
 from controller.api.objects.fields import read
 from controller.api.objects.meta import Resource
 from controller.flagsets.reading.dependencies import (

@@ -8,7 +8,7 @@ import pytest
 from aiohttp import web
 from yarl import URL
 
-from controller.api.objects.artifact import ArtifactStatus
+from controller.api.objects.artifact_status import ArtifactStatus
 from controller.flagsets.reading.fetch import ArtifactReader
 from controller.runtime.reconciling.setbacks import Failed, Setback, Stalled, Waiting
 from controller.runtime.tenancy.hosts import DENIED, Hosts

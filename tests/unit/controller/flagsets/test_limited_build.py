@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from controller.api.flagset import KIND, FlagSetSpec
-from controller.api.objects.artifact import ArtifactStatus
+from controller.api.objects.artifact_status import ArtifactStatus
 from controller.api.objects.fields import read
 from controller.api.objects.meta import ObjectKey, Resource
 from controller.artifacts.archive import ArchiveLimits, pack

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from controller.api.flagset import FlagSetStatus
-from controller.api.objects.artifact import ArtifactStatus
-from controller.delivery import problems as problems_of
+from controller.api.objects.artifact_status import ArtifactStatus
+from controller.delivery import problem_text as problems_of
 from controller.flagsets import messages
 from controller.flagsets.building.compose import Composition
 from evaluator.flags.diff import Diff

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from controller.api.objects.artifact import ArtifactStatus
+from controller.api.objects.artifact_status import ArtifactStatus
 from controller.api.objects.meta import Resource
 from controller.flagsets.building.render import observed
 

@@ -14,7 +14,7 @@ from controller.api.flagset import FlagSetSpec, FlagSetStatus
 from controller.api.objects.fields import Model, read
 from controller.api.objects.meta import Resource
 from controller.configurations.validation import validate
-from controller.delivery.problems import MOST_PROBLEMS
+from controller.delivery.problem_text import MOST_PROBLEMS
 from controller.flagsets import messages
 from controller.flagsets.applying import delivery
 from controller.flagsets.building.render import LARGEST, SHARD_BYTES, SHARD_BYTES_LEAST

@@ -10,7 +10,7 @@ import pytest
 from controller.api.flagset import KIND, SOURCE_API
 from controller.api.objects.meta import ObjectKey, Resource
 from controller.flagsets.applying.delivery import manager_of
-from controller.flagsets.building.provenance import ProvenanceDetail
+from controller.flagsets.building.commit_provenance import ProvenanceDetail
 from controller.flagsets.stage import FLAG_SETS
 from controller.runtime.objects.cache import Change
 from controller.runtime.reconciling.setbacks import Failed, Stalled, Waiting

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from controller.flagsets.building.commit_provenance import provenance_of
 from controller.flagsets.building.compose import compose
-from controller.flagsets.building.provenance import provenance_of
 from controller.flagsets.reading.layers import unread
 from evaluator.flags.model import FlagSet
 

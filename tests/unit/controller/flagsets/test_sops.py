@@ -18,8 +18,8 @@ import pysequoia
 import pytest
 
 from controller.cli import main
+from controller.flagsets.building.commit_provenance import provenance_of
 from controller.flagsets.building.compose import Composition, compose
-from controller.flagsets.building.provenance import provenance_of
 from controller.flagsets.preparing.pgp import PgpLimits, one_process, open_message
 from controller.flagsets.preparing.preparation import Allowance
 from controller.flagsets.preparing.sops import Decryption

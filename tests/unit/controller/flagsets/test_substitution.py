@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from controller.flagsets.building.commit_provenance import provenance_of
 from controller.flagsets.building.compose import Composition, compose
-from controller.flagsets.building.provenance import provenance_of
 from controller.flagsets.preparing.preparation import Allowance, Steps
 from controller.flagsets.preparing.substitution import Variables
 from evaluator.flags.model import EMPTY

@@ -18,7 +18,7 @@ from controller.api.flagset import KIND, SOURCE_API
 from controller.api.objects.conditions import READY
 from controller.api.objects.meta import ObjectKey, Resource
 from controller.configurations.stage import CONFIGURATIONS
-from controller.flagsets.building.provenance import ProvenanceDetail
+from controller.flagsets.building.commit_provenance import ProvenanceDetail
 from controller.flagsets.reading.inputs import InputReader
 from controller.flagsets.reconciler import FlagSetReconciler
 from controller.flagsets.stage import FLAG_SETS
@@ -32,7 +32,7 @@ from tests.statuses import find
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from controller.api.objects.artifact import ArtifactStatus
+    from controller.api.objects.artifact_status import ArtifactStatus
     from controller.flagsets.reading.inputs import Read
 
 NAMESPACE = "shop"

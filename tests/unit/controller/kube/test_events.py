@@ -13,10 +13,10 @@ from kubernetes.aio import client
 from prometheus_client import CollectorRegistry
 
 from controller.api.objects.meta import ObjectKey, Resource
-from controller.kube import events, requests
-from controller.kube.events import ApiServerEvents
+from controller.kube import event_sink, requests
+from controller.kube.event_sink import ApiServerEvents
 from controller.runtime import event_queue
-from controller.runtime.events import Event, Occurrence, event_of
+from controller.runtime.event import Event, Occurrence, event_of
 from evaluator.http.messages import Response
 from evaluator.http.routes import Routes
 from evaluator.http.server.limits import Limits
@@ -35,8 +35,8 @@ OBJECT = Resource(ObjectKey("FlagSet", "shop", "flags"), "u", 1, "7")
 @pytest.fixture(autouse=True)
 def _short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(requests, "_PAUSES", ())
-    monkeypatch.setattr(events, "_FIRST_PAUSE", 0.001)
-    monkeypatch.setattr(events, "_MOST_PAUSE", 0.01)
+    monkeypatch.setattr(event_sink, "_FIRST_PAUSE", 0.001)
+    monkeypatch.setattr(event_sink, "_MOST_PAUSE", 0.01)
 
 
 def happened(message: str, resource: Resource = OBJECT) -> Event:
@@ -90,10 +90,10 @@ async def test_what_was_accepted_is_posted_before_a_stop_and_once() -> None:
 
 async def test_the_name_comes_from_the_key() -> None:
     event = happened("one")
-    meta = events.manifest(event)["metadata"]
+    meta = event_sink.manifest(event)["metadata"]
     assert meta == {"name": f"flags.{event.key[:16]}", "namespace": "shop", "annotations": {}}
     known = replace(event, revision="main@sha1:1", digest="sha256:1")
-    assert events.manifest(known)["metadata"]["annotations"] == {
+    assert event_sink.manifest(known)["metadata"]["annotations"] == {
         "flagstaff.dev/revision": "main@sha1:1",
         "flagstaff.dev/digest": "sha256:1",
     }
@@ -106,10 +106,10 @@ async def test_what_changed_is_among_the_annotations_and_bounded() -> None:
     )
     resource = Resource(ObjectKey("FlagSet", "shop", "flags"), "u", 1, "1")
     event = event_of(resource, occurrence, datetime(2026, 1, 2, tzinfo=UTC))
-    found = events.manifest(event)["metadata"]["annotations"]
+    found = event_sink.manifest(event)["metadata"]["annotations"]
     assert found == {"flagstaff.dev/changes": changes, "flagstaff.dev/author": "Ada"}
     long = replace(event, metadata={"flagstaff.dev/changes": "x" * 100_000})
-    assert len(events.manifest(long)["metadata"]["annotations"]["flagstaff.dev/changes"]) == 4_000
+    assert len(event_sink.manifest(long)["metadata"]["annotations"]["flagstaff.dev/changes"]) == 4_000
 
 
 async def test_one_that_is_there_already_was_posted(caplog: pytest.LogCaptureFixture) -> None:
@@ -122,11 +122,11 @@ async def test_one_that_is_there_already_was_posted(caplog: pytest.LogCaptureFix
 
 
 async def test_one_that_fails_again_and_again_holds_up_no_other(caplog: pytest.LogCaptureFixture) -> None:
-    server = Server(*[500] * events.MOST_ANSWERS)
+    server = Server(*[500] * event_sink.MOST_ANSWERS)
     async with serving(server) as sink, sink.posting():
         sink.accept(happened("one"))
         sink.accept(happened("two"))
-    assert server.messages == [*["one"] * events.MOST_ANSWERS, "two"]
+    assert server.messages == [*["one"] * event_sink.MOST_ANSWERS, "two"]
     assert "an Event was not posted" in caplog.text
 
 

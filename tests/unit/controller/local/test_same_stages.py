@@ -14,7 +14,7 @@ import pytest
 from controller.api import flagset, flagsource
 from controller.api.objects.meta import API_VERSION, ObjectKey, Resource
 from controller.artifacts.storages import Storages
-from controller.delivery.problems import problem_list
+from controller.delivery.problem_text import problem_list
 from controller.flagsets.reading.fetch import ArtifactReader
 from controller.flagsets.reconciler import FlagSetReconciler
 from controller.local.local_events import RevisionBuilt

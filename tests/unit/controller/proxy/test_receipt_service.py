@@ -10,7 +10,7 @@ import pytest
 
 from controller.api.flagreceipt import OBSERVED_AT
 from controller.proxy.access.access import KNOWN_REFUSED, REFUSED_SECONDS, TOKEN_SECONDS, VERDICT_SECONDS
-from controller.proxy.receipts.fleet import fleet
+from controller.proxy.receipts.fleet_page import fleet
 from evaluator.http.messages import Call, Code, RpcError
 from evaluator.wire.delivery import LEAVE, REPORT
 from evaluator.wire.delivery_pb2 import LeaveRequest, Member, ReportRequest

@@ -9,7 +9,7 @@ import pytest
 
 from controller.api.objects.meta import ObjectKey, Resource
 from controller.proxy.access.users import Caller
-from controller.proxy.receipts.fleet import fleet
+from controller.proxy.receipts.fleet_page import fleet
 from controller.proxy.receipts.receipts import ExpectedDigest, Receipts
 from evaluator.http.messages import Call, Code, RpcError
 from evaluator.wire.delivery import LEAVE, MARK, REPORT

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from controller.api.flagreceipt import FlagReceiptStatus
-from controller.delivery.members import Count, count
+from controller.delivery.fleet_members import Count, count
 from controller.proxy.receipts.members import FORGOTTEN, SILENT, MemberIdentity, Membership, Report
-from controller.proxy.receipts.status import receipt_status
+from controller.proxy.receipts.receipt_status import receipt_status
 
 PROXIES = 3
 MEMBERS = 5

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from controller.api.flagsource import FlagSourceStatus
-from controller.api.objects.artifact import ArtifactStatus
+from controller.api.objects.artifact_status import ArtifactStatus
 from controller.api.objects.fields import InvalidSpecError
 from controller.api.objects.meta import REQUESTED_AT, ObjectKey, Resource
 from controller.runtime.objects.cache import Cache
@@ -28,7 +28,7 @@ from tests.waiting import until
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
 
-    from controller.runtime.events import Event
+    from controller.runtime.event import Event
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 KEY = ObjectKey("FlagSource", "shop", "flags")

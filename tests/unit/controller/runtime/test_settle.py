@@ -16,11 +16,11 @@ from hypothesis import strategies as st
 from controller.api.featureflagconfiguration import ConfigurationStatus
 from controller.api.flagset import FlagSetStatus
 from controller.api.flagsource import FlagSourceStatus
-from controller.api.objects.artifact import ArtifactStatus
+from controller.api.objects.artifact_status import ArtifactStatus
 from controller.api.objects.conditions import MESSAGE_CHARACTERS, Condition
 from controller.api.objects.meta import REQUESTED_AT, ObjectKey, Resource
 from controller.api.objects.status import Status
-from controller.runtime.events import Occurrence
+from controller.runtime.event import Occurrence
 from controller.runtime.reconciling.result import Done, Result
 from controller.runtime.reconciling.setbacks import Failed, Passing, Stalled, Waiting
 from controller.runtime.reconciling.settle import Settled, progressing, settle

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from evaluator.flags.checking.operators import NODES
+from evaluator.flags.checking.known_operators import NODES
 from evaluator.flags.checking.references import Expander, RuleTooLarge, check_cycles
 from evaluator.flags.checking.rules import check_rule
 

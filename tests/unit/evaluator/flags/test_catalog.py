@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from evaluator.flags.checking.operators import NODES
+from evaluator.flags.checking.known_operators import NODES
 from evaluator.flags.diff import diff
 from evaluator.flags.layers.catalog import Catalog, UnknownSourceError
 from evaluator.flags.model import ABSENT, BUCKETING_KEY, Bucketing, Flag, FlagSet, State

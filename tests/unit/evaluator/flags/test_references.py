@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from evaluator.flags.checking.operators import DEPTH, NODES
+from evaluator.flags.checking.known_operators import DEPTH, NODES
 from evaluator.flags.checking.references import Expander, RuleTooLarge, check_cycles, measure
 
 

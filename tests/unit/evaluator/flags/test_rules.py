@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from evaluator.flags.checking.operators import DEPTH, NODES, OPERATORS, Arity, shown
+from evaluator.flags.checking.known_operators import DEPTH, NODES, OPERATORS, Arity, shown
 from evaluator.flags.checking.rules import check_rule
 from evaluator.flags.checking.suggestions import did_you_mean, operator_hint
 from evaluator.flags.syntax.problems import Finding, Severity

@@ -28,7 +28,7 @@ from controller.runtime.reconciling.setbacks import Stalled
 from tests.unit.controller.events.notifications.things import NOW, Desk, alert, event, failed, message, thing
 
 if TYPE_CHECKING:
-    from controller.runtime.events import Event
+    from controller.runtime.event import Event
 
 KEY = ObjectKey("FlagSet", "shop", "flags")
 LABELS = {"team": "checkout", "tier": "1"}

@@ -17,7 +17,7 @@ from controller.api.flagprovider import FlagProviderSpec
 from controller.api.objects.meta import ObjectKey, Resource
 from controller.events.notifications.flux_events import FluxEvents, post_of_flux
 from controller.events.notifications.notice import ProviderTarget
-from controller.runtime.events import Occurrence, event_of
+from controller.runtime.event import Occurrence, event_of
 from controller.runtime.objects.cache import Cache
 from controller.runtime.reconciling.queue import Backoff
 from tests.unit.controller.events.notifications.schemas import SCHEMAS
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from controller.api.flagprovider import Message
-    from controller.runtime.events import Event
+    from controller.runtime.event import Event
 
 FLUX: Final = "source.toolkit.fluxcd.io"
 ALERTED: Final = {"GitRepository", "OCIRepository", "Bucket", "ExternalArtifact"}

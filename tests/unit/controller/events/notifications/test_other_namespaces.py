@@ -14,7 +14,7 @@ from controller.runtime.reconciling.watches import woken
 from tests.unit.controller.events.notifications.things import CHAT, Desk, alert, event, failed, status
 
 if TYPE_CHECKING:
-    from controller.runtime.events import Event
+    from controller.runtime.event import Event
 
 TEAM = {"team": "checkout"}
 THERE = ObjectKey("FlagSet", "other", "flags")

@@ -22,7 +22,7 @@ from tests.unit.controller.events.notifications.things import CHAT, Desk, alert,
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from controller.runtime.events import Event
+    from controller.runtime.event import Event
 
 
 def test_a_failure_with_changing_texts_is_reported_once_and_so_is_its_end() -> None:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from controller.api.flagalert import FlagAlertSpec
 from controller.api.objects.fields import InvalidSpecError, read
 from controller.api.parsing import InvalidTextError
-from controller.api.parsing.templates import NAMES, check
+from controller.api.parsing.message_templates import NAMES, check
 from controller.events.notifications.alert_messages import MOST_FILLED, fill
 from tests.unit.controller.events.notifications.things import Desk, alert, event, failed, message
 

@@ -11,7 +11,7 @@ from controller.api.objects.meta import ObjectKey, Resource
 from controller.events.notifications.http_sender import HttpSender
 from controller.events.notifications.outbox import Outbox
 from controller.events.notifications.stage import FLAG_ALERTS, FLAG_PROVIDERS
-from controller.runtime.events import Event, Occurrence, event_of
+from controller.runtime.event import Event, Occurrence, event_of
 from controller.runtime.network.http_client import HttpClient
 from controller.runtime.objects.cache import Cache
 from controller.runtime.reconciling.watches import indexes_of

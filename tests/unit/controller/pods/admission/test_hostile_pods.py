@@ -11,7 +11,7 @@ import pytest
 
 from controller.pods.admission.webhooks import MOST_POD
 from controller.pods.injection import well_known
-from controller.pods.injection.inject import MOST_BYTES
+from controller.pods.injection.pod_injection import MOST_BYTES
 from tests.unit.controller.pods.admission.test_injector import Webhook, body
 from tests.unit.controller.pods.injection.pods import pod
 

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 from controller.api.objects.meta import ObjectKey
-from controller.kube.events import manifest
+from controller.kube.event_sink import manifest
 from controller.pods.admission.refusals import MOST, MOST_OF_ONE, Refusals, refusal
 
 if TYPE_CHECKING:
-    from controller.runtime.events import Event
+    from controller.runtime.event import Event
 
 NOW: Final = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 OWNER: Final = {

@@ -5,14 +5,14 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from controller.kube.events import manifest
+from controller.kube.event_sink import manifest
 from controller.pods.admission.refusals import APART, FlagSetRefusals
 from controller.pods.admission.reported_refusals import ReportedRefusals
 from controller.pods.injection import well_known
 from tests.unit.controller.events.notifications.things import NOW, Desk, alert, thing
 
 if TYPE_CHECKING:
-    from controller.runtime.events import Event
+    from controller.runtime.event import Event
 
 
 class Around:

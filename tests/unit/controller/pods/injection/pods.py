@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from controller.pods.injection.inject import inject
 from controller.pods.injection.installation import FlagSetFound, Options, Refused
+from controller.pods.injection.pod_injection import inject
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -9,8 +9,8 @@ import pytest
 
 from controller.pods.injection import well_known
 from controller.pods.injection.addition import Injected, injected_of, read_record
-from controller.pods.injection.inject import record_now
 from controller.pods.injection.installation import FlagSetFound, Refused
+from controller.pods.injection.pod_injection import record_now
 from tests.unit.controller.pods.injection.pods import KNOWN, OPTIONS, Objects, injected, pod
 
 if TYPE_CHECKING:

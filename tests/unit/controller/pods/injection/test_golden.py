@@ -16,8 +16,8 @@ import pytest
 import yaml
 
 from controller.pods.injection import well_known
-from controller.pods.injection.inject import inject
 from controller.pods.injection.installation import FlagSetFound, Options, Refused
+from controller.pods.injection.pod_injection import inject
 from tests.unit.controller.pods.injection.pods import Objects, pod
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ import pytest
 import yaml
 
 from controller.pods.injection import well_known
-from controller.pods.injection.inject import inject
 from controller.pods.injection.installation import Options
+from controller.pods.injection.pod_injection import inject
 from evaluator.cli import parse
 from evaluator.settings import load
 from tests.unit.controller.pods.injection.pods import KNOWN, OPTIONS, changed, env, injected, pod, refused

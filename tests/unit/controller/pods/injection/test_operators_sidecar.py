@@ -10,8 +10,8 @@ import pytest
 
 from controller.pods.admission.webhooks import UNCHANGED, answer
 from controller.pods.injection import well_known
-from controller.pods.injection.inject import inject
 from controller.pods.injection.installation import FlagSetFound, Options, Refused
+from controller.pods.injection.pod_injection import inject
 from evaluator.cli import parse
 from evaluator.settings import load
 from tests.unit.controller.pods.injection.pods import Objects, changed, pod

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from controller.pods.injection import well_known
-from controller.pods.injection.inject import inject
 from controller.pods.injection.installation import Options, Refused
+from controller.pods.injection.pod_injection import inject
 from tests.unit.controller.pods.injection.pods import Objects, pod, refused
 
 ANYTHING = st.recursive(

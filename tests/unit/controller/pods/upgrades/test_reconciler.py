@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 from controller.api.objects.meta import ObjectKey, Resource
-from controller.pods.injection.inject import inject, record_now
+from controller.pods.injection.pod_injection import inject, record_now
 from controller.pods.upgrades.reconciler import EvaluatorUpgradeReconciler
 from controller.runtime.reconciling.setbacks import Failed, Stalled
 from controller.runtime.reconciling.settle import Settled, settle

@@ -28,7 +28,7 @@ from tests.waiting import until
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping
 
-    from controller.runtime.events import Event
+    from controller.runtime.event import Event
     from controller.runtime.objects.cache import Change
 
 FILE = FlagFile("shop", "checkout")

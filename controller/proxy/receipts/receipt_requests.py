@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 from google.protobuf.message import DecodeError
 
 from controller.proxy.receipts.members import MemberIdentity, Report
-from controller.proxy.streams.limits import host_of
+from controller.proxy.streams.stream_limits import host_of
 from evaluator.http.messages import Code, RpcError
 from evaluator.wire.delivery import MemberText
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from kubernetes.aio.client import ApiClient
     from prometheus_client import CollectorRegistry
 
-    from controller.runtime.events import Event
+    from controller.runtime.event import Event
 
 log = logging.getLogger(__name__)
 

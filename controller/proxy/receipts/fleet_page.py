@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from controller.proxy.receipts.status import moment
+from controller.proxy.receipts.receipt_status import moment
 from evaluator.http.routes import Routes
 
 if TYPE_CHECKING:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, Final
 from controller.api import featureflagsource
 from controller.migration.finding import Fate, Finding
 from controller.pods.injection import well_known
-from controller.pods.injection.inject import inject
 from controller.pods.injection.installation import Refused
+from controller.pods.injection.pod_injection import inject
 from controller.pods.injection.templates import TEMPLATES
 
 if TYPE_CHECKING:
