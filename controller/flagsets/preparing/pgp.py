@@ -11,6 +11,7 @@ import math
 import os
 import pickle
 import resource
+import signal
 import subprocess
 import sys
 import threading
@@ -63,15 +64,14 @@ class PgpProcess:
         if left <= 0 or rest <= 0:
             return None
         child = self._child or self._start()
-        timer = threading.Timer(rest, child.kill)
+        timer = threading.Timer(rest, _kill, (child,))
         timer.start()
         try:
             limits = helper.TaskLimits(memory_bytes=_MEMORY_BYTES, cpu_seconds=left, file_bytes=0)
             kind, value = _call(child, (limits, decrypt_counted, (tuple(keys), messages, size)))
         except (EOFError, OSError):
             # A library in Rust that is refused memory ends its process.
-            self.close()
-            return None
+            kind, value = None, None
         finally:
             timer.cancel()
         if kind != helper.RETURNED:
@@ -86,7 +86,7 @@ class PgpProcess:
         child, self._child = self._child, None
         if child is None:
             return
-        child.kill()
+        _kill(child)
         _, status, usage = os.wait4(child.pid, 0)
         child.returncode = os.waitstatus_to_exitcode(status)
         for pipe in (child.stdin, child.stdout):
@@ -117,6 +117,12 @@ class PgpProcess:
         if soft != resource.RLIM_INFINITY:
             less = max(1, soft - (math.floor(self.cpu_seconds) - before))
             resource.setrlimit(resource.RLIMIT_CPU, (less, hard))
+
+
+def _kill(child: subprocess.Popen[bytes]) -> None:
+    # Not `child.kill`, which collects a process that has ended, and with it the CPU time that it used.
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(child.pid, signal.SIGKILL)
 
 
 _SHARED: ContextVar[PgpProcess | None] = ContextVar("the process of a build", default=None)
