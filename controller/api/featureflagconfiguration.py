@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from pydantic import ConfigDict, Field, OnErrorOmit, WithJsonSchema
 
-from controller.api.flagset import ProblemStatus
+from controller.api.flagset_status import ProblemStatus
 from controller.api.historic import modernise
 from controller.api.objects.definition import AGE_COLUMN, READY_COLUMN, Column, Definition
 from controller.api.objects.fields import InvalidSpecError, Model, Name

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, Self
 
-from pydantic import BeforeValidator, ConfigDict, Field, OnErrorOmit, model_validator
-from pydantic.alias_generators import to_camel
+from pydantic import BeforeValidator, Field, model_validator
 
+from controller.api.flagset_dependency import Dependency, require_short_expressions
+from controller.api.flagset_status import FlagSetStatus
 from controller.api.objects.definition import (
     AGE_COLUMN,
     READY_COLUMN,
@@ -25,12 +25,10 @@ from controller.api.objects.fields import (
     ObjectName,
     SpecProblem,
     refuse,
-    that,
 )
 from controller.api.objects.meta import API_VERSION, ObjectKey
 from controller.api.objects.rules import Rule
 from controller.api.objects.schema_words import in_schema
-from controller.api.objects.status import Status
 from controller.api.parsing import InvalidTextError
 from controller.api.parsing.names import normalise
 
@@ -56,17 +54,6 @@ SourceKind = Literal["FlagSource", "GitRepository", "OCIRepository", "Bucket", "
 Path = Annotated[str, Field(min_length=1, max_length=1024)]
 Variable = Annotated[str, Field(pattern="^[_A-Za-z][_A-Za-z0-9]*$", max_length=253)]
 VariableText = Annotated[str, Field(max_length=65536)]
-
-
-DEPENDENCY_VARIABLES: Final = frozenset({"self", "dep"})
-"""What a `readyExpr` may use."""
-
-
-def _ready_expr(text: str) -> None:
-    # Reading one takes long to load, for the few flag sets that have any.
-    from controller.api.parsing.expression_syntax import require  # noqa: PLC0415
-
-    require(text, DEPENDENCY_VARIABLES)
 
 
 class Validation(StrEnum):
@@ -115,35 +102,6 @@ class SubstituteReference(Model):
     """The object's name."""
     optional: bool = False
     """Whether the object may be missing."""
-
-
-class Dependency(Model):
-    """An object of the namespace that must be ready first."""
-
-    kind: Literal["FlagSet", "FlagSource", "GitRepository", "OCIRepository", "Bucket", "ExternalArtifact"] = (
-        "FlagSet"
-    )
-    """The object's kind."""
-    name: Name
-    """The object's name."""
-    ready_expr: Annotated[str, Field(min_length=1, max_length=1024), that(_ready_expr)] | None = None
-    """An expression in CEL over `self`, this FlagSet, and `dep`, the other object, that says whether that
-    is ready, such as `has(dep.status.flags) && dep.status.flags > 0`; the condition Ready if it is not set.
-    All expressions together have at most 2,048 characters.
-    """
-
-
-_MOST_EXPRESSIONS: Final = 2_048
-"""Characters of all expressions of a FlagSet: reading them takes up to two tenths of a second."""
-
-
-def _bounded_expressions(listed: Any) -> Any:
-    """Refuse too long expressions before the first of them is read."""
-    entries = listed if isinstance(listed, list | tuple) else ()
-    texts = [entry.get("readyExpr") for entry in entries if isinstance(entry, dict)]
-    if sum(len(text) for text in texts if isinstance(text, str)) > _MOST_EXPRESSIONS:
-        raise InvalidTextError(f"all readyExpr together have more than {_MOST_EXPRESSIONS} characters")
-    return listed
 
 
 class PatchSpec(Model):
@@ -233,7 +191,7 @@ class FlagSetSpec(Model):
     [default](../cluster.md#settings) if it is not set.
     """
     depends_on: Annotated[
-        tuple[Dependency, ...], Field(max_length=32), BeforeValidator(_bounded_expressions)
+        tuple[Dependency, ...], Field(max_length=32), BeforeValidator(require_short_expressions)
     ] = ()
     """FlagSets and sources in the same namespace that must be Ready first. A FlagSet of the same source
     must have applied the same revision.
@@ -254,114 +212,6 @@ class FlagSetSpec(Model):
                 yield SpecProblem(f"spec.paths.{index}", str(error))
 
 
-class ProblemStatus(Model):
-    """One problem with its place."""
-
-    severity: Literal["error", "warning"]
-    """An error is what flagd could not load or serve; a warning is loaded, and likely a mistake."""
-    file: str | None = None
-    """The file, from the root of the source."""
-    line: int | None = None
-    """From 1; absent where the whole file is meant."""
-    column: int | None = None
-    """In characters, from 1."""
-    path: str | None = None
-    """The JSON path in the file."""
-    message: str
-    """What is wrong, and what to do."""
-
-
-class HeldFlag(Model):
-    """A flag that is served as an older revision had it."""
-
-    name: str
-    """The flag's key."""
-    revision: str | None = None
-    """The revision whose definition is served."""
-
-
-class TargetStatus(Model):
-    """One object that was written."""
-
-    kind: str | None = None
-    """The object's kind."""
-    name: str | None = None
-    """The object's name."""
-    shards: int | None = None
-    """How many FlagShards hold its flags; absent where it holds them itself."""
-
-
-@dataclass(frozen=True, slots=True)
-class HistoryEntry:
-    """One revision that was applied. A `Model` takes ten times the memory, and each FlagSet has up to ten."""
-
-    __pydantic_config__ = ConfigDict(alias_generator=to_camel, populate_by_name=True)
-
-    revision: str
-    """The revision that was applied."""
-    digest: str | None = None
-    """Of what decides an evaluation."""
-    held: int | None = None
-    """Flags that are not served as this revision has them, being held at an older definition or left out."""
-    author: str | None = None
-    """Who wrote the commit, as far as the source tells."""
-    subject: str | None = None
-    """The first line of the commit's message, as far as the source tells."""
-    committed_at: str | None = None
-    """When it was committed, as far as the source tells."""
-    verified_by: str | None = None
-    """Whose signature of it was verified, where the source verifies any."""
-    origin: str | None = None
-    """The commit and repository that an image says it was made of."""
-    applied_at: str | None = None
-    """When it was applied."""
-    changes: str | None = None
-    """How many flags were added, changed and removed, with the first keys."""
-
-
-class FlagSetStatus(Status):
-    """What became of it."""
-
-    last_applied_revision: str | None = None
-    """The newest revision whose flags are served, held ones aside."""
-    last_attempted_revision: str | None = None
-    """The newest revision that was looked at, applied or not."""
-    last_good_revision: str | None = None
-    """The newest revision in which no flag was held."""
-    digest: str | None = None
-    """Of what decides an evaluation; provenance is not covered."""
-    flag_set_id: str | None = None
-    """Under which the set is served."""
-    bucketing: str | None = None
-    """The generation of fractional that is in use."""
-    flags: int | None = None
-    """How many flags the set has."""
-    served: str | None = None
-    """How many evaluators serve this digest, of how many there are."""
-    held_flags: int | None = None
-    """How many flags are still served by their previous definition."""
-    held: Annotated[tuple[HeldFlag, ...], Field(max_length=100)] = ()
-    """Flags whose previous definition is still served."""
-    problem_count: int | None = None
-    """How many problems there are, also where fewer are listed."""
-    problems: Annotated[tuple[ProblemStatus, ...], Field(max_length=50)] = ()
-    """What is wrong with the definitions, errors first; 50 at most."""
-    pending_removals: Annotated[tuple[str, ...] | None, Field(max_length=100)] = None
-    """Flags that the revision held by the prune guard would remove; 100 at most."""
-    target: tuple[OnErrorOmit[TargetStatus], ...] = ()
-    """What was written."""
-    history: Annotated[tuple[OnErrorOmit[HistoryEntry], ...], Field(max_length=10)] = ()
-    """The last revisions, the newest first."""
-
-    @property
-    def content(self) -> tuple[str, str]:
-        """Return the revision of the last attempt, and the digest if it was applied."""
-        revision = self.last_attempted_revision or ""
-        # What was attempted and not applied has no digest yet: the status keeps that of what is served.
-        applied = self.last_applied_revision in (None, revision)
-        return revision, (self.digest or "") if applied else ""
-
-
 def source_key(flag_set: Resource) -> ObjectKey | None:
     """The source: in its own namespace unless it names another; None where there is no `sourceRef`."""
     reference = flag_set.spec.get("sourceRef")
@@ -380,8 +230,8 @@ def target_name(flag_set: Resource) -> str:
 
 def listed(flag_set: Resource, field: str) -> list[dict[str, Any]]:
     """The objects in a list of the spec, as far as it can be read."""
-    found = flag_set.spec.get(field)
-    return [each for each in found if isinstance(each, dict)] if isinstance(found, list) else []
+    entries = flag_set.spec.get(field)
+    return [entry for entry in entries if isinstance(entry, dict)] if isinstance(entries, list) else []
 
 
 DEFINITION: Final = Definition(

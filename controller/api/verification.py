@@ -6,19 +6,18 @@ from typing import Annotated, Final, Literal
 
 from pydantic import AfterValidator, Field
 
-from controller.api.objects.fields import LocalReference, Model, that
+from controller.api.objects.fields import LocalReference, Model, ShortText, that
 from controller.api.objects.rules import Rule, RuledModel
 from controller.api.parsing import InvalidTextError
 from controller.api.parsing.patterns import of_files, require_somebody
 
-_Short = Annotated[str, Field(min_length=1, max_length=255)]
 _Identity = Annotated[str, Field(min_length=1, max_length=1024), that(require_somebody, "InvalidIdentity")]
 
 
 class SignerGroup(Model):
     """Signers, of which `count` are enough."""
 
-    signers: Annotated[tuple[_Short, ...], Field(min_length=1, max_length=100)]
+    signers: Annotated[tuple[ShortText, ...], Field(min_length=1, max_length=100)]
     """Names or mail addresses as in the keys, or fingerprints of keys."""
     count: Annotated[int, Field(ge=1, le=100)] = 1
     """How many of them must have signed."""
@@ -35,7 +34,7 @@ def _patterns(paths: tuple[str, ...]) -> tuple[str, ...]:
 class VerifyRule(Model):
     """Who may sign what."""
 
-    paths: Annotated[tuple[_Short, ...], Field(min_length=1, max_length=100), AfterValidator(_patterns)]
+    paths: Annotated[tuple[ShortText, ...], Field(min_length=1, max_length=100), AfterValidator(_patterns)]
     """Patterns as in `.gitignore`."""
     any_of: Annotated[tuple[SignerGroup, ...], Field(min_length=1, max_length=20)]
     """Groups of signers, of which one is enough."""

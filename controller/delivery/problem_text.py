@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from controller.api.flagset import ProblemStatus
+from controller.api.flagset_status import ProblemStatus
 from controller.runtime.user_text.plain_text import one_line
 from evaluator.flags.syntax.problems import Severity
 

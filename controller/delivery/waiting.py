@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from controller.api.featureflagconfiguration import ConfigurationStatus
-from controller.api.flagset import FlagSetStatus, HistoryEntry
+from controller.api.flagset_status import FlagSetStatus, HistoryEntry
 from controller.api.objects.conditions import FALSE, READY, STALLED, TRUE
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from controller.api import flagshard
 from controller.api.featureflagconfiguration import ConfigurationStatus
-from controller.api.flagset import FlagSetStatus, HeldFlag, HistoryEntry, TargetStatus
+from controller.api.flagset_status import FlagSetStatus, HeldFlag, HistoryEntry, TargetStatus
 from controller.api.objects.conditions import PROPAGATED
 from controller.api.objects.meta import ACCEPT_REVISION, timestamp
 from controller.api.objects.provenance import AUTHOR, CHANGES, SUBJECT, VERIFIED_BY

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from controller.api import featureflagconfiguration
 from controller.api.featureflagconfiguration import ConfigurationStatus
-from controller.api.flagset import DriftPolicy, FlagSetSpec, FlagSetStatus, target_name
+from controller.api.flagset import DriftPolicy, FlagSetSpec, target_name
+from controller.api.flagset_status import FlagSetStatus
 from controller.api.objects.conditions import DRIFT_CONTESTED, DRIFT_KEPT, NAME_CONFLICT, TRUE, Condition
 from controller.api.objects.meta import ACCEPT_REVISION, ObjectKey, lets_through
 from controller.flagsets import messages

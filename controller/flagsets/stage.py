@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Final
 
 from controller.api import featureflagconfiguration, flaggrant, flagset, flagshard
 from controller.api.featureflagconfiguration import ConfigurationStatus
-from controller.api.flagset import FlagSetStatus, listed, source_key, target_name
+from controller.api.flagset import listed, source_key, target_name
+from controller.api.flagset_status import FlagSetStatus
 from controller.api.kinds import CONFIG_MAP, FLAG_SET, SECRET, status_of
 from controller.api.objects.artifact_status import SourceStatus
 from controller.api.objects.conditions import FALSE, NAME_CONFLICT, PROPAGATED, READY

@@ -19,6 +19,7 @@ from pydantic.alias_generators import to_camel
 
 from controller.api.parsing import INVALID, InvalidTextError
 from controller.api.parsing.names import require_object_name
+from controller.api.parsing.references import parse_range
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -29,7 +30,7 @@ _UNITS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 _DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h)", re.ASCII)
 _LONGEST: Final = 366 * 24 * 3600.0
 SHORTEST_INTERVAL: Final = 0.5
-"""Seconds: a source that is looked at every millisecond would keep others from being looked at."""
+"""Seconds: a source that is polled every millisecond would keep others from being polled."""
 LONGEST_TIMEOUT: Final = 600.0
 """Seconds: a server that never answers would keep one of few workers for as long."""
 
@@ -83,18 +84,18 @@ def _seconds(value: object) -> object:
     return seconds
 
 
-def _written(*units: str) -> WithJsonSchema:
+def _duration_schema(*units: str) -> WithJsonSchema:
     return WithJsonSchema({"type": "string", "pattern": rf"^([0-9]+(\.[0-9]+)?({'|'.join(units)}))+$"})
 
 
-Duration = Annotated[float, BeforeValidator(_seconds), _written("ms", "s", "m", "h")]
+Duration = Annotated[float, BeforeValidator(_seconds), _duration_schema("ms", "s", "m", "h")]
 """Seconds, written as `30s` or `1h30m`."""
 Interval = Annotated[Duration, AfterValidator(lambda seconds: max(seconds, SHORTEST_INTERVAL))]
-"""Seconds; what is shorter than may be is read as what may be, as Flux takes it."""
+"""Seconds; a shorter one is read as `SHORTEST_INTERVAL`, as Flux does."""
 Timeout = Annotated[
-    Duration, AfterValidator(lambda seconds: min(seconds, LONGEST_TIMEOUT)), _written("ms", "s", "m")
+    Duration, AfterValidator(lambda seconds: min(seconds, LONGEST_TIMEOUT)), _duration_schema("ms", "s", "m")
 ]
-"""Seconds; what is longer than may be is read as what may be."""
+"""Seconds; a longer one is read as `LONGEST_TIMEOUT`."""
 Name = Annotated[str, Field(min_length=1, max_length=253)]
 
 
@@ -132,6 +133,9 @@ def between(least: int, most: int) -> AfterValidator:
 
 
 ObjectName = Annotated[Name, that(require_object_name)]
+ShortText = Annotated[str, Field(min_length=1, max_length=255)]
+VersionRange = Annotated[ShortText, that(parse_range)]
+"""A range over versions, such as `>=1.0.0 <2.0.0`."""
 
 
 class LocalReference(Model):
@@ -154,10 +158,10 @@ def read(model: type[T], spec: Mapping[str, Any], *, where: str = "spec") -> T:
         raise _invalid(_problems(error, where)) from None
 
 
-def require(found: Iterable[SpecProblem]) -> None:
+def require(problems: Iterable[SpecProblem]) -> None:
     """Raise InvalidSpecError where there are any, with the reason of the first."""
-    if some := tuple(found):
-        raise _invalid(some)
+    if listed := tuple(problems):
+        raise _invalid(listed)
 
 
 def validate(model: type[Model], spec: object) -> tuple[SpecProblem, ...]:
@@ -170,26 +174,26 @@ def validate(model: type[Model], spec: object) -> tuple[SpecProblem, ...]:
         return _problems(error, "spec")
 
 
-def refuse(found: Iterable[SpecProblem]) -> None:
-    """Raise the problems that a model's validator found, if any. Their fields are paths below the model."""
+def refuse(problems: Iterable[SpecProblem]) -> None:
+    """Raise the problems that a model's validator has, if any. Their fields are paths below the model."""
     errors: list[InitErrorDetails] = [
         {
             "type": "value_error",
-            "loc": tuple(each.field.split(".")) if each.field else (),
+            "loc": tuple(problem.field.split(".")) if problem.field else (),
             "input": None,
-            "ctx": {"error": InvalidTextError(each.message, each.reason)},
+            "ctx": {"error": InvalidTextError(problem.message, problem.reason)},
         }
-        for each in found
+        for problem in problems
     ]
     if errors:
         raise ValidationError.from_exception_data("", errors)
 
 
-def _invalid(found: Sequence[SpecProblem]) -> InvalidSpecError:
+def _invalid(problems: Sequence[SpecProblem]) -> InvalidSpecError:
     # A key or a value that a message quotes may be as long as an object.
-    texts = (str(each) for each in found[:5])
+    texts = (str(problem) for problem in problems[:5])
     shortened = (text if len(text) <= _LONGEST_PROBLEM else f"{text[:_LONGEST_PROBLEM]}…" for text in texts)
-    return InvalidSpecError("; ".join(shortened), found[0].reason)
+    return InvalidSpecError("; ".join(shortened), problems[0].reason)
 
 
 _WORDS: Final = {
@@ -220,17 +224,17 @@ _WORDS: Final = {
 
 def _problems(error: ValidationError, where: str) -> tuple[SpecProblem, ...]:
     """No value is quoted: it may be one that does not belong there."""
-    found = error.errors(include_url=False, include_input=False)
+    faults = error.errors(include_url=False, include_input=False)
     # A list counts its items without those that are wrong.
-    wrong = {each["loc"][:-1] for each in found}
+    wrong = {fault["loc"][:-1] for fault in faults}
     return tuple(
         SpecProblem(
-            ".".join(map(str, (where, *each["loc"]))),
-            _in_words(each),
-            getattr(each.get("ctx", {}).get("error"), "reason", INVALID),
+            ".".join(map(str, (where, *fault["loc"]))),
+            _in_words(fault),
+            getattr(fault.get("ctx", {}).get("error"), "reason", INVALID),
         )
-        for each in found
-        if each["type"] != "too_short" or not any(deep[: len(each["loc"])] == each["loc"] for deep in wrong)
+        for fault in faults
+        if fault["type"] != "too_short" or not any(loc[: len(fault["loc"])] == fault["loc"] for loc in wrong)
     )
 
 

@@ -27,3 +27,8 @@ def normalise(path: str) -> str:
     if ".." in parts or "\0" in path:
         raise InvalidTextError("leads out of the repository; remove the `..`")
     return "/".join(parts)
+
+
+def is_within_source(path: str) -> bool:
+    """Whether a folder's path leads out of its source neither by a `/` at its start nor by `..`."""
+    return not path.startswith("/") and ".." not in path.split("/")

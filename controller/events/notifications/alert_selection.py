@@ -15,7 +15,7 @@ from controller.api import flagalert as alerts
 from controller.api.flagalert import EVERY, FlagAlertSpec, expression, glob_list
 from controller.api.flagprovider import KIND as PROVIDER
 from controller.api.flagprovider import SEVERITIES
-from controller.api.flagset import FlagSetStatus
+from controller.api.flagset_status import FlagSetStatus
 from controller.api.kinds import NAMESPACE
 from controller.api.objects.fields import InvalidSpecError
 from controller.api.objects.meta import ObjectKey

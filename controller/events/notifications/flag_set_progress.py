@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from controller.api import flagset, flagshard
 from controller.api.featureflagconfiguration import MissingShardsError
-from controller.api.flagset import FlagSetStatus
+from controller.api.flagset_status import FlagSetStatus
 from controller.api.kinds import status_of
 from controller.api.objects.conditions import PROPAGATED, READY, TRUE, UNKNOWN
 from controller.api.objects.fields import InvalidSpecError

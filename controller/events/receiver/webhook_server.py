@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from controller.api import flagreceiver
-from controller.api.flagsource import GitSpec
+from controller.api.git_source import GitSpec
 from controller.api.objects.fields import InvalidSpecError, read
 from controller.api.objects.meta import about
 from controller.events.receiver.push_matching import follows, repositories

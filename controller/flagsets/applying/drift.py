@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from controller.api.flagset import FlagSetStatus
+from controller.api.flagset_status import FlagSetStatus
 from controller.api.objects.conditions import DRIFT_CONTESTED, DRIFT_KEPT, TRUE, Condition
 from controller.runtime.event import Occurrence
 

@@ -6,7 +6,9 @@ import asyncio
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from controller.api import flaggrant, flagsource
-from controller.api.flagset import DEPENDENCY_VARIABLES, KIND, FlagSetStatus, listed, source_key
+from controller.api.flagset import KIND, listed, source_key
+from controller.api.flagset_dependency import DEPENDENCY_VARIABLES
+from controller.api.flagset_status import FlagSetStatus
 from controller.api.kinds import status_of
 from controller.api.objects.artifact_status import artifact_of
 from controller.api.objects.conditions import FALSE, READY, Condition

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from controller.api import flaggrant, flagset
 from controller.api.featureflagconfiguration import ConfigurationStatus
-from controller.api.flagset import FlagSetStatus
+from controller.api.flagset_status import FlagSetStatus
 from controller.api.objects.meta import ObjectKey
 from controller.delivery.grants import denied, granted, pods
 from controller.pods.injection import well_known

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import unquote, urlsplit
 from urllib.request import getproxies, proxy_bypass
 
-from controller.api.flagsource import BucketSpec
+from controller.api.bucket_source import BucketSpec
 from controller.api.objects.fields import require
 from controller.api.parsing.endpoints import KNOWN
 from controller.runtime.process.helpers import Helpers

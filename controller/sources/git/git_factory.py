@@ -6,7 +6,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
-from controller.api.flagsource import DEFAULT_BRANCH
+from controller.api.git_source import DEFAULT_BRANCH
 from controller.api.objects.fields import require
 from controller.api.parsing.git_url import Transport, parse_location
 from controller.runtime.process.helper import TaskLimits
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from datetime import datetime
     from pathlib import Path
 
-    from controller.api.flagsource import GitSpec
+    from controller.api.git_source import GitSpec
     from controller.api.objects.meta import ObjectKey
     from controller.api.parsing.git_url import Location
     from controller.api.verification import VerifyRule

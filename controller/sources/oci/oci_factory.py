@@ -9,7 +9,7 @@ from importlib.resources import files
 from typing import TYPE_CHECKING, Final
 from urllib.parse import quote, urlsplit
 
-from controller.api.flagsource import OciSpec
+from controller.api.oci_source import OciSpec
 from controller.api.parsing.oci_address import parse_address
 from controller.runtime.network.http_client import Route
 from controller.runtime.process.helpers import Helpers

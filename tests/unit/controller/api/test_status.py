@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from controller.api.featureflagconfiguration import ConfigurationStatus
-from controller.api.flagset import FlagSetStatus, HeldFlag, HistoryEntry
+from controller.api.flagset_status import FlagSetStatus, HeldFlag, HistoryEntry
 from controller.api.flagsource import FlagSourceStatus
 from controller.api.kinds import status_of
 from controller.api.objects.conditions import Condition

@@ -12,7 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from controller.api.flagalert import FlagAlertSpec, expression
-from controller.api.flagset import DEPENDENCY_VARIABLES, FlagSetSpec
+from controller.api.flagset import FlagSetSpec
+from controller.api.flagset_dependency import DEPENDENCY_VARIABLES
 from controller.api.flagsource import FlagSourceSpec
 from controller.api.kinds import (
     EVALUATOR_UPGRADE,

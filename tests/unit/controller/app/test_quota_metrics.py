@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
-from controller.api.flagsource import GitSpec
+from controller.api.git_source import GitSpec
 from controller.api.objects.meta import ObjectKey, Resource
 from controller.app.namespace_quotas import QuotaMetrics, artifact_usage
 from controller.app.reconcilers import usages_of

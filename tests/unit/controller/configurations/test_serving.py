@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from controller.api.flagreceipt import receipt_name
-from controller.api.flagset import FlagSetStatus
+from controller.api.flagset_status import FlagSetStatus
 from controller.api.objects.meta import ObjectKey, Resource
 from controller.configurations import reconciler as module
 from controller.configurations.live_proxies import LiveProxies

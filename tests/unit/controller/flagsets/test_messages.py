@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from controller.api.flagset import FlagSetStatus
+from controller.api.flagset_status import FlagSetStatus
 from controller.api.objects.artifact_status import ArtifactStatus
 from controller.delivery import problem_text as problems_of
 from controller.flagsets import messages

@@ -10,7 +10,8 @@ import pytest
 import yaml
 
 from controller.api.featureflagconfiguration import ConfigurationStatus
-from controller.api.flagset import FlagSetSpec, FlagSetStatus
+from controller.api.flagset import FlagSetSpec
+from controller.api.flagset_status import FlagSetStatus
 from controller.api.objects.fields import Model, read
 from controller.api.objects.meta import Resource
 from controller.configurations.validation import validate

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from controller.api.featureflagconfiguration import ConfigurationStatus
-from controller.api.flagset import FlagSetStatus
+from controller.api.flagset_status import FlagSetStatus
 from controller.api.flagsource import FlagSourceStatus
 from controller.api.objects.artifact_status import ArtifactStatus
 from controller.api.objects.conditions import MESSAGE_CHARACTERS, Condition

@@ -33,7 +33,7 @@ from tests.volumes import fill, small_volume
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from controller.api.flagsource import GitSpec
+    from controller.api.git_source import GitSpec
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 KEY = ObjectKey("FlagSource", "apps", "flags")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from controller.api.flagsource import BucketSpec
+from controller.api.bucket_source import BucketSpec
 from controller.api.objects.meta import ObjectKey
 from controller.sources.backend import FetchRequest
 from controller.sources.bucket.bucket_factory import BucketFactory

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from controller.api.flagsource import BucketSpec, FlagSourceSpec
+from controller.api.flagsource import FlagSourceSpec
 from controller.api.objects.fields import InvalidSpecError, read
 from controller.api.objects.meta import ACCEPT_REVISION, precise_timestamp
 from controller.api.objects.provenance import SIGNED_AT, VERIFIED_BY
@@ -29,6 +29,7 @@ from tests.unit.controller.sources.git.verified import Verified
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
 
+    from controller.api.bucket_source import BucketSpec
     from controller.sources.backend import BackendFactory, FetchRequest
     from controller.sources.bucket.bucket_backend import BucketBackend
 

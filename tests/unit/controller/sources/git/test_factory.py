@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from controller.api.flagsource import GitSpec
+from controller.api.git_source import GitSpec
 from controller.api.objects.meta import ObjectKey, Resource
 from controller.artifacts.archive import unpack
 from controller.artifacts.storages import Storages

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.api.flagsource import OciReference
 from controller.api.objects.provenance import COMMITTED_AT
+from controller.api.oci_source import OciReference
 from controller.api.parsing import InvalidTextError
 from controller.api.parsing.oci_address import parse_address
 from controller.local.registries import parse_target
