@@ -36,9 +36,9 @@ class KnownObjects:
     ) -> tuple[tuple[str, ...], str]:
         """See Known."""
         who = pods(reader)
-        found = granted(self.objects.of_kind(flaggrant.KIND, namespace), who, name, kinds)
-        if found:
-            return found, ""
+        granted_kinds = granted(self.objects.of_kind(flaggrant.KIND, namespace), who, name, kinds)
+        if granted_kinds:
+            return granted_kinds, ""
         message = denied(who, namespace, name, kinds)
         if not self.open:
             raise Refused(message)
@@ -47,32 +47,34 @@ class KnownObjects:
     def flag_set(self, namespace: str, name: str, kinds: Sequence[str] = FLAG_SETS) -> FlagSetFound:
         """See Known."""
         for kind in kinds:
-            found = self.objects.get(ObjectKey(kind, namespace, name))
-            if found is not None:
-                return _flag_set_found(found)
-        what = " or ".join(filter(None, (", ".join(kinds[:-1]), kinds[-1])))
-        raise self._missing(what, kinds, namespace, name)
+            served = self.objects.get(ObjectKey(kind, namespace, name))
+            if served is not None:
+                return _flag_set_found(served)
+        kind_names = " or ".join(filter(None, (", ".join(kinds[:-1]), kinds[-1])))
+        raise self._absence(kind_names, kinds, namespace, name)
 
     def spec(self, kind: str, namespace: str, name: str) -> Mapping[str, Any]:
         """See Known."""
-        found = self.objects.get(ObjectKey(kind, namespace, name))
-        if found is None:
-            raise self._missing(kind, (kind,), namespace, name)
-        return found.spec
+        resource = self.objects.get(ObjectKey(kind, namespace, name))
+        if resource is None:
+            raise self._absence(kind, (kind,), namespace, name)
+        return resource.spec
 
-    def _missing(self, what: str, kinds: Iterable[str], namespace: str, name: str) -> Refused:
+    def _absence(self, kind_names: str, kinds: Iterable[str], namespace: str, name: str) -> Refused:
         if self.namespaces and namespace not in self.namespaces:
             return Refused(
                 f"namespace {namespace}: the controller works in {', '.join(self.namespaces)} alone; "
                 f"add it to its option --namespaces, or set {well_known.ENABLED} to false"
             )
-        there = sorted(
+        names = sorted(
             {resource.name for kind in kinds for resource in self.objects.of_kind(kind, namespace)}
         )
         # A hundred names of this length take some milliseconds, whatever tenants call their objects.
-        near = difflib.get_close_matches(name[:63], [each for each in there[:100] if len(each) <= 63], n=1)
+        near = difflib.get_close_matches(
+            name[:63], [candidate for candidate in names[:100] if len(candidate) <= 63], n=1
+        )
         return NotThere(
-            f"namespace {namespace} has no {what} {name}; create it, or correct the name"
+            f"namespace {namespace} has no {kind_names} {name}; create it, or correct the name"
             + (f" (did you mean {near[0]}?)" if near else "")
         )
 

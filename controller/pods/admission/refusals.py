@@ -114,8 +114,8 @@ class FlagSetRefusals:
         name = str(annotations.get(well_known.FLAG_SET, "")) if isinstance(annotations, dict) else ""
         if not re.fullmatch(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?", name) or request.get("dryRun") is True:
             return
-        found = [self.objects.get(ObjectKey(kind, namespace, name)) for kind in FLAG_SETS]
-        thing = next((each for each in found if each is not None), None)
+        flag_sets = [self.objects.get(ObjectKey(kind, namespace, name)) for kind in FLAG_SETS]
+        thing = next((flag_set for flag_set in flag_sets if flag_set is not None), None)
         known = (namespace, "" if thing is None else name)
         if known in self._reported:
             return

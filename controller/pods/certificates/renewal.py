@@ -54,38 +54,42 @@ class Certificates:
 def certificates_of(data: Mapping[str, bytes]) -> Certificates | None:
     """Return the certificates in a Secret, or None if they cannot be used."""
     try:
-        found = Certificates(data["tls.crt"], data["tls.key"], data["ca.crt"], data["ca.key"])
-        leaf = x509.load_pem_x509_certificate(found.certificate)
-        signing = _last(found.authorities)
-        pairs = ((leaf, _load_key(found.key)), (signing, _load_key(found.authority_key)))
+        certificates = Certificates(data["tls.crt"], data["tls.key"], data["ca.crt"], data["ca.key"])
+        leaf = x509.load_pem_x509_certificate(certificates.certificate)
+        signing = _last(certificates.authorities)
+        pairs = ((leaf, _load_key(certificates.key)), (signing, _load_key(certificates.authority_key)))
     except (KeyError, ValueError, TypeError, IndexError):
         return None
-    return found if all(each.public_key() == key.public_key() for each, key in pairs) else None
+    return (
+        certificates
+        if all(certificate.public_key() == key.public_key() for certificate, key in pairs)
+        else None
+    )
 
 
-def renew(found: Certificates | None, names: Sequence[str], now: datetime) -> Certificates:
-    """`found`, or what takes its place at `now`, for a server of these names and addresses."""
-    if found is None or _last(found.authorities).not_valid_before_utc > now:
+def renew(current: Certificates | None, names: Sequence[str], now: datetime) -> Certificates:
+    """Return `current`, or its replacement at `now`, for a server of these names and addresses."""
+    if current is None or _last(current.authorities).not_valid_before_utc > now:
         authority, key = _authority(names[0], now)
         return _sign(_pem(authority), _pem_of_key(key), names, now)
     trusted = [
         certificate
-        for certificate in x509.load_pem_x509_certificates(found.authorities)
+        for certificate in x509.load_pem_x509_certificates(current.authorities)
         if certificate.not_valid_after_utc > now
-        or certificate.public_key() == _load_key(found.authority_key).public_key()
+        or certificate.public_key() == _load_key(current.authority_key).public_key()
     ]
     if trusted[-1].not_valid_after_utc - now < AUTHORITY_LEFT:
         authority, key = _authority(names[0], now)
         bundle = b"".join(map(_pem, (*trusted, authority)))
-        return Certificates(found.certificate, found.key, bundle, _pem_of_key(key))
-    leaf = x509.load_pem_x509_certificate(found.certificate)
+        return Certificates(current.certificate, current.key, bundle, _pem_of_key(key))
+    leaf = x509.load_pem_x509_certificate(current.certificate)
     left = leaf.not_valid_after_utc - now
     known = now - trusted[-1].not_valid_before_utc >= TRUSTED_FOR
     # Not valid yet: it was made while a clock was ahead.
     invalid = left <= timedelta(0) or leaf.not_valid_before_utc > now
     if invalid or _names_of(leaf) != set(names) or (left < LEFT and known):
-        return _sign(b"".join(map(_pem, trusted)), found.authority_key, names, now)
-    return found
+        return _sign(b"".join(map(_pem, trusted)), current.authority_key, names, now)
+    return current
 
 
 def _last(authorities: bytes) -> x509.Certificate:
@@ -164,10 +168,10 @@ def _alternative(name: str) -> x509.GeneralName:
 
 def _names_of(certificate: x509.Certificate) -> set[str]:
     try:
-        found = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName)
+        extension = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName)
     except x509.ExtensionNotFound:
         return set()
-    return {str(each.value) for each in found.value}
+    return {str(name.value) for name in extension.value}
 
 
 def _pem(certificate: x509.Certificate) -> bytes:
@@ -181,7 +185,7 @@ def _pem_of_key(key: ec.EllipticCurvePrivateKey) -> bytes:
 
 
 def _load_key(key: bytes) -> ec.EllipticCurvePrivateKey:
-    found = serialization.load_pem_private_key(key, None)
-    if not isinstance(found, ec.EllipticCurvePrivateKey):
+    private_key = serialization.load_pem_private_key(key, None)
+    if not isinstance(private_key, ec.EllipticCurvePrivateKey):
         raise TypeError("not a key of ours")
-    return found
+    return private_key

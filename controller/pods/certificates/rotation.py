@@ -43,7 +43,7 @@ class CertificateStore(Protocol):
 
 @dataclass(slots=True)
 class CertificateRotation:
-    """The part of one replica in renewing certificates. `look` is for `forever`."""
+    """Renews the certificates on one replica. Run `look` with `forever`."""
 
     what: str
     """The owner of the certificates, for the log."""
@@ -51,7 +51,7 @@ class CertificateRotation:
     names: Sequence[str]
     role: Role
     pause: float = 5.0
-    """Seconds from one look to the next: two small reads."""
+    """Seconds from one check to the next; each makes two small reads."""
     state: str = STARTING
     """The state for /readyz: starting, kept, not installed, or why nothing can be read."""
     _complaint: str = field(default="")
@@ -78,7 +78,7 @@ class CertificateRotation:
         stored = certificates_of(data)
         wanted = renew(stored, self.names, self.store.now)
         if wanted != stored and not await self.store.write(wanted.data()):
-            # The next look reads what the faster replica wrote.
+            # The next check reads what the faster replica wrote.
             return self.state
         if self.role.leading:
             await self.store.trust(wanted.authorities)

@@ -43,30 +43,32 @@ def containers(given: str | None) -> frozenset[str] | None:
     """Names of the containers that get the evaluator's address; None: all."""
     if given is None:
         return None
-    found = frozenset(each.strip() for each in given.split(",") if each.strip())
-    if not found:
+    names = frozenset(name.strip() for name in given.split(",") if name.strip())
+    if not names:
         raise Refused(
             f"annotation {well_known.CONTAINERS}: names no container; "
             "remove it to have all of them know the evaluator"
         )
-    return found
+    return names
 
 
 def image(given: str | None) -> str:
     """The evaluator's image; empty: the installation's."""
-    what = "no image; write one such as registry.example/evaluator:1.0"
-    return _matching(given, well_known.IMAGE, _IMAGE, 100, what)
+    problem = "no image; write one such as registry.example/evaluator:1.0"
+    return _require_match(given, well_known.IMAGE, _IMAGE, 100, problem)
 
 
 def claim(given: str | None) -> str:
     """Name of the PersistentVolumeClaim of the last good flags; empty: none."""
-    what = "no object's name; write the name of a PersistentVolumeClaim"
-    return _matching(given, well_known.STATE_CLAIM, NAME, 253, what)
+    problem = "no object's name; write the name of a PersistentVolumeClaim"
+    return _require_match(given, well_known.STATE_CLAIM, NAME, 253, problem)
 
 
-def _matching(given: str | None, annotation: str, pattern: re.Pattern[str], shown: int, what: str) -> str:
+def _require_match(
+    given: str | None, annotation: str, pattern: re.Pattern[str], shown: int, problem: str
+) -> str:
     if given is not None and not pattern.fullmatch(given):
-        raise Refused(f"annotation {annotation}: {given[:shown]!r} is {what}")
+        raise Refused(f"annotation {annotation}: {given[:shown]!r} is {problem}")
     return given or ""
 
 
@@ -74,13 +76,13 @@ def resources(given: str | None, default: Mapping[str, Any]) -> Mapping[str, Map
     """The sidecar's requests and limits, from a JSON object."""
     if given is None:
         return default
-    found = json_object(given)
-    if found is None or not found.keys() <= {"requests", "limits"}:
+    parsed = json_object(given)
+    if parsed is None or not parsed.keys() <= {"requests", "limits"}:
         raise Refused(
             f"annotation {well_known.RESOURCES}: must be a JSON object with requests, limits or both, "
             """such as {"requests":{"memory":"64Mi"}}"""
         )
-    for part, amounts in found.items():
+    for part, amounts in parsed.items():
         if not isinstance(amounts, dict):
             raise Refused(
                 f"annotation {well_known.RESOURCES}: {part} must be an object of amounts by resource"
@@ -91,16 +93,16 @@ def resources(given: str | None, default: Mapping[str, Any]) -> Mapping[str, Map
                     f"annotation {well_known.RESOURCES}: {part}.{resource} is no amount; "
                     "write one such as 100m or 64Mi"
                 )
-    return found
+    return parsed
 
 
 def choice(given: str | None, where: str, allowed: tuple[str, ...], default: str) -> str:
     """Return a value if it is one of `allowed`; `where` names the annotation or the field in the message."""
-    found = default if given is None else given
-    if found not in allowed:
-        what = where if " " in where else f"annotation {where}"
-        raise Refused(f"{what}: is {found[:100]!r}; write one of {', '.join(allowed)}")
-    return found
+    value = default if given is None else given
+    if value not in allowed:
+        subject = where if " " in where else f"annotation {where}"
+        raise Refused(f"{subject}: is {value[:100]!r}; write one of {', '.join(allowed)}")
+    return value
 
 
 def ports(annotations: Mapping[str, str], settings: Mapping[str, int]) -> Mapping[str, int]:
@@ -110,7 +112,7 @@ def ports(annotations: Mapping[str, str], settings: Mapping[str, int]) -> Mappin
         given = annotations.get(name, str(default))
         if not (given.isascii() and given.isdigit() and 0 < int(given[:6]) < 65_536):
             raise Refused(f"annotation {name}: is {given[:100]!r}; write a port from 1 to 65535")
-        other = next((each for each, number in ports.items() if number == int(given)), None)
+        other = next((name_of_other for name_of_other, number in ports.items() if number == int(given)), None)
         if other:
             raise Refused(
                 f"annotation {name}: port {given} is that of {other} too; give each a port of its own"
@@ -181,7 +183,7 @@ class PodReferences:
         count = given.count(",") + 1
         if count > MOST_NAMED:
             raise Refused(f"annotation {annotation}: names {count} objects; name at most {MOST_NAMED}")
-        return [self.reference(each.strip(), annotation, kinds) for each in given.split(",")]
+        return [self.reference(entry.strip(), annotation, kinds) for entry in given.split(",")]
 
     def permit(self, kinds: tuple[str, ...], place: str, name: str, where: str) -> tuple[str, ...]:
         """Return those of `kinds` that the pod may refer to in `place` (empty: its own). Raises Refused."""

@@ -54,8 +54,8 @@ def marks(files: Sequence[FlagFile]) -> Iterator[tuple[str, str, str]]:
 def files_of_pod(metadata: Mapping[str, Any]) -> tuple[FlagFile, ...]:
     """The files of a pod with this metadata, which anybody may have written."""
     given = (metadata.get("annotations") or {}).get(well_known.FLAG_FILES) or ""
-    found = dict.fromkeys(each.strip() for each in str(given).split(","))
-    return tuple(FlagFile(str(metadata.get("namespace", "")), each) for each in [*found][:64] if each)
+    names = dict.fromkeys(name.strip() for name in str(given).split(","))
+    return tuple(FlagFile(str(metadata.get("namespace", "")), name) for name in [*names][:64] if name)
 
 
 def token_folder(number: int) -> str:

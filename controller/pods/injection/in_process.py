@@ -64,13 +64,13 @@ def make_in_process(
 
 def _merge(specs: Sequence[InProcessConfigurationSpec]) -> dict[str, Any]:
     """Merge the settings: a later one wins; values that it lacks, or has by default, stay."""
-    found: dict[str, Any] = {}
+    merged: dict[str, Any] = {}
     for spec in specs:
         for name in spec.model_fields_set - {"env_vars"}:
             value = getattr(spec, name)
             if value not in (None, "") and value != DEFAULTS.get(name):
-                found[name] = value
-    return found
+                merged[name] = value
+    return merged
 
 
 def _variables(

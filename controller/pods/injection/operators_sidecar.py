@@ -45,7 +45,7 @@ def container(wanted: PodSettings) -> dict[str, Any]:
         "env": [
             # Ours lets every user of the pod connect, by a variable that stock flagd does not read.
             *([{"name": "FLAGSTAFF_SOCKET_MODE", "value": "0666"}] if wanted.socket_path else []),
-            *(each for each, evaluators, _ in source.variables(wanted.settings) if evaluators),
+            *(variable for variable, evaluators, _ in source.variables(wanted.settings) if evaluators),
             *_addresses(wanted),
         ],
         **({} if wanted.settings.probes_enabled is False else probes),
@@ -56,7 +56,7 @@ def container(wanted: PodSettings) -> dict[str, Any]:
 
 def variables(wanted: PodSettings) -> list[dict[str, Any]]:
     """What an application reads. The operator gives it the credentials of object stores, too; we do not."""
-    given = (each for each, _, applications in source.variables(wanted.settings) if applications)
+    given = (variable for variable, _, applications in source.variables(wanted.settings) if applications)
     return [*given, *_addresses(wanted)]
 
 
@@ -77,7 +77,7 @@ def _addresses(wanted: PodSettings) -> list[dict[str, Any]]:
 
 def _arguments(wanted: PodSettings) -> list[str]:
     ports, settings = wanted.ports, wanted.settings
-    sources = [_source(each, wanted) for each in wanted.follows]
+    sources = [_source(entry, wanted) for entry in wanted.follows]
     uri = settings.otel_collector_uri
     words = [
         "start",
@@ -98,7 +98,7 @@ def _arguments(wanted: PodSettings) -> list[str]:
 def asks_for_kubernetes(wanted: PodSettings) -> bool:
     """Whether the operator would let the pod's account read the API server."""
     settings = wanted.settings
-    return any(source.provider_of(each, settings) == source.KUBERNETES for each in settings.sources)
+    return any(source.provider_of(entry, settings) == source.KUBERNETES for entry in settings.sources)
 
 
 def _source(given: Mapping[str, Any], wanted: PodSettings) -> dict[str, Any]:
@@ -113,13 +113,14 @@ def _source(given: Mapping[str, Any], wanted: PodSettings) -> dict[str, Any]:
 
 def warnings(wanted: PodSettings) -> tuple[str, ...]:
     """Return warnings about settings that the operator accepts and that cause trouble."""
-    found = [
+    messages = [
         f"FeatureFlagSource: sources[{number}]: httpSyncBearerToken {_TOKENS[provider]}"
-        for number, each in enumerate(wanted.settings.sources)
-        if (provider := source.provider_of(each, wanted.settings)) in _TOKENS and each.http_sync_bearer_token
+        for number, entry in enumerate(wanted.settings.sources)
+        if (provider := source.provider_of(entry, wanted.settings)) in _TOKENS
+        and entry.http_sync_bearer_token
     ]
     if wanted.settings.on_missing_flags or wanted.settings.start_deadline:
-        found.append(
+        messages.append(
             "FeatureFlagSource: onMissingFlags and startDeadline need the controller without --compat"
         )
-    return tuple(found)
+    return tuple(messages)

@@ -38,7 +38,7 @@ def check_form(pod: Mapping[str, Any], annotations: Mapping[Any, Any]) -> None:
     for part in _LISTS:
         if not isinstance(spec.get(part), list | None):
             raise Refused(f"spec.{part}: is no list; write one such as [{{name: app, image: app:1}}]")
-    every = [each for part in _LISTS for each in spec.get(part) or ()]
+    every = [entry for part in _LISTS for entry in spec.get(part) or ()]
     _check_counts(spec, every, {"annotations": annotations, "labels": labels or {}})
     for name, text in annotations.items():
         if not (isinstance(name, str) and isinstance(text, str)):
@@ -56,8 +56,8 @@ def check_form(pod: Mapping[str, Any], annotations: Mapping[Any, Any]) -> None:
 def _check_counts(
     spec: Mapping[str, Any], every: list[Any], metadata: Mapping[str, Mapping[Any, Any]]
 ) -> None:
-    for what, keys in metadata.items():
-        _check_count(f"metadata.{what}", len(keys), MOST_KEYS)
+    for part, keys in metadata.items():
+        _check_count(f"metadata.{part}", len(keys), MOST_KEYS)
     _check_count("spec.containers and spec.initContainers", len(every), MOST_CONTAINERS)
     lists = (
         container.get(field)
@@ -65,30 +65,34 @@ def _check_counts(
         if isinstance(container, dict)
         for field, *_ in _OF_CONTAINERS
     )
-    entries = sum(len(each) for each in (spec.get("volumes"), *lists) if isinstance(each, list))
+    entries = sum(
+        len(entries_of_one)
+        for entries_of_one in (spec.get("volumes"), *lists)
+        if isinstance(entries_of_one, list)
+    )
     _check_count("spec: variables, mounts, ports and volumes", entries, MOST_ENTRIES)
 
 
-def _check_count(what: str, count: int, most: int) -> None:
+def _check_count(where: str, count: int, most: int) -> None:
     if count > most:
-        raise Refused(f"{what}: there are {count}; a pod that gets an evaluator has at most {most}")
+        raise Refused(f"{where}: there are {count}; a pod that gets an evaluator has at most {most}")
 
 
 def _check_list(holder: Mapping[str, Any], where: str, field: str, known_by: str, example: str) -> None:
-    found = holder.get(field)
-    if found is None:
+    entries = holder.get(field)
+    if entries is None:
         return
-    if not (isinstance(found, list) and all(isinstance(each, dict) for each in found)):
+    if not (isinstance(entries, list) and all(isinstance(entry, dict) for entry in entries)):
         raise Refused(f"{where}{field}: is no list of objects; write one such as {example}")
-    if not all(isinstance(each.get(known_by), str | None) for each in found):
+    if not all(isinstance(entry.get(known_by), str | None) for entry in entries):
         raise Refused(f"{where}{field}: a {known_by} is no text; write it as in {example}")
 
 
 def containers(pod: Mapping[str, Any]) -> Iterator[tuple[tuple[str | int, ...], dict[str, Any]]]:
     """Each container with its path, in the order in which they start."""
     for part in _LISTS:
-        for number, each in enumerate(pod["spec"].get(part) or ()):
-            yield ("spec", part, number), each
+        for number, container in enumerate(pod["spec"].get(part) or ()):
+            yield ("spec", part, number), container
 
 
 def mounted_at(container: Mapping[str, Any]) -> set[Any]:
@@ -112,7 +116,7 @@ def ports_of(container: Mapping[str, Any]) -> Iterator[int]:
 
 def require_containers(pod: Mapping[str, Any], chosen: frozenset[str] | None) -> None:
     """Raise Refused where the pod lacks a container that its annotation names."""
-    present = {each["name"] for _, each in containers(pod)}
+    present = {container["name"] for _, container in containers(pod)}
     for name in sorted((chosen or frozenset()) - present):
         raise Refused(
             f"annotation {well_known.CONTAINERS}: the pod has no container {name[:63]!r}; "
@@ -122,16 +126,16 @@ def require_containers(pod: Mapping[str, Any], chosen: frozenset[str] | None) ->
 
 def pod_warnings(pod: Mapping[str, Any], wanted: PodSettings) -> tuple[str, ...]:
     """Return warnings about problems of this pod."""
-    found: tuple[str, ...] = ()
+    messages: tuple[str, ...] = ()
     if wanted.options.compat:
-        found += (*taken_ports(pod, wanted),)
+        messages += (*taken_ports(pod, wanted),)
     security = pod["spec"].get("securityContext")
     if wanted.claim and not (isinstance(security, dict) and security.get("fsGroup")):
-        found += (
+        messages += (
             f"annotation {well_known.STATE_CLAIM}: set fsGroup in the pod's securityContext, such as 65532, "
             "or the evaluator may not write there",
         )
-    return found
+    return messages
 
 
 def taken_ports(pod: Mapping[str, Any], wanted: PodSettings) -> Iterator[str]:

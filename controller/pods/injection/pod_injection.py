@@ -144,7 +144,7 @@ def _evaluates_itself(annotations: Mapping[str, Any]) -> bool:
 
 
 def _has_container(pod: Mapping[str, Any], options: Options) -> bool:
-    return any(each["name"] == options.container for _, each in containers(pod))
+    return any(container["name"] == options.container for _, container in containers(pod))
 
 
 def _is_injected(pod: Mapping[str, Any], annotations: Mapping[str, str], wanted: PodSettings) -> bool:
@@ -198,7 +198,7 @@ def _with_access(made: dict[str, Any], pod: Mapping[str, Any]) -> dict[str, Any]
         for mount in container.get("volumeMounts") or ()
         if mount.get("mountPath") == "/var/run/secrets/kubernetes.io/serviceaccount"
     )
-    found = next(mounts, None)
-    if found is None or not str(found.get("name")).startswith("kube-api-access-"):
+    token_mount = next(mounts, None)
+    if token_mount is None or not str(token_mount.get("name")).startswith("kube-api-access-"):
         return made
-    return {**made, "volumeMounts": [*made.get("volumeMounts", ()), found]}
+    return {**made, "volumeMounts": [*made.get("volumeMounts", ()), token_mount]}

@@ -109,7 +109,7 @@ def read(annotations: Mapping[str, str], namespace: str, options: Options, known
     settings, follows, followed = _read_sources(annotations, referring, compat=compat)
     amounts = settings.resources or {}
     # Of the operator's, requests and limits are each replaced as a whole.
-    theirs = {**_OPERATORS_RESOURCES, **{part: each for part, each in amounts.items() if each}}
+    theirs = {**_OPERATORS_RESOURCES, **{part: amount for part, amount in amounts.items() if amount}}
     default = theirs if compat else amounts or _RESOURCES
     level = "debug" if settings.debug_logging else "info"
     given = {
@@ -151,8 +151,8 @@ def read(annotations: Mapping[str, str], namespace: str, options: Options, known
 
 def _require_flags(wanted: PodSettings, known: Known) -> None:
     """Raise Refused where there would be nothing that the evaluator is to read."""
-    for each in sorted(wanted.direct):
-        place, _, name = each.partition("/")
+    for selector in sorted(wanted.direct):
+        place, _, name = selector.partition("/")
         try:
             known.flag_set(place, name, (FLAG_KIND,))
         except Refused:
@@ -195,15 +195,17 @@ def _read_sources(
     if not annotation:
         annotation, flag_sets = _flag_sets(annotations, referring)
         with _named_by(annotation):
-            found = [
+            sets = [
                 known.flag_set(reference.namespace, reference.name, reference.kinds)
                 for reference in flag_sets
             ]
-        selectors = [f"{each.namespace}/{one.name}" for each, one in zip(flag_sets, found, strict=True)]
+        selectors = [
+            f"{reference.namespace}/{one.name}" for reference, one in zip(flag_sets, sets, strict=True)
+        ]
         record = {
             "flagSet": ",".join(selectors),
-            "from": ",".join(each.source for each in found if each.source),
-            "revision": ",".join(each.revision for each in found if each.revision),
+            "from": ",".join(flag_set.source for flag_set in sets if flag_set.source),
+            "revision": ",".join(flag_set.revision for flag_set in sets if flag_set.revision),
         }
         follows = source.Followed(tuple({"selector": selector} for selector in selectors), (), frozenset())
         return source.NOTHING, follows, {name: text for name, text in record.items() if text}
@@ -219,8 +221,8 @@ def _read_sources(
         settings = settings.model_copy(update={"env_vars": source.operators_variables(specs)})
     follows = source.follow_sources(settings, referring, compat=compat)
     return settings, follows, {
-        "flagSet": ",".join(each.get("uri") or each["selector"] for each in follows.sources),
-        "from": ",".join(f"FeatureFlagSource/{each.shown_to(namespace)}" for each in asked),
+        "flagSet": ",".join(entry.get("uri") or entry["selector"] for entry in follows.sources),
+        "from": ",".join(f"FeatureFlagSource/{reference.shown_to(namespace)}" for reference in asked),
     }  # fmt: skip
 
 
@@ -240,15 +242,15 @@ def _specs(
     specs = []
     for reference in asked:
         with _named_by(annotation):
-            found = referring.known.spec(kind, reference.namespace, reference.name)
+            settings = referring.known.spec(kind, reference.namespace, reference.name)
         shown = f"{kind} {reference.shown_to(referring.namespace)}"
-        for field, entries in found.items():
+        for field, entries in settings.items():
             if isinstance(entries, list | dict) and len(entries) > MOST_ENTRIES:
                 raise Refused(
                     f"{shown}: {field[:63]}: has {len(entries)} entries; write at most {MOST_ENTRIES}"
                 )
         try:
-            spec = parse_spec(model, found)
+            spec = parse_spec(model, settings)
         except InvalidSpecError as error:
             raise Refused(f"{shown}: {error}; correct it") from None
         own = reference.namespace == referring.namespace
@@ -264,7 +266,7 @@ def _check_names(annotations: Mapping[str, str], *, compat: bool) -> None:
                 "evaluator has no such setting; remove it"
             )
         if name.startswith(well_known.PREFIX) and name not in well_known.KNOWN:
-            known = [each.removeprefix(well_known.PREFIX) for each in well_known.ASKED]
+            known = [name.removeprefix(well_known.PREFIX) for name in well_known.ASKED]
             near = difflib.get_close_matches(name.removeprefix(well_known.PREFIX)[:63], known, n=1)
             guess = f"did you mean {well_known.PREFIX}{near[0]}?" if near else f"there are {', '.join(known)}"
             raise Refused(f"annotation {name[:253]}: unknown; {guess}")

@@ -66,7 +66,7 @@ def container(wanted: PodSettings) -> dict[str, Any]:
             {"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}}
             for name, path in _POD_FIELDS.items()
         ]
-        + [each for each, evaluators, _ in source.variables(wanted.settings) if evaluators],
+        + [variable for variable, evaluators, _ in source.variables(wanted.settings) if evaluators],
         "ports": [
             {"name": name, "containerPort": wanted.ports[annotation], "protocol": "TCP"}
             for name, annotation in _PORT_NAMES.items()
@@ -82,7 +82,7 @@ def _startup_probe(wanted: PodSettings) -> dict[str, Any]:
     """The probe that applications wait for."""
     if wanted.missing == START:
         return {"httpGet": _ALIVE, "periodSeconds": 1, "failureThreshold": _OPENING_SECONDS}
-    # Forever is eleven days, after which the evaluator's container is restarted and goes on waiting.
+    # Forever is eleven days, after which the evaluator's container is restarted and waits again.
     seconds = 1_000_000 if wanted.missing == FOREVER else math.ceil(wanted.start_deadline)
     return {
         "httpGet": {**_ALIVE, "path": "/startz"},
@@ -104,7 +104,7 @@ def variables(wanted: PodSettings) -> list[dict[str, Any]]:
     }
     ours = {source.add_prefix(settings, name): text for name, text in values.items()}
     ours["OFREP_ENDPOINT"] = f"http://{LOOPBACK}:{ports[well_known.OFREP_PORT]}"
-    theirs = [each for each, _, applications in source.variables(settings) if applications]
+    theirs = [variable for variable, _, applications in source.variables(settings) if applications]
     taken = {variable["name"] for variable in theirs}
     return [*theirs, *({"name": name, "value": text} for name, text in ours.items() if name not in taken)]
 
@@ -115,10 +115,10 @@ def _arguments(wanted: PodSettings) -> list[str]:
     token = {"bearerTokenFile": f"{well_known.TOKEN_PATH}/token"}
     secured = {"tls": True, "certPath": f"{well_known.CA_PATH}/ca.crt"} if options.proxy_ca else {}
     sources = [
-        each if "provider" in each else {**proxied, **each, **token, **secured} for each in wanted.follows
+        entry if "provider" in entry else {**proxied, **entry, **token, **secured} for entry in wanted.follows
     ]
     # What the proxy learns of each file, in their order; nothing where one is read twice.
-    read = sum(each.get("provider") == files.PROVIDER for each in wanted.follows)
+    read = sum(entry.get("provider") == files.PROVIDER for entry in wanted.follows)
     receipts = [{"selector": f"{file.namespace}/{file.name}"} for file in wanted.files]
     receipts = receipts if read == len(wanted.files) else []
     ports = wanted.ports

@@ -44,21 +44,21 @@ _LOADERS: Final = re.compile(
 
 def merge(specs: Iterable[FeatureFlagSourceSpec]) -> FeatureFlagSourceSpec:
     """Merge the settings. Sources are joined; variables, context and resources are merged name by name."""
-    found: dict[str, Any] = {}
+    merged: dict[str, Any] = {}
     for spec in specs:
         for name in spec.model_fields_set:
-            value, before = getattr(spec, name), found.get(name)
+            value, before = getattr(spec, name), merged.get(name)
             if not value and value is not False:
                 continue
-            found[name] = _join(name, before, value) if before else value
-    return FeatureFlagSourceSpec.model_construct(**found)
+            merged[name] = _join(name, before, value) if before else value
+    return FeatureFlagSourceSpec.model_construct(**merged)
 
 
 def _join(name: str, before: Any, value: Any) -> Any:
     if name == "sources":
         return (*before, *value)
     if name == "env_vars":
-        return tuple({each.get("name"): each for each in (*before, *value)}.values())
+        return tuple({entry.get("name"): entry for entry in (*before, *value)}.values())
     if name == "resources":
         parts = {**before, **value}
         return {part: {**before.get(part, {}), **value.get(part, {})} for part in parts}
@@ -69,14 +69,14 @@ def operators_variables(
     specs: Iterable[FeatureFlagSourceSpec | InProcessConfigurationSpec],
 ) -> tuple[dict[str, Any], ...]:
     """Return the variables in OpenFeature Operator's order: each merge reverses the list."""
-    found: tuple[dict[str, Any], ...] = ()
+    variables: tuple[dict[str, Any], ...] = ()
     for spec in specs:
         if spec.env_vars:
             kept: dict[Any, dict[str, Any]] = {}
-            for each in reversed((*found, *spec.env_vars)):
-                kept.setdefault(each.get("name"), each)
-            found = tuple(kept.values())
-    return found
+            for variable in reversed((*variables, *spec.env_vars)):
+                kept.setdefault(variable.get("name"), variable)
+            variables = tuple(kept.values())
+    return variables
 
 
 class Followed(NamedTuple):
@@ -93,7 +93,7 @@ class Followed(NamedTuple):
 def follow_sources(spec: FeatureFlagSourceSpec, referring: PodReferences, *, compat: bool) -> Followed:
     """What the evaluator is to follow. With `compat`, tokens may stand in arguments. Raises Refused."""
     namespace = referring.namespace
-    found: list[Mapping[str, Any]] = []
+    entries: list[Mapping[str, Any]] = []
     in_files: dict[files.FlagFile, None] = {}
     cluster_flags: set[str] = set()
     for number, source in enumerate(spec.sources):
@@ -103,19 +103,19 @@ def follow_sources(spec: FeatureFlagSourceSpec, referring: PodReferences, *, com
         if provider == files.PROVIDER:
             file = _file(source, namespace, where)
             in_files[file] = None
-            found.append(file.source)
+            entries.append(file.source)
         elif provider in PROXIED:
             place, name = flag_set_place(source.source, where)
             referring.permit(SERVED, place, name, where)
-            found.append({"selector": f"{place or namespace}/{name}"})
+            entries.append({"selector": f"{place or namespace}/{name}"})
             if provider == KUBERNETES and place in {"", namespace}:
                 cluster_flags.add(f"{namespace}/{name}")
         elif provider in FIELDS:
-            found.append(_passed_on(source, provider, number, where, compat=compat))
+            entries.append(_passed_on(source, provider, number, where, compat=compat))
         else:
             known = ", ".join((*sorted(PROXIED), files.PROVIDER, *FIELDS))
             raise Refused(f"{where}: provider {provider[:63]!r} is not supported; use one of {known}")
-    return Followed(tuple(found), tuple(in_files), frozenset(cluster_flags))
+    return Followed(tuple(entries), tuple(in_files), frozenset(cluster_flags))
 
 
 def provider_of(source: SourceSpec, spec: FeatureFlagSourceSpec) -> str:
@@ -138,12 +138,12 @@ def _file(source: SourceSpec, namespace: str, where: str) -> files.FlagFile:
             f"{where}: a pod mounts ConfigMaps of its own namespace alone; for flags of {place} write the "
             "provider kubernetes"
         )
-    found = files.FlagFile(namespace, name)
-    if len(found.key) > files.MOST_KEY:
+    file = files.FlagFile(namespace, name)
+    if len(file.key) > files.MOST_KEY:
         raise Refused(
-            f"{where}: {found.key!r} is too long for a key of a ConfigMap; shorten the flag set's name"
+            f"{where}: {file.key!r} is too long for a key of a ConfigMap; shorten the flag set's name"
         )
-    return found
+    return file
 
 
 def _passed_on(source: SourceSpec, provider: str, number: int, where: str, *, compat: bool) -> dict[str, Any]:
@@ -232,8 +232,8 @@ def warnings(spec: FeatureFlagSourceSpec, kept: Collection[str] = ()) -> tuple[s
     unused = (
         f"FeatureFlagSource: sources[{number}]: httpSyncBearerToken is ignored: {why}; "
         "everyone who may read FeatureFlagSources reads this one, so remove it"
-        for number, each in enumerate(spec.sources)
-        if (why := each.http_sync_bearer_token and _why_unused(each, provider_of(each, spec)))
+        for number, entry in enumerate(spec.sources)
+        if (why := entry.http_sync_bearer_token and _why_unused(entry, provider_of(entry, spec)))
     )
     return (*fields, *unused)
 

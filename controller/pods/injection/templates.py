@@ -35,7 +35,7 @@ def inject_manifest(manifest: Any, namespace: str, options: Options, known: Know
     if manifest.get("kind") == "List" and isinstance(manifest.get("items"), list):
         return {
             **manifest,
-            "items": [inject_manifest(each, namespace, options, known) for each in manifest["items"]],
+            "items": [inject_manifest(item, namespace, options, known) for item in manifest["items"]],
         }
     path = TEMPLATES.get(str(manifest.get("kind")))
     if path is None:

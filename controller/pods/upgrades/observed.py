@@ -89,13 +89,13 @@ class Budgets:
         exact = [(budget, ((budget.selector or {}).get("matchLabels") or {}).items()) for budget in budgets]
         often = Counter(label for _, labels in exact for label in labels)
         self._by_label: dict[tuple[str, str] | None, list[Budget]] = defaultdict(list)
-        for each, labels in exact:
-            self._by_label[min(labels, key=often.__getitem__, default=None)].append(each)
+        for budget, labels in exact:
+            self._by_label[min(labels, key=often.__getitem__, default=None)].append(budget)
 
     def selecting(self, labels: Mapping[str, str]) -> Iterator[Budget]:
         """Return those that select a pod with these labels."""
         for label in (None, *labels.items()):
-            yield from (each for each in self._by_label.get(label, ()) if each.selects(labels))
+            yield from (budget for budget in self._by_label.get(label, ()) if budget.selects(labels))
 
 
 def pod_of(body: Mapping[str, Any]) -> Pod | None:
@@ -147,16 +147,16 @@ def budget_of(body: Mapping[str, Any]) -> Budget:
 def moment(text: object) -> datetime | None:
     """Parse a time of Kubernetes; None for anything else."""
     try:
-        found = datetime.fromisoformat(text) if isinstance(text, str) else None
+        time = datetime.fromisoformat(text) if isinstance(text, str) else None
     except ValueError:
         return None
     # A time without a zone was not written by us.
-    return found if found is None or found.tzinfo else found.replace(tzinfo=UTC)
+    return time if time is None or time.tzinfo else time.replace(tzinfo=UTC)
 
 
 def _owner(meta: Mapping[str, Any], labels: Mapping[str, str]) -> str:
     owners = meta.get("ownerReferences") or ()
-    owner = next((each for each in owners if each.get("controller")), None)
+    owner = next((reference for reference in owners if reference.get("controller")), None)
     if owner is None:
         return f"Pod/{meta['name']}"
     kind, name = owner["kind"], owner["name"]
@@ -180,9 +180,9 @@ def _trouble(status: Mapping[str, Any]) -> str:
         waiting = (container.get("state") or {}).get("waiting") or {}
         if waiting.get("reason") not in (None, "PodInitializing", "ContainerCreating"):
             return f"container {container['name']}: {waiting['reason']}"
-    for each in ("PodScheduled", READY):
-        if conditions.get(each, {}).get("status") == FALSE and conditions[each].get("message"):
-            return str(conditions[each]["message"])
+    for condition in ("PodScheduled", READY):
+        if conditions.get(condition, {}).get("status") == FALSE and conditions[condition].get("message"):
+            return str(conditions[condition]["message"])
     return "not ready"
 
 

@@ -32,7 +32,7 @@ def progress_of(resource: Resource, now: datetime) -> UpgradeProgress:
         else:
             halt = Halt(halted.workload, halted.message)
     return UpgradeProgress(
-        {each.workload: at for each in status.restarting or () if (at := moment(each.at)) is not None},
+        {entry.workload: at for entry in status.restarting or () if (at := moment(entry.at)) is not None},
         canary.workload,
         moment(canary.ready_at),
         canary.passed,
@@ -69,13 +69,13 @@ def fields_of(resource: Resource, progress: UpgradeProgress) -> EvaluatorUpgrade
     )
 
 
-def list_reasons(what: str, named: Mapping[str, str]) -> str:
+def list_reasons(heading: str, named: Mapping[str, str]) -> str:
     """`what: Kind/name (why), …`, or nothing."""
     if not named:
         return ""
     shown = [f"{name} ({why})" for name, why in sorted(named.items())]
     more = f" and {len(shown) - _NAMED} more" if len(shown) > _NAMED else ""
-    return f"; {what}: {', '.join(shown[:_NAMED])}{more}"
+    return f"; {heading}: {', '.join(shown[:_NAMED])}{more}"
 
 
 def _timestamp(time: datetime | None) -> str | None:

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from controller.pods.upgrades.observed import Pod, Workload
     from controller.pods.upgrades.restart_plan import UpgradeProgress, UpgradeStep
 
-_TYPES: Final = {each.kind: each for each in RESTARTED}
+_TYPES: Final = {type_.kind: type_ for type_ in RESTARTED}
 
 
 class Restarts(Protocol):
@@ -83,14 +83,14 @@ class EvaluatorUpgradeReconciler:
         spec = spec_of(EvaluatorUpgradeSpec, resource)
         namespace, progress = resource.namespace, progress_of(resource, now)
         labels = {} if spec.selector is None else spec.selector.match_labels
-        found: _Found | None = None
+        observed: _Found | None = None
         if EvaluatorUpgradeStatus.of(resource).outdated or progress.restarting or progress.halt is not None:
-            found = await self._read_workloads(namespace)
+            observed = await self._read_workloads(namespace)
         # After workloads: one that changes from here on is not restarted for what its pods were.
         pods = await self._pods(namespace, labels)
-        if pods.outdated and found is None:
-            found, pods = await self._read_workloads(namespace), await self._pods(namespace, labels)
-        states = [] if found is None else await self._states(found, pods, labels, progress)
+        if pods.outdated and observed is None:
+            observed, pods = await self._read_workloads(namespace), await self._pods(namespace, labels)
+        states = [] if observed is None else await self._states(observed, pods, labels, progress)
         step = await self._plan_step(namespace, states, _policy(spec), progress, now)
         step = replace(step, left={**_list_unowned(pods.outdated), **step.left, **_list_refused(pods)})
         counts = EvaluatorUpgradeStatus(
@@ -100,9 +100,9 @@ class EvaluatorUpgradeReconciler:
         )
         restarted: list[State] = []
         try:
-            for each in step.restart:
-                await self._restart(namespace, each, now)
-                restarted.append(each)
+            for state in step.restart:
+                await self._restart(namespace, state, now)
+                restarted.append(state)
         except Setback as setback:
             status = counts | fields_of(resource, step.after(restarted))
             return Result.of(setback, status=status, events=_events(step, restarted))
@@ -112,22 +112,22 @@ class EvaluatorUpgradeReconciler:
         """Do nothing: there is no state."""
 
     async def _pods(self, namespace: str, labels: Mapping[str, str]) -> _Pods:
-        found: list[Pod] = []
+        selected: list[Pod] = []
         async for body in self.cluster.each(POD, namespace):
-            each = pod_of(body)
-            if each is not None and labels.items() <= each.labels.items():
-                found.append(each)
-                await _turn(len(found))
+            pod = pod_of(body)
+            if pod is not None and labels.items() <= pod.labels.items():
+                selected.append(pod)
+                await _turn(len(selected))
         # Pods of one template ask for the same: it is looked for once.
         answers: dict[tuple[tuple[str, str], ...], Injected | str] = {}
         wanted = {}
-        for number, each in enumerate(found):
+        for number, pod in enumerate(selected):
             await _turn(number)
-            asks = tuple(sorted(each.asks.items()))
+            asks = tuple(sorted(pod.asks.items()))
             if asks not in answers:
-                answers[asks] = self._record_now(each, namespace)
-            wanted[each.name] = answers[asks]
-        return _Pods(tuple(found), wanted)
+                answers[asks] = self._record_now(pod, namespace)
+            wanted[pod.name] = answers[asks]
+        return _Pods(tuple(selected), wanted)
 
     def _record_now(self, pod: Pod, namespace: str) -> Injected | str:
         try:
@@ -147,12 +147,12 @@ class EvaluatorUpgradeReconciler:
         return workloads, Budgets(budgets)
 
     async def _states(
-        self, found: _Found, pods: _Pods, labels: Mapping[str, str], progress: UpgradeProgress
+        self, observed: _Found, pods: _Pods, labels: Mapping[str, str], progress: UpgradeProgress
     ) -> list[State]:
         owned: dict[str, list[Pod]] = defaultdict(list)
         for pod in pods.all:
             owned[pod.owner].append(pod)
-        (workloads, budgets), states = found, []
+        (workloads, budgets), states = observed, []
         for number, workload in enumerate(workloads):
             await _turn(number)
             template = (workload.template.get("metadata") or {}).get("labels") or {}
@@ -183,11 +183,11 @@ class EvaluatorUpgradeReconciler:
             step = plan(states, policy, progress, now)
             waiting = [state for state in states if state.name in step.waiting] if step.restart else []
             refused = {}
-            for number, each in enumerate((*step.restart, *waiting[:beyond])):
+            for number, candidate in enumerate((*step.restart, *waiting[:beyond])):
                 await _turn(number)
-                if why := self._refusal(each.workload, namespace):
-                    refused[each.name] = why
-            if not refused.keys() & {each.name for each in step.restart}:
+                if why := self._refusal(candidate.workload, namespace):
+                    refused[candidate.name] = why
+            if not refused.keys() & {state.name for state in step.restart}:
                 return step
             states = [replace(state, left=refused.get(state.name, state.left)) for state in states]
             beyond = 2 * beyond + 1
@@ -214,10 +214,10 @@ async def _turn(number: int) -> None:
 
 
 def _state(workload: Workload, own: Sequence[Pod], pods: _Pods, budgets: Budgets) -> State:
-    outdated = [each for each in own if pods.is_outdated(each)]
-    current = [each for each in own if not pods.is_outdated(each)]
-    wanted = sorted({str(pods.due[each.name]) for each in own})
-    selecting = {each.name: each for pod in own for each in budgets.selecting(pod.labels)}
+    outdated = [pod for pod in own if pods.is_outdated(pod)]
+    current = [pod for pod in own if not pods.is_outdated(pod)]
+    wanted = sorted({str(pods.due[pod.name]) for pod in own})
+    selecting = {budget.name: budget for pod in own for budget in budgets.selecting(pod.labels)}
     return State(
         workload,
         len(own),
@@ -226,8 +226,8 @@ def _state(workload: Workload, own: Sequence[Pod], pods: _Pods, budgets: Budgets
         tuple(selecting.values()),
         workload.left,
         # Those that came after the restart say what is wrong with it.
-        next((f"Pod/{each.name}: {each.trouble}" for each in (*current, *outdated) if each.trouble), ""),
-        max((each.ready_at for each in current if each.ready_at is not None), default=None),
+        next((f"Pod/{pod.name}: {pod.trouble}" for pod in (*current, *outdated) if pod.trouble), ""),
+        max((pod.ready_at for pod in current if pod.ready_at is not None), default=None),
     )
 
 
@@ -263,10 +263,10 @@ def _events(step: UpgradeStep, restarted: Iterable[State]) -> tuple[Occurrence, 
     begun = (
         Occurrence(
             "Restarted",
-            f"{each.name} restarted: {each.outdated} of its {each.pods} pods have an older evaluator",
-            version=f"{each.workload.version} {each.target}",
+            f"{state.name} restarted: {state.outdated} of its {state.pods} pods have an older evaluator",
+            version=f"{state.workload.version} {state.target}",
         )
-        for each in restarted
+        for state in restarted
     )
     return (*finished, *begun)
 

@@ -72,7 +72,7 @@ class Halt:
 
 @dataclass(frozen=True, slots=True)
 class UpgradeProgress:
-    """The progress that the status stores between looks."""
+    """The progress that the status keeps between two reconciles."""
 
     restarting: Mapping[str, datetime] = field(default_factory=dict)
     """Time of each running restart."""
@@ -107,7 +107,7 @@ class UpgradeStep:
 
     def after(self, restarted: Iterable[State]) -> UpgradeProgress:
         """Return the progress if only these of `restart` could be restarted."""
-        failed = {each.name for each in self.restart} - {each.name for each in restarted}
+        failed = {state.name for state in self.restart} - {state.name for state in restarted}
         restarting = {name: at for name, at in self.progress.restarting.items() if name not in failed}
         return replace(self.progress, restarting=restarting)
 
@@ -115,12 +115,12 @@ class UpgradeStep:
 def plan(states: Sequence[State], policy: Policy, before: UpgradeProgress, now: datetime) -> UpgradeStep:
     """Return the next step; its workloads count as restarting from now on."""
     by_name = {state.name: state for state in states}
-    going = {state.name: state for state in states if _going(state, policy, before, now)}
+    going = {state.name: state for state in states if _is_restarting(state, policy, before, now)}
     finished = tuple(sorted(name for name in before.restarting if name in by_name and by_name[name].done))
     progress = replace(
         before,
         restarting={
-            name: at for name, each in going.items() if (at := each.workload.restarted_at) is not None
+            name: at for name, state in going.items() if (at := state.workload.restarted_at) is not None
         },
         targets=_targets(states, going),
     )
@@ -140,13 +140,13 @@ def plan(states: Sequence[State], policy: Policy, before: UpgradeProgress, now: 
     if free and progress.pause_since is not None and now - progress.pause_since < policy.pause:
         free, why = {}, "the pause between two restarts"
     chosen = tuple(_choose(free, going, policy))
-    names = {each.name: now for each in chosen}
+    names = {state.name: now for state in chosen}
     held = {name: why or "others roll out" for name in pending if name not in names}
     progress = replace(progress, restarting={**progress.restarting, **names})
     return UpgradeStep(progress, chosen, finished, held | waiting, left)
 
 
-def _going(state: State, policy: Policy, before: UpgradeProgress, now: datetime) -> bool:
+def _is_restarting(state: State, policy: Policy, before: UpgradeProgress, now: datetime) -> bool:
     """Return whether a restart of ours is in progress. Failures long after a restart do not count."""
     at = state.workload.restarted_at
     if state.done or at is None:
@@ -167,41 +167,41 @@ def _going(state: State, policy: Policy, before: UpgradeProgress, now: datetime)
 def _targets(states: Iterable[State], going: Mapping[str, State]) -> str:
     # Of one that would be refused, too: that is known only after the pause.
     pending = {state.target for state in states if state.outdated and not state.workload.left}
-    found = pending | {state.workload.restarted_for for state in going.values()}
-    return hashlib.sha256("\n".join(sorted(found)).encode()).hexdigest()[:16] if found else ""
+    targets = pending | {state.workload.restarted_for for state in going.values()}
+    return hashlib.sha256("\n".join(sorted(targets)).encode()).hexdigest()[:16] if targets else ""
 
 
 def _divide(states: Sequence[State], going: Mapping[str, State]) -> tuple[dict[str, str], dict[str, State]]:
     """(outdated workloads that are left alone, with why; those that are still to be restarted)."""
     left, pending = {}, {}
-    for each in sorted(states, key=lambda state: state.name):
-        if not each.outdated or each.name in going:
+    for state in sorted(states, key=lambda state: state.name):
+        if not state.outdated or state.name in going:
             continue
-        if each.left:
-            left[each.name] = each.left
+        if state.left:
+            left[state.name] = state.left
         else:
-            pending[each.name] = each
+            pending[state.name] = state
     return left, pending
 
 
 def _find_undone(states: Mapping[str, State], before: UpgradeProgress) -> Halt | None:
     """Halt at a workload whose restart mark another party removed: restarts could repeat for ever."""
     for name, at in sorted(before.restarting.items()):
-        each = states.get(name)
-        if each is None or not each.outdated or each.workload.left:
+        state = states.get(name)
+        if state is None or not state.outdated or state.workload.left:
             continue
-        mark = each.workload.restarted_at
+        mark = state.workload.restarted_at
         if (mark is None or mark < at) and not before.resumed_after(at):
             return Halt(name, "its restart was undone")
     return None
 
 
 def _halt(going: Mapping[str, State], policy: Policy, before: UpgradeProgress, now: datetime) -> Halt | None:
-    for name, each in sorted(going.items()):
-        times = (each.workload.restarted_at, each.progressed_at, before.resumed_at)
+    for name, state in sorted(going.items()):
+        times = (state.workload.restarted_at, state.progressed_at, before.resumed_at)
         if now - max(time for time in times if time is not None) >= policy.deadline:
-            why = each.trouble or (
-                "its pods are outdated" if each.workload.settled else "it is not rolled out"
+            why = state.trouble or (
+                "its pods are outdated" if state.workload.settled else "it is not rolled out"
             )
             return Halt(name, why)
     return None
@@ -212,14 +212,14 @@ def _find_restartable(
 ) -> tuple[dict[str, str], dict[str, State]]:
     """(those that cannot be restarted now, with why; the others)."""
     waiting, free = {}, {}
-    for name, each in pending.items():
-        short = next((one for one in each.budgets if not _allows(one, each, going.values())), None)
-        if not each.workload.settled:
-            waiting[name] = "it is not rolled out" + (f": {each.trouble}" if each.trouble else "")
+    for name, state in pending.items():
+        short = next((one for one in state.budgets if not _allows(one, state, going.values())), None)
+        if not state.workload.settled:
+            waiting[name] = "it is not rolled out" + (f": {state.trouble}" if state.trouble else "")
         elif short is not None:
             waiting[name] = f"PodDisruptionBudget {short.name} allows {short.allowed} disruptions"
         else:
-            free[name] = each
+            free[name] = state
     return waiting, free
 
 
@@ -242,19 +242,19 @@ def _after_canary(
     if policy.soak is None:
         return _without_canary(progress), free, ""
     name = policy.canary or progress.canary
-    found = states.get(name)
-    if not policy.canary and (found is None or (found.outdated and found.left)):
-        name = min(free, key=lambda each: (free[each].pods, each), default="")
-        found = states.get(name)
+    canary = states.get(name)
+    if not policy.canary and (canary is None or (canary.outdated and canary.left)):
+        name = min(free, key=lambda candidate: (free[candidate].pods, candidate), default="")
+        canary = states.get(name)
     if name != progress.canary:
         progress = replace(_without_canary(progress), canary=name)
-    if found is None:
+    if canary is None:
         return progress, {}, f"the canary {name} has no injected pod" if name else "a canary"
-    if progress.canary_passed and not found.outdated:
+    if progress.canary_passed and not canary.outdated:
         return progress, free, ""
-    if not found.done:
+    if not canary.done:
         progress = replace(_without_canary(progress), canary=name)
-        return progress, {name: found} if name in free else {}, f"the canary {name}"
+        return progress, {name: canary} if name in free else {}, f"the canary {name}"
     since = progress.canary_ready_at or now
     progress = replace(progress, canary_ready_at=since)
     if now - since < policy.soak:
@@ -269,9 +269,9 @@ def _without_canary(progress: UpgradeProgress) -> UpgradeProgress:
 def _choose(free: Mapping[str, State], going: Mapping[str, State], policy: Policy) -> Iterator[State]:
     """Return as many as may roll out at a time, by name."""
     taken = dict(going)
-    for name, each in free.items():
+    for name, state in free.items():
         if len(taken) >= policy.max_concurrent:
             return
-        if all(_allows(budget, each, taken.values()) for budget in each.budgets):
-            taken[name] = each
-            yield each
+        if all(_allows(budget, state, taken.values()) for budget in state.budgets):
+            taken[name] = state
+            yield state

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def _beside(cache: Cache, change: Change) -> Iterator[ObjectKey]:
-    """Return the upgrades of the namespace; pods elsewhere that refer to it are found at the next look."""
+    """Return the upgrades of the namespace; the next reconcile counts pods elsewhere that refer to it."""
     return (resource.key for resource in cache.of_kind(evaluatorupgrade.KIND, change.latest.namespace))
 
 

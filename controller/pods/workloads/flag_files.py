@@ -108,50 +108,50 @@ class FlagFiles:
             self.queue.forget(file)
             self._failed.pop(file, None)
             return
-        found = self._find_served(file)
+        served = self._find_served(file)
         try:
-            await self._keep(file, found, readers)
+            await self._keep(file, served, readers)
         except Waiting as waiting:
-            log.info("the ConfigMap of the flags: %s", waiting.message, extra=about(_key(file, found)))
+            log.info("the ConfigMap of the flags: %s", waiting.message, extra=about(_key(file, served)))
         else:
             self._failed.pop(file, None)
 
-    async def _keep(self, file: FlagFile, found: Resource | None, readers: list[FilePod]) -> None:
-        there = await self.cluster.config_map(file)
-        if found is None and not is_ours(there):
+    async def _keep(self, file: FlagFile, served: Resource | None, readers: list[FilePod]) -> None:
+        config_map = await self.cluster.config_map(file)
+        if served is None and not is_ours(config_map):
             # The flag set wakes us.
             return
         self.queue.put(file, LOOK)
-        if there is not None and not is_ours(there):
-            await self._adopt(there, file)
-        before = ((there or {}).get("data") or {}).get(file.key)
+        if config_map is not None and not is_ours(config_map):
+            await self._adopt(config_map, file)
+        before = ((config_map or {}).get("data") or {}).get(file.key)
         text, setback = before, None
-        if found is not None:
+        if served is not None:
             try:
                 part = flagshard.finder(self.objects.get, file.namespace)
-                text = await asyncio.to_thread(_text, found, part, before)
+                text = await asyncio.to_thread(_text, served, part, before)
             except Setback as raised:
                 setback = raised
-        references = _owners(there, readers)
-        if text is not None and (text != before or references != _references(there)):
+        references = _owners(config_map, readers)
+        if text is not None and (text != before or references != _references(config_map)):
             # Also where the flags are bad or gone: newer pods read what is there, and it must not go with the
             # owner of older ones.
-            manifest = at_version(_manifest(file, text, references), _version(there))
-            there, _ = await self.cluster.apply(manifest, manager=MANAGER)
+            manifest = at_version(_manifest(file, text, references), _version(config_map))
+            config_map, _ = await self.cluster.apply(manifest, manager=MANAGER)
         if setback is not None:
             raise setback
-        if found is not None and there is not None and text != before:
-            self._report(found, Occurrence("FlagFileWritten", f"ConfigMap {file.name} has these flags"))
+        if served is not None and config_map is not None and text != before:
+            self._report(served, Occurrence("FlagFileWritten", f"ConfigMap {file.name} has these flags"))
             # Of the ConfigMap, not of the flags: one that was deleted and made again is another.
-            self.touches.put(file, there["metadata"]["resourceVersion"])
+            self.touches.put(file, config_map["metadata"]["resourceVersion"])
 
     def _find_served(self, file: FlagFile) -> Resource | None:
         keys = (ObjectKey(kind, file.namespace, file.name) for kind in SERVED)
-        return next((each for key in keys if (each := self.objects.get(key)) is not None), None)
+        return next((served for key in keys if (served := self.objects.get(key)) is not None), None)
 
-    async def _adopt(self, there: Mapping[str, Any], file: FlagFile) -> None:
+    async def _adopt(self, config_map: Mapping[str, Any], file: FlagFile) -> None:
         """Adopt the operator's ConfigMap. Raises Stalled if it has another owner."""
-        if (there["metadata"].get("annotations") or {}).get(OPERATORS_MARK) != file.name:
+        if (config_map["metadata"].get("annotations") or {}).get(OPERATORS_MARK) != file.name:
             raise Stalled(
                 "OwnershipConflict",
                 f"ConfigMap {file.name} is there, and not of Flagstaff; rename it, or use the provider "
@@ -160,27 +160,27 @@ class FlagFiles:
         await self.cluster.adopt(file)
 
     def _report_refusal(self, file: FlagFile, setback: Setback) -> None:
-        found = self._find_served(file)
-        log.warning("the ConfigMap of the flags: %s", setback.message, extra=about(_key(file, found)))
-        if found is not None and self._failed.get(file) != setback.message:
+        served = self._find_served(file)
+        log.warning("the ConfigMap of the flags: %s", setback.message, extra=about(_key(file, served)))
+        if served is not None and self._failed.get(file) != setback.message:
             self._failed[file] = setback.message
-            self._report(found, Occurrence("FlagFileFailed", setback.message, warning=True))
+            self._report(served, Occurrence("FlagFileFailed", setback.message, warning=True))
 
-    def _report(self, found: Resource, occurrence: Occurrence) -> None:
-        event = event_of(found, occurrence, self.now())
+    def _report(self, served: Resource, occurrence: Occurrence) -> None:
+        event = event_of(served, occurrence, self.now())
         for sink in self.sinks:
             sink.accept(event)
 
 
-def _key(file: FlagFile, found: Resource | None) -> ObjectKey:
-    return ObjectKey(CONFIG_MAP.kind, file.namespace, file.name) if found is None else found.key
+def _key(file: FlagFile, served: Resource | None) -> ObjectKey:
+    return ObjectKey(CONFIG_MAP.kind, file.namespace, file.name) if served is None else served.key
 
 
-def _text(found: Resource, part: Callable[[str], Resource | None], before: str | None) -> str:
+def _text(served: Resource, part: Callable[[str], Resource | None], before: str | None) -> str:
     """Return the file's content; an invalid flag keeps its present text. Raises a setback."""
     previous = None if before is None else before.encode()
     try:
-        made = delivered(found, part, previous=previous)
+        made = delivered(served, part, previous=previous)
     except MissingShardsError as missing:
         raise Waiting("ShardsMissing", str(missing)) from missing
     except InvalidSpecError as error:
@@ -197,21 +197,21 @@ def _text(found: Resource, part: Callable[[str], Resource | None], before: str |
     return content.decode()
 
 
-def _references(there: Mapping[str, Any] | None) -> list[dict[str, Any]]:
-    return list((there or {"metadata": {}})["metadata"].get("ownerReferences") or ())
+def _references(config_map: Mapping[str, Any] | None) -> list[dict[str, Any]]:
+    return list((config_map or {"metadata": {}})["metadata"].get("ownerReferences") or ())
 
 
-def _version(there: Mapping[str, Any] | None) -> str:
-    return str((there or {"metadata": {}})["metadata"].get("resourceVersion") or "")
+def _version(config_map: Mapping[str, Any] | None) -> str:
+    return str((config_map or {"metadata": {}})["metadata"].get("resourceVersion") or "")
 
 
-def _owners(there: Mapping[str, Any] | None, readers: list[FilePod]) -> list[dict[str, Any]]:
+def _owners(config_map: Mapping[str, Any] | None, readers: list[FilePod]) -> list[dict[str, Any]]:
     """Return the present owners, which Kubernetes removes as they are deleted, and those of the readers."""
-    found = {reference["uid"]: reference for reference in _references(there)}
+    owners = {reference["uid"]: reference for reference in _references(config_map)}
     for pod in readers:
-        if len(found) < 200:
-            found.setdefault(pod.owner["uid"], dict(pod.owner))
-    return list(found.values())
+        if len(owners) < 200:
+            owners.setdefault(pod.owner["uid"], dict(pod.owner))
+    return list(owners.values())
 
 
 def _manifest(file: FlagFile, text: str, references: list[dict[str, Any]]) -> dict[str, Any]:

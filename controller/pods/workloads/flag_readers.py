@@ -77,7 +77,7 @@ class FlagReaders:
         """
         self.queue.put(namespace, LOOK)
         accounts = self.pods.texts(namespace)
-        for type_, rest in _wanted(namespace, accounts):
+        for type_, rest in _contents(namespace, accounts):
             await self._keep(type_, namespace, rest if accounts else None)
         # A pod may have come meanwhile, which has woken us.
         if not self.pods.texts(namespace):
@@ -85,8 +85,8 @@ class FlagReaders:
 
     async def _keep(self, type_: ResourceType, namespace: str, rest: dict[str, Any] | None) -> None:
         """Apply an object that differs; `rest` is its content beside metadata, None deletes it."""
-        there = await self.cluster.get(type_.api_version, type_.kind, namespace, NAME)
-        if there is not None and not is_ours(there):
+        current = await self.cluster.get(type_.api_version, type_.kind, namespace, NAME)
+        if current is not None and not is_ours(current):
             if rest is None:
                 return
             raise Stalled(
@@ -94,13 +94,13 @@ class FlagReaders:
                 f"{type_.kind} {NAME} is there, and not of Flagstaff; remove or rename it",
             )
         if rest is None:
-            if there is not None:
-                uid = there["metadata"]["uid"]
+            if current is not None:
+                uid = current["metadata"]["uid"]
                 await self.cluster.delete(type_.api_version, type_.kind, namespace, NAME, uid=uid)
-        elif there is None or any(there.get(name) != value for name, value in rest.items()):
+        elif current is None or any(current.get(name) != value for name, value in rest.items()):
             meta = {"name": NAME, "namespace": namespace, "labels": {MANAGED_BY: OURS}}
             body = {"apiVersion": type_.api_version, "kind": type_.kind, "metadata": meta, **rest}
-            version = "" if there is None else there["metadata"]["resourceVersion"]
+            version = "" if current is None else current["metadata"]["resourceVersion"]
             await self.cluster.apply(at_version(body, version), manager=MANAGER)
 
 
@@ -108,7 +108,7 @@ def _log_refused(namespace: str, setback: Setback) -> None:
     log.warning("the right to read FeatureFlags of %s: %s", namespace, setback.message)
 
 
-def _wanted(namespace: str, accounts: list[str]) -> list[tuple[ResourceType, dict[str, Any]]]:
+def _contents(namespace: str, accounts: list[str]) -> list[tuple[ResourceType, dict[str, Any]]]:
     """What each has beside its metadata. The names of flags cannot be listed in a Role: flagd lists all."""
     verbs = ["get", "list", "watch"]
     rule = {"apiGroups": [FEATURE_FLAG.group], "resources": [FEATURE_FLAG.plural], "verbs": verbs}

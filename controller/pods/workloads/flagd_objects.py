@@ -85,8 +85,11 @@ def _deployment(name: str, spec: FlagdSpec, wanted: PodSettings) -> dict[str, An
     container = {**evaluator(wanted), "name": CONTAINER}
     if wanted.options.compat:
         container["ports"] = [
-            {"name": "management" if port == METRICS else each, "containerPort": wanted.ports[annotation]}
-            for each, port, annotation, _ in (_PORTS[-1], *_PORTS[:-1])
+            {
+                "name": "management" if port == METRICS else port_name,
+                "containerPort": wanted.ports[annotation],
+            }
+            for port_name, port, annotation, _ in (_PORTS[-1], *_PORTS[:-1])
         ]
     metadata: dict[str, Any] = {"labels": labels(name)}
     for part, key, value in marks(wanted, spec.service_account_name):
@@ -113,8 +116,8 @@ def _service(name: str, spec: FlagdSpec, wanted: PodSettings) -> dict[str, Any]:
         "type": spec.service_type or "ClusterIP",
         "selector": {APP: name},
         "ports": [
-            {"name": each, "port": port, "targetPort": wanted.ports[annotation], "appProtocol": protocol}
-            for each, port, annotation, protocol in _PORTS
+            {"name": port_name, "port": port, "targetPort": wanted.ports[annotation], "appProtocol": protocol}
+            for port_name, port, annotation, protocol in _PORTS
         ],
     }
 

@@ -54,17 +54,17 @@ class MarkedPods:
             self.came.set()
         meta = body["metadata"]
         text = self._read(meta)
-        there = self._texts.setdefault(meta["namespace"], {})
-        if there.get(meta["name"]) != text:
-            there[meta["name"]] = text
+        texts = self._texts.setdefault(meta["namespace"], {})
+        if texts.get(meta["name"]) != text:
+            texts[meta["name"]] = text
             self._wake(meta["namespace"])
 
     def forget(self, kind: str, namespace: str, name: str) -> None:
         """Remove a deleted pod, without waking: a successor may follow."""
         del kind
-        there = self._texts.get(namespace, {})
-        there.pop(name, None)
-        if not there:
+        texts = self._texts.get(namespace, {})
+        texts.pop(name, None)
+        if not texts:
             self._texts.pop(namespace, None)
 
     def listed(self, kind: str, namespace: str) -> None:

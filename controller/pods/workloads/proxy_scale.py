@@ -28,7 +28,7 @@ DEPLOYMENT: Final = "flagstaff-proxy"
 IDLE: Final = 600.0
 """Seconds without clients after which it is scaled to 0."""
 LOOK: Final = 30.0
-"""Seconds from one look to the next."""
+"""Seconds from one check to the next."""
 
 
 class Scale(Protocol):
@@ -79,18 +79,18 @@ class ProxyScale:
             self._asked_at = self.clock()
         elif self.clock() - self._asked_at < IDLE:
             return
-        there = await self.scale.replicas(self.namespace, DEPLOYMENT)
-        if there is None:
+        replicas = await self.scale.replicas(self.namespace, DEPLOYMENT)
+        if replicas is None:
             log.warning("there is no Deployment %s to scale; apply deploy/proxy.yaml", DEPLOYMENT)
-        elif asked and there == 0:
+        elif asked and replicas == 0:
             log.info("pods ask for flags: the proxy gets %d replicas", self.wanted)
             await self.scale.scale(self.namespace, DEPLOYMENT, self.wanted)
-        elif not asked and there > 0:
-            log.info("no pod asks for flags: the proxy's %d replicas go", there)
+        elif not asked and replicas > 0:
+            log.info("no pod asks for flags: the proxy's %d replicas go", replicas)
             await self.scale.scale(self.namespace, DEPLOYMENT, 0)
 
 
-def _has_members(found: Resource) -> bool:
+def _has_members(receipt: Resource) -> bool:
     """Whether a FlagReceipt shows subscribers."""
-    status = FlagReceiptStatus.of(found)
+    status = FlagReceiptStatus.of(receipt)
     return bool(status.delivered) or any(group.count for group in status.groups)

@@ -78,7 +78,7 @@ class FlagdReconciler:
             wanted, made = self._make_objects(resource, spec)
             workloads = self.workloads.acting_as(resource.namespace, spec.service_account_name)
             routeless = await self._apply_all(workloads, resource, made, events)
-            events += await self._prune(workloads, resource, {ObjectKey.of(each) for each in made})
+            events += await self._prune(workloads, resource, {ObjectKey.of(manifest) for manifest in made})
             result = self._result(made, wanted, tuple(events))
         except Setback as setback:
             return Result.of(setback, events=tuple(events))
@@ -104,11 +104,11 @@ class FlagdReconciler:
         self, workloads: Workloads, owner: Resource, made: list[dict[str, Any]], events: list[Occurrence]
     ) -> Setback | None:
         """Apply all. Raises Setback, but returns that of the HTTPRoute, which is optional."""
-        for each in made:
+        for manifest in made:
             try:
-                events += await self._apply(workloads, owner, each)
+                events += await self._apply(workloads, owner, manifest)
             except Setback as setback:
-                if each["kind"] != HTTP_ROUTE.kind:
+                if manifest["kind"] != HTTP_ROUTE.kind:
                     raise
                 return setback
         return None
@@ -119,8 +119,13 @@ class FlagdReconciler:
         key = ObjectKey.of(manifest)
         taken = self._taken.setdefault(owner.key, {})
         last = taken.get(key)
-        there = self.objects.get(key)
-        if last is not None and last.manifest == manifest and there is not None and _same(there, last.found):
+        current = self.objects.get(key)
+        if (
+            last is not None
+            and last.manifest == manifest
+            and current is not None
+            and _same(current, last.found)
+        ):
             return ()
         if key.kind == HTTP_ROUTE.kind and not await workloads.serves(
             HTTP_ROUTE.api_version, HTTP_ROUTE.plural
@@ -131,25 +136,29 @@ class FlagdReconciler:
                 "to false",
                 delay=60.0,
             )
-        if there is None:
+        if current is None:
             # It may be there without our label, which is what is watched.
             body = await workloads.get(manifest["apiVersion"], key.kind, key.namespace, key.name)
-            there = None if body is None else Resource.of(body)
-        if there is not None:
-            _require_ours(there, owner)
-        version = "" if there is None else there.resource_version
+            current = None if body is None else Resource.of(body)
+        if current is not None:
+            _require_ours(current, owner)
+        version = "" if current is None else current.resource_version
         body, others = await workloads.apply(at_version(manifest, version), manager=MANAGER)
         self.applied(body)
         written = Resource.of(body)
         taken[key] = _Applied(manifest, written)
-        if version_of(there) == version_of(written):
+        if version_of(current) == version_of(written):
             return ()
-        what, reason, why = f"{key.kind} {key.name}", "Applied", "created" if there is None else "changed"
-        if last is not None and (there is None or last.manifest == manifest):
+        subject, reason, why = (
+            f"{key.kind} {key.name}",
+            "Applied",
+            "created" if current is None else "changed",
+        )
+        if last is not None and (current is None or last.manifest == manifest):
             by = f" by {others}" if others else ""
             reason = "DriftCorrected"
-            why = f"{'was removed' if there is None else f'was changed{by}'}; restored"
-        return (Occurrence(reason, f"{what} {why}", version=written.resource_version),)
+            why = f"{'was removed' if current is None else f'was changed{by}'}; restored"
+        return (Occurrence(reason, f"{subject} {why}", version=written.resource_version),)
 
     async def _prune(self, workloads: Workloads, owner: Resource, wanted: set[ObjectKey]) -> list[Occurrence]:
         events = []
@@ -175,40 +184,40 @@ class FlagdReconciler:
             return Result(Waiting("Progressing", "the Deployment was removed"), events=events)
         containers = deployment.spec["template"]["spec"]["containers"]
         image = next((container["image"] for container in containers if container["name"] == CONTAINER), None)
-        found, asked = DeploymentStatus.of(deployment), deployment.spec.get("replicas", 1)
-        status = FlagdStatus(replicas=asked, ready_replicas=found.ready_replicas, image=image)
-        message = f"{found.ready_replicas} of {asked} replicas are ready"
-        if found.stuck:
+        health, asked = DeploymentStatus.of(deployment), deployment.spec.get("replicas", 1)
+        status = FlagdStatus(replicas=asked, ready_replicas=health.ready_replicas, image=image)
+        message = f"{health.ready_replicas} of {asked} replicas are ready"
+        if health.stuck:
             # Its own controller has given up.
-            outcome: Done | Setback = Stalled("DeploymentFailed", f"{message}; {found.stuck}")
-        elif not found.is_rolled_out(deployment.generation, asked):
+            outcome: Done | Setback = Stalled("DeploymentFailed", f"{message}; {health.stuck}")
+        elif not health.is_rolled_out(deployment.generation, asked):
             outcome = Waiting("Progressing", message)
         else:
             outcome = Done("; ".join((message, *warnings(wanted))))
         return Result(outcome, status=status, events=events)
 
 
-def _same(found: Resource, written: Resource) -> bool:
+def _same(current: Resource, written: Resource) -> bool:
     """Whether the fields that we write are unchanged."""
     return (
-        found.uid == written.uid
-        and found.spec == written.spec
-        and found.labels == written.labels
-        and found.owners == written.owners
-        and written.annotations.items() <= found.annotations.items()
+        current.uid == written.uid
+        and current.spec == written.spec
+        and current.labels == written.labels
+        and current.owners == written.owners
+        and written.annotations.items() <= current.annotations.items()
     )
 
 
-def _require_ours(found: Resource, owner: Resource) -> None:
+def _require_ours(current: Resource, owner: Resource) -> None:
     """Raise Stalled for an object of another owner."""
-    if found.is_owned_by(owner) and found.labels.get(MANAGED_BY) == OURS:
+    if current.is_owned_by(owner) and current.labels.get(MANAGED_BY) == OURS:
         return
-    kind, name = found.key.kind, found.name
-    if found.is_owned_by(owner):
+    kind, name = current.key.kind, current.name
+    if current.is_owned_by(owner):
         raise Stalled(
             "OwnershipConflict",
             f"{kind} {name} is OpenFeature Operator's; once that is stopped, hand it over: kubectl label "
-            f"--overwrite -n {found.namespace} {kind.lower()} {name} {MANAGED_BY}={OURS}",
+            f"--overwrite -n {current.namespace} {kind.lower()} {name} {MANAGED_BY}={OURS}",
         )
     raise Stalled(
         "OwnershipConflict",

@@ -29,7 +29,7 @@ def _owners(resource: Resource) -> set[str]:
 BY_SOURCE: Final = Index(
     "Flagd by FeatureFlagSource",
     frozenset({flagd.KIND}),
-    lambda each: (str(each.spec.get("featureFlagSource")),),
+    lambda resource: (str(resource.spec.get("featureFlagSource")),),
 )
 BY_OWNER: Final = Index("workloads by Flagd", _MADE, _owners)
 
@@ -42,22 +42,22 @@ def _content(resource: Resource | None) -> object:
     return resource.uid, resource.spec, resource.labels, resource.annotations, resource.owners, health
 
 
-def _owning(_cache: Cache, change: Change) -> Iterator[ObjectKey]:
+def _owners_of_change(_cache: Cache, change: Change) -> Iterator[ObjectKey]:
     """The Flagds that own the object now, and those that owned it before."""
-    for each in (change.before, change.after):
-        if each is not None:
-            yield from (ObjectKey(flagd.KIND, each.namespace, name) for name in _owners(each))
+    for resource in (change.before, change.after):
+        if resource is not None:
+            yield from (ObjectKey(flagd.KIND, resource.namespace, name) for name in _owners(resource))
 
 
 def _readers_of_grant(kind: str) -> Callable[[Cache, Change], Iterator[ObjectKey]]:
     """The objects of `kind` in the namespaces that a grant names, and named before."""
 
     def keys(cache: Cache, change: Change) -> Iterator[ObjectKey]:
-        for each in (change.before, change.after):
-            listed = each.spec.get("from") if each is not None else ()
+        for grant in (change.before, change.after):
+            listed = grant.spec.get("from") if grant is not None else ()
             for entry in listed if isinstance(listed, list) else ():
                 if isinstance(entry, dict):
-                    yield from (found.key for found in cache.of_kind(kind, str(entry.get("namespace"))))
+                    yield from (resource.key for resource in cache.of_kind(kind, str(entry.get("namespace"))))
 
     return keys
 
@@ -70,8 +70,8 @@ def _place(resource: Resource, given: object) -> str:
 
 def _sources(resource: Resource) -> set[str]:
     listed = resource.spec.get("sources")
-    found = listed if isinstance(listed, list) else ()
-    return {_place(resource, each.get("source")) for each in found if isinstance(each, dict)}
+    entries = listed if isinstance(listed, list) else ()
+    return {_place(resource, entry.get("source")) for entry in entries if isinstance(entry, dict)}
 
 
 BY_FLAGS: Final = Index(
@@ -80,7 +80,7 @@ BY_FLAGS: Final = Index(
 BY_SELECTOR: Final = Index(
     "InProcessConfiguration by flag set",
     frozenset({inprocessconfiguration.KIND}),
-    lambda each: {_place(each, each.spec.get("selector"))},
+    lambda resource: {_place(resource, resource.spec.get("selector"))},
     everywhere=True,
 )
 
@@ -91,8 +91,8 @@ def _settings_stage(type_: ResourceType, index: Index) -> Reconciles:
         wakes=(
             Watch(
                 frozenset(SERVED),
-                changed=lambda each: each is None,
-                keys=listed_by(index, lambda each: f"{each.namespace}/{each.name}"),
+                changed=lambda resource: resource is None,
+                keys=listed_by(index, lambda resource: f"{resource.namespace}/{resource.name}"),
             ),
             Watch(frozenset({flaggrant.KIND}), changed=uid_and_spec, keys=_readers_of_grant(type_.kind)),
         ),
@@ -109,7 +109,7 @@ FLAGDS: Final = Reconciles(
     wakes=(
         Watch(frozenset({featureflagsource.KIND}), changed=uid_and_spec, keys=listed_by(BY_SOURCE)),
         Watch(frozenset({flaggrant.KIND}), changed=uid_and_spec, keys=_readers_of_grant(flagd.KIND)),
-        Watch(_MADE, changed=_content, keys=_owning),
+        Watch(_MADE, changed=_content, keys=_owners_of_change),
     ),
     indexes=(BY_SOURCE, BY_OWNER),
 )
