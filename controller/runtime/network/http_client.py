@@ -121,9 +121,9 @@ class HttpClient:
         async with contextlib.AsyncExitStack() as stack:
             if self._places is not None:
                 await stack.enter_async_context(self._places.place(route.namespace))
-            with _failing(target.host or "", route.seconds):
+            with _translate_errors(target.host or "", route.seconds):
                 answer = await stack.enter_async_context(
-                    self._opened().request(
+                    self._open_session().request(
                         method,
                         target,
                         headers={"User-Agent": _AGENT, "Accept-Encoding": "identity", **(headers or {})},
@@ -141,7 +141,7 @@ class HttpClient:
         if self._session is not None:
             await self._session.close()
 
-    def _opened(self) -> aiohttp.ClientSession:
+    def _open_session(self) -> aiohttp.ClientSession:
         if self._session is None:
             proxies = frozenset(urlsplit(proxy).hostname or "" for proxy in self._proxies.values())
             self._session = judged_session(self._hosts, proxies)
@@ -213,13 +213,13 @@ def _target(url: str | URL) -> URL:
 
 
 @contextlib.contextmanager
-def _failing(host: str, seconds: float | None) -> Iterator[None]:
+def _translate_errors(host: str, seconds: float | None) -> Iterator[None]:
     """Raise aiohttp's exceptions as RequestError."""
     try:
         yield
     except (aiohttp.ClientError, ConnectionError, TimeoutError) as error:
-        cause, what = _explain(error, seconds)
-        raise RequestError(one_line(f"{host}: {what}", _SHOWN), cause) from error
+        cause, problem = _explain(error, seconds)
+        raise RequestError(one_line(f"{host}: {problem}", _SHOWN), cause) from error
 
 
 def _explain(error: Exception, seconds: float | None) -> tuple[Cause, str]:

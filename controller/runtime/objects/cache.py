@@ -35,9 +35,9 @@ class Change:
     @property
     def latest(self) -> Resource:
         """Return the object as it is, or as it was when it was deleted."""
-        found = self.after or self.before
-        assert found is not None  # noqa: S101 - see the class
-        return found
+        resource = self.after or self.before
+        assert resource is not None  # noqa: S101 - see the class
+        return resource
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,7 @@ class Cache:
     def __iter__(self) -> Iterator[Resource]:
         # A scrape iterates in a thread while others write; `list` makes its copy in one step.
         spaces = [objects for kind in list(self._kinds.values()) for objects in list(kind.values())]
-        return iter([each for objects in spaces for each in list(objects.values())])
+        return iter([resource for objects in spaces for resource in list(objects.values())])
 
     def __len__(self) -> int:
         return sum(len(objects) for namespaces in self._kinds.values() for objects in namespaces.values())
@@ -83,7 +83,7 @@ class Cache:
         if namespace is not None:
             return list(namespaces.get(namespace, {}).values())
         # A scrape asks in a thread, as above.
-        return [each for objects in list(namespaces.values()) for each in list(objects.values())]
+        return [resource for objects in list(namespaces.values()) for resource in list(objects.values())]
 
     def find(self, index: Index, namespace: str, name: str) -> list[Resource]:
         """The objects in `namespace` that `index` lists under `name`, in no order."""

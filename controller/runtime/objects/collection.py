@@ -106,7 +106,7 @@ class Collector:
 
     async def _compare(self, type_: ResourceType) -> None:
         uids, version = await self._lister.present(type_.api_version, type_.plural, self._namespaces)
-        for each in self._cache.of_kind(type_.kind):
-            if each.uid not in uids and int(each.resource_version) <= version:
-                log.info("it was deleted while no watch was open", extra=about(each.key))
-                self._cache.forget(each.key)
+        for resource in self._cache.of_kind(type_.kind):
+            if resource.uid not in uids and int(resource.resource_version) <= version:
+                log.info("it was deleted while no watch was open", extra=about(resource.key))
+                self._cache.forget(resource.key)

@@ -30,15 +30,15 @@ class MemoryCluster:
 
     def put(self, body: Mapping[str, Any]) -> Resource:
         """Write metadata and spec, as a user does; the status stays."""
-        found = Resource.of(body)
-        known = self.objects.get(found.key)
+        written = Resource.of(body)
+        known = self.objects.get(written.key)
         version = self._next()
         if known is None:
-            resource = replace(found, uid=found.uid or version, generation=1, resource_version=version)
+            resource = replace(written, uid=written.uid or version, generation=1, resource_version=version)
         else:
-            generation = known.generation + (known.spec != found.spec)
+            generation = known.generation + (known.spec != written.spec)
             resource = replace(
-                found, uid=known.uid, generation=generation, resource_version=version, status=known.status
+                written, uid=known.uid, generation=generation, resource_version=version, status=known.status
             )
         self.objects.learn(resource)
         return resource
@@ -89,7 +89,7 @@ def manifest_of(resource: Resource) -> dict[str, Any]:
             "namespace": resource.namespace,
             "labels": dict(resource.labels),
             "annotations": dict(resource.annotations),
-            "ownerReferences": [dict(each) for each in resource.owners],
+            "ownerReferences": [dict(owner) for owner in resource.owners],
         },
         "spec": dict(resource.spec),
     }

@@ -86,26 +86,26 @@ class WatchHealth:
         watch = self._watches.setdefault(path, _Watch(kind, self._clock))
         ended, watch.fault = watch.fault, ""
         watch.confirmed = self._clock()
-        return bool(ended) and not any(each.fault for each in tuple(self._watches.values()))
+        return bool(ended) and not any(other.fault for other in tuple(self._watches.values()))
 
     def failed(self, kind: str, path: str, why: str) -> bool:
         """`path` was refused, or could not be reached. True where no other watch has this fault yet."""
-        new = all(each.fault != why for each in tuple(self._watches.values()))
+        new = all(other.fault != why for other in tuple(self._watches.values()))
         self._watches.setdefault(path, _Watch(kind, self._clock)).fault = why
         return new
 
     def ended(self, kind: str) -> None:
         """Remove the watches of a kind that is not installed."""
-        self._watches = {path: each for path, each in tuple(self._watches.items()) if each.kind != kind}
+        self._watches = {path: watch for path, watch in tuple(self._watches.items()) if watch.kind != kind}
 
     def of(self, kind: str) -> WatchReport | None:
         """Return the report on the watches of one kind, or None if it is not watched."""
-        found = [watch for of, watch in self._all() if of == kind]
-        if not found:
+        watches = [watch for of, watch in self._all() if of == kind]
+        if not watches:
             return None
-        ages = [age for each in found if (age := each.age()) is not None]
-        age = max(0.0, *ages) if len(ages) == len(found) else None
-        fault = next((each.fault for each in found if each.fault), "")
+        ages = [age for watch in watches if (age := watch.age()) is not None]
+        age = max(0.0, *ages) if len(ages) == len(watches) else None
+        fault = next((watch.fault for watch in watches if watch.fault), "")
         return WatchReport(kind, not fault and age is not None, age, fault)
 
     def reports(self) -> tuple[WatchReport, ...]:
@@ -115,5 +115,5 @@ class WatchHealth:
 
     def _all(self) -> list[tuple[str, Watching]]:
         """Each watch with its kind."""
-        reported = [(each.kind, each) for each in tuple(self._watches.values())]
+        reported = [(watch.kind, watch) for watch in tuple(self._watches.values())]
         return [*reported, *tuple(self._followed.values())]

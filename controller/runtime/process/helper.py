@@ -27,16 +27,16 @@ MEMORY: Final = "memory"
 CPU_TIME: Final = "CPU time"
 
 
-def _proxied(content: dict[Any, Any]) -> MappingProxyType[Any, Any]:
+def _read_only(content: dict[Any, Any]) -> MappingProxyType[Any, Any]:
     return MappingProxyType(content)
 
 
-def _reduced(mapping: MappingProxyType[Any, Any]) -> tuple[Any, tuple[dict[Any, Any]]]:
-    return _proxied, (dict(mapping),)
+def _reduce_mapping(mapping: MappingProxyType[Any, Any]) -> tuple[Any, tuple[dict[Any, Any]]]:
+    return _read_only, (dict(mapping),)
 
 
 # Registers this type with pickle, here because both ends of the pipe load this module.
-copyreg.pickle(MappingProxyType, _reduced)
+copyreg.pickle(MappingProxyType, _reduce_mapping)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,9 +80,9 @@ def _answer(request: bytes, replies: BinaryIO) -> str:
     except MemoryError:
         reply, content = (LIMIT, MEMORY), pickle.dumps((LIMIT, MEMORY))
     except Exception as error:  # noqa: BLE001 - whatever it is, the caller receives it
-        reply = _failed(error)
+        reply = _error_reply(error)
         content = pickle.dumps(reply)
-    resource.setrlimit(resource.RLIMIT_AS, _soft(resource.RLIMIT_AS, resource.RLIM_INFINITY))
+    resource.setrlimit(resource.RLIMIT_AS, _soft_limit(resource.RLIMIT_AS, resource.RLIM_INFINITY))
     replies.write(len(content).to_bytes(8, "big") + content)
     replies.flush()
     return reply[0]
@@ -93,24 +93,24 @@ def _limit(limits: TaskLimits) -> None:
         pages = int(statm.read().split()[0])
     used = resource.getrusage(resource.RUSAGE_SELF)
     seconds = math.ceil(used.ru_utime + used.ru_stime + limits.cpu_seconds)
-    for what, most in (
+    for resource_limit, most in (
         (resource.RLIMIT_AS, pages * resource.getpagesize() + limits.memory_bytes),
         (resource.RLIMIT_CPU, seconds),
         (resource.RLIMIT_FSIZE, limits.file_bytes),
     ):
-        resource.setrlimit(what, _soft(what, most))
+        resource.setrlimit(resource_limit, _soft_limit(resource_limit, most))
 
 
-def _soft(what: int, most: int) -> tuple[int, int]:
-    hard = resource.getrlimit(what)[1]
+def _soft_limit(resource_limit: int, most: int) -> tuple[int, int]:
+    hard = resource.getrlimit(resource_limit)[1]
     return (most if hard == resource.RLIM_INFINITY else min(most, hard)), hard
 
 
-def _failed(error: Exception) -> tuple[str, Any]:
+def _error_reply(error: Exception) -> tuple[str, Any]:
     """Return the error as a reply that another process can unpickle."""
     if isinstance(error, Setback):
         # Pickle would call the class with the message alone.
-        kind = next(each for each in (Stalled, Waiting, Failed) if isinstance(error, each))
+        kind = next(outcome for outcome in (Stalled, Waiting, Failed) if isinstance(error, outcome))
         return SETBACK, (kind, error.reason, error.message)
     try:
         pickle.loads(pickle.dumps(error))  # noqa: S301 - of our own

@@ -114,7 +114,7 @@ class Helpers:
         """
         request = await asyncio.to_thread(pickle.dumps, (limits, function, arguments))
         async with self._places:
-            process = self._idle.pop() if self._idle else await self._started()
+            process = self._idle.pop() if self._idle else await self._take_process()
             kind, value = await self._call(process, request)
         if kind == helper.RETURNED:
             return value  # type: ignore[no-any-return]  # by the signature of `function`
@@ -137,7 +137,7 @@ class Helpers:
         # What one of them has begun ends with it, and not in a loop that is closed.
         await asyncio.gather(*self._starting, return_exceptions=True)
         self._starting.clear()
-        await asyncio.gather(*(each.end() for each in tuple(self._all)))
+        await asyncio.gather(*(helper.end() for helper in tuple(self._all)))
         self._all.clear()
         self._idle.clear()
 
@@ -156,7 +156,7 @@ class Helpers:
                 await process.end()
         return kind, value
 
-    async def _started(self) -> _Process:
+    async def _take_process(self) -> _Process:
         """Return a process with loaded modules. If the caller stops waiting, it is kept for the next one."""
         starting = self._starting.pop() if self._starting else asyncio.create_task(self._start())
         try:

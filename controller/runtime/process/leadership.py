@@ -27,7 +27,7 @@ class Election(Protocol):
 
     def holds(self) -> bool:
         """Whether this replica is still chosen by its own monotonic clock: no other is yet. It may have been
-        paused, or its event loop blocked, since it last was told so.
+        paused, or its event loop blocked, since it last confirmed this.
         """
 
     async def release(self) -> None:

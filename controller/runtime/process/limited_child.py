@@ -70,7 +70,7 @@ async def run(
     `seconds` limits CPU time, for a child that outlives us. Raises TooMuchOutputError; OSError if the child
     cannot be started.
     """
-    child = await _start(_limited(program, limits, seconds), environment)
+    child = await _start(_shell_of(program, limits, seconds), environment)
     try:
         output, complaint = await _outputs(child, limits.output_bytes)
         return ChildResult(await asyncio.wrap_future(_THREADS.submit(child.wait)), output, complaint)
@@ -80,7 +80,7 @@ async def run(
             pipe.close()
         if child.returncode is None:
             _kill(child)
-            await _gone(child.wait)
+            await _wait_for_end(child.wait)
 
 
 def run_blocking(
@@ -95,7 +95,7 @@ def run_blocking(
     """
     try:
         ended = subprocess.run(  # noqa: S603 - our own command, and no shell reads its arguments
-            _limited(program, limits, seconds), input=given, capture_output=True, cwd="/", env=environment,
+            _shell_of(program, limits, seconds), input=given, capture_output=True, cwd="/", env=environment,
             timeout=seconds, check=False,
         )  # fmt: skip
     except subprocess.TimeoutExpired:
@@ -104,7 +104,7 @@ def run_blocking(
     return ChildResult(ended.returncode, ended.stdout[: limits.output_bytes], complaint)
 
 
-def _limited(program: Sequence[str], limits: ProcessLimits, seconds: float) -> tuple[str, ...]:
+def _shell_of(program: Sequence[str], limits: ProcessLimits, seconds: float) -> tuple[str, ...]:
     """Return the command of a shell that sets the limits and becomes `program`."""
     ceilings = (limits.memory_bytes // 1024, math.ceil(seconds) + 1, limits.file_bytes // 512)
     return ("/bin/sh", "-c", _LIMITED, "limited", *map(str, ceilings), *program)
@@ -123,7 +123,7 @@ async def _start(command: Sequence[str], environment: Mapping[str, str]) -> Pope
         return await asyncio.wrap_future(starting)
     except asyncio.CancelledError:
         if not starting.cancel():
-            await _gone(partial(_end, starting))
+            await _wait_for_end(partial(_end, starting))
         raise
 
 
@@ -134,8 +134,8 @@ def _end(starting: Future[Popen[bytes]]) -> None:
         child.communicate()
 
 
-async def _gone(ending: Callable[[], object]) -> None:
-    """Once `ending` is done, which goes on where this takes too long or is cancelled."""
+async def _wait_for_end(ending: Callable[[], object]) -> None:
+    """Wait until `ending` is done. It continues in its thread after a timeout or a cancellation."""
     await asyncio.wait([asyncio.wrap_future(_THREADS.submit(ending))], timeout=_GONE_SECONDS)
 
 
@@ -156,15 +156,15 @@ async def _outputs(child: Popen[bytes], most: int) -> tuple[bytes, str]:
             _kill(child)
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(_GONE_SECONDS):
-                    await _cancelled(output, complaint)
+                    await _cancel(output, complaint)
                     # All of its group have gone once no process holds these open.
                     await asyncio.gather(_discard(said), _discard(complained))
             raise
 
 
-async def _cancelled(*tasks: asyncio.Task[Any]) -> None:
-    for each in tasks:
-        each.cancel()
+async def _cancel(*tasks: asyncio.Task[Any]) -> None:
+    for task in tasks:
+        task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
 
 
@@ -176,29 +176,29 @@ async def _discard(stream: asyncio.StreamReader) -> None:
 @contextlib.asynccontextmanager
 async def _reader(pipe: IO[bytes] | None) -> AsyncIterator[asyncio.StreamReader]:
     """Open a reader of a child's pipe, and close the pipe at the block's end."""
-    found, loop = asyncio.StreamReader(), asyncio.get_running_loop()
-    transport, _ = await loop.connect_read_pipe(partial(asyncio.StreamReaderProtocol, found), pipe)
+    reader, loop = asyncio.StreamReader(), asyncio.get_running_loop()
+    transport, _ = await loop.connect_read_pipe(partial(asyncio.StreamReaderProtocol, reader), pipe)
     try:
-        yield found
+        yield reader
     finally:
         transport.close()
 
 
 async def _read(stream: asyncio.StreamReader, most: int) -> bytes:
-    found = bytearray()
+    output = bytearray()
     while chunk := await stream.read(65_536):
-        found += chunk
-        if len(found) > most:
+        output += chunk
+        if len(output) > most:
             raise TooMuchOutputError
-    return bytes(found)
+    return bytes(output)
 
 
 async def _read_end(stream: asyncio.StreamReader) -> str:
-    found, cut = b"", False
+    complaint, cut = b"", False
     while chunk := await stream.read(65_536):
-        found += chunk
-        cut = cut or len(found) > MAX_COMPLAINT
-        found = found[-MAX_COMPLAINT:]
+        complaint += chunk
+        cut = cut or len(complaint) > MAX_COMPLAINT
+        complaint = complaint[-MAX_COMPLAINT:]
     if cut:
-        found = found.partition(b"\n")[2]
-    return found.decode("utf-8", "replace")
+        complaint = complaint.partition(b"\n")[2]
+    return complaint.decode("utf-8", "replace")

@@ -126,12 +126,12 @@ class Metrics(Collector):
         age = GaugeMetricFamily(
             "flagstaff_artifact_age_seconds", "Time since a source's artifact last changed.", labels=_OBJECT
         )
-        for each in self._objects:
-            if each.key.kind not in self._queues:
+        for resource in self._objects:
+            if resource.key.kind not in self._queues:
                 continue
-            key = (each.key.kind, each.namespace, each.name)
-            suspended.add_metric(key, float(each.suspended))
-            for condition in (status := status_of(each)).conditions:
+            key = (resource.key.kind, resource.namespace, resource.name)
+            suspended.add_metric(key, float(resource.suspended))
+            for condition in (status := status_of(resource)).conditions:
                 conditions.add_metric((*key, condition.type, condition.status), 1.0)
             since = _artifact_time(status)
             if since is not None:
@@ -147,12 +147,12 @@ class Metrics(Collector):
             "Evaluators by what they serve, and streams of subscribers that send no receipts.",
             labels=("namespace", "name", "state"),
         )
-        for each in self._objects:
-            status = status_of(each)
+        for resource in self._objects:
+            status = status_of(resource)
             if not isinstance(status, ConfigurationStatus) or status.total is None:
                 continue
             if (served := status.served_by) is not None:
-                key = (each.namespace, each.name)
+                key = (resource.namespace, resource.name)
                 evaluators.add_metric((*key, "served"), served)
                 evaluators.add_metric((*key, "lagging"), status.total - served)
                 evaluators.add_metric((*key, "delivered"), status.delivered or 0)
@@ -192,9 +192,9 @@ def watch_metrics(watches: WatchHealth) -> Iterator[Metric]:
     connected = GaugeMetricFamily(
         "flagstaff_watch_connected", "1 while the watch of the kind is open.", labels=("kind",)
     )
-    for each in watches.reports():
-        connected.add_metric((each.kind,), float(each.connected))
-        if each.age is not None:
-            age.add_metric((each.kind,), each.age)
+    for report in watches.reports():
+        connected.add_metric((report.kind,), float(report.connected))
+        if report.age is not None:
+            age.add_metric((report.kind,), report.age)
     yield age
     yield connected

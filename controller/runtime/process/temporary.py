@@ -28,7 +28,7 @@ class TemporaryFolder:
         """Raises OSError."""
         path = Path(tempfile.mkdtemp(prefix=_PREFIX))
         try:
-            return cls(path, _locked(path))
+            return cls(path, _lock_folder(path))
         except OSError:
             path.rmdir()
             raise
@@ -44,10 +44,10 @@ def sweep_temporary() -> None:
     for prefix in (_PREFIX, _FORMER):
         for path in Path(tempfile.gettempdir()).glob(f"{prefix}*"):
             with contextlib.suppress(OSError):
-                TemporaryFolder(path, _locked(path)).remove()
+                TemporaryFolder(path, _lock_folder(path)).remove()
 
 
-def _locked(path: Path) -> int:
+def _lock_folder(path: Path) -> int:
     folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     try:
         fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)

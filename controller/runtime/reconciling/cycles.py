@@ -22,8 +22,8 @@ def cycle(start: Resource, objects: Cache, awaited: Callable[[Resource], Iterabl
     while trails:
         trail = trails.pop()
         last = trail[-1]
-        found = objects.get(ObjectKey(start.key.kind, start.namespace, last)) if len(trail) > 1 else start
-        for name in awaited(found) if found is not None else ():
+        resource = objects.get(ObjectKey(start.key.kind, start.namespace, last)) if len(trail) > 1 else start
+        for name in awaited(resource) if resource is not None else ():
             if name == start.name:
                 return [*trail, name]
             if name not in seen:

@@ -131,7 +131,7 @@ class Loop:
             self.gone(key)
         if latest is None or latest.uid != resource.uid:
             return
-        settled = settle(_judged(resource, latest), result, self._now())
+        settled = settle(_as_observed(resource, latest), result, self._now())
         self._outputs.observer.reconciled(key, result.kind, asyncio.get_running_loop().time() - started)
         await self._write(latest, settled)
         if settled.retry:
@@ -187,7 +187,7 @@ def _log_unwritten(key: ObjectKey, setback: Setback) -> None:
 
 
 def _steady(resource: Resource) -> bool:
-    """Whether the object is ready and its requests are done: another look is then no progress to report."""
+    """Whether the object is ready and its requests are done: another reconcile then reports no progress."""
     status, asked = Status.of(resource), resource.annotations.get(REQUESTED_AT)
     return (
         status.is_ready
@@ -196,7 +196,7 @@ def _steady(resource: Resource) -> bool:
     )
 
 
-def _judged(resource: Resource, latest: Resource) -> Resource:
+def _as_observed(resource: Resource, latest: Resource) -> Resource:
     """`latest` with the generation and the request that the reconcile saw: a newer one is judged by the next
     reconcile.
     """

@@ -65,7 +65,7 @@ class Result:
         events: tuple[Occurrence, ...] = (),
         next_look: float | None = None,
     ) -> Self:
-        """Return the result of a raised `setback`, whose own next look is the default."""
+        """Return the result of a raised `setback`, whose own delay is the default."""
         return cls(
             setback,
             status=status,

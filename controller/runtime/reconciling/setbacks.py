@@ -50,11 +50,11 @@ FULL: Final = "StorageFull"
 """The reason where a volume has no room."""
 
 
-def as_failed(error: OSError, what: str) -> Failed:
+def as_failed(error: OSError, operation: str) -> Failed:
     """The setback for a disk that refused: StorageFull where space or quota ran out, else StorageFailed."""
     full = error.errno in {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
     cause = error.strerror or type(error).__name__
-    return Failed(FULL if full else "StorageFailed", f"{what}: {cause}")
+    return Failed(FULL if full else "StorageFailed", f"{operation}: {cause}")
 
 
 @contextlib.contextmanager
@@ -63,9 +63,9 @@ def advised(advice: Mapping[str, str]) -> Iterator[None]:
     try:
         yield
     except Failed as failed:
-        if (what := advice.get(failed.reason)) is None:
+        if (remedy := advice.get(failed.reason)) is None:
             raise
-        raise Failed(failed.reason, f"{failed.message}; {what}") from failed
+        raise Failed(failed.reason, f"{failed.message}; {remedy}") from failed
 
 
 @contextlib.contextmanager

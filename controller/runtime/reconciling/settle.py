@@ -1,4 +1,4 @@
-"""Turns the result of a reconcile into conditions, status, Events and the next look. Pure.
+"""Turns the result of a reconcile into conditions, status, Events and the time of the next reconcile. Pure.
 
 The only place that decides on `Ready`, `Reconciling` and `Stalled`.
 """
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from controller.runtime.event import Event
     from controller.runtime.reconciling.result import Result
 
-_SHARED: Final = frozenset(each.alias for each in Status.model_fields.values())
+_SHARED: Final = frozenset(field.alias for field in Status.model_fields.values())
 """Status fields that stand in every kind and are settled here."""
 _SUMMARY: Final = (READY, RECONCILING, STALLED)
 
@@ -49,7 +49,7 @@ class Settled:
     next_look: float | None
     """Seconds."""
     retry: bool
-    """True: look again after the key's backoff."""
+    """True: reconcile again after the key's backoff."""
 
 
 def settle(resource: Resource, result: Result, now: datetime) -> Settled:
@@ -60,8 +60,8 @@ def settle(resource: Resource, result: Result, now: datetime) -> Settled:
         status = _status(resource, result.status.fields(), (ready, *result.details), now)
         occurrences = _recovery(resource, outcome)
     else:
-        found = {*result.ended, *(each.type for each in result.details)}
-        kept = tuple(each for each in _details(resource) if each.type not in found)
+        types = {*result.ended, *(condition.type for condition in result.details)}
+        kept = tuple(condition for condition in _details(resource) if condition.type not in types)
         own = {**_own(resource), **result.status.fields()}
         passing = isinstance(outcome, Passing)
         summary = _under_way(resource, outcome.message) if passing else _summary_of(outcome)
@@ -72,7 +72,7 @@ def settle(resource: Resource, result: Result, now: datetime) -> Settled:
             status = dict(resource.status) if new else _not_done(status, resource)
         occurrences = _failure(resource, outcome)
     after = replace(resource, status=status)
-    events = tuple(event_of(after, each, now) for each in (*occurrences, *result.events))
+    events = tuple(event_of(after, occurrence, now) for occurrence in (*occurrences, *result.events))
     return Settled(status, events, result.next_look, retry=isinstance(outcome, Failed))
 
 
@@ -116,7 +116,7 @@ def _own(resource: Resource) -> dict[str, Any]:
 
 
 def _details(resource: Resource) -> tuple[Condition, ...]:
-    return tuple(each for each in Status.of(resource).conditions if each.type not in _SUMMARY)
+    return tuple(condition for condition in Status.of(resource).conditions if condition.type not in _SUMMARY)
 
 
 def _status(
@@ -127,8 +127,12 @@ def _status(
         **cleaned({name: value for name, value in own.items() if value is not None}),
         "observedGeneration": resource.generation,
         "conditions": [
-            cleaned(written(each, before.condition(each.type), generation=resource.generation, now=moment))
-            for each in conditions
+            cleaned(
+                written(
+                    condition, before.condition(condition.type), generation=resource.generation, now=moment
+                )
+            )
+            for condition in conditions
         ],
     }
     asked = resource.annotations.get(REQUESTED_AT, before.last_handled_reconcile_at)

@@ -51,7 +51,7 @@ def listed_by(
     def keys(cache: Cache, change: Change) -> Iterable[ObjectKey]:
         changed = change.latest
         namespace = "" if index.everywhere else changed.namespace
-        return [each.key for each in cache.find(index, namespace, name(changed))]
+        return [resource.key for resource in cache.find(index, namespace, name(changed))]
 
     return keys
 
@@ -97,8 +97,8 @@ class Dispatcher:
         if change.after is None and key.kind in self._loops:
             self._loops[key.kind].gone(key)
         keys = woken(self._stages, self._cache, change)
-        for each in self._also:
-            keys.update(each(change))
+        for keys_of in self._also:
+            keys.update(keys_of(change))
         for key in keys:
             self.wake(key)
 

@@ -65,8 +65,8 @@ async def look_up(
 
 async def resolve(host: str, port: int) -> tuple[str, ...]:
     """The addresses of a name. Raises OSError."""
-    found = await look_up(host, port)
-    return tuple(dict.fromkeys(str(address[0]) for *_, address in found))
+    addresses = await look_up(host, port)
+    return tuple(dict.fromkeys(str(address[0]) for *_, address in addresses))
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,11 +103,11 @@ class Hosts:
         if literal:
             self._require_no_network(f"host {name} is", name)
         if literal and _within(name, _networks(self.api_server)):
-            raise _is_api_server(name)
-        if self.allowed and not _named(name, self.allowed):
+            raise _api_server_refusal(name)
+        if self.allowed and not _matches_name(name, self.allowed):
             if literal and _within(name, _networks(self.allowed)):
                 return
-            raise self._not_allowed(name)
+            raise self._name_refusal(name)
 
     async def require_literal(self, host: str, port: int) -> None:
         """Check a host that is an IP address. Raises Stalled (HostDenied)."""
@@ -121,43 +121,43 @@ class Hosts:
         name = _normal(host)
         self.require_not_denied(name)
         try:
-            found = await self.resolve(name, port)
+            addresses = await self.resolve(name, port)
         except OSError as error:
             raise Failed("NameResolutionFailed", f"host {name}: {error.strerror or error}") from error
-        await self.require_addresses(name, port, found)
-        return found
+        await self.require_addresses(name, port, addresses)
+        return addresses
 
-    async def require_addresses(self, host: str, port: int, found: tuple[str, ...]) -> None:
+    async def require_addresses(self, host: str, port: int, addresses: tuple[str, ...]) -> None:
         """Check a host's name and addresses. Raises Stalled (HostDenied)."""
         name = _normal(host)
         self.require_not_denied(name)
-        for each in found:
-            self._require_no_network(f"host {name} has the address {each},", each)
+        for address in addresses:
+            self._require_no_network(f"host {name} has the address {address},", address)
         networks = _networks(await self._api_server(port))
-        if any(_within(each, networks) for each in found):
-            raise _is_api_server(name)
-        if self.allowed and not _named(name, self.allowed):
+        if any(_within(address, networks) for address in addresses):
+            raise _api_server_refusal(name)
+        if self.allowed and not _matches_name(name, self.allowed):
             networks = _networks(self.allowed)
-            if not all(_within(each, networks) for each in found):
-                raise self._not_allowed(name)
+            if not all(_within(address, networks) for address in addresses):
+                raise self._name_refusal(name)
 
     def require_not_denied(self, host: str) -> None:
         """Check a name before it is looked up. Raises Stalled (HostDenied)."""
         name = _normal(host)
         for entries, option in self._denials():
-            if _named(name, entries):
+            if _matches_name(name, entries):
                 raise Stalled(REASON, f"host {name} is denied by {option}")
-        if self.api_server and _named(name, (*_API_SERVER, *self.api_server)):
-            raise _is_api_server(name)
+        if self.api_server and _matches_name(name, (*_API_SERVER, *self.api_server)):
+            raise _api_server_refusal(name)
 
     async def _api_server(self, port: int) -> tuple[str, ...]:
         """Return the current addresses of the API server."""
-        found: list[str] = []
-        for each in self.api_server:
+        addresses: list[str] = []
+        for host in self.api_server:
             # A name without address cannot be connected to.
             with contextlib.suppress(OSError):
-                found += (each,) if _literal(each) else await self.resolve(each, port)
-        return tuple(each.partition("%")[0] for each in found)
+                addresses += (host,) if _literal(host) else await self.resolve(host, port)
+        return tuple(address.partition("%")[0] for address in addresses)
 
     def _require_no_network(self, subject: str, address: str) -> None:
         for entries, option in self._denials():
@@ -174,19 +174,19 @@ class Hosts:
         cluster = () if self.in_cluster else CLUSTER
         return (self.denied, f"--denied-{self.kind}-hosts"), (cluster, "--deny-cluster-hosts")
 
-    def _not_allowed(self, name: str) -> Stalled:
+    def _name_refusal(self, name: str) -> Stalled:
         return Stalled(REASON, f"host {name} is not one of --{self.kind}-hosts")
 
 
-def _is_api_server(name: str) -> Stalled:
+def _api_server_refusal(name: str) -> Stalled:
     return Stalled(REASON, f"host {name} is the API server's")
 
 
 def require_entries(entries: tuple[str, ...]) -> tuple[str, ...]:
     """Return the entries. Raises ValueError for one that is neither a name nor a network."""
-    for each in entries:
-        if "/" in each:
-            ipaddress.ip_network(each)
+    for entry in entries:
+        if "/" in entry:
+            ipaddress.ip_network(entry)
     return entries
 
 
@@ -203,21 +203,21 @@ def _literal(name: str) -> bool:
     return True
 
 
-def _named(name: str, entries: tuple[str, ...]) -> bool:
-    return any(fnmatchcase(name, each.lower()) for each in entries if "/" not in each)
+def _matches_name(name: str, entries: tuple[str, ...]) -> bool:
+    return any(fnmatchcase(name, entry.lower()) for entry in entries if "/" not in entry)
 
 
 def _networks(entries: tuple[str, ...]) -> list[Network]:
-    found: list[Network] = []
-    for each in entries:
+    networks: list[Network] = []
+    for entry in entries:
         try:
-            found.append(ipaddress.ip_network(each))
+            networks.append(ipaddress.ip_network(entry))
         except ValueError:
             # A name.
             continue
-    return found
+    return networks
 
 
 def _within(address: str, networks: list[Network]) -> bool:
-    found = effective(ipaddress.ip_address(address.partition("%")[0]))
-    return any(found in each for each in networks if each.version == found.version)
+    ip = effective(ipaddress.ip_address(address.partition("%")[0]))
+    return any(ip in network for network in networks if network.version == ip.version)

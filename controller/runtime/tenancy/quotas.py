@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 REASON: Final = "QuotaExceeded"
 
 
-def over(what: str, namespace: str, total: int, most: int, option: str) -> Stalled:
+def over(noun: str, namespace: str, total: int, most: int, option: str) -> Stalled:
     """The refusal of what would be `total` of a namespace, which may have `most` by `option`."""
     return Stalled(
         REASON,
-        f"{what} of namespace {namespace}: {total}, and its quota is {most}; "
+        f"{noun} of namespace {namespace}: {total}, and its quota is {most}; "
         f"remove some, or have the quota raised ({option})",
     )
 
@@ -75,10 +75,10 @@ class Quota:
         """Return the sum with `wanted`: of older objects, and if the object grows of all others, too."""
         older = younger = 0
         age = (resource.created, resource.name)
-        for each in self.objects.of_kind(resource.key.kind, resource.namespace):
-            if each.key != resource.key:
-                has = self._has(each)
-                if (each.created, each.name) < age:
+        for other in self.objects.of_kind(resource.key.kind, resource.namespace):
+            if other.key != resource.key:
+                has = self._has(other)
+                if (other.created, other.name) < age:
                     older += has
                 else:
                     younger += has
@@ -98,7 +98,7 @@ def exceeded(kind: str) -> Index:
     return Index(
         f"{kind} over a quota",
         frozenset({kind}),
-        lambda each: (REASON,) if status_of(each).failure == REASON else (),
+        lambda resource: (REASON,) if status_of(resource).failure == REASON else (),
     )
 
 
@@ -109,6 +109,8 @@ def room_made(kind: str, index: Index, used: Callable[[Resource], int]) -> Watch
         before, after = change.before, change.after
         if after is not None and (before is None or used(after) >= used(before)):
             return []
-        return [each.key for each in cache.find(index, change.latest.namespace, REASON)]
+        return [resource.key for resource in cache.find(index, change.latest.namespace, REASON)]
 
-    return Watch(frozenset({kind}), changed=lambda each: None if each is None else used(each), keys=woken)
+    return Watch(
+        frozenset({kind}), changed=lambda resource: None if resource is None else used(resource), keys=woken
+    )

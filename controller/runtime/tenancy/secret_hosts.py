@@ -50,12 +50,12 @@ class Binding:
             f"{ALLOWED_HOSTS} {why}",
         )
 
-    def require_free(self, what: str) -> None:
-        """Raise Stalled (SecretHostDenied) for a Secret of certain hosts that is to become `what`."""
+    def require_free(self, subject: str) -> None:
+        """Raise Stalled (SecretHostDenied) for a Secret of certain hosts that is to become `subject`."""
         if self.hosts is not None:
             raise Stalled(
                 REASON,
-                f"Secret {self.namespace}/{self.name} may not be used for {what}: its annotation "
+                f"Secret {self.namespace}/{self.name} may not be used for {subject}: its annotation "
                 f"{ALLOWED_HOSTS} binds it to hosts",
             )
 
@@ -85,4 +85,4 @@ def hosts_of(annotation: str | None) -> tuple[str, ...] | None:
     """Return the hosts that an annotation names, or None."""
     if annotation is None:
         return None
-    return tuple(each.strip() for each in annotation.split(",") if each.strip())
+    return tuple(host.strip() for host in annotation.split(",") if host.strip())

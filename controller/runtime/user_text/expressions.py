@@ -66,7 +66,7 @@ class Expression:
         try:
             _Budget(INPUT, "the objects that it is about are too large").pay_for(values)
             names = {name: json_to_cel(value) for name, value in values.items()}
-            found = _Bounded(self._tree, Activation(vars=names), _Budget(budget)).evaluate()
+            result = _Bounded(self._tree, Activation(vars=names), _Budget(budget)).evaluate()
         except CELEvalError as error:
             line, column = error.line or 1, error.column or 1
             why = str(error.args[0])
@@ -76,9 +76,9 @@ class Expression:
             raise ExpressionError("1:1: it is nested too deeply") from None
         except (ArithmeticError, LookupError, TypeError, ValueError) as error:
             raise ExpressionError(f"1:1: {shown(error)}") from None
-        if not isinstance(found, BoolType):
-            raise ExpressionError(f"1:1: it gives a {_kind(found)}, and must give true or false")
-        return bool(found)
+        if not isinstance(result, BoolType):
+            raise ExpressionError(f"1:1: it gives a {_kind(result)}, and must give true or false")
+        return bool(result)
 
 
 def _kind(value: object) -> str:
@@ -123,8 +123,8 @@ class _Budget:
             self.pay(len(pattern))
             if len(self._patterns) >= _PATTERNS:
                 self._patterns.clear()
-            found = self._patterns[pattern] = _compiled(pattern)
-            self.pay(found.programsize // 64 if found else _REFUSAL)
+            expression = self._patterns[pattern] = _compile(pattern)
+            self.pay(expression.programsize // 64 if expression else _REFUSAL)
         if self._patterns[pattern] is None:
             raise TypeError("not an RE2 expression")
         return self._patterns[pattern]
@@ -139,7 +139,7 @@ class _Bounded(Evaluator):
         super().__init__(ast, activation)
         self._budget = budget
         functions = base_functions | _OWN
-        functions |= {"_+_": self._added, "contains": self._contains, "matches": self._matches}
+        functions |= {"_+_": self._add, "contains": self._contains, "matches": self._matches}
         activation.functions = activation.functions.new_child(functions)
 
     def sub_evaluator(self, ast: lark.Tree[lark.Token]) -> _Bounded:
@@ -167,7 +167,7 @@ class _Bounded(Evaluator):
         except KeyError:
             return CELEvalError(f"no such member in mapping: {str(name)!r}", KeyError, None, tree=tree)
 
-    def _added(self, one: Any, other: Any) -> Any:
+    def _add(self, one: Any, other: Any) -> Any:
         total = one + other
         self._budget.pay_for(total)
         return total
@@ -181,10 +181,10 @@ class _Bounded(Evaluator):
         if not isinstance(text, str) or not isinstance(pattern, str):
             raise TypeError("no such overload")
         self._budget.pay_for(text)
-        found = self._budget.compiled(pattern)
+        expression = self._budget.compiled(pattern)
         # A search may try each part of the pattern at each letter.
-        self._budget.pay(len(text) * found.programsize // 4_096)
-        return BoolType(found.search(text) is not None)
+        self._budget.pay(len(text) * expression.programsize // 4_096)
+        return BoolType(expression.search(text) is not None)
 
 
 def _logical(of_library: _Operator) -> _Operator:
@@ -222,7 +222,7 @@ def _of_numbers(name: str) -> Callable[[Any, Any], Any]:
     return guarded
 
 
-def _compiled(pattern: str) -> Any:
+def _compile(pattern: str) -> Any:
     """Compile a pattern; None for an invalid or too large one."""
     try:
         return compiled(pattern, _MEMORY)

@@ -41,10 +41,10 @@ def redact(text: str, secrets: Iterable[str]) -> str:
 def json_object(content: str | bytes) -> dict[str, Any] | None:
     """Parse an untrusted text as a JSON object; None for anything else."""
     try:
-        found = json.loads(content)
+        parsed = json.loads(content)
     except (ValueError, RecursionError):
         return None
-    return found if isinstance(found, dict) else None
+    return parsed if isinstance(parsed, dict) else None
 
 
 def cleaned(value: Any) -> Any:
