@@ -79,8 +79,8 @@ class ProxyMetrics(Collector):
             "1 while an object loses its name or flagSetId to another.",
             labels=("kind", *labels, "reason"),
         )
-        for place, each in self._deliveries.contents.all():
-            undeliverable, built = each.undeliverable, each.built
+        for place, content in self._deliveries.contents.all():
+            undeliverable, built = content.undeliverable, content.built
             if undeliverable is not None:
                 unfit.add_metric((*place, undeliverable.reason), 1.0)
             if built is not None and built.held:

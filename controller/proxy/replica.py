@@ -79,10 +79,10 @@ class ProxyReplica:
         await asyncio.sleep(self.drain_delay)
         service = self.proxy.service
         slices = max(1, int(self.drain_seconds / _SHED_SECONDS))
-        each = -(-self.proxy.hub.streams // slices)
+        portion = -(-self.proxy.hub.streams // slices)
         leaving = asyncio.create_task(self.sync.drain(self.drain_seconds + 1.0))
         for _ in range(slices):
-            if not service.shed(each):
+            if not service.shed(portion):
                 break
             await asyncio.sleep(_SHED_SECONDS)
         service.close()

@@ -80,8 +80,8 @@ class AccessReviews:
     def known(self, call: Call) -> User | None:
         """The user of the call's token, if it was reviewed and the review is fresh."""
         token = bearer(call)
-        found = None if token is None else self._users.fresh(self._hash(token))
-        return None if found is None else found.value
+        review = None if token is None else self._users.fresh(self._hash(token))
+        return None if review is None else review.value
 
     def caller(self, call: Call) -> Caller:
         """Return the caller, by the last review; one that is not fresh is repeated in the background."""
@@ -95,8 +95,8 @@ class AccessReviews:
     def last_known(self, call: Call) -> User | None:
         """The user of the call's token, also while it is reviewed again."""
         token = bearer(call)
-        found = None if token is None else self._users.good(self._hash(token))
-        return None if found is None else found.value
+        review = None if token is None else self._users.good(self._hash(token))
+        return None if review is None else review.value
 
     def undecided(self, call: Call) -> bool:
         """Whether the call has a token without a recent review that names its user or rejects it."""
@@ -110,11 +110,11 @@ class AccessReviews:
             return False
         self.caller(call)
         key = self._hash(token)
-        fresh, found = self._users.fresh(key), self._users.good(key)
-        if found is None or found.value is None:
+        fresh, last = self._users.fresh(key), self._users.good(key)
+        if last is None or last.value is None:
             return None if fresh is None else False
-        about = (found.value.reader, place)
-        self._verdicts.ask_without_waiting(about, partial(self.may_read, found.value, place))
+        about = (last.value.reader, place)
+        self._verdicts.ask_without_waiting(about, partial(self.may_read, last.value, place))
         verdict = self._verdicts.fresh(about) or self._verdicts.good(about)
         return None if verdict is None else verdict.value
 
@@ -127,14 +127,14 @@ class AccessReviews:
             refused = self._refused.get(host, 0)
             if refused >= self._most_refused():
                 raise Failed("TooManyTokens", f"{host} sends too many tokens that the cluster does not know")
-            found = await self._reviews.user(token)
+            user = await self._reviews.user(token)
             now = self._clock()
-            if found is None:
+            if user is None:
                 self._refused[host] = refused + 1
                 self._refused_in_all += 1
                 return CachedReview(None, now + REFUSED_SECONDS, now, now + KNOWN_REFUSED)
             left = seconds_left(token, self._unix_time(), unlimited=OUTAGE_SECONDS)
-            return CachedReview(found, now + min(TOKEN_SECONDS, left), now + min(OUTAGE_SECONDS, left))
+            return CachedReview(user, now + min(TOKEN_SECONDS, left), now + min(OUTAGE_SECONDS, left))
 
         user = await self._users.ask(self._hash(token), review)
         if user is not None:
@@ -164,15 +164,15 @@ class AccessReviews:
 
     def readable(self, reader: str, place: Place) -> bool | None:
         """Whether the users of `reader` may read the flags there; None: not known now."""
-        found = self._verdicts.fresh((reader, place))
-        return None if found is None else found.value
+        verdict = self._verdicts.fresh((reader, place))
+        return None if verdict is None else verdict.value
 
     def seen(self, reader: str, place: Place) -> bool | None:
         """Decide as `readable` does, but cache a refusal as long as a permission: a search for one object
         among many need not ask about the refused ones again and again.
         """
-        found = self.readable(reader, place)
-        return False if found is None and self._verdicts.refused((reader, place)) else found
+        verdict = self.readable(reader, place)
+        return False if verdict is None and self._verdicts.refused((reader, place)) else verdict
 
     def user_of(self, reader: str) -> User | None:
         """A user of a reader."""

@@ -215,17 +215,17 @@ class Authorizer:
 
     async def revoked(self) -> set[tuple[str, Hashable]]:
         """(reader, topic) of open streams whose reader lost the right. Without an API server nobody does."""
-        found: set[tuple[str, Hashable]] = set()
+        lost: set[tuple[str, Hashable]] = set()
         for reader, topic in tuple(self._open):
             user = self._access.user_of(reader)
             if user is None or not isinstance(topic, Named):
                 continue
             try:
                 if not await self._access.may_read(user, (topic.namespace, topic.name)):
-                    found.add((reader, topic))
+                    lost.add((reader, topic))
             except Failed:
                 continue
-        return found
+        return lost
 
     def close(self) -> None:
         """Review nothing more; streams that wait end with their connections."""

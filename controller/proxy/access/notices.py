@@ -47,7 +47,7 @@ class Notices:
 
     def take(self) -> list[tuple[Resource, Occurrence]]:
         """(object, Event) of every subscriber that no Event has named yet."""
-        found = []
+        events = []
         for (place, why), names in self._named.items():
             served = self._catalog.served(place)
             new = [name for name, named in names.items() if not named]
@@ -56,8 +56,8 @@ class Notices:
             names.update(dict.fromkeys(new, True))
             who, them = ("subscribers", "them") if len(new) > 1 else ("subscriber", "it")
             message = f"{who} {_list_names(new)} {_WHY[why]}; --auth enforce would reject {them}"
-            found.append((served, Occurrence("UnauthenticatedSubscriber", message, warning=True)))
-        return found
+            events.append((served, Occurrence("UnauthenticatedSubscriber", message, warning=True)))
+        return events
 
 
 def _list_names(names: Iterable[str]) -> str:

@@ -50,31 +50,31 @@ class ReviewCache(Generic[T]):
 
     def fresh(self, key: object) -> CachedReview[T] | None:
         """Return the answer, if it is fresh."""
-        found = self._last_answer(key)
-        return found if found is not None and found.fresh_until > self._clock() else None
+        answer = self._last_answer(key)
+        return answer if answer is not None and answer.fresh_until > self._clock() else None
 
     def good(self, key: object) -> CachedReview[T] | None:
         """Return the last answer, if it may be used while there is no fresh one."""
-        found = self._answers.get(key)
-        return found if found is not None and found.good_until > self._clock() else None
+        answer = self._answers.get(key)
+        return answer if answer is not None and answer.good_until > self._clock() else None
 
     def refused(self, key: object) -> bool:
         """Whether the last answer was a refusal, of up to a minute ago."""
-        found = self._refusals.get(key)
-        return found is not None and found.refused_until > self._clock()
+        refusal = self._refusals.get(key)
+        return refusal is not None and refusal.refused_until > self._clock()
 
     def decided(self, key: object) -> bool:
         """Whether there is any answer, be it a refusal of up to a minute ago."""
-        found = self._last_answer(key)
-        if found is None:
+        answer = self._last_answer(key)
+        if answer is None:
             return False
-        return max(found.fresh_until, found.good_until, found.refused_until) > self._clock()
+        return max(answer.fresh_until, answer.good_until, answer.refused_until) > self._clock()
 
     async def ask(self, key: object, question: Callable[[], Awaitable[CachedReview[T]]]) -> T:
         """Return the answer; ask for it if it is not fresh. Raises Failed."""
-        found = self.fresh(key)
-        if found is not None:
-            return found.value
+        answer = self.fresh(key)
+        if answer is not None:
+            return answer.value
         task = self._asking.get(key)
         if task is None:
             task = self._asking[key] = asyncio.ensure_future(self._ask(key, question))

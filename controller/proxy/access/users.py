@@ -67,10 +67,10 @@ class Reviews(Protocol):
         """Whether `user` may `get` this FeatureFlagConfiguration. Raises Failed."""
 
 
-def as_extra(found: Mapping[str, object]) -> tuple[tuple[str, tuple[str, ...]], ...]:
+def as_extra(fields: Mapping[str, object]) -> tuple[tuple[str, tuple[str, ...]], ...]:
     """`userInfo.extra` as a User keeps it."""
     return tuple(
         (key, tuple(str(value) for value in values))
-        for key, values in sorted(found.items())
+        for key, values in sorted(fields.items())
         if isinstance(values, list)
     )

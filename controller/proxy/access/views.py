@@ -45,12 +45,12 @@ class Views:
         """Return whether `place` is in a reader's view; None: unknown yet, then `changed` is called."""
         if not reader:
             return not self._enforced
-        found = self._access.seen(reader, place)
-        user = self._access.user_of(reader) if found is None else None
+        verdict = self._access.seen(reader, place)
+        user = self._access.user_of(reader) if verdict is None else None
         if user is not None and (reader, place) not in self._reviewing:
             review = asyncio.get_running_loop().create_task(self._review(user, place, changed))
             self._reviewing[reader, place] = review
-        return found
+        return verdict
 
     def namespace(self, reader: str) -> str:
         """Return the namespace of a reader's service account; empty if it is none, or unknown."""

@@ -30,11 +30,11 @@ def fleet(receipts: Receipts) -> dict[str, Any]:
     """`{"flagSets": [{"namespace", "name", "digest", "served", "total", "delivered", "members": [{"name",
     "node", "version", "verified", "revision", "digest", "silent", "lagging", "since", "unsaved"}]}]}`.
     """
-    return {"flagSets": [_flag_set(place, each) for place, each in receipts.all()]}
+    return {"flagSets": [_flag_set(place, receipt) for place, receipt in receipts.all()]}
 
 
 def _flag_set(place: Place, subscribers: Subscribers) -> dict[str, Any]:
-    members = sorted(subscribers.membership.members(), key=lambda each: each.who.name)
+    members = sorted(subscribers.membership.members(), key=lambda member: member.who.name)
     return {
         "namespace": place[0],
         "name": place[1],

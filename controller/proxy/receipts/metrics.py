@@ -73,9 +73,9 @@ class ReceiptMetrics(Collector):
             "Evaluators by flag set and by what they serve, for flag sets that lag or have most followers.",
             labels=("namespace", "name", "state"),
         )
-        for each in heapq.nsmallest(
-            self._most_sets, counts, key=lambda each: (not each.lagging, -each.followers)
+        for count in heapq.nsmallest(
+            self._most_sets, counts, key=lambda count: (not count.lagging, -count.followers)
         ):
             for state in _STATES:
-                by_set.add_metric((*each.place, state), getattr(each, state))
+                by_set.add_metric((*count.place, state), getattr(count, state))
         yield by_set

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 REMEMBERED: Final = 20_000
-"""Pods that went last: a process that outlives its Pod goes on reporting for a while."""
+"""Most deleted Pods to remember: a process that outlives its Pod continues to report for a while."""
 
 
 class PodUids:

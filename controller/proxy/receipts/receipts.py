@@ -180,7 +180,7 @@ class Receipts:
             self._report_change(place, subscribers)
             if subscribers.empty:
                 del self._subscribers[place]
-        known = [member.who for _, each in self.all() for member in each.membership.members()]
+        known = [member.who for _, subscribers in self.all() for member in subscribers.membership.members()]
         self._claimed = Counter(who.host for who in known if not who.verified)
         self._claimed_total = self._claimed.total()
         self._verified = Counter(who.namespace for who in known if who.verified)
@@ -198,7 +198,7 @@ class Receipts:
 
     def all(self) -> list[tuple[Place, Subscribers]]:
         """Return the subscribers of each flag set that has any, by namespace and name."""
-        return sorted(self._subscribers.items(), key=lambda each: each[0])
+        return sorted(self._subscribers.items(), key=lambda entry: entry[0])
 
     def by_namespace(self) -> dict[str, int]:
         """Members with a reviewed token, by their namespace. Any thread may ask."""
@@ -206,7 +206,10 @@ class Receipts:
 
     def counts(self) -> list[Counts]:
         """Return the counts of each flag set with subscribers."""
-        return [Counts(place, *each.membership.counts(), each.streams) for place, each in self.all()]
+        return [
+            Counts(place, *subscribers.membership.counts(), subscribers.streams)
+            for place, subscribers in self.all()
+        ]
 
     def _report(self, call: Call, message: bytes) -> bytes:
         request = receipt_requests.read(ReportRequest, message)

@@ -72,23 +72,23 @@ def build(
 ) -> EncodedFlagSet | Undeliverable:
     """What is delivered of `resource`; `previous` is `EncodedFlagSet.good` of what was delivered before."""
     try:
-        found = delivered(resource, shard, progress, previous)
+        delivery = delivered(resource, shard, progress, previous)
     except MissingShardsError as missing:
         return Undeliverable("ShardsMissing", str(missing))
     except InvalidSpecError as error:
         return Undeliverable("InvalidSpec", str(error))
-    if not found.digest:
-        return Undeliverable("InvalidFlags", found.cause)
-    metadata = MappingProxyType({**found.flag_set.metadata, DIGEST_KEY: found.digest})
-    flag_set = replace(found.flag_set, metadata=metadata)
+    if not delivery.digest:
+        return Undeliverable("InvalidFlags", delivery.cause)
+    metadata = MappingProxyType({**delivery.flag_set.metadata, DIGEST_KEY: delivery.digest})
+    flag_set = replace(delivery.flag_set, metadata=metadata)
     return EncodedFlagSet(
-        document=_name_left_out(encode(flag_set), found.missing),
-        good=canonical(found.desired, provenance=True),
-        digest=found.digest,
+        document=_name_left_out(encode(flag_set), delivery.missing),
+        good=canonical(delivery.desired, provenance=True),
+        digest=delivery.digest,
         revision=str(flag_set.metadata.get(REVISION_KEY, "")),
         flags=len(flag_set.flags),
-        held=found.held,
-        left_out=found.missing,
+        held=delivery.held,
+        left_out=delivery.missing,
     )
 
 

@@ -143,8 +143,8 @@ class Contents:
         self, served: Resource, before: EncodedFlagSet | None, shards: Mapping[str, Resource | None]
     ) -> EncodedFlagSet | Undeliverable:
         def shard(name: str) -> Resource | None:
-            found = shards.get(name)
-            return None if found is None else decoded(found)
+            resource = shards.get(name)
+            return None if resource is None else decoded(resource)
 
         previous = None if before is None else before.good
         try:

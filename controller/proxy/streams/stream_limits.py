@@ -67,12 +67,12 @@ class StreamLimits:
 
 
 def require_quota(
-    what: str, namespace: str, taken: Mapping[str, int], quota: Callable[[str], int], option: str
+    noun: str, namespace: str, taken: Mapping[str, int], quota: Callable[[str], int], option: str
 ) -> None:
     """Raise RpcError RESOURCE_EXHAUSTED where callers of `namespace` have taken all that they may have."""
     most = quota(namespace) if namespace else 0
     if most and taken.get(namespace, 0) >= most:
-        message = f"{what} of namespace {namespace}: all {most} of its quota are taken here ({option})"
+        message = f"{noun} of namespace {namespace}: all {most} of its quota are taken here ({option})"
         raise RpcError(Code.RESOURCE_EXHAUSTED, message)
 
 

@@ -72,7 +72,7 @@ class Topics:
     def of(self, place: Place, flag_set_ids: Iterable[str] = ()) -> list[tuple[Topic, Listeners]]:
         """The topics that may have the flags there: by the name, the flagSetId, or `flag_set_ids`."""
         ids = {self._catalog.claims.flag_set_id(place), *flag_set_ids}
-        topics: list[Topic] = [each for id_ in ids for each in self._identified.get(id_, ())]
+        topics: list[Topic] = [topic for id_ in ids for topic in self._identified.get(id_, ())]
         topics.append(Named(*place))
         return [(topic, self._listeners[topic]) for topic in topics if topic in self._listeners]
 
