@@ -119,11 +119,11 @@ def _is_whole_set_bad(parsed: Parsed) -> bool:
 def _flags_affected_by(flag_set: FlagSet, failures: Iterable[Problem]) -> frozenset[str]:
     """Keys of the flags that refer, however indirectly, to a shared rule that one of `failures` is in."""
     failures = list(failures)
-    paths = {match[0] for each in failures if (match := _EVALUATOR.match(each.path))}
-    if not paths and all(each.code != _CUT_OFF for each in failures):
+    paths = {match[0] for failure in failures if (match := _EVALUATOR.match(failure.path))}
+    if not paths and all(failure.code != _CUT_OFF for failure in failures):
         return frozenset()
     uses = {key: _references(flag.targeting) for key, flag in flag_set.flags.items()}
-    if any(each.code == _CUT_OFF for each in failures):
+    if any(failure.code == _CUT_OFF for failure in failures):
         # Problems past the bound are cut off; any shared rule may have one.
         return frozenset(key for key, names in uses.items() if names)
     between = {name: _references(body) for name, body in flag_set.evaluators.items()}

@@ -51,8 +51,8 @@ class Query:
 
     def flag_set_id(self, resolution: Resolution) -> str | None:
         """Return the `flagSetId` of the flag that was evaluated."""
-        found = resolution.metadata.get(FLAG_SET_ID)
-        return found if isinstance(found, str) else self.snapshot.flag_set.flag_set_id
+        set_id = resolution.metadata.get(FLAG_SET_ID)
+        return set_id if isinstance(set_id, str) else self.snapshot.flag_set.flag_set_id
 
 
 Observer: TypeAlias = "Callable[[Query, str, Resolution], None]"

@@ -89,23 +89,23 @@ class History:
             return
         durable.sweep(self._folder)
         named = ((_NAME.fullmatch(path.name), path) for path in self._folder.iterdir())
-        found = [
+        versions = [
             Version(f"sha256:{name[2]}", int(name[1]) / 1000, path, path.stat().st_size)
             for name, path in named
             if name is not None
         ]
-        self._versions = tuple(sorted(found, key=lambda each: each.since))
+        self._versions = tuple(sorted(versions, key=lambda version: version.since))
 
     def find(self, at: str) -> Version | None:
         """Return the newest version with a digest (`sha256:` and at least 8 digits), or the version served at
         a time (RFC 3339). None if there is none. Raises InvalidInstantError.
         """
         if _DIGEST.fullmatch(at):
-            found = (version for version in self._versions if version.digest.startswith(at))
+            candidates = (version for version in self._versions if version.digest.startswith(at))
         else:
             moment = instant(at)
-            found = (version for version in self._versions if version.since <= moment)
-        return max(found, key=lambda each: each.since, default=None)
+            candidates = (version for version in self._versions if version.since <= moment)
+        return max(candidates, key=lambda version: version.since, default=None)
 
     def record(self, snapshot: Snapshot) -> None:
         """Queue the flag set that is served from now on; `run` writes it."""

@@ -84,13 +84,13 @@ class CompiledCatalog:
 
     def view(self, view: View) -> Snapshot | None:
         """Return the snapshot of the selected flags; None if nothing has that name."""
-        found = self.snapshots.get(view)
-        if found is None and (selected := self._select(view)) is not None:
+        snapshot = self.snapshots.get(view)
+        if snapshot is None and (selected := self._select(view)) is not None:
             # Every view of a single source is the source's whole set, so it is compiled once.
-            found = self._by_set.get(id(selected))
-            found = found or Snapshot(self._compile(selected), self.catalog, self.since or 0.0)
-            self._by_set[id(selected)] = self.snapshots[view] = found
-        return found
+            snapshot = self._by_set.get(id(selected))
+            snapshot = snapshot or Snapshot(self._compile(selected), self.catalog, self.since or 0.0)
+            self._by_set[id(selected)] = self.snapshots[view] = snapshot
+        return snapshot
 
     def _select(self, view: View) -> FlagSet | None:
         if view is EVERYTHING:

@@ -190,8 +190,8 @@ class Store:
             return False
         self._contexts[report.source] = context
         self.context.clear()
-        for each in self._contexts.values():
-            self.context.update(each)
+        for context_of_source in self._contexts.values():
+            self.context.update(context_of_source)
         return True
 
     def served_objects(self) -> list[object]:
@@ -240,8 +240,8 @@ class Store:
     @property
     def stale(self) -> Staleness | None:
         """The staleness of the source that is stale for longest."""
-        found = (health.stale for health in self._health.values() if health.stale is not None)
-        return min(found, key=lambda stale: stale.since, default=None)
+        stalenesses = (health.stale for health in self._health.values() if health.stale is not None)
+        return min(stalenesses, key=lambda stale: stale.since, default=None)
 
     def age(self, now: float) -> float | None:
         """Seconds since all content was last known to be current; None before the first success."""

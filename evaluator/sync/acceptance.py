@@ -40,11 +40,11 @@ def _left_out(flag_set: FlagSet) -> tuple[FlagSet, frozenset[str]]:
     text = flag_set.metadata.get(LEFT_OUT_KEY)
     if not isinstance(text, str):
         return flag_set, frozenset()
-    metadata = {key: each for key, each in flag_set.metadata.items() if key != LEFT_OUT_KEY}
+    metadata = {key: value for key, value in flag_set.metadata.items() if key != LEFT_OUT_KEY}
     try:
         keys = json.loads(text)
     except (ValueError, RecursionError):
         keys = None
     keys = keys if isinstance(keys, list) else []
-    named = frozenset(each for each in keys if isinstance(each, str))
+    named = frozenset(key for key in keys if isinstance(key, str))
     return replace(flag_set, metadata=MappingProxyType(metadata)), named - flag_set.flags.keys()

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 MAX_INTERVAL: Final = 86_400
-"""Most seconds between two looks; flagd's."""
+"""Most seconds between two polls; flagd's."""
 
 
 class InvalidSourceError(ValueError):
@@ -75,11 +75,11 @@ class SourceConfig:
     headers: Mapping[str, str] = field(default_factory=lambda: EMPTY, repr=False)
     """HTTP headers or gRPC metadata."""
     interval: float = 5.0
-    """Seconds between looks at an HTTP or object store source."""
+    """Seconds between polls of an HTTP or object store source."""
     interval_seed: str = ""
     """Looks fall on multiples of the interval on the clock, shifted by a hash of this, as flagd's."""
     cron: str = ""
-    """The times to look, in place of an interval: five fields, in UTC; flagd has no such field."""
+    """The times to poll, in place of an interval: five fields, in UTC; flagd has no such field."""
     timeout: float = 10.0
     """Seconds for one request, or for a stream's first message."""
     cert_path: str = ""
@@ -120,7 +120,7 @@ def checked(config: SourceConfig) -> SourceConfig:
         raise InvalidSourceError(f"{where}: interval is 1 to {MAX_INTERVAL} seconds")
     if bool(config.client_cert_path) != bool(config.client_key_path):
         raise InvalidSourceError(f"{where}: clientCertPath and clientKeyPath go together")
-    if not all(text.isascii() and text.isprintable() for text in _sent(config)):
+    if not all(text.isascii() and text.isprintable() for text in _sent_values(config)):
         raise InvalidSourceError(f"{where}: a header has a line break, or is not ASCII")
     for name in _given_fields(config):
         if config.provider not in _USED_BY[name]:
@@ -149,7 +149,7 @@ def _given_fields(config: SourceConfig) -> list[str]:
     return [name for name in _USED_BY if getattr(config, name) != getattr(plain, name)]
 
 
-def _sent(config: SourceConfig) -> list[str]:
+def _sent_values(config: SourceConfig) -> list[str]:
     return [
         config.auth_header, config.bearer_token,
         *config.headers, *config.headers.values(),

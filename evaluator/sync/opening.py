@@ -64,16 +64,16 @@ def open_sources(
 
 def names(configs: Sequence[SourceConfig]) -> tuple[str, ...]:
     """Return each source's name: its URI without secrets, with its selector or a number if that is taken."""
-    found: dict[str, None] = {}
+    taken: dict[str, None] = {}
     for config in configs:
         name = config.name
-        if name in found and config.selector:
+        if name in taken and config.selector:
             name = f"{name}#{config.selector}"
         plain, number = name, 2
-        while name in found:
+        while name in taken:
             name, number = f"{plain}#{number}", number + 1
-        found[name] = None
-    return tuple(found)
+        taken[name] = None
+    return tuple(taken)
 
 
 def identities(configs: Sequence[SourceConfig]) -> tuple[str, ...]:
@@ -82,14 +82,14 @@ def identities(configs: Sequence[SourceConfig]) -> tuple[str, ...]:
     distinguishes two sources.
     """
     plain = [_sum(_request_fields(config)) for config in configs]
-    found: dict[str, None] = {}
+    taken: dict[str, None] = {}
     for config, asked in zip(configs, plain, strict=True):
         first = asked if plain.count(asked) == 1 else _sum([asked, _client_fields(config)])
         identity, number = first, 2
-        while identity in found:
+        while identity in taken:
             identity, number = f"{first}#{number}", number + 1
-        found[identity] = None
-    return tuple(found)
+        taken[identity] = None
+    return tuple(taken)
 
 
 def _request_fields(config: SourceConfig) -> object:

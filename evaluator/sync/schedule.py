@@ -34,7 +34,7 @@ class Schedule:
             _next(self._cron, datetime(2026, 1, 1, tzinfo=UTC))
 
     def pause(self, now: float) -> float:
-        """Seconds from `now`, in Unix seconds, to the next look."""
+        """Seconds from `now`, in Unix seconds, to the next poll."""
         if self._cron:
             moment = datetime.fromtimestamp(now, UTC)
             return min(_LONGEST, (_next(self._cron, moment) - moment).total_seconds())

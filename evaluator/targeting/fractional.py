@@ -122,11 +122,11 @@ def _why_none(first: Json, buckets: Buckets | None, *, null_is_key: bool) -> str
 def _reader(values: Json, scope: CompileScope) -> _Reader:
     """Return the evaluator of the arguments; literal buckets are read only once."""
     if not isinstance(values, list) or not values:
-        return _evaluating(scope.child(values))
+        return _read_evaluated(scope.child(values))
     shorthand = isinstance(values[0], list)
     entries = values if shorthand else values[1:]
     if not all(is_static(entry) for entry in entries):
-        return _evaluating(scope.child(values))
+        return _read_evaluated(scope.child(values))
     buckets = read_buckets(entries)
     known = (values[0], buckets)
     if shorthand:
@@ -140,7 +140,7 @@ def _reader(values: Json, scope: CompileScope) -> _Reader:
     return read
 
 
-def _evaluating(arguments_of: Evaluate) -> _Reader:
+def _read_evaluated(arguments_of: Evaluate) -> _Reader:
     def read(argument: Json, frame: Frame) -> tuple[Json, Buckets | None]:
         arguments = arguments_of(argument, frame)
         if not isinstance(arguments, list) or not arguments:

@@ -42,7 +42,7 @@ def _elements(subject: Json) -> list[Json]:
     return subject
 
 
-def _solved(solvers_of: _Solvers) -> Callable[[Json, Json], Element]:
+def _pair_with_solvers(solvers_of: _Solvers) -> Callable[[Json, Json], Element]:
     """Return a function that pairs an element with the values to substitute into the body."""
 
     def element_of(argument: Json, element: Json) -> Element:
@@ -53,9 +53,9 @@ def _solved(solvers_of: _Solvers) -> Callable[[Json, Json], Element]:
     return element_of
 
 
-_by_outer = _solved(lambda solvers, outer, _: (*solvers, outer))
-_by_element = _solved(lambda solvers, _, element: (*solvers, element))
-_by_both = _solved(lambda solvers, outer, element: (*solvers, outer, element))
+_by_outer = _pair_with_solvers(lambda solvers, outer, _: (*solvers, outer))
+_by_element = _pair_with_solvers(lambda solvers, _, element: (*solvers, element))
+_by_both = _pair_with_solvers(lambda solvers, outer, element: (*solvers, outer, element))
 
 
 def _inner(argument: Json, element: Json) -> Json:

@@ -23,21 +23,21 @@ MOST_TEXT: Final = 1 << 20
 _TOO_LONG: Final = "cat makes too long a text"
 
 
-def _listed(values: Json) -> list[Json]:
+def _require_list(values: Json) -> list[Json]:
     if not isinstance(values, list):
         raise RuleError(f"expected a list of arguments, found {kind(values)}")
     return values
 
 
 def _first(values: Json, count: int) -> list[Json]:
-    if len(_listed(values)) < count:
+    if len(_require_list(values)) < count:
         raise RuleError(f"expected {count} arguments")
-    return _listed(values)
+    return _require_list(values)
 
 
 def _extreme(choose: Callable[[list[float]], float]) -> Callable[[Json], Json]:
     def extreme(values: Json) -> Json:
-        numbers = [number(value) for value in _listed(values)]
+        numbers = [number(value) for value in _require_list(values)]
         return choose(numbers) if numbers else None
 
     return extreme
@@ -55,18 +55,18 @@ def _sum(values: Json) -> Json:
 
 
 def _minus(values: Json) -> Json:
-    numbers = [number(value) for value in _listed(values)]
+    numbers = [number(value) for value in _require_list(values)]
     if not numbers:
         return 0
     return -numbers[0] if len(numbers) == 1 else reduce(sub, numbers)
 
 
 def _product(values: Json) -> Json:
-    return math.prod(map(number, _listed(values)), start=1.0)
+    return math.prod(map(number, _require_list(values)), start=1.0)
 
 
 def _quotient(values: Json) -> Json:
-    numbers = [number(value) for value in _listed(values)]
+    numbers = [number(value) for value in _require_list(values)]
     return reduce(_divide, numbers) if numbers else 0
 
 
@@ -92,7 +92,7 @@ def _absolute(values: Json) -> Json:
 def _cat(values: Json) -> Json:
     if isinstance(values, str):
         return values
-    parts = [text(value) for value in _listed(values)]
+    parts = [text(value) for value in _require_list(values)]
     if sum(map(len, parts)) > MOST_TEXT:
         raise RuleError(_TOO_LONG)
     return parts[0] if len(parts) == 1 else "".join(parts).strip(WHITE_SPACE)
@@ -120,7 +120,7 @@ def _merge(values: Json) -> Json:
             raise RuleError("merge needs lists")
         return [values]
     merged: list[Json] = []
-    for value in _listed(values):
+    for value in _require_list(values):
         if isinstance(value, list):
             merged.extend(value)
         else:
@@ -156,7 +156,7 @@ def _same(left: Json, right: Json) -> bool:
     return kind(left) == kind(right) and bool(left == right)
 
 
-def _containing(holds: Callable[[list[bool]], bool], *, otherwise: bool) -> Callable[[Json], Json]:
+def _make_contains(holds: Callable[[list[bool]], bool], *, otherwise: bool) -> Callable[[Json], Json]:
     """Make `contains_all`, `contains_any` or `contains_none`; anything but two lists gives `otherwise`."""
 
     def containing(values: Json) -> bool:
@@ -167,12 +167,12 @@ def _containing(holds: Callable[[list[bool]], bool], *, otherwise: bool) -> Call
             return otherwise
         known = {_token(value) for value in present if not isinstance(value, list | dict)}
         shapes = {type(value) for value in present}
-        found = []
+        matches = []
         for value in wanted:
             if isinstance(value, list | dict) and type(value) in shapes:
                 raise RuleError(f"cannot compare {kind(value)} with another")
-            found.append(not isinstance(value, list | dict) and _token(value) in known)
-        return holds(found)
+            matches.append(not isinstance(value, list | dict) and _token(value) in known)
+        return holds(matches)
 
     return containing
 
@@ -182,7 +182,7 @@ def _token(value: Json) -> tuple[str, Json]:
 
 
 def _set(values: Json) -> Json:
-    arguments = _listed(values)
+    arguments = _require_list(values)
     if len(arguments) < 3:
         return arguments[0] if arguments else None
     target, name, value = arguments[:3]
@@ -258,11 +258,11 @@ def _compile_cat(values: Json, scope: CompileScope) -> Evaluate:
     parts, path = tuple(scope.child(node, index) for index, node in enumerate(values)), scope.path
 
     def join(data: Json, frame: Frame) -> Json:
-        found = [part(data, frame) for part in parts]
+        texts = [part(data, frame) for part in parts]
         try:
-            joined = "".join(found)
+            joined = "".join(texts)
         except TypeError:
-            joined = _cat(found)
+            joined = _cat(texts)
         if len(joined) > MOST_TEXT:
             raise RuleError(_TOO_LONG)
         frame.charge_reading(joined)
@@ -283,10 +283,10 @@ def _compile_in(values: Json, scope: CompileScope) -> Evaluate:
     def is_member(data: Json, frame: Frame) -> Json:
         needle = needle_of(data, frame)
         if needle.__class__ is str:
-            found = needle in members
+            member = needle in members
         else:
-            found = is_number(needle) and any(_is_element(needle, item) for item in literal)
-        return found if frame.trace is None else frame.report(path, found)
+            member = is_number(needle) and any(_is_element(needle, item) for item in literal)
+        return member if frame.trace is None else frame.report(path, member)
 
     return is_member
 
@@ -308,9 +308,9 @@ EAGER: dict[str, Callable[[Json, CompileScope], Evaluate]] = {
     "substr": _eager(_substr),
     "merge": _eager(_merge, grows=True),
     "in": _compile_in,
-    "contains_all": _eager(_containing(all, otherwise=False)),
-    "contains_any": _eager(_containing(any, otherwise=False)),
-    "contains_none": _eager(_containing(lambda found: not any(found), otherwise=True)),
+    "contains_all": _eager(_make_contains(all, otherwise=False)),
+    "contains_any": _eager(_make_contains(any, otherwise=False)),
+    "contains_none": _eager(_make_contains(lambda matches: not any(matches), otherwise=True)),
     "set": _compile_set,
     "starts_with": _eager(_beside(str.startswith), scans=False),
     "ends_with": _eager(_beside(str.endswith), scans=False),

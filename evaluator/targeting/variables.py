@@ -77,7 +77,7 @@ def variable(
     be a rule after substitution.
     """
     if scope.substituted:
-        return _substituted(values, scope, subject=subject, condition=condition)
+        return _compile_substituted(values, scope, subject=subject, condition=condition)
     key = top_level_name(values, scope)
     if key is not None:
         return _top_level(key, scope)
@@ -130,7 +130,7 @@ def _reader(values: Json, scope: CompileScope) -> Callable[[Json], Json]:
     return read
 
 
-def _substituted(values: Json, scope: CompileScope, *, subject: bool, condition: bool) -> Evaluate:
+def _compile_substituted(values: Json, scope: CompileScope, *, subject: bool, condition: bool) -> Evaluate:
     """Compile `var` in a substituted body: solvers first, then the element. Names are never substituted."""
     kept = isinstance(values, str) and (not values or values.startswith("."))
     name_of = scope.body(values, substituted=False)

@@ -57,60 +57,62 @@ class OutcomeReader:
 
     def of(self, rule: Json) -> Outcomes:
         """Return the outcomes of a rule that is within the bounds on depth and size."""
-        found = Outcomes()
-        self._read(found, rule, ())
-        return found
+        outcomes = Outcomes()
+        self._read(outcomes, rule, ())
+        return outcomes
 
-    def _read(self, found: Outcomes, value: Json, path: Path) -> None:
+    def _read(self, outcomes: Outcomes, value: Json, path: Path) -> None:
         if isinstance(value, dict):
             operator = next(iter(value)) if len(value) == 1 else ""
             reader = _READERS.get(operator)
             if operator != REFERENCE and not isinstance(value.get(operator), list):
                 reader = None
             if reader is None or self._depth == _DEEPEST:
-                found.computed = True
+                outcomes.computed = True
                 return
             self._depth += 1
-            reader(self, found, value[operator], (*path, operator))
+            reader(self, outcomes, value[operator], (*path, operator))
             self._depth -= 1
         elif value is None:
-            found.nothing = True
+            outcomes.nothing = True
         else:
-            found.literals.append((path, value))
+            outcomes.literals.append((path, value))
 
-    def _branches(self, found: Outcomes, arguments: Json, path: Path) -> None:
+    def _branches(self, outcomes: Outcomes, arguments: Json, path: Path) -> None:
         last = len(arguments) - 1
-        found.nothing |= last % 2 == 1
+        outcomes.nothing |= last % 2 == 1
         for at, value in enumerate(arguments):
             if at % 2 or at == last:
-                self._read(found, value, (*path, at))
+                self._read(outcomes, value, (*path, at))
 
-    def _operands(self, found: Outcomes, arguments: Json, path: Path, *, passed_on: bool) -> None:
+    def _operands(self, outcomes: Outcomes, arguments: Json, path: Path, *, passed_on: bool) -> None:
         """Collect the last operand as a result, and the others whose truth value is `passed_on`."""
         for at, value in enumerate(arguments):
             own = Outcomes()
             self._read(own, value, (*path, at))
-            found.computed |= own.computed
+            outcomes.computed |= own.computed
             is_last = at == len(arguments) - 1
-            found.nothing |= own.nothing and (is_last or not passed_on)
-            found.literals += [each for each in own.literals if is_last or bool(each[1]) is passed_on]
+            outcomes.nothing |= own.nothing and (is_last or not passed_on)
+            outcomes.literals += [
+                literal for literal in own.literals if is_last or bool(literal[1]) is passed_on
+            ]
 
-    def _buckets(self, found: Outcomes, arguments: Json, path: Path) -> None:
+    def _buckets(self, outcomes: Outcomes, arguments: Json, path: Path) -> None:
         # Without a text to hash, such as a targeting key, there is no bucket, nor without a weight.
         seed, weights = arguments[0] if arguments else None, [_weight(bucket) for bucket in arguments[1:]]
-        found.nothing |= kinds_of(seed, self._evaluators) != {TEXT} or None in weights or not any(weights)
+        outcomes.nothing |= kinds_of(seed, self._evaluators) != {TEXT} or None in weights or not any(weights)
         for at, bucket in enumerate(arguments):
             if isinstance(bucket, list) and bucket:
-                self._read(found, bucket[0], (*path, at, 0))
+                self._read(outcomes, bucket[0], (*path, at, 0))
 
-    def _reference(self, found: Outcomes, name: Json, path: Path) -> None:
+    def _reference(self, outcomes: Outcomes, name: Json, path: Path) -> None:
         shared = self._outcomes_of(name) if isinstance(name, str) else None
         if shared is None:
-            found.computed = True
+            outcomes.computed = True
             return
-        found.computed |= shared.computed
-        found.nothing |= shared.nothing
-        found.literals += [(path, value) for _, value in shared.literals]
+        outcomes.computed |= shared.computed
+        outcomes.nothing |= shared.nothing
+        outcomes.literals += [(path, value) for _, value in shared.literals]
 
     def _outcomes_of(self, name: str) -> Outcomes | None:
         if name not in self._evaluators:

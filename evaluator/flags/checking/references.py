@@ -62,7 +62,7 @@ def measure(rule: Json) -> Extent:
                 references.append((name, path, here))
         listed = isinstance(value, list)
         children = [
-            (each, (*path, step), here, not listed) for step, each in parts if isinstance(each, _CONTAINERS)
+            (part, (*path, step), here, not listed) for step, part in parts if isinstance(part, _CONTAINERS)
         ]
         pending.extend(reversed(children))
     return Extent(counted, level, tuple(references), deepest)
@@ -124,13 +124,13 @@ class Expander:
 
     def _substitute(self, value: Json) -> Json:
         if isinstance(value, list):
-            return [self._substitute(each) for each in value]
+            return [self._substitute(item) for item in value]
         if not isinstance(value, dict):
             return value
         name = reference_name(value)
         if name is not None:
             return self._bodies.get(name, value)
-        return {key: self._substitute(each) for key, each in value.items()}
+        return {key: self._substitute(item) for key, item in value.items()}
 
 
 def check_cycles(evaluators: Mapping[str, Json]) -> list[tuple[str, Finding]]:
@@ -194,10 +194,10 @@ def _components(edges: Mapping[str, tuple[str, ...]]) -> Iterator[tuple[str, ...
                     parent = work[-1][0]
                     lowest[parent] = min(lowest[parent], lowest[name])
                 if lowest[name] == order[name]:
-                    yield _cut(trail, name)
+                    yield _pop_cycle(trail, name)
 
 
-def _cut(trail: dict[str, None], name: str) -> tuple[str, ...]:
+def _pop_cycle(trail: dict[str, None], name: str) -> tuple[str, ...]:
     members: list[str] = []
     while not members or members[-1] != name:
         members.append(trail.popitem()[0])

@@ -126,7 +126,7 @@ class _Walk:
             self._report(place, "bad-argument", f"var takes a name, not {shown(first)}")
         self._pending.append((arguments, path))
 
-    def _missing(self, arguments: Json, path: Path) -> None:
+    def _check_missing(self, arguments: Json, path: Path) -> None:
         if not isinstance(arguments, list):
             self._report(
                 path, "bad-argument", f'missing takes a list of names: ["name"], not {shown(arguments)}'
@@ -144,7 +144,7 @@ class _Walk:
         if isinstance(least, bool) or not isinstance(least, int | float):
             self._report((*path, 0), "bad-argument", f"missing_some needs a number first, not {shown(least)}")
         if isinstance(names, list):
-            self._missing(names, (*path, 1))
+            self._check_missing(names, (*path, 1))
         else:
             self._report(
                 (*path, 1), "bad-argument", f"missing_some takes a list of names, not {shown(names)}"
@@ -206,7 +206,7 @@ class _Walk:
         start = 0
         if not isinstance(arguments[0], list):
             start = 1
-            self._bucketing(arguments[0], (*path, 0))
+            self._check_bucketing(arguments[0], (*path, 0))
         if start == len(arguments):
             self._report(path, "bad-bucket", 'fractional has no buckets; add some: ["variant", weight]')
         total = 0
@@ -216,7 +216,7 @@ class _Walk:
             message = f"the weights add up to more than {MOST_WEIGHT}; scale them down"
             self._report(path, "weight-too-large", message)
 
-    def _bucketing(self, value: Json, path: Path) -> None:
+    def _check_bucketing(self, value: Json, path: Path) -> None:
         self._pending.append((value, path))
         if not isinstance(value, dict):
             message = f'fractional buckets by a rule such as {{"var": …}}, not by {shown(value)}'
@@ -284,7 +284,7 @@ class _Walk:
 _SPECIAL: Final[Mapping[str, Callable[[_Walk, Json, Path], None]]] = {
     REFERENCE: _Walk._reference,
     "var": _Walk._var,
-    "missing": _Walk._missing,
+    "missing": _Walk._check_missing,
     "missing_some": _Walk._missing_some,
     "starts_with": _Walk._text_comparison,
     "ends_with": _Walk._text_comparison,

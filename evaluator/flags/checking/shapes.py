@@ -74,17 +74,17 @@ def check_base(flag: Assembled, first: Piece, near: str) -> None:
     """Judge a flag whose first piece is above the lowest layer. A complete flag gets a note; any other gets
     one problem instead of one for each missing field. `near` suggests another key.
     """
-    lacks = [each for each in flag.findings if each.code in _INCOMPLETE]
-    if not any(each.code == "missing-variants" for each in lacks):
+    lacks = [finding for finding in flag.findings if finding.code in _INCOMPLETE]
+    if not any(finding.code == "missing-variants" for finding in lacks):
         message = f"no lower layer has the flag {quoted(flag.key)}{near}; this layer adds it"
         flag.findings.append(first.finding(Severity.NOTE, "added-flag", message, flag.key, at_key=True))
         return
-    severity = min((each.severity for each in lacks), key=list(Severity).index)
+    severity = min((finding.severity for finding in lacks), key=list(Severity).index)
     message = (
         f"this layer changes {quoted(flag.key)}, which no lower layer defines{near}; "
         "define it below, or write its `state` and `variants` here"
     )
-    flag.findings[:] = [each for each in flag.findings if each not in lacks]
+    flag.findings[:] = [finding for finding in flag.findings if finding not in lacks]
     flag.findings.append(first.finding(severity, "missing-base", message, flag.key, at_key=True))
 
 
@@ -138,11 +138,11 @@ def _variants(flag: Assembled, variants: Json) -> Mapping[str, Json]:
             )
             flag.warn("variant-type", message, "variants", name)
     if len(set(kinds.values()) - {None}) > 1:
-        _mixed(flag, {name: kind for name, kind in kinds.items() if kind is not None})
+        _report_mixed(flag, {name: kind for name, kind in kinds.items() if kind is not None})
     return variants
 
 
-def _mixed(flag: Assembled, kinds: dict[str, str]) -> None:
+def _report_mixed(flag: Assembled, kinds: dict[str, str]) -> None:
     """Report a variant of the latest layer whose type differs from those of earlier layers."""
     layers = {name: flag.index("variants", name) for name in kinds}
     model = min(kinds, key=lambda name: layers[name])

@@ -142,10 +142,10 @@ def misspelt(name: str, known: Iterable[str]) -> str | None:
     """Return the one word that `name` misspells: one letter off, two where it has many, none where few."""
     if len(name) > _LONGEST_NAME:
         return None
-    written = _folded(name)
+    written = _fold(name)
     distances: dict[str, int] = {}
     for word in known:
-        folded = _folded(word)
+        folded = _fold(word)
         bound = 0 if len(folded) < 4 else 1 if len(folded) < 8 else 2
         if abs(len(folded) - len(written)) <= bound and (steps := _distance(written, folded)) <= bound:
             distances[word] = steps
@@ -167,7 +167,7 @@ def operator_hint(name: str) -> str:
     """Return what to write instead of an unknown operator, to be added to a message; "" if unknown."""
     if len(name) > _LONGEST_NAME:
         return ""
-    folded = _folded(name)
+    folded = _fold(name)
     if hint := _habit_hint(folded):
         return hint
     for prefix in _TYPES:
@@ -213,12 +213,12 @@ def comparison_hint(name: object) -> str:
 
 def _operator(name: str) -> str | None:
     """Return the operator that has this name in other languages, or with other letters of case."""
-    folded = _folded(name)
-    by_fold = {_folded(word): word for word in (*OPERATORS, REFERENCE)}
+    folded = _fold(name)
+    by_fold = {_fold(word): word for word in (*OPERATORS, REFERENCE)}
     return by_fold.get(folded) or _SAME.get(folded)
 
 
-def _folded(name: str) -> str:
+def _fold(name: str) -> str:
     return name.casefold().translate(_PUNCTUATION) or name
 
 

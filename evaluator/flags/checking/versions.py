@@ -65,13 +65,13 @@ def parse_version(source: str) -> Version | None:
     match = _VERSION.fullmatch(source) if len(source) <= _LONGEST else None
     if match is None:
         return None
-    major, minor, patch = (_ordered(part or "0") for part in match.groups()[:3])
+    major, minor, patch = (_order_of(part or "0") for part in match.groups()[:3])
     if match[4] is None:
         return major, minor, patch, (1,)
     identifiers = match[4].split(".")
     if any(part.isdigit() and part != "0" and part.startswith("0") for part in identifiers):
         return None
-    order = tuple((0, *_ordered(p)) if p.isdigit() else (1, 0, p) for p in identifiers)
+    order = tuple((0, *_order_of(p)) if p.isdigit() else (1, 0, p) for p in identifiers)
     return major, minor, patch, (0, order)
 
 
@@ -80,5 +80,5 @@ def is_written_out(source: str) -> bool:
     return _WHOLE.match(source) is not None
 
 
-def _ordered(digits: str) -> tuple[int, str]:
+def _order_of(digits: str) -> tuple[int, str]:
     return len(digits), digits

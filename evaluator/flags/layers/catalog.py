@@ -96,9 +96,9 @@ class Catalog:
             return self
         following = Catalog(self.names)
         latest = {**self._delivered, name: given}
-        for each in self.names:
-            if (delivered := latest.get(each)) is not None:
-                following._delivered[each] = delivered
+        for source in self.names:
+            if (delivered := latest.get(source)) is not None:
+                following._delivered[source] = delivered
         return following
 
     @property
@@ -163,11 +163,11 @@ class Catalog:
         known = {own for held in self._delivered.values() for own in held.ids}
         if len(known) == 1:
             return dict.fromkeys(known, self.everything)
-        found: dict[str, dict[str, Flag]] = {own: {} for own in known}
+        by_id: dict[str, dict[str, Flag]] = {own: {} for own in known}
         for held in self._delivered.values():
             for own, flags in held.by_set.items():
-                found[own] |= flags
-        return {own: FlagSet(flags) for own, flags in found.items()}
+                by_id[own] |= flags
+        return {own: FlagSet(flags) for own, flags in by_id.items()}
 
 
 class _Delivered:
@@ -207,14 +207,14 @@ class _Delivered:
     def by_set(self) -> Mapping[str, Mapping[str, Flag]]:
         """The flags of each flag set, with references expanded and their set's metadata."""
         inherited = self.flag_set.flag_set_id
-        found: dict[str, dict[str, Flag]] = {}
+        flags: dict[str, dict[str, Flag]] = {}
         for key, flag in self.flag_set.flags.items():
-            found.setdefault(flag.flag_set_id_in(inherited), {})[key] = self.folded[key]
+            flags.setdefault(flag.flag_set_id_in(inherited), {})[key] = self.folded[key]
         if self.flag_set.others:
-            alone = _folding(self.flag_set)
+            alone = _make_standalone(self.flag_set)
             for flag in self.flag_set.others:
-                found.setdefault(flag.flag_set_id_in(inherited), {})[flag.key] = alone(flag)
-        return found
+                flags.setdefault(flag.flag_set_id_in(inherited), {})[flag.key] = alone(flag)
+        return flags
 
 
 def _stale(delivered: FlagSet, since: str) -> FlagSet:
@@ -225,11 +225,11 @@ def _stale(delivered: FlagSet, since: str) -> FlagSet:
 
 def fold(flag_set: FlagSet) -> Mapping[str, Flag]:
     """Return flags that need no set: references expanded, the set's metadata under their own."""
-    alone = _folding(flag_set)
+    alone = _make_standalone(flag_set)
     return {key: alone(flag) for key, flag in flag_set.flags.items()}
 
 
-def _folding(flag_set: FlagSet) -> Callable[[Flag], Flag]:
+def _make_standalone(flag_set: FlagSet) -> Callable[[Flag], Flag]:
     inherited = flag_set.metadata
     expander = Expander(flag_set.evaluators) if flag_set.evaluators else None
 

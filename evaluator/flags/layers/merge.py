@@ -63,12 +63,12 @@ class Parsed:
     @property
     def errors(self) -> tuple[Problem, ...]:
         """Problems with which flagd refuses to load or serve."""
-        return tuple(each for each in self.problems if each.severity is Severity.ERROR)
+        return tuple(problem for problem in self.problems if problem.severity is Severity.ERROR)
 
     @property
     def warnings(self) -> tuple[Problem, ...]:
         """Problems with which flagd still loads."""
-        return tuple(each for each in self.problems if each.severity is Severity.WARNING)
+        return tuple(problem for problem in self.problems if problem.severity is Severity.WARNING)
 
 
 def parse(
@@ -122,7 +122,7 @@ class _Merging:
         findings = [finding for finding in self._findings if self._counts(finding, metadata)]
         notes = [finding for finding in findings if finding.severity is Severity.NOTE]
         faults = [finding for finding in findings if finding.severity is not Severity.NOTE]
-        nothing = self._nothing()
+        nothing = self._check_empty()
         warned = {finding.flag for finding in faults if finding.flag is not None}
         return Parsed(
             flag_set=flag_set,
@@ -139,7 +139,7 @@ class _Merging:
             return finding.severity is not Severity.NOTE and finding.code not in _NEED_ALL
         return finding.code != NUMERIC_SEED or metadata.get(BUCKETING_KEY) != Bucketing.V3
 
-    def _nothing(self) -> tuple[Problem, ...]:
+    def _check_empty(self) -> tuple[Problem, ...]:
         """Return the error about layers without documents or without flags: treated as unread."""
         reads = [read for layer in self._layers for read in layer.documents]
         if any(layer.has_flags for layer in self._layers) or any(r.findings for r in reads if r.unreadable):
@@ -164,9 +164,9 @@ class _Merging:
                 self._find_without_base(layer, flags)
             self._findings += layer.findings
             spoiled = {
-                each.flag
-                for each in layer.findings
-                if each.flag is not None and each.severity is Severity.ERROR
+                finding.flag
+                for finding in layer.findings
+                if finding.flag is not None and finding.severity is Severity.ERROR
             }
             self._bad |= spoiled
             for key, piece in layer.flags.items():
@@ -204,7 +204,7 @@ class _Merging:
         self, flags: dict[str, Flag], inherited: Scalar | None
     ) -> tuple[dict[str, Flag], tuple[Flag, ...]]:
         """Return (each key's flag of the last flag set id, as flagd serves without selector; all others)."""
-        pieces = [each for layer in self._layers for each in layer.others]
+        pieces = [piece for layer in self._layers for piece in layer.others]
         if not pieces:
             return flags, ()
         if not self._document:
@@ -240,7 +240,7 @@ class _Merging:
             check_base(flag, *self._without_base[flag.key])
         if flag.findings:
             self._findings += flag.findings
-            if any(each.severity is Severity.ERROR for each in flag.findings):
+            if any(finding.severity is Severity.ERROR for finding in flag.findings):
                 self._bad.add(flag.key)
         return flag.key, None if flag.key in self._bad else checked
 
@@ -250,7 +250,7 @@ class _Merging:
             flag.note("null-section", message, "targeting")
             return
         rule, problems = checked.targeting, self._rule_problems(checked.targeting)
-        if not any(each.severity is Severity.ERROR for each in problems):
+        if not any(problem.severity is Severity.ERROR for problem in problems):
             check_reach(flag, checked, self._outcomes)
         for problem in problems:
             name = _unknown_reference(rule, problem)
@@ -260,8 +260,8 @@ class _Merging:
                 message = (
                     f"{problem.message}; it is removed here, and the flag {quoted(flag.key)} refers to it"
                 )
-                found = removal.finding(problem.severity, problem.code, message, flag.key, at_key=True)
-                flag.findings.append(found)
+                finding = removal.finding(problem.severity, problem.code, message, flag.key, at_key=True)
+                flag.findings.append(finding)
             else:
                 severity, code, message = problem.severity, problem.code, problem.message
                 flag.find(severity, code, message, "targeting", below=problem.path, index=index)
@@ -271,7 +271,7 @@ class _Merging:
 
     def _rule_problems(self, rule: Json) -> list[Finding]:
         problems = check_rule(rule, evaluators=self._bodies)
-        if self._evaluators and all(each.severity is not Severity.ERROR for each in problems):
+        if self._evaluators and all(problem.severity is not Severity.ERROR for problem in problems):
             problems += self._expander.check(rule)
         return problems
 
@@ -313,7 +313,7 @@ class _Merging:
                 self._find(piece, problem)
         for name, problem in check_cycles(bodies):
             self._find(self._evaluators[name], problem)
-        broken = {each.path[1] for each in self._findings[before:] if each.spoils_all}
+        broken = {finding.path[1] for finding in self._findings[before:] if finding.spoils_all}
         return {name: body for name, body in bodies.items() if name not in broken}
 
     def _merge_metadata(self) -> dict[str, Scalar]:
@@ -335,8 +335,8 @@ class _Merging:
 
     def _find(self, piece: Piece, problem: Finding) -> None:
         """Record a problem of the rule in the piece."""
-        found = piece.finding(problem.severity, problem.code, problem.message, below=problem.path)
-        self._findings.append(found)
+        finding = piece.finding(problem.severity, problem.code, problem.message, below=problem.path)
+        self._findings.append(finding)
 
 
 def _once_a_file(notes: Iterable[Finding]) -> list[Finding]:

@@ -57,11 +57,11 @@ class JsonPlaces:
         """Return the offset of the value at `path` (or of its key); if missing, of its nearest ancestor."""
         offset = self._skip(0)
         for index, step in enumerate(path):
-            found = self._lookup(offset).get(step)
-            if found is None:
+            offsets = self._lookup(offset).get(step)
+            if offsets is None:
                 return offset
             last = index == len(path) - 1
-            offset = found[0] if key and last else found[1]
+            offset = offsets[0] if key and last else offsets[1]
         return offset
 
     def walk(self) -> Iterator[tuple[Path, list[tuple[str | int, int, int]]]]:
@@ -116,8 +116,8 @@ def read_json(text: str, bounds: Bounds) -> list[Part]:
     places = JsonPlaces(text)
     reader = _Reader()
     value = reader.read(text)
-    found = tuple(_findings(places, Lines(text), reader)) if reader.suspicious else ()
-    return [Part(value, found, places)]
+    problems = tuple(_findings(places, Lines(text), reader)) if reader.suspicious else ()
+    return [Part(value, problems, places)]
 
 
 class _Reader:
@@ -136,8 +136,8 @@ class _Reader:
             value = json.loads(
                 text,
                 object_pairs_hook=self._mapping,
-                parse_float=self._noting(read_number),
-                parse_int=self._noting(read_integer),
+                parse_float=self._note_unusable(read_number),
+                parse_int=self._note_unusable(read_integer),
                 parse_constant=self.unusable.add,
             )
         except json.JSONDecodeError as error:
@@ -152,7 +152,9 @@ class _Reader:
             self.repeated = True
         return mapping
 
-    def _noting(self, read: Callable[[str], int | float | None]) -> Callable[[str], int | float | None]:
+    def _note_unusable(
+        self, read: Callable[[str], int | float | None]
+    ) -> Callable[[str], int | float | None]:
         def number(literal: str) -> int | float | None:
             value = read(literal)
             if value is None:
@@ -235,7 +237,7 @@ def _unreadable(error: json.JSONDecodeError, text: str) -> UnreadableError:
         words = "a text starts here and has no closing quote; is the file cut off?"
     elif error.msg.startswith("Invalid control character"):
         words = "a line break or control character stands in a text here; close the text, or write it as \\n"
-    elif error.pos >= len(text.rstrip()) and (opened := _unclosed(text)) is not None:
+    elif error.pos >= len(text.rstrip()) and (opened := _find_unclosed(text)) is not None:
         words = f"`{text[opened]}` is opened here and not closed; is the file cut off?"
         return UnreadableError("broken-json", words, opened)
     else:
@@ -243,7 +245,7 @@ def _unreadable(error: json.JSONDecodeError, text: str) -> UnreadableError:
     return UnreadableError("broken-json", words, error.pos)
 
 
-def _unclosed(text: str) -> int | None:
+def _find_unclosed(text: str) -> int | None:
     """Return the offset of the last unclosed bracket."""
     opened: list[int] = []
     for match in _BRACKETS.finditer(text):
@@ -263,6 +265,6 @@ def _refuse_lone_surrogates(value: Json, text: str) -> None:
         elif isinstance(part, list):
             pending += part
         elif isinstance(part, str) and _LONE.search(part):
-            lone = next((found.start() for found in _ESCAPE.finditer(text) if found["lone"]), None)
+            lone = next((escape.start() for escape in _ESCAPE.finditer(text) if escape["lone"]), None)
             message = "this \\u escape is half of a character; write both halves, or the character itself"
             raise UnreadableError("lone-surrogate", message, lone)

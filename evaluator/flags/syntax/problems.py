@@ -129,7 +129,7 @@ class Document:
     start: int = 0
     """The offset of the document in `text`."""
     embedded: bool = False
-    """Whether it stood in another document, such as a manifest, of which a file may hold several."""
+    """Whether it is part of another document, such as a manifest, of which a file may hold several."""
     passed_over: bool = False
     """Whether it holds no definitions by its kind, and has no value therefore."""
 

@@ -106,10 +106,10 @@ def visible(text: str) -> str:
     """Return the text with unprintable characters as `\\uXXXX`, so that it is safe in logs and terminals."""
     if text.isprintable():
         return text
-    return "".join(sign if sign.isprintable() else _escaped(sign) for sign in text)
+    return "".join(sign if sign.isprintable() else _escape(sign) for sign in text)
 
 
-def _escaped(sign: str) -> str:
+def _escape(sign: str) -> str:
     number = ord(sign)
     return f"\\u{number:04x}" if number < 0x10000 else f"\\U{number:08x}"
 
@@ -121,7 +121,7 @@ def read_integer(literal: str) -> int | float | None:
 
 def read_number(literal: str) -> int | float | None:
     """Return the value of a decimal literal; None if no float64 is that large."""
-    return None if len(literal) > _LONGEST else _held(float(literal))
+    return None if len(literal) > _LONGEST else _exact_number(float(literal))
 
 
 def normal_number(value: float) -> int | float:
@@ -129,7 +129,7 @@ def normal_number(value: float) -> int | float:
     if -_EXACT <= value <= _EXACT and type(value) is int:
         return value
     try:
-        held = _held(float(value))
+        held = _exact_number(float(value))
     except OverflowError:
         held = None
     if held is None:
@@ -150,13 +150,13 @@ def with_numbers(value: Json, number: Callable[[float], Any]) -> Any:
     if kind is str or kind is bool or value is None:
         return value
     if kind is dict:
-        return {key: with_numbers(each, number) for key, each in value.items()}
+        return {key: with_numbers(item, number) for key, item in value.items()}
     if kind is list:
-        return [with_numbers(each, number) for each in value]
+        return [with_numbers(item, number) for item in value]
     return number(value)
 
 
-def _held(value: float) -> int | float | None:
+def _exact_number(value: float) -> int | float | None:
     if -_BEYOND_64_BITS <= value < _BEYOND_64_BITS:
         return int(value) if value.is_integer() else value
     return value if isfinite(value) else None

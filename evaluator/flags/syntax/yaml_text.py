@@ -64,12 +64,12 @@ class YamlPlaces:
         """Return the offset of the value at `path` (or of its key); if missing, of its nearest ancestor."""
         node = self._root
         for index, step in enumerate(path):
-            found = node.members.get(step)
-            if found is None:
+            member = node.members.get(step)
+            if member is None:
                 return node.offset
             if key and index == len(path) - 1:
-                return found[0]
-            node = found[1]
+                return member[0]
+            node = member[1]
         return node.offset
 
 
@@ -82,7 +82,7 @@ def read_yaml(text: str, bounds: Bounds) -> list[Part]:
         for event in yaml.parse(text, Loader=yaml.CSafeLoader):
             composer.take(event)
     except yaml.MarkedYAMLError as error:
-        raise _broken(error, text) from None
+        raise _syntax_error(error, text) from None
     except yaml.YAMLError as error:
         words = f"the YAML cannot be read: {' '.join(str(error).split())}"
         raise UnreadableError("broken-yaml", words) from None
@@ -301,7 +301,7 @@ _PROBLEMS: Final = {
 """What libyaml's phrases mean to the author."""
 
 
-def _broken(error: yaml.MarkedYAMLError, text: str) -> UnreadableError:
+def _syntax_error(error: yaml.MarkedYAMLError, text: str) -> UnreadableError:
     opened, mark = error.context_mark, error.problem_mark or error.context_mark
     if opened is not None and mark is not None and mark.line > opened.line and text[opened.index] in "[{\"'":
         # libyaml notices a missing end only where something follows that does not fit, often far below.

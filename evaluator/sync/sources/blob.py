@@ -62,8 +62,8 @@ class BlobSource(PolledSource):
         try:
             async with asyncio.timeout(self._timeout):
                 options: GetOptions = {"if_none_match": self.etag} if self.etag else {}
-                found = await obstore.get_async(self._store, self._key, options=options)
-                content = await self._read(found)
+                answer = await obstore.get_async(self._store, self._key, options=options)
+                content = await self._read(answer)
         except NotModifiedError:
             return UNCHANGED
         except TimeoutError:
@@ -71,15 +71,15 @@ class BlobSource(PolledSource):
             raise SourceFault("Timeout", text) from None
         except (BaseError, OSError) as error:
             raise _fault(self.name, error) from None
-        self.etag = found.meta["e_tag"]
+        self.etag = answer.meta["e_tag"]
         return Delivery(((self.name.partition("?")[0], content),))
 
-    async def _read(self, found: GetResult) -> bytes:
-        size = found.meta["size"]
+    async def _read(self, answer: GetResult) -> bytes:
+        size = answer.meta["size"]
         if size > MAX_BYTES:
             raise SourceFault("TooLarge", f"{self.name}: {size} bytes are more than {MAX_BYTES}")
         content = bytearray()
-        async for chunk in found.stream(_CHUNK):
+        async for chunk in answer.stream(_CHUNK):
             content += chunk
             if len(content) > MAX_BYTES:
                 raise SourceFault("TooLarge", f"{self.name}: it is more than {MAX_BYTES} bytes")
@@ -118,17 +118,17 @@ def _s3(bucket: str, given: dict[str, str], client: ClientConfig, retry: Any) ->
     if region := given.get("region"):
         settings["region"] = region
     if endpoint := given.get("endpoint"):
-        plain = _said(given, "disable_https", "disableSSL")
+        plain = _is_true(given, "disable_https", "disableSSL")
         if "://" not in endpoint:
             endpoint = f"{'http' if plain else 'https'}://{endpoint}"
         settings["endpoint"] = endpoint
         client = {**client, "allow_http": endpoint.startswith("http://")}
-    elif not _said(given, "use_path_style", "s3ForcePathStyle"):
+    elif not _is_true(given, "use_path_style", "s3ForcePathStyle"):
         settings["virtual_hosted_style_request"] = True
     return S3Store(bucket, config=settings, client_options=client, retry_config=retry)  # type: ignore[arg-type]  # keys are of S3Config
 
 
-def _said(given: dict[str, str], *names: str) -> bool:
+def _is_true(given: dict[str, str], *names: str) -> bool:
     return any(given.get(name, "").lower() in {"true", "1"} for name in names)
 
 

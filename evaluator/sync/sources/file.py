@@ -83,7 +83,7 @@ class FileSource:
             if event is not None:
                 return event
             await asyncio.sleep(_STILL)
-        return self._changing()
+        return self._change_fault()
 
     def read_now(self, read: bool) -> SourceEvent | None:
         """Return the event of the present content; None if it may be incomplete. read: even if its mark is
@@ -116,15 +116,15 @@ class FileSource:
             if mark == before:
                 self._unsettled = None
                 return mark, Delivery(documents)
-        raise self._changing()
+        raise self._change_fault()
 
     def _may_be_half(self, mark: Mark) -> bool:
         """Return whether changed YAML may still be incomplete. Incomplete JSON is never valid."""
-        known = {each[0]: each for each in self._mark or ()}
+        known = {file_mark[0]: file_mark for file_mark in self._mark or ()}
         return any(
-            self._is_being_written(each, known.get(each[0]))
-            for each in mark
-            if format_of(each[0] or self._path.name) is Syntax.YAML
+            self._is_being_written(file_mark, known.get(file_mark[0]))
+            for file_mark in mark
+            if format_of(file_mark[0] or self._path.name) is Syntax.YAML
         )
 
     def _is_being_written(self, seen: _FileMark, held: _FileMark | None) -> bool:
@@ -135,7 +135,7 @@ class FileSource:
         renamed = held is not None and changed - modified > _GRAIN
         return not renamed and abs(self._clock() - modified / 1e9) < _FRESH
 
-    def _changing(self) -> SourceFault:
+    def _change_fault(self) -> SourceFault:
         return SourceFault("Changing", f"{self.name}: it changes too often to be read consistently")
 
     def _now(self) -> Mark:
@@ -162,7 +162,7 @@ class FileSource:
         left = MAX_BYTES
         for name, *_ in mark:
             path = self._path / name if name else self._path
-            with open(path, "rb", opener=_without_waiting) as file:
+            with open(path, "rb", opener=_open_nonblocking) as file:
                 content = file.read(left + 1)
             left -= len(content)
             if left < 0:
@@ -177,7 +177,7 @@ def no_file(status: os.stat_result) -> str:
     return f"it is {kind}, which cannot be followed; use a regular file or a folder"
 
 
-def _without_waiting(path: str, flags: int) -> int:
+def _open_nonblocking(path: str, flags: int) -> int:
     # Opening a FIFO would block until there is a writer, and keep the process from ending.
     return os.open(path, flags | os.O_NONBLOCK)
 

@@ -63,7 +63,7 @@ class GrpcSource:
         channel = await self._connector.connect()
         call, listened = self._call(channel, metadata), False
         try:
-            async with self._talking(channel), aclosing(self._read(channel, call)) as events:
+            async with self._run_companion(channel), aclosing(self._read(channel, call)) as events:
                 async for event in events:
                     listened = True
                     yield event
@@ -85,7 +85,7 @@ class GrpcSource:
         return method(self._request, metadata=metadata)
 
     @asynccontextmanager
-    async def _talking(self, channel: grpc.aio.Channel) -> AsyncIterator[None]:
+    async def _run_companion(self, channel: grpc.aio.Channel) -> AsyncIterator[None]:
         """Send receipts during the block, and a goodbye if this side ends it."""
         if self._companion is None:
             yield

@@ -90,10 +90,10 @@ class Client:
 
     def _cut(self) -> None:
         """Shut the connection down: a thread that waits for the peer cannot be cancelled otherwise."""
-        for each in tuple(self._sockets):
+        for open_socket in tuple(self._sockets):
             with contextlib.suppress(OSError):
                 # Not SSLSocket's own, which would free the session while the reading thread uses it.
-                socket.socket.shutdown(each, socket.SHUT_RDWR)
+                socket.socket.shutdown(open_socket, socket.SHUT_RDWR)
 
     def _exchange(
         self, url: str, headers: Mapping[str, str], limit: int, form: Mapping[str, str] | None

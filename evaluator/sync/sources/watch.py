@@ -23,7 +23,7 @@ _LINKS: Final = 40
 
 def places(path: Path) -> tuple[Path, ...]:
     """Return the existing folders in which the path, or the target of a symlink in it, may be replaced."""
-    found: dict[Path, None] = {}
+    folders: dict[Path, None] = {}
     # Not resolve(): it would follow the very links that are watched.
     pending = [Path(os.path.abspath(path))]
     for _ in range(_LINKS):
@@ -31,15 +31,15 @@ def places(path: Path) -> tuple[Path, ...]:
             break
         target = pending.pop()
         if link := _first_link(target):
-            found[_existing(link.parent)] = None
+            folders[_nearest_folder(link.parent)] = None
             rest = target.relative_to(link)
             with contextlib.suppress(OSError):
                 pending.append(Path(os.path.abspath(link.parent / os.readlink(link))) / rest)
             continue
-        found[target if target.is_dir() else _existing(target.parent)] = None
+        folders[target if target.is_dir() else _nearest_folder(target.parent)] = None
         if target.is_dir():
-            found[_existing(target.parent)] = None
-    return tuple(found)
+            folders[_nearest_folder(target.parent)] = None
+    return tuple(folders)
 
 
 def _first_link(path: Path) -> Path | None:
@@ -49,13 +49,13 @@ def _first_link(path: Path) -> Path | None:
     return None
 
 
-def _existing(folder: Path) -> Path:
+def _nearest_folder(folder: Path) -> Path:
     while not folder.is_dir() and folder != folder.parent:
         folder = folder.parent
     return folder
 
 
-def _anything(folder: Path, name: str) -> bool:
+def _matches_all(folder: Path, name: str) -> bool:
     del folder, name
     return True
 
@@ -67,7 +67,7 @@ class Watch:
         self,
         path: Path,
         folders: Callable[[Path], Iterable[Path]] = places,
-        matters: Callable[[Path, str], bool] = _anything,
+        matters: Callable[[Path, str], bool] = _matches_all,
     ) -> None:
         """`folders` returns those to watch for `path`, and may block. `matters` says whether the change of a
         name in one of them counts; the end of a folder itself always does.
