@@ -1,21 +1,44 @@
-"""The layout of the packages: where a file name leads, and how deep folders are."""
+"""The layout of the packages: where a file name leads, how deep folders are, which modules import which."""
 
 from __future__ import annotations
 
+import ast
 from collections import Counter
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
 
 ROOT: Final = Path(__file__).parents[2]
 REPEATED: Final = {"__init__.py", "reconciler.py", "stage.py", "metrics.py"}
 """The names that stages have in common."""
 DEEPEST: Final = 3
+CLOSING: Final = {("controller.events.notifications.notice", "controller.events.notifications.github_app")}
+"""Imports that close a circle: a provider's settings hold a GitHub App, which posts as they do."""
 
 
 def modules(package: str) -> list[Path]:
     return [file.relative_to(ROOT) for file in (ROOT / package).rglob("*.py")]
+
+
+def module_name(file: Path) -> str:
+    return ".".join(file.with_suffix("").parts).removesuffix(".__init__")
+
+
+def imported(file: Path, known: Collection[str]) -> set[str]:
+    """Names of the imported modules, also of those for type checkers alone."""
+    names = set()
+    for node in ast.walk(ast.parse((ROOT / file).read_bytes())):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            members = (f"{node.module}.{alias.name}" for alias in node.names)
+            names |= {member if member in known else str(node.module) for member in members}
+    return names & set(known)
 
 
 @pytest.mark.parametrize("package", ["controller", "evaluator"])
@@ -27,3 +50,15 @@ def test_file_name_is_found_once_in_a_package(package: str) -> None:
 @pytest.mark.parametrize("package", ["controller", "evaluator"])
 def test_folders_are_at_most_three_deep(package: str) -> None:
     assert [str(file) for file in modules(package) if len(file.parts) - 1 > DEEPEST] == []
+
+
+def test_modules_do_not_import_one_another_in_a_circle() -> None:
+    files = {module_name(file): file for package in ("controller", "evaluator") for file in modules(package)}
+    imports = {name: imported(file, files) - {name} for name, file in files.items()}
+    for importer, name in CLOSING:
+        # An entry that is no longer needed is to be removed.
+        imports[importer].remove(name)
+    try:
+        TopologicalSorter(imports).prepare()
+    except CycleError as error:
+        pytest.fail(" <- ".join(error.args[1]))
