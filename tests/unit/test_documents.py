@@ -39,6 +39,7 @@ PAGES: Final = sorted(
 )
 LINK: Final = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 CODE: Final = re.compile(r"[a-z]+(?:-[a-z0-9]+)+")
+NAMED_TEST: Final = re.compile(r"`(\w+/[\w/]+\.py)::(test_\w+)`")
 CODE_FOLDERS: Final = ("evaluator/flags", "controller/flagsets")
 NO_CODES: Final = {"e-0", "utf-8"}
 """Constants that look like a problem's code and are none."""
@@ -189,6 +190,16 @@ def test_the_problem_codes_on_the_page_are_those_of_the_code() -> None:
     )
     found = {word for folder in CODE_FOLDERS for word in strings(folder) if CODE.fullmatch(word)} - NO_CODES
     assert listed == sorted(found)
+
+
+def test_every_promise_of_security_names_tests_that_exist() -> None:
+    promises = text("docs/security.md").partition("## Promises")[2].partition("\n## ")[0]
+    rows = [line for line in promises.splitlines() if line.startswith("|")]
+    kept = [line for line in rows if not line.startswith(("| promise |", "|---"))]
+    assert kept
+    assert [line for line in kept if not NAMED_TEST.search(line)] == []
+    named = set(NAMED_TEST.findall(text("docs/security.md")))
+    assert {(file, test) for file, test in named if f"def {test}(" not in text(f"tests/{file}")} == set()
 
 
 def test_the_limits_on_the_page_are_the_defaults() -> None:
