@@ -261,12 +261,17 @@ async def working(
             f"listening: management {ports.management}, artifacts {ports.artifacts}, "
             f"receiver {ports.receiver}"
         )
+
+        def work_ended(_: asyncio.Task[None]) -> None:
+            ended()
+
         task = asyncio.create_task(controller.work())
-        task.add_done_callback(lambda _: ended())
+        task.add_done_callback(work_ended)
         try:
             yield controller
         finally:
             by_itself = task.done()
+            task.remove_done_callback(work_ended)
             task.cancel()
             (left,) = await asyncio.gather(task, return_exceptions=True)
         if by_itself and not task.cancelled():
@@ -274,6 +279,24 @@ async def working(
         elif isinstance(left, Exception):
             # The stop was requested: errors while stopping are no failure.
             log.warning("the work did not end cleanly", exc_info=left)
+
+
+@contextlib.asynccontextmanager
+async def watching(
+    settings: ControllerSettings, say: Callable[[str], None], ended: Callable[[], None]
+) -> AsyncIterator[None]:
+    """A controller that watches and works for as long as the block lasts, the start of `flagstaff controller`
+    and `kopf run` alike; `ended` is called should it stop before. Raises OSError where a port is taken.
+    """
+    objects, health = Cache(indexes_of(STAGES)), WatchHealth(time.monotonic)
+    async with working(settings, objects, health, say, ended) as controller:
+        kopf = KopfThread(objects, WATCHED, controller.relisted, health, settings.namespaces)
+        task = asyncio.create_task(kopf.run())
+        try:
+            yield
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
 
 
 async def run_controller(settings: ControllerSettings, say: Callable[[str], None]) -> None:
@@ -285,12 +308,7 @@ async def run_controller(settings: ControllerSettings, say: Callable[[str], None
     signals = (signal.SIGINT, signal.SIGTERM)
     for number in signals:
         loop.add_signal_handler(number, stop.set)
-    objects, health = Cache(indexes_of(STAGES)), WatchHealth(time.monotonic)
-    async with working(settings, objects, health, say, stop.set) as controller:
-        watches = KopfThread(objects, WATCHED, controller.relisted, health, settings.namespaces)
-        watching = asyncio.create_task(watches.run())
+    async with watching(settings, say, stop.set):
         await stop.wait()
         for number in signals:
             loop.remove_signal_handler(number)
-        watching.cancel()
-        await asyncio.gather(watching, return_exceptions=True)

@@ -1,4 +1,4 @@
-"""Runs kopf in `flagstaff controller`, and restarts it whenever it ends."""
+"""Runs kopf's watches in a thread, and restarts them whenever they end."""
 
 from __future__ import annotations
 

@@ -33,30 +33,17 @@ Relisted = Callable[[ResourceType], None]
 """Called with each kind whose watch listed its objects: a watch reports no deletion from before it began."""
 
 
-def attach(
-    cache: Cache,
-    kinds: Sequence[ResourceType],
-    relisted: Relisted,
-    health: WatchHealth,
-    life: contextlib.AbstractAsyncContextManager[None],
-) -> None:
-    """Register handlers in kopf's default registry, used by `kopf run`; `life` is open while kopf runs."""
-    quieten_kopf()
-    handlers = kopf.get_default_registry()
+def open_with_kopf(life: contextlib.AbstractAsyncContextManager[object]) -> None:
+    """Have `kopf run` open `life` as it starts, and close it as it ends."""
 
-    @kopf.on.startup(registry=handlers)
+    @kopf.on.startup()
     async def start(settings: kopf.OperatorSettings, **_: Any) -> None:
         configure(settings)
         await life.__aenter__()
 
-    @kopf.on.cleanup(registry=handlers)
+    @kopf.on.cleanup()
     async def end(**_: Any) -> None:
         await life.__aexit__(None, None, None)
-
-    def on_event(type_: ResourceType, body: dict[str, Any], event_type: str | None) -> None:
-        take_in(cache, relisted, type_, body, event_type)
-
-    register(handlers, kinds, health, on_event)
 
 
 def take_in(
