@@ -14,7 +14,7 @@ from controller.kube.answers import ApiResponse, causes, conflict_message, edito
 from controller.kube.api_client import ApiClient
 from controller.kube.kubeconfig import load_configuration
 from controller.kube.paths import path_of, paths_of_all
-from controller.kube.requests import APPLY, JSON, MERGE, METADATA, METADATA_LIST, Requests
+from controller.kube.requests import APPLY, JSON, MERGE, METADATA, METADATA_LIST, Requests, decode_values
 from controller.runtime.reconciling.setbacks import Passing, Stalled
 from controller.runtime.tenancy.secret_hosts import ALLOWED_HOSTS, Binding, SecretContent, hosts_of
 
@@ -198,7 +198,7 @@ class Cluster:
         if body is None:
             return None
         try:
-            content = {key: base64.b64decode(value) for key, value in (body.get("data") or {}).items()}
+            content = await decode_values(body.get("data") or {}, base64.b64decode)
         except (binascii.Error, ValueError):
             raise Stalled("InvalidSecret", f"Secret {name} is not base64") from None
         hosts = hosts_of((body["metadata"].get("annotations") or {}).get(ALLOWED_HOSTS))
@@ -209,9 +209,7 @@ class Cluster:
         what lacks.
         """
         body = await self._granted("ConfigMap", namespace, name)
-        if body is None:
-            return None
-        return {key: str(value).encode() for key, value in (body.get("data") or {}).items()}
+        return None if body is None else await decode_values(body.get("data") or {}, str.encode)
 
     async def _granted(self, kind: str, namespace: str, name: str) -> dict[str, Any] | None:
         """An object of a kind that is granted by namespace."""

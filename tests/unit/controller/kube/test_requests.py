@@ -1,8 +1,9 @@
-"""How long the client waits before it asks an API server again that refused it."""
+"""How long the client waits before it asks an API server again that refused it, and how it reads answers."""
 
 from __future__ import annotations
 
 import asyncio
+import threading
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +14,7 @@ from controller.kube import requests
 from controller.kube.answers import ApiResponse, retry_after
 from controller.kube.client import Cluster
 from controller.kube.reflector import Reflector, WatchScope
-from controller.kube.requests import Requests
+from controller.kube.requests import MANY, Requests, decode_values
 from tests.stub_api import stub_api
 from tests.waiting import until
 
@@ -94,3 +95,18 @@ async def test_requests_refused_at_once_are_repeated_at_different_times(
 )  # fmt: skip
 def test_the_seconds_that_are_asked_for_are_bounded(text: str, seconds: float) -> None:
     assert retry_after({"Retry-After": text}) == seconds
+
+
+@pytest.mark.parametrize(("keys", "in_a_thread"), [(MANY - 1, False), (MANY, True)])
+async def test_the_values_of_many_keys_are_decoded_beside_the_event_loop(
+    keys: int, *, in_a_thread: bool
+) -> None:
+    threads = set()
+
+    def decode(text: str) -> bytes:
+        threads.add(threading.get_ident())
+        return text.encode()
+
+    data = {f"key-{number}": "value" for number in range(keys)}
+    assert await decode_values(data, decode) == dict.fromkeys(data, b"value")
+    assert (threading.get_ident() not in threads) is in_a_thread
