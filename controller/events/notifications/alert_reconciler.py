@@ -50,11 +50,11 @@ class FlagAlertReconciler:
             raise Stalled("TooManyAlerts", _TOO_MANY)
         keys = {name: ObjectKey(flagprovider.KIND, resource.namespace, name) for name in spec.providers}
         providers = {name: self.objects.get(key) for name, key in keys.items()}
-        missing = ", ".join(name for name, found in providers.items() if found is None)
+        missing = ", ".join(name for name, provider in providers.items() if provider is None)
         if missing:
             sent = "others are sent alerts" if len(providers) > 1 else "no alert is sent"
             raise Waiting("ProviderNotFound", f"FlagProvider {missing} not found; {sent}")
-        suspended = ", ".join(name for name, found in providers.items() if found and found.suspended)
+        suspended = ", ".join(name for name, provider in providers.items() if provider and provider.suspended)
         if suspended:
             return f"FlagProvider {suspended} is suspended; no alert is sent"
         return f"alerts go to FlagProvider {', '.join(providers)}"

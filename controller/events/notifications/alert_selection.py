@@ -255,8 +255,8 @@ class AlertSelection:
         """Whether an alert in `namespace` may select objects of this object's namespace."""
         if source.namespace_selector is None:
             return key.namespace == namespace
-        there = self._namespace(key.namespace)
-        if there is None or not source.namespace_selector.match_labels.items() <= there.labels.items():
+        labelled = self._namespace(key.namespace)
+        if labelled is None or not source.namespace_selector.match_labels.items() <= labelled.labels.items():
             return False
         return key.namespace == namespace or self._grants.lets_in(
             key.namespace, namespace, key.kind, key.name

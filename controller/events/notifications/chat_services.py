@@ -23,14 +23,14 @@ _SECTION: Final = 3_000
 
 def slack(notice: Notice) -> Post:
     """Return blocks for an incoming webhook, or for a bot's chat.postMessage."""
-    texts = [f"*{_escaped(notice.title)}*\n{_escaped(notice.message.message)}"[:_SECTION]]
-    if lines := _escaped(notice.changes):
+    texts = [f"*{_escape(notice.title)}*\n{_escape(notice.message.message)}"[:_SECTION]]
+    if lines := _escape(notice.changes):
         texts.append(f"```\n{_cut(lines, _SECTION - 10)}\n```")
-    fields = [_mrkdwn(f"*{name}*\n{_escaped(text)}"[:2_000]) for name, text in notice.facts.items()]
+    fields = [_mrkdwn(f"*{name}*\n{_escape(text)}"[:2_000]) for name, text in notice.facts.items()]
     blocks: list[dict[str, Any]] = [{"type": "section", "text": _mrkdwn(text)} for text in texts]
     attachment = {
         "color": _colour(notice.message),
-        "fallback": _escaped(_fallback(notice)),
+        "fallback": _escape(_fallback(notice)),
         "blocks": [*blocks, {"type": "section", "fields": fields}],
     }
     target = notice.target
@@ -79,12 +79,12 @@ def msteams(notice: Notice) -> Post:
 def googlechat(notice: Notice) -> Post:
     """Return a card; its text is a subset of HTML."""
     message = notice.message
-    texts = [f'<font color="{_colour(message)}">{_escaped(message.message)}</font>']
+    texts = [f'<font color="{_colour(message)}">{_escape(message.message)}</font>']
     if notice.changes:
-        texts.append(_escaped(notice.changes).replace("\n", "<br>"))
+        texts.append(_escape(notice.changes).replace("\n", "<br>"))
     widgets: list[dict[str, Any]] = [{"textParagraph": {"text": text}} for text in texts]
     widgets += [
-        {"decoratedText": {"topLabel": name, "text": _escaped(text), "wrapText": True}}
+        {"decoratedText": {"topLabel": name, "text": _escape(text), "wrapText": True}}
         for name, text in notice.facts.items()
     ]
     header = {"title": notice.title, "subtitle": message.severity}
@@ -116,7 +116,7 @@ def _fallback(notice: Notice) -> str:
     return f"{notice.title}: {notice.message.message}"
 
 
-def _escaped(text: str) -> str:
+def _escape(text: str) -> str:
     """Escape markup: Slack's could mention everybody."""
     return html.escape(text, quote=False)
 

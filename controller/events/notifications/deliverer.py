@@ -162,7 +162,7 @@ class Deliverer:
                 await asyncio.gather(*(self._write(key, box.status()) for key, box in boxes))
                 alerts = self.objects.of_kind(flagalert.KIND)
                 await asyncio.gather(
-                    *(self._write(each.key, alert_status(each, self.outbox)) for each in alerts)
+                    *(self._write(alert.key, alert_status(alert, self.outbox)) for alert in alerts)
                 )
 
     async def _write(self, key: ObjectKey, fields: Status) -> None:

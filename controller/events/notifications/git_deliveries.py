@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from controller.api.flagprovider import Message
-    from controller.events.notifications.github_app import App, Grant
+    from controller.events.notifications.github_app import Grant
     from controller.events.notifications.http_sender import Sender
-    from controller.events.notifications.notice import Post, ProviderTarget
+    from controller.events.notifications.notice import App, Post, ProviderTarget
 
 _NOT_GRANTED: Final = 502
 """The status of a refused App token: a retry follows, since no message is at fault."""

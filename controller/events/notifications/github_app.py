@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey
 
 from controller.api.flagprovider import APP_ID
 from controller.events.notifications.git_servers import GITHUB, github_api
-from controller.events.notifications.notice import Post
+from controller.events.notifications.notice import App, Post
 from controller.runtime.user_text.private_keys import read_private_key
 
 if TYPE_CHECKING:
@@ -26,18 +26,6 @@ INSTALLATION: Final = "githubAppInstallationID"
 """The Secret's keys are Flux's."""
 KEY: Final = "githubAppPrivateKey"
 BASE: Final = "githubAppBaseURL"
-
-
-@dataclass(frozen=True, slots=True)
-class App:
-    """One installation of an App."""
-
-    id: str
-    installation: str
-    key: str = field(repr=False)
-    """An RSA key in PEM."""
-    base: str = ""
-    """URL of the API; empty: derived from the repository's address."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from base64 import b64encode
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from controller.api.objects.meta import GROUP
@@ -15,7 +15,6 @@ from evaluator.flags.model import REVISION_KEY
 
 if TYPE_CHECKING:
     from controller.api.flagprovider import FlagProviderSpec, Message
-    from controller.events.notifications.github_app import App
     from controller.runtime.network.http_client import Route
 
 _FACTS: Final = {
@@ -27,6 +26,18 @@ _FACTS: Final = {
     VERIFIED_BY: "Signed by",
 }
 """Displayed names, by key of a message's metadata."""
+
+
+@dataclass(frozen=True, slots=True)
+class App:
+    """One installation of a GitHub App."""
+
+    id: str
+    installation: str
+    key: str = field(repr=False)
+    """An RSA key in PEM."""
+    base: str = ""
+    """URL of the API; empty: derived from the repository's address."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -234,7 +234,7 @@ class Outbox:
                 if key.namespace in affected:
                     slot.compared = None
         elif change.latest.key.kind == flagprovider.KIND:
-            self._stored(change)
+            self._note_stored(change)
         elif after is not None and after.key.kind == flagset.KIND:
             self._report_progress(after)
         if before is not None and (
@@ -262,7 +262,7 @@ class Outbox:
                 if (box := self.box(key)) is not None:
                     yield key, box, selected
 
-    def _stored(self, change: Change) -> None:
+    def _note_stored(self, change: Change) -> None:
         """Note which messages the API server stores."""
         namespace = change.latest.key.namespace
         before, after = (_pending(resource) for resource in (change.before, change.after))

@@ -14,7 +14,7 @@ from controller.api.objects.meta import TEST_ALERT
 from controller.api.parsing.addresses import AddressRefused, require_address, require_proxy, require_usable
 from controller.events.notifications import alert_messages, git_servers, github_app
 from controller.events.notifications.deliverer import DELIVERED
-from controller.events.notifications.notice import ProviderTarget
+from controller.events.notifications.notice import App, ProviderTarget
 from controller.events.notifications.services import SERVICES
 from controller.runtime.network.client_tls import context_of
 from controller.runtime.network.http_client import Route
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from controller.api.objects.fields import LocalReference
     from controller.api.objects.meta import ObjectKey, Resource
     from controller.events.notifications.deliverer import Deliverer
-    from controller.events.notifications.github_app import App
     from controller.events.notifications.outbox import Outbox
 
 
@@ -106,7 +105,7 @@ class FlagProviderReconciler:
                     raise Stalled(lacking.reason, lacking.message)
         address = given.get("address", "")
         if address:
-            with _stalling("the address"):
+            with _stall_on_refusal("the address"):
                 require_address(spec.type, address, allow_local=self.allow_local)
         elif spec.type == "flux":
             return self._flux_target(spec, resource.namespace)
@@ -132,7 +131,7 @@ class FlagProviderReconciler:
     def _server_of(self, spec: FlagProviderSpec, address: str, app: App | None) -> tuple[str, str]:
         """Return (scheme, host) of the server. Raises Stalled."""
         if app is not None and app.base:
-            with _stalling(github_app.BASE):
+            with _stall_on_refusal(github_app.BASE):
                 require_usable(app.base, allow_local=self.allow_local)
             parts = urlsplit(app.base)
             return parts.scheme, parts.hostname or ""
@@ -149,7 +148,7 @@ class FlagProviderReconciler:
             proxy = proxy_url(texts, ("http", "https"))
             parts = urlsplit(proxy)
             texts.require_host(parts.hostname or "")
-            with _stalling("the proxy"):
+            with _stall_on_refusal("the proxy"):
                 require_proxy(proxy, allow_local=self.allow_local)
             if parts.scheme == "https":
                 shown_to.append(parts.hostname or "")
@@ -180,9 +179,9 @@ def _short_text(texts: SecretTexts, key: str) -> str:
 
 
 @contextlib.contextmanager
-def _stalling(what: str) -> Iterator[None]:
+def _stall_on_refusal(setting: str) -> Iterator[None]:
     """Turn an AddressRefused of the block into Stalled."""
     try:
         yield
     except AddressRefused as error:
-        raise Stalled("InvalidAddress", f"{what} cannot be used: {error}") from error
+        raise Stalled("InvalidAddress", f"{setting} cannot be used: {error}") from error

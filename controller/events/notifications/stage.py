@@ -30,7 +30,7 @@ BY_SECRET: Final = Index(
 BY_PROVIDER: Final = Index("FlagAlert by FlagProvider", frozenset({flagalert.KIND}), _provider_names)
 
 
-def _selecting(resource: Resource) -> set[str]:
+def _selector_keys(resource: Resource) -> set[str]:
     sources = resource.spec.get("eventSources")
     sources_ = sources if isinstance(sources, list) else ()
     return (
@@ -46,7 +46,7 @@ BY_COMPARED: Final = Index(
     lambda resource: filter(None, [resource.annotations.get(COMPARED_WITH)]),
 )
 SELECTING: Final = Index(
-    "FlagAlert by namespaceSelector", frozenset({flagalert.KIND}), _selecting, everywhere=True
+    "FlagAlert by namespaceSelector", frozenset({flagalert.KIND}), _selector_keys, everywhere=True
 )
 """Alerts with a namespaceSelector, under the key `*`."""
 
@@ -61,7 +61,7 @@ def _providers(alerts: Iterable[Resource | None]) -> set[ObjectKey]:
     }
 
 
-def _chosen(_cache: Cache, change: Change) -> Iterable[ObjectKey]:
+def _named_providers(_cache: Cache, change: Change) -> Iterable[ObjectKey]:
     """Return the providers that an alert names now, and those before its change."""
     return _providers((change.before, change.after))
 
@@ -77,7 +77,7 @@ def alert_namespaces_of(grant_: Resource) -> set[str]:
     return {str(source.get("namespace")) for source in allowed if source.get("kind") == flagalert.KIND}
 
 
-def _let_in(cache: Cache, change: Change) -> Iterable[ObjectKey]:
+def _admitted_providers(cache: Cache, change: Change) -> Iterable[ObjectKey]:
     """Return the providers of the alerts to which a changed grant, or the grants of a namespace, apply."""
     grants = [change.before, change.after]
     if change.latest.key.kind == NAMESPACE.kind:
@@ -88,16 +88,16 @@ def _let_in(cache: Cache, change: Change) -> Iterable[ObjectKey]:
     if change.latest.key.kind == NAMESPACE.kind:
         namespaces.add(change.latest.name)
     alerts = (resource for name in namespaces for resource in cache.of_kind(flagalert.KIND, name))
-    return _providers(resource for resource in alerts if _selecting(resource))
+    return _providers(resource for resource in alerts if _selector_keys(resource))
 
 
 FLAG_PROVIDERS: Final = Reconciles(
     FLAG_PROVIDER,
     wakes=(
         Watch(frozenset({SECRET.kind}), changed=version_of, keys=listed_by(BY_SECRET)),
-        Watch(frozenset({flagalert.KIND}), changed=generation_of, keys=_chosen),
-        Watch(frozenset({flaggrant.KIND}), changed=generation_of, keys=_let_in),
-        Watch(frozenset({NAMESPACE.kind}), changed=_labels_of, keys=_let_in),
+        Watch(frozenset({flagalert.KIND}), changed=generation_of, keys=_named_providers),
+        Watch(frozenset({flaggrant.KIND}), changed=generation_of, keys=_admitted_providers),
+        Watch(frozenset({NAMESPACE.kind}), changed=_labels_of, keys=_admitted_providers),
     ),
     indexes=(BY_SECRET,),
 )

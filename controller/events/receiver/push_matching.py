@@ -41,7 +41,7 @@ def spelling(url: str) -> str | None:
     """Return `host/path`, the same for all addresses of a repository; None for an invalid address.
 
     Scheme, user, port, case and `.git` are ignored: a push may contain the https address, and a source the
-    ssh one. Waking a source too many costs one look, missing one costs an interval.
+    ssh one. Waking a source needlessly costs one poll; missing one costs an interval.
     """
     try:
         if "://" in url:

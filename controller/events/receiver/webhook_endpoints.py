@@ -19,7 +19,7 @@ WINDOW: Final = 600.0
 """Seconds within which a repeated delivery is a replay."""
 BURST: Final = 60.0
 PER_SECOND: Final = 2.0
-"""Sustained deliveries per second of one receiver, since each may make every source look."""
+"""Sustained deliveries per second of one receiver, since each may make every source poll."""
 
 
 def webhook_path(token: bytes, key: ObjectKey) -> str:

@@ -53,7 +53,7 @@ class Receiver:
     endpoints: Endpoints
     objects: Cache
     expect: Callable[[ObjectKey, str, datetime], None]
-    """(source, commit, now): the source is to look until it sees the commit."""
+    """(source, commit, now): the source is polled until it shows the commit."""
     wake: Callable[[ObjectKey], None]
     now: Callable[[], datetime]
     clock: Callable[[], float]
