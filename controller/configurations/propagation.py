@@ -59,7 +59,8 @@ def written(status: ConfigurationStatus) -> Propagation:
     """What a status says now."""
     fields = {name: getattr(status, name) for name in NOBODY_REPORTS.model_fields_set}
     return Propagation(
-        NOBODY_REPORTS.model_copy(update=fields), (*status.those(PROPAGATED), *status.those(LAST_GOOD_SAVED))
+        NOBODY_REPORTS.model_copy(update=fields),
+        (*status.conditions_of(PROPAGATED), *status.conditions_of(LAST_GOOD_SAVED)),
     )
 
 

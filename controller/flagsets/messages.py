@@ -63,7 +63,7 @@ def changes(changed: Diff) -> str:
         (len(changed.changed), "changed"),
         (len(changed.removed), "removed"),
     )
-    counted = ", ".join(f"{count} {what}" for count, what in counts if count)
+    counted = ", ".join(f"{count} {verb}" for count, verb in counts if count)
     return f"{counted}: {_names(changed.keys)}" if counted else "no flags changed"
 
 
@@ -102,7 +102,7 @@ def refused(attempt: Attempt, why: str, served: str) -> str:
     """The message on a revision of which nothing is applied; `served` is the revision that is."""
     why = why or first_problem(attempt.composition.problems)
     force = f"{served} stays served" if served else "Nothing has been applied yet"
-    lost = any(each.code.startswith("path-") for each in attempt.composition.problems)
+    lost = any(problem.code.startswith("path-") for problem in attempt.composition.problems)
     supply = _SUPPLY.get(attempt.source, "commit the files that spec.paths names")
     todo = f"{supply}, or correct spec.paths" if lost else _correction(attempt)
     return f"{_commit(attempt)} is refused: {_sentence(why)} {force}; {todo}"
@@ -115,11 +115,11 @@ def partial(attempt: Attempt) -> str:
     plural = "s" if total > 1 else ""
     held = f"still serving the previous definition of: {_names(made.held)}" if made.held else ""
     missing = f"not served, since they never were valid: {_names(made.missing)}" if made.missing else ""
-    what = "; ".join(each for each in (held, missing) if each)
+    rest = "; ".join(text for text in (held, missing) if text)
     return (
         f"{_commit(attempt)} is applied, except {len(made.held) + len(made.missing)} of {total} "
         f"flag{plural}: "
-        f"{_sentence(first_problem(made.problems))} {what[0].upper()}{what[1:]}; {_correction(attempt)}"
+        f"{_sentence(first_problem(made.problems))} {rest[0].upper()}{rest[1:]}; {_correction(attempt)}"
     )
 
 
@@ -203,8 +203,8 @@ def status(
 
 def problems(attempt: Attempt) -> FlagSetStatus:
     """What is wrong with a revision, applied or not."""
-    found = attempt.composition.problems
-    return FlagSetStatus(problem_count=len(found), problems=problem_list(found), pending_removals=None)
+    findings = attempt.composition.problems
+    return FlagSetStatus(problem_count=len(findings), problems=problem_list(findings), pending_removals=None)
 
 
 def pending_removals(removal: BulkRemoval) -> tuple[str, ...]:
@@ -247,12 +247,12 @@ def history(before: FlagSetStatus, attempt: Attempt, now: datetime) -> tuple[His
 def _targets(manifests: Sequence[Mapping[str, Any]]) -> tuple[TargetStatus, ...]:
     return tuple(
         TargetStatus(
-            kind=each["kind"],
-            name=each["metadata"]["name"],
-            shards=len(each["spec"]["shards"]) if "shards" in each["spec"] else None,
+            kind=manifest["kind"],
+            name=manifest["metadata"]["name"],
+            shards=len(manifest["spec"]["shards"]) if "shards" in manifest["spec"] else None,
         )
-        for each in manifests
-        if each["kind"] != flagshard.KIND
+        for manifest in manifests
+        if manifest["kind"] != flagshard.KIND
     )
 
 
@@ -264,4 +264,4 @@ def shown(target: Resource | None, digest: str) -> tuple[FlagSetStatus, tuple[Co
     if status.digest != digest:
         return FlagSetStatus(), ()
     fields = FlagSetStatus() if status.served is None else FlagSetStatus(served=status.served)
-    return fields, status.those(PROPAGATED)
+    return fields, status.conditions_of(PROPAGATED)

@@ -59,7 +59,7 @@ _DETAILS: Final = (DRIFT_CONTESTED, DRIFT_KEPT, NAME_CONFLICT, SOURCE_READY)
 
 @dataclass(slots=True)
 class Memory:
-    """What was built last for one FlagSet, so that looking again costs nothing."""
+    """What was built last for one FlagSet, so that it need not be built again."""
 
     built_from: tuple[Any, ...]
     generation: tuple[str, int]
@@ -68,7 +68,7 @@ class Memory:
     before: str | None
     """The digest in the status when this was built."""
     over_edit: bool = False
-    """Whether what stood in the cluster then was not what had been written."""
+    """Whether the objects in the cluster had been edited when this was built."""
 
     def holds(self, digest: str | None) -> bool:
         """Return whether no other replica has led since, by the digest in the status now."""
@@ -89,7 +89,7 @@ class _SoFar:
 
     @property
     def soonest(self) -> float:
-        """Return the seconds until the next look."""
+        """Return the seconds until the next reconcile."""
         return self.next_look if self.more_in is None else min(self.next_look, self.more_in)
 
 
@@ -138,8 +138,13 @@ class FlagSetReconciler:
         if written is None or not belongs_to(written, resource.name):
             return ()
         return tuple(
-            Condition(NAME_CONFLICT, TRUE, each.reason, f"{written.key.kind} {written.name}: {each.message}")
-            for each in ConfigurationStatus.of(written).those(NAME_CONFLICT)
+            Condition(
+                NAME_CONFLICT,
+                TRUE,
+                condition.reason,
+                f"{written.key.kind} {written.name}: {condition.message}",
+            )
+            for condition in ConfigurationStatus.of(written).conditions_of(NAME_CONFLICT)
         )
 
     def forget(self, key: ObjectKey) -> None:
@@ -216,8 +221,8 @@ class FlagSetReconciler:
         if memory is not None and memory.state.settled:
             last: LastDelivered | None = LastDelivered(memory.built.composition.flag_set)
         else:
-            found = written_by(resource, spec, self.objects)
-            last = await asyncio.to_thread(last_applied, found, self.objects)
+            written = written_by(resource, spec, self.objects)
+            last = await asyncio.to_thread(last_applied, written, self.objects)
             if last is not None and self.detail is ProvenanceDetail.COMMIT:
                 last = replace(last, flag_set=without_author(last.flag_set))
         built = await self.build(archive, spec, artifact, resource, last, inputs.steps)

@@ -54,14 +54,14 @@ def _foreign_source_of(flag_set: Resource) -> Iterator[str]:
 
 def _dependencies(flag_set: Resource, *, asking: bool) -> Iterator[str]:
     """Return dependencies' names as in `source_name`; with `asking`, of those that a `readyExpr` reads."""
-    for each in listed(flag_set, "dependsOn"):
-        if not asking or each.get("readyExpr") is not None:
-            yield source_name(str(each.get("kind") or flagset.KIND), str(each.get("name")))
+    for reference in listed(flag_set, "dependsOn"):
+        if not asking or reference.get("readyExpr") is not None:
+            yield source_name(str(reference.get("kind") or flagset.KIND), str(reference.get("name")))
 
 
 def _substitutes(flag_set: Resource, kind: str) -> Iterator[str]:
     references = listed(flag_set, "substituteFrom")
-    return (str(each.get("name")) for each in references if each.get("kind") == kind)
+    return (str(reference.get("name")) for reference in references if reference.get("kind") == kind)
 
 
 def _secrets_of(flag_set: Resource) -> Iterator[str]:
@@ -78,17 +78,19 @@ BY_FOREIGN_SOURCE: Final = Index(
     "FlagSet by source elsewhere", _FLAG_SET_ONLY, _foreign_source_of, everywhere=True
 )
 BY_DEPENDENCY: Final = Index(
-    "FlagSet by dependency", _FLAG_SET_ONLY, lambda each: _dependencies(each, asking=False)
+    "FlagSet by dependency", _FLAG_SET_ONLY, lambda flag_set: _dependencies(flag_set, asking=False)
 )
 BY_QUESTION: Final = Index(
-    "FlagSet by dependency of an expression", _FLAG_SET_ONLY, lambda each: _dependencies(each, asking=True)
+    "FlagSet by dependency of an expression",
+    _FLAG_SET_ONLY,
+    lambda flag_set: _dependencies(flag_set, asking=True),
 )
-BY_TARGET: Final = Index("FlagSet by target", _FLAG_SET_ONLY, lambda each: (target_name(each),))
+BY_TARGET: Final = Index("FlagSet by target", _FLAG_SET_ONLY, lambda flag_set: (target_name(flag_set),))
 BY_SECRET: Final = Index("FlagSet by Secret", _FLAG_SET_ONLY, _secrets_of)
 BY_CONFIG_MAP: Final = Index(
-    "FlagSet by ConfigMap", _FLAG_SET_ONLY, lambda each: _substitutes(each, CONFIG_MAP.kind)
+    "FlagSet by ConfigMap", _FLAG_SET_ONLY, lambda flag_set: _substitutes(flag_set, CONFIG_MAP.kind)
 )
-BY_OWNER: Final = Index("objects by FlagSet", _WRITTEN, lambda each: filter(None, (_owner_of(each),)))
+BY_OWNER: Final = Index("objects by FlagSet", _WRITTEN, lambda resource: filter(None, (_owner_of(resource),)))
 
 
 def _artifact(source: Resource | None) -> object:
@@ -155,17 +157,19 @@ FLAG_SETS: Final = Reconciles(
     wakes=(
         Watch(
             frozenset(flagset.SOURCE_API),
-            changed=lambda each: (_artifact(each), _health(each)),
+            changed=lambda resource: (_artifact(resource), _health(resource)),
             keys=_readers,
         ),
         Watch(
             frozenset({flaggrant.KIND}),
-            changed=lambda each: each and each.spec,
-            keys=listed_by(BY_FOREIGN_SOURCE, lambda each: each.namespace),
+            changed=lambda grant: grant and grant.spec,
+            keys=listed_by(BY_FOREIGN_SOURCE, lambda grant: grant.namespace),
         ),
         Watch(_DEPENDENCIES, changed=_readiness, keys=_dependents),
         Watch(_DEPENDENCIES, changed=version_of, keys=listed_by(BY_QUESTION, _name_of)),
-        Watch(_WRITTEN, changed=lambda each: (_content(each), _served_status(each)), keys=_owners),
+        Watch(
+            _WRITTEN, changed=lambda resource: (_content(resource), _served_status(resource)), keys=_owners
+        ),
         Watch(frozenset({SECRET.kind}), changed=version_of, keys=listed_by(BY_SECRET)),
         Watch(frozenset({CONFIG_MAP.kind}), changed=version_of, keys=listed_by(BY_CONFIG_MAP)),
         # FlagSets whose target belonged to another.

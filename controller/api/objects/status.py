@@ -70,9 +70,9 @@ class Status(StatusModel):
                 return each
         return Condition(type_, "")
 
-    def those(self, type_: str) -> tuple[Condition, ...]:
+    def conditions_of(self, type_: str) -> tuple[Condition, ...]:
         """The condition of a type, if there is one."""
-        return tuple(each for each in self.conditions if each.type == type_)
+        return tuple(condition for condition in self.conditions if condition.type == type_)
 
     @property
     def is_ready(self) -> bool:

@@ -77,7 +77,7 @@ class FlagProviderReconciler:
             outcome = Done(f"alerts are sent by {target.spec.type}")
             self.deliverer.use(resource.key, target)
         # The result of the last try, which may be of an earlier leader.
-        last = self.deliverer.last(resource.key) or FlagProviderStatus.of(resource).those(DELIVERED)
+        last = self.deliverer.last(resource.key) or FlagProviderStatus.of(resource).conditions_of(DELIVERED)
         return Result(outcome, status=box.status(), details=last, next_look=next_look)
 
     def forget(self, key: ObjectKey) -> None:

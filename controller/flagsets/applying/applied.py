@@ -34,33 +34,35 @@ class LastDelivered:
 
 def written_by(resource: Resource, spec: FlagSetSpec, objects: Cache) -> list[Resource]:
     """The objects with flags that the FlagSet wrote, those of its present target name first."""
-    found = [
-        each
-        for each in objects.find(BY_OWNER, resource.namespace, resource.name)
-        if each.key.kind in {featureflagconfiguration.KIND, featureflagconfiguration.FLAG_KIND}
+    written = [
+        known
+        for known in objects.find(BY_OWNER, resource.namespace, resource.name)
+        if known.key.kind in {featureflagconfiguration.KIND, featureflagconfiguration.FLAG_KIND}
     ]
     name = spec.target.name or resource.name
-    return sorted(found, key=lambda each: (each.name != name, each.key.kind != featureflagconfiguration.KIND))
+    return sorted(
+        written, key=lambda known: (known.name != name, known.key.kind != featureflagconfiguration.KIND)
+    )
 
 
-def last_applied(found: Iterable[Resource], objects: Cache) -> LastDelivered | None:
-    """What the first of `found` that is as it was written delivers, else one that was edited, else None."""
+def last_applied(written: Iterable[Resource], objects: Cache) -> LastDelivered | None:
+    """What the first unedited object of `written` delivers, else the first edited one, else None."""
     edited: LastDelivered | None = None
-    for each in found:
-        flag_set = read_back(each, objects)
+    for known in written:
+        flag_set = read_back(known, objects)
         if flag_set is None:
             continue
         if flag_set.metadata.get(DIGEST_KEY) == digest(flag_set):
             return LastDelivered(flag_set)
-        edited = edited or LastDelivered(flag_set, f"{each.key.kind} {each.name}")
+        edited = edited or LastDelivered(flag_set, f"{known.key.kind} {known.name}")
     return edited
 
 
-def read_back(found: Resource, objects: Cache) -> FlagSet | None:
+def read_back(written: Resource, objects: Cache) -> FlagSet | None:
     """Return the flag set that an object delivers, or None if the object is incomplete."""
     try:
-        document = flag_document(found, flagshard.finder(objects.get, found.namespace))
+        document = flag_document(written, flagshard.finder(objects.get, written.namespace))
     except (InvalidSpecError, MissingShardsError):
         return None
-    parsed = parse(document.content, file=f"{found.key.kind}/{found.name}.json")
+    parsed = parse(document.content, file=f"{written.key.kind}/{written.name}.json")
     return None if parsed.whole_bad else parsed.flag_set

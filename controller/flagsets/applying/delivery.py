@@ -34,14 +34,14 @@ class _Drift(NamedTuple):
     """One object that differed, and was corrected."""
 
     key: ObjectKey
-    what: str
+    change: str
     version: str
     """The object's resourceVersion since."""
 
 
 @dataclass(slots=True)
 class AppliedObjects:
-    """What stands, or is to stand, in the cluster for one FlagSet."""
+    """The objects that one FlagSet has, or shall have, in the cluster."""
 
     manifests: tuple[dict[str, Any], ...]
     taken: dict[ObjectKey, Taken] = field(default_factory=dict)
@@ -55,7 +55,7 @@ class AppliedObjects:
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """Writes what is to stand."""
+    """Writes the objects of FlagSets."""
 
     objects: Cache
     writer: Applier
@@ -67,13 +67,15 @@ class Delivery:
         """Write `state`; (Events of drift, seconds until there is more to do). Raises Setback."""
         if not state.manifests:
             return (), None
-        found = self._found(resource, state)
-        versions = {each.key: each.resource_version for each in found}
-        steps = plan(state.manifests, found, prune=spec.prune, taken=state.taken)
+        existing = self._existing_objects(resource, state)
+        versions = {known.key: known.resource_version for known in existing}
+        steps = plan(state.manifests, existing, prune=spec.prune, taken=state.taken)
         for manifest in steps.write:
             self._require_ownership(resource, manifest)
         if state.settled and spec.drift_policy is DriftPolicy.WARN:
-            occurrences = state.kept.found([self._change(each) for each in steps.write], resource)
+            occurrences = state.kept.occurrences(
+                [self._change(manifest) for manifest in steps.write], resource
+            )
             if steps.write:
                 return occurrences, None
         else:
@@ -86,18 +88,18 @@ class Delivery:
         for manifest in steps.write:
             version = versions.get(ObjectKey.of(manifest), "")
             drift += await self._write(resource, manifest, version, state)
-        for each in steps.remove:
-            await self._delete(each)
+        for unwanted in steps.remove:
+            await self._delete(unwanted)
         # What was sent of outdated shards is as large as they are.
-        names = {ObjectKey.of(each) for each in state.manifests}
-        state.taken = {key: each for key, each in state.taken.items() if key in names}
+        names = {ObjectKey.of(manifest) for manifest in state.manifests}
+        state.taken = {key: taken for key, taken in state.taken.items() if key in names}
         state.settled = True
         occurrences = _dispute_events(state.dispute, drift, now) if settled else _correction_events(drift)
         waits = (
             await self._sweep(state, steps.outdated, now),
             state.dispute.over_in(now) if state.dispute.open(now) else None,
         )
-        return occurrences, min((each for each in waits if each is not None), default=None)
+        return occurrences, min((seconds for seconds in waits if seconds is not None), default=None)
 
     async def _write(
         self, resource: Resource, manifest: Mapping[str, Any], version: str, state: AppliedObjects
@@ -115,18 +117,18 @@ class Delivery:
         if not others and not state.settled:
             return []
         by = f" by {others}" if others else ""
-        what = f"was {'removed' if missing else f'changed{by}'}"
-        return [_Drift(key, what, written.resource_version)]
+        change = f"was {'removed' if missing else f'changed{by}'}"
+        return [_Drift(key, change, written.resource_version)]
 
     def _change(self, manifest: Mapping[str, Any]) -> str:
         key = ObjectKey.of(manifest)
-        what = "removed" if self.objects.get(key) is None else "changed by hand"
-        return f"{key.kind} {key.name} was {what}"
+        change = "removed" if self.objects.get(key) is None else "changed by hand"
+        return f"{key.kind} {key.name} was {change}"
 
-    def _found(self, resource: Resource, state: AppliedObjects) -> list[Resource]:
-        owned = {each.key: each for each in self.objects.find(BY_OWNER, resource.namespace, resource.name)}
-        wanted = (self.objects.get(ObjectKey.of(each)) for each in state.manifests)
-        return list((owned | {each.key: each for each in wanted if each is not None}).values())
+    def _existing_objects(self, resource: Resource, state: AppliedObjects) -> list[Resource]:
+        owned = {known.key: known for known in self.objects.find(BY_OWNER, resource.namespace, resource.name)}
+        wanted = (self.objects.get(ObjectKey.of(manifest)) for manifest in state.manifests)
+        return list((owned | {known.key: known for known in wanted if known is not None}).values())
 
     def _require_not_deleting(self, resource: Resource) -> None:
         """Raise while the FlagSet is being deleted: Kubernetes may be deleting what it wrote."""
@@ -136,14 +138,14 @@ class Delivery:
 
     def _require_ownership(self, resource: Resource, manifest: Mapping[str, Any]) -> None:
         """Two FlagSets with one target would overwrite each other for ever."""
-        there = self.objects.get(ObjectKey.of(manifest))
-        owner = there.labels.get(LABEL) if there is not None else None
-        if there is None or owner is None or owner == resource.name:
+        existing = self.objects.get(ObjectKey.of(manifest))
+        owner = existing.labels.get(LABEL) if existing is not None else None
+        if existing is None or owner is None or owner == resource.name:
             return
         if self.objects.get(ObjectKey(KIND, resource.namespace, owner)) is not None:
             raise Stalled(
                 "OwnershipConflict",
-                f"{there.key.kind} {there.name} belongs to FlagSet {owner}; "
+                f"{existing.key.kind} {existing.name} belongs to FlagSet {owner}; "
                 "give one of the two another spec.target.name",
             )
 
@@ -152,21 +154,21 @@ class Delivery:
     ) -> float | None:
         """Remove shards that were unused for a while; returns the seconds until the next may be removed."""
         # Not later than now, should the clock have been set back.
-        state.outdated = {each.name: min(state.outdated.get(each.name, now), now) for each in outdated}
+        state.outdated = {shard.name: min(state.outdated.get(shard.name, now), now) for shard in outdated}
         waits = []
-        for each in outdated:
-            left = GRACE - (now - state.outdated[each.name]).total_seconds()
+        for shard in outdated:
+            left = GRACE - (now - state.outdated[shard.name]).total_seconds()
             if left > 0:
                 waits.append(left)
             else:
-                await self._delete(each)
+                await self._delete(shard)
         return min(waits, default=None)
 
-    async def _delete(self, found: Resource) -> None:
-        key = found.key
-        version = found.resource_version
+    async def _delete(self, existing: Resource) -> None:
+        key = existing.key
+        version = existing.resource_version
         await self.writer.delete(
-            found.api_version, key.kind, key.namespace, key.name, uid=found.uid, version=version
+            existing.api_version, key.kind, key.namespace, key.name, uid=existing.uid, version=version
         )
 
 
@@ -183,21 +185,24 @@ def _dispute_events(dispute: DriftRecord, drift: Sequence[_Drift], now: datetime
     if not drift:
         return ()
     known = dispute.open(now)
-    key, what, _ = drift[0]
-    more = dispute.corrected(f"{key.kind} {key.name} {what}", now)
+    key, change, _ = drift[0]
+    more = dispute.record_correction(f"{key.kind} {key.name} {change}", now)
     return more if known else (*_correction_events(drift), *more)
 
 
 def _correction_events(drift: Sequence[_Drift]) -> tuple[Occurrence, ...]:
     """Return one description for each object that people know, and one for all shards."""
-    shards = [each for each in drift if each.key.kind == flagshard.KIND]
-    others = [each for each in drift if each.key.kind != flagshard.KIND]
+    shards = [drifted for drifted in drift if drifted.key.kind == flagshard.KIND]
+    others = [drifted for drifted in drift if drifted.key.kind != flagshard.KIND]
     more = f" (and {len(shards) - 1} more)" if len(shards) > 1 else ""
     return tuple(
         Occurrence(
             "DriftCorrected",
-            f"{each.key.kind} {each.key.name}{suffix} {each.what}; restored to the source's state",
-            version=each.version,
+            f"{drifted.key.kind} {drifted.key.name}{suffix} {drifted.change}; restored to the source's state",
+            version=drifted.version,
         )
-        for each, suffix in (*((each, "") for each in others), *((each, more) for each in shards[:1]))
+        for drifted, suffix in (
+            *((drifted, "") for drifted in others),
+            *((drifted, more) for drifted in shards[:1]),
+        )
     )

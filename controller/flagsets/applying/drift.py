@@ -31,7 +31,7 @@ class Kept:
     message: str = ""
     """Empty: nothing was."""
 
-    def found(self, changed: Sequence[str], resource: Resource) -> tuple[Occurrence, ...]:
+    def occurrences(self, changed: Sequence[str], resource: Resource) -> tuple[Occurrence, ...]:
         """`changed` describes each changed object; an occurrence where the status does not show it yet."""
         self.message = (
             f"{'; '.join(changed)}; it stays so, since spec.driftPolicy is Warn: undo the change, or set "
@@ -50,7 +50,7 @@ class Kept:
 
 @dataclass(slots=True)
 class DriftRecord:
-    """What of one FlagSet was corrected lately."""
+    """The recent corrections of one FlagSet."""
 
     times: int = 0
     last: datetime | None = None
@@ -61,14 +61,14 @@ class DriftRecord:
         """Seconds until drift may be corrected."""
         return max(0.0, self._length() - self._since(now))
 
-    def corrected(self, what: str, now: datetime) -> tuple[Occurrence, ...]:
-        """Drift was corrected, which `what` describes; an occurrence where that is now a dispute."""
+    def record_correction(self, change: str, now: datetime) -> tuple[Occurrence, ...]:
+        """Note that `change` was corrected; returns an occurrence if that starts a dispute."""
         if self.over_in(now) == 0.0:
             self.times = 0
         self.times += 1
         self.last = now
         self.message = (
-            f"{what} repeatedly; it is restored at most every {_MOST:.0f} seconds until that ends: "
+            f"{change} repeatedly; it is restored at most every {_MOST:.0f} seconds until that ends: "
             "stop what changes it, or change the source"
         )
         return (Occurrence(REASON, self.message, warning=True),) if self.times == AT_ONCE else ()
@@ -86,7 +86,7 @@ class DriftRecord:
         return (Condition(DRIFT_CONTESTED, TRUE, REASON, self.message),) if self.open(now) else ()
 
     def _length(self) -> float:
-        # The exponent is bounded: a dispute may go on for months.
+        # The exponent is bounded: a dispute may last for months.
         past = min(self.times - AT_ONCE, 10)
         return min(_MOST, _FIRST * 2.0**past) if past >= 0 else 0.0
 

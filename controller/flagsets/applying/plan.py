@@ -36,47 +36,47 @@ class Taken:
 
 def plan(
     wanted: Sequence[Mapping[str, Any]],
-    found: Iterable[Resource],
+    existing: Iterable[Resource],
     *,
     prune: bool,
     taken: Mapping[ObjectKey, Taken] | None = None,
 ) -> Plan:
-    """Compare. `found` is what the FlagSet wrote before, and whatever stands where it wants to write."""
-    there = {each.key: each for each in found}
+    """Compare `wanted` with `existing`: what the FlagSet wrote before, and any object in its place."""
+    by_key = {known.key: known for known in existing}
     keys = {ObjectKey.of(manifest) for manifest in wanted}
     write = tuple(
         manifest
         for manifest in wanted
-        if (known := there.get(key := ObjectKey.of(manifest))) is None
+        if (known := by_key.get(key := ObjectKey.of(manifest))) is None
         or not matches(known, manifest, (taken or {}).get(key))
     )
-    others = [each for key, each in sorted(there.items()) if key not in keys and not each.deleting]
-    shards = [each for each in others if each.key.kind == flagshard.KIND]
-    rest = [each for each in others if each.key.kind != flagshard.KIND]
+    others = [other for key, other in sorted(by_key.items()) if key not in keys and not other.deleting]
+    shards = [shard for shard in others if shard.key.kind == flagshard.KIND]
+    rest = [other for other in others if other.key.kind != flagshard.KIND]
     # What is left behind stays whole.
-    left = frozenset() if prune else frozenset(name for each in rest for name in flagshard.names(each.spec))
+    left = frozenset() if prune else frozenset(name for other in rest for name in flagshard.names(other.spec))
     return Plan(
         write=write,
         remove=tuple(rest) if prune else (),
-        outdated=tuple(each for each in shards if each.name not in left),
+        outdated=tuple(shard for shard in shards if shard.name not in left),
     )
 
 
-def matches(found: Resource, manifest: Mapping[str, Any], taken: Taken | None = None) -> bool:
+def matches(existing: Resource, manifest: Mapping[str, Any], taken: Taken | None = None) -> bool:
     """Whether an object says all that the manifest says, and in its spec nothing else."""
     meta = manifest["metadata"]
     spec = manifest["spec"]
     owners = meta.get("ownerReferences", [])
     return (
-        (found.spec == spec or (taken is not None and taken.sent == spec and taken.kept == found.spec))
-        and found.labels.items() >= meta["labels"].items()
-        and found.annotations.items() >= meta.get("annotations", {}).items()
-        and {(each["uid"], each["kind"]) for each in owners}
-        <= {(each.get("uid"), each.get("kind")) for each in found.owners}
-        and (bool(owners) or not any(each.get("kind") == flagset.KIND for each in found.owners))
+        (existing.spec == spec or (taken is not None and taken.sent == spec and taken.kept == existing.spec))
+        and existing.labels.items() >= meta["labels"].items()
+        and existing.annotations.items() >= meta.get("annotations", {}).items()
+        and {(owner["uid"], owner["kind"]) for owner in owners}
+        <= {(owner.get("uid"), owner.get("kind")) for owner in existing.owners}
+        and (bool(owners) or not any(owner.get("kind") == flagset.KIND for owner in existing.owners))
     )
 
 
-def belongs_to(found: Resource, name: str) -> bool:
+def belongs_to(resource: Resource, name: str) -> bool:
     """Whether the FlagSet `name` wrote it."""
-    return found.labels.get(flagset.LABEL) == name
+    return resource.labels.get(flagset.LABEL) == name

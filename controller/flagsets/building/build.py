@@ -75,7 +75,7 @@ def build(  # noqa: PLR0913 - one decision, all of it named at the call
         bucketing=Bucketing(spec.bucketing),
         skipped=take_skipped(files),
         steps=steps,
-        patches=[Patch(f"spec.patches[{index}]", each.patch) for index, each in enumerate(spec.patches)],
+        patches=[Patch(f"spec.patches[{index}]", patch.patch) for index, patch in enumerate(spec.patches)],
     )
     if last is not None and (removal := _held_removal(last, composition, spec, artifact, resource)):
         problem = Problem("", 0, 0, Severity.ERROR, "prune-guard", str(removal))

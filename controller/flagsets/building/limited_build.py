@@ -62,22 +62,22 @@ class LimitedBuild:
         # Keys are tried on each encrypted document, so that a small one may take long.
         if spec.decryption is None and await asyncio.to_thread(self._is_small, archive):
             return await asyncio.to_thread(build, archive, spec, artifact, resource, *rest)
-        what = f"building {artifact.revision}"
+        task = f"building {artifact.revision}"
         arguments = (archive, spec, artifact, resource, *rest)
         try:
             async with self.places.place(resource.namespace), asyncio.timeout(self.seconds):
                 return await self.helpers.run(self.task, build_apart, *arguments)
         except TimeoutError:
-            message = f"{what} took longer than {self.seconds:g} seconds; make several FlagSets of it"
+            message = f"{task} took longer than {self.seconds:g} seconds; make several FlagSets of it"
             raise Failed("BuildTimedOut", message) from None
         except LimitExceededError as error:
             allowed = self.task.allowed(error.limit)
             message = (
-                f"{what} needs more {error.limit} than it may use ({allowed}); make several FlagSets of it"
+                f"{task} needs more {error.limit} than it may use ({allowed}); make several FlagSets of it"
             )
             raise Stalled("LimitExceeded", message) from error
         except HelperLostError as error:
-            raise Failed("BuildFailed", f"{what} failed: {error}") from error
+            raise Failed("BuildFailed", f"{task} failed: {error}") from error
 
     def _is_small(self, archive: bytes) -> bool:
         try:

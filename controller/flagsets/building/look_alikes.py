@@ -35,8 +35,12 @@ def look_alikes(layers: Sequence[Layer], keys: Iterable[str]) -> tuple[Problem, 
 
 
 def _finding(key: str, other: str, pieces: Mapping[str, Piece]) -> Finding:
-    beyond = dict.fromkeys(each for each in key if not each.isascii() and each not in other)
-    names = ", ".join(f"U+{ord(each):04X} {unicodedata.name(each, '')}".strip() for each in [*beyond][:3])
+    beyond = dict.fromkeys(
+        character for character in key if not character.isascii() and character not in other
+    )
+    names = ", ".join(
+        f"U+{ord(character):04X} {unicodedata.name(character, '')}".strip() for character in [*beyond][:3]
+    )
     place = pieces[other].place(key=True)
     message = (
         f"the flag {quoted(key)} looks like {quoted(other)} ({place}) and is another one"
@@ -47,18 +51,22 @@ def _finding(key: str, other: str, pieces: Mapping[str, Piece]) -> Finding:
 
 
 def _first_pieces(layers: Sequence[Layer]) -> dict[str, Piece]:
-    found: dict[str, Piece] = {}
+    by_key: dict[str, Piece] = {}
     for layer in layers:
         for key, piece in layer.flags.items():
-            found.setdefault(key, piece)
-    return found
+            by_key.setdefault(key, piece)
+    return by_key
 
 
 def _skeleton(text: str) -> str:
     """Return the same text for all texts that look the same."""
-    seen = (each for each in unicodedata.normalize("NFD", text) if unicodedata.category(each) != _FORMAT)
+    seen = (
+        character
+        for character in unicodedata.normalize("NFD", text)
+        if unicodedata.category(character) != _FORMAT
+    )
     table = _table()
-    return unicodedata.normalize("NFD", "".join(_prototype(each, table) for each in seen))
+    return unicodedata.normalize("NFD", "".join(_prototype(character, table) for character in seen))
 
 
 def _prototype(character: str, table: Mapping[str, tuple[str, ...]]) -> str:
@@ -79,6 +87,6 @@ def _table() -> dict[str, tuple[str, ...]]:
 
     # Characters that are written from right to left stand between marks.
     return {
-        name.strip("\u200e"): tuple(each["c"].strip("\u200e") for each in others)
+        name.strip("\u200e"): tuple(entry["c"].strip("\u200e") for entry in others)
         for name, others in confusables_data.items()
     }

@@ -67,11 +67,11 @@ def configuration_manifests(
     whole["spec"] = {
         "shards": [
             {
-                "name": each["metadata"]["name"],
-                "digest": each["spec"]["digest"],
-                "flags": len(each["spec"]["flagSpec"]["flags"]),
+                "name": shard["metadata"]["name"],
+                "digest": shard["spec"]["digest"],
+                "flags": len(shard["spec"]["flagSpec"]["flags"]),
             }
-            for each in shards
+            for shard in shards
         ],
         "revision": str(flag_set.metadata.get(REVISION_KEY, "")),
     }
@@ -161,17 +161,22 @@ def observed(
     manifests: Sequence[dict[str, Any]],
     artifact: ArtifactStatus,
     created: str,
-    there: Callable[[ObjectKey], Resource | None],
+    find_existing: Callable[[ObjectKey], Resource | None],
 ) -> tuple[dict[str, Any], ...]:
     """The manifests with the time at which their revision was observed, unless an object has one already."""
     moment = _later(artifact.metadata.get(OBSERVED_AT) or artifact.last_update_time, created)
-    return tuple(_stamp(each, artifact.revision, moment, there(ObjectKey.of(each))) for each in manifests)
+    return tuple(
+        _stamp(manifest, artifact.revision, moment, find_existing(ObjectKey.of(manifest)))
+        for manifest in manifests
+    )
 
 
-def _stamp(manifest: dict[str, Any], found: str, moment: str, known: Resource | None) -> dict[str, Any]:
+def _stamp(
+    manifest: dict[str, Any], artifact_revision: str, moment: str, known: Resource | None
+) -> dict[str, Any]:
     meta = manifest["metadata"]
     revision = (meta.get("annotations") or {}).get(REVISION_KEY)
-    observed_at = moment if revision == found else ""
+    observed_at = moment if revision == artifact_revision else ""
     if known is not None and known.annotations.get(REVISION_KEY) == revision:
         observed_at = known.annotations.get(OBSERVED_AT) or observed_at
     if not observed_at or revision is None:

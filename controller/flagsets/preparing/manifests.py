@@ -76,7 +76,7 @@ class _InText:
         if line >= len(content) or not content[line].endswith(meant):
             return self.start
         indent = len(content[line]) - len(meant)
-        return self.start + sum(len(each) + 1 for each in content[:line]) + indent + column - 1
+        return self.start + sum(len(row) + 1 for row in content[:line]) + indent + column - 1
 
 
 def definitions(document: Document) -> tuple[Document, ...]:
@@ -95,8 +95,8 @@ def definitions(document: Document) -> tuple[Document, ...]:
 
 def _of_object(document: Document, top: dict[str, Any]) -> Document:
     kind, group = str(top.get("kind")), str(top.get("apiVersion")).partition("/")[0]
-    found = top.get("spec")
-    spec: dict[str, Any] = found if isinstance(found, dict) else {}
+    declared = top.get("spec")
+    spec: dict[str, Any] = declared if isinstance(declared, dict) else {}
     form = next((form for form, types in _FORMS.items() if isinstance(spec.get(form), types)), None)
     if kind in _KINDS and group == OPENFEATURE_GROUP:
         if form is None:
@@ -108,10 +108,10 @@ def _of_object(document: Document, top: dict[str, Any]) -> Document:
         )
         return replace(made, embedded=True)
     if form is not None and kind != flagshard.KIND and (is_manifest(top) or kind in _KINDS):
-        message = f"flags are read of {_READ}, not of {_shown(top)}; correct apiVersion or kind"
+        message = f"flags are read of {_READ}, not of {_describe_kind(top)}; correct apiVersion or kind"
         return _without_flags(document, (), message)
     is_object = is_manifest(top) or (_is_named(top) and "$evaluators" not in top)
-    return _passed_over(document, top) if is_object else document
+    return _skip_document(document, top) if is_object else document
 
 
 def is_manifest(value: Json) -> bool:
@@ -143,13 +143,13 @@ def _of_list(document: Document, top: dict[str, Any]) -> tuple[Document, ...]:
             findings = tuple(finding for finding in document.findings if finding.path[:2] == ("items", index))
             own = replace(document, findings=findings)
             made += definitions(_part(own, {**common, **item}, ("items", index)))
-    return tuple(made) or (_passed_over(document, top),)
+    return tuple(made) or (_skip_document(document, top),)
 
 
-def _passed_over(document: Document, top: dict[str, Any]) -> Document:
+def _skip_document(document: Document, top: dict[str, Any]) -> Document:
     """Return the document without a value, and with a note. What is wrong within it is not our business."""
     path: Path = ()
-    message = f"{_shown(top)} holds no flags and is passed over"
+    message = f"{_describe_kind(top)} holds no flags and is passed over"
     kind = str(top.get("kind"))
     section = _OF_FILES.get(kind, "")
     values = top.get(section)
@@ -189,7 +189,7 @@ def _without_flags(document: Document, path: Path, message: str) -> Document:
     return replace(document, value={"flags": {}}, findings=findings, embedded=True)
 
 
-def _shown(top: dict[str, Any]) -> str:
+def _describe_kind(top: dict[str, Any]) -> str:
     kind, version = top.get("kind"), top.get("apiVersion")
     named = shown(kind)[1:-1] if isinstance(kind, str) else "an object"
     return f"{named} of {shown(version)}" if isinstance(version, str) else f"{named} without apiVersion"
@@ -198,8 +198,8 @@ def _shown(top: dict[str, Any]) -> str:
 def _part(document: Document, value: dict[str, Any], prefix: Path) -> Document:
     places = None if document.places is None else _Below(document.places, prefix)
     findings = tuple(
-        replace(each, path=each.path[len(prefix) :] if each.path[: len(prefix)] == prefix else ())
-        for each in document.findings
+        replace(finding, path=finding.path[len(prefix) :] if finding.path[: len(prefix)] == prefix else ())
+        for finding in document.findings
     )
     return replace(document, value=value, findings=findings, places=places)
 
@@ -213,11 +213,11 @@ def _from_text(document: Document, text: str) -> Document:
     places = _InText(start, document.text, inner, wrapped)
     findings = [
         replace(
-            each,
-            path=each.path if wrapped else ("flags", *each.path),
-            offset=None if each.offset is None else places.outer_offset(each.offset),
+            finding,
+            path=finding.path if wrapped else ("flags", *finding.path),
+            offset=None if finding.offset is None else places.outer_offset(finding.offset),
         )
-        for each in inner.findings
+        for finding in inner.findings
     ]
-    findings += [Finding((), Severity.WARNING, CODE, each) for each in warnings]
+    findings += [Finding((), Severity.WARNING, CODE, warning) for warning in warnings]
     return replace(document, value=value, findings=(*document.findings, *findings), places=places)

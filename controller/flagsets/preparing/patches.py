@@ -110,7 +110,7 @@ def patched(
         if not findings:
             findings += _apply(made, document, moved, allowance)
         if findings:
-            located = tuple(replace(each, document=document, flag=None) for each in findings)
+            located = tuple(replace(finding, document=document, flag=None) for finding in findings)
             made[-1] = replace(made[-1], findings=(*made[-1].findings, *located))
             break
     return made, moved
@@ -142,8 +142,8 @@ def _apply(
             allowance.pay(merged, operation)
             jsonpatch.apply_patch(merged, [operation], in_place=True)
         except _FAULTS as error:
-            what = operation if isinstance(operation, dict) else {}
-            named = f"{what.get('op')} {what.get('path')}"[:_LONGEST]
+            fields = operation if isinstance(operation, dict) else {}
+            named = f"{fields.get('op')} {fields.get('path')}"[:_LONGEST]
             message = f"the operation {index + 1}, {quoted(named)}, fails: {_why(error)}"
             yield Finding((index,), Severity.ERROR, FAILED, message)
             return
@@ -157,7 +157,7 @@ def _apply(
             key: Piece(merged[section][key], source, (section, key)) for key in keys & merged[section].keys()
         }
         for index, layer in enumerate(layers):
-            kept = {key: each for key, each in _pieces(layer, section).items() if key not in keys}
+            kept = {key: piece for key, piece in _pieces(layer, section).items() if key not in keys}
             layers[index] = _with(layer, section, kept if index else {**kept, **pieces})
     layers[-1] = replace(layers[-1], documents=(*layers[-1].documents, source))
 
@@ -187,7 +187,7 @@ def _parts(operation: object) -> list[tuple[str, str]]:
     """The parts of the set that an operation touches, its `path` first: section and key."""
     if not isinstance(operation, dict):
         raise _FailedError("an operation is an object with op and path")
-    found = []
+    touched = []
     for name in ("path", "from"):
         if name == "path" or name in operation:
             pointer = operation.get(name)
@@ -196,17 +196,17 @@ def _parts(operation: object) -> list[tuple[str, str]]:
             parts = jsonpointer.JsonPointer(pointer).parts
             if len(parts) < 2 or parts[0] not in _SECTIONS:
                 raise _FailedError("it is not below /flags/KEY, /$evaluators/NAME or /metadata/KEY")
-            found.append((parts[0], parts[1]))
-    if len({section for section, _ in found}) > 1:
+            touched.append((parts[0], parts[1]))
+    if len({section for section, _ in touched}) > 1:
         raise _FailedError("it moves or copies from one section to another")
-    return found
+    return touched
 
 
 def _copy(value: Json) -> Json:
     """Copy a value so that no part occurs twice, as with YAML's aliases: a change would be of both."""
     if isinstance(value, dict):
-        return {key: _copy(each) for key, each in value.items()}
-    return [_copy(each) for each in value] if isinstance(value, list) else value
+        return {key: _copy(member) for key, member in value.items()}
+    return [_copy(item) for item in value] if isinstance(value, list) else value
 
 
 def _merge_section(layers: Sequence[Layer], section: str) -> dict[str, Any]:
@@ -222,7 +222,7 @@ def _merge_section(layers: Sequence[Layer], section: str) -> dict[str, Any]:
                 entries[key] = piece.value
             elif isinstance(piece.value, dict):
                 made.setdefault(key, Assembled(key)).lay(piece, nulls_remove=True)
-    return entries if section != FLAGS else {key: each.value for key, each in made.items()}
+    return entries if section != FLAGS else {key: assembled.value for key, assembled in made.items()}
 
 
 def _pieces(layer: Layer, section: str) -> Mapping[str, Piece]:

@@ -51,8 +51,8 @@ class Allowance:
         if self.nodes >= 0:
             return document
         message = f"the flag set holds more than {DEFAULT.nodes} values; make several of it"
-        found = Finding((), Severity.ERROR, "too-large", message)
-        return replace(document, value=ABSENT, findings=(found,), text="", places=None)
+        finding = Finding((), Severity.ERROR, "too-large", message)
+        return replace(document, value=ABSENT, findings=(finding,), text="", places=None)
 
 
 class Size(NamedTuple):
@@ -72,12 +72,12 @@ def size_of(value: Json) -> Size:
     level: list[Json] = [value]
     while level:
         nodes += len(level)
-        characters += sum(len(each) for each in level if isinstance(each, str))
-        objects = [each for each in level if isinstance(each, dict)]
-        characters += sum(len(key) for each in objects for key in each)
-        lists = [each for each in level if isinstance(each, list)]
+        characters += sum(len(item) for item in level if isinstance(item, str))
+        objects = [item for item in level if isinstance(item, dict)]
+        characters += sum(len(key) for item in objects for key in item)
+        lists = [item for item in level if isinstance(item, list)]
         depth += bool(objects or lists)
-        level = [*chain(*lists), *chain.from_iterable(each.values() for each in objects)]
+        level = [*chain(*lists), *chain.from_iterable(item.values() for item in objects)]
     return Size(nodes, characters, depth)
 
 

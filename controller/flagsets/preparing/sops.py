@@ -59,12 +59,12 @@ class Decryption:
             return Prepared(document)
         try:
             opened = _Opened(_data_key(metadata, self.open), metadata)
-            value = opened.value({key: each for key, each in top.items() if key != METADATA}, ())
+            value = opened.value({key: member for key, member in top.items() if key != METADATA}, ())
             opened.check()
         except UndecryptableError as error:
-            found = Finding((METADATA,), Severity.ERROR, FAILED, str(error), at_key=True)
-            value = {key: each for key, each in top.items() if key != METADATA}
-            return Prepared(replace(document, value=value, findings=(*document.findings, found)))
+            finding = Finding((METADATA,), Severity.ERROR, FAILED, str(error), at_key=True)
+            value = {key: member for key, member in top.items() if key != METADATA}
+            return Prepared(replace(document, value=value, findings=(*document.findings, finding)))
         return Prepared(replace(document, value=value), tuple(opened.secrets))
 
 
@@ -78,17 +78,17 @@ def _data_key(metadata: dict[str, Any], opened: Open | None) -> bytes:
     recipients = []
     for kind, name in _KINDS.items():
         copies = holder.get(kind) if isinstance(holder, dict) else None
-        found = [
-            each
-            for each in (copies[:_MOST_KEYS] if isinstance(copies, list) else ())
-            if isinstance(each, dict)
+        entries = [
+            entry
+            for entry in (copies[:_MOST_KEYS] if isinstance(copies, list) else ())
+            if isinstance(entry, dict)
         ]
-        texts = [text for each in found if isinstance(text := each.get("enc"), str)]
+        texts = [text for entry in entries if isinstance(text := entry.get("enc"), str)]
         messages = [text.encode(errors="replace") for text in texts if len(text) <= _LONGEST_COPY]
         key = opened(kind, messages) if messages else None
         if key is not None and len(key) == KEY_BYTES:
             return key
-        recipients += [str(each.get(name))[:80] for each in found]
+        recipients += [str(entry.get(name))[:80] for entry in entries]
     names = ", ".join(recipients[:3]) or "no age or PGP key at all"
     raise UndecryptableError(f"none of the given keys decrypts the file, which is encrypted for {names}")
 
@@ -109,9 +109,9 @@ class _Opened:
     def value(self, value: Json, path: Path) -> Json:
         """The value with all that is encrypted in it decrypted."""
         if isinstance(value, dict):
-            return {key: self.value(each, (*path, key)) for key, each in value.items()}
+            return {key: self.value(member, (*path, key)) for key, member in value.items()}
         if isinstance(value, list):
-            return [self.value(each, (*path, index)) for index, each in enumerate(value)]
+            return [self.value(item, (*path, index)) for index, item in enumerate(value)]
         match = _VALUE.fullmatch(value) if isinstance(value, str) else None
         if match is None:
             if not self._encrypted_only:

@@ -14,7 +14,7 @@ from controller.flagsets.preparing.variable_text import (
     VariableExpression,
     has_marks,
     read_template,
-    transformed,
+    transform,
     work_of,
 )
 from evaluator.flags.model import EMPTY
@@ -54,8 +54,8 @@ class Variables:
             # No flag of it can be used: the rest still has its variables.
             value = {"flags": {}}
             walk.findings.append(Finding((), Severity.ERROR, TOO_LARGE, str(error)))
-        found = (*document.findings, *walk.findings)
-        return Prepared(replace(document, value=value, findings=found), tuple(walk.secrets))
+        findings = (*document.findings, *walk.findings)
+        return Prepared(replace(document, value=value, findings=findings), tuple(walk.secrets))
 
 
 class _ExceededError(Exception):
@@ -74,10 +74,10 @@ class _Walk:
         if isinstance(value, str):
             return self._text(value, path) if has_marks(value) else value
         if isinstance(value, dict):
-            members = {key: self.value(each, (*path, key)) for key, each in value.items()}
+            members = {key: self.value(member, (*path, key)) for key, member in value.items()}
             return members if any(members[key] is not value[key] for key in members) else value
         if isinstance(value, list):
-            items = [self.value(each, (*path, index)) for index, each in enumerate(value)]
+            items = [self.value(item, (*path, index)) for index, item in enumerate(value)]
             return items if any(one is not other for one, other in zip(items, value, strict=True)) else value
         return value
 
@@ -105,11 +105,11 @@ class _Walk:
 
     def _value_of(self, expression: VariableExpression, path: Path) -> str:
         name = expression.name
-        found = self._variables.values.get(name)
-        default = expression.default(found)
+        text = self._variables.values.get(name)
+        default = expression.default(text)
         if default is not None:
             return self._render(default, path)
-        if found is None:
+        if text is None:
             message = (
                 f"the variable {name} has no value; add it to `substitute`, or write ${{{name}:=default}}, "
                 f"or $${{ for the text"
@@ -118,20 +118,20 @@ class _Walk:
             return ""
         if name in self._variables.secret:
             self.secrets.append(path)
-        self._pay(len(found))
+        self._pay(len(text))
         if expression.operator in PLAIN:
-            return found
-        arguments = [self._render(each, path) for each in expression.arguments]
+            return text
+        arguments = [self._render(argument, path) for argument in expression.arguments]
         if expression.operator[0] in "#%":
-            self._pay(work_of(arguments[0], found))
+            self._pay(work_of(arguments[0], text))
         try:
-            made = transformed(found, expression.operator, arguments, len(found) + self._allowance.characters)
+            made = transform(text, expression.operator, arguments, len(text) + self._allowance.characters)
         except TooLongError:
             raise _allowance_error() from None
         except BrokenError as error:
             self._find(BROKEN, f"{quoted(expression.text)}: {error}", path)
             return ""
-        self._pay(max(0, len(made) - len(found)))
+        self._pay(max(0, len(made) - len(text)))
         return made
 
     def _pay(self, characters: int) -> None:

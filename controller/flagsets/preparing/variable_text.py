@@ -55,11 +55,11 @@ class VariableExpression:
     arguments: tuple[Template, ...] = ()
     text: str = ""
 
-    def default(self, found: str | None) -> Template | None:
+    def default(self, value: str | None) -> Template | None:
         """The text for a missing value, or, with a colon, for an empty one; None: there is no default."""
         if self.operator not in _DEFAULTS:
             return None
-        lacks = found is None or (self.operator.startswith(":") and not found)
+        lacks = value is None or (self.operator.startswith(":") and not value)
         return self.arguments[0] if lacks else None
 
 
@@ -100,12 +100,12 @@ class _Reader:
         self._depth += 1
         match = _START.match(self._text, self.at)
         if match is None or self._depth > _DEPTH:
-            raise self._broken()
+            raise self._broken_error()
         self.at = match.end()
         operator = "length" if match[1] else ""
         arguments: tuple[Template, ...] = ()
-        if not match[1] and (found := _OPERATOR.match(self._text, self.at)):
-            operator, self.at = found[0], found.end()
+        if not match[1] and (operator_match := _OPERATOR.match(self._text, self.at)):
+            operator, self.at = operator_match[0], operator_match.end()
             arguments = self._arguments(operator)
         self._expect("}")
         self._depth -= 1
@@ -141,22 +141,22 @@ class _Reader:
                 parts.append(pair[1])
             elif char == "{":
                 # In Flux the next } ends the expression, which is never meant.
-                raise self._broken()
+                raise self._broken_error()
             else:
                 parts.append(char)
         return tuple(parts)
 
     def _expect(self, char: str) -> None:
         if self._text[self.at : self.at + 1] != char:
-            raise self._broken()
+            raise self._broken_error()
         self.at += 1
 
-    def _broken(self) -> BrokenError:
+    def _broken_error(self) -> BrokenError:
         end = self._text.find("}", self.at)
         return BrokenError(self._text[self._first : end + 1 if end >= 0 else None])
 
 
-def transformed(value: str, operator: str, arguments: Sequence[str], most: int) -> str:
+def transform(value: str, operator: str, arguments: Sequence[str], most: int) -> str:
     """Apply an operator to a value. Raises BrokenError; TooLongError for more than `most` characters."""
     if operator == "length":
         return str(len(value))
@@ -206,15 +206,15 @@ def _replace(value: str, operator: str, pair: tuple[str, str], most: int) -> str
     old, new = pair
     if not old:
         return value
-    found = {
+    count = {
         "/": lambda: min(1, value.count(old)),
         "//": lambda: value.count(old),
         "/#": lambda: int(value.startswith(old)),
         "/%": lambda: int(value.endswith(old)),
     }[operator]()
-    if len(value) + found * (len(new) - len(old)) > most:
+    if len(value) + count * (len(new) - len(old)) > most:
         raise TooLongError
-    if not found:
+    if not count:
         return value
     if operator == "/%":
         return value.removesuffix(old) + new

@@ -52,31 +52,35 @@ async def require_dependencies(
     """
     if names := cycle(resource, objects, _dependency_names):
         raise Stalled("DependencyCycle", f"these FlagSets wait for each other: {' → '.join(names)}")
-    for index, each in enumerate(spec.depends_on):
-        what = f"{each.kind} {each.name}"
-        found = objects.get(ObjectKey(each.kind, resource.namespace, each.name))
-        if found is None:
+    for index, reference in enumerate(spec.depends_on):
+        title = f"{reference.kind} {reference.name}"
+        dependency = objects.get(ObjectKey(reference.kind, resource.namespace, reference.name))
+        if dependency is None:
             raise Waiting(
-                "DependencyNotReady", f"{what} does not exist; create it, or correct spec.dependsOn"
+                "DependencyNotReady", f"{title} does not exist; create it, or correct spec.dependsOn"
             )
-        if each.ready_expr is not None:
-            await _require_true(f"spec.dependsOn.{index}.readyExpr", each.ready_expr, resource, found)
+        if reference.ready_expr is not None:
+            await _require_true(
+                f"spec.dependsOn.{index}.readyExpr", reference.ready_expr, resource, dependency
+            )
             continue
-        if not ready(found):
-            raise Waiting("DependencyNotReady", f"{what} is not ready{status_of(found).why}")
-        same = each.kind == KIND and source_key(found) == source_key(resource)
-        if same and FlagSetStatus.of(found).last_applied_revision != artifact.revision:
+        if not ready(dependency):
+            raise Waiting("DependencyNotReady", f"{title} is not ready{status_of(dependency).why}")
+        same = reference.kind == KIND and source_key(dependency) == source_key(resource)
+        if same and FlagSetStatus.of(dependency).last_applied_revision != artifact.revision:
             raise Waiting(
-                "DependencyNotReady", f"FlagSet {each.name} has not applied {artifact.revision} yet"
+                "DependencyNotReady", f"FlagSet {reference.name} has not applied {artifact.revision} yet"
             )
 
 
-async def _require_true(field: str, text: str, resource: Resource, found: Resource) -> None:
+async def _require_true(field: str, text: str, resource: Resource, dependency: Resource) -> None:
     """Raise Waiting until the expression is true."""
     # In a thread: there may be dozens of expressions, of two tenths of a second each.
-    problem = await asyncio.to_thread(_problem, text, _body(resource), _body(found))
+    problem = await asyncio.to_thread(_problem, text, _body(resource), _body(dependency))
     if problem:
-        raise Waiting("DependencyNotReady", f"{found.key.kind} {found.name} is not ready: {field} {problem}")
+        raise Waiting(
+            "DependencyNotReady", f"{dependency.key.kind} {dependency.name} is not ready: {field} {problem}"
+        )
 
 
 def _problem(text: str, resource: dict[str, Any], dependency: dict[str, Any]) -> str:
@@ -112,20 +116,20 @@ def _body(resource: Resource) -> dict[str, Any]:
 def source_artifact(resource: Resource, spec: FlagSetSpec, objects: Cache) -> ArtifactStatus:
     """Return the artifact in the source's status. Raises Waiting if there is none, Stalled if denied."""
     reference = spec.source_ref
-    what = f"{reference.kind} {reference.name}"
+    title = f"{reference.kind} {reference.name}"
     key = ObjectKey(reference.kind, reference.namespace or resource.namespace, reference.name)
     if not may_read(resource.namespace, key, objects):
         who = Referring(KIND, resource.namespace)
         raise Stalled("AccessDenied", denied(who, key.namespace, key.name, (key.kind,)))
     source = objects.get(key)
     if source is None:
-        raise Waiting("ArtifactFailed", f"{what} does not exist; create it, or correct spec.sourceRef")
+        raise Waiting("ArtifactFailed", f"{title} does not exist; create it, or correct spec.sourceRef")
     try:
         artifact = artifact_of(source)
     except InvalidSpecError as error:
-        raise Failed("ArtifactFailed", f"{what} has an artifact that cannot be used: {error}") from error
+        raise Failed("ArtifactFailed", f"{title} has an artifact that cannot be used: {error}") from error
     if artifact is None:
-        message = f"{what} has no artifact yet{status_of(source).why}"
+        message = f"{title} has no artifact yet{status_of(source).why}"
         new = not status_of(source).conditions and not status_of(resource).conditions
         if new and reference.kind == flagsource.KIND and not source.suspended:
             # Both were just created, and the source will be looked at.
@@ -148,11 +152,11 @@ def source_health(resource: Resource, objects: Cache) -> tuple[Condition, ...]:
     source = objects.get(key) if key is not None else None
     if key is None or source is None or not may_read(resource.namespace, key, objects):
         return ()
-    found = status_of(source).condition(READY)
+    readiness = status_of(source).condition(READY)
     if source.suspended:
         reason, message = "SourceSuspended", "is suspended; nothing new is read from it"
-    elif found.status == FALSE:
-        reason, message = "SourceFailed", f"is not ready: {found.message or found.reason}"
+    elif readiness.status == FALSE:
+        reason, message = "SourceFailed", f"is not ready: {readiness.message or readiness.reason}"
     else:
         return ()
     return (Condition(SOURCE_READY, FALSE, reason, f"{key.kind} {key.name} {message}"),)
@@ -161,12 +165,12 @@ def source_health(resource: Resource, objects: Cache) -> tuple[Condition, ...]:
 def source_changes(status: FlagSetStatus, details: Iterable[Condition]) -> tuple[Occurrence, ...]:
     """Occurrences for a source that went stale or recovered since the `status` before; `details` are new."""
     served = status.last_applied_revision
-    found = next((each for each in details if each.type == SOURCE_READY), None)
-    if not served or (found.reason if found else "") == status.condition(SOURCE_READY).reason:
+    stale = next((condition for condition in details if condition.type == SOURCE_READY), None)
+    if not served or (stale.reason if stale else "") == status.condition(SOURCE_READY).reason:
         return ()
-    if found is None:
+    if stale is None:
         return (Occurrence("SourceRecovered", "the source is not stale any more", ends=True),)
-    return (Occurrence("SourceStale", f"{found.message}; {served} stays served", warning=True),)
+    return (Occurrence("SourceStale", f"{stale.message}; {served} stays served", warning=True),)
 
 
 def ready(resource: Resource) -> bool:
@@ -177,4 +181,4 @@ def ready(resource: Resource) -> bool:
 
 def _dependency_names(flag_set: Resource) -> list[str]:
     references = listed(flag_set, "dependsOn")
-    return [str(each.get("name")) for each in references if each.get("kind") in {None, KIND}]
+    return [str(reference.get("name")) for reference in references if reference.get("kind") in {None, KIND}]

@@ -48,28 +48,28 @@ class ArtifactReader:
 
     async def read(self, namespace: str, artifact: ArtifactStatus) -> bytes:
         """Return the archive. Raises Waiting if it is gone, as its source makes a new one; else Failed."""
-        found = None
+        content = None
         # A writer of an artifact's status may name any path: only the namespace's own are looked up.
         if artifact.path.startswith(f"flagsource/{namespace}/"):
-            found = await asyncio.to_thread(self.local, artifact.path)
-        if found is None:
-            found = await self._download(namespace, artifact)
+            content = await asyncio.to_thread(self.local, artifact.path)
+        if content is None:
+            content = await self._download(namespace, artifact)
         algorithm, _, wanted = artifact.digest.partition(":")
         if algorithm not in _KNOWN:
             raise Stalled(
                 "ArtifactFailed",
                 f"the digest algorithm {algorithm} is not supported; sha256, sha384 and sha512 are",
             )
-        is_it = await asyncio.to_thread(lambda: _KNOWN[algorithm](found).hexdigest())
+        is_it = await asyncio.to_thread(lambda: _KNOWN[algorithm](content).hexdigest())
         if is_it != wanted:
             # Without the actual digest: a writer of the status could have any address in the cluster read,
             # and its digest shown.
-            message = f"{_shown(artifact.url)} has another digest than status.artifact of its source"
+            message = f"{_printable_url(artifact.url)} has another digest than status.artifact of its source"
             raise Failed("ArtifactFailed", message)
-        return found
+        return content
 
     async def _download(self, namespace: str, artifact: ArtifactStatus) -> bytes:
-        where = _shown(artifact.url)
+        where = _printable_url(artifact.url)
         try:
             # The same object is judged and asked: two readers of one text may take it for two hosts.
             url = URL(artifact.url)
@@ -121,8 +121,8 @@ class ArtifactReader:
         if self._is_own(url):
             return
         named = {name, f"{name}:{url.port}"}
-        for each in self.hosts if name and url.scheme in ("http", "https") else ():
-            host = _name(each)
+        for allowed in self.hosts if name and url.scheme in ("http", "https") else ():
+            host = _name(allowed)
             if host in named or (host.startswith(".") and name.endswith(host)):
                 return
         raise Stalled(
@@ -142,7 +142,7 @@ def _name(host: str) -> str:
     return host.rstrip(".").lower().replace(".:", ":")
 
 
-def _shown(url: str) -> str:
+def _printable_url(url: str) -> str:
     """A URL without what may be secret in it."""
     try:
         parts = urlsplit(url)

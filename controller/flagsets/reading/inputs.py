@@ -67,9 +67,9 @@ class InputReader:
         values: dict[str, str] = {}
         secret: set[str] = set()
         for reference in spec.substitute_from:
-            found = await self._values(reference, namespace, spec.service_account_name)
-            values |= found
-            (secret.update if reference.kind == "Secret" else secret.difference_update)(found)
+            texts = await self._values(reference, namespace, spec.service_account_name)
+            values |= texts
+            (secret.update if reference.kind == "Secret" else secret.difference_update)(texts)
         literals = spec.substitute or {}
         variables = Variables(values | literals, frozenset(secret - literals.keys()))
         content = json.dumps([keys, sorted(variables.values.items()), sorted(variables.secret)])
@@ -86,7 +86,7 @@ class InputReader:
             raise Waiting("DecryptionFailed", message)
         age = [content[key].decode(errors="replace") for key in sorted(content) if key.endswith(AGE)]
         pgp = [content[key] for key in sorted(content) if key.endswith(PGP)]
-        joined = b"\0".join((*(each.encode() for each in age), b"", *pgp))
+        joined = b"\0".join((*(key.encode() for key in age), b"", *pgp))
         try:
             decryption = await asyncio.to_thread(decryption_with, age, pgp)
         except KeysError as error:
@@ -101,9 +101,9 @@ class InputReader:
         content = await read(namespace, reference.name, account)
         # Readers of the flags would see a secret that is for certain hosts alone.
         binding_of(content or {}).require_free("definitions")
-        what = f"{reference.kind} {namespace}/{reference.name}"
+        title = f"{reference.kind} {namespace}/{reference.name}"
         if content is None and not reference.optional:
-            message = f"{what} does not exist; create it, or correct spec.substituteFrom"
+            message = f"{title} does not exist; create it, or correct spec.substituteFrom"
             raise Waiting("SubstitutionFailed", message)
         try:
             # What an editor or `echo` put at its end is no part of it.
@@ -113,7 +113,7 @@ class InputReader:
                 if _NAME.fullmatch(key)
             }
         except UnicodeDecodeError:
-            raise Stalled("SubstitutionFailed", f"{what} holds a variable that is not UTF-8 text") from None
+            raise Stalled("SubstitutionFailed", f"{title} holds a variable that is not UTF-8 text") from None
 
 
 NO_INPUTS: Final = InputReader()

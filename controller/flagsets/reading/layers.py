@@ -81,13 +81,13 @@ def select(names: Collection[str], path: str) -> list[str]:
         return [clean]
     recursive = clean == _EVERYTHING or clean.endswith("/" + _EVERYTHING)
     folder = clean.removesuffix(_EVERYTHING).rstrip("/") if recursive else clean
-    found = _in_folder(names, folder, recursive=recursive)
-    if not found and any(sign in clean for sign in _SIGNS):
+    selected = _in_folder(names, folder, recursive=recursive)
+    if not selected and any(sign in clean for sign in _SIGNS):
         pattern = clean.split("/")
-        found = [name for name in names if _definition(name) and _matches(name.split("/"), pattern)]
-    if not found:
+        selected = [name for name in names if _definition(name) and _matches(name.split("/"), pattern)]
+    if not selected:
         raise PathRefused("PathNotFound", _not_found(names, path, folder))
-    return sorted(found)
+    return sorted(selected)
 
 
 def within(path: str) -> str:
@@ -112,15 +112,15 @@ def _definition(name: str) -> bool:
 
 def _in_folder(names: Collection[str], folder: str, *, recursive: bool) -> list[str]:
     prefix = f"{folder}/" if folder else ""
-    found = []
+    selected = []
     for name in names:
         below = name.removeprefix(prefix)
         if not _definition(name) or (prefix and below == name):
             continue
         hidden = any(part.startswith(".") for part in below.split("/"))
         if not hidden and (recursive or "/" not in below):
-            found.append(name)
-    return found
+            selected.append(name)
+    return selected
 
 
 def _matches(parts: Sequence[str], pattern: Sequence[str]) -> bool:
@@ -176,7 +176,7 @@ def _not_found(names: Collection[str], path: str, folder: str) -> str:
 
 def unread(skipped: Iterable[str], names: Iterable[str], paths: Sequence[str]) -> list[Problem]:
     """Return an error for each of `skipped` (see `Fetched`) that `paths` name; `names` were read."""
-    parted = (each.rpartition(": ") for each in skipped)
+    parted = (entry.rpartition(": ") for entry in skipped)
     reasons = {name: reason for name, _, reason in parted}
     if not reasons:
         return []
