@@ -33,7 +33,7 @@ TYPES: Final = frozenset(type_ for type_ in get_args(ProviderType) if server_of(
 
 
 CHECKED_BY_REPOSITORY: Final = frozenset({"azuredevops", "bitbucket", "gitea"})
-"""Types whose test also reads the repository: the answer to a status does not tell what is missing."""
+"""Types whose test also reads the repository: the answer to a status does not say what is missing."""
 _STATES: Final = {
     "azuredevops": {"success": "succeeded", "failure": "failed"},
     "bitbucket": {"pending": "INPROGRESS", "success": "SUCCESSFUL", "failure": "FAILED"},

@@ -76,11 +76,11 @@ def alertmanager(notice: Notice) -> Post:
         "namespace": notice.target.namespace,
         "alert": message.alert,
     }
-    stands = {"failing": timedelta(days=7), "recovered": timedelta(), None: timedelta(minutes=5)}
+    duration = {"failing": timedelta(days=7), "recovered": timedelta(), None: timedelta(minutes=5)}
     content: dict[str, Any] = {
         "labels": {name: text for name, text in labels.items() if text},
         "annotations": {"message": message.message, **notice.details},
-        "endsAt": timestamp(began + stands[message.state]),
+        "endsAt": timestamp(began + duration[message.state]),
     }
     if message.state != "recovered":
         content["startsAt"] = message.time

@@ -154,7 +154,7 @@ def _with_provenance(
     elif {key for key, flag in previous.flags.items() if HELD_FROM_KEY in flag.metadata} <= set(held):
         return previous
     else:
-        # A flag recovered to what it was held at: it must not go on saying that it is held.
+        # A flag recovered to what it was held at: it must no longer say that it is held.
         places = {key: previous.metadata[key] for key in PLACES if key in previous.metadata}
     metadata = MappingProxyType({**flag_set.metadata, **places})
     return replace(flag_set, metadata=metadata)

@@ -85,7 +85,7 @@ def _table() -> dict[str, tuple[str, ...]]:
     # A megabyte, which few need.
     from confusable_homoglyphs.confusables import confusables_data  # noqa: PLC0415
 
-    # Characters that are written from right to left stand between marks.
+    # Characters that are written from right to left are between marks.
     return {
         name.strip("\u200e"): tuple(entry["c"].strip("\u200e") for entry in others)
         for name, others in confusables_data.items()

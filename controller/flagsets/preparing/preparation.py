@@ -124,7 +124,7 @@ class Preparation:
         self._allowance = allowance or Allowance()
         self._keys: set[str] = set()
         self._all = False
-        """Whether a secret stands where all flags may depend on it, such as in `$evaluators`."""
+        """Whether a secret is where all flags may depend on it, such as in `$evaluators`."""
 
     def documents(self, read: Document) -> tuple[Document, ...]:
         """Return the definitions that a document holds: decrypted, unwrapped, variables replaced."""

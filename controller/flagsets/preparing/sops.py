@@ -1,4 +1,4 @@
-"""Decrypts what sops encrypted (https://getsops.io), where it stands, and checks the file's MAC. Pure."""
+"""Decrypts what sops encrypted (https://getsops.io) in its place, and checks the file's MAC. Pure."""
 
 from __future__ import annotations
 
