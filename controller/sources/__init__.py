@@ -1,1 +1,1 @@
-"""Stage 1: where definitions live → an artifact. `provider` is the port; each provider has a folder."""
+"""Stage 1: where definitions live → an artifact. `backend` is the port; each backend has a folder."""

@@ -1,4 +1,4 @@
-"""The port of stage 1: what a provider (Git, a bucket, a registry) offers."""
+"""The port of stage 1: what a backend (Git, a bucket, a registry) offers."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from controller.sources.verification import Signer
 
 Spec_contra = TypeVar("Spec_contra", contravariant=True)
-"""The part of a FlagSource's spec that configures one provider."""
+"""The part of a FlagSource's spec that configures one backend."""
 _random = secrets.SystemRandom()
 
 
@@ -85,7 +85,7 @@ class Revision:
 
 @dataclass(frozen=True, slots=True)
 class Fetched:
-    """What a provider fetched, beside the files themselves."""
+    """What a backend fetched, beside the files themselves."""
 
     revision: Revision
     metadata: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
@@ -103,7 +103,7 @@ def with_signer(fetched: Fetched, signer: Signer | None, *, named: bool) -> Fetc
     if signer is None:
         return fetched
     shown = str(signer) if named else signer.key
-    summary = ", ".join(each for each in (fetched.summary, f"signed by {shown}") if each)
+    summary = ", ".join(part for part in (fetched.summary, f"signed by {shown}") if part)
     return replace(fetched, metadata={**fetched.metadata, VERIFIED_BY: shown}, summary=summary)
 
 
@@ -151,7 +151,7 @@ class SourceBackend(Protocol):
 
 
 class LocalBackend(SourceBackend, Protocol):
-    """The source of a command line, which is followed without a cluster. A provider that inherits from this
+    """The source of a command line, which is followed without a cluster. A backend that inherits from this
     one is polled every interval, is fetched whole, keeps nothing between two polls, and names no authors.
     """
 
@@ -171,7 +171,7 @@ class LocalBackend(SourceBackend, Protocol):
 
     @property
     def spec(self) -> Mapping[str, Any]:
-        """The provider's part of a FlagSource: `{"git": {…}}`. No secret is in it."""
+        """The backend's part of a FlagSource: `{"git": {…}}`. No secret is in it."""
 
     def kept_in(self, folder: Path) -> Self:
         """Return a copy that stores what it needs between two polls in `folder`."""
@@ -198,13 +198,13 @@ class LocalBackend(SourceBackend, Protocol):
 
 
 class BackendFactory(Protocol[Spec_contra]):
-    """Opens the sources of one provider. A factory that inherits from this one keeps nothing of a source."""
+    """Opens the sources of one backend. A factory that inherits from this one keeps nothing of a source."""
 
     async def open(self, spec: Spec_contra, request: FetchRequest) -> SourceBackend:
         """Return the source that its part of a spec and its Secrets describe. Raises Setback."""
 
     def forget(self, key: ObjectKey) -> None:
-        """Drop what is kept of a source that is gone or has another provider. Must not fail."""
+        """Drop what is kept of a source that is gone or has another backend. Must not fail."""
         del key
 
     async def sweep(self, now: datetime) -> None:

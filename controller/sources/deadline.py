@@ -54,9 +54,9 @@ class Deadline:
 class ThreadTasks:
     """Runs tasks in threads of this process, without limits."""
 
-    async def run(self, what: str, function: Callable[..., T], /, *arguments: Any) -> T:
+    async def run(self, task: str, function: Callable[..., T], /, *arguments: Any) -> T:
         """Return what `function` returns."""
-        del what
+        del task
         return await asyncio.to_thread(function, *arguments)
 
 
@@ -73,15 +73,15 @@ class LimitedTasks:
     failure: str
     """The reason where a helper is lost."""
 
-    async def run(self, what: str, function: Callable[..., T], /, *arguments: Any) -> T:
-        """What `function` of a module returns; `what` it does, for messages. Raises Stalled, Failed."""
+    async def run(self, task: str, function: Callable[..., T], /, *arguments: Any) -> T:
+        """What `function` of a module returns; `task` names it in messages. Raises Stalled, Failed."""
         where = self.deadline.where
         try:
             async with self.places.place(self.namespace), self.deadline.running():
                 return await self.helpers.run(self.limits, function, *arguments)
         except LimitExceededError as error:
             allowed = self.limits.allowed(error.limit)
-            message = f"{where}: {what} needs more {error.limit} than it may use ({allowed})"
+            message = f"{where}: {task} needs more {error.limit} than it may use ({allowed})"
             raise Stalled("LimitExceeded", message) from error
         except HelperLostError as error:
-            raise Failed(self.failure, f"{where}: {what} failed: {error}") from error
+            raise Failed(self.failure, f"{where}: {task} failed: {error}") from error

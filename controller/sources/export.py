@@ -45,44 +45,44 @@ class Exporter:
         """Write `artifact` to its status. Raises Setback."""
         if source.deleting:
             return
-        there = self._there(source)
-        if there is not None and not there.is_owned_by(source):
+        exported = self._find_exported(source)
+        if exported is not None and not exported.is_owned_by(source):
             raise Stalled(
                 "OwnershipConflict",
                 f"{EXPORTED} {source.name} belongs to another; remove it, or rename the FlagSource",
             )
         manifest = _manifest(source)
         writer = self.writer(source.namespace, account)
-        if there is None or there.spec != manifest["spec"]:
+        if exported is None or exported.spec != manifest["spec"]:
             try:
-                decided = at_version(manifest, "" if there is None else there.resource_version)
+                decided = at_version(manifest, "" if exported is None else exported.resource_version)
                 body, _ = await writer.apply(decided, manager=_MANAGER)
             except Failed as failed:
-                if failed.reason != "ApiServerFailed" or there is not None:
+                if failed.reason != "ApiServerFailed" or exported is not None:
                     raise
                 message = f"{failed.message} (spec.export needs the kind {EXPORTED}, of Flux 2.7 or later)"
                 raise Failed(failed.reason, message) from failed
-            there = Resource.of(body)
-            self.objects.learn(there)
-        status = SourceStatus.of(there)
+            exported = Resource.of(body)
+            self.objects.learn(exported)
+        status = SourceStatus.of(exported)
         if status.artifact == artifact and status.conditions:
             return
-        after = await writer.write_status(there, _status(there, artifact, now))
+        after = await writer.write_status(exported, _status(exported, artifact, now))
         if after is None:
             raise Failed("ApiServerFailed", f"{EXPORTED} {source.name} was removed meanwhile")
         self.objects.learn(after)
 
     async def remove(self, source: Resource, account: str | None) -> None:
         """Remove the ExternalArtifact if this source wrote it. Raises Setback."""
-        there = self._there(source)
-        if there is None or there.deleting or not there.is_owned_by(source):
+        exported = self._find_exported(source)
+        if exported is None or exported.deleting or not exported.is_owned_by(source):
             return
         writer = self.writer(source.namespace, account)
         await writer.delete(
-            FLUX, EXPORTED, source.namespace, source.name, uid=there.uid, version=there.resource_version
+            FLUX, EXPORTED, source.namespace, source.name, uid=exported.uid, version=exported.resource_version
         )
 
-    def _there(self, source: Resource) -> Resource | None:
+    def _find_exported(self, source: Resource) -> Resource | None:
         return self.objects.get(ObjectKey(EXPORTED, source.namespace, source.name))
 
 
@@ -101,9 +101,9 @@ def _manifest(source: Resource) -> dict[str, Any]:
     }
 
 
-def _status(there: Resource, artifact: ArtifactStatus, now: datetime) -> dict[str, Any]:
+def _status(exported: Resource, artifact: ArtifactStatus, now: datetime) -> dict[str, Any]:
     """Return a status that is ready: the FlagSource reports a later artifact that cannot be fetched."""
     ready = Condition(READY, TRUE, "Succeeded", f"stored artifact for revision {artifact.revision}")
-    before, moment = SourceStatus.of(there).condition(READY), timestamp(now)
-    conditions = [written(ready, before, generation=there.generation, now=moment)]
-    return {**there.status, **SourceStatus(artifact=artifact).fields(), "conditions": conditions}
+    before, moment = SourceStatus.of(exported).condition(READY), timestamp(now)
+    conditions = [written(ready, before, generation=exported.generation, now=moment)]
+    return {**exported.status, **SourceStatus(artifact=artifact).fields(), "conditions": conditions}

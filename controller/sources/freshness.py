@@ -53,7 +53,7 @@ class PollSchedule:
         since = now
         if status.observed_generation == -1:
             # Many are created at once: for each, an answer from after its creation is recent enough.
-            since = min(now, _created(resource) or now)
+            since = min(now, _creation_time(resource) or now)
         elif (
             not early
             and status.observed_generation == resource.generation
@@ -71,7 +71,7 @@ class PollSchedule:
         self._due.pop(key, None)
 
 
-def _created(resource: Resource) -> datetime | None:
+def _creation_time(resource: Resource) -> datetime | None:
     """The latest time at which the object can have been created: the API server gives whole seconds."""
     try:
         created = datetime.fromisoformat(resource.created)

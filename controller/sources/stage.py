@@ -17,7 +17,7 @@ from controller.sources.files.include import included_names
 BY_SECRET: Final = Index(
     "FlagSource by Secret",
     frozenset({flagsource.KIND}),
-    lambda each: {name for part in each.spec.values() for name in secret_names(part)},
+    lambda resource: {name for part in resource.spec.values() for name in secret_names(part)},
 )
 BY_INCLUDED: Final = Index("FlagSource by included one", frozenset({flagsource.KIND}), included_names)
 OVER_QUOTA: Final = exceeded(flagsource.KIND)

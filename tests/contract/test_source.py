@@ -44,7 +44,7 @@ __all__ = ["azure_port", "google_port", "registry", "shelf"]
 
 
 class Source(SourceBackend, Protocol):
-    """A provider that reports changes, too."""
+    """A backend that reports changes, too."""
 
     def changes(self) -> AsyncIterator[None]: ...
 
@@ -327,9 +327,9 @@ async def test_a_commit_that_never_was_is_gone(place: Place, tmp_path: Path) -> 
     assert setback.value.reason == "RevisionGone"
 
 
-async def test_what_local_mode_follows_is_a_provider(any_place: AnyPlace) -> None:
-    provider: SourceBackend = any_place.source()
-    assert provider.shows_every_push
+async def test_every_push_of_a_local_backend_is_shown(any_place: AnyPlace) -> None:
+    backend: SourceBackend = any_place.source()
+    assert backend.shows_every_push
 
 
 async def test_an_empty_place_is_waited_for(any_place: AnyPlace) -> None:

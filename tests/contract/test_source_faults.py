@@ -1,6 +1,6 @@
-"""What each provider promises when a server, a network or a person does what it should not, on real servers:
+"""What each backend promises when a server, a network or a person does what it should not, on real servers:
 what was stored last stays, nobody is asked for more than is needed, and what is corrected is taken at the
-next look.
+next reconcile.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Followed(Verified):
         self.secrets: dict[str, Mapping[str, bytes]] = {"login": remote.login}
         self.spec = {"interval": "10m", remote.provider: remote.spec}
 
-    def provider(self) -> tuple[str, BackendFactory[Any]]:
+    def backend_factory(self) -> tuple[str, BackendFactory[Any]]:
         made: dict[str, BackendFactory[Any]] = {
             "git": GitFactory(self.secret, self.root / "mirrors"),
             "oci": OciFactory(self.secret),

@@ -211,7 +211,7 @@ class OciRow(Verified):
         self.digests: dict[str, str] = {}
         self.trusted = {"ci.pub": self.ci.public}
 
-    def provider(self) -> tuple[str, BackendFactory[Any]]:
+    def backend_factory(self) -> tuple[str, BackendFactory[Any]]:
         return "oci", OciFactory(self.secret)
 
     def old(self) -> None:

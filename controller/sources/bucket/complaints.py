@@ -51,7 +51,7 @@ def explained(complaint: str, secrets: Iterable[str]) -> tuple[str, str]:
     """(reason, what happened) of the text of one of obstore's exceptions; no `secrets` are in it."""
     text = complaint[:_READ]
     if status := _STATUS.search(text):
-        return _answered(status[1] or status[2], text)
+        return _answer_failure(status[1] or status[2], text)
     if _KEY.search(text):
         return "AuthenticationFailed", "there is no key or token in a form that the store takes"
     if _METADATA in text:
@@ -70,13 +70,13 @@ def explained(complaint: str, secrets: Iterable[str]) -> tuple[str, str]:
 
 def impossible_key(complaint: str) -> str:
     """The key that cannot be a file's name, of the text of obstore's InvalidPathError."""
-    found = _PATH.search(complaint[:_READ])
-    return _line(found[1], ()) if found else "a key"
+    match = _PATH.search(complaint[:_READ])
+    return _line(match[1], ()) if match else "a key"
 
 
-def _answered(status: str, text: str) -> tuple[str, str]:
-    found = _CODE.search(text)
-    code = found[1] if found and found[1] in _CODES else ""
+def _answer_failure(status: str, text: str) -> tuple[str, str]:
+    match = _CODE.search(text)
+    code = match[1] if match and match[1] in _CODES else ""
     otherwise = "AuthenticationFailed" if status in _DENIED else "BucketOperationFailed"
     return _BY_CODE.get(code, otherwise), f"the store answered {status} {code}".rstrip()
 

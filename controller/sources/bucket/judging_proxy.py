@@ -69,15 +69,15 @@ class JudgingProxy:
                     writer.write(_REFUSED)
                     await writer.drain()
                     return
-                from_there, there = await _connect(addresses, port)
+                from_upstream, upstream = await _connect(addresses, port)
                 try:
                     if method == "CONNECT":
                         writer.write(b"HTTP/1.1 200 OK\r\n\r\n")
                     else:
-                        there.write(_request(method, target, fields))
-                    await _run_until_one_ends(_copy(reader, there), _copy(from_there, writer))
+                        upstream.write(_request(method, target, fields))
+                    await _run_until_one_ends(_copy(reader, upstream), _copy(from_upstream, writer))
                 finally:
-                    there.close()
+                    upstream.close()
             finally:
                 writer.close()
 

@@ -113,10 +113,10 @@ def read_manifest(content: bytes) -> BucketManifest:
     `signedAt` and `files`. Raises NotBelievedError.
     """
     if content.lstrip().startswith(b"{"):
-        found = json_object(content)
-        if found is None or found.get("type") != _TYPE:
+        document = json_object(content)
+        if document is None or document.get("type") != _TYPE:
             raise NotBelievedError(f"{MANIFEST} is no manifest of files")
-        signed_at, files = str(found.get("signedAt")), found.get("files")
+        signed_at, files = str(document.get("signedAt")), document.get("files")
         if not _TIME.fullmatch(signed_at) or not _are_digests(files):
             raise NotBelievedError(f"{MANIFEST} lacks signedAt, or the files' hashes")
         return BucketManifest(signed_at, {name: digest[len("sha256:") :] for name, digest in files.items()})
@@ -129,10 +129,10 @@ def read_manifest(content: bytes) -> BucketManifest:
 
 def _checksum(line: str) -> tuple[str, str]:
     """Return the name and hash of a line as `sha256sum` writes it."""
-    found = _SUM.fullmatch(line)
-    if found is None:
+    match = _SUM.fullmatch(line)
+    if match is None:
         raise NotBelievedError(f"{MANIFEST} has a line that sha256sum does not write")
-    return found[2], found[1]
+    return match[2], match[1]
 
 
 def _are_digests(files: object) -> TypeGuard[dict[str, str]]:

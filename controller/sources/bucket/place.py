@@ -54,10 +54,10 @@ def parse_url(text: str) -> Bucket:
     """The bucket of `s3://BUCKET/PREFIX`; the prefix is a folder or a file, without a slash at its end.
     Raises Stalled (URLInvalid).
     """
-    found = _URL.fullmatch(text)
-    if found is None:
+    match = _URL.fullmatch(text)
+    if match is None:
         raise Stalled("URLInvalid", "not a bucket: write s3://BUCKET/PREFIX, gs://BUCKET/PREFIX or az://…")
-    return Bucket(Scheme(found[1]), found[2], (found[3] or "").strip("/"))
+    return Bucket(Scheme(match[1]), match[2], (match[3] or "").strip("/"))
 
 
 def azure_account(endpoint: str) -> str:

@@ -26,8 +26,8 @@ Call: TypeAlias = "Callable[..., Awaitable[Any]]"
 
 async def list_objects(call: Call, bucket: Bucket, limits: TreeLimits) -> list[Listed]:
     """List the bucket. Raises Setback, OSError."""
-    found: list[Listed] = await call("list_objects", bucket, limits)
-    return found
+    entries: list[Listed] = await call("list_objects", bucket, limits)
+    return entries
 
 
 async def fetch_objects(call: Call, bucket: Bucket, objects: Sequence[Listed], into: Path) -> None:

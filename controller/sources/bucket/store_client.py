@@ -42,16 +42,16 @@ async def list_objects(bucket: Bucket, limits: TreeLimits) -> list[Listed]:
     """List all objects with the prefix. Raises Setback."""
     # obstore knows prefixes that are whole folders; any other one is looked for in its folder.
     folder = bucket.prefix.rpartition("/")[0]
-    found: list[Listed] = []
+    entries: list[Listed] = []
     seen = 0
-    with _raising_setbacks(bucket):
+    with _raise_setbacks(bucket):
         async for page in obstore.list(_open(bucket), folder or None, chunk_size=_PAGE):
-            found += [_entry(bucket, entry) for entry in page if entry["path"].startswith(bucket.prefix)]
+            entries += [_entry(bucket, entry) for entry in page if entry["path"].startswith(bucket.prefix)]
             seen += len(page)
-            if len(found) > limits.entries or seen > _MOST_LISTED:
-                most = limits.entries if len(found) > limits.entries else _MOST_LISTED
+            if len(entries) > limits.entries or seen > _MOST_LISTED:
+                most = limits.entries if len(entries) > limits.entries else _MOST_LISTED
                 raise Stalled("LimitExceeded", f"{bucket.shown}: more than {most} objects; set a prefix")
-    return found
+    return entries
 
 
 async def fetch_objects(bucket: Bucket, objects: Sequence[Listed], into: Path) -> None:
@@ -62,7 +62,7 @@ async def fetch_objects(bucket: Bucket, objects: Sequence[Listed], into: Path) -
         for wanted in waiting:
             await _fetch(bucket, store, wanted, into)
 
-    with _raising_setbacks(bucket):
+    with _raise_setbacks(bucket):
         store = _open(bucket)
         tasks = [asyncio.create_task(work(store)) for _ in range(AT_ONCE)]
         try:
@@ -81,13 +81,13 @@ async def _fetch(bucket: Bucket, store: Any, wanted: Listed, into: Path) -> None
         if not wanted.size:
             return
         try:
-            found = await obstore.get_async(store, wanted.key)
+            answer = await obstore.get_async(store, wanted.key)
         except FileNotFoundError:
             raise _change(bucket, wanted) from None
-        if _entry(bucket, found.meta) != wanted:
+        if _entry(bucket, answer.meta) != wanted:
             raise _change(bucket, wanted)
         left = wanted.size
-        async for chunk in found.stream(_CHUNK):
+        async for chunk in answer.stream(_CHUNK):
             left -= len(chunk)
             if left < 0:
                 break
@@ -125,7 +125,7 @@ def _open(bucket: Bucket) -> Any:
 
 
 @contextlib.contextmanager
-def _raising_setbacks(bucket: Bucket) -> Iterator[None]:
+def _raise_setbacks(bucket: Bucket) -> Iterator[None]:
     """Raise obstore's exceptions as setbacks."""
     try:
         yield

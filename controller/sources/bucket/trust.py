@@ -57,9 +57,9 @@ class ManifestTrust:
             raise Unverified(REFUSED, message) from None
         self._require_newer(question, manifest)
         if missing := manifest.files.keys() - question.names:
-            raise _different(question, missing, "in its manifest, and not there")
+            raise _difference(question, missing, "in its manifest, and not there")
         if extra := (question.names - manifest.files.keys()) | set(question.fetched.skipped):
-            raise _different(question, extra, "there, and not in its manifest")
+            raise _difference(question, extra, "there, and not in its manifest")
         return manifest, signer
 
     def compare(self, question: ManifestQuestion, manifest: BucketManifest) -> None:
@@ -70,7 +70,7 @@ class ManifestTrust:
                 if hashlib.file_digest(file, "sha256").hexdigest() != digest:
                     changed.append(name)
         if changed:
-            raise _different(question, changed, "other than what was signed")
+            raise _difference(question, changed, "other than what was signed")
 
     def _read(self, folder: Path) -> tuple[BucketManifest, Signer]:
         for name in sorted(PROOF):
@@ -94,10 +94,10 @@ class ManifestTrust:
         )
 
 
-def _different(question: ManifestQuestion, names: Iterable[str], what: str) -> Unverified:
-    found = sorted(names)
-    more = f" and {len(found) - _LISTED} more" if len(found) > _LISTED else ""
-    listed = ", ".join(found[:_LISTED]) + more
+def _difference(question: ManifestQuestion, names: Iterable[str], difference: str) -> Unverified:
+    differing = sorted(names)
+    more = f" and {len(differing) - _LISTED} more" if len(differing) > _LISTED else ""
+    listed = ", ".join(differing[:_LISTED]) + more
     return Unverified(
-        REFUSED, f"{question.shown}: {what}: {listed}; unless files are still being put there, {_AGAIN}"
+        REFUSED, f"{question.shown}: {difference}: {listed}; unless files are still being put there, {_AGAIN}"
     )

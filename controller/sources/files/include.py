@@ -60,17 +60,19 @@ def find_included(resource: Resource, spec: FlagSourceSpec, objects: Cache) -> t
         raise Stalled("IncludeCycle", f"these FlagSources include each other: {' → '.join(names)}")
     included = []
     for entry in spec.include:
-        what = f"FlagSource {entry.repository.name}"
+        title = f"FlagSource {entry.repository.name}"
         source = objects.get(ObjectKey(KIND, resource.namespace, entry.repository.name))
         if source is None:
-            message = f"{what} does not exist; create it, or correct spec.include"
+            message = f"{title} does not exist; create it, or correct spec.include"
             raise Waiting("IncludeUnavailable", message)
         status = FlagSourceStatus.of(source)
         if status.artifact is None:
-            raise Waiting("IncludeUnavailable", f"{what} has no artifact yet{status.why}")
+            raise Waiting("IncludeUnavailable", f"{title} has no artifact yet{status.why}")
         if spec.verify is not None and not status.observed_verification:
             # To readers of this source's artifact all of it is signed.
-            message = f"{what} is not verified, and this source is; set its spec.verify, or do not include it"
+            message = (
+                f"{title} is not verified, and this source is; set its spec.verify, or do not include it"
+            )
             raise Stalled("IncludeUnverified", message)
         artifact = IncludedArtifact.model_validate(status.artifact.model_dump())
         included.append(Included(entry, source, artifact))
@@ -81,12 +83,12 @@ def include_health(includes: Iterable[Included]) -> tuple[Condition, ...]:
     """Return `IncludesReady` as False if an included source fails or is suspended."""
     for included in includes:
         status = FlagSourceStatus.of(included.source)
-        what = f"FlagSource {included.source.name}"
+        title = f"FlagSource {included.source.name}"
         if included.source.suspended:
-            message = f"{what} is suspended; its last artifact is included"
+            message = f"{title} is suspended; its last artifact is included"
             return (Condition(INCLUDES_READY, FALSE, "SourceSuspended", message),)
         if status.condition(READY).status == FALSE:
-            message = f"{what} is not ready; its last artifact is included{status.why}"
+            message = f"{title} is not ready; its last artifact is included{status.why}"
             return (Condition(INCLUDES_READY, FALSE, "SourceFailed", message),)
     return ()
 
@@ -114,36 +116,36 @@ class _Copying:
         self.skipped: list[str] = []
 
     def take(self, included: Included, stores: Storages) -> None:
-        what = f"FlagSource {included.source.name}"
+        title = f"FlagSource {included.source.name}"
         files = unpack(_archive(included, stores))
         skipped = take_skipped(files)
         start = f"{included.include.source_folder}/".lstrip("/")
         under = {name.removeprefix(start): text for name, text in files.items() if name.startswith(start)}
         if start and not under:
             message = (
-                f"{what} has no folder {start[:-1]} with files; correct spec.include.fromPath, or add one"
+                f"{title} has no folder {start[:-1]} with files; correct spec.include.fromPath, or add one"
             )
             raise Stalled("IncludeUnavailable", message)
         self._files += len(under)
         self._bytes += sum(map(len, under.values()))
         if self._files > DEFAULT_LIMITS.files or self._bytes > DEFAULT_LIMITS.bytes:
             limits = f"{DEFAULT_LIMITS.files} files or {DEFAULT_LIMITS.bytes} bytes"
-            raise ArchiveRefused(f"with {what} the included files are over {limits}")
+            raise ArchiveRefused(f"with {title} the included files are over {limits}")
         target = included.include.target_folder
         for name, content in under.items():
-            self._write(f"{target}/{name}".lstrip("/"), content, what)
+            self._write(f"{target}/{name}".lstrip("/"), content, title)
         self.skipped += [
             f"{target}/{entry.removeprefix(start)}".lstrip("/")
             for entry in skipped
             if entry.startswith(start)
         ]
 
-    def _write(self, name: str, content: bytes, what: str) -> None:
+    def _write(self, name: str, content: bytes, title: str) -> None:
         path = self._folder / name
         if any(rule.match_file(name) for rule in self._protected):
             # Its signers were asked for by the rules of its own source, if by any.
             message = (
-                f"{what} brings {name}, which spec.verify.rules name, and they judge no included files; "
+                f"{title} brings {name}, which spec.verify.rules name, and they judge no included files; "
                 "give its include another toPath, or leave that path out of the rules"
             )
             raise Stalled("IncludeUnverified", message)
@@ -153,7 +155,7 @@ class _Copying:
                 file.write(content)
         except (FileExistsError, NotADirectoryError):
             message = (
-                f"{name} is there already, and {what} has it, too; give its include another toPath, "
+                f"{name} is there already, and {title} has it, too; give its include another toPath, "
                 "or remove one of them"
             )
             raise Stalled("IncludeConflict", message) from None

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 SWEEP: Final = 3600.0
-"""Seconds between two sweeps of what providers keep."""
+"""Seconds between two sweeps of what backends keep."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class Leftovers:
     keep: Callable[[Iterable[ObjectKey]], None]
     """Removes the artifacts of all but these sources. Blocks. Raises Setback."""
     sweeps: Collection[Callable[[datetime], Awaitable[None]]]
-    """Each removes one provider's unused files, such as mirrors of repositories."""
+    """Each removes one backend's unused files, such as mirrors of repositories."""
     now: Callable[[], datetime]
     sweep_after: float = SWEEP
 

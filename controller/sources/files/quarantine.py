@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 
 
 @contextlib.asynccontextmanager
-async def quarantine(what: str) -> AsyncIterator[Path]:
-    """An empty folder for `what`, removed in the end. Raises Failed, also for an OSError of its user."""
+async def quarantine(purpose: str) -> AsyncIterator[Path]:
+    """An empty folder for `purpose`, removed in the end. Raises Failed, also for an OSError of its user."""
     folder = None
     try:
         folder = await asyncio.to_thread(TemporaryFolder.make)
         yield folder.path
     except OSError as error:
-        raise as_failed(error, what) from error
+        raise as_failed(error, purpose) from error
     finally:
         if folder is not None:
             await asyncio.to_thread(folder.remove)

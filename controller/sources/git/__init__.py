@@ -1,1 +1,1 @@
-"""Git: one of the providers of definitions."""
+"""Git: one of the backends of sources."""

@@ -170,10 +170,10 @@ class _Writing:
             file.write(content)
 
 
-def _type_of(repository: pygit2.Repository, oid: pygit2.Oid, limits: TreeLimits, what: str) -> ObjectType:
+def _type_of(repository: pygit2.Repository, oid: pygit2.Oid, limits: TreeLimits, item: str) -> ObjectType:
     kind, size = repository.odb.read_header(oid)
     if size > limits.listing_bytes:
-        raise _limit(f"{what} takes {size} bytes, more than {limits.listing_bytes}")
+        raise _limit(f"{item} takes {size} bytes, more than {limits.listing_bytes}")
     return ObjectType(kind)
 
 

@@ -187,8 +187,8 @@ class GitBackend:
         return GitProgram(self.location, credentials, deadline, hosts=self.hosts)
 
     def _unreadable(self, error: Exception, revision: Revision | None = None) -> Failed:
-        what = f"{revision} cannot be read" if revision else "its references cannot be read"
-        message = f"{self.location.shown}: {what}: {error}{self._partial_clone_advice()}"
+        problem = f"{revision} cannot be read" if revision else "its references cannot be read"
+        message = f"{self.location.shown}: {problem}: {error}{self._partial_clone_advice()}"
         return Failed("GitOperationFailed", message)
 
     def _partial_clone_advice(self) -> str:

@@ -138,14 +138,14 @@ async def secret_files(credentials: Credentials | None) -> AsyncIterator[Path | 
     if not texts:
         yield None
         return
-    folder = await asyncio.to_thread(_written, texts)
+    folder = await asyncio.to_thread(_write_files, texts)
     try:
         yield folder.path
     finally:
         await asyncio.to_thread(folder.remove)
 
 
-def _written(texts: Mapping[str, str]) -> TemporaryFolder:
+def _write_files(texts: Mapping[str, str]) -> TemporaryFolder:
     folder = TemporaryFolder.make()
     try:
         for file, text in texts.items():

@@ -41,7 +41,7 @@ class LocalGitBackend(GitBackend):
 
     @property
     def spec(self) -> dict[str, Any]:
-        """The part of a FlagSource that stands for it."""
+        """The part of a FlagSource that describes it."""
         url = self.address
         reference = {kind: value for kind, value in asdict(self.reference).items() if value is not None}
         return {

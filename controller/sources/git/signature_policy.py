@@ -61,7 +61,7 @@ class SignaturePolicy:
             return await tasks.run(f"verifying commit {question.commit}", verify_commit, path, question)
         except Stalled as refused:
             if refused.reason == REWRITTEN:
-                raise self._rewritten(refused.message, question.commit) from None
+                raise self._rewrite_refusal(refused.message, question.commit) from None
             # What is too much for these keys and rules is not too much for others that read the mirror.
             advice = self._advice(refused.reason, question.commit)
             raise Unverified(refused.reason, f"{refused.message}{advice}") from refused
@@ -74,7 +74,7 @@ class SignaturePolicy:
         if reference.follows_versions and name and name != revision.name and not let_through:
             if is_older(revision.name, name):
                 message = f"version {revision.name} is older than {name}, which was accepted last"
-                raise self._rewritten(message, commit)
+                raise self._rewrite_refusal(message, commit)
             # Versions are ordered by their numbers: a later one may come from another branch. But the name of
             # a tag that is not verified is anybody's who may push.
             anywhere = self.keys is None or self.mode in TAG_MODES
@@ -90,7 +90,7 @@ class SignaturePolicy:
             rules=self.rules,
         )
 
-    def _rewritten(self, message: str, commit: str) -> Stalled:
+    def _rewrite_refusal(self, message: str, commit: str) -> Stalled:
         return Stalled(REWRITTEN, f"{message}; to accept it: {self.advice.accept}{commit}")
 
     def _advice(self, reason: str, commit: str) -> str:

@@ -59,7 +59,7 @@ def read_commit(raw: bytes) -> SignedObject:
         raise UnreadableObjectError("it has more than one signature")
     content = b"\n".join(kept) + blank + message
     armored = b"\n".join(signature) + b"\n" if signature else b""
-    return SignedObject(content, armored, _written(kept, b"committer "))
+    return SignedObject(content, armored, _time_of(kept, b"committer "))
 
 
 def read_tag(raw: bytes) -> SignedTag:
@@ -73,7 +73,7 @@ def read_tag(raw: bytes) -> SignedTag:
     # As Git, which takes the last line that a signature may begin with.
     begins = [match.start() for match in _BEGINS.finditer(message)]
     start = len(raw) - len(message) + begins[-1] if begins else len(raw)
-    return SignedTag(raw[:start], raw[start:], _written(head.split(b"\n"), b"tagger "), target, kind, name)
+    return SignedTag(raw[:start], raw[start:], _time_of(head.split(b"\n"), b"tagger "), target, kind, name)
 
 
 def _headers(head: bytes) -> list[tuple[bytes, list[bytes]]]:
@@ -89,7 +89,7 @@ def _headers(head: bytes) -> list[tuple[bytes, list[bytes]]]:
     return headers
 
 
-def _written(lines: list[bytes], name: bytes) -> datetime:
+def _time_of(lines: list[bytes], name: bytes) -> datetime:
     line = next((candidate for candidate in lines if candidate.startswith(name)), b"")
     time = _TIME.search(line)
     try:

@@ -69,13 +69,13 @@ class SubmoduleReader:
         """
         depth = "/".join(within)
         read = {submodule_skipped(path) for path, _ in fetched.submodules}
-        skipped = [f"{depth}/{each}".lstrip("/") for each in fetched.skipped if each not in read]
+        skipped = [f"{depth}/{entry}".lstrip("/") for entry in fetched.skipped if entry not in read]
         if not fetched.submodules:
             return tuple(skipped)
         if len(within) >= self.submodule_limits.deepest:
             raise Stalled(
                 LIMIT,
-                f"{_shown(depth)}: more than {self.submodule_limits.deepest} submodules within each other",
+                f"{_shorten(depth)}: more than {self.submodule_limits.deepest} submodules within each other",
             )
         urls = await _urls(self.root.joinpath(*within) / FILE, parent, depth)
         for path, commit in fetched.submodules:
@@ -83,14 +83,14 @@ class SubmoduleReader:
             if self._count > self.submodule_limits.most:
                 raise Stalled(LIMIT, f"{parent.shown}: more than {self.submodule_limits.most} submodules")
             inner = (*within, path)
-            there = _location(parent, urls.get(path, ""), "/".join(inner))
-            skipped += await self.read(there, await self._read_one(there, commit, inner), inner)
+            location = _location(parent, urls.get(path, ""), "/".join(inner))
+            skipped += await self.read(location, await self._read_one(location, commit, inner), inner)
         return tuple(skipped)
 
-    async def _read_one(self, there: Location, commit: str, within: tuple[str, ...]) -> Fetched:
+    async def _read_one(self, location: Location, commit: str, within: tuple[str, ...]) -> Fetched:
         folder = self.root.joinpath(*within)
         await asyncio.to_thread(folder.mkdir, parents=True, exist_ok=True)
-        mirror = replace(self.mirror, program=replace(self.mirror.program, location=there))
+        mirror = replace(self.mirror, program=replace(self.mirror.program, location=location))
         self.used.add(mirror.path)
         if self.share is not None:
             self.share.add_mirror(mirror.path)
@@ -98,7 +98,7 @@ class SubmoduleReader:
         try:
             return await mirror.read(Reference(commit=commit), checkout, self.reader)
         except Setback as setback:
-            message = f"submodule {_shown('/'.join(within))}: {setback.message}"
+            message = f"submodule {_shorten('/'.join(within))}: {setback.message}"
             raise type(setback)(setback.reason, message, delay=setback.delay) from setback
 
     def _left(self) -> TreeLimits:
@@ -115,21 +115,23 @@ class SubmoduleReader:
 
 def _location(parent: Location, url: str, path: str) -> Location:
     """Where a submodule is. Raises Stalled for any place but the parent's host, reached as the parent is."""
-    what = f"submodule {_shown(path)}"
+    title = f"submodule {_shorten(path)}"
     if not url:
-        raise Stalled("SubmoduleRefused", f"{what}: {FILE} has no URL for it")
+        raise Stalled("SubmoduleRefused", f"{title}: {FILE} has no URL for it")
     if url.startswith(("./", "../")):
         parts = urlsplit(parent.url)
         url = f"{parts.scheme}://{parts.netloc}{normpath(join(parts.path, url))}"
     try:
-        there = parse_location(url)
+        location = parse_location(url)
     except InvalidTextError as error:
-        raise Stalled("SubmoduleRefused", f"{what}: {error}") from None
-    if there.path is None and (there.transport, there.server) == (parent.transport, parent.server):
-        return there
-    host = "this machine" if there.path is not None else f"{there.transport.value}://{there.server[0]}"
+        raise Stalled("SubmoduleRefused", f"{title}: {error}") from None
+    if location.path is None and (location.transport, location.server) == (parent.transport, parent.server):
+        return location
+    host = (
+        "this machine" if location.path is not None else f"{location.transport.value}://{location.server[0]}"
+    )
     message = (
-        f"{what} is on {_shown(host)}: only those of {parent.origin} are read; "
+        f"{title} is on {_shorten(host)}: only those of {parent.origin} are read; "
         f"give it a relative URL in {FILE}, or leave spec.git.recurseSubmodules out"
     )
     raise Stalled("SubmoduleRefused", message)
@@ -140,16 +142,16 @@ async def _urls(file: Path, parent: Location, depth: str) -> dict[str, str]:
     length = await asyncio.to_thread(lambda: file.stat().st_size if file.is_file() else 0)
     if not length:
         return {}
-    what = f"{parent.shown}: {_shown(f'{depth}/{FILE}'.lstrip('/'))}"
+    title = f"{parent.shown}: {_shorten(f'{depth}/{FILE}'.lstrip('/'))}"
     if length > _LONGEST_FILE:
-        raise Stalled(LIMIT, f"{what}: longer than {_LONGEST_FILE} bytes")
+        raise Stalled(LIMIT, f"{title}: longer than {_LONGEST_FILE} bytes")
     command = ("git", "config", "--no-includes", "-z", "--file", str(file), "--get-regexp", _NAMES)
     try:
         ended = await run(command, environment(parent, None, None), ProcessLimits(), _SECONDS)
     except OSError as error:
-        raise Failed("StorageOperationFailed", f"{what}: git could not be started: {error}") from error
+        raise Failed("StorageOperationFailed", f"{title}: git could not be started: {error}") from error
     if ended.status not in {0, _NO_MATCH}:
-        raise Stalled("SubmoduleRefused", f"{what}: git cannot read it")
+        raise Stalled("SubmoduleRefused", f"{title}: git cannot read it")
     entries: dict[str, dict[str, str]] = {}
     for entry in ended.output.decode("utf-8", "replace").split("\0"):
         key, _, value = entry.partition("\n")
@@ -158,6 +160,6 @@ async def _urls(file: Path, parent: Location, depth: str) -> dict[str, str]:
     return {fields["path"]: fields["url"] for fields in entries.values() if {"path", "url"} <= fields.keys()}
 
 
-def _shown(text: str) -> str:
+def _shorten(text: str) -> str:
     """Return a text of a commit as it may be shown."""
     return one_line(text, _LONGEST_TEXT)

@@ -99,13 +99,13 @@ def _is_chosen(platform: object) -> bool:
 
 def read_manifest(content: bytes, media_type: str | None = None) -> OciManifest:
     """The manifest, with its first layer, or the first of `media_type`. Raises Stalled (InvalidArtifact)."""
-    found = _object(content)
-    if "manifests" in found:
+    document = _object(content)
+    if "manifests" in document:
         raise _invalid("it is an index within an index, which is not read")
-    layers = _entries(found, "layers")
+    layers = _entries(document, "layers")
     if not layers:
         raise _invalid("its manifest has no layers")
-    return OciManifest(_choose_layer(layers, media_type), _texts(found.get("annotations")))
+    return OciManifest(_choose_layer(layers, media_type), _texts(document.get("annotations")))
 
 
 def _texts(annotations: object) -> dict[str, str]:
@@ -123,10 +123,10 @@ def _entries(manifest: Mapping[str, Any], name: str) -> list[dict[str, Any]]:
 
 
 def _object(content: bytes) -> dict[str, Any]:
-    found = json_object(content)
-    if found is None:
+    document = json_object(content)
+    if document is None:
         raise _invalid("its manifest is not a JSON object")
-    return found
+    return document
 
 
 def _choose_layer(layers: list[dict[str, Any]], media_type: str | None) -> Layer:

@@ -77,11 +77,11 @@ class OciBackend(LocalBackend):
         return ""
 
     async def resolve(self) -> Revision:
-        """Ask for the digest of a tag; a pinned digest needs no look. Raises Setback."""
+        """Ask for the digest of a tag; a pinned digest needs no request. Raises Setback."""
         ref = self.reference
         if ref.digest is not None:
             return Revision("", ref.digest)
-        async with self._limited():
+        async with self._time_limit():
             tag = await self._highest(ref.semver) if ref.semver is not None else ref.tag or DEFAULT_TAG
             try:
                 return Revision(tag, await self.registry.digest_of(tag))
@@ -95,7 +95,7 @@ class OciBackend(LocalBackend):
             content = await self._manifest(revision, revision.digest)
             signer = None
             if self.trust is not None:
-                async with self._limited():
+                async with self._time_limit():
                     signer = await self.trust.signer(self.registry, revision.digest)
             # A signature of the index covers the digest in it.
             if (chosen := chosen_manifest(content)) is not None:
@@ -136,7 +136,7 @@ class OciBackend(LocalBackend):
             raise Failed("ReferenceNotFound", f"{self.registry.address}: {message}")
         return tag
 
-    def _limited(self) -> contextlib.AbstractAsyncContextManager[None]:
+    def _time_limit(self) -> contextlib.AbstractAsyncContextManager[None]:
         return (self.deadline or Deadline(TIMEOUT, self.shown)).running()
 
     async def _tags(self) -> list[str]:
@@ -156,7 +156,7 @@ class OciBackend(LocalBackend):
 
     async def _manifest(self, revision: Revision, digest: str) -> bytes:
         try:
-            async with self._limited():
+            async with self._time_limit():
                 return await self.registry.manifest(digest)
         except NotFound as gone:
             message = f"{revision} is not, or no longer, in the registry: {gone.message}"
@@ -168,7 +168,7 @@ class OciBackend(LocalBackend):
             raise ArchiveRefused(f"the layer has {layer.size} bytes of {most} that it may have")
         async with quarantine(f"the files of {self.registry.address}") as folder:
             with (folder / "layer").open("w+b") as file:
-                async with self._limited():
+                async with self._time_limit():
                     await self.registry.save_blob(layer.digest, layer.size, file)
                 file.seek(0)
                 if self.selector.operation == "copy":

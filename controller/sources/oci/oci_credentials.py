@@ -102,15 +102,15 @@ def _invalid(name: str, why: str) -> Stalled:
 
 def challenges_of(headers: Iterable[str]) -> dict[str, dict[str, str]]:
     """The parameters of each scheme, in lower case; of several alike the first."""
-    found: dict[str, dict[str, str]] = {}
+    challenges: dict[str, dict[str, str]] = {}
     for header in headers:
         parameters: dict[str, str] = {}
         for item in _ITEM.finditer(header[:_LONGEST]):
             name, quoted, plain = item.groups()
             if quoted is None and plain is None:
                 parameters = {}
-                found.setdefault(name.lower(), parameters)
+                challenges.setdefault(name.lower(), parameters)
             else:
                 value = plain if quoted is None else re.sub(r"\\(.)", r"\1", quoted)
                 parameters.setdefault(name.lower(), value)
-    return found
+    return challenges

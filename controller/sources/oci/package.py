@@ -83,7 +83,7 @@ async def sign(registry: Registry, digest: str, key: PrivateKey) -> None:
     """Attach a signature of the manifest `digest`, unless the key's is there. Raises Setback."""
     payload = payload_of(digest, str(registry.address).removeprefix("oci://"))
     tag = f"{digest.replace(':', '-')}.sig"
-    layers = layers_of(await registry.found(tag))
+    layers = layers_of(await registry.find_manifest(tag))
     if any(_is_ours(layer, payload, digest, key) for layer in layers):
         return
     made = _package(payload, signature_of(payload, key), layers)
@@ -93,13 +93,13 @@ async def sign(registry: Registry, digest: str, key: PrivateKey) -> None:
 
 
 def _is_ours(layer: dict[str, Any], payload: bytes, digest: str, key: PrivateKey) -> bool:
-    there = Layer.of(layer)
+    attached = Layer.of(layer)
     try:
-        made = there.annotations.get(SIGNATURE, "")
+        made = attached.annotations.get(SIGNATURE, "")
         verify_payload(payload, made, digest, [CosignKey("", key.public_key())])
     except NotBelievedError:
         return False
-    return there.digest == sha256(payload)
+    return attached.digest == sha256(payload)
 
 
 def _package(payload: bytes, signature: str, others: list[dict[str, Any]]) -> Package:

@@ -53,9 +53,9 @@ class Registry:
     async def digest_of(self, tag: str) -> str:
         """Return the digest of the manifest that `tag` points at. Raises NotFound."""
         async with self._request("HEAD", self._url("manifests", tag), _ACCEPTED) as answer:
-            found = answer.headers.get("Docker-Content-Digest", "")
+            digest = answer.headers.get("Docker-Content-Digest", "")
         # Optional in the specification.
-        return found if DIGEST.fullmatch(found) else sha256(await self.manifest(tag))
+        return digest if DIGEST.fullmatch(digest) else sha256(await self.manifest(tag))
 
     async def manifest(self, reference: str) -> bytes:
         """Return the manifest that a tag or digest names, verified for a digest. Raises NotFound."""
@@ -64,7 +64,7 @@ class Registry:
             raise self._mismatch("the manifest", reference)
         return content
 
-    async def found(self, reference: str) -> bytes:
+    async def find_manifest(self, reference: str) -> bytes:
         """Return as `manifest` does; empty if there is none."""
         try:
             return await self.manifest(reference)
@@ -73,7 +73,7 @@ class Registry:
 
     async def tags(self) -> list[str]:
         """Return all tags. Raises NotFound if there is no such repository, Stalled for too many tags."""
-        found: list[str] = []
+        names: list[str] = []
         count = 0
         url: URL | None = self._url("tags", "list").with_query(n=str(_PAGE))
         while url is not None:
@@ -86,9 +86,9 @@ class Registry:
             if count > _TAGS:
                 raise Stalled("LimitExceeded", f"{self.address} has more than {_TAGS} tags")
             # What can be no tag is not shown to anybody.
-            found += [tag for tag in map(str, tags) if TAG.fullmatch(tag)]
+            names += [tag for tag in map(str, tags) if TAG.fullmatch(tag)]
             url = self._next(url, following[1]) if following and tags else None
-        return found
+        return names
 
     async def referrers(self, digest: str, artifact_type: str) -> list[str]:
         """Digests of manifests that refer to one: of a type, then of no type, by the list or else the tag."""
@@ -96,9 +96,11 @@ class Registry:
         try:
             content = await self._content(url, _INDEX)
         except NotFound:
-            content = await self.found(digest.replace(":", "-")) or b"{}"
-        found = read_object(self.address, content).get("manifests")
-        listed = [entry for entry in found if isinstance(entry, dict)] if isinstance(found, list) else []
+            content = await self.find_manifest(digest.replace(":", "-")) or b"{}"
+        manifests = read_object(self.address, content).get("manifests")
+        listed = (
+            [entry for entry in manifests if isinstance(entry, dict)] if isinstance(manifests, list) else []
+        )
         return [
             entry["digest"]
             # Some registries, go-containerregistry's among them, give the config's type, which is empty.
@@ -158,13 +160,13 @@ class Registry:
 
     def _next(self, url: URL, location: str) -> URL:
         """Return what the registry names as its own: the next page, the place for an upload."""
-        found = parse_url(location, url)
-        if found is None or not self.scope.is_own(found):
+        target = parse_url(location, url)
+        if target is None or not self.scope.is_own(target):
             raise Failed("OCIArtifactPullFailed", f"{self.address}: it names another host as its own")
-        return found
+        return target
 
-    def _mismatch(self, what: str, digest: str) -> Failed:
-        return Failed("DigestMismatch", f"{self.address}: {what} is not what {digest} stands for")
+    def _mismatch(self, item: str, digest: str) -> Failed:
+        return Failed("DigestMismatch", f"{self.address}: {item} is not what {digest} stands for")
 
 
 def sha256(content: bytes) -> str:

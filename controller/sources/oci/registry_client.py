@@ -108,7 +108,7 @@ class RegistryClient:
     ) -> AsyncIterator[aiohttp.ClientResponse]:
         """Return a successful answer, after a login if required, and redirects. Raises Setback."""
         logins = redirects = 0
-        with _failing(scope.address):
+        with _convert_errors(scope.address):
             while True:
                 kept = self._tokens.get(scope) if scope.is_own(url) else None
                 login = {"Authorization": kept[0]} if kept else {}
@@ -124,7 +124,7 @@ class RegistryClient:
                         challenges = challenges_of(answer.headers.getall("WWW-Authenticate", []))
                     elif answer.status in _REDIRECTS and method in _READING and redirects < _MOST_REDIRECTS:
                         redirects += 1
-                        url = _redirected(scope, url, answer.headers.get("Location", ""))
+                        url = _redirect_target(scope, url, answer.headers.get("Location", ""))
                         continue
                     else:
                         raise await _refusal(scope.address, answer)
@@ -141,10 +141,10 @@ class RegistryClient:
         if bearer.get("realm"):
             return await self._token(scope, bearer)
         if login is None:
-            raise _refused(scope, "the registry asks for a login")
+            raise _access_failure(scope, "the registry asks for a login")
         if "basic" not in challenges:
             asked = ", ".join(sorted(challenges)) or "nothing that it names"
-            raise _refused(scope, f"the registry asks for {asked[:100]}")
+            raise _access_failure(scope, f"the registry asks for {asked[:100]}")
         return login.basic, _BASIC_SECONDS
 
     async def _token(self, scope: Scope, bearer: Mapping[str, str]) -> tuple[str, float]:
@@ -164,11 +164,11 @@ class RegistryClient:
                     # The service does not exist; the repository may.
                     raise Failed("AuthenticationFailed", refusal.message)
                 raise refusal
-            found = read_object(scope.address, await read_all(answer, _TOKEN_BYTES))
-        token = found.get("token") or found.get("access_token")
+            document = read_object(scope.address, await read_all(answer, _TOKEN_BYTES))
+        token = document.get("token") or document.get("access_token")
         if not isinstance(token, str) or not _TOKEN.fullmatch(token):
-            raise _refused(scope, "the token service gives no token")
-        seconds = found.get("expires_in")
+            raise _access_failure(scope, "the token service gives no token")
+        seconds = document.get("expires_in")
         if not isinstance(seconds, int) or seconds <= 0:
             seconds = _TOKEN_SECONDS
         return f"Bearer {token}", float(seconds)
@@ -176,10 +176,10 @@ class RegistryClient:
 
 def read_object(address: Address, content: bytes) -> dict[str, Any]:
     """Return the JSON object in a body. Raises Failed for anything else."""
-    found = json_object(content)
-    if found is None:
+    document = json_object(content)
+    if document is None:
         raise Failed("OCIArtifactPullFailed", f"{address}: the answer is not that of a registry")
-    return found
+    return document
 
 
 def parse_url(text: str, base: URL | None = None) -> URL | None:
@@ -196,22 +196,24 @@ def _realm(scope: Scope, text: str) -> URL:
     """Return the URL of the token service, which receives the login. What it answers is sent to the registry:
     so by http only the registry's own host is asked, since a registry could name any service beside us.
     """
-    failure = _refused(scope, "the registry's token service has no https URL")
+    failure = _access_failure(scope, "the registry's token service has no https URL")
     realm = scope.require_encrypted(parse_url(text), failure)
     if scope.access.login is not None:
         scope.access.login.binding.require(realm.host or "")
     if realm.scheme == "http" and realm.host != URL(scope.address.origin).host:
-        raise _refused(scope, f"the registry's token service is on another host, {realm.host}, without https")
+        raise _access_failure(
+            scope, f"the registry's token service is on another host, {realm.host}, without https"
+        )
     return realm
 
 
-def _redirected(scope: Scope, url: URL, location: str) -> URL:
+def _redirect_target(scope: Scope, url: URL, location: str) -> URL:
     """Return the address of the content; with TLS, unless the registry is to be accessed without."""
     failure = Failed("OCIArtifactPullFailed", f"{scope.address}: it redirects to a URL that is not https")
     return scope.require_encrypted(parse_url(location, url), failure)
 
 
-def _refused(scope: Scope, why: str) -> Failed:
+def _access_failure(scope: Scope, why: str) -> Failed:
     return Failed("AuthenticationFailed", f"{scope.address}: {why}")
 
 
@@ -232,7 +234,7 @@ async def _refusal(address: Address, answer: aiohttp.ClientResponse) -> Setback:
 
 
 @contextlib.contextmanager
-def _failing(address: Address) -> Iterator[None]:
+def _convert_errors(address: Address) -> Iterator[None]:
     """Raise the client's errors as setbacks."""
     try:
         yield

@@ -66,7 +66,7 @@ class CosignTrust:
         whys: list[str] = []
         unknown = False
         tries = 0
-        async for kind, content, signature in _attached(registry, digest):
+        async for kind, content, signature in _attachments(registry, digest):
             tries += self.judge.tries
             if tries > _MOST_TRIES:
                 whys.insert(0, f"more than {_MOST_TRIES} pairs of a signature and a key; remove old ones")
@@ -89,12 +89,12 @@ class CosignTrust:
         raise Unverified(REFUSED, f"{named}: {reasons}; {self.judge.advice(named.removeprefix('oci://'))}")
 
 
-async def _attached(registry: Registry, digest: str) -> AsyncIterator[tuple[str, bytes, str]]:
+async def _attachments(registry: Registry, digest: str) -> AsyncIterator[tuple[str, bytes, str]]:
     """Return media type, content and signature of what is attached; a bundle contains its signature."""
     for manifest in (await registry.referrers(digest, BUNDLE))[:_MOST]:
-        for layer in _layers(await registry.found(manifest), BUNDLE)[:1]:
+        for layer in _layers(await registry.find_manifest(manifest), BUNDLE)[:1]:
             yield BUNDLE, await _content(registry, layer), ""
-    for layer in _layers(await registry.found(f"{digest.replace(':', '-')}.sig"), PAYLOAD):
+    for layer in _layers(await registry.find_manifest(f"{digest.replace(':', '-')}.sig"), PAYLOAD):
         if SIGNATURE in layer.annotations:
             yield PAYLOAD, await _content(registry, layer), layer.annotations[SIGNATURE]
 
@@ -106,7 +106,7 @@ def _layers(manifest: bytes, media_type: str) -> list[Layer]:
 
 
 async def _content(registry: Registry, layer: Layer) -> bytes:
-    """Empty where there is nothing of that digest: a good signature may stand beside it."""
+    """Return a layer's content; empty if it is missing: another layer may have a good signature."""
     file = io.BytesIO()
     try:
         await registry.save_blob(layer.digest, layer.size, file)
@@ -119,7 +119,7 @@ async def _content(registry: Registry, layer: Layer) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class KeyJudge:
-    """Believes keys."""
+    """Accepts the signatures of keys."""
 
     keys: tuple[CosignKey, ...]
     add_key: str
@@ -150,7 +150,7 @@ class KeyJudge:
 
 @dataclass(frozen=True, slots=True)
 class IdentityJudge:
-    """Believes identities, as far as an instance of Sigstore vouches for them."""
+    """Accepts the signatures of identities that an instance of Sigstore certifies."""
 
     identities: tuple[SignerIdentity, ...]
     root: str

@@ -179,17 +179,17 @@ def _decode(text: object) -> bytes:
 
 
 def _parse(content: bytes) -> dict[str, Any]:
-    found = json_object(content)
-    if found is None:
+    document = json_object(content)
+    if document is None:
         raise NotBelievedError("its signature is damaged: it is not a JSON object")
-    return found
+    return document
 
 
 def _field(holder: dict[str, Any], name: str) -> dict[str, Any]:
-    found = holder.get(name)
-    if not isinstance(found, dict):
+    member = holder.get(name)
+    if not isinstance(member, dict):
         raise NotBelievedError(f"its signature is damaged: it has no {name!r}")
-    return found
+    return member
 
 
 def read_private_key(pem: bytes) -> PrivateKey:

@@ -26,8 +26,8 @@ class SignerIdentity:
 
     def covers(self, issuer: str, subject: str) -> bool:
         """Whether a certificate for `subject`, who logged in with `issuer`, is of this identity."""
-        found = compiled(self.issuer).search(issuer) and compiled(self.subject).search(subject)
-        return found is not None
+        match = compiled(self.issuer).search(issuer) and compiled(self.subject).search(subject)
+        return match is not None
 
     def __str__(self) -> str:
         return f"{self.issuer} {self.subject}"
@@ -35,8 +35,8 @@ class SignerIdentity:
 
 def verify_keyless(bundle: bytes, digest: str, root: str, identities: Sequence[SignerIdentity]) -> Signer:
     """Return who of `identities` signed the manifest `digest`. Raises NotBelievedError, InvalidRootError."""
-    found: Signer = import_module(MODULE).verify(bundle, digest, root, identities)
-    return found
+    signer: Signer = import_module(MODULE).verify(bundle, digest, root, identities)
+    return signer
 
 
 class InvalidRootError(ValueError):

@@ -52,11 +52,11 @@ class IdentityPolicy:
         issuer, subjects = _issuer(cert), _subjects(cert)
         for subject in subjects:
             if any(identity.covers(issuer, subject) for identity in self._identities):
-                self.signer = Signer(f"keyless {_shown(issuer)}", _shown(subject))
+                self.signer = Signer(f"keyless {_shorten(issuer)}", _shorten(subject))
                 return
-        signer = ", ".join(map(_shown, subjects[:3])) or "no identity"
+        signer = ", ".join(map(_shorten, subjects[:3])) or "no identity"
         raise NotBelievedError(
-            f"its certificate is for {signer} (keyless {_shown(issuer)}), which is not a trusted identity"
+            f"its certificate is for {signer} (keyless {_shorten(issuer)}), which is not a trusted identity"
         )
 
 
@@ -69,12 +69,12 @@ def verify(bundle: bytes, digest: str, root: str, identities: Sequence[SignerIde
     except (NotBelievedError, MemoryError):
         raise
     except MetadataError as error:
-        raise InvalidRootError(_said(error)) from None
+        raise InvalidRootError(_error_text(error)) from None
     except CertValidationError as error:
         why = "its certificate is not from the trusted root, or was not valid at the time of the signature"
-        raise NotBelievedError(f"{why}: {_said(error)}") from None
+        raise NotBelievedError(f"{why}: {_error_text(error)}") from None
     except Exception as error:  # noqa: BLE001 - a stranger's bytes are not believed, whatever they lead to
-        raise NotBelievedError(f"its bundle does not prove who signed: {_said(error)}") from None
+        raise NotBelievedError(f"its bundle does not prove who signed: {_error_text(error)}") from None
     require_statement(kind, payload, digest)
     return policy.signer
 
@@ -91,7 +91,7 @@ def _verifier(root: str) -> Verifier:
     except MemoryError:
         raise
     except Exception as error:  # noqa: BLE001 - the Secret may hold anything
-        raise InvalidRootError(_said(error)) from None
+        raise InvalidRootError(_error_text(error)) from None
 
 
 def _issuer(certificate: Certificate) -> str:
@@ -116,15 +116,15 @@ def _subjects(certificate: Certificate) -> list[str]:
     ]
 
 
-def _shown(text: str) -> str:
+def _shorten(text: str) -> str:
     return one_line(text, _LONGEST)
 
 
-def _said(error: Exception) -> str:
+def _error_text(error: Exception) -> str:
     """What the library says, without the values that it quotes: they may be of a Secret."""
     cause = error if isinstance(error, ValidationError) else error.__context__
     text = str(error)
     if isinstance(cause, ValidationError):
-        found = cause.errors(include_url=False, include_context=False, include_input=False)[0]
-        text = f"{'.'.join(map(str, found['loc']))}: {found['msg']}"
+        details = cause.errors(include_url=False, include_context=False, include_input=False)[0]
+        text = f"{'.'.join(map(str, details['loc']))}: {details['msg']}"
     return one_line(text, _SHOWN_LENGTH) or type(error).__name__

@@ -43,7 +43,7 @@ def _in_a_pod(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", OF_THE_POD)
 
 
-def test_every_provider_is_asked() -> None:
+def test_every_backend_is_asked() -> None:
     assert ASKED.keys() == set(flagsource.PROVIDERS)
 
 

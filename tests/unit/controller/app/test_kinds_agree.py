@@ -65,10 +65,10 @@ def test_what_users_write_is_documented(type_: ResourceType) -> None:
     assert type_.api_version != API_VERSION or type_.plural in deleted[0].split(",")
 
 
-def test_the_first_stage_may_import_no_provider() -> None:
+def test_the_first_stage_may_import_no_backend() -> None:
     contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
     forbidden = [
-        each["forbidden_modules"] for each in contracts if "stage 1 knows no provider" in each["name"]
+        each["forbidden_modules"] for each in contracts if "stage 1 knows no backend" in each["name"]
     ]
     assert {f"controller.sources.{name}" for name in PROVIDERS} <= set(forbidden[0])
 

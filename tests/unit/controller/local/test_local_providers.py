@@ -54,7 +54,7 @@ def test_a_location_of_nobody_is_refused_as_a_repository() -> None:
         provider_of("ftp://example.com/flags").folder("ftp://example.com/flags")
 
 
-async def test_a_provider_that_verifies_nothing_is_refused_keys(
+async def test_a_backend_that_verifies_nothing_is_refused_keys(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     @contextlib.asynccontextmanager

@@ -44,7 +44,7 @@ GIT_DOWN = Failed("GitOperationFailed", "https://h/r: could not connect")
 
 @dataclass
 class Played:
-    """A source with answers that the test sets; also the provider that opens it."""
+    """A source with answers that the test sets; also the factory that opens it."""
 
     commit: str = FIRST
     files: dict[str, str] = field(default_factory=lambda: {"flags.json": "{}"})
@@ -547,7 +547,7 @@ async def test_a_disk_that_fails_while_files_are_packed_is_reported(
     assert life.condition("Ready") == ("False", "StorageFull")
 
 
-def test_reconciling_sources_loads_no_library_of_a_provider() -> None:
+def test_reconciling_sources_loads_no_library_of_a_backend() -> None:
     script = "import controller.sources.reconciler, sys; print(sorted({'git', 'pygit2'} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"
@@ -568,9 +568,7 @@ async def test_a_spec_without_a_provider_is_refused(settled: Life) -> None:
     assert settled.condition("Stalled") == ("True", "InvalidSpec")
 
 
-async def test_a_provider_that_verifies_nothing_is_refused_where_verification_is_asked_for(
-    life: Life,
-) -> None:
+async def test_a_backend_that_verifies_nothing_is_refused_where_verification_is_asked_for(life: Life) -> None:
     life.spec = {**SPEC, "verify": {"secretRef": {"name": "keys"}}}
     await life.look()
     assert life.condition("Ready") == ("False", "InvalidSpec")

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-def provider(store: S3, prefix: str = "", **more: Any) -> BucketBackend:
+def backend(store: S3, prefix: str = "", **more: Any) -> BucketBackend:
     bucket = Bucket(Scheme.S3, BUCKET, prefix, store.url, {"region": "us-east-1"}, access=(S3_KEY, S3_SECRET))
     return BucketBackend(bucket, **more)
 
@@ -36,10 +36,10 @@ async def test_ten_thousand_objects_are_listed_by_pages_and_more_are_refused(
         (store.folder / str(folder)).mkdir()
         for number in range(100):
             (store.folder / str(folder) / f"{number}.json").write_text("{}")
-    source = provider(store)
+    source = backend(store)
     await source.resolve()
     assert store.listings == 10
-    some = provider(store, "7/")
+    some = backend(store, "7/")
     assert len((await fetched(some, tmp_path / "into"))[1]) == 100
     (store.folder / "more/and/more").mkdir(parents=True)
     (store.folder / "more/and/more/a.json").write_text("{}")
@@ -76,7 +76,7 @@ async def test_a_store_that_does_not_answer_is_given_up() -> None:
 async def test_a_key_that_leads_elsewhere_refuses_the_listing(store: S3, key: str) -> None:
     store.instead = listed(("good", 1), (key, 1))
     with pytest.raises(Stalled) as setback:
-        await provider(store).resolve()
+        await backend(store).resolve()
     assert (setback.value.reason, key in setback.value.message) == ("UnsafePath", True)
 
 
@@ -84,7 +84,7 @@ async def test_folders_that_a_console_made_are_no_files(store: S3, tmp_path: Pat
     store.put(flags___a="1")
     etag = "c4ca4238a0b923820dcc509a6f75849b"
     store.instead = listed(("flags/", 0), ("flags/a", 1), ("lonely/", 0), etag=etag)
-    found, content = await fetched(provider(store), tmp_path / "into")
+    found, content = await fetched(backend(store), tmp_path / "into")
     assert content == {"flags/a": "1", "lonely": ""}
     assert not found.skipped
 
@@ -152,4 +152,4 @@ def test_a_url_that_names_no_bucket_is_refused(text: str) -> None:
 async def test_a_store_without_etags_is_refused(store: S3) -> None:
     store.instead = listed(("a", 1), etag="")
     with pytest.raises(Failed, match="sends no ETag of a,"):
-        await provider(store).resolve()
+        await backend(store).resolve()

@@ -33,7 +33,7 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Relay]:
         yield server
 
 
-def provider(store: Relay, prefix: str = "", **more: Any) -> BucketBackend:
+def backend(store: Relay, prefix: str = "", **more: Any) -> BucketBackend:
     return BucketBackend(bucket(store, prefix=prefix), **more)
 
 
@@ -42,7 +42,7 @@ async def test_more_than_a_page_is_listed_by_pages(store: Relay) -> None:
     store.page = 100
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(store.write, (f"flags/{number}.json" for number in range(250)), ["{}"] * 250))
-    revision = await provider(store, "flags/").resolve()
+    revision = await backend(store, "flags/").resolve()
     assert revision.digest == f"sha256:{hashlib.sha256(store.index.encode()).hexdigest()}"
     assert store.listings == 3
 
@@ -51,7 +51,7 @@ async def test_keys_stay_whole_and_their_signs_too(store: Relay, tmp_path: Path)
     content = {"flags/a b.json": "1", "flags/deep/ä%20#?.json": "2", "top.json": "", "x+y&z.json": "4"}
     for key, text in content.items():
         store.write(key, text)
-    assert (await fetched(provider(store), tmp_path / "into"))[1] == content
+    assert (await fetched(backend(store), tmp_path / "into"))[1] == content
 
 
 async def test_a_prefix_is_the_beginning_of_keys_as_with_flux(store: Relay, tmp_path: Path) -> None:
@@ -62,12 +62,12 @@ async def test_a_prefix_is_the_beginning_of_keys_as_with_flux(store: Relay, tmp_
         ("flags/de", {"flags/deep/b"}),
         ("other", {"other"}),
     ):
-        assert (await fetched(provider(store, prefix), tmp_path / prefix.replace("/", "-")))[1].keys() == keys
+        assert (await fetched(backend(store, prefix), tmp_path / prefix.replace("/", "-")))[1].keys() == keys
 
 
 async def test_nothing_new_costs_one_listing_and_no_download(store: Relay, tmp_path: Path) -> None:
     store.put(a="1", b="2")
-    source = provider(store)
+    source = backend(store)
     before = await source.resolve()
     await source.fetch(before, tmp_path)
     assert (store.listings, store.downloads) == (1, 2)
@@ -81,7 +81,7 @@ async def test_an_object_that_changes_while_it_is_fetched_fails_and_the_next_loo
     store: Relay, tmp_path: Path
 ) -> None:
     store.put(a="1", b="2")
-    source = provider(store)
+    source = backend(store)
 
     def change(request: BaseHTTPRequestHandler) -> bool:
         if urlsplit(request.path).path.endswith("/b"):
@@ -106,7 +106,7 @@ async def test_an_object_that_goes_while_it_is_fetched_fails(store: Relay, tmp_p
         return False
 
     store.instead = gone
-    assert (await refused(provider(store), tmp_path / "gone")).reason == "RevisionGone"
+    assert (await refused(backend(store), tmp_path / "gone")).reason == "RevisionGone"
 
 
 async def test_an_object_that_is_cut_short_fails(store: Relay, tmp_path: Path) -> None:
@@ -125,28 +125,28 @@ async def test_an_object_that_is_cut_short_fails(store: Relay, tmp_path: Path) -
         return True
 
     store.instead = cut
-    assert (await refused(provider(store), tmp_path / "cut")).reason == "BucketOperationFailed"
+    assert (await refused(backend(store), tmp_path / "cut")).reason == "BucketOperationFailed"
 
 
 @pytest.mark.parametrize("store", ["google", "azure"], indirect=True)
 async def test_keys_that_no_disk_has_are_folders_or_refuse_the_listing(store: Relay, tmp_path: Path) -> None:
     for key, text in (("flags/", ""), ("flags/a", "1"), ("lonely/", "")):
         store.write(key, text)
-    assert (await fetched(provider(store), tmp_path / "into"))[1] == {"flags/a": "1", "lonely": ""}
+    assert (await fetched(backend(store), tmp_path / "into"))[1] == {"flags/a": "1", "lonely": ""}
     for key in ("../x", "a//b", "a/./b"):
         store.write(key, "1")
         with pytest.raises(Stalled, match=f": {re.escape(key)}: a file cannot have this name") as setback:
-            await provider(store).resolve()
+            await backend(store).resolve()
         assert setback.value.reason == "UnsafePath"
         store.remove(key)
 
 
 async def test_a_revision_that_is_not_there_any_more_is_not_fetched(store: Relay, tmp_path: Path) -> None:
     store.put(a="1")
-    before = await provider(store).resolve()
+    before = await backend(store).resolve()
     store.put(a="2")
     with pytest.raises(Failed) as setback:
-        await provider(store).fetch(before, tmp_path)
+        await backend(store).fetch(before, tmp_path)
     assert setback.value.reason == "RevisionGone"
     assert not store.downloads
 
@@ -154,7 +154,7 @@ async def test_a_revision_that_is_not_there_any_more_is_not_fetched(store: Relay
 async def test_an_empty_prefix_is_waited_for(store: Relay) -> None:
     store.put(a="1")
     with pytest.raises(Waiting) as setback:
-        await provider(store, "nothing/").resolve()
+        await backend(store, "nothing/").resolve()
     assert setback.value.reason == "EmptyBucket"
 
 
@@ -163,14 +163,14 @@ async def test_a_bucket_that_is_not_there_is_named(store: Relay) -> None:
     with pytest.raises(
         Failed, match=rf"^{store.shown}: the store answered 404 (NoSuchBucket|ContainerNotFound)$"
     ) as setback:
-        await provider(store).resolve()
+        await backend(store).resolve()
     assert setback.value.reason == "BucketNotFound"
 
 
 async def test_a_store_that_fails_is_reported_with_status_and_code_and_asked_once(store: Relay) -> None:
     store.instead = refuse(503, "SlowDown", "Please reduce\nyour \x1b[31mrate")
     with pytest.raises(Failed) as setback:
-        await provider(store).resolve()
+        await backend(store).resolve()
     assert setback.value.message == f"{store.shown}: the store answered 503 SlowDown"
     assert len(store.asked) == 1
 
@@ -178,7 +178,7 @@ async def test_a_store_that_fails_is_reported_with_status_and_code_and_asked_onc
 async def test_a_failure_in_the_middle_of_fetching_stops_it(store: Relay, tmp_path: Path) -> None:
     for number in range(100):
         store.put(**{f"{number}": "1"})
-    source = provider(store)
+    source = backend(store)
     revision = await source.resolve()
     store.instead = refuse(500, "InternalError")
     with pytest.raises(Failed, match="500 InternalError"):
@@ -188,8 +188,8 @@ async def test_a_failure_in_the_middle_of_fetching_stops_it(store: Relay, tmp_pa
 
 async def test_limits_hold_before_anything_is_fetched(store: Relay, tmp_path: Path) -> None:
     store.put(a="11", b="1")
-    found, content = await fetched(provider(store, limits=TreeLimits(file_bytes=1)), tmp_path / "1")
+    found, content = await fetched(backend(store, limits=TreeLimits(file_bytes=1)), tmp_path / "1")
     assert content == {"b": "1"}
     assert found.skipped == ("a: too large, 2 bytes of 1 that one file may have",)
-    tight = provider(store, limits=TreeLimits(total_bytes=2))
+    tight = backend(store, limits=TreeLimits(total_bytes=2))
     assert (await refused(tight, tmp_path / "2")).reason == "LimitExceeded"

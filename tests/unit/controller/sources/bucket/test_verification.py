@@ -75,7 +75,7 @@ class Signed(Verified):
         run("openssl", "genpkey", "-algorithm", *GENERATE[kind], "-out", str(path))
         return path, run("openssl", "pkey", "-in", str(path), "-pubout")
 
-    def provider(self) -> tuple[str, BackendFactory[Any]]:
+    def backend_factory(self) -> tuple[str, BackendFactory[Any]]:
         return "bucket", (BucketFactory if self.helped else InProcess)(self.secret, authors=self.authors)
 
     async def secret(self, namespace: str, name: str, account: str | None) -> Mapping[str, bytes] | None:

@@ -447,12 +447,12 @@ async def test_what_one_namespace_follows_makes_no_other_s_mirror_grow(
     repository.git("checkout", "-q", "-b", "huge")
     repository.commit("huge", huge__bin=noise(4_000_000))
     look = FetchRequest(ObjectKey("FlagSource", "other", "flags"), 60.0, Freshness(NOW, NOW))
-    provider = await world.sources.open(
+    backend = await world.sources.open(
         GitSpec.model_validate({"url": world.url, "ref": {"branch": "huge"}}), look
     )
     into = world.mirrors.parent / "into"
     into.mkdir()
-    await provider.fetch(await provider.resolve(), into)
+    await backend.fetch(await backend.resolve(), into)
     assert await world.look() == b"1"
     repository.git("checkout", "-q", "main")
     repository.commit("second", flags__json="2")

@@ -167,7 +167,7 @@ async def test_nothing_blocks_the_loop(
             await changes.aclose()  # type: ignore[attr-defined] # a generator in truth
 
 
-async def test_a_provider_that_keeps_authors_private_names_none(repository: Repository, into: Path) -> None:
+async def test_a_backend_without_authors_names_none(repository: Repository, into: Path) -> None:
     private = replace(source(repository), authors=False)
     fetched = await private.fetch(await private.resolve(), into)
     assert fetched.summary == "commit 'first'"

@@ -40,11 +40,11 @@ class Verified:
     def restart(self) -> None:
         """Another process over the same disk and object."""
         self.storages = Storages(self.root / "artifacts", "http://artifacts")
-        name, factory = self.provider()
+        name, factory = self.backend_factory()
         self.opened.append(factory)
         self.reconciler = SourceReconciler({name: factory}, self.storages, PendingPushes(), lambda: 0.5)
 
-    def provider(self) -> tuple[str, BackendFactory[Any]]:
+    def backend_factory(self) -> tuple[str, BackendFactory[Any]]:
         """Its field of the spec, and what opens it."""
         return "git", GitFactory(self.secret, self.root / "mirrors", allow_local=True)
 
