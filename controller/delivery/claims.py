@@ -150,8 +150,8 @@ class Claims:
     def served(self, place: Place) -> Claim | None:
         """The claim of the object that is served under this name."""
         for kind in (KIND, FLAG_KIND):
-            if (found := self._known.get(ObjectKey(kind, *place))) is not None:
-                return found
+            if (claim := self._known.get(ObjectKey(kind, *place))) is not None:
+                return claim
         return None
 
     def holders(self, flag_set_id: str) -> list[Place]:
@@ -178,17 +178,17 @@ class Claims:
     def conflicts_of(self, key: ObjectKey) -> list[Conflict]:
         """What an object loses, and the first that it wins over an object beside it."""
         place = (key.namespace, key.name)
-        found, served = self._of_name(place), self.served(place)
+        conflicts, served = self._of_name(place), self.served(place)
         if served is None or served.key != key:
-            return found
+            return conflicts
         if place not in self._held:
-            return [*found, *self._of_foreign(place)]
+            return [*conflicts, *self._of_foreign(place)]
         flag_set_id, own = self._held[place]
         turns = self._turns[flag_set_id]
         if turns[0] != own:
-            return [*found, _taken_conflict(flag_set_id, own, turns[0])]
+            return [*conflicts, _taken_conflict(flag_set_id, own, turns[0])]
         beside = (turn for turn in turns[1:] if turn.place[0] == place[0])
-        return [*found, *(_taken_conflict(flag_set_id, each, own) for each in islice(beside, 1))]
+        return [*conflicts, *(_taken_conflict(flag_set_id, loser, own) for loser in islice(beside, 1))]
 
     def _of_name(self, place: Place) -> list[Conflict]:
         winner, loser = (self._known.get(ObjectKey(kind, *place)) for kind in (KIND, FLAG_KIND))
@@ -242,7 +242,7 @@ class Claims:
         if before == now:
             return {place} if foreign != known else set()
         ids = {held[0] for held in (before, now) if held is not None}
-        firsts = {each: self._first(each) for each in ids}
+        firsts = {flag_set_id: self._first(flag_set_id) for flag_set_id in ids}
         if before is not None:
             del self._held[place]
             turns = self._turns[before[0]]
@@ -252,7 +252,9 @@ class Claims:
         if now is not None:
             self._held[place] = now
             insort(self._turns.setdefault(now[0], []), now[1])
-        return {place}.union(*(self._moved_places(each, first) for each, first in firsts.items()))
+        return {place}.union(
+            *(self._moved_places(flag_set_id, first) for flag_set_id, first in firsts.items())
+        )
 
     def _turn(self, place: Place) -> tuple[str, _Turn] | None:
         served = self.served(place)
@@ -275,7 +277,7 @@ class Claims:
         object in another namespace.
         """
         now = self._first(flag_set_id)
-        firsts = {each.place for each in (before, now) if each is not None}
+        firsts = {turn.place for turn in (before, now) if turn is not None}
         if before == now:
             return firsts
         namespaces = {namespace for namespace, _ in firsts}

@@ -54,25 +54,25 @@ def subject(body: Any, namespace: str, options: Options, known: Known) -> Migrat
     given = body.get("spec")
     spec = given if isinstance(given, dict) else {}
     if kind in TEMPLATES:
-        found = [*workload(body, where, options, known)]
-        if not found:
+        findings = [*workload(body, where, options, known)]
+        if not findings:
             return None
     elif str(body.get("apiVersion")).partition("/")[0] != GROUP:
         return None
     elif kind == featureflagsource.KIND:
-        found = trial.judged(sources.featureflagsource(spec, where, known, compat=options.compat), spec)
+        findings = trial.judged(sources.featureflagsource(spec, where, known, compat=options.compat), spec)
     elif kind == inprocessconfiguration.KIND:
-        found = trial.judged(_in_process(spec, where, known, compat=options.compat), spec)
+        findings = trial.judged(_in_process(spec, where, known, compat=options.compat), spec)
     elif kind == flagd.KIND:
-        found = [*_flagd(spec)]
+        findings = [*_flagd(spec)]
     elif kind in {featureflagconfiguration.KIND, featureflagconfiguration.FLAG_KIND}:
-        found = [*_flags(body, spec)]
+        findings = [*_flags(body, spec)]
     elif kind == "FlagSourceConfiguration":
         message = "is of OpenFeature Operator before 0.5; write a FeatureFlagSource"
-        found = [Finding(Fate.REFUSED, ("spec",), message, "no version since 0.5 reads it")]
+        findings = [Finding(Fate.REFUSED, ("spec",), message, "no version since 0.5 reads it")]
     else:
         return None
-    return MigratedObject(kind, where, name, tuple(found))
+    return MigratedObject(kind, where, name, tuple(findings))
 
 
 def _flagd(spec: Mapping[str, Any]) -> Iterator[Finding]:
@@ -153,16 +153,16 @@ class Given:
         self._specs: dict[tuple[str, str, str], Any] = {}
         self._flags: set[tuple[str, str]] = set()
         self._grants: dict[str, list[Resource]] = {}
-        for each in bodies:
-            meta = each.get("metadata") if isinstance(each, dict) else None
+        for body in bodies:
+            meta = body.get("metadata") if isinstance(body, dict) else None
             if isinstance(meta, dict):
                 key = str(meta.get("namespace") or namespace), str(meta.get("name"))
-                self._specs[str(each.get("kind")), *key] = each.get("spec")
-                if each.get("kind") in FLAG_SETS:
+                self._specs[str(body.get("kind")), *key] = body.get("spec")
+                if body.get("kind") in FLAG_SETS:
                     self._flags.add(key)
-                if each.get("kind") == flaggrant.KIND and key[0]:
-                    found = Resource.of({**each, "metadata": {**meta, "name": key[1]}})
-                    self._grants.setdefault(key[0], []).append(found)
+                if body.get("kind") == flaggrant.KIND and key[0]:
+                    grant = Resource.of({**body, "metadata": {**meta, "name": key[1]}})
+                    self._grants.setdefault(key[0], []).append(grant)
 
     def refer(
         self, reader: str, kinds: Sequence[str], namespace: str, name: str

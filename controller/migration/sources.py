@@ -43,11 +43,11 @@ def featureflagsource(
     for name, value in spec.items():
         path: Path = ("spec", name)
         if name == "sources" and isinstance(value, list):
-            for number, each in enumerate(value):
-                if isinstance(each, dict):
-                    provider = str(each.get("provider") or default)
-                    for found in _source(each, provider, namespace, known, (*path, number)):
-                        yield _eased(found, provider) if compat else found
+            for number, source in enumerate(value):
+                if isinstance(source, dict):
+                    provider = str(source.get("provider") or default)
+                    for finding in _source(source, provider, namespace, known, (*path, number)):
+                        yield _ease(finding, provider) if compat else finding
         elif name == "envVars" and isinstance(value, list):
             yield from _variables(value, path)
         elif compat and _KNOWN.get(name) in KEPT:
@@ -56,16 +56,16 @@ def featureflagsource(
             yield _field(name, value, path)
 
 
-def _eased(found: Finding, provider: str) -> Finding:
+def _ease(finding: Finding, provider: str) -> Finding:
     """Return it as it behaves under --compat."""
-    if found.path[-1] == "secretRef":
-        return replace(found, fate=Fate.REFUSED, message="the evaluator reads no token from a file")
-    if found.path[-1] != "httpSyncBearerToken" or found.fate is not Fate.REFUSED:
-        return found
+    if finding.path[-1] == "secretRef":
+        return replace(finding, fate=Fate.REFUSED, message="the evaluator reads no token from a file")
+    if finding.path[-1] != "httpSyncBearerToken" or finding.fate is not Fate.REFUSED:
+        return finding
     if provider != "http":
-        return replace(found, fate=Fate.IGNORED, message="the evaluator sends none by gRPC; remove it")
+        return replace(finding, fate=Fate.IGNORED, message="the evaluator sends none by gRPC; remove it")
     return replace(
-        found, fate=Fate.CHANGED, message="becomes authHeader, in the pod's arguments, with a warning"
+        finding, fate=Fate.CHANGED, message="becomes authHeader, in the pod's arguments, with a warning"
     )
 
 
@@ -86,9 +86,9 @@ def _field(name: str, value: Any, path: Path) -> Finding:
 
 
 def _source(
-    each: Mapping[str, Any], provider: str, namespace: str, known: Known, path: Path
+    source_spec: Mapping[str, Any], provider: str, namespace: str, known: Known, path: Path
 ) -> Iterator[Finding]:
-    for name, value in each.items():
+    for name, value in source_spec.items():
         here = (*path, name)
         if name == "provider":
             continue
@@ -105,21 +105,21 @@ def _source(
             else:
                 yield Finding(Fate.KEPT, here)
         elif name in {"secretRef", "httpSyncBearerToken"}:
-            yield _token(name, each, provider, here)
+            yield _token(name, source_spec, provider, here)
         elif provider in FIELDS and name in FIELDS[provider]:
             lost = "no volume brings this file into the container" if name == "certPath" else ""
             yield Finding(Fate.KEPT, here, "mount the file by an image of your own" if lost else "", lost)
         else:
             yield Finding(Fate.IGNORED, here, f"provider {provider} has no use for it")
-    yield _provider(provider, (*path, "provider") if "provider" in each else path)
+    yield _provider(provider, (*path, "provider") if "provider" in source_spec else path)
 
 
-def _token(name: str, each: Mapping[str, Any], provider: str, here: Path) -> Finding:
+def _token(name: str, source_spec: Mapping[str, Any], provider: str, here: Path) -> Finding:
     if name == "secretRef":
         if provider in TOKEN_PROVIDERS:
             return Finding(Fate.KEPT, here)
         return Finding(Fate.REFUSED, here, f"provider {provider[:63]} sends no token; remove it")
-    if each.get("secretRef"):
+    if source_spec.get("secretRef"):
         return Finding(Fate.IGNORED, here, "secretRef has the token; remove this one")
     if provider not in TOKEN_PROVIDERS:
         return Finding(Fate.IGNORED, here, f"provider {provider[:63]} sends no token; remove it")
@@ -162,8 +162,8 @@ def _provider(provider: str, path: Path) -> Finding:
 
 
 def _variables(given: list[Any], path: Path) -> Iterator[Finding]:
-    for number, each in enumerate(given):
-        name = str(each.get("name")) if isinstance(each, dict) else ""
+    for number, variable in enumerate(given):
+        name = str(variable.get("name")) if isinstance(variable, dict) else ""
         if name.startswith(CREDENTIALS):
             yield Finding(
                 Fate.CHANGED, (*path, number), f"{name} is the evaluator's alone",

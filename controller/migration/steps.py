@@ -62,17 +62,19 @@ class Installed:
     """NAMESPACE/NAME of running pods that ask, and have no evaluator."""
 
 
-def steps(subjects: Sequence[MigratedObject], there: Installed) -> Iterator[MigrationStep]:
+def steps(subjects: Sequence[MigratedObject], installed: Installed) -> Iterator[MigrationStep]:
     """Return the steps that are still to be done."""
-    if there.unkept:
-        names, kept = " ".join(there.unkept), {"metadata": {"annotations": {POLICY: "keep"}}}
+    if installed.unkept:
+        names, kept = " ".join(installed.unkept), {"metadata": {"annotations": {POLICY: "keep"}}}
         path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
         yield MigrationStep(
             "Keep the definitions of the kinds: with them helm uninstall would delete every FeatureFlag",
             (f"kubectl annotate --overwrite crd {names} {POLICY}=keep",),
-            tuple(ObjectChange("PATCH", f"{path}/{each}", kept) for each in there.unkept),
+            tuple(ObjectChange("PATCH", f"{path}/{name}", kept) for name in installed.unkept),
         )
-    refused = [each for each in subjects if any(one.fate is Fate.REFUSED for one in each.findings)]
+    refused = [
+        subject for subject in subjects if any(finding.fate is Fate.REFUSED for finding in subject.findings)
+    ]
     if refused:
         yield MigrationStep(f"Change what is refused ({len(refused)} objects), and check again")
     yield MigrationStep(
@@ -83,26 +85,31 @@ def steps(subjects: Sequence[MigratedObject], there: Installed) -> Iterator[Migr
             "kubectl rollout status -n flagstaff-system deployment",
         ),
     )
-    if there.operator or there.webhooks:
-        yield _webhook(there)
-    if there.proxy_service:
+    if installed.operator or installed.webhooks:
+        yield _webhook(installed)
+    if installed.proxy_service:
         yield _service()
-    standing = [each for each in subjects if each.kind == flagd.KIND]
-    if standing:
+    flagds = [subject for subject in subjects if subject.kind == flagd.KIND]
+    if flagds:
         yield MigrationStep(
             "Hand over what was made of each Flagd, when it suits you: its pods are replaced one by one",
-            tuple(command for each in standing for command in _handed_over(each)),
+            tuple(command for subject in flagds for command in _hand_over_commands(subject)),
         )
-    if there.unserved:
-        pods = ", ".join(there.unserved)
+    if installed.unserved:
+        pods = ", ".join(installed.unserved)
         yield MigrationStep(f"Replace pods that ask for an evaluator and have none: {pods}")
-    asking = [each for each in subjects if each.kind in {"Deployment", "StatefulSet", "DaemonSet"}]
-    if asking:
+    workloads = [
+        subject for subject in subjects if subject.kind in {"Deployment", "StatefulSet", "DaemonSet"}
+    ]
+    if workloads:
         yield MigrationStep(
             "Restart workloads when it suits you; until then their evaluators go on",
-            tuple(f"kubectl rollout restart -n {e.namespace} {e.kind.lower()}/{e.name}" for e in asking),
+            tuple(
+                f"kubectl rollout restart -n {workload.namespace} {workload.kind.lower()}/{workload.name}"
+                for workload in workloads
+            ),
         )
-    if there.operator or there.binding:
+    if installed.operator or installed.binding:
         yield MigrationStep(
             f"Once no pod has a container flagd that reads the cluster itself (they need {BINDING}), remove "
             "the operator",
@@ -110,16 +117,16 @@ def steps(subjects: Sequence[MigratedObject], there: Installed) -> Iterator[Migr
         )
 
 
-def _webhook(there: Installed) -> MigrationStep:
+def _webhook(installed: Installed) -> MigrationStep:
     commands, changes = [], []
-    if there.operator:
+    if installed.operator:
         commands.append(f"kubectl scale -n {NAMESPACE} deployment/{DEPLOYMENT} --replicas=0")
         path = f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments/{DEPLOYMENT}/scale"
         changes.append(ObjectChange("PATCH", path, {"spec": {"replicas": 0}}))
-    for each in there.webhooks:
-        plural = "mutatingwebhookconfigurations" if each == MUTATING else "validatingwebhookconfigurations"
-        commands.append(f"kubectl delete {plural} {each}")
-        changes.append(ObjectChange("DELETE", f"/apis/admissionregistration.k8s.io/v1/{plural}/{each}"))
+    for webhook in installed.webhooks:
+        plural = "mutatingwebhookconfigurations" if webhook == MUTATING else "validatingwebhookconfigurations"
+        commands.append(f"kubectl delete {plural} {webhook}")
+        changes.append(ObjectChange("DELETE", f"/apis/admissionregistration.k8s.io/v1/{plural}/{webhook}"))
     return MigrationStep(
         "Change webhooks, never having both: pods created in between have no evaluator, and the next check "
         "names them",
@@ -128,16 +135,16 @@ def _webhook(there: Installed) -> MigrationStep:
     )
 
 
-def _handed_over(standing: MigratedObject) -> Iterator[str]:
+def _hand_over_commands(subject: MigratedObject) -> Iterator[str]:
     kinds = ["deployment,service,ingress"]
-    if any(each.path == ("spec", "gatewayApiRoutes") for each in standing.findings):
+    if any(finding.path == ("spec", "gatewayApiRoutes") for finding in subject.findings):
         # A command of its own: where Gateway API is not installed, it would label nothing else.
         kinds.append("httproute")
     label = "app.kubernetes.io/managed-by"
-    for each in kinds:
+    for kind in kinds:
         yield (
-            f"kubectl label --overwrite -n {standing.namespace} {each} "
-            f"-l app={standing.name},{label}=open-feature-operator {label}=flagstaff"
+            f"kubectl label --overwrite -n {subject.namespace} {kind} "
+            f"-l app={subject.name},{label}=open-feature-operator {label}=flagstaff"
         )
 
 

@@ -73,94 +73,101 @@ def _check(arguments: argparse.Namespace) -> int:
     manifests: Sequence[ObjectManifest]
     if arguments.files:
         manifests = read_manifests(arguments.files)
-        there = Installed()
+        installed = Installed()
     else:
-        seen = _look(arguments)
-        manifests, there = [ObjectManifest(each, "", None) for each in seen.objects], seen.installed
+        seen = _read_cluster(arguments)
+        manifests, installed = [ObjectManifest(body, "", None) for body in seen.objects], seen.installed
     namespace = arguments.namespace or "default"
-    known = Given([each.body for each in manifests], namespace, whole=not arguments.files)
-    found = [
-        (each, about)
-        for each in manifests
-        if (about := subject(each.body, namespace, known_options, known)) is not None
+    known = Given([manifest.body for manifest in manifests], namespace, whole=not arguments.files)
+    migrated = [
+        (manifest, migration)
+        for manifest in manifests
+        if (migration := subject(manifest.body, namespace, known_options, known)) is not None
     ]
-    todo = [*steps([about for _, about in found], there)]
+    todo = [*steps([migration for _, migration in migrated], installed)]
     if arguments.output == "json":
-        print(json.dumps(_as_json(found, todo), indent=2, ensure_ascii=False))
+        print(json.dumps(_as_json(migrated, todo), indent=2, ensure_ascii=False))
     else:
-        _print(found, todo)
-    refused = any(one.fate is Fate.REFUSED for _, about in found for one in about.findings)
+        _print(migrated, todo)
+    refused = any(finding.fate is Fate.REFUSED for _, migration in migrated for finding in migration.findings)
     return PROBLEM if refused else OK
 
 
-def _look(arguments: argparse.Namespace) -> Seen:
+def _read_cluster(arguments: argparse.Namespace) -> Seen:
     from controller.cli.cluster.migration_dry_run import opened, seen
 
-    async def look() -> Seen:
+    async def read() -> Seen:
         async with opened(arguments.kubeconfig) as cluster:
             return await seen(cluster, [arguments.namespace] if arguments.namespace else [])
 
-    return run_on_cluster(look)
+    return run_on_cluster(read)
 
 
-def _print(found: Sequence[tuple[ObjectManifest, MigratedObject]], todo: Iterable[MigrationStep]) -> None:
-    for manifest, about in found:
-        print(f"{about.kind} {about.namespace}/{about.name}{f' ({manifest.file})' if manifest.file else ''}")
-        kept = [each.field for each in about.findings if each.fate is Fate.KEPT and not each.broken]
-        for each in about.findings:
-            if each.fate is Fate.KEPT and not each.broken:
+def _print(migrated: Sequence[tuple[ObjectManifest, MigratedObject]], todo: Iterable[MigrationStep]) -> None:
+    for manifest, migration in migrated:
+        file = f" ({manifest.file})" if manifest.file else ""
+        print(f"{migration.kind} {migration.namespace}/{migration.name}{file}")
+        kept = [
+            finding.field
+            for finding in migration.findings
+            if finding.fate is Fate.KEPT and not finding.broken
+        ]
+        for finding in migration.findings:
+            if finding.fate is Fate.KEPT and not finding.broken:
                 continue
-            line = manifest.line(each.path)
+            line = manifest.line(finding.path)
             where = f"{manifest.file}:{line}: " if line else ""
-            print(f"  {where}{each.fate}: {each.field}{f': {each.message}' if each.message else ''}")
-            if each.broken:
-                print(f"    broken today: {each.broken}")
+            print(
+                f"  {where}{finding.fate}: {finding.field}{f': {finding.message}' if finding.message else ''}"
+            )
+            if finding.broken:
+                print(f"    broken today: {finding.broken}")
         if kept:
             print(f"  kept: {', '.join(kept)}")
-    print("\nThe cut-over, in this order:" if found else "Nothing of OpenFeature Operator's was found.")
-    for number, step in enumerate(todo if found else (), 1):
+    print("\nThe cut-over, in this order:" if migrated else "Nothing of OpenFeature Operator's was found.")
+    for number, step in enumerate(todo if migrated else (), 1):
         print(f"{number}. {step.text}")
         for command in step.commands:
             print(f"     {command}")
 
 
 def _as_json(
-    found: Sequence[tuple[ObjectManifest, MigratedObject]], todo: Iterable[MigrationStep]
+    migrated: Sequence[tuple[ObjectManifest, MigratedObject]], todo: Iterable[MigrationStep]
 ) -> dict[str, Any]:
     return {
         "objects": [
             {
-                "kind": about.kind,
-                "namespace": about.namespace,
-                "name": about.name,
+                "kind": migration.kind,
+                "namespace": migration.namespace,
+                "name": migration.name,
                 "file": manifest.file or None,
                 "fields": [
                     {
-                        "field": each.field,
-                        "line": manifest.line(each.path),
-                        "fate": each.fate.value,
-                        "message": each.message,
-                        "brokenToday": each.broken or None,
+                        "field": finding.field,
+                        "line": manifest.line(finding.path),
+                        "fate": finding.fate.value,
+                        "message": finding.message,
+                        "brokenToday": finding.broken or None,
                     }
-                    for each in about.findings
+                    for finding in migration.findings
                 ],
             }
-            for manifest, about in found
+            for manifest, migration in migrated
         ],
-        "steps": [{"text": each.text, "commands": list(each.commands)} for each in todo],
+        "steps": [{"text": step.text, "commands": list(step.commands)} for step in todo],
     }
 
 
 def _values(arguments: argparse.Namespace) -> int:
     """0; 2 for a file that cannot be read."""
-    bodies = [each.body for each in read_manifests([arguments.file])]
+    bodies = [manifest.body for manifest in read_manifests([arguments.file])]
     if len(bodies) != 1 or not isinstance(bodies[0], dict):
         raise Exit(f"{arguments.file}: must be one object of values", USAGE)
-    found = [*options_of(bodies[0])]
+    chart_values = [*options_of(bodies[0])]
     if arguments.output == "json":
-        print(json.dumps([{**asdict(each), "fate": each.fate.value} for each in found], indent=2))
+        print(json.dumps([{**asdict(value), "fate": value.fate.value} for value in chart_values], indent=2))
     else:
-        _print_values(found)
+        _print_values(chart_values)
     return OK
 
 
@@ -179,23 +186,23 @@ def _apply(arguments: argparse.Namespace) -> int:
     manifests = read_manifests(arguments.files)
     from controller.cli.cluster.migration_dry_run import applied, opened, seen, tried
 
-    async def all_tried() -> int:
+    async def try_all() -> int:
         refused = 0
         async with opened(arguments.kubeconfig) as cluster:
-            for each in manifests:
-                if not each.is_object:
-                    print(f"skip {each.file}: no object")
+            for manifest in manifests:
+                if not manifest.is_object:
+                    print(f"skip {manifest.file}: no object")
                     continue
-                meta = each.body["metadata"]
-                outcome = await applied(cluster, each.body)
+                meta = manifest.body["metadata"]
+                outcome = await applied(cluster, manifest.body)
                 refused += outcome.startswith("refused")
-                print(f"apply {each.body['kind']} {meta.get('namespace', '')}/{meta['name']}: {outcome}")
-            there = (await seen(cluster, [])).installed
-            for change in (one for step in steps((), there) for one in step.changes):
+                print(f"apply {manifest.body['kind']} {meta.get('namespace', '')}/{meta['name']}: {outcome}")
+            installed = (await seen(cluster, [])).installed
+            for change in (change for step in steps((), installed) for change in step.changes):
                 refusal = await tried(cluster, change)
                 refused += bool(refusal)
                 said = f"refused: {refusal}" if refusal else "would be taken"
                 print(f"{change.method.lower()} {change.path}: {said}")
         return PROBLEM if refused else OK
 
-    return run_on_cluster(all_tried, verb="asked")
+    return run_on_cluster(try_all, verb="asked")
