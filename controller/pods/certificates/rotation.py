@@ -45,7 +45,7 @@ class CertificateStore(Protocol):
 class CertificateRotation:
     """Renews the certificates on one replica. Run `look` with `forever`."""
 
-    what: str
+    owner: str
     """The owner of the certificates, for the log."""
     store: CertificateStore
     names: Sequence[str]
@@ -64,10 +64,10 @@ class CertificateRotation:
             complaint = setback.message
             state = self.state if self.state == KEPT else complaint
         if complaint not in {"", self._complaint}:
-            log.warning("certificates of %s cannot be kept: %s", self.what, complaint)
+            log.warning("certificates of %s cannot be kept: %s", self.owner, complaint)
         self._complaint = complaint
         if state != self.state:
-            log.info("certificates of %s: %s", self.what, state)
+            log.info("certificates of %s: %s", self.owner, state)
             self.state = state
         await asyncio.sleep(self.pause)
 

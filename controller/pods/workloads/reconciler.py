@@ -51,7 +51,7 @@ class _Applied:
     """The applied manifest of one object, and the resulting object."""
 
     manifest: Mapping[str, Any]
-    found: Resource
+    written: Resource
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +124,7 @@ class FlagdReconciler:
             last is not None
             and last.manifest == manifest
             and current is not None
-            and _same(current, last.found)
+            and _same(current, last.written)
         ):
             return ()
         if key.kind == HTTP_ROUTE.kind and not await workloads.serves(

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from controller.api.objects.meta import Resource
     from controller.runtime.objects.cache import Cache, Change
 
-_MADE: Final = frozenset({each.kind for each in WORKLOADS})
+_MADE: Final = frozenset({type_.kind for type_ in WORKLOADS})
 
 
 def _owners(resource: Resource) -> set[str]:

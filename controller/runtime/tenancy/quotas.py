@@ -35,7 +35,7 @@ class Quota:
     it may not grow.
     """
 
-    what: str
+    noun: str
     """What is limited, in messages."""
     option: str
     """The option that sets the limit."""
@@ -53,7 +53,7 @@ class Quota:
             return
         total = self._total(resource, wanted)
         if total > self.most:
-            raise over(self.what, resource.namespace, total, self.most, self.option)
+            raise over(self.noun, resource.namespace, total, self.most, self.option)
         self._claimed[resource.key] = (resource.uid, wanted)
 
     @contextlib.contextmanager
