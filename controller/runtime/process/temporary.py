@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import os
 import shutil
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import Final, Self
 
 _PREFIX: Final = "flagstaff-temporary-"
+_TRIES: Final = 10
 _FORMER: Final = "flagstaff-admission-"
 """Of folders with the private keys of admission, which controllers before 0.2 left as they were killed."""
 
@@ -26,12 +28,15 @@ class TemporaryFolder:
     @classmethod
     def make(cls) -> Self:
         """Raises OSError."""
-        path = Path(tempfile.mkdtemp(prefix=_PREFIX))
-        try:
-            return cls(path, _lock_folder(path))
-        except OSError:
-            path.rmdir()
-            raise
+        for _ in range(_TRIES):
+            path = Path(tempfile.mkdtemp(prefix=_PREFIX))
+            # Another process that sweeps may find it before it is locked.
+            with contextlib.suppress(FileNotFoundError, BlockingIOError):
+                folder = cls(path, _lock_folder(path))
+                if path.exists():
+                    return folder
+                os.close(folder._lock)
+        raise OSError(errno.EAGAIN, "temporary folders are removed by another process", tempfile.gettempdir())
 
     def remove(self) -> None:
         """Remove the folder with its content."""
