@@ -45,7 +45,7 @@ def parse(text: str, variables: frozenset[str]) -> lark.Tree[lark.Token]:
         why = "it ends too early" if ended else "this is not understood"
         raise ExpressionError(f"{place if ended else f'{error.line}:{error.column}'}: {why}") from None
     _check(tree, variables, 0)
-    return _shortened(tree)
+    return _shorten(tree)
 
 
 def require(text: str, variables: frozenset[str]) -> None:
@@ -65,7 +65,7 @@ def _check_texts(text: str) -> None:
         if text.startswith("//", place):
             place = (text.find("\n", place) + 1) or len(text)
             continue
-        quote = next((each for each in _QUOTES if text.startswith(each, place)), "")
+        quote = next((mark for mark in _QUOTES if text.startswith(mark, place)), "")
         end = place + max(1, len(quote))
         while quote and not text.startswith(quote, end):
             step = 2 if text.startswith("\\", end) else 1
@@ -85,9 +85,9 @@ def _check(tree: lark.Tree[lark.Token], names: frozenset[str], depth: int) -> No
         raise _at(tree, "messages and names that begin with a dot are not known")
     children = list(tree.children)
     if tree.data == "ident" and str(children[0]) not in names:
-        raise _at(tree, f'"{children[0]}" is not known; there is {_listed(names)}')
+        raise _at(tree, f'"{children[0]}" is not known; there is {_comma_list(names)}')
     if tree.data == "ident_arg" and str(children[0]) not in _FUNCTIONS:
-        raise _at(tree, f'there is no function "{children[0]}"; there is {_listed(_FUNCTIONS)}')
+        raise _at(tree, f'there is no function "{children[0]}"; there is {_comma_list(_FUNCTIONS)}')
     if tree.data == "ident_arg" and str(children[0]) == "has" and not _is_selection(children[1:]):
         raise _at(tree, "has() takes a field, such as has(a.b)")
     if tree.data == "member_dot_arg":
@@ -97,27 +97,29 @@ def _check(tree: lark.Tree[lark.Token], names: frozenset[str], depth: int) -> No
             _check_children([children[0]], names, depth)
             return _check(body, names | {name}, depth + 1)
         if method not in _METHODS:
-            raise _at(tree, f'there is no method "{method}"; there is {_listed(_METHODS | _MACROS)}')
+            raise _at(tree, f'there is no method "{method}"; there is {_comma_list(_METHODS | _MACROS)}')
     return _check_children(children, names, depth)
 
 
 def _check_children(children: list[Any], names: frozenset[str], depth: int) -> None:
-    for each in children:
-        if isinstance(each, lark.Tree):
-            _check(each, names, depth + 1)
+    for child in children:
+        if isinstance(child, lark.Tree):
+            _check(child, names, depth + 1)
 
 
-def _shortened(tree: lark.Tree[lark.Token]) -> lark.Tree[lark.Token]:
+def _shorten(tree: lark.Tree[lark.Token]) -> lark.Tree[lark.Token]:
     """Remove the nodes of operators that are not used: most of the tree, and of the time to walk it."""
-    found = [_shortened(each) if isinstance(each, lark.Tree) else each for each in tree.children]
-    if len(found) == 1 and isinstance(found[0], lark.Tree) and tree.data in _PLAIN:
-        return found[0]
-    return lark.Tree(tree.data, found, tree.meta)
+    children = [_shorten(child) if isinstance(child, lark.Tree) else child for child in tree.children]
+    if len(children) == 1 and isinstance(children[0], lark.Tree) and tree.data in _PLAIN:
+        return children[0]
+    return lark.Tree(tree.data, children, tree.meta)
 
 
 def _macro(tree: lark.Tree[lark.Token]) -> tuple[str, lark.Tree[lark.Token]]:
     """The variable and the expression of a macro. Raises ExpressionError."""
-    arguments = [part for each in tree.children[2:] if isinstance(each, lark.Tree) for part in each.children]
+    arguments = [
+        part for child in tree.children[2:] if isinstance(child, lark.Tree) for part in child.children
+    ]
     if len(arguments) == 2 and isinstance(arguments[1], lark.Tree):
         name = _only(arguments[0])
         if name.data == "ident":
@@ -127,8 +129,8 @@ def _macro(tree: lark.Tree[lark.Token]) -> tuple[str, lark.Tree[lark.Token]]:
 
 def _is_selection(arguments: list[Any]) -> bool:
     """Whether these are the arguments of a `has`."""
-    found = arguments[0].children if arguments else []
-    return len(found) == 1 and _only(found[0]).data == "member_dot"
+    children = arguments[0].children if arguments else []
+    return len(children) == 1 and _only(children[0]).data == "member_dot"
 
 
 def _only(tree: Any) -> lark.Tree[lark.Token]:
@@ -143,7 +145,7 @@ def _at(tree: lark.Tree[lark.Token], why: str) -> ExpressionError:
     return ExpressionError(f"{tree.meta.line}:{tree.meta.column}: {shown(why)}")
 
 
-def _listed(names: frozenset[str]) -> str:
+def _comma_list(names: frozenset[str]) -> str:
     return ", ".join(sorted(names))
 
 

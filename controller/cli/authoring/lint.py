@@ -42,7 +42,7 @@ _PARTIAL: Final = frozenset({"missing-flags", "missing-state", "missing-variants
 Read: TypeAlias = "Callable[[str], tuple[list[tuple[str, bytes]], list[Problem]]]"
 """Takes a path; returns its files by name, and a problem for each unreadable one. Raises Setback."""
 Linted: TypeAlias = "tuple[int, list[Problem]]"
-"""(flags without an error, what was found)."""
+"""(flags without an error, problems)."""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -84,8 +84,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Print every problem; exit with 0, 1 for some that count, 2 for wrong usage or unreadable paths."""
     if [*map(bool, (arguments.documents, arguments.layers, arguments.manifests))].count(True) != 1:
-        what = "files to check each on its own, --path for each layer of one flag set, or -f for manifests"
-        raise Exit(f"give {what}", USAGE)
+        choices = "files to check each on its own, --path for each layer of one flag set, or -f for manifests"
+        raise Exit(f"give {choices}", USAGE)
     if arguments.patches and not arguments.layers:
         raise Exit("--patch changes what layers come to: name them by --path", USAGE)
     committed = arguments.ref is not None or arguments.source is not None
@@ -135,9 +135,9 @@ def lint_documents(read: Read, paths: Sequence[str], steps: Steps = NO_STEPS) ->
     problems: list[Problem] = []
     nothing: list[Problem] = []
     for path in paths:
-        found, unreadable = ([_stdin()], []) if path == STDIN else read(path)
+        files, unreadable = ([_stdin()], []) if path == STDIN else read(path)
         problems += unreadable
-        for file, content in found:
+        for file, content in files:
             preparation = Preparation(steps)
             layer = read_layer([(file, content)], prepare=preparation.documents)
             parsed = merge([layer], document=True)
@@ -150,11 +150,11 @@ def lint_documents(read: Read, paths: Sequence[str], steps: Steps = NO_STEPS) ->
                 here = [problem for problem in here if problem.severity is not Severity.ERROR]
             problems += here
             if not _PARTIAL.isdisjoint(problem.code for problem in here):
-                problems.append(_alone(file))
+                problems.append(_partial_note(file))
     return flags, problems if holds_flags else [*problems, *nothing]
 
 
-def _alone(file: str) -> Problem:
+def _partial_note(file: str) -> Problem:
     """Return a note on a document that lacks what other layers of its flag set may have."""
     folder = posixpath.dirname(file) or "."
     message = (
@@ -171,9 +171,9 @@ def lint_layers(
     layers, problems = [], []
     preparation = Preparation(steps)
     for path in paths:
-        found, unreadable = read(path)
+        files, unreadable = read(path)
         problems += unreadable
-        layers.append(read_layer(found, prepare=preparation.documents))
+        layers.append(read_layer(files, prepare=preparation.documents))
     layers, moved = patched(layers, patches)
     preparation.moved(moved)
     parsed = merge(layers)
@@ -182,8 +182,8 @@ def lint_layers(
 
 def _by_place(parsed: Parsed, layers: Sequence[Layer]) -> list[Problem]:
     """Problems and notes."""
-    found = (*parsed.problems, *parsed.notes, *look_alikes(layers, parsed.flag_set.flags))
-    return sorted(found, key=lambda each: (each.file, each.line, each.column))
+    problems = (*parsed.problems, *parsed.notes, *look_alikes(layers, parsed.flag_set.flags))
+    return sorted(problems, key=lambda problem: (problem.file, problem.line, problem.column))
 
 
 def _on_disk(path: str) -> tuple[list[tuple[str, bytes]], list[Problem]]:

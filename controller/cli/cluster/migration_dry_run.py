@@ -69,18 +69,18 @@ async def seen(cluster: Cluster, namespaces: Sequence[str]) -> Seen:
     """Everything that matters, in `namespaces` or in all there are. Raises Failed."""
     objects: list[dict[str, Any]] = []
     for kind in _SEEN:
-        found = await cluster.everywhere(kind.api_version, kind.plural, namespaces)
-        objects += [{"apiVersion": kind.api_version, "kind": kind.kind, **each} for each in found]
+        bodies = await cluster.everywhere(kind.api_version, kind.plural, namespaces)
+        objects += [{"apiVersion": kind.api_version, "kind": kind.kind, **body} for body in bodies]
     pods = tuple(
-        f"{each['metadata'].get('namespace', '')}/{each['metadata']['name']}"
-        for each in objects
-        if each["kind"] == kinds.POD.kind and unserved(each) and _runs(each)
+        f"{body['metadata'].get('namespace', '')}/{body['metadata']['name']}"
+        for body in objects
+        if body["kind"] == kinds.POD.kind and unserved(body) and _runs(body)
     )
     # The pods of a workload follow its template.
     mine = [
-        each
-        for each in objects
-        if each["kind"] not in TEMPLATES or not each["metadata"].get("ownerReferences")
+        body
+        for body in objects
+        if body["kind"] not in TEMPLATES or not body["metadata"].get("ownerReferences")
     ]
     return Seen(tuple(mine), await _installed(cluster, pods))
 
@@ -88,16 +88,18 @@ async def seen(cluster: Cluster, namespaces: Sequence[str]) -> Seen:
 async def _installed(cluster: Cluster, pods: tuple[str, ...]) -> Installed:
     definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
     hooks = "/apis/admissionregistration.k8s.io/v1"
-    mutating = await _found(cluster, f"{hooks}/mutatingwebhookconfigurations/{MUTATING}")
-    validating = await _found(cluster, f"{hooks}/validatingwebhookconfigurations/{VALIDATING}")
-    service = await _found(cluster, f"/api/v1/namespaces/{NAMESPACE}/services/{PROXY_SERVICE}")
-    operator = await _found(cluster, f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments/{DEPLOYMENT}")
-    binding = await _found(cluster, f"/apis/rbac.authorization.k8s.io/v1/clusterrolebindings/{BINDING}")
+    mutating = await _get(cluster, f"{hooks}/mutatingwebhookconfigurations/{MUTATING}")
+    validating = await _get(cluster, f"{hooks}/validatingwebhookconfigurations/{VALIDATING}")
+    service = await _get(cluster, f"/api/v1/namespaces/{NAMESPACE}/services/{PROXY_SERVICE}")
+    operator = await _get(cluster, f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments/{DEPLOYMENT}")
+    binding = await _get(cluster, f"/apis/rbac.authorization.k8s.io/v1/clusterrolebindings/{BINDING}")
     return Installed(
-        unkept=tuple([each for each in CRDS if _goes(await _found(cluster, f"{definitions}/{each}"))]),
+        unkept=tuple(
+            [name for name in CRDS if _is_removed_by_helm(await _get(cluster, f"{definitions}/{name}"))]
+        ),
         operator=operator is not None and operator["spec"].get("replicas") != 0,
         webhooks=tuple(
-            name for name, there in ((MUTATING, mutating), (VALIDATING, validating)) if there is not None
+            name for name, hook in ((MUTATING, mutating), (VALIDATING, validating)) if hook is not None
         ),
         proxy_service=service is not None and service["spec"].get("type") != "ExternalName",
         binding=binding is not None,
@@ -105,7 +107,7 @@ async def _installed(cluster: Cluster, pods: tuple[str, ...]) -> Installed:
     )
 
 
-async def _found(cluster: Cluster, path: str) -> dict[str, Any] | None:
+async def _get(cluster: Cluster, path: str) -> dict[str, Any] | None:
     answer = await cluster.request("GET", path)
     if answer.status == HTTPStatus.NOT_FOUND:
         return None
@@ -113,7 +115,7 @@ async def _found(cluster: Cluster, path: str) -> dict[str, Any] | None:
     return answer.body
 
 
-def _goes(definition: Mapping[str, Any] | None) -> bool:
+def _is_removed_by_helm(definition: Mapping[str, Any] | None) -> bool:
     """Whether Helm installed it, and would remove it."""
     annotations = {} if definition is None else definition["metadata"].get("annotations") or {}
     return "meta.helm.sh/release-name" in annotations and annotations.get(POLICY) != "keep"
@@ -162,8 +164,8 @@ async def _path(cluster: Cluster, manifest: Mapping[str, Any]) -> str:
     version, kind, meta = str(manifest["apiVersion"]), manifest["kind"], manifest["metadata"]
     root = root_of(version)
     answer = await cluster.request("GET", root)
-    for each in answer.body.get("resources") or ():
-        if each.get("kind") == kind and "/" not in each["name"]:
-            place = f"/namespaces/{meta.get('namespace', 'default')}" if each["namespaced"] else ""
-            return f"{root}{place}/{each['name']}/{meta['name']}"
+    for resource in answer.body.get("resources") or ():
+        if resource.get("kind") == kind and "/" not in resource["name"]:
+            place = f"/namespaces/{meta.get('namespace', 'default')}" if resource["namespaced"] else ""
+            return f"{root}{place}/{resource['name']}/{meta['name']}"
     raise Failed("NotInstalled", f"{version} {kind}: the cluster has no such kind")
