@@ -13,6 +13,7 @@ import yaml
 
 from controller.cli.shared.ending import USAGE, Exit
 from evaluator.flags.syntax.problems import Problem, Severity
+from evaluator.flags.syntax.yaml_text import TEMPLATE, YAML_PROBLEMS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -133,11 +134,21 @@ def _broken(error: Exception, file: str, content: bytes) -> Problem:
         why = "it is nested too deeply"
     elif "<stream end>" in why:
         why = "it ends too early: a bracket or quote is not closed"
+    elif TEMPLATE in _line(content, line):
+        why = f"the {TEMPLATE} … }}}} of a template; check its result: helm template … | flagstaff lint -f -"
     elif "cannot start any token" in why:
-        lines = content.decode(errors="replace").splitlines()
-        tab = line and lines[line - 1 : line] and lines[line - 1][column - 1 : column] == "\t"
+        tab = _line(content, line)[column - 1 : column] == "\t"
         why = "a tab stands where only spaces may be" if tab else "a text that begins so must be in quotes"
+    elif "unhashable" in why:
+        why = "a key must be text, not a list or a mapping"
+    else:
+        why = YAML_PROBLEMS.get(why, why)
     return Problem(file, line, column, Severity.ERROR, "broken-yaml", f"not YAML: {why}")
+
+
+def _line(content: bytes, line: int) -> str:
+    """The line with this number, from 1; "" for 0."""
+    return "".join(content.decode(errors="replace").splitlines()[max(0, line - 1) : line])
 
 
 def read_manifests(paths: Sequence[str], broken: list[Problem] | None = None) -> list[ObjectManifest]:

@@ -154,10 +154,24 @@ class GitBackend:
                 pass
             except DamagedRepositoryError as error:
                 raise self._unreadable(error, checkout.revision) from error
+            except Failed as failed:
+                raise Failed(failed.reason, f"{failed.message}{self._incomplete_advice(failed)}") from failed
         try:
             return await self.mirror.read(self.reference, checkout, reader)
         except Failed as failed:
             raise Failed(failed.reason, f"{failed.message}{self._partial_clone_advice()}") from failed
+
+    def _incomplete_advice(self, failed: Failed) -> str:
+        """What to do about a commit that a repository on this machine lacks."""
+        if failed.reason != "RevisionGone" or self.location.path is None:
+            return ""
+        if any((folder / "shallow").exists() for folder in find_folders(self.location.path)):
+            return "; it is a shallow clone (git clone --depth): complete it with: git fetch --unshallow"
+        # A reference points at what is not there.
+        return "" if self.reference.commit else self._damage_advice()
+
+    def _damage_advice(self) -> str:
+        return f"; the repository is damaged: git -C {self.location.path} fsck says more; clone it again"
 
     async def _read_submodules(
         self, fetched: Fetched, into: Path, limits: SubmoduleLimits
@@ -188,7 +202,8 @@ class GitBackend:
 
     def _unreadable(self, error: Exception, revision: Revision | None = None) -> Failed:
         problem = f"{revision} cannot be read" if revision else "its references cannot be read"
-        message = f"{self.location.shown}: {problem}: {error}{self._partial_clone_advice()}"
+        advice = self._partial_clone_advice() or self._damage_advice()
+        message = f"{self.location.shown}: {problem}: {error}{advice}"
         return Failed("GitOperationFailed", message)
 
     def _partial_clone_advice(self) -> str:

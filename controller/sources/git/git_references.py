@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -28,6 +29,10 @@ if TYPE_CHECKING:
 KINDS = ("branch", "tag", "semver", "name", "commit")
 MAX_REFERENCES: Final = 100_000
 _MANY: Final = 1_000
+_REVISION: Final = re.compile(r"(?:[^:\s]+@)?sha1:([0-9a-f]{40})")
+"""A revision, as status shows it."""
+_RELATIVE: Final = re.compile(r"[~^].*|@\{.*|^@$")
+"""What Git's command line counts from a commit, as in `HEAD~1`."""
 _LONG: Final = 64 * 1024
 """Characters."""
 
@@ -61,6 +66,17 @@ class Reference:
         """
         if text is None or text.strip() == "HEAD":
             return cls()
+        if not text.strip():
+            message = "the reference is empty; name a branch, or leave it out to follow the repository's own"
+            raise InvalidTextError(message, REASON)
+        if (revision := _REVISION.fullmatch(text.strip())) is not None:
+            raise InvalidTextError(f"{text.strip()!r} is a revision; write commit:{revision[1]}", REASON)
+        if (relative := _RELATIVE.search(text)) is not None and ":" not in text:
+            message = (
+                f"{relative[0]!r} counts from another commit, which no reference does; write commit: and the "
+                f"40 digits that this prints: git rev-parse '{text.strip()}'"
+            )
+            raise InvalidTextError(message, REASON)
         kind, colon, value = (part.strip() for part in text.strip().partition(":"))
         if not colon:
             kind, value = "tag" if kind.startswith(TAGS) else "branch", kind
@@ -138,11 +154,13 @@ def _short(refs: Mapping[str, str], prefix: str, name: str) -> Revision:
     )
     known = _under(refs, prefix)
     # `origin/main`, `heads/main`
-    inner = next((short for short in known if name.endswith(f"/{short}")), None)
+    inner = next((short for short in known if f"/{name}".casefold().endswith(f"/{short}".casefold())), None)
     suggestion = f"did you mean {inner!r}? {listed(known, kinds)}" if inner else near(name, known, kinds)
     message = f"no {kind} {name!r}; {suggestion}"
     if other_prefix + name in refs:
         message += f"; there is a {other} of that name: write {other}:{name}"
+    elif (full := f"refs/{name}") in refs:
+        message += f"; write {full}"
     elif COMMIT.fullmatch(name.lower()):
         message += f"; for a commit write commit:{name}"
     elif SHORT_COMMIT.fullmatch(name.lower()):

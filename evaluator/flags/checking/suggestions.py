@@ -25,8 +25,10 @@ _CANDIDATES: Final = 30
 _SAME: Final[Mapping[str, str]] = MappingProxyType({
     name: operator
     for operator, names in {
-        "==": "= ==== eq eql equal equals equalto isequal is same",
-        "!=": "<> >< ≠ =! =!= !=== ne neq noteq notequal notequals notequalto isnot",
+        "==": "= eq eql equal equals equalto isequal is same",
+        "!=": "<> >< ≠ =! ne neq noteq notequal notequals notequalto isnot",
+        "===": "====",
+        "!==": "=!= !===",
         ">": "gt greater greaterthan morethan",
         ">=": "=> ≥ >== ge gte geq greaterthanorequal greaterorequal greaterthanequal atleast",
         "<": "lt less lessthan smaller smallerthan",
@@ -37,7 +39,6 @@ _SAME: Final[Mapping[str, str]] = MappingProxyType({
         "!!": "bool boolean tobool truthy",
         "if": "ifelse ifthen ifthenelse ite ternary",
         "cat": "concat concatenate strcat",
-        "substr": "substring",
         "in": "oneof isoneof isin inlist inarray elementof memberof",
         "all": "every",
         "reduce": "fold foldl accumulate",
@@ -99,7 +100,7 @@ _ELSEWISE: Final[Mapping[str, str]] = MappingProxyType({
         "pow power ** ^ sqrt exp round floor ceil ceiling avg average mean": "rules have + - * / % only",
         "trim replace join split2 reverse sort unique distinct": "send the value as the rule needs it",
         "ip cidr incidr ipmatch iprange subnet": "rules know no addresses: send the network's name",
-        "!> !<": 'write {"!": {">": […]}}, or "<" in it',
+        "substring slice": 'write {"substr": [TEXT, START, LENGTH]}',
         "return value literal const": "write the variant's name itself",
         "random rand": 'there is no chance: "fractional" gives a user the same variant each time',
     }.items()
@@ -219,7 +220,9 @@ def _operator(name: str) -> str | None:
 
 
 def _fold(name: str) -> str:
-    return name.casefold().translate(_PUNCTUATION) or name
+    folded = name.casefold().strip()
+    # Where all is punctuation, each character counts: `->` is no `>`.
+    return folded.translate(_PUNCTUATION) if any(map(str.isalnum, folded)) else folded
 
 
 def _question(word: str) -> str:

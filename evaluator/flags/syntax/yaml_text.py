@@ -30,6 +30,9 @@ _DECIMAL: Final = re.compile(r"[-+]?(?:\.\d+|\d+(?:\.\d*)?)(?:[eE][-+]?\d+)?", r
 _OTHER_BASE: Final = re.compile(r"0o[0-7]+|0x[0-9a-fA-F]+")
 _NOT_FINITE: Final = re.compile(r"[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)")
 _MERGE: Final = "<<"
+TEMPLATE: Final = "{{"
+"""How what a template fills in begins; YAML has no use for it."""
+_IN_TEMPLATE: Final = f"the {TEMPLATE} … }}}} of a template is no YAML; check what the template makes"
 _TAG: Final = "tag:yaml.org,2002:"
 _SCALAR_TAGS: Final[dict[str, tuple[type, ...]]] = {
     "null": (type(None),),
@@ -161,7 +164,9 @@ class _Composer:
 
     def _open(self, event: yaml.MappingStartEvent | yaml.SequenceStartEvent, offset: int) -> None:
         if self._expects_key():
-            raise UnreadableError("complex-key", "a key must be text, not a list or a mapping", offset)
+            template = isinstance(event, yaml.MappingStartEvent) and self._stack[-1].node.offset == offset - 1
+            message = _IN_TEMPLATE if template else "a key must be text, not a list or a mapping"
+            raise UnreadableError("complex-key", message, offset)
         if len(self._stack) >= self._bounds.depth:
             raise too_deep(self._bounds, offset)
         mapping = isinstance(event, yaml.MappingStartEvent)
@@ -280,7 +285,7 @@ class _Composer:
         return value
 
 
-_PROBLEMS: Final = {
+YAML_PROBLEMS: Final = {
     "found character that cannot start any token": "no value begins with this character; put it in quotes",
     "mapping values are not allowed in this context": "`:` does not fit here; check the indentation, "
     "or put the text in quotes",
@@ -303,6 +308,11 @@ _PROBLEMS: Final = {
 
 def _syntax_error(error: yaml.MarkedYAMLError, text: str) -> UnreadableError:
     opened, mark = error.context_mark, error.problem_mark or error.context_mark
+    if mark is not None:
+        start = text.rfind("\n", 0, mark.index) + 1
+        template = text.find(TEMPLATE, start, (text + "\n").index("\n", start))
+        if template >= 0:
+            return UnreadableError("broken-yaml", _IN_TEMPLATE, template)
     if opened is not None and mark is not None and mark.line > opened.line and text[opened.index] in "[{\"'":
         # libyaml notices a missing end only where something follows that does not fit, often far below.
         message = f"`{text[opened.index]}` is opened here and not closed"
@@ -311,7 +321,7 @@ def _syntax_error(error: yaml.MarkedYAMLError, text: str) -> UnreadableError:
         message = "YAML is not indented by tabs; use spaces"
         return UnreadableError("broken-yaml", message, mark.index)
     problem = error.problem or error.context or "it cannot be read"
-    message = f"the YAML is broken here: {_PROBLEMS.get(problem, problem)}"
+    message = f"the YAML is broken here: {YAML_PROBLEMS.get(problem, problem)}"
     return UnreadableError("broken-yaml", message, mark.index if mark else None)
 
 

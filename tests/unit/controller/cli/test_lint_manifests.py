@@ -178,6 +178,12 @@ WRONG: Final[dict[str, tuple[str, str]]] = {
         operators("FeatureFlagConfiguration", "{flagSpec: {flags: {}}, shards: [{name: x, digest: z}]}"),
         "spec: set exactly one of flagSpec, shards, featureFlagSpec",
     ),
+    "a template": (
+        "metadata:\n  name: {{ .Release.Name }}\n",
+        "x.yaml:2:10: error: not YAML: the {{ … }} of a template; check its result: helm template",
+    ),
+    "a template's condition": ("{{- if .Values.on }}\na: 1\n{{- end }}\n", "the {{ … }} of a template"),
+    "an open bracket": ("a: [1\nb: 2\n", "error: not YAML: `,` or `]` was expected"),
     "a tab": ("a:\n\t- b\n", "x.yaml:2:1: error: not YAML: a tab stands where only spaces may be"),
 }  # fmt: skip
 

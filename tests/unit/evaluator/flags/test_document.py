@@ -192,6 +192,8 @@ YAML_FAULTS = {
     "a merge of no mapping": ("b: &b [1]\na:\n  <<: *b\n", "merge-key", 3, 7),
     "two documents": ("a: 1\n---\nb: 1\n", "several-documents", 2, 1),
     "a mapping as a key": ("? {x: 1}\n: 2\n", "complex-key", 1, 3),
+    "a template's value": ("a:\n  b: {{ x }}\n", "complex-key", 2, 7),
+    "a template's condition": ("{{- if .x }}\na: 1\n", "complex-key", 1, 2),
     "an alias as a key": ("a: &x y\n*x : 2\n", "complex-key", 2, 1),
     "an alias to nothing": ("a: *x\n", "unknown-alias", 1, 4),
     "an alias to itself": ("a: &x [*x]\n", "unknown-alias", 1, 8),

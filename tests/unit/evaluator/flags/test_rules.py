@@ -197,7 +197,7 @@ def test_a_seed_by_reference_is_judged_by_what_it_refers_to() -> None:
     [
         ("=>", ">="), ("=<", "<="), ("=", "=="), ("AND", "and"), ("&&", "and"), ("||", "or"), ("Or", "or"),
         ("not", "!"), ("NOT", "!"), ("<>", "!="), ("neq", "!="), ("eq", "=="), ("gt", ">"), ("NUM_GTE", ">="),
-        ("lte", "<="), ("concat", "cat"), ("substring", "substr"), ("every", "all"),
+        ("lte", "<="), ("concat", "cat"), ("====", "==="), ("!===", "!=="), ("every", "all"),
         ("startsWith", "starts_with"), ("semver", "sem_ver"), ("isOneOf", "in"), ("mod", "%"), ("iff", "if"),
         ("vra", "var"), ("redcue", "reduce"), ("fractionl", "fractional"), ("$Ref", "$ref"),
     ],
@@ -209,6 +209,7 @@ def test_a_habit_or_a_slip_is_answered_by_the_operator_of_the_same_meaning(writt
 @pytest.mark.parametrize(
     ("written", "part"),
     [
+        ("substring", "START, LENGTH"), ("!<", '{"!": {"<": […]}}'),
         ("regex", "no regular expressions"), ("Matches", "no regular expressions"),
         ("contains", '{"in": [PART'), ("!in", '{"!": {"in"'), ("not_in", '{"!": {"in"'),
         ("doesNotStartWith", '{"!": {"starts_with"'),

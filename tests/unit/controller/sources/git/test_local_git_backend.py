@@ -90,8 +90,31 @@ async def test_a_folder_without_a_repository_fails(tmp_path: Path) -> None:
 async def test_damaged_references_fail_and_name_the_repository(repository: Repository) -> None:
     head = repository.path / ".git" / "HEAD"
     head.write_text("neither a name nor a commit")
-    with pytest.raises(Failed, match="repository"):
+    with pytest.raises(Failed, match=r"repository.* is damaged: git -C .* fsck says more; clone it again"):
         await source(repository).resolve()
+
+
+async def test_a_branch_to_a_commit_that_is_not_there_is_called_damage(
+    repository: Repository, into: Path
+) -> None:
+    opened = source(repository)
+    revision = await opened.resolve()
+    commit = repository.git("rev-parse", "HEAD")
+    (repository.path / ".git" / "objects" / commit[:2] / commit[2:]).unlink()
+    with pytest.raises(Failed, match=f"{revision} is not, .*; the repository is damaged: .* clone it again"):
+        await opened.fetch(revision, into)
+
+
+async def test_a_commit_beyond_a_shallow_clone_is_fetched_by_its_message(
+    repository: Repository, tmp_path: Path, into: Path
+) -> None:
+    first = repository.git("rev-parse", "HEAD")
+    repository.git("commit", "-q", "--allow-empty", "-m", "second")
+    clone = tmp_path / "shallow"
+    repository.git("clone", "-q", "--depth", "1", f"file://{repository.path}", str(clone))
+    opened = open_source(str(clone), reference=f"commit:{first}", mirror_root=tmp_path / "mirrors")
+    with pytest.raises(Failed, match=r"shallow clone .*: complete it with: git fetch --unshallow"):
+        await opened.fetch(await opened.resolve(), into)
 
 
 async def test_damaged_objects_fail_and_name_the_revision(repository: Repository, into: Path) -> None:
