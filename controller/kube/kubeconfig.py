@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import ssl
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _MOST_BYTES: Final = 4 * 1024 * 1024
+_ABSENT: Final = re.compile(r"Expected object with name (.+) in .*/(context|cluster|user)s list")
 _LISTS: Final = ("clusters", "contexts", "users")
 
 
@@ -35,7 +37,15 @@ async def load_configuration(
         try:
             loader = await config.load_kube_config(kubeconfig or None, context, configuration)
             _require_client(configuration)
-        except (config.ConfigException, OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+        except (
+            config.ConfigException,
+            OSError,
+            ValueError,
+            TypeError,
+            KeyError,
+            AttributeError,
+            RecursionError,
+        ) as error:
             raise config.ConfigException(_reason(named, error)) from error
         return configuration, str(loader.current_context["name"])
     if kubeconfig:
@@ -71,6 +81,8 @@ def _require_kubeconfig(file: Path) -> None:
         mark = getattr(error, "problem_mark", None)
         where = f"{file}:{mark.line + 1}:{mark.column + 1}" if mark else str(file)
         problem = getattr(error, "problem", None) or "it cannot be parsed"
+        if "'\\t'" in problem:
+            problem = "a tab stands where only spaces may be"
         raise config.ConfigException(f"{where}: not YAML: {problem}") from error
     if not isinstance(document, dict):
         raise config.ConfigException(f"{file} is not a kubeconfig: it is not a mapping of clusters and users")
@@ -95,9 +107,18 @@ def _reason(named: str, error: Exception) -> str:
     if isinstance(error, ssl.SSLError):
         return f"{named}: a certificate or key in it is not PEM, or the two do not belong together"
     if isinstance(error, config.ConfigException):
-        return str(error) if named in str(error) else f"{named}: {error}"
-    if isinstance(error, KeyError):
-        return f"{named} is not a complete kubeconfig: {error} is missing"
+        return _library_reason(named, str(error))
+    if isinstance(error, RecursionError):
+        return f"{named} cannot be used: an alias in it contains itself"
     if isinstance(error, OSError):
         return f"{named}: {error.filename or 'a file that it names'}: {error.strerror or error}"
+    if isinstance(error, KeyError):
+        return f"{named} is not a complete kubeconfig: {error} is missing"
     return f"{named} cannot be used: {error}"
+
+
+def _library_reason(named: str, text: str) -> str:
+    if (absent := _ABSENT.search(text)) is not None:
+        return f"{named}: there is no {absent[2]} named {absent[1]}; correct what refers to it"
+    words = text.removeprefix("Invalid kube-config file. ").replace("does not exists", "does not exist")
+    return words if named in words else f"{named}: {words}"

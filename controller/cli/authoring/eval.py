@@ -66,8 +66,12 @@ def run(arguments: argparse.Namespace) -> int:
         resolution = resolve(flags, arguments.key, None, context, moment)
         print(shown(answer(arguments.key, resolution)))
     if resolution.error_code == ErrorCode.FLAG_NOT_FOUND:
-        hint = did_you_mean(arguments.key, composition.flag_set.flags)
-        print(f"flagstaff eval: there is no flag {arguments.key!r}{hint}", file=sys.stderr)
+        if arguments.key in composition.missing:
+            words = f"the flag {arguments.key!r} is not served; correct what is said of it above"
+        else:
+            hint = did_you_mean(arguments.key, composition.flag_set.flags)
+            words = f"there is no flag {arguments.key!r}{hint}"
+        print(f"flagstaff eval: {words}", file=sys.stderr)
     return PROBLEM if resolution.error_code else OK
 
 

@@ -55,6 +55,17 @@ def test_an_answer(ask: Callable[..., Any], arguments: tuple[str, ...], value: o
     assert (code, answer["value"], answer["reason"]) == (0, value, reason)
 
 
+def test_a_flag_that_is_held_back_is_not_said_to_be_absent(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    flag = {"state": "ENABLED", "variants": {"on": True}, "defaultVariant": "on", "targetting": {}}
+    (tmp_path / "flags.json").write_text(json.dumps({"flags": {"dark": flag}}))
+    assert main(["eval", str(tmp_path), "dark"]) == 1
+    error = capsys.readouterr().err
+    assert 'unknown field "targetting"' in error
+    assert "the flag 'dark' is not served; correct what is said of it above" in error
+
+
 def test_unknown_flag_exits_1_and_suggests_the_key_that_is_spelled_alike(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

@@ -14,13 +14,16 @@ if TYPE_CHECKING:
 
 HEAD = "current-context: c\ncontexts: [{name: c, context: {cluster: x, user: u}}]\n"
 SERVER = "https://127.0.0.1:1"
+KEPT = (
+    f"clusters: [{{name: x, cluster: {{server: '{SERVER}'}}}}]\nusers: [{{name: u, user: {{}}}}]\n".encode()
+)
 
 
 @pytest.mark.parametrize(
     ("content", "message"),
     [
         (b"a: [b\n", ":2:1: not YAML: expected ',' or ']'"),
-        (b"a:\n\t- b\n", ":2:1: not YAML: found character"),
+        (b"a:\n\t- b\n", ":2:1: not YAML: a tab stands where only spaces may be"),
         (b"- a\n", "it is not a mapping of clusters and users"),
         (b"", "it is not a mapping of clusters and users"),
         (b"junk", "it is not a mapping of clusters and users"),
@@ -28,6 +31,9 @@ SERVER = "https://127.0.0.1:1"
         (b"clusters: 3\n", "clusters must be a list of objects"),
         (b"users: [3]\n", "users must be a list of objects"),
         (b"clusters: []\ncontexts: []\n", "current-context"),
+        (b"current-context: x\ncontexts: []\nclusters: []\n", ": there is no context named x"),
+        (HEAD.encode() + b"clusters: []\nusers: []\n", ": there is no cluster named x"),
+        (b"a: &x [*x]\n" + HEAD.encode() + KEPT, "an alias in it contains itself"),
         (
             f"{HEAD}clusters: [{{name: x, cluster: {{server: '127.0.0.1:1'}}}}]\nusers: []\n".encode(),
             "is not a URL",
