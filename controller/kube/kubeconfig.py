@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 _MOST_BYTES: Final = 4 * 1024 * 1024
 _ABSENT: Final = re.compile(r"Expected object with name (.+) in .*/(context|cluster|user)s list")
+_NO_KEY: Final = re.compile(r"Expected key (\S+) in")
 _LISTS: Final = ("clusters", "contexts", "users")
 
 
@@ -120,5 +121,7 @@ def _reason(named: str, error: Exception) -> str:
 def _library_reason(named: str, text: str) -> str:
     if (absent := _ABSENT.search(text)) is not None:
         return f"{named}: there is no {absent[2]} named {absent[1]}; correct what refers to it"
+    if (key := _NO_KEY.search(text)) is not None:
+        return f"{named} is not a complete kubeconfig: {key[1]} is missing"
     words = text.removeprefix("Invalid kube-config file. ").replace("does not exists", "does not exist")
     return words if named in words else f"{named}: {words}"

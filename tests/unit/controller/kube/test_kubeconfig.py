@@ -30,7 +30,7 @@ KEPT = (
         (b"\xff\xfe\x00", "it is not text"),
         (b"clusters: 3\n", "clusters must be a list of objects"),
         (b"users: [3]\n", "users must be a list of objects"),
-        (b"clusters: []\ncontexts: []\n", "current-context"),
+        (b"clusters: []\ncontexts: []\n", "is not a complete kubeconfig: current-context is missing"),
         (b"current-context: x\ncontexts: []\nclusters: []\n", ": there is no context named x"),
         (HEAD.encode() + b"clusters: []\nusers: []\n", ": there is no cluster named x"),
         (b"a: &x [*x]\n" + HEAD.encode() + KEPT, "an alias in it contains itself"),
