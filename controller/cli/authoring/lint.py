@@ -200,7 +200,7 @@ def _on_disk(path: str) -> tuple[list[tuple[str, bytes]], list[Problem]]:
         names = select(tree.files, pattern)
     except PathRefused as refusal:
         message = path + refusal.message.removeprefix(pattern)
-        if Path(path).is_dir() and not tree.files:
+        if Path(path).is_dir() and all(name.startswith(".") for name in tree.files):
             message = f"{path}: no definitions (*.json, *.yaml or *.yml): the folder is empty"
         raise PathRefused(refusal.reason, message) from None
     return [(str(root / name), tree.files[name]) for name in names], []

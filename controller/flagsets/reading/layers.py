@@ -153,8 +153,10 @@ def _positions_after_folders(parts: Sequence[str], start: int) -> set[int]:
 
 
 def _not_found(names: Collection[str], path: str, folder: str) -> str:
-    if not names:
-        return f"{path}: no such file or folder"
+    if all(name.startswith(".") for name in names):
+        if folder in {"", "."}:
+            return f"{path}: no definitions (*.json, *.yaml or *.yml): the folder is empty"
+        return f"{path}: no such file or folder; there are no files at all"
     prefix = f"{folder}/" if folder else ""
     within = sorted(name for name in names if name.startswith(prefix))
     if within and not any(sign in folder for sign in _SIGNS):

@@ -79,7 +79,10 @@ def test_a_path_that_leaves_the_tree_is_refused(path: str) -> None:
     assert refusal.value.reason == "PathInvalid"
 
 
-@pytest.mark.parametrize(("names", "said"), [([], "no such file or folder"), (["README.md"], "of its own")])
+@pytest.mark.parametrize(
+    ("names", "said"),
+    [([], "the folder is empty"), ([".git/HEAD"], "the folder is empty"), (["README.md"], "of its own")],
+)
 def test_a_tree_without_definitions_says_so(names: list[str], said: str) -> None:
     with pytest.raises(PathRefused, match=said):
         select(names, ".")
