@@ -110,9 +110,9 @@ def options(verb: str) -> set[str]:
 
 
 def option_strings(parser: argparse.ArgumentParser) -> Iterator[str]:
-    for action in parser._actions:
+    for action in parser._actions:  # noqa: SLF001 - argparse lists its options nowhere else
         yield from action.option_strings
-        if isinstance(action, argparse._SubParsersAction):
+        if isinstance(action, argparse._SubParsersAction):  # noqa: SLF001 - argparse lists its options nowhere else
             for below in action.choices.values():
                 yield from option_strings(below)
 
