@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import ssl
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -91,6 +92,28 @@ def _require_kubeconfig(file: Path) -> None:
         entries = document.get(name) or []
         if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
             raise config.ConfigException(f"{file} is not a kubeconfig: {name} must be a list of objects")
+    _require_plugin(file, document)
+
+
+def _require_plugin(file: Path, document: dict[str, Any]) -> None:
+    """Raise ConfigException where the current user's credentials come from a program that is not there."""
+    context = _entry_of(document.get("contexts"), document.get("current-context"), "context")
+    name = context.get("user")
+    plugin = _entry_of(document.get("users"), name, "user").get("exec")
+    command = plugin.get("command") if isinstance(plugin, dict) else None
+    # A relative path is one of the kubeconfig's folder, which only the client resolves.
+    if isinstance(command, str) and os.sep not in command and shutil.which(command) is None:
+        raise config.ConfigException(
+            f"{file}: the program {command!r}, which gives user {name!r} its credentials, is not "
+            "installed or not in PATH"
+        )
+
+
+def _entry_of(entries: Any, name: object, key: str) -> dict[str, Any]:
+    """Return what the entry of this name has under `key`; nothing where it is malformed or missing."""
+    values = (entry.get(key) for entry in entries or () if entry.get("name") == name)
+    value = next(values, None)
+    return value if isinstance(value, dict) else {}
 
 
 def _require_client(configuration: client.Configuration) -> None:

@@ -62,6 +62,19 @@ async def test_unusable_kubeconfig_is_named_with_the_reason(
     assert message in str(raised.value)
 
 
+async def test_missing_program_for_credentials_is_named(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "config"
+    file.write_text(
+        f"{HEAD}clusters: [{{name: x, cluster: {{server: '{SERVER}'}}}}]\n"
+        "users: [{name: u, user: {exec: {command: no-such-program}}}]\n"
+    )
+    with pytest.raises(config.ConfigException, match="the program 'no-such-program', which gives user 'u'"):
+        await load_configuration(str(file))
+    assert capfd.readouterr().err == ""
+
+
 async def test_missing_kubeconfig_and_folder_are_named(tmp_path: Path) -> None:
     with pytest.raises(config.ConfigException, match="none: no such file"):
         await load_configuration(str(tmp_path / "none"))
