@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final
@@ -18,8 +17,6 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _DISCOVERY: Final = "discovery"
-_FIRST_PAUSE, _LONGEST_PAUSE = 0.25, 4.0
-"""Seconds between two tries of a watch that is answered 404."""
 _REFUSALS: Final = frozenset({HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN, HTTPStatus.TOO_MANY_REQUESTS})
 
 
@@ -41,9 +38,7 @@ def login(health: WatchHealth, **known: Any) -> kopf.AiohttpSession | None:
 
 
 class WatchRecorder:
-    """An aiohttp middleware that records the health of each watch. kopf tries again what was refused, but
-    ends all watches for a 404, as an API server answers while it starts: that is tried again here.
-    """
+    """An aiohttp middleware that records the health of each watch. kopf tries again what was refused."""
 
     def __init__(self, health: WatchHealth) -> None:
         self._health = health
@@ -51,19 +46,7 @@ class WatchRecorder:
     async def __call__(
         self, request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType
     ) -> aiohttp.ClientResponse:
-        """Return the first answer that is no 404 of a kind, which kopf stops watching when it is removed."""
-        pause = _FIRST_PAUSE
-        while True:
-            response = await self._ask(request, handler)
-            if response.status != HTTPStatus.NOT_FOUND or _kind(request.url) == _DISCOVERY:
-                return response
-            response.close()
-            await asyncio.sleep(pause)
-            pause = min(_LONGEST_PAUSE, pause * 2)
-
-    async def _ask(
-        self, request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType
-    ) -> aiohttp.ClientResponse:
+        """Return the answer, whatever it is."""
         url = request.url
         try:
             response = await handler(request)

@@ -30,6 +30,7 @@ _CALM_SECONDS: Final = 60.0
 """Watching that lasted longer did not fail in a row."""
 _END_SECONDS: Final = 15.0
 _ASK_SECONDS: Final = 0.25
+_CANCEL_SECONDS: Final = 1.0
 
 
 @dataclass
@@ -115,6 +116,7 @@ class KopfThread:
 
         register(handlers, self.kinds, self.health, take)
         self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
+        _cancel_again(self._loop)
         await kopf.operator(
             registry=handlers,
             settings=settings,
@@ -123,3 +125,17 @@ class KopfThread:
             namespaces=tuple(self.namespaces),
             stop_flag=self._stop,
         )
+
+
+def _cancel_again(
+    loop: asyncio.AbstractEventLoop, before: frozenset[asyncio.Task[object]] = frozenset()
+) -> None:
+    """Every second, cancel again the tasks that were cancelled a second ago and still run.
+
+    Where a watch fails in the moment in which kopf cancels it, kopf tries it again, and then waits for its
+    end for ever.
+    """
+    cancelled = frozenset(task for task in asyncio.all_tasks(loop) if task.cancelling())
+    for task in cancelled & before:
+        task.cancel()
+    loop.call_later(_CANCEL_SECONDS, _cancel_again, loop, cancelled)
