@@ -41,7 +41,7 @@ class ServedGroup(Model):
 
 
 class Laggard(Model):
-    """A member that is silent, or serves something else than it should."""
+    """A member by name, and what it serves: it is silent, or may serve something else than it should."""
 
     name: str
     """`namespace/pod`, or the instance of a process outside pods."""
@@ -90,6 +90,8 @@ class FlagReceiptStatus(StatusModel):
     """Members that have sent no report for a while."""
     laggards: Annotated[tuple[Laggard, ...], Field(max_length=MOST_NAMED), ATOMIC_LIST] = ()
     """Those that have lagged for longest."""
+    up_to_date: Annotated[tuple[Laggard, ...], Field(max_length=MOST_NAMED), ATOMIC_LIST] = ()
+    """Some that serve what the proxy delivers: laggards where another proxy delivers something newer."""
     slowest_ms: int | None = None
     """Milliseconds from the change until the last member that followed it served it; None: nobody did."""
     unsaved: int = 0

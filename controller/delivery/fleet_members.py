@@ -40,12 +40,13 @@ def count(receipts: Sequence[FlagReceiptStatus], digest: str) -> Count:
     """Count who serves `digest`, by all receipts."""
     groups = [group for receipt in receipts for group in receipt.groups]
     silent = sum(receipt.silent for receipt in receipts)
-    # A proxy that delivers something else takes members for laggards that are none.
+    # A proxy that delivers something else judges its members by that: its laggards may be none, and those
+    # that are up to date for it may lag.
     named = [
-        laggard
+        member
         for receipt in receipts
-        for laggard in receipt.laggards
-        if laggard.silent or laggard.digest != digest
+        for member in (*receipt.laggards, *receipt.up_to_date)
+        if member.silent or member.digest != digest
     ]
     slowest = [receipt.slowest_ms for receipt in receipts if receipt.digest == digest]
     unsaved = [member for receipt in receipts for member in receipt.unsaved_members]

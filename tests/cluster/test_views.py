@@ -60,9 +60,10 @@ def pair(
 
 
 @pytest.mark.parametrize("reason", ["Progressing", "Lagging"])
-def test_evaluators_behind_a_late_proxy_are_not_counted_as_served_until_it_receives_the_change(
+def test_an_evaluator_behind_a_late_proxy_is_named_until_the_proxy_receives_the_change(
     spine: Spine, pair: Pair, reason: str
 ) -> None:
+    first = spine.get("flagset")["status"]["lastAppliedRevision"]
     pair.view.hold()
     commit = spine.push(flags__json=flags(banner="off"))
     within(lambda: pair.values() == [False, False, True, True])
@@ -70,8 +71,10 @@ def test_evaluators_behind_a_late_proxy_are_not_counted_as_served_until_it_recei
     found = spine.wait("ffc", lambda it: condition(it, "Propagated")["reason"] == reason)
     assert (found["status"]["served"], found["status"]["total"]) == ("2/4", 4)
     assert condition(found, "Propagated")["status"] == "False"
+    named = {(each["name"], each["serves"]) for each in found["status"]["laggards"]}
+    assert named == {(f"{spine.name}/{each.name}", first) for each in pair.behind}
     code, text = wait(spine, "ffc/flags", commit, "--timeout", "1s")
-    assert (code, "2 of 4 evaluators serve" in text) == (1, True)
+    assert (code, f"{spine.name}/b1" in text) == (1, True)
     assert pair.values() == [False, False, True, True]
 
     pair.view.release()
@@ -103,7 +106,8 @@ def test_a_member_that_moves_to_a_late_proxy_counts_once_and_where_it_is(
             service.target = process.sync
             service.cut()
             service.mend()
-            served(spine, "0/1")
+            found = served(spine, "0/1")
+            assert [each["name"] for each in found["status"]["laggards"]] == [f"{spine.name}/mover"]
             # What its proxy knows is what it serves, also where it has seen newer.
             within(lambda: value(mover.port("ofrep")) is True)
             held.release()

@@ -26,6 +26,7 @@ def receipt_status(membership: Membership, delivered: int = 0) -> FlagReceiptSta
     members = list(membership.members())
     served = Counter((m.report.digest, m.report.revision) for m in members if not m.silent)
     laggards = nsmallest(MOST_NAMED, (m for m in members if m.lagging), key=lambda m: (m.since, m.who.name))
+    current = nsmallest(MOST_NAMED, (m for m in members if not m.lagging), key=lambda m: m.who.name)
     unsaved = [m for m in members if m.report.unsaved and not m.silent]
     named = nsmallest(MOST_NAMED, unsaved, key=lambda m: m.who.name)
     observed, slowest = membership.observed_at, membership.slowest()
@@ -35,6 +36,7 @@ def receipt_status(membership: Membership, delivered: int = 0) -> FlagReceiptSta
         groups=_groups(served, membership.digest),
         silent=sum(m.silent for m in members),
         laggards=tuple(map(_laggard, laggards)),
+        up_to_date=tuple(map(_laggard, current)),
         slowest_ms=None if slowest is None else round(slowest * 1000),
         unsaved=len(unsaved),
         unsaved_members=tuple(UnsavedMember(name=m.who.name, message=m.report.unsaved) for m in named),
