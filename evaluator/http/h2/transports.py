@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from typing import TYPE_CHECKING
 
 from evaluator.http.h2.connection import Connection
@@ -21,17 +22,17 @@ class ResponseOwner(Peer):
         super().__init__(port, clock)
         self.connection = Connection(port.limits)
 
+    @abstractmethod
     def wrote(self) -> None:
         """Write what was sent, unless it is part of a batch."""
-        raise NotImplementedError
 
+    @abstractmethod
     def sent_message(self) -> None:
         """Write a message of a stream that stays open, unless it is part of a batch."""
-        raise NotImplementedError
 
+    @abstractmethod
     def forget(self, stream_id: int) -> None:
         """Remove a server stream that has ended."""
-        raise NotImplementedError
 
 
 class BodyTransport:
