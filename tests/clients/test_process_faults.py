@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import json
 import re
 import subprocess
 import sys
@@ -59,7 +60,37 @@ def unsaved(management: int) -> float:
     return float(found[1])
 
 
-def test_flags_are_served_from_a_full_disk_and_saved_once_there_is_room(
+@pytest.mark.parametrize("disk", ["space", "files"], indirect=True)
+def test_newest_flags_are_saved_on_a_full_disk_in_the_room_that_is_kept_for_them(
+    disk: Disk, tmp_path: Path
+) -> None:
+    state = disk.folder / "state"
+    words = [*FILE, "--state-dir", str(state)]
+    replace(tmp_path / "flags.json", numbered(1))
+    with evaluator(*words, cwd=tmp_path) as running:
+        ports = ready(running)
+        with watching(ports["grpc"]) as seen:
+            assert until(lambda: kept(state) == 1)
+            disk.fill(running.process)
+            for number in (2, 3):
+                replace(tmp_path / "flags.json", numbered(number))
+                assert seen.sees(number)
+                assert until(lambda number=number: kept(state) == number)  # type: ignore[misc]
+            assert unsaved(ports["management"]) == 0
+    (tmp_path / "flags.json").unlink()
+    with evaluator(*words, cwd=tmp_path) as running:
+        assert served(ready(running)["ofrep"]) == 3
+
+
+def large(number: int) -> str:
+    """A set that is larger than the room that is kept for the one before."""
+    flag = {"state": "ENABLED", "variants": {"text": "x" * 200_000}, "defaultVariant": "text"}
+    flags = json.loads(numbered(number))["flags"]
+    return json.dumps({"flags": {**flags, "large": flag}})
+
+
+@pytest.mark.parametrize("disk", ["space", "quota"], indirect=True)
+def test_flags_without_room_are_served_from_a_full_disk_and_saved_once_there_is_room(
     disk: Disk, tmp_path: Path, record_property: Callable[[str, object], None]
 ) -> None:
     state = disk.folder / "state"
@@ -71,10 +102,10 @@ def test_flags_are_served_from_a_full_disk_and_saved_once_there_is_room(
         with watching(port) as seen:
             assert until(lambda: kept(state) == 1)
             disk.fill(running.process)
-            replace(tmp_path / "flags.json", numbered(2))
+            replace(tmp_path / "flags.json", large(2))
             running.said("its last good flag set cannot be saved")
             assert seen.sees(2)
-            assert unsaved(management) > 0
+            assert (kept(state), unsaved(management) > 0) == (1, True)
             disk.empty(running.process)
             since = Stopwatch()
             running.said("its last good flag set is saved again")
@@ -256,5 +287,5 @@ def test_a_hundred_kills_while_last_good_is_written_leave_a_whole_and_ever_newer
         port = running.said("listening")["ofrep"]
         assert until(lambda: value(port) == publishing.last)
         record_property("recovery", f"killed a hundred times: {since.seconds} s, start included")
-    # Beside it is the folder of earlier versions.
-    assert [file.suffix for file in state.iterdir() if file.is_file()] == [".flags"]
+    # Beside it are the room for the next set and the folder of earlier versions, and no remains of a kill.
+    assert {file.suffix for file in state.iterdir() if file.is_file()} == {".flags", ".spare"}
