@@ -1,4 +1,4 @@
-"""FlagAlert: of what a provider is reported."""
+"""FlagAlert: which events of which objects are reported to a FlagProvider."""
 
 from __future__ import annotations
 

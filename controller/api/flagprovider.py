@@ -1,4 +1,4 @@
-"""FlagProvider: where alerts are sent, and what waits to be sent there."""
+"""FlagProvider: the service that alerts are sent to, and the messages that wait to be sent."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""FlagReceiver: who may wake a source."""
+"""FlagReceiver: an endpoint whose webhooks wake sources."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What leaves and what arrives: notifications about flags, and webhooks of Git servers."""
+"""Notifications about flags, which are sent, and webhooks of Git servers, which are received."""

@@ -1,1 +1,1 @@
-"""What is done to pods: evaluators injected, run for users, restarted; and flags judged at admission."""
+"""Pods: injects, runs and restarts evaluators, and judges flags at admission."""

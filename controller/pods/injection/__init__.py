@@ -1,1 +1,1 @@
-"""Gives a pod that asks for it an evaluator: what it asks for is read, made, and added to it."""
+"""Injects an evaluator: reads the settings of a pod, makes a container of them, and adds it to the pod."""
