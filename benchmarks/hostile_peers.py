@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final
 from benchmarks.loads import CLIENT_CPU, GRPC
 from evaluator.http.h2 import frames
 from evaluator.http.h2.frames import END_HEADERS, frame
-from evaluator.http.h2.hpack import encode_block
+from evaluator.http.hpack.hpack import encode_block
 from evaluator.wire import sync_pb2
 from tests.clients.attacks import GREETING, bodies, head, heads, line, uploads
 

@@ -33,7 +33,7 @@ from benchmarks.loads import cpu_seconds
 from benchmarks.results import keep, median, percentile
 from controller.kube.client import Cluster
 from evaluator.http.h2 import frames
-from evaluator.http.h2.hpack import encode_block
+from evaluator.http.hpack.hpack import encode_block
 from tests.cluster.assets import PLANE, find
 from tests.cluster.plane import Plane, free_ports, running
 from tests.cluster.plugin import install

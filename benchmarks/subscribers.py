@@ -34,7 +34,7 @@ from evaluator.http.h2.frames import (
     window_frame,
 )
 from evaluator.http.h2.frames import DEFAULT_WINDOW as WINDOW
-from evaluator.http.h2.hpack import encode_block
+from evaluator.http.hpack.hpack import encode_block
 from evaluator.http.rpc import grpc_framing as framing
 
 if TYPE_CHECKING:

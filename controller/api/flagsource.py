@@ -7,8 +7,6 @@ from typing import TYPE_CHECKING, Annotated, Final, Self
 
 from pydantic import Field, model_validator
 
-from controller.api.bucket_source import BucketSpec
-from controller.api.git_source import GitSpec
 from controller.api.objects.artifact_status import SourceStatus
 from controller.api.objects.definition import (
     AGE_COLUMN,
@@ -30,10 +28,12 @@ from controller.api.objects.fields import (
 )
 from controller.api.objects.rules import Rule, RuledModel
 from controller.api.objects.schema_words import INT64, TIME
-from controller.api.oci_source import LayerSelector, OciSpec
 from controller.api.parsing.names import is_within_source
 from controller.api.parsing.patterns import ignored
-from controller.api.verification import TAG_MODES, VerifySpec
+from controller.api.sources.bucket_source import BucketSpec
+from controller.api.sources.git_source import GitSpec
+from controller.api.sources.oci_source import LayerSelector, OciSpec
+from controller.api.sources.verification import TAG_MODES, VerifySpec
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

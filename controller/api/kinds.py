@@ -8,10 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from controller.api import (
     evaluatorupgrade,
-    featureflagconfiguration,
-    featureflagsource,
     flagalert,
-    flagd,
     flaggrant,
     flagprovider,
     flagreceipt,
@@ -19,12 +16,17 @@ from controller.api import (
     flagset,
     flagshard,
     flagsource,
-    inprocessconfiguration,
 )
 from controller.api.objects.artifact_status import SourceStatus
 from controller.api.objects.fields import InvalidSpecError, validate
 from controller.api.objects.parsed_spec import parse_spec
 from controller.api.objects.status import Status
+from controller.api.openfeature import (
+    featureflagconfiguration,
+    featureflagsource,
+    flagd,
+    inprocessconfiguration,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

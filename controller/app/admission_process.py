@@ -38,7 +38,7 @@ from evaluator.http.server.tls import TlsFiles
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping
 
-    from controller.app.settings import AdmissionSettings
+    from controller.app.settings.process_settings import AdmissionSettings
 
 _DRAIN: Final = 2.0
 

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 from controller.runtime.tenancy.hosts import Hosts
 
 if TYPE_CHECKING:
-    from controller.app.settings import ControllerSettings
+    from controller.app.settings.process_settings import ControllerSettings
 
 
 def source_hosts_of(settings: ControllerSettings, api_server: str) -> Hosts:

@@ -8,7 +8,7 @@ from controller.kube.adapters.certificates import AdmissionObjects, ProxyCertifi
 from controller.pods.certificates.rotation import CertificateRotation
 
 if TYPE_CHECKING:
-    from controller.app.settings import ControllerSettings
+    from controller.app.settings.process_settings import ControllerSettings
     from controller.kube.client import Cluster
     from controller.runtime.process.leadership import Role
 

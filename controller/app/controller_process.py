@@ -34,7 +34,7 @@ from controller.flagsets.building.limited_build import HELPERS, MODULES
 from controller.kube.accounts import Accounts
 from controller.kube.client import Cluster
 from controller.kube.event_sink import ApiServerEvents
-from controller.kube.kopf_thread import KopfThread
+from controller.kube.kopf.kopf_thread import KopfThread
 from controller.kube.reflector import Reflector, WatchScope
 from controller.pods.admission.reported_refusals import FIELDS, ReportedRefusals
 from controller.runtime.clock import now
@@ -58,7 +58,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable
 
     from controller.api.objects.meta import ObjectKey
-    from controller.app.settings import ControllerSettings
+    from controller.app.settings.process_settings import ControllerSettings
     from controller.runtime.event import EventSink
     from controller.runtime.tenancy.limits import NamespaceLimits
 

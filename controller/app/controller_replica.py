@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from controller.api.kinds import ResourceType
     from controller.app.pod_work import PodWork
-    from controller.app.settings import ControllerSettings
+    from controller.app.settings.process_settings import ControllerSettings
     from controller.configurations.live_proxies import ProxyFollower
     from controller.events.notifications.deliverer import Deliverer
     from controller.kube.client import Cluster

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
     from typing import TypeAlias
 
-    from controller.app.controller_settings import ControllerSettings
+    from controller.app.settings.controller_settings import ControllerSettings
     from controller.runtime.objects.cache import Cache
 
     Usage: TypeAlias = Callable[[], Mapping[str, int]]

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from controller.api.objects.meta import ObjectKey
-    from controller.app.settings import ControllerSettings
+    from controller.app.settings.process_settings import ControllerSettings
     from controller.kube.accounts import Accounts
     from controller.runtime.event import EventSink
     from controller.runtime.objects.cache import Cache

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from controller.api.kinds import POD
-from controller.app.settings import InvalidSettingError
+from controller.app.settings.process_settings import InvalidSettingError
 from controller.configurations.stage import BY_SHARD
 from controller.kube.adapters.workloads import FILES_ROLE, ClusterFiles, ClusterScale, ClusterWorkloads
 from controller.kube.reflector import Reflector, WatchScope
@@ -26,7 +26,7 @@ from controller.runtime.reconciling.queue import KeyedQueue
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from controller.app.settings import ControllerSettings
+    from controller.app.settings.process_settings import ControllerSettings
     from controller.kube.client import Cluster
     from controller.kube.reflector import Sink
     from controller.runtime.event import EventSink

@@ -13,7 +13,7 @@ from evaluator.http.server.listener import Listener
 if TYPE_CHECKING:
     import contextlib
 
-    from controller.app.settings import ControllerSettings
+    from controller.app.settings.process_settings import ControllerSettings
     from evaluator.http.routes import Routes
     from evaluator.server.monitoring.port_metrics import PortMetrics
 

@@ -47,7 +47,7 @@ from evaluator.http.server.tls import TlsFiles
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
-    from controller.app.settings import ProxySettings
+    from controller.app.settings.process_settings import ProxySettings
     from controller.delivery.claims import Place
     from controller.runtime.event import EventSink
 

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
     from controller.app.namespace_quotas import Usage
     from controller.app.notifications import Notifying
-    from controller.app.settings import ControllerSettings
+    from controller.app.settings.process_settings import ControllerSettings
     from controller.app.token_file import TokenFile
     from controller.artifacts.storages import Storages
     from controller.configurations.live_proxies import LiveProxies

@@ -7,7 +7,7 @@ import logging
 from pathlib import Path
 from typing import Final
 
-from controller.app.settings import InvalidSettingError
+from controller.app.settings.process_settings import InvalidSettingError
 from evaluator.host import durable
 
 log = logging.getLogger(__name__)

@@ -7,10 +7,10 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
 from controller.api import flagreceipt
-from controller.api.featureflagconfiguration import ConfigurationStatus, LaggardStatus
 from controller.api.flagreceipt import FlagReceiptStatus
 from controller.api.objects.conditions import FALSE, LAST_GOOD_SAVED, PROPAGATED, TRUE, UNKNOWN, Condition
 from controller.api.objects.meta import ObjectKey
+from controller.api.openfeature.featureflagconfiguration import ConfigurationStatus, LaggardStatus
 from controller.runtime.event import Occurrence
 
 if TYPE_CHECKING:

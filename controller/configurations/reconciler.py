@@ -8,8 +8,8 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from controller.api import flagshard
-from controller.api.featureflagconfiguration import ConfigurationStatus
 from controller.api.objects.conditions import LAST_GOOD_SAVED, NAME_CONFLICT, PROPAGATED
+from controller.api.openfeature.featureflagconfiguration import ConfigurationStatus
 from controller.configurations import name_conflicts
 from controller.configurations.propagation import (
     SERVED,

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from controller.api import featureflagconfiguration, flagreceipt, flagshard
+from controller.api import flagreceipt, flagshard
 from controller.api.kinds import FEATURE_FLAG, FEATURE_FLAG_CONFIGURATION
 from controller.api.objects.meta import ObjectKey
+from controller.api.openfeature import featureflagconfiguration
 from controller.runtime.objects.cache import Index
 from controller.runtime.reconciling.watches import Reconciles, Watch, listed_by
 

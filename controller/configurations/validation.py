@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from controller.api.featureflagconfiguration import ConfigurationStatus, MissingShardsError
 from controller.api.objects.fields import InvalidSpecError
+from controller.api.openfeature.featureflagconfiguration import ConfigurationStatus, MissingShardsError
 from controller.delivery.delivered import delivered
 from controller.delivery.problem_text import first_problem, place, problem_list, withheld
 from controller.runtime.reconciling.result import Done

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 import orjson
 
 from controller.api import flagshard
-from controller.api.featureflagconfiguration import FLAG_KIND, KIND
 from controller.api.flagset import LABEL
 from controller.api.objects.meta import ObjectKey
+from controller.api.openfeature.featureflagconfiguration import FLAG_KIND, KIND
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from controller.api.featureflagconfiguration import flag_document
+from controller.api.openfeature.featureflagconfiguration import flag_document
 from evaluator.flags.accept import NO_PROGRESS, Progress, Refused, accept
 from evaluator.flags.checking.known_operators import DEPTH
 from evaluator.flags.layers.merge import parse

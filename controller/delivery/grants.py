@@ -5,20 +5,12 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from controller.api import (
-    evaluatorupgrade,
-    featureflagconfiguration,
-    featureflagsource,
-    flagalert,
-    flaggrant,
-    flagreceiver,
-    flagset,
-    inprocessconfiguration,
-)
+from controller.api import evaluatorupgrade, flagalert, flaggrant, flagreceiver, flagset
 from controller.api.flaggrant import FlagGrantSpec
 from controller.api.objects.fields import InvalidSpecError
 from controller.api.objects.meta import API_VERSION, GROUP, OPENFEATURE_GROUP
 from controller.api.objects.parsed_spec import parse_spec
+from controller.api.openfeature import featureflagconfiguration, featureflagsource, inprocessconfiguration
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence

@@ -6,13 +6,13 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from controller.api.featureflagconfiguration import ConfigurationStatus
 from controller.api.flagset_status import FlagSetStatus, HistoryEntry
 from controller.api.objects.conditions import FALSE, READY, STALLED, TRUE
+from controller.api.openfeature.featureflagconfiguration import ConfigurationStatus
 
 if TYPE_CHECKING:
-    from controller.api.featureflagconfiguration import LaggardStatus
     from controller.api.objects.meta import Resource
+    from controller.api.openfeature.featureflagconfiguration import LaggardStatus
 
 SHORTEST: Final = 7
 """Fewest characters that abbreviate a commit's name."""

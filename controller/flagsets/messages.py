@@ -6,11 +6,11 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from controller.api import flagshard
-from controller.api.featureflagconfiguration import ConfigurationStatus
 from controller.api.flagset_status import FlagSetStatus, HeldFlag, HistoryEntry, TargetStatus
 from controller.api.objects.conditions import PROPAGATED
 from controller.api.objects.meta import ACCEPT_REVISION, timestamp
 from controller.api.objects.provenance import AUTHOR, CHANGES, SUBJECT, VERIFIED_BY
+from controller.api.openfeature.featureflagconfiguration import ConfigurationStatus
 from controller.delivery.problem_text import cut, first_problem, problem_list
 from controller.runtime.user_text.plain_text import one_line
 from evaluator.flags.model import BUCKETING_KEY, HELD_FROM_KEY, REVISION_KEY, Bucketing

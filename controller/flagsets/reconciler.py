@@ -7,12 +7,12 @@ from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 
-from controller.api import featureflagconfiguration
-from controller.api.featureflagconfiguration import ConfigurationStatus
 from controller.api.flagset import DriftPolicy, FlagSetSpec, target_name
 from controller.api.flagset_status import FlagSetStatus
 from controller.api.objects.conditions import DRIFT_CONTESTED, DRIFT_KEPT, NAME_CONFLICT, TRUE, Condition
 from controller.api.objects.meta import ACCEPT_REVISION, ObjectKey, lets_through
+from controller.api.openfeature import featureflagconfiguration
+from controller.api.openfeature.featureflagconfiguration import ConfigurationStatus
 from controller.flagsets import messages
 from controller.flagsets.applying.applied import LastDelivered, last_applied, written_by
 from controller.flagsets.applying.delivery import AppliedObjects, Delivery

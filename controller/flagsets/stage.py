@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from controller.api import featureflagconfiguration, flaggrant, flagset, flagshard
-from controller.api.featureflagconfiguration import ConfigurationStatus
+from controller.api import flaggrant, flagset, flagshard
 from controller.api.flagset import listed, source_key, target_name
 from controller.api.flagset_status import FlagSetStatus
 from controller.api.kinds import CONFIG_MAP, FLAG_SET, SECRET, status_of
 from controller.api.objects.artifact_status import SourceStatus
 from controller.api.objects.conditions import FALSE, NAME_CONFLICT, PROPAGATED, READY
 from controller.api.objects.meta import ObjectKey, secret_names, version_of
+from controller.api.openfeature import featureflagconfiguration
+from controller.api.openfeature.featureflagconfiguration import ConfigurationStatus
 from controller.runtime.objects.cache import Index
 from controller.runtime.reconciling.watches import Reconciles, Watch, listed_by
 from evaluator.flags.model import PROVENANCE_PREFIX

@@ -10,10 +10,11 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from controller.api import featureflagconfiguration, flagset, flagshard, flagsource
+from controller.api import flagset, flagshard, flagsource
 from controller.api.flagsource import FlagSourceStatus
 from controller.api.objects.conditions import FALSE, READY
 from controller.api.objects.status import Status
+from controller.api.openfeature import featureflagconfiguration
 from controller.artifacts.storages import Storages
 from controller.flagsets.applying.applied import LastDelivered, last_applied
 from controller.flagsets.building.build import Built, build

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from controller.api.objects.fields import read
-from controller.api.oci_source import LayerSelector, OciReference
 from controller.api.parsing.oci_address import Address, check_digest, check_tag, parse_address
+from controller.api.sources.oci_source import LayerSelector, OciReference
 from controller.runtime.reconciling.setbacks import Failed, Stalled, stalling
 from controller.runtime.tenancy.places import Places
 from controller.runtime.user_text.secret_texts import SecretTexts

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from controller.api import featureflagsource
+from controller.api.openfeature import featureflagsource
 from controller.migration.finding import Fate, Finding
 from controller.pods.injection import well_known
 from controller.pods.injection.installation import Refused

@@ -5,17 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from controller.api import (
+from controller.api import flaggrant
+from controller.api.objects.fields import InvalidSpecError, read
+from controller.api.objects.meta import Resource
+from controller.api.openfeature import (
     featureflagconfiguration,
     featureflagsource,
     flagd,
-    flaggrant,
     inprocessconfiguration,
 )
-from controller.api.flagd import FlagdSpec
-from controller.api.inprocessconfiguration import DEFAULTS, InProcessConfigurationSpec
-from controller.api.objects.fields import InvalidSpecError, read
-from controller.api.objects.meta import Resource
+from controller.api.openfeature.flagd import FlagdSpec
+from controller.api.openfeature.inprocessconfiguration import DEFAULTS, InProcessConfigurationSpec
 from controller.delivery.grants import denied, granted, pods
 from controller.migration import sources
 from controller.migration.finding import Fate, Finding, leaves

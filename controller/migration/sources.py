@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
-from controller.api.featureflagsource import IGNORED, FeatureFlagSourceSpec
+from controller.api.openfeature.featureflagsource import IGNORED, FeatureFlagSourceSpec
 from controller.migration.finding import Fate, Finding
 from controller.pods.injection.flag_file import PROVIDER, TOKEN_PROVIDERS
 from controller.pods.injection.installation import SERVED, Refused

@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from controller.api import flagd
+from controller.api.openfeature import flagd
 from controller.migration.finding import Fate
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from controller.api import featureflagsource, inprocessconfiguration
+from controller.api.openfeature import featureflagsource, inprocessconfiguration
 from controller.migration.finding import Fate, Finding
 from controller.pods.injection import well_known
 from controller.pods.injection.installation import FLAG_SETS, FlagSetFound, Refused

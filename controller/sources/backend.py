@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from controller.api.objects.meta import ObjectKey
-    from controller.api.verification import VerifySpec
+    from controller.api.sources.verification import VerifySpec
     from controller.sources.freshness import Freshness
     from controller.sources.verification import Signer
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from controller.api.bucket_source import BucketSpec
+from controller.api.sources.bucket_source import BucketSpec
 from controller.runtime.user_text.secret_texts import SecretTexts
 from controller.sources.bucket.bucket_factory import bucket_of
 from tests.buckets import azure, google

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from evaluator.http.h2.frames import DATA, END_HEADERS, HEADERS, PREFACE, frame, settings_frame
-from evaluator.http.h2.hpack import encode_block
+from evaluator.http.hpack.hpack import encode_block
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable

@@ -16,7 +16,7 @@ from controller.api.kinds import WATCHED
 from controller.api.objects.meta import ObjectKey
 from controller.app.controller_process import working
 from controller.app.reconcilers import STAGES
-from controller.app.settings import ControllerSettings
+from controller.app.settings.process_settings import ControllerSettings
 from controller.runtime.objects.cache import Cache
 from controller.runtime.objects.watch_health import WatchHealth
 from controller.runtime.reconciling.watches import indexes_of

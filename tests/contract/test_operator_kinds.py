@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 import yaml
 
-from controller.api.featureflagsource import FeatureFlagSourceSpec
-from controller.api.flagd import FlagdSpec
-from controller.api.inprocessconfiguration import InProcessConfigurationSpec
+from controller.api.openfeature.featureflagsource import FeatureFlagSourceSpec
+from controller.api.openfeature.flagd import FlagdSpec
+from controller.api.openfeature.inprocessconfiguration import InProcessConfigurationSpec
 from controller.cli.manifests.structural_schema import OPEN
 
 if TYPE_CHECKING:

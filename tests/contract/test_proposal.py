@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import yaml
 
-from controller.api.featureflagconfiguration import flag_document
 from controller.api.objects.meta import Resource
+from controller.api.openfeature.featureflagconfiguration import flag_document
 from evaluator.flags.layers.merge import parse
 from evaluator.resolving.resolution import FlagType
 from evaluator.resolving.resolve import CompiledFlagSet, compile_flag_set, resolve

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Protocol
 import pytest
 
 from controller.api.objects.provenance import AUTHOR, SUBJECT
-from controller.api.oci_source import LayerSelector, OciReference
 from controller.api.parsing.oci_address import parse_address
+from controller.api.sources.oci_source import LayerSelector, OciReference
 from controller.runtime.reconciling.setbacks import Failed, Waiting
 from controller.sources.backend import SourceBackend
 from controller.sources.bucket.command_line import open_bucket

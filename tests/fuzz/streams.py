@@ -14,10 +14,11 @@ from hpack import Decoder as TheirDecoder
 from hpack import HPACKError
 
 from evaluator.http.h1.http1_peer import Http1Peer
-from evaluator.http.h2 import frames, hpack
+from evaluator.http.h2 import frames
 from evaluator.http.h2.connection import Connection
 from evaluator.http.h2.events import HeadersReceived
 from evaluator.http.h2.http2_peer import Http2Peer
+from evaluator.http.hpack import hpack
 from evaluator.http.server.limits import Limits
 from tests.fuzz.requests import dispatch, routes
 from tests.fuzz.target import Target, Wrong, nothing_fails, same

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 from controller.api.published.field_tables import BEGIN, END
-from controller.app.settings import (
+from controller.app.settings.process_settings import (
     OPERATORS,
     OPERATORS_DEBUG,
     AdmissionSettings,

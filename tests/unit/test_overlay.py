@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from controller.api.kinds import FLAG_RECEIPT, FLUX_SOURCES, WATCHED
-from controller.app.settings import (
+from controller.app.settings.process_settings import (
     AdmissionSettings,
     AuthMode,
     ControllerSettings,

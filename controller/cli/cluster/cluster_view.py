@@ -8,9 +8,10 @@ import logging
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from controller.api import featureflagconfiguration, flagset
+from controller.api import flagset
 from controller.api.kinds import FEATURE_FLAG_CONFIGURATION, FLAG_SET, NAMESPACE, ResourceType
 from controller.api.objects.meta import ObjectKey, Resource
+from controller.api.openfeature import featureflagconfiguration
 from controller.cli.shared.ending import PROBLEM, Exit
 from controller.cli.shared.printing import did_you_mean
 from controller.delivery.waiting import WaitState, WaitTarget, wait_state

@@ -8,7 +8,7 @@ import sys
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from controller.api.featureflagconfiguration import ConfigurationStatus
+from controller.api.openfeature.featureflagconfiguration import ConfigurationStatus
 from controller.cli.shared.clusters import add_cluster_arguments, run_on_cluster
 from controller.cli.shared.printing import columns, printable, short
 from controller.cli.shared.remote import remote

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from controller.app.settings import AdmissionSettings, InvalidSettingError
+from controller.app.settings.process_settings import AdmissionSettings, InvalidSettingError
 from controller.cli.shared import running
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ import logging
 import os
 from typing import TYPE_CHECKING, Any
 
-from controller.app.settings import ControllerSettings
+from controller.app.settings.process_settings import ControllerSettings
 from controller.cli.shared import running
 
 if TYPE_CHECKING:

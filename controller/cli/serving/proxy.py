@@ -5,7 +5,7 @@ from __future__ import annotations
 import resource
 from typing import TYPE_CHECKING, Any
 
-from controller.app.settings import InvalidSettingError, ProxySettings, proxy_logs_debug
+from controller.app.settings.process_settings import InvalidSettingError, ProxySettings, proxy_logs_debug
 from controller.cli.shared import running
 
 if TYPE_CHECKING:

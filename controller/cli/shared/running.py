@@ -7,7 +7,7 @@ import asyncio
 import gc
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from controller.app.settings import (
+from controller.app.settings.process_settings import (
     REMOVED,
     AdmissionSettings,
     ControllerSettings,

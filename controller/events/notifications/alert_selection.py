@@ -10,8 +10,8 @@ import heapq
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from controller.api import featureflagconfiguration, flaggrant, flagset
 from controller.api import flagalert as alerts
+from controller.api import flaggrant, flagset
 from controller.api.flagalert import EVERY, FlagAlertSpec, expression, glob_list
 from controller.api.flagprovider import KIND as PROVIDER
 from controller.api.flagprovider import SEVERITIES
@@ -20,6 +20,7 @@ from controller.api.kinds import NAMESPACE
 from controller.api.objects.fields import InvalidSpecError
 from controller.api.objects.meta import ObjectKey
 from controller.api.objects.parsed_spec import parse_spec
+from controller.api.openfeature import featureflagconfiguration
 from controller.events.notifications.alert_grants import AlertGrants
 from controller.events.notifications.stage import alert_namespaces_of
 

@@ -8,13 +8,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from controller.api import flagset, flagshard
-from controller.api.featureflagconfiguration import MissingShardsError
 from controller.api.flagset_status import FlagSetStatus
 from controller.api.kinds import status_of
 from controller.api.objects.conditions import PROPAGATED, READY, TRUE, UNKNOWN
 from controller.api.objects.fields import InvalidSpecError
 from controller.api.objects.meta import COMPARED_WITH, ObjectKey
 from controller.api.objects.provenance import CHANGES
+from controller.api.openfeature.featureflagconfiguration import MissingShardsError
 from controller.delivery.changed_flags import changed_flags
 from controller.delivery.delivered import delivered
 from controller.events.notifications import alert_messages

@@ -6,11 +6,11 @@ import re
 from typing import TYPE_CHECKING, Final
 from urllib.parse import unquote, urlsplit
 
-from controller.api.git_source import DEFAULT_BRANCH
 from controller.api.parsing.reference_names import HEADS, TAGS
+from controller.api.sources.git_source import DEFAULT_BRANCH
 
 if TYPE_CHECKING:
-    from controller.api.git_source import GitReference
+    from controller.api.sources.git_source import GitReference
     from controller.events.receiver.push_payload import Push
 
 _SCP: Final = re.compile(r"(?:[^@/\s]+@)?(?P<host>\[[0-9A-Fa-f:.]+\]|[^@:/\s]+):(?P<path>[^\s]+)")

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from controller.api import flagreceiver
-from controller.api.git_source import GitSpec
 from controller.api.objects.fields import InvalidSpecError, read
 from controller.api.objects.meta import about
+from controller.api.sources.git_source import GitSpec
 from controller.events.receiver.push_matching import follows, repositories
 from controller.events.receiver.push_payload import MOST_BYTES, Push, Quiet, read_delivery
 from controller.events.receiver.stage import BY_PATH, BY_REPOSITORY, path_digest

@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from controller.api import featureflagconfiguration, flagshard
-from controller.api.featureflagconfiguration import MissingShardsError, flag_document
+from controller.api import flagshard
 from controller.api.objects.fields import InvalidSpecError
+from controller.api.openfeature import featureflagconfiguration
+from controller.api.openfeature.featureflagconfiguration import MissingShardsError, flag_document
 from controller.flagsets.stage import BY_OWNER
 from evaluator.flags.canonical import digest
 from evaluator.flags.layers.merge import parse

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
-from controller.api import featureflagconfiguration, flagset, flagshard
+from controller.api import flagset, flagshard
 from controller.api.flagreceipt import OBSERVED_AT
 from controller.api.objects.meta import API_VERSION, OPENFEATURE_VERSION, ObjectKey
+from controller.api.openfeature import featureflagconfiguration
 from evaluator.flags.canonical import canonical
 from evaluator.flags.model import AUTHOR_KEY, COMMITTED_AT_KEY, DIGEST_KEY, REVISION_KEY, VERIFIED_BY_KEY
 

@@ -6,9 +6,10 @@ import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from controller.api import featureflagconfiguration, flagshard
-from controller.api.historic import modernise
+from controller.api import flagshard
 from controller.api.objects.meta import OPENFEATURE_GROUP
+from controller.api.openfeature import featureflagconfiguration
+from controller.api.openfeature.historic import modernise
 from evaluator.flags.checking.known_operators import shown
 from evaluator.flags.model import ABSENT
 from evaluator.flags.syntax.document import read_document, read_documents

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from controller.api import flaggrant, flagset
-from controller.api.featureflagconfiguration import ConfigurationStatus
 from controller.api.flagset_status import FlagSetStatus
 from controller.api.objects.meta import ObjectKey
+from controller.api.openfeature.featureflagconfiguration import ConfigurationStatus
 from controller.delivery.grants import denied, granted, pods
 from controller.pods.injection import well_known
 from controller.pods.injection.installation import FLAG_SETS, FlagSetFound, NotThere, Refused

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 
-from controller.api import featureflagconfiguration
 from controller.api.objects.meta import Resource
+from controller.api.openfeature import featureflagconfiguration
 from controller.pods.injection.installation import Refused
 from controller.pods.injection.pod_injection import MOST_BYTES, inject
 from controller.runtime.user_text.plain_text import one_line

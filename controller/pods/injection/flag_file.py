@@ -11,7 +11,7 @@ from controller.pods.injection.installation import Refused
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from controller.api.featureflagsource import SourceSpec
+    from controller.api.openfeature.featureflagsource import SourceSpec
 
 PROVIDER: Final = "file"
 MOST_KEY: Final = 253

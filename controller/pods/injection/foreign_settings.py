@@ -10,8 +10,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from controller.api.featureflagsource import FeatureFlagSourceSpec
-from controller.api.inprocessconfiguration import InProcessConfigurationSpec
+from controller.api.openfeature.featureflagsource import FeatureFlagSourceSpec
+from controller.api.openfeature.inprocessconfiguration import InProcessConfigurationSpec
 from controller.pods.injection.installation import Refused
 
 if TYPE_CHECKING:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from controller.api import inprocessconfiguration
-from controller.api.inprocessconfiguration import DEFAULTS
+from controller.api.openfeature import inprocessconfiguration
+from controller.api.openfeature.inprocessconfiguration import DEFAULTS
 from controller.pods.injection import source_settings as source
 from controller.pods.injection import well_known
 from controller.pods.injection.addition import Addition, record_of
@@ -17,7 +17,7 @@ from controller.pods.injection.pod_settings import read_in_process
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from controller.api.inprocessconfiguration import InProcessConfigurationSpec
+    from controller.api.openfeature.inprocessconfiguration import InProcessConfigurationSpec
     from controller.pods.injection.annotation_values import PodReferences
     from controller.pods.injection.installation import Known, Options
 

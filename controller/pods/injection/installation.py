@@ -6,7 +6,8 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from controller.api import featureflagconfiguration, flagset
+from controller.api import flagset
+from controller.api.openfeature import featureflagconfiguration
 from controller.pods.injection import well_known
 
 if TYPE_CHECKING:

@@ -7,12 +7,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from controller.api import featureflagsource, inprocessconfiguration
-from controller.api.featureflagconfiguration import FLAG_KIND
-from controller.api.featureflagsource import FeatureFlagSourceSpec
-from controller.api.inprocessconfiguration import InProcessConfigurationSpec
 from controller.api.objects.fields import InvalidSpecError
 from controller.api.objects.fields import read as parse_spec
+from controller.api.openfeature import featureflagsource, inprocessconfiguration
+from controller.api.openfeature.featureflagconfiguration import FLAG_KIND
+from controller.api.openfeature.featureflagsource import FeatureFlagSourceSpec
+from controller.api.openfeature.inprocessconfiguration import InProcessConfigurationSpec
 from controller.pods.injection import annotation_values as values
 from controller.pods.injection import source_settings as source
 from controller.pods.injection import well_known

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from controller.api import featureflagsource
-from controller.api.featureflagsource import IGNORED, FeatureFlagSourceSpec
+from controller.api.openfeature import featureflagsource
+from controller.api.openfeature.featureflagsource import IGNORED, FeatureFlagSourceSpec
 from controller.pods.injection import flag_file as files
 from controller.pods.injection.foreign_settings import ForeignVariable
 from controller.pods.injection.installation import NAME, SERVED, Refused
@@ -14,8 +14,8 @@ from controller.pods.injection.installation import NAME, SERVED, Refused
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping
 
-    from controller.api.featureflagsource import SourceSpec
-    from controller.api.inprocessconfiguration import InProcessConfigurationSpec
+    from controller.api.openfeature.featureflagsource import SourceSpec
+    from controller.api.openfeature.inprocessconfiguration import InProcessConfigurationSpec
     from controller.pods.injection.annotation_values import PodReferences
 
 

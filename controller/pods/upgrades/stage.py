@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from controller.api import evaluatorupgrade, featureflagsource, inprocessconfiguration
+from controller.api import evaluatorupgrade
 from controller.api.kinds import EVALUATOR_UPGRADE
 from controller.api.objects.meta import uid_and_spec
+from controller.api.openfeature import featureflagsource, inprocessconfiguration
 from controller.runtime.reconciling.watches import Reconciles, Watch
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from controller.runtime.reconciling.setbacks import Stalled
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from controller.api.flagd import FlagdSpec
+    from controller.api.openfeature.flagd import FlagdSpec
 
 ALL: Final = ("*",)
 

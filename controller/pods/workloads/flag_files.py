@@ -11,10 +11,10 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from controller.api import flagshard
-from controller.api.featureflagconfiguration import MissingShardsError
 from controller.api.kinds import CONFIG_MAP
 from controller.api.objects.fields import InvalidSpecError
 from controller.api.objects.meta import ObjectKey, about, generation_of
+from controller.api.openfeature.featureflagconfiguration import MissingShardsError
 from controller.delivery.delivered import delivered
 from controller.pods.injection.flag_file import FlagFile
 from controller.pods.injection.installation import SERVED

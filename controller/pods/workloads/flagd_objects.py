@@ -5,17 +5,17 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
-from controller.api import flagd
 from controller.api.kinds import DEPLOYMENT, FLAGD, HTTP_ROUTE, INGRESS, SERVICE
+from controller.api.openfeature import flagd
 from controller.pods.injection import well_known
 from controller.pods.injection.evaluator_container import evaluator, marks, volumes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from controller.api.flagd import FlagdSpec, GatewayApiRoutesSpec, IngressSpec
     from controller.api.kinds import ResourceType
     from controller.api.objects.meta import Resource
+    from controller.api.openfeature.flagd import FlagdSpec, GatewayApiRoutesSpec, IngressSpec
     from controller.pods.injection.pod_settings import PodSettings
 
 MANAGED_BY: Final = "app.kubernetes.io/managed-by"

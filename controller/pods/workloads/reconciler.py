@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from controller.api import featureflagsource
-from controller.api.flagd import DeploymentStatus, FlagdSpec, FlagdStatus
 from controller.api.kinds import HTTP_ROUTE
 from controller.api.objects.meta import ObjectKey, Resource, version_of
+from controller.api.openfeature import featureflagsource
+from controller.api.openfeature.flagd import DeploymentStatus, FlagdSpec, FlagdStatus
 from controller.pods.injection import well_known
 from controller.pods.injection.evaluator_container import warnings
 from controller.pods.injection.installation import Refused

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from controller.api import featureflagsource
+from controller.api.openfeature import featureflagsource
 from controller.pods.injection import well_known
 from controller.pods.injection.evaluator_container import warnings
 from controller.pods.injection.in_process import make_in_process

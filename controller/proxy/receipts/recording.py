@@ -11,9 +11,9 @@ import logging
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from controller.api.featureflagconfiguration import KIND as CONFIGURATION
 from controller.api.flagreceipt import KIND, LEASE_PREFIX, PROXY_LABEL, receipt_name
 from controller.api.objects.meta import API_VERSION
+from controller.api.openfeature.featureflagconfiguration import KIND as CONFIGURATION
 from controller.runtime.reconciling.setbacks import Setback
 
 if TYPE_CHECKING:

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 
 import orjson
 
-from controller.api.featureflagconfiguration import MissingShardsError
 from controller.api.objects.fields import InvalidSpecError
+from controller.api.openfeature.featureflagconfiguration import MissingShardsError
 from controller.delivery.delivered import delivered
 from evaluator.flags.accept import NO_PROGRESS, Progress
 from evaluator.flags.canonical import canonical

@@ -9,9 +9,9 @@ from prometheus_client import CollectorRegistry, Counter, Histogram, generate_la
 from prometheus_client.core import GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.registry import Collector
 
-from controller.api.featureflagconfiguration import ConfigurationStatus
 from controller.api.kinds import status_of
 from controller.api.objects.artifact_status import SourceStatus
+from controller.api.openfeature.featureflagconfiguration import ConfigurationStatus
 from evaluator.host.loop_lag import NAME, WHAT, LoopLag
 from evaluator.server.monitoring.port_metrics import PortMetrics
 

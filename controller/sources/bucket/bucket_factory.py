@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import unquote, urlsplit
 from urllib.request import getproxies, proxy_bypass
 
-from controller.api.bucket_source import BucketSpec
 from controller.api.objects.fields import require
 from controller.api.parsing.endpoints import KNOWN
+from controller.api.sources.bucket_source import BucketSpec
 from controller.runtime.process.helpers import Helpers
 from controller.runtime.reconciling.setbacks import Stalled, stalling
 from controller.runtime.tenancy.places import Places

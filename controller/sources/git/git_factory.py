@@ -6,9 +6,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
-from controller.api.git_source import DEFAULT_BRANCH
 from controller.api.objects.fields import require
 from controller.api.parsing.git_url import Transport, parse_location
+from controller.api.sources.git_source import DEFAULT_BRANCH
 from controller.runtime.process.helper import TaskLimits
 from controller.runtime.process.helpers import Helpers
 from controller.runtime.process.temporary import sweep_temporary
@@ -35,10 +35,10 @@ if TYPE_CHECKING:
     from datetime import datetime
     from pathlib import Path
 
-    from controller.api.git_source import GitSpec
     from controller.api.objects.meta import ObjectKey
     from controller.api.parsing.git_url import Location
-    from controller.api.verification import VerifyRule
+    from controller.api.sources.git_source import GitSpec
+    from controller.api.sources.verification import VerifyRule
     from controller.runtime.tenancy.hosts import Hosts
     from controller.runtime.tenancy.limits import NamespaceLimits
     from controller.sources.backend import FetchRequest

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from controller.api.objects.meta import lets_through
-from controller.api.verification import TAG_MODES
+from controller.api.sources.verification import TAG_MODES
 from controller.runtime.reconciling.setbacks import Stalled
 from controller.runtime.user_text.secret_texts import SecretTexts
 from controller.sources.backend import Accepted, Revision, Unverified

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     import contextlib
     from pathlib import Path
 
-    from controller.api.oci_source import LayerSelector, OciReference
+    from controller.api.sources.oci_source import LayerSelector, OciReference
     from controller.sources.oci.registry import Registry
     from controller.sources.oci.signatures import CosignTrust
 

@@ -9,8 +9,8 @@ from importlib.resources import files
 from typing import TYPE_CHECKING, Final
 from urllib.parse import quote, urlsplit
 
-from controller.api.oci_source import OciSpec
 from controller.api.parsing.oci_address import parse_address
+from controller.api.sources.oci_source import OciSpec
 from controller.runtime.network.http_client import Route
 from controller.runtime.process.helpers import Helpers
 from controller.runtime.reconciling.setbacks import stalling
@@ -31,7 +31,7 @@ from controller.sources.verification.keys import epoch
 
 if TYPE_CHECKING:
     from controller.api.parsing.oci_address import Address
-    from controller.api.verification import VerifySpec
+    from controller.api.sources.verification import VerifySpec
     from controller.runtime.tenancy.hosts import Hosts
     from controller.sources.secrets import ReadSecret
 

@@ -31,8 +31,8 @@ from evaluator.http.h2.streams import CONNECTION_WINDOW, Streams
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from evaluator.http.h2.header_fields import Block
     from evaluator.http.h2.stream_state import Stream
+    from evaluator.http.hpack.header_fields import Block
     from evaluator.http.server.limits import Limits
 
 _TYPE, _FLAGS = 3, 4  # where they stand in a frame's head

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from evaluator.http.h2 import frames, hpack
+from evaluator.http.h2 import frames
 from evaluator.http.h2.events import StreamClosed, Writable
 from evaluator.http.h2.frames import (
     ACK,
@@ -15,6 +15,7 @@ from evaluator.http.h2.frames import (
     ErrorCode,
     Setting,
 )
+from evaluator.http.hpack import hpack
 
 if TYPE_CHECKING:
     from evaluator.http.h2.guard import FloodGuard

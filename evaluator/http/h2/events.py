@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 if TYPE_CHECKING:
-    from evaluator.http.h2.header_fields import Block
+    from evaluator.http.hpack.header_fields import Block
     from evaluator.http.messages import Headers
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from evaluator.http.h2 import frames, header_fields, hpack
+from evaluator.http.h2 import frames
 from evaluator.http.h2.events import BodyTooLarge, Event, HeadersReceived, RequestReceived, StreamClosed
 from evaluator.http.h2.frames import (
     END_HEADERS,
@@ -17,12 +17,13 @@ from evaluator.http.h2.frames import (
     ErrorCode,
 )
 from evaluator.http.h2.guard import SHORT
+from evaluator.http.hpack import header_fields, hpack
 
 if TYPE_CHECKING:
     from evaluator.http.h2.guard import FloodGuard
-    from evaluator.http.h2.header_fields import Block
     from evaluator.http.h2.stream_state import Stream
     from evaluator.http.h2.streams import Streams
+    from evaluator.http.hpack.header_fields import Block
     from evaluator.http.server.limits import Limits
 
 _CODED_MARGIN = 65_536

@@ -8,7 +8,8 @@ from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, Final
 
 from evaluator.http.deferred import Deferred
-from evaluator.http.h2.header_fields import (
+from evaluator.http.h2.transports import BodyTransport, CallTransport, ResponseOwner
+from evaluator.http.hpack.header_fields import (
     AUTHORITY,
     CONTENT_TYPE,
     ENCODING,
@@ -17,8 +18,7 @@ from evaluator.http.h2.header_fields import (
     PATH,
     TIMEOUT,
 )
-from evaluator.http.h2.hpack import encode_block
-from evaluator.http.h2.transports import BodyTransport, CallTransport, ResponseOwner
+from evaluator.http.hpack.hpack import encode_block
 from evaluator.http.messages import (
     BODILESS,
     SIZED,
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 
     from evaluator.http.deferred import Job, Result
     from evaluator.http.h2.events import RequestReceived
-    from evaluator.http.h2.header_fields import Block
+    from evaluator.http.hpack.header_fields import Block
     from evaluator.http.routes import StreamHandler, UnaryHandler
 
 

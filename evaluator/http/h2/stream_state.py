@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from evaluator.http.h2.header_fields import UNDECLARED
+from evaluator.http.hpack.header_fields import UNDECLARED
 
 if TYPE_CHECKING:
     from collections import deque
 
-    from evaluator.http.h2.header_fields import Block
+    from evaluator.http.hpack.header_fields import Block
 
 STREAM_WINDOW = 262_144
 """Bytes of the flow-control window that a peer gets on each stream."""

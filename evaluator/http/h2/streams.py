@@ -9,8 +9,8 @@ from evaluator.http.h2.frames import ConnectionFault, ErrorCode, reset_frame, wi
 from evaluator.http.h2.stream_state import STREAM_WINDOW, Stream
 
 if TYPE_CHECKING:
-    from evaluator.http.h2.header_fields import Block
     from evaluator.http.h2.outbox import Outbox
+    from evaluator.http.hpack.header_fields import Block
 
 CONNECTION_WINDOW = 1_048_576
 PIECE_BYTES = 64

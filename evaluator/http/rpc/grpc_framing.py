@@ -10,7 +10,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 from urllib.parse import quote
 
-from evaluator.http.h2.hpack import encode_block
+from evaluator.http.hpack.hpack import encode_block
 from evaluator.http.messages import Code, Framing, Headers, RpcError, header
 
 if TYPE_CHECKING:

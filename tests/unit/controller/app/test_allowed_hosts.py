@@ -13,7 +13,7 @@ from controller.api.objects.fields import read
 from controller.api.objects.meta import ObjectKey
 from controller.app.allowed_hosts import artifact_hosts_of, provider_hosts_of, source_hosts_of
 from controller.app.reconcilers import providers_of
-from controller.app.settings import ControllerSettings
+from controller.app.settings.process_settings import ControllerSettings
 from controller.events.notifications.mail_sender import MailSender
 from controller.events.notifications.notice import Post
 from controller.runtime.network.http_client import Route

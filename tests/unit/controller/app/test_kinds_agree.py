@@ -18,7 +18,7 @@ from controller.api.flagsource import PROVIDERS
 from controller.api.kinds import CONFIG_MAP, NAMESPACE, SECRET, WATCHED, WORKLOADS, ResourceType
 from controller.api.objects.meta import API_VERSION
 from controller.app.reconcilers import STAGES, reconcilers_of
-from controller.app.settings import ControllerSettings
+from controller.app.settings.process_settings import ControllerSettings
 from controller.runtime.objects.cache import Cache
 from controller.runtime.tenancy.limits import UNLIMITED
 

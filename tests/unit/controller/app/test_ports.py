@@ -7,7 +7,7 @@ import contextlib
 from typing import TYPE_CHECKING, Any
 
 from controller.app.ports import bound_socket, listen
-from controller.app.settings import ControllerSettings
+from controller.app.settings.process_settings import ControllerSettings
 from controller.runtime.process import management
 from evaluator.http.offload import Offload
 from evaluator.server.monitoring.families import text

@@ -12,7 +12,7 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from controller.app.proxy_process import open_proxy
-from controller.app.settings import ProxySettings
+from controller.app.settings.process_settings import ProxySettings
 from controller.proxy.receipts import fleet_page
 from tests.stub_api import stub_api
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
-from controller.api.git_source import GitSpec
 from controller.api.objects.meta import ObjectKey, Resource
+from controller.api.sources.git_source import GitSpec
 from controller.app.namespace_quotas import QuotaMetrics, artifact_usage
 from controller.app.reconcilers import usages_of
 from controller.runtime.objects.cache import Cache

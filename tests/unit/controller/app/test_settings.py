@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from controller.app.settings import (
+from controller.app.settings.process_settings import (
     AuthMode,
     ControllerSettings,
     InvalidSettingError,
@@ -17,7 +17,7 @@ from controller.app.settings import (
     ProxySettings,
     settings_of,
 )
-from controller.app.settings_values import DEFAULT_NAMESPACE
+from controller.app.settings.settings_values import DEFAULT_NAMESPACE
 from controller.flagsets.building.commit_provenance import ProvenanceDetail
 
 TEXTS: dict[str, tuple[str, str, Any]] = {

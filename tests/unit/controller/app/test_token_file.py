@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from controller.app import token_file as module
-from controller.app.settings import InvalidSettingError
+from controller.app.settings.process_settings import InvalidSettingError
 from controller.app.token_file import MOST_BYTES, TokenFile
 
 if TYPE_CHECKING:

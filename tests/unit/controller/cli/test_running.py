@@ -7,7 +7,7 @@ import argparse
 import pytest
 from kubernetes.aio.config.config_exception import ConfigException
 
-from controller.app.settings import ControllerSettings, InvalidSettingError
+from controller.app.settings.process_settings import ControllerSettings, InvalidSettingError
 from controller.cli.serving import proxy
 from controller.cli.shared import running
 from controller.cli.shared.ending import Exit

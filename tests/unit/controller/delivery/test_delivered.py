@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from controller.api.featureflagconfiguration import MissingShardsError
 from controller.api.objects.fields import InvalidSpecError
 from controller.api.objects.meta import Resource
+from controller.api.openfeature.featureflagconfiguration import MissingShardsError
 from controller.configurations.reconciler import ConfigurationReconciler
 from controller.delivery.claims import Claims
 from controller.delivery.delivered import delivered, no_progress

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 import yaml
 
-from controller.api.featureflagconfiguration import ConfigurationStatus
 from controller.api.flagset import FlagSetSpec
 from controller.api.flagset_status import FlagSetStatus
 from controller.api.objects.fields import Model, read
 from controller.api.objects.meta import Resource
+from controller.api.openfeature.featureflagconfiguration import ConfigurationStatus
 from controller.configurations.validation import validate
 from controller.delivery.problem_text import MOST_PROBLEMS
 from controller.flagsets import messages

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controller.api.featureflagconfiguration import flag_document
 from controller.api.objects.meta import Resource
+from controller.api.openfeature.featureflagconfiguration import flag_document
 from controller.flagsets.building.render import (
     LARGEST,
     SHARD_BYTES,

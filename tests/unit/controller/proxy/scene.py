@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from openfeature.schemas.protobuf.flagd.sync.v1 import sync_pb2
 
 from controller.api import flagshard as shard
-from controller.api.featureflagconfiguration import FLAG_KIND, KIND
+from controller.api.openfeature.featureflagconfiguration import FLAG_KIND, KIND
 from controller.delivery.claims import KINDS
 from controller.proxy.access.access import AccessReviews
 from controller.proxy.access.users import User

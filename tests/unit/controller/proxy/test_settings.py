@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from controller.app.settings import AuthMode, InvalidSettingError, ProxySettings, settings_of
+from controller.app.settings.process_settings import AuthMode, InvalidSettingError, ProxySettings, settings_of
 from controller.cli import main
 from controller.cli.serving import proxy as cli
 from controller.cli.shared import running

@@ -13,13 +13,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controller.api.featureflagconfiguration import ConfigurationStatus
 from controller.api.flagset_status import FlagSetStatus
 from controller.api.flagsource import FlagSourceStatus
 from controller.api.objects.artifact_status import ArtifactStatus
 from controller.api.objects.conditions import MESSAGE_CHARACTERS, Condition
 from controller.api.objects.meta import REQUESTED_AT, ObjectKey, Resource
 from controller.api.objects.status import Status
+from controller.api.openfeature.featureflagconfiguration import ConfigurationStatus
 from controller.runtime.event import Occurrence
 from controller.runtime.reconciling.result import Done, Result
 from controller.runtime.reconciling.setbacks import Failed, Passing, Stalled, Waiting

@@ -17,7 +17,7 @@ import pytest
 
 from controller.api.objects.meta import ObjectKey, Resource
 from controller.app.namespace_quotas import artifact_quota, limits_of
-from controller.app.settings import ControllerSettings
+from controller.app.settings.process_settings import ControllerSettings
 from controller.artifacts.archive import SKIPPED_FILE, take_skipped, unpack
 from controller.artifacts.storages import Storages
 from controller.runtime.objects.cache import Cache
@@ -33,7 +33,7 @@ from tests.volumes import fill, small_volume
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from controller.api.git_source import GitSpec
+    from controller.api.sources.git_source import GitSpec
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 KEY = ObjectKey("FlagSource", "apps", "flags")

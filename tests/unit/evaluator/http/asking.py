@@ -12,8 +12,8 @@ import httptools
 from evaluator.http.h1.http1_peer import Http1Peer
 from evaluator.http.h2 import frames
 from evaluator.http.h2.frames import END_HEADERS, END_STREAM
-from evaluator.http.h2.hpack import Decoder, encode_block
 from evaluator.http.h2.http2_peer import Http2Peer
+from evaluator.http.hpack.hpack import Decoder, encode_block
 from evaluator.http.server.dispatch import Dispatch
 from evaluator.http.server.limits import Limits
 from tests.unit.evaluator.http import wire

@@ -9,8 +9,8 @@ import pytest
 
 from evaluator.http.h2 import frames
 from evaluator.http.h2.frames import END_HEADERS, ErrorCode
-from evaluator.http.h2.hpack import encode_block
 from evaluator.http.h2.http2_peer import Http2Peer
+from evaluator.http.hpack.hpack import encode_block
 from evaluator.http.server.limits import Limits
 from tests.unit.evaluator.http import wire
 from tests.unit.evaluator.http.serving import Line, exchange, serving, until

@@ -25,7 +25,7 @@ from evaluator.http.h2.events import (
     Writable,
 )
 from evaluator.http.h2.frames import END_HEADERS, END_STREAM, ErrorCode, Setting, frame
-from evaluator.http.h2.hpack import encode_block
+from evaluator.http.hpack.hpack import encode_block
 from evaluator.http.server.limits import Limits
 
 from .wire import BLOCK, HEAD, OK, STATUS, Pair, connected, data_frame, errors, headers_frame, taken, whole

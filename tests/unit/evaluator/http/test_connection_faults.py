@@ -36,7 +36,7 @@ from evaluator.http.h2.frames import (
     window_frame,
 )
 from evaluator.http.h2.guard import MOST_EARLY
-from evaluator.http.h2.hpack import encode_block
+from evaluator.http.hpack.hpack import encode_block
 from evaluator.http.server.limits import Limits
 
 from .wire import (

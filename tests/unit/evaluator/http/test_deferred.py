@@ -12,8 +12,8 @@ from evaluator.http.deferred import Deferred, at_once
 from evaluator.http.h1.http1_peer import Http1Peer
 from evaluator.http.h2 import frames
 from evaluator.http.h2.frames import END_HEADERS, END_STREAM
-from evaluator.http.h2.hpack import encode_block
 from evaluator.http.h2.http2_peer import Http2Peer
+from evaluator.http.hpack.hpack import encode_block
 from evaluator.http.messages import Call, Code, Request, Response, RpcError
 from evaluator.http.routes import Routes
 from evaluator.http.server.peer import MOST_DEFERRED

@@ -10,9 +10,9 @@ import pytest
 
 from evaluator.http.h1.reader import Reader
 from evaluator.http.h2.frames import DATA, END_HEADERS, HEADERS, frame
-from evaluator.http.h2.header_fields import Block
-from evaluator.http.h2.hpack import encode_block
 from evaluator.http.h2.stream_state import Stream
+from evaluator.http.hpack.header_fields import Block
+from evaluator.http.hpack.hpack import encode_block
 from evaluator.http.routes import Routes
 from evaluator.http.server.limits import Limits
 from evaluator.http.server.listener import Listener

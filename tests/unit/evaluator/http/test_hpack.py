@@ -7,8 +7,8 @@ from hpack.huffman_constants import REQUEST_CODES, REQUEST_CODES_LENGTH
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evaluator.http.h2 import huffman
-from evaluator.http.h2.hpack import MOST_FIELDS, Decoder, HeadersTooLarge, HpackError, encode_block
+from evaluator.http.hpack import huffman
+from evaluator.http.hpack.hpack import MOST_FIELDS, Decoder, HeadersTooLarge, HpackError, encode_block
 
 NAMES = st.sampled_from([":path", ":status", "content-type", "x-a", "grpc-timeout"]) | st.text(
     "abcdefghijklmnopqrstuvwxyz-", min_size=1, max_size=20

@@ -8,8 +8,8 @@ import pytest
 
 from evaluator.http.h2 import frames
 from evaluator.http.h2.frames import END_HEADERS, END_STREAM, frame
-from evaluator.http.h2.hpack import Decoder, encode_block
 from evaluator.http.h2.http2_peer import Http2Peer
+from evaluator.http.hpack.hpack import Decoder, encode_block
 from evaluator.http.messages import Call, Code, MessageStream, RpcError
 from evaluator.http.routes import Routes
 from evaluator.http.rpc.grpc_framing import frame as framed

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from evaluator.http.h2.frames import END_HEADERS, END_STREAM
-from evaluator.http.h2.hpack import encode_block
+from evaluator.http.hpack.hpack import encode_block
 from evaluator.http.messages import Response
 from evaluator.http.routes import Routes
 from evaluator.http.server.peer import LARGE_READ_BYTES

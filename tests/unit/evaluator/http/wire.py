@@ -12,7 +12,7 @@ from evaluator.http.h2 import frames
 from evaluator.http.h2.connection import Connection
 from evaluator.http.h2.events import Event, RequestReceived
 from evaluator.http.h2.frames import END_HEADERS, END_STREAM, frame, settings_frame
-from evaluator.http.h2.hpack import encode_block
+from evaluator.http.hpack.hpack import encode_block
 from evaluator.http.server.limits import Limits
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.api.git_source import GitReference
+from controller.api.sources.git_source import GitReference
 from controller.events.receiver.push_matching import follows, spelling
 from controller.events.receiver.push_payload import Push
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from controller.api.flagd import FlagdSpec
 from controller.api.objects.fields import read
+from controller.api.openfeature.flagd import FlagdSpec
 from controller.pods.admission.known_objects import KnownObjects
 from controller.pods.injection.pod_settings import read as read_wanted
 from controller.pods.workloads.flagd_objects import manifests

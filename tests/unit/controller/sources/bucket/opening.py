@@ -5,8 +5,8 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from controller.api.bucket_source import BucketSpec
 from controller.api.objects.meta import ObjectKey
+from controller.api.sources.bucket_source import BucketSpec
 from controller.sources.backend import FetchRequest
 from controller.sources.bucket.bucket_factory import BucketFactory
 from controller.sources.freshness import Freshness

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pydantic import ValidationError
 
-from controller.api.bucket_source import BucketSpec
+from controller.api.sources.bucket_source import BucketSpec
 from controller.runtime.process.helper import TaskLimits
 from controller.runtime.reconciling.setbacks import Failed, Setback, Stalled
 from controller.runtime.tenancy.hosts import Hosts

@@ -12,7 +12,7 @@ import pytest
 import trustme
 from pydantic import ValidationError
 
-from controller.api.bucket_source import BucketSpec
+from controller.api.sources.bucket_source import BucketSpec
 from controller.runtime.reconciling.setbacks import Failed
 from controller.sources.backend import TreeLimits
 from controller.sources.bucket.bucket_factory import bucket_of

@@ -29,7 +29,7 @@ from tests.unit.controller.sources.git.verified import Verified
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
 
-    from controller.api.bucket_source import BucketSpec
+    from controller.api.sources.bucket_source import BucketSpec
     from controller.sources.backend import BackendFactory, FetchRequest
     from controller.sources.bucket.bucket_backend import BucketBackend
 

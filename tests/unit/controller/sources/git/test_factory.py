@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from controller.api.git_source import GitSpec
 from controller.api.objects.meta import ObjectKey, Resource
+from controller.api.sources.git_source import GitSpec
 from controller.artifacts.archive import unpack
 from controller.artifacts.storages import Storages
 from controller.runtime.reconciling.setbacks import Failed, Setback, Stalled

@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from controller.api.objects.provenance import COMMITTED_AT
-from controller.api.oci_source import OciReference
 from controller.api.parsing import InvalidTextError
 from controller.api.parsing.oci_address import parse_address
+from controller.api.sources.oci_source import OciReference
 from controller.local.registries import parse_target
 from controller.runtime.reconciling.setbacks import Setback, Stalled
 from controller.sources.oci.manifest import chosen_manifest, read_manifest

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator, Field
 from pydantic_settings import NoDecode
 
-from controller.app.settings_values import (
+from controller.app.settings.settings_values import (
     Count,
     Names,
     Namespace,

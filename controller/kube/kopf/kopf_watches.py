@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 import kopf
 
 from controller.api.kinds import ResourceType
-from controller.kube.kopf_session import login
+from controller.kube.kopf.kopf_session import login
 from controller.runtime.objects.cache import take
 
 if TYPE_CHECKING:

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any, Final
 import kopf
 import uvloop
 
-from controller.kube.kopf_watches import configure, quieten_kopf, register, take_in
+from controller.kube.kopf.kopf_watches import configure, quieten_kopf, register, take_in
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from controller.api.kinds import ResourceType
-    from controller.kube.kopf_watches import Relisted
+    from controller.kube.kopf.kopf_watches import Relisted
     from controller.runtime.objects.cache import Cache
     from controller.runtime.objects.watch_health import WatchHealth
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from evaluator.http.h2 import huffman
-from evaluator.http.h2.header_fields import BAD, LAST_PSEUDO, LENGTH, MARKS, NONE, Block, mark_of
+from evaluator.http.hpack import huffman
+from evaluator.http.hpack.header_fields import BAD, LAST_PSEUDO, LENGTH, MARKS, NONE, Block, mark_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -7,10 +7,10 @@ from typing import Any, Final, TypeVar
 
 from pydantic import ValidationError
 
-from controller.app.admission_settings import AdmissionSettings
-from controller.app.controller_settings import ControllerSettings
-from controller.app.proxy_settings import AuthMode, ProxySettings
-from controller.app.settings_values import PREFIX, LogFormat
+from controller.app.settings.admission_settings import AdmissionSettings
+from controller.app.settings.controller_settings import ControllerSettings
+from controller.app.settings.proxy_settings import AuthMode, ProxySettings
+from controller.app.settings.settings_values import PREFIX, LogFormat
 
 __all__ = [
     "OPERATORS", "OPERATORS_DEBUG", "AdmissionSettings", "AuthMode", "ControllerSettings",

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Final, Literal
 
-from controller.api.featureflagsource import Port
 from controller.api.objects.definition import AGE_COLUMN, READY_COLUMN, STATUS_COLUMN, Column, Definition
 from controller.api.objects.fields import Model, that
 from controller.api.objects.meta import OPENFEATURE_VERSION
 from controller.api.objects.status import Status
+from controller.api.openfeature.featureflagsource import Port
 from controller.api.parsing import InvalidTextError
 
 KIND: Final = "InProcessConfiguration"

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 from pydantic import ConfigDict, Field, OnErrorOmit, WithJsonSchema
 
 from controller.api.flagset_status import ProblemStatus
-from controller.api.historic import modernise
 from controller.api.objects.definition import AGE_COLUMN, READY_COLUMN, Column, Definition
 from controller.api.objects.fields import InvalidSpecError, Model, Name
 from controller.api.objects.flagd_document import FLAGD_DOCUMENT
 from controller.api.objects.meta import OPENFEATURE_VERSION
 from controller.api.objects.schema_words import ATOMIC_LIST, OPEN
 from controller.api.objects.status import Status
+from controller.api.openfeature.historic import modernise
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

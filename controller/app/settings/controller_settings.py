@@ -8,8 +8,16 @@ from pathlib import Path
 
 from pydantic import Field
 
-from controller.app.injection_settings import InjectionSettings
-from controller.app.settings_values import EventsAddress, Hosts, Names, Port, Quota, SharedSettings, own_pod
+from controller.app.settings.injection_settings import InjectionSettings
+from controller.app.settings.settings_values import (
+    EventsAddress,
+    Hosts,
+    Names,
+    Port,
+    Quota,
+    SharedSettings,
+    own_pod,
+)
 from controller.flagsets.building.commit_provenance import ProvenanceDetail
 from controller.pods.workloads.exposure import ALL
 from controller.runtime.tenancy.hosts import DENIED

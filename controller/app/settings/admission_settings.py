@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from controller.app.injection_settings import InjectionSettings
-from controller.app.settings_values import Port
+from controller.app.settings.injection_settings import InjectionSettings
+from controller.app.settings.settings_values import Port
 
 
 class AdmissionSettings(InjectionSettings):

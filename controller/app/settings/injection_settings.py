@@ -8,7 +8,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from controller.app.settings_values import Names, Namespace, SharedSettings, own_namespace
+from controller.app.settings.settings_values import Names, Namespace, SharedSettings, own_namespace
 from controller.pods.injection.installation import AUDIENCE, IMAGE, Options
 
 

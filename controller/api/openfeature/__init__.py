@@ -1,0 +1,1 @@
+"""The kinds of OpenFeature Operator, in every version."""

@@ -1,0 +1,1 @@
+"""What a FlagSource reads from, and what of it must be signed: parts of its spec."""

@@ -1,0 +1,1 @@
+"""Settings of each process: fields, their values as texts, and where they are read."""

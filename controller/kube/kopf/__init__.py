@@ -1,0 +1,1 @@
+"""The watches by kopf, and the thread that runs them."""
