@@ -81,7 +81,7 @@ def steps(subjects: Sequence[MigratedObject], installed: Installed) -> Iterator[
         "Install Flagstaff beside it, without its webhook; both kinds of proxies serve the same objects",
         (
             "kubectl apply --server-side --force-conflicts -f crds/",
-            "kubectl apply -f deploy/rbac.yaml -f deploy/proxy.yaml -f deploy/controller.yaml",
+            "kubectl apply -k deploy/without-admission",
             "kubectl rollout status -n flagstaff-system deployment",
         ),
     )
@@ -130,7 +130,7 @@ def _webhook(installed: Installed) -> MigrationStep:
     return MigrationStep(
         "Change webhooks, never having both: pods created in between have no evaluator, and the next check "
         "names them",
-        (*commands, "kubectl apply -f deploy/admission.yaml"),
+        (*commands, "kubectl apply -k deploy"),
         tuple(changes),
     )
 

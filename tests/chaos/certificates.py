@@ -51,7 +51,7 @@ class ServerCertificates:
     def install(self) -> None:
         """Before the controllers start."""
         plane = self._spine.plane
-        plane.kubectl("apply", "-f", str(ROOT / "deploy" / "proxy-certificates.yaml"))
+        plane.kubectl("apply", "-f", str(ROOT / "deploy/components/proxy-tls/certificates.yaml"))
         plane.kubectl("create", "configmap", CONFIG_MAP, "-n", self._spine.name)
 
     def begin(self, stack: contextlib.ExitStack) -> None:

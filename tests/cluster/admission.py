@@ -1,5 +1,5 @@
-"""`flagstaff admission` as a process, and deploy/admission.yaml on a plane without Services: the API server
-asks a port of this machine.
+"""`flagstaff admission` as a process, and deploy/components/admission on a plane without Services: the API
+server asks a port of this machine.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from tests.cluster.plane import Plane
 
-MANIFEST: Final = ROOT / "deploy" / "admission.yaml"
+MANIFEST: Final = ROOT / "deploy/components/admission/admission.yaml"
 _GROUP: Final = "/apis/admissionregistration.k8s.io/v1"
 WEBHOOKS: Final = f"{_GROUP}/mutatingwebhookconfigurations/flagstaff-injection"
 VALIDATION: Final = f"{_GROUP}/validatingwebhookconfigurations/flagstaff-validation"

@@ -51,7 +51,7 @@ def main() -> int:
         say("starting etcd, kube-apiserver and kube-controller-manager")
         plane = stack.enter_context(running(assets, FOLDER / "plane"))
         install(plane)
-        plane.kubectl("apply", "-f", str(ROOT / "deploy" / "rights-policies.yaml"))
+        plane.kubectl("apply", "-f", str(ROOT / "deploy/components/rights-policies/rights-policies.yaml"))
         link_tools(plane)
         server = stack.enter_context(git_server(FOLDER))
         copy_example()

@@ -63,7 +63,7 @@ def _serve(plane: Plane) -> None:
         plane.start()
         install(plane)
         # One controller for the run: what it is to do in a namespace, it does for every test at once.
-        plane.kubectl("apply", "--server-side", "-f", str(ROOT / "deploy" / "flag-files.yaml"))
+        plane.kubectl("apply", "--server-side", "-f", str(ROOT / "deploy/components/flag-files/binding.yaml"))
         arguments = ("--allow-local-providers", "--flag-files")
         process = stack.enter_context(controller(plane, plane.folder / "controller", *arguments))
         ports = ControllerPorts(process.management, process.artifacts, process.receiver)
@@ -93,11 +93,14 @@ def _wanted(config: pytest.Config) -> bool:
 def install(plane: Plane) -> None:
     """Our kinds and our service accounts, as users install them."""
     deploy = ROOT / "deploy"
-    everywhere = [deploy / f"{what}-everywhere.yaml" for what in ("secrets", "flagd")]
-    words = [
-        f"-f={each}"
-        for each in (ROOT / "crds", deploy / "rbac.yaml", *everywhere, deploy / "network-policies.yaml")
-    ]
+    components = deploy / "components"
+    bindings = ("delivery", "secrets-everywhere", "flagd-everywhere")
+    files = (
+        *(deploy / "base" / name for name in ("namespace.yaml", "rbac.yaml")),
+        *(components / name / "binding.yaml" for name in bindings),
+        *(components / name for name in ("proxy/rbac.yaml", "network-policies/network-policies.yaml")),
+    )
+    words = [f"-f={file}" for file in (ROOT / "crds", *files)]
     made = plane.kubectl("apply", "--server-side", *words, "-o", "name").split()
     # The API server's list of kinds follows their definitions later.
     head = "customresourcedefinition.apiextensions.k8s.io/"

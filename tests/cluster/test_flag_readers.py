@@ -56,7 +56,7 @@ def may(plane: Plane, verb: str, space: Namespace, namespace: str) -> bool:
 
 def test_it_comes_with_the_pod_and_goes_after_it(spare: Plane, spare_namespace: str, tmp_path: Path) -> None:
     space = Namespace(spare, spare_namespace)
-    spare.kubectl("apply", "--server-side", "-f", str(ROOT / "deploy" / "flag-readers.yaml"))
+    spare.kubectl("apply", "--server-side", "-f", str(ROOT / "deploy/components/flag-readers/binding.yaml"))
     space.kubectl("create", "serviceaccount", "till")
     with controller(spare, tmp_path / "a", *WORDS, name="a") as first:
         space.apply(pod(space))
@@ -73,7 +73,9 @@ def test_it_comes_with_the_pod_and_goes_after_it(spare: Plane, spare_namespace: 
 
 def test_the_proxy_comes_with_the_first_pod(spare: Plane, spare_namespace: str, tmp_path: Path) -> None:
     space, system = Namespace(spare, spare_namespace), Namespace(spare, "flagstaff-system")
-    spare.kubectl("apply", "--server-side", "-f", str(ROOT / "deploy" / "proxy-on-demand.yaml"))
+    spare.kubectl(
+        "apply", "--server-side", "-f", str(ROOT / "deploy/components/proxy-on-demand/binding.yaml")
+    )
     template = {
         "metadata": {"labels": {"app": "proxy"}},
         "spec": {"containers": [{"name": "proxy", "image": "proxy:1"}]},

@@ -150,7 +150,7 @@ def test_the_cut_over_loses_no_update_and_restarts_no_pod(
 
 def cut_over(plane: Plane) -> None:
     """By the commands that are printed, tried first."""
-    code, output = migrate(plane, "apply", "--dry-run", "-f", "crds", "-f", "deploy/rbac.yaml")
+    code, output = migrate(plane, "apply", "--dry-run", "-f", "crds", "-f", "deploy/base/rbac.yaml")
     assert code == 0, output
     assert "apply CustomResourceDefinition /featureflags.core.openfeature.dev: unchanged" in output
     assert output.count("would be taken") == 5

@@ -51,7 +51,7 @@ def installed(spare: Plane, tmp_path_factory: pytest.TempPathFactory) -> Iterato
         without("NO POD WOULD BE READY: no kwok here; `make kwok` builds it")
     folder = tmp_path_factory.mktemp("operator")
     for name in ("flag-files", "proxy-on-demand"):
-        spare.kubectl("apply", "--server-side", "-f", str(ROOT / "deploy" / f"{name}.yaml"))
+        spare.kubectl("apply", "--server-side", "-f", str(ROOT / f"deploy/components/{name}/binding.yaml"))
     asleep(spare)
     with kubelets(spare, kwok), proxy(spare, folder / "proxy") as delivering:
         spare.kubectl("taint", "nodes", "--all", "node.kubernetes.io/not-ready-")
@@ -64,7 +64,8 @@ def installed(spare: Plane, tmp_path_factory: pytest.TempPathFactory) -> Iterato
 
 def asleep(plane: Plane) -> None:
     """The proxy's Deployment of users who run the proxy on demand; a process stands in for its pods."""
-    deployment, *_ = yaml.safe_load_all((ROOT / "deploy" / "proxy.yaml").read_text(encoding="utf-8"))
+    manifest = ROOT / "deploy/components/proxy/proxy.yaml"
+    deployment, *_ = yaml.safe_load_all(manifest.read_text(encoding="utf-8"))
     del deployment["spec"]["replicas"]
     plane.kubectl("create", "-f", "-", given=json.dumps(deployment))
     plane.kubectl("scale", "-n", SYSTEM, f"deployment/{PROXY}", "--replicas=0")

@@ -234,10 +234,12 @@ def test_what_is_deployed_is_taken_by_the_api_server_and_by_the_program(
     cluster: Plane, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     deploy = ROOT / "deploy"
-    cluster.kubectl("apply", "--server-side", "--dry-run=server", "-f", str(deploy / "proxy.yaml"))
+    cluster.kubectl(
+        "apply", "--server-side", "--dry-run=server", "-f", str(deploy / "components/proxy/proxy.yaml")
+    )
     patched = cluster.kubectl(
-        "patch", "--local", "-f", str(deploy / "proxy.yaml"), "--type", "strategic", "-o", "json",
-        "--patch-file", str(deploy / "proxy-enforce.yaml"), check=False,
+        "patch", "--local", "-f", str(deploy / "components/proxy/proxy.yaml"), "--type", "strategic",
+        "-o", "json", "--patch-file", str(deploy / "components/proxy-tls/patch-proxy.yaml"), check=False,
     )  # fmt: skip
     start = patched.index("{")
     deployment = json.JSONDecoder().raw_decode(patched[start:])[0]

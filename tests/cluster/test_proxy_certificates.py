@@ -71,7 +71,7 @@ def follows(plane: Plane, namespace: str, before: bytes) -> bool:
 def test_clients_trust_a_proxy_whose_certificate_the_controller_made(
     spare: Plane, spare_namespace: str, tmp_path: Path
 ) -> None:
-    spare.kubectl("apply", "-f", str(ROOT / "deploy" / "proxy-certificates.yaml"))
+    spare.kubectl("apply", "-f", str(ROOT / "deploy/components/proxy-tls/certificates.yaml"))
     spare.kubectl("create", "configmap", "flagstaff-ca", "-n", spare_namespace)
     spare.kubectl("create", "configmap", "other", "-n", spare_namespace, "--from-literal=ca.crt=theirs")
     words = ("--lease-name", "certificates", "--proxy-certificates", "--proxy-ca", "flagstaff-ca")

@@ -139,7 +139,7 @@ def test_kopf_run_starts_the_same_controller(spare: Plane, spare_namespace: str,
 
 def deployed_pod() -> dict[str, Any]:
     """The spec of the controller's pods, which its namespace takes under pod security `restricted`."""
-    documents = yaml.safe_load_all((ROOT / "deploy" / "controller.yaml").read_text())
+    documents = yaml.safe_load_all((ROOT / "deploy/base/controller.yaml").read_text())
     [deployment] = [each for each in documents if each["kind"] == "Deployment"]
     spec: dict[str, Any] = deployment["spec"]["template"]["spec"]
     return spec
@@ -178,7 +178,7 @@ def test_a_standby_loses_the_label_that_a_killed_leader_left_on_its_pod(spare: P
 
 
 def test_what_is_deployed_is_taken_by_the_api_server(spare: Plane) -> None:
-    output = spare.kubectl("apply", "--server-side", "-f", str(ROOT / "deploy" / "controller.yaml"))
+    output = spare.kubectl("apply", "--server-side", "-f", str(ROOT / "deploy/base/controller.yaml"))
     assert output.count("serverside-applied") == 4
     services = json.loads(spare.kubectl("get", "services", "-n", SYSTEM, "-o", "json"))["items"]
     wanted = {"flagstaff.dev/leader": "true", "app.kubernetes.io/name": "flagstaff-controller"}

@@ -62,7 +62,7 @@ async def read(client: Cluster, namespace: str) -> object:
 def policed(cluster: Plane, namespace: str) -> Iterator[str]:
     """A service account that the policy of proxies is about. Those of other tests have tokens of no pod."""
     account = f"system:serviceaccount:{namespace}:proxy"
-    policy = (ROOT / "deploy" / "proxy-lease-policy.yaml").read_text()
+    policy = (ROOT / "deploy/components/rights-policies/proxy-lease-policy.yaml").read_text()
     policy = policy.replace("system:serviceaccount:flagstaff-system:flagstaff-proxy", account)
     policy = policy.replace("flagstaff-proxy-lease", f"lease-{namespace}")
     assert account in policy
@@ -108,7 +108,7 @@ def test_a_proxy_changes_no_lease_but_its_own(cluster: Plane, namespace: str, po
 
 def test_the_overlay_of_shared_clusters_is_taken_by_the_api_server(cluster: Plane) -> None:
     overlay = ROOT / "deploy" / "multi-tenant"
-    built = cluster.kubectl("kustomize", "--load-restrictor", "LoadRestrictionsNone", str(overlay))
+    built = cluster.kubectl("kustomize", str(overlay))
     output = cluster.kubectl(
         "apply", "--server-side", "--dry-run=server", "--validate=strict", "-f", "-", given=built
     )

@@ -1,4 +1,4 @@
-"""deploy/rights-policies.yaml on a real API server: what the controller does passes, and nothing else."""
+"""deploy/components/rights-policies on a real API server: the controller's requests pass, and no others."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class Policed:
 
 @pytest.fixture
 def policed(cluster: Plane, namespace: str) -> Iterator[Policed]:
-    text = (ROOT / "deploy" / "rights-policies.yaml").read_text()
+    text = (ROOT / "deploy/components/rights-policies/rights-policies.yaml").read_text()
     text = text.replace("flagstaff-system", namespace)
     for name in ("pods", "webhooks", "configmaps", "workloads"):
         text = text.replace(f"flagstaff-controller-{name}", f"{name}-{namespace}")

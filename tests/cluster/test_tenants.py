@@ -41,7 +41,9 @@ def run_named_command(space: Namespace, kind: str, words: str) -> None:
 
 
 def test_a_service_account_s_rights_decide_what_is_read_and_written(spine: Spine) -> None:
-    spine.kubectl("apply", "--server-side", "-f", str(ROOT / "deploy" / "service-accounts.yaml"))
+    spine.kubectl(
+        "apply", "--server-side", "-f", str(ROOT / "deploy/components/multi-tenant/service-accounts.yaml")
+    )
     spine.kubectl("create", "serviceaccount", "tenant")
     spine.apply(secret("git", username="a", password="b"))
     tenant = f"system:serviceaccount:{spine.name}:tenant"
@@ -57,7 +59,9 @@ def test_a_service_account_s_rights_decide_what_is_read_and_written(spine: Spine
 
 
 def test_a_service_account_s_rights_decide_what_a_flagd_makes(spine: Spine) -> None:
-    spine.kubectl("apply", "--server-side", "-f", str(ROOT / "deploy" / "service-accounts.yaml"))
+    spine.kubectl(
+        "apply", "--server-side", "-f", str(ROOT / "deploy/components/multi-tenant/service-accounts.yaml")
+    )
     spine.kubectl("create", "serviceaccount", "tenant")
     core = {"apiVersion": "core.openfeature.dev/v1beta1"}
     source = manifest("FeatureFlagSource", "source", {"sources": [{"source": "checkout"}]}) | core

@@ -39,7 +39,7 @@ class InjectionSettings(SharedSettings):
     flag_files: bool = Field(
         default=False,
         description="write flag sets into ConfigMaps, for pods whose FeatureFlagSource has the provider "
-        "file; needs deploy/flag-files.yaml",
+        "file; needs the component flag-files",
     )
     proxy_replicas: int = Field(
         default=0,
@@ -51,7 +51,7 @@ class InjectionSettings(SharedSettings):
     flag_readers: bool = Field(
         default=False,
         description="with --compat: the provider kubernetes has flagd read FeatureFlags from the API server, "
-        "by Roles for pods' service accounts; needs deploy/flag-readers.yaml (default: through the proxy)",
+        "by Roles for pods' service accounts; needs the component flag-readers (default: through the proxy)",
     )
     allow_cross_namespace: Literal["", "ofo"] = Field(
         default="",

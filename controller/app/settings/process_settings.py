@@ -28,7 +28,7 @@ _TRUE: Final = frozenset({"1", "t", "T", "true", "True", "TRUE"})
 
 _QUOTAS: Final = (
     "limit the number of objects by Kubernetes' ResourceQuota, such as count/flagsets.flagstaff.dev: "
-    "deploy/multi-tenant/resource-quota.yaml has one"
+    "deploy/namespaces/resource-quota.yaml has one"
 )
 REMOVED: Final = {
     "quota_sources": _QUOTAS,

@@ -26,7 +26,7 @@ def _work(settings: AdmissionSettings) -> Coroutine[Any, Any, None]:
     if not (settings.admission_cert and settings.admission_key):
         raise InvalidSettingError(
             "--admission-cert and --admission-key must be given: the API server asks by HTTPS alone; "
-            "deploy/admission.yaml mounts the Secret flagstaff-admission"
+            "deploy/components/admission mounts the Secret flagstaff-admission"
         )
     from controller.app.admission_process import run_admission
 

@@ -81,7 +81,9 @@ class ProxyScale:
             return
         replicas = await self.scale.replicas(self.namespace, DEPLOYMENT)
         if replicas is None:
-            log.warning("there is no Deployment %s to scale; apply deploy/proxy.yaml", DEPLOYMENT)
+            log.warning(
+                "there is no Deployment %s to scale; apply the component proxy of deploy/", DEPLOYMENT
+            )
         elif asked and replicas == 0:
             log.info("pods ask for flags: the proxy gets %d replicas", self.wanted)
             await self.scale.scale(self.namespace, DEPLOYMENT, self.wanted)

@@ -32,7 +32,7 @@ RECONCILED: Final = [stage.type for stage in STAGES]
 
 def granted() -> set[tuple[str, str, str]]:
     """(group, resource, verb) of what the controller's own ClusterRole lets it do everywhere."""
-    documents = yaml.load_all((ROOT / "deploy" / "rbac.yaml").read_text(), yaml.CSafeLoader)
+    documents = yaml.load_all((ROOT / "deploy/base/rbac.yaml").read_text(), yaml.CSafeLoader)
     (role,) = [each for each in documents if _name(each) == ("ClusterRole", "flagstaff-controller")]
     rules = [rule for rule in role["rules"] if "resourceNames" not in rule]
     return {each for rule in rules for each in product(rule["apiGroups"], rule["resources"], rule["verbs"])}

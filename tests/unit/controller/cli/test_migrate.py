@@ -86,7 +86,7 @@ def test_helm_values_become_options(tmp_path: Path, capsys: pytest.CaptureFixtur
     )
     assert lines[2:] == [
         "flagdProxyConfiguration.port: changed: flagstaff proxy --sync-port=9015",
-        "flagdProxyConfiguration.replicaCount: changed: spec.replicas in deploy/proxy.yaml, or controller "
+        "flagdProxyConfiguration.replicaCount: changed: spec.replicas of flagstaff-proxy, or controller "
         "--proxy-replicas for some on demand",
         "unheardOf: ignored: Flagstaff has no such setting",
     ]
@@ -110,6 +110,6 @@ def test_defaults_of_the_chart_are_counted_and_not_listed(
     )
     assert main(["migrate", "values", "-f", str(file)]) == 0
     assert capsys.readouterr().out.splitlines() == [
-        "flagdProxyConfiguration.debugLogging: changed: proxy --verbose in deploy/proxy.yaml",
+        "flagdProxyConfiguration.debugLogging: changed: proxy --verbose in its Deployment",
         "3 values are the chart's defaults: nothing has to be done about them",
     ]

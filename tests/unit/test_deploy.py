@@ -1,9 +1,9 @@
-"""The overlay of shared clusters, against the programs that read what it sets."""
+"""The manifests of deploy/, against the programs that read what they set."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 import yaml
@@ -19,27 +19,28 @@ from controller.app.settings.process_settings import (
 from controller.cli.manifests.manifest_files import read_manifests
 from controller.kube.adapters.certificates import PROXY_SECRET
 
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
 DEPLOY: Final = Path(__file__).parents[2] / "deploy"
-OVERLAY: Final = DEPLOY / "multi-tenant"
-LEFT_OUT: Final = {
-    "proxy-enforce.yaml", "secrets-namespace.yaml", "secrets-everywhere.yaml", "flagd-everywhere.yaml",
-    "upgrades-everywhere.yaml", "flag-files.yaml", "flag-readers.yaml", "proxy-on-demand.yaml",
-}  # fmt: skip
-"""Of deploy/: the overlay has the first as a patch of its own, the second is for namespaces of tenants, and
-the others are what it is there to avoid.
-"""
-
-
-def overlay() -> dict[str, Any]:
-    found: dict[str, Any] = yaml.load((OVERLAY / "kustomization.yaml").read_text(), yaml.CSafeLoader)
-    return found
+COMPONENTS: Final = DEPLOY / "components"
+PATCHES: Final = sorted(COMPONENTS.glob("*/patch-*.yaml"))
 
 
 def patched(name: str) -> dict[str, Any]:
-    """What a Deployment's pods get beside what their manifest has."""
-    patches = [yaml.load(each["patch"], yaml.CSafeLoader) for each in overlay()["patches"]]
-    [found] = [each for each in patches if each["metadata"]["name"] == name]
-    spec: dict[str, Any] = found["spec"]["template"]["spec"]
+    """What the overlay gives the pods of a Deployment beside what their manifest has."""
+    spec: dict[str, Any] = {"containers": [{"env": []}]}
+    overlay = yaml.load((DEPLOY / "multi-tenant/kustomization.yaml").read_text(), yaml.CSafeLoader)
+    for component in overlay["components"]:
+        file = DEPLOY / "multi-tenant" / component / f"patch-{name.removeprefix('flagstaff-')}.yaml"
+        if not file.exists():
+            continue
+        [patch] = documents(str(file.resolve().relative_to(DEPLOY)))
+        pod = patch["spec"]["template"]["spec"]
+        [container], [whole] = pod["containers"], spec["containers"]
+        whole["env"] += container.get("env", [])
+        whole |= {field: value for field, value in container.items() if field != "env"}
+        spec |= {field: value for field, value in pod.items() if field != "containers"}
     return spec
 
 
@@ -57,24 +58,66 @@ def documents(name: str) -> list[dict[str, Any]]:
     return [*yaml.load_all((DEPLOY / name).read_text(), yaml.CSafeLoader)]
 
 
-def test_it_has_every_manifest_but_those_that_are_left_out() -> None:
-    named = {(OVERLAY / each).resolve() for each in overlay()["resources"]}
-    assert named == {each for each in DEPLOY.glob("*.yaml") if each.name not in LEFT_OUT}
+def test_each_folder_of_components_has_every_file_of_its_kustomization() -> None:
+    for kustomization in DEPLOY.rglob("kustomization.yaml"):
+        if kustomization.parent.parent != COMPONENTS and kustomization.parent != DEPLOY / "base":
+            continue
+        content = yaml.load(kustomization.read_text(), yaml.CSafeLoader)
+        named = {*content.get("resources", ()), *(patch["path"] for patch in content.get("patches", ()))}
+        assert named == {file.name for file in kustomization.parent.iterdir()} - {"kustomization.yaml"}
 
 
 def test_the_binding_of_a_namespace_gives_what_that_of_the_cluster_gives() -> None:
-    [one], [everywhere] = documents("secrets-namespace.yaml"), documents("secrets-everywhere.yaml")
+    [one], [everywhere] = (
+        documents("namespaces/secrets.yaml"),
+        documents("components/secrets-everywhere/binding.yaml"),
+    )
     assert (one["kind"], one["metadata"]) == ("RoleBinding", {"name": "flagstaff-secrets"})
     assert (one["roleRef"], one["subjects"]) == (everywhere["roleRef"], everywhere["subjects"])
 
 
-@pytest.mark.parametrize("name", ["controller", "admission", "proxy"])
-def test_each_patch_meets_a_container(name: str) -> None:
-    [deployment] = [each for each in documents(f"{name}.yaml") if each["kind"] == "Deployment"]
-    assert deployment["metadata"]["name"] == f"flagstaff-{name}"
-    containers = deployment["spec"]["template"]["spec"]["containers"]
-    patches = patched(f"flagstaff-{name}")["containers"]
-    assert [each["name"] for each in patches] == [each["name"] for each in containers]
+MANIFESTS: Final = {
+    "controller": "base/controller.yaml",
+    "admission": "components/admission/admission.yaml",
+    "proxy": "components/proxy/proxy.yaml",
+}
+
+
+def deployment(name: str) -> dict[str, Any]:
+    [found] = [document for document in documents(MANIFESTS[name]) if document["kind"] == "Deployment"]
+    return found
+
+
+@pytest.mark.parametrize("file", PATCHES, ids=lambda file: f"{file.parent.name}-{file.stem}")
+def test_each_patch_meets_a_deployment_and_its_container(file: Path) -> None:
+    name = file.stem.removeprefix("patch-")
+    [patch] = documents(str(file.relative_to(DEPLOY)))
+    assert patch["metadata"]["name"] == deployment(name)["metadata"]["name"] == f"flagstaff-{name}"
+    containers = deployment(name)["spec"]["template"]["spec"]["containers"]
+    known = {container["name"] for container in containers}
+    assert {
+        container["name"] for container in patch["spec"]["template"]["spec"].get("containers", ())
+    } <= known
+
+
+PROGRAMS: Final[Mapping[str, type[ControllerSettings | AdmissionSettings | ProxySettings]]] = {
+    "controller": ControllerSettings,
+    "admission": AdmissionSettings,
+    "proxy": ProxySettings,
+}
+
+
+@pytest.mark.parametrize("file", PATCHES, ids=lambda file: f"{file.parent.name}-{file.stem}")
+def test_each_variable_of_a_patch_is_a_setting_of_the_program(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = PROGRAMS[file.stem.removeprefix("patch-")]
+    [patch] = documents(str(file.relative_to(DEPLOY)))
+    for container in patch["spec"]["template"]["spec"].get("containers", ()):
+        for variable in container.get("env", ()):
+            monkeypatch.setenv(variable["name"], variable["value"])
+            assert variable["name"].removeprefix("FLAGSTAFF_").lower() in settings.model_fields
+    settings_of(settings)
 
 
 def test_the_controller_takes_what_it_sets(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -128,19 +171,11 @@ def test_admission_injects_as_the_controller_does_and_asks_callers_for_a_certifi
     }
 
 
-def test_the_patch_by_hand_is_the_same() -> None:
-    [by_hand] = documents("proxy-enforce.yaml")
-    whole = patched("flagstaff-proxy")
-    [container] = whole["containers"]
-    container["env"] = [each for each in container["env"] if "QUOTA" not in each["name"]]
-    assert by_hand["spec"]["template"]["spec"] == whole
-
-
 def test_the_controller_has_rights_to_the_names_that_it_uses_and_to_no_others() -> None:
     authority = environment("flagstaff-controller")["FLAGSTAFF_PROXY_CA"]
     granted = {
         (resource, verb, *rule["resourceNames"])
-        for each in documents("proxy-certificates.yaml")
+        for each in documents("components/proxy-tls/certificates.yaml")
         for rule in each.get("rules", ())
         for resource in rule["resources"]
         for verb in rule["verbs"]
@@ -154,7 +189,7 @@ def test_the_controller_has_rights_to_the_names_that_it_uses_and_to_no_others() 
 def test_a_file_that_is_no_object_is_distinguished_from_manifests() -> None:
     found = read_manifests([str(DEPLOY)])
     skipped = {Path(each.file).relative_to(DEPLOY).as_posix() for each in found if not each.is_object}
-    assert skipped == {"proxy-enforce.yaml", "multi-tenant/kustomization.yaml"}
+    assert all(file.endswith("kustomization.yaml") for file in skipped)
 
 
 def test_the_webhook_is_asked_about_new_pods_that_ask_alone() -> None:
@@ -162,7 +197,7 @@ def test_the_webhook_is_asked_about_new_pods_that_ask_alone() -> None:
     finalizers and the deletion of an injected pod were refused. It was asked about every pod of the cluster,
     and about dry runs, at which it wrote ConfigMaps.
     """
-    documents = yaml.load_all((DEPLOY / "admission.yaml").read_text(), yaml.CSafeLoader)
+    documents = yaml.load_all((DEPLOY / MANIFESTS["admission"]).read_text(), yaml.CSafeLoader)
     found = next(each for each in documents if each["kind"] == "MutatingWebhookConfiguration")
     (webhook,) = found["webhooks"]
     (rule,) = webhook["rules"]
@@ -172,7 +207,7 @@ def test_the_webhook_is_asked_about_new_pods_that_ask_alone() -> None:
 
 
 def test_the_resource_quota_counts_every_kind_that_a_tenant_may_write() -> None:
-    [quota] = documents("multi-tenant/resource-quota.yaml")
+    [quota] = documents("namespaces/resource-quota.yaml")
     counted = {name.removeprefix("count/") for name in quota["spec"]["hard"]}
     kinds = {f"{each.plural}.{each.group}" for each in WATCHED if each not in (*FLUX_SOURCES, FLAG_RECEIPT)}
     assert counted == kinds
