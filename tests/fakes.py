@@ -11,7 +11,7 @@ from controller.api.objects.provenance import AUTHOR, SUBJECT
 from controller.api.parsing.reference_names import HEADS, TAGS
 from controller.runtime.reconciling.setbacks import Failed
 from controller.sources.backend import NOTHING_ACCEPTED, Fetched, Revision
-from controller.sources.git.git_references import Reference, choose
+from controller.sources.git_cli.git_references import Reference, choose
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

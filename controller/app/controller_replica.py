@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from controller.app.pod_work import PodWork
     from controller.app.settings.process_settings import ControllerSettings
     from controller.configurations.live_proxies import ProxyFollower
-    from controller.events.notifications.deliverer import Deliverer
+    from controller.events.services.deliverer import Deliverer
     from controller.kube.client import Cluster
     from controller.kube.reference_watches import ReferenceWatches
     from controller.kube.reflector import Reflector

@@ -11,12 +11,12 @@ from controller.api.flagprovider import FlagProviderStatus
 from controller.api.kinds import FLAG_PROVIDER
 from controller.api.objects.meta import Resource
 from controller.app.allowed_hosts import provider_hosts_of
-from controller.events.notifications.deliverer import Deliverer, Senders
-from controller.events.notifications.flux_events import FLUX, FluxEvents
-from controller.events.notifications.http_sender import HttpSender
-from controller.events.notifications.mail_sender import MailSender
-from controller.events.notifications.outbox import Outbox
-from controller.events.notifications.provider_reconciler import FlagProviderReconciler
+from controller.events.alerts.outbox import Outbox
+from controller.events.services.deliverer import Deliverer, Senders
+from controller.events.services.flux_events import FLUX, FluxEvents
+from controller.events.services.http_sender import HttpSender
+from controller.events.services.mail_sender import MailSender
+from controller.events.services.provider_reconciler import FlagProviderReconciler
 from controller.runtime.clock import now
 from controller.runtime.network.http_client import HttpClient
 from controller.runtime.tenancy.places import Places

@@ -11,8 +11,8 @@ from controller.app.allowed_hosts import artifact_hosts_of, source_hosts_of
 from controller.app.namespace_quotas import artifact_quota
 from controller.configurations.reconciler import ConfigurationReconciler
 from controller.configurations.stage import CONFIGURATIONS, FEATURE_FLAGS
-from controller.events.notifications.alert_reconciler import FlagAlertReconciler
-from controller.events.notifications.stage import FLAG_ALERTS, FLAG_PROVIDERS
+from controller.events.alerts.alert_reconciler import FlagAlertReconciler
+from controller.events.alerts.stage import FLAG_ALERTS, FLAG_PROVIDERS
 from controller.events.receiver.reconciler import FlagReceiverReconciler
 from controller.events.receiver.stage import FLAG_RECEIVERS
 from controller.flagsets.building.commit_provenance import ProvenanceDetail

@@ -6,8 +6,8 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from controller.api.kinds import CONFIG_MAP, NAMESPACE, WORKLOADS
-from controller.events.notifications.stage import BY_SECRET as PROVIDER_BY_SECRET
-from controller.events.notifications.stage import SELECTING
+from controller.events.alerts.stage import BY_SECRET as PROVIDER_BY_SECRET
+from controller.events.alerts.stage import SELECTING
 from controller.events.receiver.stage import BY_SECRET as RECEIVER_BY_SECRET
 from controller.flagsets.stage import BY_CONFIG_MAP
 from controller.flagsets.stage import BY_SECRET as FLAG_SET_BY_SECRET

@@ -19,8 +19,8 @@ from controller.api.sources.oci_source import LayerSelector, OciReference
 from controller.runtime.reconciling.setbacks import Failed, Waiting
 from controller.sources.backend import SourceBackend
 from controller.sources.bucket.command_line import open_bucket
-from controller.sources.git.git_references import Reference
 from controller.sources.git.local_git_backend import open_source
+from controller.sources.git_cli.git_references import Reference
 from controller.sources.oci.oci_backend import OciBackend
 from controller.sources.oci.oci_credentials import RegistryAccess
 from controller.sources.oci.registry import Registry

@@ -7,9 +7,9 @@ from typing import Final
 
 from controller.api.parsing import InvalidTextError
 from controller.api.parsing.message_templates import check
-from controller.events.notifications import alert_messages as messages
+from controller.events.alerts import alert_messages as messages
 from tests.fuzz.target import Target, Wrong
-from tests.unit.controller.events.notifications.things import message
+from tests.unit.controller.events.things import message
 
 _MESSAGE: Final = message("k", message="${reason} $$ $", metadata={"flagstaff.dev/author": "$name"})
 _PLACE: Final = re.compile(r"[0-9]+:[0-9]+: .", re.DOTALL)

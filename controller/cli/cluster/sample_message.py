@@ -12,8 +12,8 @@ from controller.api.flagprovider import FlagProviderStatus
 from controller.api.kinds import FLAG_PROVIDER
 from controller.api.objects.conditions import FALSE, READY
 from controller.api.objects.meta import TEST_ALERT, ObjectKey, Resource
-from controller.events.notifications.alert_messages import test_key
-from controller.events.notifications.deliverer import DELIVERED
+from controller.events.alerts.alert_messages import test_key
+from controller.events.services.deliverer import DELIVERED
 from controller.kube.client import Cluster
 
 _LOOK: Final = 0.3

@@ -9,7 +9,7 @@ from git.exc import GitError
 
 from controller.runtime.user_text.plain_text import one_line
 from controller.sources.backend import LineAuthor, Revision
-from controller.sources.git.git_environment import environment
+from controller.sources.git_cli.git_environment import environment
 
 if TYPE_CHECKING:
     from pathlib import Path

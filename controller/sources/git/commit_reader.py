@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from controller.sources.backend import NOTHING_ACCEPTED, Accepted, with_signer
 from controller.sources.git.commit_tree import Checkout, read_tree, without_author
-from controller.sources.git.git_references import Reference
+from controller.sources.git_cli.git_references import Reference
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -14,9 +14,21 @@ from controller.sources.backend import NOTHING_ACCEPTED, Accepted, TreeLimits
 from controller.sources.deadline import Deadline, LimitedTasks, ThreadTasks
 from controller.sources.git.commit_reader import CommitReader
 from controller.sources.git.commit_tree import Checkout
-from controller.sources.git.git_credentials import Credentials, credentials_in
-from controller.sources.git.git_program import BrokenMirrorError, GitProgram
-from controller.sources.git.git_references import (
+from controller.sources.git.mirror import Mirror
+from controller.sources.git.mirror_quota import MirrorQuota
+from controller.sources.git.repository import (
+    DamagedRepositoryError,
+    UnreadableFormatError,
+    damage_reported,
+    find_folders,
+    list_references,
+    open_repository,
+)
+from controller.sources.git.submodules import FILE as SUBMODULES_FILE
+from controller.sources.git.submodules import SubmoduleReader
+from controller.sources.git_cli.git_credentials import Credentials, credentials_in
+from controller.sources.git_cli.git_program import BrokenMirrorError, GitProgram
+from controller.sources.git_cli.git_references import (
     Reference,
     References,
     choose,
@@ -24,18 +36,6 @@ from controller.sources.git.git_references import (
     listing_options,
     parse,
 )
-from controller.sources.git.mirror import Mirror
-from controller.sources.git.mirror_quota import MirrorQuota
-from controller.sources.git.reference_watch import find_folders
-from controller.sources.git.repository import (
-    DamagedRepositoryError,
-    UnreadableFormatError,
-    damage_reported,
-    list_references,
-    open_repository,
-)
-from controller.sources.git.submodules import FILE as SUBMODULES_FILE
-from controller.sources.git.submodules import SubmoduleReader
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -19,13 +19,12 @@ from controller.runtime.tenancy.secret_hosts import UNBOUND
 from controller.sources.deadline import Deadline, LimitedTasks
 from controller.sources.git.commit_verification import Group, Rule
 from controller.sources.git.git_backend import GitBackend
-from controller.sources.git.git_credentials import credentials_from, with_proxy
-from controller.sources.git.git_references import Reference
-from controller.sources.git.ls_remote_cache import LsRemoteCache
-from controller.sources.git.mirrors_in_use import MirrorsInUse
 from controller.sources.git.signature_policy import SignaturePolicy
-from controller.sources.git.source_share import SourceShare
+from controller.sources.git.source_share import MirrorsInUse, SourceShare
 from controller.sources.git.submodules import SubmoduleLimits
+from controller.sources.git_cli.git_credentials import credentials_from, with_proxy
+from controller.sources.git_cli.git_references import Reference
+from controller.sources.git_cli.ls_remote_cache import LsRemoteCache
 from controller.sources.secrets import Secrets
 from controller.sources.trust_advice import in_cluster
 from controller.sources.verification.keys import epoch, read_keys
@@ -42,7 +41,7 @@ if TYPE_CHECKING:
     from controller.runtime.tenancy.hosts import Hosts
     from controller.runtime.tenancy.limits import NamespaceLimits
     from controller.sources.backend import FetchRequest
-    from controller.sources.git.git_credentials import Credentials
+    from controller.sources.git_cli.git_credentials import Credentials
     from controller.sources.secrets import ReadSecret
 
 GIT_AT_ONCE: Final = 16

@@ -3,23 +3,30 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import secrets
 from dataclasses import asdict, dataclass, replace
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from controller.api.parsing.git_url import Location, parse_location
 from controller.runtime.reconciling.setbacks import stalling
 from controller.sources.backend import polled
 from controller.sources.git.git_backend import GitBackend
-from controller.sources.git.git_references import Reference
-from controller.sources.git.reference_watch import reference_changes
-from controller.sources.git.repository import uncommitted_files
+from controller.sources.git.repository import find_folders, uncommitted_files
+from controller.sources.git_cli.git_references import Reference
+from evaluator.sync.sources.watch import Watch
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable, Sequence
     from pathlib import Path
 
     from controller.sources.backend import LineAuthor, Revision
+
+_AWAY: Final = 0.5
+"""Seconds between polls for a repository that is not there."""
+_WATCHED_FILES: Final = frozenset({"HEAD", "packed-refs"})
+_random = secrets.SystemRandom()
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,3 +102,39 @@ def open_source(
         path = place.path.expanduser().absolute()
         place = Location(place.transport, path.as_uri(), place.shown, path=path)
     return LocalGitBackend(place, followed, mirror_root.absolute(), interval=interval, paths=tuple(paths))
+
+
+async def reference_changes(path: Path, interval: float) -> AsyncIterator[None]:
+    """At once, after each change of the references at `path`, be it there or not, and every interval."""
+    watched: tuple[Path, ...] = ()
+
+    def folders(path: Path) -> tuple[Path, ...]:
+        nonlocal watched
+        watched = find_folders(path)
+        return watched
+
+    watch = Watch(path, folders, _matters)
+    with contextlib.closing(watch):
+        while True:
+            # Armed again before each poll: folders of branches come and go, and what changes later is seen.
+            await watch.arm()
+            yield
+            if watched:
+                await watch.wait(interval * _random.uniform(0.9, 1.1))
+            else:
+                await _wait_for_repository(path, interval)
+
+
+async def _wait_for_repository(path: Path, interval: float) -> None:
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(interval):
+            await asyncio.sleep(min(_AWAY, interval))
+            while not await asyncio.to_thread(find_folders, path):  # noqa: ASYNC110 - nothing reports it
+                await asyncio.sleep(min(_AWAY, interval))
+
+
+def _matters(folder: Path, name: str) -> bool:
+    """Whether a change of `name` may change references: in a repository below a folder `refs`, any may."""
+    if name.endswith(".lock"):
+        return False
+    return name in _WATCHED_FILES or "refs" in folder.parts or "reftable" in folder.parts

@@ -16,10 +16,10 @@ import pygit2
 from controller.api.parsing.reference_names import HEADS, TAGS
 from controller.runtime.reconciling.setbacks import Failed, Stalled
 from controller.sources.backend import Unverified
-from controller.sources.git.git_complaints import LIMIT, UNADVERTISED
-from controller.sources.git.git_program import BrokenMirrorError, GitProgram
 from controller.sources.git.mirror_quota import MirrorQuota
 from controller.sources.git.repository import KEPT, DamagedRepositoryError, damage_reported, open_mirror
+from controller.sources.git_cli.git_complaints import LIMIT, UNADVERTISED
+from controller.sources.git_cli.git_program import BrokenMirrorError, GitProgram
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Collection
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from controller.sources.backend import Fetched, Revision
     from controller.sources.git.commit_reader import CommitReader
     from controller.sources.git.commit_tree import Checkout
-    from controller.sources.git.git_references import Reference
+    from controller.sources.git_cli.git_references import Reference
 
 UNUSED: Final = 7 * 86_400.0
 """Seconds."""

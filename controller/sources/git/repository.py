@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -16,7 +17,7 @@ from controller.api.parsing import InvalidTextError
 from controller.api.parsing.git_url import parse_location
 from controller.api.parsing.reference_names import TAGS
 from controller.runtime.reconciling.setbacks import Failed, Setback, Stalled
-from controller.sources.git.git_complaints import SHA256_REPOSITORY
+from controller.sources.git_cli.git_complaints import SHA256_REPOSITORY
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -214,3 +215,30 @@ def _origin(repository: pygit2.Repository) -> str:
         return parse_location(repository.remotes["origin"].url or "").shown
     except (KeyError, InvalidTextError):
         return ""
+
+
+def find_folders(path: Path) -> tuple[Path, ...]:
+    """The folders in which references of the repository at `path` change; empty without one. Blocks."""
+    try:
+        own = _git_folder(path)
+        shared = own
+        if (common := own / "commondir").is_file():
+            shared = (own / common.read_text(encoding="utf-8").strip()).resolve()
+        if not (own / "HEAD").exists():
+            return ()
+    except (OSError, UnicodeDecodeError):
+        return ()
+    # `HEAD` and `packed-refs` are in a linked work tree's own folder and in the one that all share.
+    folders = dict.fromkeys((own, shared))
+    for top in (shared / "refs", shared / "reftable"):
+        folders |= dict.fromkeys(Path(folder) for folder, _, _ in os.walk(top))
+    return tuple(folders)
+
+
+def _git_folder(path: Path) -> Path:
+    inside = path / ".git"
+    if inside.is_file():
+        # A linked work tree's or submodule's: `gitdir: <path>`.
+        text = inside.read_text(encoding="utf-8").strip()
+        return (path / text.removeprefix("gitdir:").strip()).resolve()
+    return (inside if inside.is_dir() else path).resolve()

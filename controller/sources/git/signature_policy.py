@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from controller.sources.deadline import LimitedTasks, ThreadTasks
-    from controller.sources.git.git_references import Reference
+    from controller.sources.git_cli.git_references import Reference
     from controller.sources.verification import Signer
 
 _HEADS: Final = ("HEAD", "TagAndHEAD", "EveryCommit")

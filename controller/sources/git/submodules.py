@@ -16,9 +16,9 @@ from controller.runtime.reconciling.setbacks import Failed, Setback, Stalled
 from controller.runtime.user_text.plain_text import one_line
 from controller.sources.backend import Fetched, Revision, TreeLimits
 from controller.sources.git.commit_tree import Checkout, submodule_skipped
-from controller.sources.git.git_complaints import LIMIT
-from controller.sources.git.git_environment import environment
-from controller.sources.git.git_references import Reference
+from controller.sources.git_cli.git_complaints import LIMIT
+from controller.sources.git_cli.git_environment import environment
+from controller.sources.git_cli.git_references import Reference
 
 if TYPE_CHECKING:
     from pathlib import Path

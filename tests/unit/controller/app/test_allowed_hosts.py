@@ -14,15 +14,15 @@ from controller.api.objects.meta import ObjectKey
 from controller.app.allowed_hosts import artifact_hosts_of, provider_hosts_of, source_hosts_of
 from controller.app.reconcilers import providers_of
 from controller.app.settings.process_settings import ControllerSettings
-from controller.events.notifications.mail_sender import MailSender
-from controller.events.notifications.notice import Post
+from controller.events.services.mail_sender import MailSender
+from controller.events.services.notice import Post
 from controller.runtime.network.http_client import Route
 from controller.runtime.reconciling.setbacks import Stalled
 from controller.runtime.tenancy.hosts import Hosts
 from controller.runtime.tenancy.limits import UNLIMITED
 from controller.sources.backend import FetchRequest
 from controller.sources.freshness import Freshness
-from tests.unit.controller.events.notifications.things import http_sender
+from tests.unit.controller.events.things import http_sender
 
 if TYPE_CHECKING:
     from pathlib import Path

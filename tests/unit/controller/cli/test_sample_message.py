@@ -11,8 +11,8 @@ from controller.cli import main
 from controller.cli.cluster.event_stream import as_event
 from controller.cli.cluster.events import lines
 from controller.cli.cluster.sample_message import Outcome, outcome_of
-from controller.events.notifications.alert_messages import test_key as key_of
-from tests.unit.controller.events.notifications.things import message, thing
+from controller.events.alerts.alert_messages import test_key as key_of
+from tests.unit.controller.events.things import message, thing
 
 if TYPE_CHECKING:
     from controller.api.objects.meta import Resource

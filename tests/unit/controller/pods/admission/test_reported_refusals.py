@@ -9,7 +9,7 @@ from controller.kube.event_sink import manifest
 from controller.pods.admission.refusals import APART, FlagSetRefusals
 from controller.pods.admission.reported_refusals import ReportedRefusals
 from controller.pods.injection import well_known
-from tests.unit.controller.events.notifications.things import NOW, Desk, alert, thing
+from tests.unit.controller.events.things import NOW, Desk, alert, thing
 
 if TYPE_CHECKING:
     from controller.runtime.event import Event

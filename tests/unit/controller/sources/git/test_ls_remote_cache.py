@@ -11,9 +11,9 @@ from controller.api.parsing.git_url import parse_location
 from controller.runtime.reconciling.setbacks import Failed
 from controller.runtime.tenancy.places import Places
 from controller.sources.freshness import SHARED, Freshness
-from controller.sources.git.git_credentials import Credentials
-from controller.sources.git.git_program import BrokenMirrorError, GitProgram
-from controller.sources.git.ls_remote_cache import LsRemoteCache
+from controller.sources.git_cli.git_credentials import Credentials
+from controller.sources.git_cli.git_program import BrokenMirrorError, GitProgram
+from controller.sources.git_cli.ls_remote_cache import LsRemoteCache
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 TURN = Freshness(NOW, NOW - SHARED)

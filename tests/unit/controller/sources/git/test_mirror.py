@@ -21,10 +21,10 @@ from controller.sources.deadline import Deadline, ThreadTasks
 from controller.sources.git import mirror as mirror_module
 from controller.sources.git.commit_reader import CommitReader
 from controller.sources.git.commit_tree import Checkout
-from controller.sources.git.git_credentials import Credentials
-from controller.sources.git.git_program import GitProgram, is_crowded
-from controller.sources.git.git_references import Reference
 from controller.sources.git.mirror import UNUSED, Mirror, remove_unused, sweep_mirrors
+from controller.sources.git_cli.git_credentials import Credentials
+from controller.sources.git_cli.git_program import GitProgram, is_crowded
+from controller.sources.git_cli.git_references import Reference
 from tests.git_http import GitServer, git_server
 from tests.repositories import Repository
 

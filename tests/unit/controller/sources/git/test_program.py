@@ -21,9 +21,9 @@ from controller.api.parsing.git_url import parse_location
 from controller.runtime.process.limited_child import MAX_COMPLAINT, ProcessLimits, run
 from controller.runtime.reconciling.setbacks import Failed, Stalled
 from controller.sources.deadline import Deadline
-from controller.sources.git.git_complaints import is_damage, limit_of, reason_of, shown
-from controller.sources.git.git_credentials import Credentials
-from controller.sources.git.git_program import BrokenMirrorError, GitProgram
+from controller.sources.git_cli.git_complaints import is_damage, limit_of, reason_of, shown
+from controller.sources.git_cli.git_credentials import Credentials
+from controller.sources.git_cli.git_program import BrokenMirrorError, GitProgram
 from tests.git_http import GitServer, command_lines, git_server
 from tests.repositories import Repository
 
@@ -251,7 +251,7 @@ def test_a_full_disk_fails_before_a_key_is_written(monkeypatch: pytest.MonkeyPat
     def full(_: object) -> NoReturn:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr("controller.sources.git.git_program.secret_files", full)
+    monkeypatch.setattr("controller.sources.git_cli.git_program.secret_files", full)
     setback = refused(program("h:r", Credentials(ssh_key="KEY")))
     assert (setback.reason, "No space left" in setback.message) == ("StorageOperationFailed", True)
 

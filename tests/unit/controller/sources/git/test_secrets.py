@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from controller.api.parsing.git_url import Transport
 from controller.runtime.reconciling.setbacks import Stalled
 from controller.runtime.user_text.secret_texts import SecretTexts, Tls
-from controller.sources.git.git_credentials import Credentials, credentials_from, with_proxy
+from controller.sources.git_cli.git_credentials import Credentials, credentials_from, with_proxy
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

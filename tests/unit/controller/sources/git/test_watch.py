@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from controller.sources.backend import polled
-from controller.sources.git.reference_watch import find_folders, reference_changes
+from controller.sources.git.local_git_backend import reference_changes
+from controller.sources.git.repository import find_folders
 from tests.repositories import Repository
 
 if TYPE_CHECKING:

@@ -1,0 +1,267 @@
+"""Delivers waiting messages: one of a provider at a time, in order, until it arrives or is given up."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from controller.api import flagalert, flagprovider
+from controller.api.objects.conditions import FALSE, TRUE, Condition
+from controller.api.objects.meta import ObjectKey, about, timestamp
+from controller.events.alerts.alert_reconciler import alert_status
+from controller.events.alerts.flag_set_progress import CHANGE_REQUESTS, with_comparison
+from controller.events.services.flux_events import post_of_flux
+from controller.events.services.git_deliveries import app_token, send_test_status, upsert_comment
+from controller.events.services.git_servers import CHECKED_BY_REPOSITORY
+from controller.events.services.http_sender import PostResult
+from controller.events.services.retries import Again, Dead, Pace, verdict
+from controller.events.services.service_types import is_known, is_refusal, post_of
+from controller.runtime.reconciling.setbacks import Setback
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from datetime import datetime
+
+    from controller.api.flagprovider import Message
+    from controller.api.objects.status import Status
+    from controller.events.alerts.outbox import Outbox
+    from controller.events.alerts.provider_outbox import ProviderOutbox
+    from controller.events.services.github_app import Grant
+    from controller.events.services.http_sender import Sender
+    from controller.events.services.notice import ProviderTarget
+    from controller.runtime.objects.cache import Cache
+    from controller.runtime.reconciling.statuses import StatusWriter
+
+log = logging.getLogger(__name__)
+
+DELIVERED: Final = "Delivered"
+"""Condition of a FlagProvider: whether its last message arrived; absent before the first message."""
+SETTLE: Final = 5.0
+"""Seconds of leading before objects are compared, so that the watches receive the last leader's writes."""
+WRITE_LATER: Final = 1.0
+"""Seconds until a delivery is written while more messages wait, so that one write covers several."""
+GRACE: Final = 1.0
+"""Seconds at the end of leading for unfinished sends, and again to write their outcomes."""
+
+
+class Senders(NamedTuple):
+    """One sender for each way to a server."""
+
+    http: Sender
+    mail: Sender
+    operators: Sender
+    """For addresses that come from the controller's operator."""
+
+    def to(self, target: ProviderTarget) -> Sender:
+        """Return the sender of a message to a provider."""
+        if target.operators:
+            return self.operators
+        return self.mail if target.spec.type == "email" else self.http
+
+
+@dataclass(slots=True)
+class _Route:
+    """A usable provider."""
+
+    target: ProviderTarget
+    pace: Pace = field(default_factory=Pace)
+    failures: int = 0
+    """Failed tries in a row."""
+    grant: Grant | None = None
+    """The last token of a GitHub App."""
+    last: Condition | None = None
+    sending: bool = False
+    task: asyncio.Task[None] | None = None
+
+
+@dataclass(slots=True)
+class Deliverer:
+    """Sends the waiting messages of all usable providers while this replica leads."""
+
+    outbox: Outbox
+    senders: Senders
+    objects: Cache
+    writer: StatusWriter
+    now: Callable[[], datetime]
+    clock: Callable[[], float]
+    """Seconds of a monotonic clock."""
+    random: Callable[[], float]
+    """Returns a random number from 0 to 1."""
+    count: Callable[[str, str], None]
+    """Receives (type, result) of each try."""
+    _routes: dict[ObjectKey, _Route] = field(default_factory=dict)
+    _resting: bool = False
+
+    def __post_init__(self) -> None:
+        self.outbox.sendable = self.start
+
+    def begin(self) -> None:
+        """Prepare for leading, before `run` and the first Event."""
+        self._resting = False
+        self.outbox.begin()
+
+    def use(self, key: ObjectKey, target: ProviderTarget) -> None:
+        """Deliver the provider's waiting messages to `target` from now on."""
+        route = self._routes.get(key)
+        if route is None:
+            route = self._routes[key] = _Route(target)
+        elif route.target != target:
+            # The new target may work: retry at once.
+            self._stop(route)
+            route.target, route.failures, route.grant = target, 0, None
+        self.start(key)
+
+    def shut(self, key: ObjectKey) -> None:
+        """Stop delivering to a provider that is unusable or gone; its messages keep waiting."""
+        route = self._routes.pop(key, None)
+        if route is not None:
+            self._stop(route)
+
+    def last(self, key: ObjectKey) -> tuple[Condition, ...]:
+        """Return the result of the provider's last try, if any."""
+        route = self._routes.get(key)
+        return () if route is None or route.last is None else (route.last,)
+
+    def start(self, key: ObjectKey) -> None:
+        """Start delivering the provider's waiting messages, unless a delivery is running."""
+        route, box = self._routes.get(key), self.outbox.box(key)
+        if route is None or box is None or (route.task is not None and not route.task.done()):
+            return
+        if next(box.sendable(self.now()), None) is not None:
+            route.task = asyncio.create_task(self._deliver(key, route, box))
+
+    async def run(self) -> None:
+        """Deliver until cancelled; then finish running sends and write their outcomes."""
+        try:
+            await asyncio.sleep(SETTLE)
+            self.outbox.settled = True
+            for resource in self.objects.of_kind(flagprovider.KIND):
+                self.outbox.wake(resource.key, 0.0)
+            await asyncio.Event().wait()
+        finally:
+            await self._rest()
+            self._routes.clear()
+            self.outbox.end()
+
+    async def _rest(self) -> None:
+        self._resting = True
+        for route in self._routes.values():
+            if not route.sending:
+                self._stop(route)
+        tasks = [route.task for route in self._routes.values() if route.task is not None]
+        if tasks:
+            await asyncio.wait(tasks, timeout=GRACE)
+        for route in self._routes.values():
+            self._stop(route)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(GRACE):
+                boxes = self.outbox.boxes().items()
+                await asyncio.gather(*(self._write(key, box.status()) for key, box in boxes))
+                alerts = self.objects.of_kind(flagalert.KIND)
+                await asyncio.gather(
+                    *(self._write(alert.key, alert_status(alert, self.outbox)) for alert in alerts)
+                )
+
+    async def _write(self, key: ObjectKey, fields: Status) -> None:
+        """Write the outcomes that are not written yet when leading ends."""
+        resource = self.objects.get(key)
+        if resource is None:
+            return
+        status = {**resource.status, **fields.fields()}
+        status = {name: value for name, value in status.items() if value is not None}
+        if status == resource.status:
+            return
+        try:
+            await self.writer.write_status(resource, status)
+        except Setback as setback:
+            log.warning("what was delivered is not written: %s", setback.message, extra=about(key))
+
+    async def _deliver(self, key: ObjectKey, route: _Route, box: ProviderOutbox) -> None:
+        while (message := next(box.sendable(self.now()), None)) is not None and not self._is_quiet(key):
+            await asyncio.sleep(route.pace.wait(self.clock()))
+            route.sending = True
+            try:
+                pause = await self._try(key, route, box, message)
+            except Exception:
+                log.exception("an alert could not be sent", extra=about(key))
+                box.drop(message.key, "it could not be sent; the controller's log has more")
+                pause = 0.0
+            finally:
+                route.sending = False
+            if not self._is_quiet(key):
+                await asyncio.sleep(pause)
+
+    def _is_quiet(self, key: ObjectKey) -> bool:
+        """Whether to stop sending: leading ends, or the provider is suspended."""
+        resource = self.objects.get(key)
+        return self._resting or (resource is not None and resource.suspended)
+
+    async def _try(self, key: ObjectKey, route: _Route, box: ProviderOutbox, message: Message) -> float:
+        """Send once; return the seconds until the next try."""
+        answer = await self._send_with_token(message, route)
+        if is_refusal(route.target, answer.content):
+            answer = replace(answer, status=502)
+        elif is_known(route.target, message, answer.content):
+            answer = replace(answer, status=200)
+        now = self.now()
+        type_ = route.target.spec.type
+        result = verdict(message, answer, route.failures + 1, self.random(), now, type_)
+        if isinstance(result, Again):
+            route.failures += 1
+            self.count(type_, "failed")
+            log.warning("an alert is sent again: %s", answer.text, extra=about(key))
+            box.failed(message.alert, "DeliveryFailed", answer.text, now)
+            condition = Condition(DELIVERED, FALSE, "DeliveryFailed", answer.text)
+            if route.last != condition:
+                route.last = condition
+                self.outbox.wake(key, 0.0)
+            return result.delay
+        if isinstance(result, Dead):
+            self.count(type_, "dead")
+            log.warning("an alert is not sent any more: %s", result.why, extra=about(key))
+            box.failed(message.alert, "MessageRefused", result.why, now)
+            box.drop(message.key, result.why)
+            route.last = Condition(DELIVERED, FALSE, "MessageRefused", result.why)
+        else:
+            self.count(type_, "delivered")
+            box.delivered(message.key, timestamp(now))
+            route.last = Condition(DELIVERED, TRUE, "Succeeded", "the last message was delivered")
+        route.failures = 0
+        self.outbox.wake(key, WRITE_LATER if next(box.sendable(now), None) is not None else 0.0)
+        return 0.0
+
+    async def _send_with_token(self, message: Message, route: _Route) -> PostResult:
+        target = route.target
+        if target.spec.type == "flux":
+            return await self.senders.to(target).send(
+                post_of_flux(self.objects, message, target), target.route
+            )
+        if message.namespace:
+            # The message names the namespace of the object.
+            target = replace(target, namespace=message.namespace)
+        if target.app is None:
+            return await self._send(message, target)
+        grant = await app_token(self.senders.http, target, target.app, route.grant, self.now())
+        if isinstance(grant, PostResult):
+            return grant
+        answer = await self._send(message, replace(target, token=grant.token))
+        # A refused token was revoked: the next try requests another.
+        route.grant = None if answer.status == 401 else grant
+        return answer
+
+    async def _send(self, message: Message, target: ProviderTarget) -> PostResult:
+        if target.spec.type in CHECKED_BY_REPOSITORY and not message.alert:
+            return await send_test_status(self.senders.http, message, target)
+        if target.spec.type not in CHANGE_REQUESTS:
+            return await self.senders.to(target).send(post_of(message, target), target.route)
+        message = await asyncio.to_thread(with_comparison, self.objects, message, target.namespace)
+        return await upsert_comment(self.senders.http, message, target)
+
+    @staticmethod
+    def _stop(route: _Route) -> None:
+        if route.task is not None:
+            route.task.cancel()
+            route.task = None

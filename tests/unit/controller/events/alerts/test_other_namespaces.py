@@ -1,0 +1,143 @@
+"""Alerts about objects of other namespaces, which these let in."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from controller.api.objects.meta import ObjectKey, Resource
+from controller.events.alerts.stage import FLAG_ALERTS, FLAG_PROVIDERS
+from controller.runtime.objects.cache import Change
+from controller.runtime.reconciling.watches import woken
+from tests.unit.controller.events.things import CHAT, Desk, alert, event, failed, status
+
+if TYPE_CHECKING:
+    from controller.runtime.event import Event
+
+TEAM = {"team": "checkout"}
+THERE = ObjectKey("FlagSet", "other", "flags")
+FLAGS = {"group": "flagstaff.dev", "kind": "FlagSet"}
+
+
+def namespace(name: str = "other", version: str = "1", **labels: str) -> Resource:
+    return Resource(ObjectKey("Namespace", "", name), name, 0, version, labels=labels or TEAM)
+
+
+def grant(
+    to: dict[str, Any] | None = None, from_namespace: str = "shop", kind: str = "FlagAlert"
+) -> Resource:
+    source = {"group": "flagstaff.dev", "kind": kind, "namespace": from_namespace}
+    spec = {"from": [source], "to": [to or FLAGS]}
+    return Resource(ObjectKey("FlagGrant", "other", "alerts"), "grant", 1, "1", spec=spec)
+
+
+def selecting(labels: Any = None, **spec: Any) -> Resource:
+    selector = {"matchLabels": TEAM if labels is None else labels}
+    sources = [{"kind": "FlagSet", "name": "*", "namespaceSelector": selector}]
+    return alert(**{"eventSources": sources, **spec})
+
+
+def there(event: Event) -> Event:
+    """The same of a namespace that is not the alert's."""
+    return replace(event, object=THERE)
+
+
+def thing(found: dict[str, Any], version: str = "1") -> Resource:
+    return Resource(THERE, "there", 1, version, status=found)
+
+
+@pytest.mark.parametrize(
+    ("objects", "reached"),
+    [
+        ((selecting(), namespace(), grant()), True),
+        ((selecting({}), namespace(), grant()), True),
+        ((selecting(), namespace(), grant({**FLAGS, "name": "flags"})), True),
+        ((selecting(), namespace(), grant({**FLAGS, "name": "others"})), False),
+        ((selecting(), namespace(), grant({**FLAGS, "kind": "FlagSource"})), False),
+        ((selecting(), namespace(), grant(kind="FlagSet")), False),
+        ((selecting(), namespace(), grant(from_namespace="elsewhere")), False),
+        ((selecting(), namespace()), False),
+        ((selecting(), namespace(team="search"), grant()), False),
+        ((selecting(), grant()), False),
+        ((alert(), namespace(), grant()), False),
+    ],
+)
+def test_an_event_of_another_namespace_is_sent_where_it_is_selected_and_granted(
+    objects: tuple[Resource, ...], reached: bool
+) -> None:
+    assert Desk(*objects).accept(there(failed())) == (["BuildFailed"] if reached else [])
+
+
+def test_a_selector_that_leaves_out_the_alerts_own_namespace_leaves_out_its_objects() -> None:
+    assert Desk(selecting(), namespace("shop", team="search")).accept(failed()) == []
+    assert Desk(selecting(), namespace("shop")).accept(failed()) == ["BuildFailed"]
+
+
+def test_what_is_sent_names_the_namespace_of_the_object_also_after_a_restart() -> None:
+    desk = Desk(selecting(template="${namespace}/${name}"), namespace(), grant())
+    desk.accept(there(failed()))
+    desk = desk.restart()
+    (message,) = desk.box.pending.values()
+    assert (message.namespace, message.message) == ("other", "other/flags")
+    assert list(desk.box.reported) == ["all/FlagSet/other/flags"]
+
+
+def test_objects_of_one_name_in_two_namespaces_are_two_incidents() -> None:
+    desk = Desk(selecting(), namespace("shop"), namespace(), grant())
+    assert desk.accept(failed(), there(replace(failed(), key="f" * 64))) == ["BuildFailed"] * 2
+    desk.learn("flags", status("BuildFailed"))
+    desk.objects.learn(thing(status("BuildFailed")))
+    desk = desk.restart()
+    assert desk.compare() == ["BuildFailed"] * 2
+    assert desk.accept(there(event("Recovered"))) == ["BuildFailed", "BuildFailed", "Recovered"]
+    assert [each.namespace for each in desk.box.pending.values()] == [None, "other", "other"]
+
+
+def test_one_message_of_a_group_distinguishes_objects_of_one_name() -> None:
+    desk = Desk(selecting(groupWait="30s"), namespace("shop"), namespace(), grant())
+    desk.accept(failed(), there(replace(failed(), key="f" * 64)))
+    (message,) = desk.box.pending.values()
+    assert message.message == "FlagSet/flags: words\nFlagSet/other/flags: words"
+    assert message.objects == ("FlagSet/other/flags",)
+
+
+def test_a_failure_is_reported_once_its_namespace_lets_the_alert_in_and_not_after_that_ends() -> None:
+    desk = Desk(selecting(), namespace(), thing(status("BuildFailed")))
+    assert desk.compare() == []
+    desk.objects.learn(grant())
+    assert desk.compare() == ["BuildFailed"]
+    desk.objects.forget(grant().key)
+    desk.objects.learn(thing(status(), "2"))
+    assert desk.accept(there(event("Recovered"))) == ["BuildFailed"]
+    assert desk.compare() == ["BuildFailed"]
+    assert desk.box.reported == {}
+
+
+def test_a_namespace_that_loses_its_label_is_reported_no_more() -> None:
+    desk = Desk(selecting(**{"for": "5m"}), namespace(), grant())
+    desk.accept(there(failed()))
+    desk.objects.learn(thing(status("BuildFailed")))
+    desk.objects.learn(namespace(version="2", team="search"))
+    assert desk.later(minutes=6) == []
+    assert desk.box.status().failing is None
+
+
+def test_reports_are_remembered_while_the_namespaces_are_not_known() -> None:
+    desk = Desk(selecting(), namespace(), grant(), thing(status("BuildFailed")))
+    desk.compare()
+    again = Desk(selecting(), grant(), thing(status("BuildFailed")), kept=desk.box.status())
+    again.compare()
+    again.objects.learn(namespace())
+    again.objects.learn(thing(status(), "2"))
+    assert again.compare() == ["BuildFailed", "Recovered"]
+
+
+@pytest.mark.parametrize("changed", [grant(), namespace()])
+def test_a_grant_and_a_namespace_wake_the_providers_of_alerts_that_they_let_in(changed: Resource) -> None:
+    stages = (FLAG_PROVIDERS, FLAG_ALERTS)
+    assert woken(stages, Desk(selecting(), grant()).objects, Change(None, changed)) == {CHAT}
+    assert woken(stages, Desk(alert(), grant()).objects, Change(None, changed)) == set()
+    elsewhere = grant(from_namespace="elsewhere")
+    assert woken(stages, Desk(selecting()).objects, Change(None, elsewhere)) == set()

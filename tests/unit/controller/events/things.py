@@ -1,0 +1,145 @@
+"""Objects and Events that tests of alerts are about."""
+
+from __future__ import annotations
+
+import contextlib
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any, Final
+
+from controller.api.flagprovider import FlagProviderStatus, Message
+from controller.api.objects.meta import ObjectKey, Resource
+from controller.events.alerts.outbox import Outbox
+from controller.events.alerts.stage import FLAG_ALERTS, FLAG_PROVIDERS
+from controller.events.services.http_sender import HttpSender
+from controller.runtime.event import Event, Occurrence, event_of
+from controller.runtime.network.http_client import HttpClient
+from controller.runtime.objects.cache import Cache
+from controller.runtime.reconciling.watches import indexes_of
+from controller.runtime.tenancy.hosts import Hosts
+from controller.runtime.tenancy.places import Places
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Mapping
+
+    from controller.events.alerts.provider_outbox import ProviderOutbox
+    from controller.runtime.objects.cache import Change
+
+NOW: Final = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+CHAT: Final = ObjectKey("FlagProvider", "shop", "chat")
+
+
+def thing(kind: str, name: str, spec: Any = None, **more: Any) -> Resource:
+    given: dict[str, Any] = {"uid": f"{kind}-{name}", "generation": 1, "resource_version": "1", **more}
+    return Resource(ObjectKey(kind, "shop", name), spec=spec or {}, **given)
+
+
+def alert(name: str = "all", kind: str = "FlagSet", about: str = "*", **spec: Any) -> Resource:
+    sources = [{"kind": kind, "name": about}]
+    return thing("FlagAlert", name, {"providerRef": {"name": "chat"}, "eventSources": sources, **spec})
+
+
+def status(reason: str = "Succeeded", digest: str = "", *, waits: bool = False) -> dict[str, Any]:
+    """Of a flag set: ready for this reason, or not for another."""
+    works = reason == "Succeeded"
+    ready = {
+        "type": "Ready",
+        "status": "True" if works else "False",
+        "reason": reason,
+        "message": f"so: {reason}",
+    }
+    going = [{"type": "Reconciling", "status": "True", "reason": "Progressing"}] if waits else []
+    ready["lastTransitionTime"] = "2026-01-02T00:00:00Z"
+    return {"conditions": [ready, *going], "digest": digest, "lastAttemptedRevision": f"main@{digest}"}
+
+
+def event(
+    reason: str,
+    message: str = "words",
+    *,
+    warning: bool = False,
+    after: Mapping[str, Any] | None = None,
+    name: str = "flags",
+) -> Event:
+    found = thing("FlagSet", name, status=after or status())
+    return event_of(found, Occurrence(reason, message, warning=warning), NOW)
+
+
+def failed(reason: str = "BuildFailed", message: str = "words") -> Event:
+    """An Event of what left the object failing."""
+    return event(reason, message, warning=True, after=status(reason))
+
+
+def message(key: str = "k", **more: Any) -> Message:
+    given: dict[str, Any] = {
+        "alert": "all", "api_version": "flagstaff.dev/v1beta1", "kind": "FlagSet", "name": "flags",
+        "uid": "u", "severity": "info", "reason": "Applied", "message": "1 changed: banner",
+        "time": "2026-01-02T03:04:05Z",
+    }  # fmt: skip
+    return Message(key=key, **(given | more))
+
+
+@contextlib.asynccontextmanager
+async def http_sender(hosts: Hosts | None = None, *, local: bool = True) -> AsyncIterator[HttpSender]:
+    """A sender to the hosts of the settings; `local`: private addresses are allowed."""
+    client = HttpClient(hosts or Hosts(denied=(), kind="provider", local=local), Places(256, 256))
+    try:
+        yield HttpSender(client, lambda: NOW)
+    finally:
+        await client.close()
+
+
+class Desk:
+    """An outbox that leads, and the objects that it knows; `chat` is a provider whose box was read."""
+
+    def __init__(self, *objects: Resource, kept: FlagProviderStatus | None = None) -> None:
+        self.objects = Cache(indexes_of((FLAG_PROVIDERS, FLAG_ALERTS)))
+        self.woken: list[tuple[ObjectKey, float]] = []
+        self.now = NOW
+        self.outbox = Outbox(
+            self.objects, lambda: self.now, lambda key, delay: self.woken.append((key, delay))
+        )
+        self.objects.on_change = self._changed
+        self.provider = thing("FlagProvider", "chat", {"type": "generic"})
+        for each in (self.provider, *objects):
+            self.objects.learn(each)
+        self.outbox.begin()
+        self.box: ProviderOutbox = self.outbox.open(CHAT, kept or FlagProviderStatus())
+
+    def _changed(self, change: Change) -> None:
+        self.outbox.changed(change)
+
+    def accept(self, *events: Event) -> list[str]:
+        """Reasons of all that waits after these."""
+        for each in events:
+            self.outbox.accept(each)
+        return self.waiting()
+
+    def waiting(self) -> list[str]:
+        return [each.reason for each in self.box.pending.values()]
+
+    def later(self, **passed: float) -> list[str]:
+        """Reasons of all that waits after so much time, and another look."""
+        self.now += timedelta(**passed)
+        self.outbox.settled = True
+        self.outbox.recheck(self.provider)
+        return self.waiting()
+
+    def learn(self, name: str, found: Mapping[str, Any]) -> None:
+        """The status of a flag set is known from now on."""
+        self.objects.learn(thing("FlagSet", name, status=found, resource_version=str(self.now)))
+
+    def compare(self) -> list[str]:
+        """Reasons of all that waits once the objects were compared."""
+        self.outbox.settled = True
+        comparing = self.outbox.compare(self.provider)
+        with contextlib.suppress(StopIteration):
+            while True:
+                # It only lets others have their turn.
+                comparing.send(None)
+        return self.waiting()
+
+    def restart(self) -> Desk:
+        """Another leader over the same objects, with what this one's status kept."""
+        again = Desk(*(each for each in self.objects if each.key != CHAT), kept=self.box.status())
+        again.now = self.now
+        return again
