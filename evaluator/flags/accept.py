@@ -18,7 +18,7 @@ from evaluator.flags.syntax.text import json_path
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
 
-    from evaluator.flags.layers.merge import Parsed
+    from evaluator.flags.layers.parsed import Parsed
     from evaluator.flags.model import Flag, FlagSet, Json
     from evaluator.flags.syntax.problems import Problem
 

@@ -1,15 +1,24 @@
-"""Operators on evaluated arguments: arithmetic, text, lists, `set`, text and version tests."""
+"""Operators on evaluated arguments: text, lists, `set`, text and version tests."""
 
 from __future__ import annotations
 
-import math
-from functools import reduce
-from operator import sub
 from typing import TYPE_CHECKING, Final
 
 from evaluator.flags.checking.versions import sem_ver
+from evaluator.targeting import arithmetic
 from evaluator.targeting.frame import Evaluate, Frame, refuse_rule
-from evaluator.targeting.values import WHITE_SPACE, RuleError, is_number, kind, number, real, text, whole
+from evaluator.targeting.values import (
+    WHITE_SPACE,
+    RuleError,
+    first,
+    is_number,
+    kind,
+    number,
+    real,
+    require_list,
+    text,
+    whole,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -23,83 +32,17 @@ MOST_TEXT: Final = 1 << 20
 _TOO_LONG: Final = "cat makes too long a text"
 
 
-def _require_list(values: Json) -> list[Json]:
-    if not isinstance(values, list):
-        raise RuleError(f"expected a list of arguments, found {kind(values)}")
-    return values
-
-
-def _first(values: Json, count: int) -> list[Json]:
-    if len(_require_list(values)) < count:
-        raise RuleError(f"expected {count} arguments")
-    return _require_list(values)
-
-
-def _extreme(choose: Callable[[list[float]], float]) -> Callable[[Json], Json]:
-    def extreme(values: Json) -> Json:
-        numbers = [number(value) for value in _require_list(values)]
-        return choose(numbers) if numbers else None
-
-    return extreme
-
-
-def _sum(values: Json) -> Json:
-    if not isinstance(values, list):
-        return number(values)
-    if len(values) == 1:
-        return number(values[0])
-    total = 0.0
-    for value in values:
-        total += number(value)
-    return total
-
-
-def _minus(values: Json) -> Json:
-    numbers = [number(value) for value in _require_list(values)]
-    if not numbers:
-        return 0
-    return -numbers[0] if len(numbers) == 1 else reduce(sub, numbers)
-
-
-def _product(values: Json) -> Json:
-    return math.prod(map(number, _require_list(values)), start=1.0)
-
-
-def _quotient(values: Json) -> Json:
-    numbers = [number(value) for value in _require_list(values)]
-    return reduce(_divide, numbers) if numbers else 0
-
-
-def _divide(left: float, right: float) -> float:
-    if right:
-        return left / right
-    if not left or math.isnan(left) or math.isnan(right):
-        return math.nan
-    return math.copysign(math.inf, left) * math.copysign(1.0, right)
-
-
-def _remainder(values: Json) -> Json:
-    left, right = (number(value) for value in _first(values, 2)[:2])
-    if not right or math.isinf(left) or math.isnan(left) or math.isnan(right):
-        return math.nan
-    return math.fmod(left, right)
-
-
-def _absolute(values: Json) -> Json:
-    return abs(number(_first(values, 1)[0] if isinstance(values, list) else values))
-
-
 def _cat(values: Json) -> Json:
     if isinstance(values, str):
         return values
-    parts = [text(value) for value in _require_list(values)]
+    parts = [text(value) for value in require_list(values)]
     if sum(map(len, parts)) > MOST_TEXT:
         raise RuleError(_TOO_LONG)
     return parts[0] if len(parts) == 1 else "".join(parts).strip(WHITE_SPACE)
 
 
 def _substr(values: Json) -> Json:
-    arguments = _first(values, 2)
+    arguments = first(values, 2)
     source = text(arguments[0])
     start, length = whole(number(arguments[1])), len(source)
     if start < 0:
@@ -120,7 +63,7 @@ def _merge(values: Json) -> Json:
             raise RuleError("merge needs lists")
         return [values]
     merged: list[Json] = []
-    for value in _require_list(values):
+    for value in require_list(values):
         if isinstance(value, list):
             merged.extend(value)
         else:
@@ -129,7 +72,7 @@ def _merge(values: Json) -> Json:
 
 
 def _in(values: Json) -> Json:
-    arguments = _first(values, 1)
+    arguments = first(values, 1)
     needle, haystack = arguments[0], arguments[1] if len(arguments) > 1 else None
     if isinstance(haystack, str):
         if not isinstance(needle, str):
@@ -182,7 +125,7 @@ def _token(value: Json) -> tuple[str, Json]:
 
 
 def _set(values: Json) -> Json:
-    arguments = _require_list(values)
+    arguments = require_list(values)
     if len(arguments) < 3:
         return arguments[0] if arguments else None
     target, name, value = arguments[:3]
@@ -296,14 +239,14 @@ def _is_texts(node: Json) -> bool:
 
 
 EAGER: dict[str, Callable[[Json, CompileScope], Evaluate]] = {
-    "max": _eager(_extreme(max)),
-    "min": _eager(_extreme(min)),
-    "+": _eager(_sum),
-    "-": _eager(_minus),
-    "*": _eager(_product),
-    "/": _eager(_quotient),
-    "%": _eager(_remainder, scans=False),
-    "abs": _eager(_absolute, scans=False),
+    "max": _eager(arithmetic.extreme(max)),
+    "min": _eager(arithmetic.extreme(min)),
+    "+": _eager(arithmetic.total),
+    "-": _eager(arithmetic.minus),
+    "*": _eager(arithmetic.product),
+    "/": _eager(arithmetic.quotient),
+    "%": _eager(arithmetic.remainder, scans=False),
+    "abs": _eager(arithmetic.absolute, scans=False),
     "cat": _compile_cat,
     "substr": _eager(_substr),
     "merge": _eager(_merge, grows=True),

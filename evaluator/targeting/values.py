@@ -208,3 +208,17 @@ def variant_name(result: Json) -> str | None:
 def texts_in(rule: Json) -> frozenset[str]:
     """Return the texts that are values in `rule`, without operators' names and keys of objects."""
     return frozenset(part for part in parts(rule) if isinstance(part, str))
+
+
+def require_list(values: Json) -> list[Json]:
+    """Return the arguments. Raises RuleError for anything but a list."""
+    if not isinstance(values, list):
+        raise RuleError(f"expected a list of arguments, found {kind(values)}")
+    return values
+
+
+def first(values: Json, count: int) -> list[Json]:
+    """Return all arguments. Raises RuleError for fewer than `count`."""
+    if len(require_list(values)) < count:
+        raise RuleError(f"expected {count} arguments")
+    return require_list(values)

@@ -27,7 +27,7 @@ from evaluator.wire.sync_messages import read_selector
 from tests.fuzz.target import Target, Wrong, same
 
 if TYPE_CHECKING:
-    from evaluator.flags.layers.merge import Parsed
+    from evaluator.flags.layers.parsed import Parsed
 
 NOW = 1_700_000_000
 CONTEXTS: tuple[dict[str, Any], ...] = (

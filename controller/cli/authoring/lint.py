@@ -29,12 +29,14 @@ from controller.local.local_options import LocalOptions
 from controller.local.worktree import read_working_tree
 from controller.runtime.reconciling.setbacks import Setback
 from evaluator.flags.layers.layer import Layer, read_layer
-from evaluator.flags.layers.merge import Parsed, merge
+from evaluator.flags.layers.merge import merge
 from evaluator.flags.syntax.problems import Problem, Severity
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Callable, Sequence
+
+    from evaluator.flags.layers.parsed import Parsed
 
 STDIN = "-"
 _PARTIAL: Final = frozenset({"missing-flags", "missing-state", "missing-variants", "unknown-reference"})

@@ -13,7 +13,7 @@ import yaml
 
 from controller.cli.shared.ending import USAGE, Exit
 from evaluator.flags.syntax.problems import Problem, Severity
-from evaluator.flags.syntax.yaml_text import TEMPLATE, YAML_PROBLEMS
+from evaluator.flags.syntax.yaml_errors import TEMPLATE, YAML_PROBLEMS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -2,73 +2,34 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from evaluator.flags.checking.known_operators import shown
 from evaluator.flags.checking.outcomes import OutcomeReader, check_reach
 from evaluator.flags.checking.references import Expander, check_cycles
-from evaluator.flags.checking.rules import NUMERIC_SEED, check_rule
-from evaluator.flags.checking.shapes import (
-    UNKNOWN_FIELD,
-    check_base,
-    check_shape,
-    metadata_message,
-    scalar,
-    unusual,
-)
+from evaluator.flags.checking.rules import check_rule
+from evaluator.flags.checking.shapes import check_base, check_shape, metadata_message, scalar, unusual
 from evaluator.flags.checking.suggestions import did_you_mean, misspelt
 from evaluator.flags.layers.assembled import Assembled, removes_nothing
 from evaluator.flags.layers.layer import as_read, read_layer
-from evaluator.flags.model import ABSENT, BUCKETING_KEY, Bucketing, FlagSet
-from evaluator.flags.syntax.problems import Finding, Problem, Severity, placed, problem_of
+from evaluator.flags.layers.parsed import report
+from evaluator.flags.model import ABSENT, FlagSet
+from evaluator.flags.syntax.problems import Finding, Severity
 from evaluator.flags.syntax.text import DEFAULT, quoted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from evaluator.flags.layers.layer import Layer
+    from evaluator.flags.layers.parsed import Parsed
     from evaluator.flags.model import Flag, Json, Scalar
     from evaluator.flags.syntax.problems import Document, Piece
     from evaluator.flags.syntax.text import Bounds
 
-_NEED_ALL: Final = frozenset({
-    "missing-base", "missing-state", "missing-variants", "removes-nothing", "unknown-outcome",
-    "unknown-reference", "unknown-variant",
-})  # fmt: skip
-"""Problems that may be mere consequences of a document that could not be read."""
-_NO_FLAGS: Final = "no document holds flags; add one, if only `flags: {}`"
 _SUGGESTIONS: Final = 10
 """Most flags of a set that get a suggestion: each costs a search."""
 _SET_TEXTS: Final = ("flagSetId", "version")
 """Set metadata that must be text by the schema."""
-
-
-@dataclass(frozen=True)
-class Parsed:
-    """The good flags of a set, and all problems."""
-
-    flag_set: FlagSet
-    problems: tuple[Problem, ...] = ()
-    """Problems in order of their places."""
-    bad: frozenset[str] = frozenset()
-    """Keys of flags with an error; none of them is in the set."""
-    warned: frozenset[str] = frozenset()
-    """Keys of flags in the set with a warning."""
-    whole_bad: bool = False
-    """Whether an error concerns no single flag: absent flags may only be unread, so hold all."""
-    notes: tuple[Problem, ...] = ()
-    """Remarks that are no failures, by place; not among `problems`."""
-
-    @property
-    def errors(self) -> tuple[Problem, ...]:
-        """Problems with which flagd refuses to load or serve."""
-        return tuple(problem for problem in self.problems if problem.severity is Severity.ERROR)
-
-    @property
-    def warnings(self) -> tuple[Problem, ...]:
-        """Problems with which flagd still loads."""
-        return tuple(problem for problem in self.problems if problem.severity is Severity.WARNING)
 
 
 def parse(
@@ -104,7 +65,6 @@ class _Merging:
         self._removals = 0
         reads = [read for layer in layers for read in layer.documents]
         self._order = {id(read): index for index, read in enumerate(reads)}
-        self._unread = any(read.unreadable for read in reads)
         self._without_base: dict[str, tuple[Piece, str]] = {}
         """Flags whose first piece is above the first layer: that piece, and a suggestion."""
 
@@ -119,43 +79,7 @@ class _Merging:
         metadata = self._merge_metadata()
         good, others = self._divide(good, metadata.get("flagSetId"))
         flag_set = FlagSet(good, sound, metadata, others)
-        findings = [finding for finding in self._findings if self._counts(finding, metadata)]
-        notes = [finding for finding in findings if finding.severity is Severity.NOTE]
-        faults = [finding for finding in findings if finding.severity is not Severity.NOTE]
-        nothing = self._check_empty()
-        warned = {finding.flag for finding in faults if finding.flag is not None}
-        return Parsed(
-            flag_set=flag_set,
-            problems=(*nothing, *placed(faults, self._bounds)),
-            bad=frozenset(self._bad),
-            warned=frozenset(warned & good.keys()),
-            whole_bad=bool(nothing) or any(finding.spoils_all for finding in faults),
-            notes=placed(_once_a_file(notes), self._bounds),
-        )
-
-    def _counts(self, finding: Finding, metadata: Mapping[str, Scalar]) -> bool:
-        """Return whether the finding holds of the set as a whole."""
-        if self._unread:
-            return finding.severity is not Severity.NOTE and finding.code not in _NEED_ALL
-        return finding.code != NUMERIC_SEED or metadata.get(BUCKETING_KEY) != Bucketing.V3
-
-    def _check_empty(self) -> tuple[Problem, ...]:
-        """Return the error about layers without documents or without flags: treated as unread."""
-        reads = [read for layer in self._layers for read in layer.documents]
-        if any(layer.has_flags for layer in self._layers) or any(r.findings for r in reads if r.unreadable):
-            return ()
-        if not reads:
-            message = "there is no document to read flags from"
-            return (Problem("", 0, 0, Severity.ERROR, "no-document", message),)
-        read = next((read for read in reads if not read.passed_over), None)
-        if read is not None:
-            message = '`flags` is missing; add "flags": {}'
-            finding = Finding((), Severity.ERROR, "missing-flags", message, read)
-            return (problem_of(finding),) if isinstance(read.value, dict) else ()
-        # Of all that is passed over, the place that holds flags in a form that is not read says most.
-        notes = [note for note in self._findings if note.document is not None and note.path]
-        finding = notes[0] if notes else Finding((), Severity.ERROR, "", _NO_FLAGS, reads[0])
-        return (problem_of(replace(finding, severity=Severity.ERROR, code="missing-flags")),)
+        return report(flag_set, self._findings, self._layers, self._bad, self._bounds)
 
     def _assemble(self) -> list[Assembled]:
         flags: dict[str, Assembled] = {}
@@ -337,15 +261,6 @@ class _Merging:
         """Record a problem of the rule in the piece."""
         finding = piece.finding(problem.severity, problem.code, problem.message, below=problem.path)
         self._findings.append(finding)
-
-
-def _once_a_file(notes: Iterable[Finding]) -> list[Finding]:
-    """Leave out notes about a field that the same file has in an earlier flag, too."""
-    first: dict[object, Finding] = {}
-    for note in notes:
-        field = (id(note.document), note.path[-1]) if note.code == UNKNOWN_FIELD else id(note)
-        first.setdefault(field, note)
-    return list(first.values())
 
 
 def _unknown_reference(rule: Json, problem: Finding) -> str | None:

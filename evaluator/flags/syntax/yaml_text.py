@@ -16,6 +16,7 @@ import yaml
 from evaluator.flags.syntax.json_text import duplicate_key, too_deep, too_many_nodes, unusable_number
 from evaluator.flags.syntax.problems import EMPTY_DOCUMENT, Finding, Part, Severity, UnreadableError
 from evaluator.flags.syntax.text import Lines, normal_number, quoted, read_number
+from evaluator.flags.syntax.yaml_errors import IN_TEMPLATE, syntax_error
 
 if TYPE_CHECKING:
     from evaluator.flags.model import Json, Path
@@ -30,9 +31,6 @@ _DECIMAL: Final = re.compile(r"[-+]?(?:\.\d+|\d+(?:\.\d*)?)(?:[eE][-+]?\d+)?", r
 _OTHER_BASE: Final = re.compile(r"0o[0-7]+|0x[0-9a-fA-F]+")
 _NOT_FINITE: Final = re.compile(r"[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)")
 _MERGE: Final = "<<"
-TEMPLATE: Final = "{{"
-"""How what a template fills in begins; YAML has no use for it."""
-_IN_TEMPLATE: Final = f"the {TEMPLATE} … }}}} of a template is no YAML; check what the template makes"
 _TAG: Final = "tag:yaml.org,2002:"
 _SCALAR_TAGS: Final[dict[str, tuple[type, ...]]] = {
     "null": (type(None),),
@@ -85,7 +83,7 @@ def read_yaml(text: str, bounds: Bounds) -> list[Part]:
         for event in yaml.parse(text, Loader=yaml.CSafeLoader):
             composer.take(event)
     except yaml.MarkedYAMLError as error:
-        raise _syntax_error(error, text) from None
+        raise syntax_error(error, text) from None
     except yaml.YAMLError as error:
         words = f"the YAML cannot be read: {' '.join(str(error).split())}"
         raise UnreadableError("broken-yaml", words) from None
@@ -165,7 +163,7 @@ class _Composer:
     def _open(self, event: yaml.MappingStartEvent | yaml.SequenceStartEvent, offset: int) -> None:
         if self._expects_key():
             template = isinstance(event, yaml.MappingStartEvent) and self._stack[-1].node.offset == offset - 1
-            message = _IN_TEMPLATE if template else "a key must be text, not a list or a mapping"
+            message = IN_TEMPLATE if template else "a key must be text, not a list or a mapping"
             raise UnreadableError("complex-key", message, offset)
         if len(self._stack) >= self._bounds.depth:
             raise too_deep(self._bounds, offset)
@@ -283,46 +281,6 @@ class _Composer:
         if value is None:
             self.findings.append(unusable_number(self._path(), text, offset))
         return value
-
-
-YAML_PROBLEMS: Final = {
-    "found character that cannot start any token": "no value begins with this character; put it in quotes",
-    "mapping values are not allowed in this context": "`:` does not fit here; check the indentation, "
-    "or put the text in quotes",
-    "did not find expected key": "a key was expected; check the indentation of this line and those above",
-    "did not find expected '-' indicator": "`- ` was expected; check the indentation of this line",
-    "could not find expected ':'": "the `:` after a key is missing, in this line or the one above",
-    "block sequence entries are not allowed in this context": "a list cannot begin here; begin a new line",
-    "did not find expected ',' or ']'": "`,` or `]` was expected",
-    "did not find expected ',' or '}'": "`,` or `}` was expected",
-    "did not find expected <document start>": "`---` was expected; check the indentation of this line",
-    "did not find expected alphabetic or numeric character": "a name was expected after `*` or `&`; put the "
-    "text in quotes",
-    "did not find expected node content": "a value was expected",
-    "found unexpected end of stream": "the file ends within a quoted text",
-    "found unknown escape character": "no such escape; write `\\\\` for a backslash, or use single quotes",
-    "control characters are not allowed": "a control character; remove it",
-}
-"""What libyaml's phrases mean to the author."""
-
-
-def _syntax_error(error: yaml.MarkedYAMLError, text: str) -> UnreadableError:
-    opened, mark = error.context_mark, error.problem_mark or error.context_mark
-    if mark is not None:
-        start = text.rfind("\n", 0, mark.index) + 1
-        template = text.find(TEMPLATE, start, (text + "\n").index("\n", start))
-        if template >= 0:
-            return UnreadableError("broken-yaml", _IN_TEMPLATE, template)
-    if opened is not None and mark is not None and mark.line > opened.line and text[opened.index] in "[{\"'":
-        # libyaml notices a missing end only where something follows that does not fit, often far below.
-        message = f"`{text[opened.index]}` is opened here and not closed"
-        return UnreadableError("broken-yaml", message, opened.index)
-    if mark is not None and text[mark.index : mark.index + 1] == "\t":
-        message = "YAML is not indented by tabs; use spaces"
-        return UnreadableError("broken-yaml", message, mark.index)
-    problem = error.problem or error.context or "it cannot be read"
-    message = f"the YAML is broken here: {YAML_PROBLEMS.get(problem, problem)}"
-    return UnreadableError("broken-yaml", message, mark.index if mark else None)
 
 
 def _offset(event: yaml.Event) -> int:

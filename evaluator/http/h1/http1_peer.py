@@ -11,8 +11,10 @@ import logging
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
-from evaluator.http.deferred import Deferred
-from evaluator.http.h1.reader import Phase, Reader, held_by
+from evaluator.http.deferred import Deferred, response_of
+from evaluator.http.h1.body_transport import BodyOwner, BodyTransport
+from evaluator.http.h1.head_fields import held_by
+from evaluator.http.h1.reader import Phase, Reader
 from evaluator.http.messages import (
     BODILESS,
     SIZED,
@@ -25,19 +27,18 @@ from evaluator.http.messages import (
     refusal,
 )
 from evaluator.http.server.dispatch import check_headers
-from evaluator.http.server.peer import BATCH_BYTES, QUIET_SECONDS, Peer, Port, response_of
+from evaluator.http.server.peer import BATCH_BYTES, QUIET_SECONDS, Port
 from evaluator.http.server.stream import ServerStream
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
     from evaluator.http.deferred import Job, Result
 
 log = logging.getLogger(__name__)
 
 _CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
-_LAST_CHUNK: Final = b"0\r\n\r\n"
 
 
 @lru_cache(maxsize=256)
@@ -65,7 +66,7 @@ def encode(
     return head if head_only else head + body
 
 
-class Http1Peer(Peer):
+class Http1Peer(BodyOwner):
     """One HTTP/1.1 connection."""
 
     __slots__ = ("_answering", "_job", "_reader", "_request_bytes", "_stream")
@@ -215,7 +216,7 @@ class Http1Peer(Peer):
             self.write(head)
             return
         until = None if answer.seconds is None else self.clock() + answer.seconds
-        transport = _BodyTransport(self, head, chunked=chunked)
+        transport = BodyTransport(self, head, chunked=chunked)
         self._stream = stream = ServerStream(transport, SIZED if sized else answer.framing, until)
         stream.begin(answer.start, "a streamed response")
 
@@ -293,55 +294,3 @@ class Http1Peer(Peer):
         ):
             reader.refuse(408)
             self._answer()
-
-
-class _BodyTransport:
-    """A body that lasts: of its head's length, in chunks (RFC 9112, 7.1), or until the connection ends."""
-
-    __slots__ = ("_chunked", "_head", "_peer")
-
-    def __init__(self, peer: Http1Peer, head: bytes, *, chunked: bool) -> None:
-        """Take whether the body is chunked; if not, its length or the end of the connection ends it."""
-        self._peer = peer
-        self._head = head
-        """Goes out with the first piece, or by itself if that does not come at once."""
-        self._chunked = chunked
-
-    @property
-    def writable(self) -> bool:
-        """See StreamTransport."""
-        return not self._peer.paused
-
-    def start(self) -> None:
-        """See StreamTransport."""
-        if self._head:
-            self._write(b"")
-
-    def send(self, pieces: Sequence[bytes]) -> bool:
-        """See StreamTransport."""
-        if self._peer.paused:
-            return False
-        # An empty chunk would end the body.
-        if piece := b"".join(pieces):
-            self._write(self._frame(piece))
-        return True
-
-    def end(self, last: bytes) -> None:
-        """See StreamTransport."""
-        self._write((self._frame(last) if last else b"") + (_LAST_CHUNK if self._chunked else b""))
-        self._peer.body_ended()
-
-    def break_off(self) -> None:
-        """End without the last chunk or the whole length: the client sees an incomplete body."""
-        self._peer.break_off()
-
-    def forget(self) -> None:
-        """See StreamTransport."""
-        self._peer.body_ended()
-
-    def _frame(self, piece: bytes) -> bytes:
-        return b"%x\r\n%b\r\n" % (len(piece), piece) if self._chunked else piece
-
-    def _write(self, output: bytes) -> None:
-        head, self._head = self._head, b""
-        self._peer.write(head + output)

@@ -4,29 +4,31 @@ from __future__ import annotations
 
 from collections import deque
 from enum import IntEnum
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import httptools
 
+from evaluator.http.h1.head_fields import (
+    KEPT_FIELD_BYTES,
+    LONGEST_KNOWN,
+    NAMES,
+    held_by,
+    known_target,
+    read_target,
+    size_of,
+)
 from evaluator.http.messages import Headers, Request, Response
-from evaluator.http.server.dispatch import split_target
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable
 
     from evaluator.http.server.peer import Port
 
 _PIECE: Final = 4_096
 """Bytes that are parsed between two checks of the time budget."""
 MOST_FIELDS: Final = 256
-_KNOWN: Final = 512
-"""Most names and targets whose decoded form is cached."""
-_LONGEST_KNOWN: Final = 64
 _SHORT_BODY: Final = 4096
 """Bytes that come with their head as a rule: read whatever the path is, so that the connection is kept."""
-_KEPT_FIELD_BYTES: Final = 160
-"""Bytes of memory that Python needs for a header beside its text."""
 
 
 Asked: TypeAlias = tuple[Request, float, str, bool]
@@ -42,37 +44,6 @@ class Phase(IntEnum):
 
 
 _IDLE, _HEAD, _BODY = Phase
-
-
-class _Names(dict[bytes, str]):
-    """Cache of lower-case header names by raw name: clients use few."""
-
-    def __missing__(self, sent: bytes) -> str:
-        name = sent.decode("latin-1").lower()
-        if len(sent) <= _LONGEST_KNOWN:
-            if len(self) == _KNOWN:
-                self.clear()
-            self[sent] = name
-        return name
-
-
-def read_target(target: bytes) -> tuple[str, str]:
-    """(path, percent-decoded; query)."""
-    return split_target(target.decode("latin-1"))
-
-
-_NAMES: Final = _Names()
-_known_target = lru_cache(_KNOWN)(read_target)
-
-
-def size_of(fields: Iterable[tuple[str, str]], beside: int = 0) -> int:
-    """Bytes of header fields, with so many beside the text of each."""
-    return sum([len(name) + len(value) + beside for name, value in fields])
-
-
-def held_by(request: Request) -> int:
-    """About how many bytes a request takes."""
-    return len(request.body) + size_of(request.headers, _KEPT_FIELD_BYTES)
 
 
 class _Refused(Exception):
@@ -125,7 +96,7 @@ class Reader:
         size = sum(map(len, self._pieces))
         if self.phase is not _IDLE:
             fields = (*self._headers, *self._fields)
-            size += len(self._target) + size_of(fields, _KEPT_FIELD_BYTES) + self._size
+            size += len(self._target) + size_of(fields, KEPT_FIELD_BYTES) + self._size
         return size + sum([held_by(request) for request, *_ in self.queue])
 
     def resume(self, now: float) -> None:
@@ -252,7 +223,7 @@ class Reader:
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """A header, or a trailer: trailers count and are dropped."""
-        self._fields.append((_NAMES[name], value.decode("latin-1")))
+        self._fields.append((NAMES[name], value.decode("latin-1")))
 
     def on_headers_complete(self) -> None:
         """The end of a head: refuse here what need not be read."""
@@ -300,7 +271,7 @@ class Reader:
         if self._fields and self._too_large():
             self._refuse(431)
         target = self._target
-        path, query = (_known_target if len(target) <= _LONGEST_KNOWN else read_target)(target)
+        path, query = (known_target if len(target) <= LONGEST_KNOWN else read_target)(target)
         request = Request(self._method, path, query, self._headers, b"".join(self._body), self.peer)
         self.keep = keep = self._keeps
         old = self._version == "1.0"

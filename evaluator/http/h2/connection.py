@@ -14,12 +14,11 @@ from evaluator.http.h2.control import Control
 from evaluator.http.h2.events import ConnectionClosed, Event
 from evaluator.http.h2.frames import (
     ACK,
-    HEAD,
-    HEAD_BYTES,
     MAX_STREAM_ID,
     UINT32,
     ConnectionFault,
     ErrorCode,
+    FrameReader,
     Setting,
 )
 from evaluator.http.h2.guard import FloodGuard
@@ -37,34 +36,23 @@ if TYPE_CHECKING:
 
 _TYPE, _FLAGS = 3, 4  # where they stand in a frame's head
 _HEADERS = bytes([frames.HEADERS])
-COUNTS_AS_ONE = 512
-"""Bytes of a frame that take as long to parse as one more frame: a header block may have 256 fields."""
 
 
-class Connection:
+class Connection(FrameReader):
     """One connection. Methods that send do nothing on a stream that is not open: the peer may have closed it
     meanwhile. `receive` returns what happened; `take_output` then returns what is to be written. Once either
     side has announced its end (`draining`) and `open_streams` is 0, the listener may close the transport.
     """
 
     def __init__(self, limits: Limits) -> None:
+        super().__init__()
         self._out = Outbox()
         self._streams = Streams(self._out)
         self._guard = FloodGuard(limits, self._out, self._streams)
         self._now = 0.0
         self._inbox = Inbox(limits, self._streams, self._guard)
         self._control = Control(self._out, self._streams, self._guard, self._inbox)
-        self._pending = bytearray()
-        """Received part of an incomplete frame."""
-        self._wanted = 0
-        self.unread = False
-        """Whether whole frames were received that are not parsed yet."""
-        self._rest, self._at = b"", 0
-        """What holds those frames, and where they begin: a large read is parsed a piece after the other, and
-        copying what is left each time would cost more than parsing it.
-        """
-        self._greeted = self._settled = False
-        self._closed = False
+        self._settled = False
         self.draining = False
         """Whether either side has sent GOAWAY."""
         self._owed: list[tuple[Stream, int]] = []
@@ -263,55 +251,6 @@ class Connection:
         self._pending.clear()
         self._rest, self.unread = b"", False
         self._inbox.events.append(ConnectionClosed(error))
-
-    def _parse(self, data: bytes, most: int) -> None:
-        data, at = self._join_unread(data)
-        end = len(data)
-        if not end:
-            return
-        if not self._greeted:
-            at = self._greet(data)
-        self._wanted = HEAD_BYTES if self._greeted else 0
-        while end - at >= HEAD_BYTES and self._greeted and not self._closed:
-            word, flags, stream_id = HEAD.unpack_from(data, at)
-            size = word >> 8
-            if size > frames.DEFAULT_FRAME_BYTES:
-                raise ConnectionFault(ErrorCode.FRAME_SIZE_ERROR, "frame too long")
-            start = at + HEAD_BYTES
-            if end - start < size:
-                self._wanted = HEAD_BYTES + size
-                break
-            if most <= 0:
-                self._rest, self._at, self.unread = data, at, True
-                return
-            most -= 1 + size // COUNTS_AS_ONE
-            at = start + size
-            self._frame(word & 0xFF, flags, stream_id & MAX_STREAM_ID, data[start:at])
-        if at < end and not self._closed:
-            self._pending += data[at:]
-
-    def _join_unread(self, data: bytes) -> tuple[bytes, int]:
-        """What was left and `data`, and where it begins in that; nothing while a frame is still to come."""
-        if self.unread:
-            rest, at = self._rest, self._at
-            self._rest, self.unread = b"", False
-            return (rest[at:] + data, 0) if data else (rest, at)
-        if not self._pending:
-            return data, 0
-        self._pending += data
-        if len(self._pending) < self._wanted:
-            return b"", 0
-        data = bytes(self._pending)
-        self._pending.clear()
-        return data, 0
-
-    def _greet(self, data: bytes) -> int:
-        """Return how many bytes of the preface are consumed: all or none."""
-        preface = frames.PREFACE
-        if not preface.startswith(data[: len(preface)]):
-            raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, "preface")
-        self._greeted = len(data) >= len(preface)
-        return len(preface) if self._greeted else 0
 
     def _frame(self, kind: int, flags: int, stream_id: int, payload: bytes) -> None:
         if not self._inbox.expects(kind, stream_id):

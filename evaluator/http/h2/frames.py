@@ -1,8 +1,11 @@
-"""Encodes HTTP/2 frames: types, flags, layouts and error codes (RFC 9113 sections 4, 6 and 7)."""
+"""HTTP/2 frames: types, flags, layouts and error codes (RFC 9113 sections 4, 6 and 7), encoded, and cut from
+received bytes.
+"""
 
 from __future__ import annotations
 
 import struct
+from abc import ABC, abstractmethod
 from enum import IntEnum
 from typing import TYPE_CHECKING
 
@@ -36,6 +39,8 @@ DEFAULT_WINDOW = 65_535
 DEFAULT_FRAME_BYTES = 16_384
 """The smallest SETTINGS_MAX_FRAME_SIZE, and ours."""
 LARGEST_FRAME_BYTES = 2**24 - 1
+COUNTS_AS_ONE = 512
+"""Bytes of a frame that take as long to parse as one more frame: a header block may have 256 fields."""
 
 HEAD = struct.Struct(">IBI")
 """`length << 8 | type`, flags, stream id (its highest bit is reserved): nine bytes."""
@@ -128,3 +133,72 @@ def unpadded(payload: bytes) -> bytes:
     if payload[0] >= len(payload):
         raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, "padding longer than the frame")
     return payload[1 : len(payload) - payload[0]]
+
+
+class FrameReader(ABC):
+    """The receiving end of a connection: the client's preface, then frames."""
+
+    def __init__(self) -> None:
+        self._pending = bytearray()
+        """Received part of an incomplete frame."""
+        self._wanted = 0
+        self.unread = False
+        """Whether whole frames were received that are not parsed yet."""
+        self._rest, self._at = b"", 0
+        """What holds those frames, and where they begin: a large read is parsed a piece after the other, and
+        copying what is left each time would cost more than parsing it.
+        """
+        self._greeted = False
+        self._closed = False
+
+    @abstractmethod
+    def _frame(self, kind: int, flags: int, stream_id: int, payload: bytes) -> None:
+        """Take a frame. Raises ConnectionFault."""
+
+    def _parse(self, data: bytes, most: int) -> None:
+        data, at = self._join_unread(data)
+        end = len(data)
+        if not end:
+            return
+        if not self._greeted:
+            at = self._greet(data)
+        self._wanted = HEAD_BYTES if self._greeted else 0
+        while end - at >= HEAD_BYTES and self._greeted and not self._closed:
+            word, flags, stream_id = HEAD.unpack_from(data, at)
+            size = word >> 8
+            if size > DEFAULT_FRAME_BYTES:
+                raise ConnectionFault(ErrorCode.FRAME_SIZE_ERROR, "frame too long")
+            start = at + HEAD_BYTES
+            if end - start < size:
+                self._wanted = HEAD_BYTES + size
+                break
+            if most <= 0:
+                self._rest, self._at, self.unread = data, at, True
+                return
+            most -= 1 + size // COUNTS_AS_ONE
+            at = start + size
+            self._frame(word & 0xFF, flags, stream_id & MAX_STREAM_ID, data[start:at])
+        if at < end and not self._closed:
+            self._pending += data[at:]
+
+    def _join_unread(self, data: bytes) -> tuple[bytes, int]:
+        """What was left and `data`, and where it begins in that; nothing while a frame is still to come."""
+        if self.unread:
+            rest, at = self._rest, self._at
+            self._rest, self.unread = b"", False
+            return (rest[at:] + data, 0) if data else (rest, at)
+        if not self._pending:
+            return data, 0
+        self._pending += data
+        if len(self._pending) < self._wanted:
+            return b"", 0
+        data = bytes(self._pending)
+        self._pending.clear()
+        return data, 0
+
+    def _greet(self, data: bytes) -> int:
+        """Return how many bytes of the preface are consumed: all or none."""
+        if not PREFACE.startswith(data[: len(PREFACE)]):
+            raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, "preface")
+        self._greeted = len(data) >= len(PREFACE)
+        return len(PREFACE) if self._greeted else 0

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import socket
 from contextlib import suppress
 from email.utils import formatdate
@@ -18,7 +17,7 @@ from evaluator.http.server.dispatch import Dispatch
 from evaluator.http.server.limits import Limits
 from evaluator.http.server.peer import QUIET_SECONDS, Peer, Port
 from evaluator.http.server.scheduler import FairQueue
-from evaluator.http.server.sockets import MODE, UnixSocket, bind
+from evaluator.http.server.sockets import MODE, UnixSocket, bind, duplicate, peer_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -61,7 +60,7 @@ class _NewConnection(Peer):
             made.set_write_buffer_limits(high=_TLS_BUFFER_BYTES)
             self.transport = made
             return
-        self.adopt(made, _name(made.get_extra_info("peername")))
+        self.adopt(made, peer_name(made.get_extra_info("peername")))
         if not self.port.enter(self) or self.port.draining:
             made.abort()
         elif self._tls is not None:
@@ -70,7 +69,7 @@ class _NewConnection(Peer):
             # So the socket is duplicated for a transport with TLS. If no file descriptor is left for that,
             # the connection is closed.
             with suppress(OSError):
-                self._accepted = _duplicate(made)
+                self._accepted = duplicate(made)
                 self._handshake = asyncio.create_task(self._secure(self._tls, self._accepted))
             made.abort()
 
@@ -142,20 +141,6 @@ class _NewConnection(Peer):
         )
         if now - since > patience:
             self.transport.abort()
-
-
-def _name(peer: object) -> str:
-    """Return `host:port`, `unix:` for a unix socket, or nothing if the client has disconnected already."""
-    match peer:
-        case (str(host), int(port), *_):
-            return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-        case str() | bytes():
-            return "unix:"
-    return ""
-
-
-def _duplicate(transport: asyncio.Transport) -> socket.socket:
-    return socket.socket(fileno=os.dup(transport.get_extra_info("socket").fileno()))
 
 
 class Listener:

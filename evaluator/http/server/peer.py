@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import sys
 from abc import abstractmethod
 from collections import Counter, deque
@@ -12,19 +11,16 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 from evaluator.http.deferred import Job
-from evaluator.http.messages import refusal
 from evaluator.http.server.scheduler import FairQueue
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from evaluator.http.deferred import Deferred, Result
-    from evaluator.http.messages import Response
     from evaluator.http.routes import Routes
     from evaluator.http.server.dispatch import Dispatch
     from evaluator.http.server.limits import Limits
 
-log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 LINGER_SECONDS: Final = 2.0
@@ -35,8 +31,6 @@ QUIET_SECONDS: Final = 1.0
 """Seconds of silence after which draining closes a kept-alive connection: a request may be under way."""
 BATCH_BYTES: Final = 65_536
 """Bytes of responses that are gathered into one write; then the transport says whether it accepts more."""
-
-
 LARGE_READ_BYTES: Final = 32_768
 """Bytes of a read that is parsed in a turn of the FairQueue, and not at once: otherwise large reads of all
 connections would be parsed in one iteration of the loop, and uvloop reads one connection up to 32 times
@@ -300,12 +294,3 @@ class Peer(asyncio.Protocol):
     def cut(self) -> None:
         """End what is still open after the time for draining, with an error of the protocol if it has one."""
         self.transport.close()
-
-
-def response_of(result: Result[Response]) -> Response:
-    """Return the response that was made, or 500 if making it failed, which is logged."""
-    try:
-        return result()
-    except Exception:
-        log.exception("a deferred response failed")
-        return refusal(500)

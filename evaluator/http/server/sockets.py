@@ -1,4 +1,6 @@
-"""Binds unix sockets: never with too wide a mode, and in place of no file but a socket without a listener."""
+"""Sockets of listeners. A unix socket is bound never with too wide a mode, and in place of no file but a
+socket without a listener.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,10 @@ import stat
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    import asyncio
 
 MODE: Final = 0o660
 """The mode of the file: owner and group may connect, for which one must be able to write."""
@@ -86,3 +91,18 @@ def _clear(path: Path) -> None:
 
 def _identity(found: os.stat_result) -> tuple[int, int]:
     return found.st_dev, found.st_ino
+
+
+def peer_name(peer: object) -> str:
+    """Return `host:port`, `unix:` for a unix socket, or nothing if the client has disconnected already."""
+    match peer:
+        case (str(host), int(port), *_):
+            return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        case str() | bytes():
+            return "unix:"
+    return ""
+
+
+def duplicate(transport: asyncio.Transport) -> socket.socket:
+    """Return a second socket of a transport's connection. Raises OSError without a free descriptor."""
+    return socket.socket(fileno=os.dup(transport.get_extra_info("socket").fileno()))

@@ -10,7 +10,7 @@ from evaluator.flags.canonical import digest
 from evaluator.flags.layers.merge import parse
 
 if TYPE_CHECKING:
-    from evaluator.flags.layers.merge import Parsed
+    from evaluator.flags.layers.parsed import Parsed
 
 
 def flag(value: object, **more: object) -> dict[str, Any]:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from evaluator.flags.layers.layer import Layer, read_layer
-from evaluator.flags.layers.merge import Parsed, merge
+from evaluator.flags.layers.merge import merge
 from evaluator.flags.model import ABSENT, State
+
+if TYPE_CHECKING:
+    from evaluator.flags.layers.parsed import Parsed
 
 BASE: dict[str, Any] = {
     "state": "ENABLED",

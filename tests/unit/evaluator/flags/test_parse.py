@@ -19,7 +19,7 @@ from evaluator.flags.syntax.text import Bounds, json_path
 from evaluator.resolving.resolve import compile_flag_set, resolve
 
 if TYPE_CHECKING:
-    from evaluator.flags.layers.merge import Parsed
+    from evaluator.flags.layers.parsed import Parsed
 
 GOOD: dict[str, Any] = {"state": "ENABLED", "variants": {"on": True, "off": False}, "defaultVariant": "off"}
 
