@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
     from controller.app.settings.process_settings import ProxySettings
-    from controller.delivery.claims import Place
+    from controller.delivery.claim import Place
     from controller.runtime.event import EventSink
 
 LIMITS: Final = PortLimits(body_bytes=65_536, header_bytes=65_536, idle_seconds=120.0)

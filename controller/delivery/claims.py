@@ -11,19 +11,18 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from dataclasses import dataclass
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
-
-import orjson
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from controller.api import flagshard
-from controller.api.flagset import LABEL
 from controller.api.objects.meta import ObjectKey
 from controller.api.openfeature.featureflagconfiguration import FLAG_KIND, KIND
+from controller.delivery.claim import alike, claim_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator
 
     from controller.api.objects.meta import Resource
+    from controller.delivery.claim import Claim, Place
 
 KINDS: Final = (KIND, FLAG_KIND, flagshard.KIND)
 SHADOWED: Final = "Shadowed"
@@ -33,9 +32,6 @@ FLAG_SET_ID_TAKEN: Final = "FlagSetIdTaken"
 FLAG_SET_ID_FOREIGN: Final = "FlagSetIdForeign"
 """The flagSetId belongs to another namespace."""
 
-Place: TypeAlias = tuple[str, str]
-"""Namespace and name: what both kinds share."""
-
 
 class _Turn(NamedTuple):
     """The order of the objects with one flagSetId."""
@@ -43,25 +39,6 @@ class _Turn(NamedTuple):
     created: str
     place: Place
     kind: str
-
-
-@dataclass(frozen=True, slots=True)
-class Claim:
-    """What one object claims."""
-
-    key: ObjectKey
-    created: str
-    """RFC 3339."""
-    maker: str = ""
-    """The FlagSet that wrote it. One that writes both kinds is in no conflict with itself."""
-    flag_set_id: str = ""
-    shards: tuple[str, ...] = ()
-    """Names of the FlagShards that it consists of."""
-
-    @property
-    def place(self) -> Place:
-        """Return the namespace and the name under which it is served."""
-        return self.key.namespace, self.key.name
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,27 +69,6 @@ class ClaimChange:
 UNCHANGED: Final = ClaimChange()
 
 
-def claim_of(meta: Resource, spec: Mapping[str, Any]) -> Claim:
-    """What an object claims, read off its spec without reading it whole."""
-    document = spec.get("flagSpec")
-    if document is None:
-        document = spec.get("featureFlagSpec")
-    if isinstance(document, str):
-        try:
-            document = orjson.loads(document)
-        except ValueError:
-            document = None
-    metadata = document.get("metadata") if isinstance(document, dict) else None
-    wanted = metadata.get("flagSetId") if isinstance(metadata, dict) else None
-    return Claim(
-        key=meta.key,
-        created=meta.created,
-        maker=meta.labels.get(LABEL, ""),
-        flag_set_id=wanted if isinstance(wanted, str) else "",
-        shards=flagshard.names(spec) if spec.get("flagSpec") is None else (),
-    )
-
-
 class Claims:
     """An index of all claims; the cost of a change grows with what it concerns, not with all there is."""
 
@@ -130,7 +86,7 @@ class Claims:
     def follow(self, before: Resource | None, after: Resource | None) -> ClaimChange:
         """Take in a change of an object; None: there is none before, or after. Other kinds change nothing."""
         seen = after or before
-        if seen is None or seen.key.kind not in KINDS or _alike(before, after):
+        if seen is None or seen.key.kind not in KINDS or alike(before, after):
             return UNCHANGED
         if after is None:
             return self.forget(seen.key)
@@ -301,11 +257,3 @@ def _key(turn: _Turn) -> ObjectKey:
 def _parts(claim: Claim | None) -> list[Place]:
     """Return the places of an object's FlagShards."""
     return [] if claim is None else [(claim.key.namespace, name) for name in claim.shards]
-
-
-def _alike(before: Resource | None, after: Resource | None) -> bool:
-    """Whether both claim the same for sure."""
-    if before is None or after is None:
-        return False
-    same = before.uid == after.uid and before.generation == after.generation
-    return same and before.labels.get(LABEL) == after.labels.get(LABEL)

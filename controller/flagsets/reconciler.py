@@ -137,15 +137,9 @@ class FlagSetReconciler:
         written = self.objects.get(key)
         if written is None or not belongs_to(written, resource.name):
             return ()
-        return tuple(
-            Condition(
-                NAME_CONFLICT,
-                TRUE,
-                condition.reason,
-                f"{written.key.kind} {written.name}: {condition.message}",
-            )
-            for condition in ConfigurationStatus.of(written).conditions_of(NAME_CONFLICT)
-        )
+        conflicts = ConfigurationStatus.of(written).conditions_of(NAME_CONFLICT)
+        name = f"{written.key.kind} {written.name}"
+        return tuple(Condition(NAME_CONFLICT, TRUE, c.reason, f"{name}: {c.message}") for c in conflicts)
 
     def forget(self, key: ObjectKey) -> None:
         """Drop what is known of a deleted FlagSet. Its objects go by their owner references, or stay."""

@@ -8,7 +8,7 @@ from email.utils import parsedate_to_datetime
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final
 
-from controller.runtime.reconciling.setbacks import Failed, Stalled
+from controller.runtime.reconciling.setbacks import Failed, Passing, Stalled
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -112,3 +112,11 @@ def conflict_message(kind: str, name: str, answer: ApiResponse) -> str:
         f"{kind} {name} belongs to another: {others} ({', '.join(fields)}); "
         "remove it there, or give this FlagSet another target.name"
     )
+
+
+def require_unchanged(answer: ApiResponse, kind: str, name: str) -> None:
+    """Raise Passing where the API server refused a write that was decided on another version."""
+    if answer.status == HTTPStatus.CONFLICT and not causes(answer):
+        raise Passing(
+            "ChangedMeanwhile", f"{kind} {name} changed after it was read; it is compared again", delay=0.1
+        )

@@ -10,12 +10,30 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 from controller.api.objects.meta import NOTHING, Resource
 from controller.kube.adapters.granting import ServiceAccount, granting
-from controller.kube.answers import ApiResponse, causes, conflict_message, editor, expected, require_good
+from controller.kube.answers import (
+    ApiResponse,
+    causes,
+    conflict_message,
+    editor,
+    expected,
+    require_good,
+    require_unchanged,
+)
 from controller.kube.api_client import ApiClient
 from controller.kube.kubeconfig import load_configuration
 from controller.kube.paths import path_of, paths_of_all
-from controller.kube.requests import APPLY, JSON, MERGE, METADATA, METADATA_LIST, Requests, decode_values
-from controller.runtime.reconciling.setbacks import Passing, Stalled
+from controller.kube.requests import (
+    APPLY,
+    JSON,
+    JSON_PATCH,
+    MERGE,
+    METADATA,
+    METADATA_LIST,
+    Requests,
+    decode_values,
+    status_patch,
+)
+from controller.runtime.reconciling.setbacks import Stalled
 from controller.runtime.tenancy.secret_hosts import ALLOWED_HOSTS, Binding, SecretContent, hosts_of
 
 if TYPE_CHECKING:
@@ -28,7 +46,6 @@ if TYPE_CHECKING:
     from controller.runtime.process.leadership import Role
 
 COMPONENT: Final = "flagstaff-controller"
-_JSON_PATCH: Final = "application/json-patch+json"
 
 
 class Cluster:
@@ -235,7 +252,7 @@ class Cluster:
             self.begin_write("apply", kind)
             answer = await self.requests.ask("PATCH", path, query, manifest, APPLY)
         if "resourceVersion" in meta:
-            _require_unchanged(answer, kind, meta["name"])
+            require_unchanged(answer, kind, meta["name"])
         with self._granting_delivery(meta["namespace"]):
             return expected(answer, kind, meta["name"]), editors
 
@@ -271,7 +288,7 @@ class Cluster:
         path = path_of(api_version, kind, namespace, name)
         answer = await self.requests.ask("DELETE", path, {}, options)
         if version:
-            _require_unchanged(answer, kind, name)
+            require_unchanged(answer, kind, name)
         if answer.status not in {HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT}:
             # A Status, or the object as it was.
             with self._granting_delivery(namespace):
@@ -289,7 +306,7 @@ class Cluster:
         async def patched(before: Mapping[str, Any]) -> ApiResponse:
             patch = status_patch(resource.uid, before, status)
             self.begin_write("status", key.kind)
-            return await self.requests.ask("PATCH", path, {"fieldManager": COMPONENT}, patch, _JSON_PATCH)
+            return await self.requests.ask("PATCH", path, {"fieldManager": COMPONENT}, patch, JSON_PATCH)
 
         answer = await patched(resource.status)
         if answer.status == HTTPStatus.UNPROCESSABLE_ENTITY:
@@ -301,27 +318,3 @@ class Cluster:
         if answer.status == HTTPStatus.NOT_FOUND:
             return None
         return Resource.of(expected(answer, key.kind, key.name))
-
-
-def _require_unchanged(answer: ApiResponse, kind: str, name: str) -> None:
-    """Raise Passing where the API server refused a write that was decided on another version."""
-    if answer.status == HTTPStatus.CONFLICT and not causes(answer):
-        raise Passing(
-            "ChangedMeanwhile", f"{kind} {name} changed after it was read; it is compared again", delay=0.1
-        )
-
-
-def status_patch(uid: str, before: Mapping[str, Any], after: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The JSON patch (RFC 6902) from one status to the other, of the object with that uid alone: in a merge
-    patch of a status the API server ignores the uid.
-    """
-    same = {"op": "test", "path": "/metadata/uid", "value": uid}
-    if not before:
-        return [same, {"op": "add", "path": "/status", "value": dict(after)}]
-    gone = [{"op": "remove", "path": f"/status/{name}"} for name in before.keys() - after.keys()]
-    changed = [
-        {"op": "add", "path": f"/status/{name}", "value": value}
-        for name, value in after.items()
-        if name not in before or before[name] != value
-    ]
-    return [same, *gone, *changed]

@@ -35,6 +35,7 @@ Python's lock, too.
 """
 JSON: Final = "application/json"
 MERGE: Final = "application/merge-patch+json"
+JSON_PATCH: Final = "application/json-patch+json"
 APPLY: Final = "application/apply-patch+yaml"
 METADATA: Final = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
 """An object without its content."""
@@ -181,3 +182,19 @@ def _overtaken(
     """
     versioned = isinstance(body, dict) and "resourceVersion" in (body.get("metadata") or {})
     return method == "PATCH" and answer.status == HTTPStatus.CONFLICT and not (causes(answer) or versioned)
+
+
+def status_patch(uid: str, before: Mapping[str, Any], after: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The JSON patch (RFC 6902) from one status to the other, of the object with that uid alone: in a merge
+    patch of a status the API server ignores the uid.
+    """
+    same = {"op": "test", "path": "/metadata/uid", "value": uid}
+    if not before:
+        return [same, {"op": "add", "path": "/status", "value": dict(after)}]
+    gone = [{"op": "remove", "path": f"/status/{name}"} for name in before.keys() - after.keys()]
+    changed = [
+        {"op": "add", "path": f"/status/{name}", "value": value}
+        for name, value in after.items()
+        if name not in before or before[name] != value
+    ]
+    return [same, *gone, *changed]

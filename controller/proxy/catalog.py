@@ -11,14 +11,16 @@ import orjson
 from controller.api import flagshard
 from controller.api.flagset import LABEL
 from controller.api.objects.meta import ObjectKey, Resource
-from controller.delivery.claims import UNCHANGED, Claims, claim_of
+from controller.delivery.claim import claim_of
+from controller.delivery.claims import UNCHANGED, Claims
 from controller.runtime.objects.cache import Cache
 from evaluator.flags.model import PROVENANCE_PREFIX
 
 if TYPE_CHECKING:
     from collections.abc import Hashable
 
-    from controller.delivery.claims import ClaimChange, Place
+    from controller.delivery.claim import Place
+    from controller.delivery.claims import ClaimChange
 
 _KEPT: Final = ("name", "namespace", "uid", "generation", "resourceVersion", "creationTimestamp")
 """Fields of the metadata that a proxy needs, beside annotations and labels of ours."""

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     import asyncio
     from collections.abc import Callable, Mapping
 
-    from controller.delivery.claims import Place
+    from controller.delivery.claim import Place
     from controller.proxy.access.access import AccessReviews
     from controller.proxy.receipts.members import Pods
     from controller.runtime.tenancy.limits import NamespaceLimits

@@ -24,7 +24,7 @@ from controller.runtime.reconciling.setbacks import Failed
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from controller.delivery.claims import Place
+    from controller.delivery.claim import Place
     from controller.proxy.access.users import Reviews
     from evaluator.http.messages import Call
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from controller.api.objects.meta import Resource
-    from controller.delivery.claims import Place
+    from controller.delivery.claim import Place
     from controller.proxy.catalog import Catalog
 
 MOST_PLACES: Final = 1_000

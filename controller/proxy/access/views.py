@@ -14,7 +14,7 @@ from controller.runtime.reconciling.setbacks import Failed
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from controller.delivery.claims import Place
+    from controller.delivery.claim import Place
     from controller.proxy.access.access import AccessReviews
     from controller.proxy.access.users import User
     from evaluator.http.messages import Call

@@ -10,7 +10,7 @@ from controller.proxy.receipts.receipt_status import moment
 from evaluator.http.routes import Routes
 
 if TYPE_CHECKING:
-    from controller.delivery.claims import Place
+    from controller.delivery.claim import Place
     from controller.proxy.receipts.members import Member
     from controller.proxy.receipts.receipts import Receipts, Subscribers
     from evaluator.http.messages import Request, Response, Streamed

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from controller.api.flagreceipt import FlagReceiptStatus
     from controller.api.objects.meta import Resource
-    from controller.delivery.claims import Place
+    from controller.delivery.claim import Place
     from controller.proxy.access.users import Caller
     from controller.proxy.receipts.members import MemberIdentity, Pods
     from evaluator.http.messages import Call

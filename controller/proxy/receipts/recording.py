@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from controller.api.objects.meta import Resource
-    from controller.delivery.claims import Place
+    from controller.delivery.claim import Place
     from controller.proxy.receipts.receipts import Receipts
     from controller.runtime.objects.applier import Applier
     from controller.runtime.reconciling.queue import KeyedQueue

@@ -15,7 +15,7 @@ from evaluator.http.messages import Code, RpcError
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable
 
-    from controller.delivery.claims import Place
+    from controller.delivery.claim import Place
     from controller.proxy.access.access import AccessReviews
     from controller.proxy.access.authorizer import Authorizer
     from controller.proxy.access.users import Caller

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 
     from controller.api.objects.meta import Resource
-    from controller.delivery.claims import Place
+    from controller.delivery.claim import Place
     from controller.proxy.catalog import Catalog
     from evaluator.flags.accept import Progress
     from evaluator.wire.servicer import Deliver, Make

@@ -12,7 +12,8 @@ from evaluator.wire.servicer import Missing
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Mapping
 
-    from controller.delivery.claims import ClaimChange, Place
+    from controller.delivery.claim import Place
+    from controller.delivery.claims import ClaimChange
     from controller.proxy.catalog import Catalog
     from controller.proxy.streams.contents import Contents
     from controller.proxy.streams.selector import Topic

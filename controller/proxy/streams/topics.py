@@ -10,7 +10,7 @@ from controller.proxy.streams.selector import Identified, Named
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from controller.delivery.claims import Place
+    from controller.delivery.claim import Place
     from controller.proxy.catalog import Catalog
     from controller.proxy.streams.selector import Topic
     from evaluator.wire.servicer import Deliver, Make

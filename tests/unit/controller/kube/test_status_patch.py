@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.kube.client import status_patch
+from controller.kube.requests import status_patch
 
 names = st.sampled_from("abc")
 values = st.recursive(

@@ -17,7 +17,7 @@ from evaluator.wire.delivery import REPORT
 from evaluator.wire.delivery_pb2 import Member, ReportRequest
 
 if TYPE_CHECKING:
-    from controller.delivery.claims import Place
+    from controller.delivery.claim import Place
 
 
 @dataclass

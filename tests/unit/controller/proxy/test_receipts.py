@@ -19,7 +19,7 @@ from tests.unit.evaluator.server.fakes import settled
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from controller.delivery.claims import Place
+    from controller.delivery.claim import Place
 
 PLACE = ("shop", "flags")
 DIGEST = "sha256:new"

@@ -24,7 +24,7 @@ from .test_receipts import OWNER, PLACE, World, report
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping
 
-    from controller.delivery.claims import Place
+    from controller.delivery.claim import Place
 
 
 @dataclass
