@@ -5,15 +5,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import random
 import signal
 import time
 from dataclasses import dataclass
 from functools import partial
-from operator import attrgetter
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
-from controller.api import flagsource
 from controller.api.kinds import EVENT, WATCHED
 from controller.app.certificate_keepers import certificate_rotations
 from controller.app.controller_replica import Controller, Ports, leadership_of, readiness
@@ -21,7 +18,7 @@ from controller.app.namespace_quotas import QuotaMetrics, artifact_usage, limits
 from controller.app.notifications import open_notifying
 from controller.app.pod_work import pod_work_of
 from controller.app.ports import artifact_address, bound_socket, listen
-from controller.app.reconcilers import STAGES, Shared, providers_of, reconcilers_of, usages_of
+from controller.app.reconcilers import STAGES, Shared, providers_of, queue_of, reconcilers_of, usages_of
 from controller.app.referenced_objects import reference_watches
 from controller.app.token_file import TokenFile
 from controller.artifacts.artifact_server import ArtifactServer
@@ -46,7 +43,6 @@ from controller.runtime.process.helpers import Helpers
 from controller.runtime.process.leadership import Role
 from controller.runtime.process.metrics import Metrics
 from controller.runtime.reconciling.loop import Loop, Outputs
-from controller.runtime.reconciling.queue import KeyedQueue
 from controller.runtime.reconciling.watches import Dispatcher, indexes_of
 from controller.runtime.tenancy.threads import share_threads
 from controller.sources.files.leftovers import Leftovers
@@ -60,14 +56,10 @@ if TYPE_CHECKING:
     from controller.api.objects.meta import ObjectKey
     from controller.app.settings.process_settings import ControllerSettings
     from controller.runtime.event import EventSink
+    from controller.runtime.reconciling.queue import KeyedQueue
     from controller.runtime.tenancy.limits import NamespaceLimits
 
 log = logging.getLogger(__name__)
-
-SOURCES_AT_ONCE: Final = 128
-"""A source whose server does not answer keeps its place for its whole timeout; the git programs at a time are
-bounded elsewhere.
-"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,13 +227,6 @@ async def _open_shared(stack: contextlib.AsyncExitStack, base: _Base) -> tuple[S
     known = Claims(), Endpoints(), PendingPushes(), helpers
     shared = Shared(settings, base.objects, base.limits, base.accounts, storages, address, tokens, *known)
     return shared, bound
-
-
-def queue_of(kind: str, workers: int) -> KeyedQueue[ObjectKey]:
-    """The queue of one kind's keys; half of its places are one namespace's at most, and each finds one."""
-    places = SOURCES_AT_ONCE if kind == flagsource.KIND else 2 * workers
-    clock = asyncio.get_running_loop().time
-    return KeyedQueue(clock, random.random, places=places, firsts=places, group=attrgetter("namespace"))
 
 
 @contextlib.asynccontextmanager

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final
 
+from controller.api import flagsource
 from controller.api.objects.meta import Resource
 from controller.app.allowed_hosts import artifact_hosts_of, source_hosts_of
 from controller.app.namespace_quotas import artifact_quota
@@ -29,6 +32,7 @@ from controller.pods.workloads.exposure import Exposure
 from controller.pods.workloads.reconciler import FlagdReconciler
 from controller.pods.workloads.settings_reconciler import SettingsReconciler
 from controller.pods.workloads.stage import FEATURE_FLAG_SOURCES, FLAGDS, IN_PROCESS_CONFIGURATIONS
+from controller.runtime.reconciling.queue import KeyedQueue
 from controller.runtime.tenancy.places import Places
 from controller.sources.bucket.bucket_factory import BucketFactory
 from controller.sources.export import Exporter
@@ -41,6 +45,7 @@ from controller.sources.stage import FLAG_SOURCES
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
+    from controller.api.objects.meta import ObjectKey
     from controller.app.namespace_quotas import Usage
     from controller.app.notifications import Notifying
     from controller.app.settings.process_settings import ControllerSettings
@@ -59,6 +64,11 @@ if TYPE_CHECKING:
     from controller.sources.backend import BackendFactory
     from controller.sources.freshness import PendingPushes
     from controller.sources.secrets import ReadSecret
+
+SOURCES_AT_ONCE: Final = 128
+"""A source whose server does not answer keeps its place for its whole timeout; the git programs at a time are
+bounded elsewhere.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,3 +215,10 @@ def _applied(objects: Cache) -> Callable[[dict[str, Any]], None]:
         objects.learn(Resource.of(body))
 
     return learn
+
+
+def queue_of(kind: str, workers: int) -> KeyedQueue[ObjectKey]:
+    """The queue of one kind's keys; half of its places are one namespace's at most, and each finds one."""
+    places = SOURCES_AT_ONCE if kind == flagsource.KIND else 2 * workers
+    clock = asyncio.get_running_loop().time
+    return KeyedQueue(clock, random.random, places=places, firsts=places, group=attrgetter("namespace"))

@@ -127,15 +127,9 @@ class LocalStages:
                 self._build_aside,
             ),
         }
-        clock = asyncio.get_running_loop().time
+        clock, outputs = asyncio.get_running_loop().time, Outputs(self._cluster, self)
         self._loops = {
-            kind: Loop(
-                reconciler,
-                self.objects,
-                Outputs(self._cluster, self),
-                now=now,
-                queue=KeyedQueue(clock, random.random),
-            )
+            kind: Loop(reconciler, self.objects, outputs, now=now, queue=KeyedQueue(clock, random.random))
             for kind, reconciler in reconcilers.items()
         }
         # It follows the objects, and wakes the loops.
@@ -153,8 +147,8 @@ class LocalStages:
         if last is not None and not last.edited:
             return Saved(last.flag_set, kept.saved_at)
         log.error("what was kept of %s is not what was applied; it is not served", self.source.shown)
-        for each in (*written, *self.objects.of_kind(flagshard.KIND)):
-            self.objects.forget(each.key)
+        for applied in (*written, *self.objects.of_kind(flagshard.KIND)):
+            self.objects.forget(applied.key)
         return None
 
     async def run(self) -> None:

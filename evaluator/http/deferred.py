@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -10,14 +9,11 @@ from functools import partial
 from math import inf
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 
-from evaluator.http.messages import deadline_exceeded, refusal
+from evaluator.http.messages import deadline_exceeded
 
 if TYPE_CHECKING:
     from collections.abc import Generator
 
-    from evaluator.http.messages import Response
-
-log = logging.getLogger(__name__)
 T = TypeVar("T")
 R = TypeVar("R")
 Result: TypeAlias = Callable[[], T]
@@ -121,12 +117,3 @@ class Job(Generic[T]):
         done, self._done = self._done, None
         done(partial(self._answer.finish, result))
         return True
-
-
-def response_of(result: Result[Response]) -> Response:
-    """Return the response that was made, or 500 if making it failed, which is logged."""
-    try:
-        return result()
-    except Exception:
-        log.exception("a deferred response failed")
-        return refusal(500)

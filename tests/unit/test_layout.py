@@ -17,6 +17,8 @@ ROOT: Final = Path(__file__).parents[2]
 REPEATED: Final = {"__init__.py", "reconciler.py", "stage.py", "metrics.py"}
 """The names that stages have in common."""
 DEEPEST: Final = 3
+LONGEST: Final = 300
+"""Lines of a module."""
 
 
 def modules(package: str) -> list[Path]:
@@ -48,6 +50,12 @@ def test_file_name_is_found_once_in_a_package(package: str) -> None:
 @pytest.mark.parametrize("package", ["controller", "evaluator"])
 def test_folders_are_at_most_three_deep(package: str) -> None:
     assert [str(file) for file in modules(package) if len(file.parts) - 1 > DEEPEST] == []
+
+
+@pytest.mark.parametrize("package", ["controller", "evaluator"])
+def test_modules_have_at_most_300_lines(package: str) -> None:
+    lengths = {str(file): (ROOT / file).read_bytes().count(b"\n") for file in modules(package)}
+    assert {file: lines for file, lines in lengths.items() if lines > LONGEST} == {}
 
 
 def test_modules_do_not_import_one_another_in_a_circle() -> None:

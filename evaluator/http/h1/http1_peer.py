@@ -11,7 +11,7 @@ import logging
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
-from evaluator.http.deferred import Deferred, response_of
+from evaluator.http.deferred import Deferred
 from evaluator.http.h1.body_transport import BodyOwner, BodyTransport
 from evaluator.http.h1.head_fields import held_by
 from evaluator.http.h1.reader import Phase, Reader
@@ -26,7 +26,7 @@ from evaluator.http.messages import (
     reason_phrase,
     refusal,
 )
-from evaluator.http.server.dispatch import check_headers
+from evaluator.http.server.dispatch import check_headers, response_of
 from evaluator.http.server.peer import BATCH_BYTES, QUIET_SECONDS, Port
 from evaluator.http.server.stream import ServerStream
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, Final
 
-from evaluator.http.deferred import Deferred, response_of
+from evaluator.http.deferred import Deferred
 from evaluator.http.h2.transports import BodyTransport, CallTransport, ResponseOwner
 from evaluator.http.hpack.header_fields import (
     AUTHORITY,
@@ -43,7 +43,7 @@ from evaluator.http.rpc.grpc_framing import (
     trailers,
     trailers_only,
 )
-from evaluator.http.server.dispatch import check_headers, split_target
+from evaluator.http.server.dispatch import check_headers, response_of, split_target
 from evaluator.http.server.stream import ServerStream, call_error
 
 if TYPE_CHECKING:

@@ -12,6 +12,7 @@ from evaluator.http.rpc.calls import methods
 from evaluator.http.server.limits import Limits
 
 if TYPE_CHECKING:
+    from evaluator.http.deferred import Result
     from evaluator.http.server.cors import Cors
 
 log = logging.getLogger(__name__)
@@ -34,6 +35,15 @@ def check_headers(headers: Headers) -> None:
         value.encode("latin-1")
         if name != name.lower() or not name.isascii() or any(c in name + value for c in "\r\n\0"):
             raise ValueError(f"header {name!r} cannot be sent")
+
+
+def response_of(result: Result[Response]) -> Response:
+    """Return the response that was made, or 500 if making it failed, which is logged."""
+    try:
+        return result()
+    except Exception:
+        log.exception("a deferred response failed")
+        return refusal(500)
 
 
 def _check_streamed(answer: Streamed) -> None:

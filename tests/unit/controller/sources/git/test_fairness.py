@@ -15,7 +15,7 @@ import pytest
 from controller.api.flagsource import KIND
 from controller.api.objects.conditions import READY
 from controller.api.objects.meta import ObjectKey, Resource
-from controller.app.controller_process import SOURCES_AT_ONCE, queue_of
+from controller.app.reconcilers import SOURCES_AT_ONCE, queue_of
 from controller.artifacts.storages import Storages
 from controller.runtime.objects.cache import Cache
 from controller.runtime.reconciling.loop import Loop, Outputs
