@@ -108,6 +108,10 @@ STATEFUL_SET: Final = ResourceType("apps/v1", "StatefulSet", "statefulsets")
 DAEMON_SET: Final = ResourceType("apps/v1", "DaemonSet", "daemonsets")
 RESTARTED: Final = (DEPLOYMENT, STATEFUL_SET, DAEMON_SET)
 """What an EvaluatorUpgrade restarts."""
+JOB: Final = ResourceType("batch/v1", "Job", "jobs")
+CRON_JOB: Final = ResourceType("batch/v1", "CronJob", "cronjobs")
+FLAG_CARRIERS: Final = (*RESTARTED, JOB, CRON_JOB)
+"""What may carry flags in an annotation."""
 DISRUPTION_BUDGET: Final = ResourceType("policy/v1", "PodDisruptionBudget", "poddisruptionbudgets")
 SERVICE: Final = ResourceType("v1", "Service", "services")
 INGRESS: Final = ResourceType("networking.k8s.io/v1", "Ingress", "ingresses")
@@ -172,7 +176,7 @@ PLURALS: Final = {
         ROLE,
         ROLE_BINDING,
         *WORKLOADS,
-        *RESTARTED,
+        *FLAG_CARRIERS,
         DISRUPTION_BUDGET,
     )
 }

@@ -25,6 +25,7 @@ from controller.pods.admission.metrics import AdmissionMetrics
 from controller.pods.admission.refusals import FlagSetRefusals, Refusals
 from controller.pods.admission.watched_objects import WATCHED, WatchedObjects
 from controller.pods.admission.webhooks import LIMITS, Injector, Validator
+from controller.pods.admission.workload_webhook import WorkloadWebhook
 from controller.runtime.clock import now
 from controller.runtime.objects.watch_health import WatchHealth
 from controller.runtime.process import management as management_routes
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping
 
     from controller.app.settings.process_settings import AdmissionSettings
+    from evaluator.http.routes import Routes
 
 _DRAIN: Final = 2.0
 
@@ -78,13 +80,13 @@ async def open_admission(settings: AdmissionSettings) -> AsyncIterator[Admission
         watches = _watches(settings, cluster, watched, health)
         offload = Offload()
         stack.callback(offload.close)
-        injector, validator = _webhooks(settings, watched, events, reviews, offload)
+        routes = _webhooks(settings, watched, events, reviews, offload)
         text = partial(generate_latest, registry)
         managed = management_routes.routes(partial(_readiness, watched, health), text, offload)
         manager = Listener(managed, MANAGEMENT, name="management")
         management = await manager.start(settings.management_host or settings.host, settings.management_port)
         stack.push_async_callback(manager.drain, _DRAIN)
-        listener = Listener(merged(injector.routes(), validator.routes()), LIMITS, name="admission")
+        listener = Listener(routes, LIMITS, name="admission")
         port = await listener.start(
             settings.admission_host or settings.host, settings.admission_port, tls=tls
         )
@@ -110,8 +112,8 @@ def _webhooks(
     events: ApiServerEvents,
     metrics: AdmissionMetrics,
     offload: Offload,
-) -> tuple[Injector, Validator]:
-    """The two of them: for pods, and for flags that are written by hand."""
+) -> Routes:
+    """Those for pods, for workloads that carry flags, and for flags that are written by hand."""
     refusals = Refusals(events, now)
     flag_set_refusals = FlagSetRefusals(watched.objects, [events], now, asyncio.get_running_loop().time)
 
@@ -123,7 +125,11 @@ def _webhooks(
     injector = Injector(
         known, settings.injection(), lambda: watched.synced, partial(metrics.reviewed, "Pod"), report
     )
-    return injector, Validator(objection, offload, metrics.reviewed, settings.namespaces)
+    workloads = WorkloadWebhook(
+        watched.objects, settings.namespaces, lambda: watched.synced, offload, metrics.reviewed, now
+    )
+    validator = Validator(objection, offload, metrics.reviewed, settings.namespaces)
+    return merged(injector.routes(), workloads.routes(), validator.routes())
 
 
 def _readiness(watched: WatchedObjects, health: WatchHealth) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from controller.api.objects.fields import InvalidSpecError
 from controller.api.openfeature.featureflagconfiguration import ConfigurationStatus, MissingShardsError
 from controller.delivery.delivered import delivered
 from controller.delivery.problem_text import first_problem, place, problem_list, withheld
+from controller.delivery.written_flags import CHARACTERS, MOST_NAMED, refused, summary
 from controller.runtime.reconciling.result import Done
 from controller.runtime.reconciling.setbacks import Stalled, Waiting
 from controller.runtime.user_text.plain_text import one_line
@@ -26,37 +27,6 @@ if TYPE_CHECKING:
     from evaluator.flags.syntax.problems import Problem
 
 _FORMS: Final = ("flagSpec", "shards", "featureFlagSpec")
-REFUSED: Final = frozenset(
-    {
-        "bad-argument",
-        "bad-bucket",
-        "bad-flagd-variable",
-        "bad-weight",
-        "empty-rule",
-        "empty-variants",
-        "lax-version",
-        "metadata-type",
-        "missing-state",
-        "missing-variants",
-        "mixed-variants",
-        "not-a-rule",
-        "null-section",
-        "reference-position",
-        "several-operators",
-        "unknown-operator",
-        "unknown-state",
-        "unlisted-operator",
-        "unusual-name",
-        "variant-type",
-        "wrong-arity",
-    }
-)
-"""Codes of problems of a flag that refuse it: flagd's published schemas reject these, and OpenFeature
-Operator goes by those. What no schema can see, such as a `$ref` to nothing, is warned of.
-"""
-_NAMED: Final = 5
-_CHARACTERS: Final = 500
-
 
 _NOTHING: Final = ConfigurationStatus()
 
@@ -152,17 +122,11 @@ def objection(resource: Resource) -> tuple[str, tuple[str, ...]]:
     except RecursionError:
         return "the flags are nested too deeply to be read; make them flatter", ()
     problems = (*judged.problems, *judged.notes)
-    bad = [
-        problem
-        for problem in problems
-        if problem.severity is Severity.ERROR or (problem.flag is not None and problem.code in REFUSED)
-    ]
-    texts = tuple(_text(problem) for problem in (bad or problems)[:_NAMED])
-    if not bad:
-        return "", texts
-    more = f" (and {len(bad) - _NAMED} more)" if len(bad) > _NAMED else ""
-    return f"{'; '.join(texts)}{more}; correct it and apply again", ()
+    bad = refused(problems)
+    if bad:
+        return summary([_text(problem) for problem in bad]), ()
+    return "", tuple(_text(problem) for problem in problems[:MOST_NAMED])
 
 
 def _text(problem: Problem) -> str:
-    return one_line(": ".join(filter(None, (place(problem), problem.message))), _CHARACTERS)
+    return one_line(": ".join(filter(None, (place(problem), problem.message))), CHARACTERS)

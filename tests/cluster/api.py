@@ -54,6 +54,8 @@ _GROUPS: Final = {
     "replicaset": "apis/apps/v1",
     "statefulset": "apis/apps/v1",
     "daemonset": "apis/apps/v1",
+    "job": "apis/batch/v1",
+    "cronjob": "apis/batch/v1",
     "poddisruptionbudget": "apis/policy/v1",
     "service": "api/v1",
     "ingress": "apis/networking.k8s.io/v1",

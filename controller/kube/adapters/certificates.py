@@ -28,9 +28,11 @@ log = logging.getLogger(__name__)
 _ADMISSION_SECRET: Final = "flagstaff-admission"  # noqa: S105 - a name
 PROXY_SECRET: Final = "flagstaff-proxy-tls"  # noqa: S105 - a name
 _GROUP: Final = "/apis/admissionregistration.k8s.io/v1"
-_INJECTION: Final = ("MutatingWebhookConfiguration", "flagstaff-injection", "inject.flagstaff.dev")
-"""(kind, name) of the configuration, and the name of our webhook in it."""
-_VALIDATION: Final = ("ValidatingWebhookConfiguration", "flagstaff-validation", "validate.flagstaff.dev")
+_INJECTION: Final = ("MutatingWebhookConfiguration", "flagstaff-injection")
+"""(kind, name) of a configuration."""
+_VALIDATION: Final = ("ValidatingWebhookConfiguration", "flagstaff-validation")
+_OURS: Final = ".flagstaff.dev"
+"""The end of the names of our webhooks in them."""
 WRITTEN: Final = "flagstaff.dev/authorities"
 """The annotation with the digest of what was written: ConfigMaps are compared without reading what else
 their owners keep in them.
@@ -92,13 +94,13 @@ class AdmissionObjects(CertificateSecret):
             log.warning("flags that are written by hand are not judged as they are applied: %s", complaint)
         self._complaint = complaint
 
-    async def _trust(self, kind: str, name: str, webhook: str, wanted: str) -> None:
+    async def _trust(self, kind: str, name: str, wanted: str) -> None:
         path = f"{_GROUP}/{kind.lower()}s/{name}"
         answer = await self._cluster.request("GET", path)
         if answer.status == HTTPStatus.NOT_FOUND:
             return
         found = expected(answer, kind, name)
-        webhooks = [each for each in found.get("webhooks") or () if each.get("name") == webhook]
+        webhooks = [each for each in found.get("webhooks") or () if str(each.get("name")).endswith(_OURS)]
         if all(each["clientConfig"].get("caBundle") == wanted for each in webhooks):
             return
         for each in webhooks:

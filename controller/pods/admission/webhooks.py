@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import logging
 from dataclasses import dataclass
 from functools import partial
@@ -12,6 +11,7 @@ import orjson
 
 from controller.api.objects.meta import Resource
 from controller.api.openfeature import featureflagconfiguration
+from controller.pods.admission.admission_answers import JSON, answered, failure
 from controller.pods.injection.installation import Refused
 from controller.pods.injection.pod_injection import MOST_BYTES, inject
 from controller.runtime.user_text.plain_text import one_line
@@ -33,10 +33,7 @@ LIMITS: Final = Limits(body_bytes=4 * 1024 * 1024, connections=1_000, buffered_b
 INJECTED: Final = "injected"
 REFUSED: Final = "refused"
 UNCHANGED: Final = "unchanged"
-_JSON: Final = (("content-type", "application/json"),)
 _LOGGED: Final = 1_000
-_SHOWN: Final = 8_000
-"""Characters of a refusal: it may repeat what the pod says."""
 MOST_POD: Final = 2 * 1024 * 1024
 """Bytes of a review of one pod: the cluster stores no pod of more than 1.5 MiB."""
 
@@ -55,25 +52,15 @@ def answer(review: object, options: Options, known: Known) -> tuple[str, dict[st
     try:
         changes = inject(pod, namespace, options, known)
     except Refused as refusal:
-        return REFUSED, _review(uid, str(refusal))
+        return REFUSED, answered(uid, str(refusal))
     warnings = () if changes is None else changes.warnings
     if changes is None or not changes.patch:
-        return UNCHANGED, _review(uid, warnings=warnings)
-    patch = base64.b64encode(orjson.dumps(changes.patch)).decode()
-    if len(patch) > MOST_BYTES:
+        return UNCHANGED, answered(uid, warnings=warnings)
+    review = answered(uid, warnings=warnings, patch=changes.patch)
+    if len(review["response"]["patch"]) > MOST_BYTES:
         message = f"the evaluator's part of the pod has more than {MOST_BYTES} bytes; name fewer sources"
-        return REFUSED, _review(uid, message)
-    return INJECTED, _review(uid, warnings=warnings, patchType="JSONPatch", patch=patch)
-
-
-def _review(uid: str, refusal: str = "", warnings: Sequence[str] = (), **patch: str) -> dict[str, Any]:
-    """The AdmissionReview to send back."""
-    response: dict[str, Any] = {"uid": uid, "allowed": not refusal, **patch}
-    if refusal:
-        response["status"] = {"code": 422, "reason": "Invalid", "message": refusal[:_SHOWN]}
-    if warnings:
-        response["warnings"] = list(warnings)
-    return {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response}
+        return REFUSED, answered(uid, message)
+    return INJECTED, review
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,21 +83,21 @@ class Injector:
     def answer(self, request: Request) -> Response:
         """Answer an AdmissionReview; 400 for another body, 503 while objects are still being read."""
         if len(request.body) > MOST_POD:
-            return _failure(413, f"a review of a pod has at most {MOST_POD} bytes")
+            return failure(413, f"a review of a pod has at most {MOST_POD} bytes")
         if not self.ready():
-            return _failure(503, "this replica does not know all objects yet; try again")
+            return failure(503, "this replica does not know all objects yet; try again")
         try:
             review = orjson.loads(request.body)
             outcome, reply = answer(review, self.options, self.known)
         except (ValueError, InvalidReviewError):
-            return _failure(400, "not an AdmissionReview of a Pod")
+            return failure(400, "not an AdmissionReview of a Pod")
         if outcome == REFUSED:
             message = reply["response"]["status"]["message"]
             place = one_line(str(review["request"].get("namespace")), _LOGGED)
             log.info("a pod in %s is refused: %s", place, one_line(message, _LOGGED))
             self.refused(review["request"], message)
         self.answered(outcome)
-        return Response(200, orjson.dumps(reply), _JSON)
+        return Response(200, orjson.dumps(reply), JSON)
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,21 +122,16 @@ class Validator:
             asked = orjson.loads(request.body)["request"]
             uid, resource = str(asked["uid"]), Resource.of(asked["object"])
         except (ValueError, KeyError, TypeError, AttributeError):
-            return _failure(400, "not an AdmissionReview")
+            return failure(400, "not an AdmissionReview")
         if resource.key.kind not in (featureflagconfiguration.KIND, featureflagconfiguration.FLAG_KIND):
-            return _failure(400, "not an AdmissionReview of flags")
+            return failure(400, "not an AdmissionReview of flags")
         if self.namespaces and resource.namespace not in self.namespaces:
-            return Response(200, orjson.dumps(_review(uid)), _JSON)
-        return self.offload.answer(_JSON, partial(self._judge, uid, resource))
+            return Response(200, orjson.dumps(answered(uid)), JSON)
+        return self.offload.answer(JSON, partial(self._judge, uid, resource))
 
     def _judge(self, uid: str, resource: Resource) -> bytes:
         refusal, warnings = self.objection(resource)
         if refusal:
             log.info("%s is refused: %s", one_line(str(resource.key), _LOGGED), one_line(refusal, _LOGGED))
         self.answered(resource.key.kind, REFUSED if refusal else "allowed")
-        return orjson.dumps(_review(uid, refusal, warnings))
-
-
-def _failure(status: int, message: str) -> Response:
-    """An answer that is no review."""
-    return Response(status, orjson.dumps({"message": message}), _JSON)
+        return orjson.dumps(answered(uid, refusal, warnings))

@@ -27,6 +27,9 @@ _IMAGE: Final = re.compile(r"[A-Za-z0-9][\w./:@-]{0,500}", re.ASCII)
 _DEADLINE: Final = TypeAdapter(Duration)
 _LONGEST_START: Final = 3600.0
 _SOCKET: Final = re.compile(r"(/[A-Za-z0-9_-][\w.-]*){3,}", re.ASCII)
+_SOCKET_PATH: Final = "/var/run/flagd/flagd.sock"
+_TRANSPORTS: Final = ("socket", "port")
+_PORT: Final = _TRANSPORTS[1]
 _SHARED: Final = frozenset(
     {"/var/run", "/var/lib", well_known.TOKEN_PATH, well_known.CA_PATH, well_known.STATE_PATH}
 )
@@ -136,16 +139,36 @@ def deadline(given: str | None, setting: float | None) -> float:
 def socket(annotations: Mapping[str, str], setting: str | None) -> str:
     """Path of the evaluator's socket; empty: none."""
     given = annotations.get(well_known.SOCKET_PATH)
+    asked = annotations.get(well_known.TRANSPORT)
+    transport = None if asked is None else choice(asked, well_known.TRANSPORT, _TRANSPORTS, "")
+    if transport == _PORT and given:
+        raise Refused(
+            f"annotation {well_known.TRANSPORT}: is {_PORT}, and {well_known.SOCKET_PATH} names a socket; "
+            "remove one of the two"
+        )
     path = (setting or "") if given is None else given
+    if transport:
+        path = "" if transport == _PORT else path or _SOCKET_PATH
     if path and (
         len(path) > 100 or not _SOCKET.fullmatch(path) or path.rpartition("/")[0] in _SHARED
     ):  # A socket's path has 107 bytes at most.
         where = "FeatureFlagSource socketPath" if given is None else f"annotation {well_known.SOCKET_PATH}"
         raise Refused(
-            f"{where}: is {path[:100]!r}; write a path in a folder of its own, "
-            "such as /var/run/flagd/flagd.sock"
+            f"{where}: is {path[:100]!r}; write a path in a folder of its own, such as {_SOCKET_PATH}"
         )
     return path
+
+
+def direct_set(annotations: Mapping[str, str]) -> str:
+    """Name of the FeatureFlagConfiguration with the flags that the pod's workload carries; empty: none."""
+    given = annotations.get(well_known.DIRECT_SET)
+    if given is None and well_known.FLAGS in annotations:
+        raise Refused(
+            f"annotation {well_known.FLAGS}: is read where a Deployment, StatefulSet, DaemonSet, Job or "
+            "CronJob carries it, itself or on its pods' template; write one of these, or a "
+            "FeatureFlagConfiguration"
+        )
+    return _require_match(given, well_known.DIRECT_SET, NAME, 253, "no object's name; remove it")
 
 
 class NamedObject(NamedTuple):

@@ -1,4 +1,4 @@
-"""What is added to a pod, as a JSON patch (RFC 6902). Pure."""
+"""What is changed of a pod or a workload, as a JSON patch (RFC 6902). Pure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Path: TypeAlias = tuple[str | int, ...]
 
 
 class Changes:
-    """Additions to one object, which itself stays as it is."""
+    """Changes of one object, which itself stays as it is."""
 
     def __init__(self, before: Mapping[str, Any]) -> None:
         self.after: dict[str, Any] = dict(before)
@@ -26,6 +26,23 @@ class Changes:
         """Set a field of a mapping that is there."""
         self._own_part(path[:-1])[path[-1]] = value
         self._add(path, value)
+
+    def merge(self, path: Path, entries: Mapping[str, Any]) -> None:
+        """Set those entries of a mapping that differ; mappings that are missing on the way are made."""
+        part: Any = self.after
+        for length, step in enumerate(path, 1):
+            if not isinstance(part.get(step), dict):
+                self.set(path[:length], {})
+                part = self._own_part(path[: length - 1])
+            part = part[step]
+        for name, value in entries.items():
+            if name not in part or part[name] != value:
+                self.set((*path, name), value)
+
+    def remove(self, path: Path) -> None:
+        """Remove a field that is there from a mapping."""
+        del self._own_part(path[:-1])[path[-1]]
+        self.patch.append({"op": "remove", "path": _pointer(path)})
 
     def extend(self, path: Path, values: Sequence[Any], *, first: bool = False) -> None:
         """Put `values` at the end of a list, or each at its beginning; a list is made where there is none."""
@@ -42,8 +59,7 @@ class Changes:
             self._add((*path, 0 if first else "-"), value)
 
     def _add(self, path: Path, value: Any) -> None:
-        pointer = "".join(f"/{str(step).replace('~', '~0').replace('/', '~1')}" for step in path)
-        self.patch.append({"op": "add", "path": pointer, "value": value})
+        self.patch.append({"op": "add", "path": _pointer(path), "value": value})
 
     def _own_part(self, path: Path) -> Any:
         """The part of `after` at `path`, copied on the way as far as `before` has it, too."""
@@ -55,3 +71,7 @@ class Changes:
                 self._own.add(id(below))
             part = below
         return part
+
+
+def _pointer(path: Path) -> str:
+    return "".join(f"/{str(step).replace('~', '~0').replace('/', '~1')}" for step in path)

@@ -9,6 +9,7 @@ from controller.pods.injection import operators_sidecar as operators
 from controller.pods.injection import sidecar, well_known
 from controller.pods.injection import source_settings as source
 from controller.pods.injection.addition import Addition, Mounted, record_of
+from controller.pods.injection.remarks import evaluator_of, flags_of, remark_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -24,6 +25,7 @@ def make(wanted: PodSettings, account: str | None) -> Addition:
     beside = [mount.volume for mount in mounted], variables(wanted), wanted.containers
     operators_mark = ("annotations", well_known.ALLOW_SYNC, "true")
     asks = options.compat and operators.asks_for_kubernetes(wanted)
+    remark = remark_of(wanted.scope, flags_of(wanted.followed), evaluator_of(str(container["image"])))
     return Addition(
         record=record_of(wanted.followed, container, *beside),
         variables=variables(wanted),
@@ -32,7 +34,11 @@ def make(wanted: PodSettings, account: str | None) -> Addition:
         chosen=wanted.containers,
         # Before a plain sidecar no init container can ask it; OpenFeature Operator gives it to none.
         early=wanted.native and not options.compat,
-        marks=(*([operators_mark] if asks else []), *marks(wanted, account)),
+        marks=(
+            *([operators_mark] if asks else []),
+            *marks(wanted, account),
+            ("annotations", well_known.REMARKS, remark),
+        ),
         warnings=warnings(wanted),
         container=container,
         native=wanted.native,

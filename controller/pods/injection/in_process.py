@@ -13,6 +13,7 @@ from controller.pods.injection.evaluator_container import authority, proxy_marks
 from controller.pods.injection.foreign_settings import ForeignVariable
 from controller.pods.injection.installation import SERVED, Refused
 from controller.pods.injection.pod_settings import read_in_process
+from controller.pods.injection.remarks import EXTERNAL, REFRESHABLE, flags_of, remark_of, scope_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -49,6 +50,8 @@ def make_in_process(
     variables = _variables({**DEFAULTS, **given, **proxied, "resolver": "in-process"}, specs)
     mounts = authority(options) if asks else ()
     followed = {"from": ",".join(f"InProcessConfiguration/{name}" for name in asked)}
+    selector = proxied.get("selector", "")
+    remark = remark_of(_scope(given, selector, namespace), flags_of(followed), "evaluates in process")
     addition = Addition(
         record=record_of(followed, None, variables, mounts[0].folder if mounts else "", chosen),
         variables=variables,
@@ -56,10 +59,19 @@ def make_in_process(
         volumes=mounts,
         chosen=chosen,
         early=not options.compat,
-        marks=tuple(proxy_marks(options)) if proxied else (),
+        marks=(*(proxy_marks(options) if proxied else ()), ("annotations", well_known.REMARKS, remark)),
         warnings=tuple(referring.warnings),
     )
-    return addition, proxied.get("selector", "")
+    return addition, selector
+
+
+def _scope(given: Mapping[str, Any], selector: str, namespace: str) -> tuple[str, ...]:
+    """The words of remarks; `selector`: of our proxy's flag set, empty for another server or a file."""
+    if "offline_flag_source_path" in given:
+        return (EXTERNAL,)
+    if not selector:
+        return (EXTERNAL, REFRESHABLE)
+    return scope_of([{"selector": selector}], namespace)
 
 
 def _merge(specs: Sequence[InProcessConfigurationSpec]) -> dict[str, Any]:

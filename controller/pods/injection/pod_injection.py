@@ -140,6 +140,7 @@ def _evaluates_itself(annotations: Mapping[str, Any]) -> bool:
     return well_known.IN_PROCESS in annotations and not annotations.keys() & {
         well_known.SOURCES,
         well_known.FLAG_SET,
+        well_known.DIRECT_SET,
     }
 
 

@@ -3,34 +3,25 @@
 from __future__ import annotations
 
 import difflib
-from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final
 
-from controller.api.objects.fields import InvalidSpecError
-from controller.api.objects.fields import read as parse_spec
-from controller.api.openfeature import featureflagsource, inprocessconfiguration
+from controller.api.openfeature import inprocessconfiguration
 from controller.api.openfeature.featureflagconfiguration import FLAG_KIND
-from controller.api.openfeature.featureflagsource import FeatureFlagSourceSpec
 from controller.api.openfeature.inprocessconfiguration import InProcessConfigurationSpec
 from controller.pods.injection import annotation_values as values
-from controller.pods.injection import source_settings as source
 from controller.pods.injection import well_known
 from controller.pods.injection.annotation_values import PodReferences
-from controller.pods.injection.foreign_settings import restrict
-from controller.pods.injection.installation import FLAG_SETS, SERVED, NotThere, Refused
+from controller.pods.injection.followed_flags import read_followed, read_specs
+from controller.pods.injection.installation import Refused
+from controller.pods.injection.remarks import scope_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
 
-    from controller.pods.injection.annotation_values import NamedObject
+    from controller.api.openfeature.featureflagsource import FeatureFlagSourceSpec
     from controller.pods.injection.flag_file import FlagFile
     from controller.pods.injection.installation import Known, Options
-
-S = TypeVar("S", FeatureFlagSourceSpec, InProcessConfigurationSpec)
-
-MOST_ENTRIES: Final = 200
-"""In one field of a FeatureFlagSource or InProcessConfiguration: it is read anew for each pod."""
 _FORMATS: Final = ("json", "console")
 _SIDECARS: Final = ("native", "plain")
 _LEVELS: Final = ("debug", "info", "warning", "error")
@@ -89,6 +80,8 @@ class PodSettings:
     """The entries of `follows` that are files."""
     cluster_flags: frozenset[str] = frozenset()
     """The selectors in `follows` of flags that stock flagd could read from the API server."""
+    scope: tuple[str, ...] = ()
+    """How far the flags reach, in the words of remarks."""
 
     @property
     def direct(self) -> frozenset[str]:
@@ -106,7 +99,7 @@ def read(annotations: Mapping[str, str], namespace: str, options: Options, known
     compat = options.compat
     _check_names(annotations, compat=compat)
     referring = PodReferences(namespace, known)
-    settings, follows, followed = _read_sources(annotations, referring, compat=compat)
+    settings, follows, followed = read_followed(annotations, referring, compat=compat)
     amounts = settings.resources or {}
     # Of the operator's, requests and limits are each replaced as a whole.
     theirs = {**_OPERATORS_RESOURCES, **{part: amount for part, amount in amounts.items() if amount}}
@@ -144,6 +137,7 @@ def read(annotations: Mapping[str, str], namespace: str, options: Options, known
         warnings=tuple(referring.warnings),
         files=follows.files,
         cluster_flags=follows.cluster_flags,
+        scope=scope_of(follows.sources, namespace),
     )
     _require_flags(wanted, known)
     return wanted
@@ -175,7 +169,7 @@ def read_in_process(
     """
     _check_names(annotations, compat=compat)
     referring = PodReferences(namespace, known)
-    asked, specs = _specs(
+    asked, specs = read_specs(
         annotations[well_known.IN_PROCESS],
         well_known.IN_PROCESS,
         inprocessconfiguration.KIND,
@@ -184,78 +178,6 @@ def read_in_process(
     )
     shown = [reference.shown_to(namespace) for reference in asked]
     return shown, specs, values.containers(annotations.get(well_known.CONTAINERS)), referring
-
-
-def _read_sources(
-    annotations: Mapping[str, str], referring: PodReferences, *, compat: bool
-) -> tuple[FeatureFlagSourceSpec, source.Followed, Mapping[str, str]]:
-    """(settings, what is followed, what the pod's record says of that)."""
-    namespace, known = referring.namespace, referring.known
-    annotation = well_known.sources(annotations)
-    if not annotation:
-        annotation, flag_sets = _flag_sets(annotations, referring)
-        with _named_by(annotation):
-            sets = [
-                known.flag_set(reference.namespace, reference.name, reference.kinds)
-                for reference in flag_sets
-            ]
-        selectors = [
-            f"{reference.namespace}/{one.name}" for reference, one in zip(flag_sets, sets, strict=True)
-        ]
-        record = {
-            "flagSet": ",".join(selectors),
-            "from": ",".join(flag_set.source for flag_set in sets if flag_set.source),
-            "revision": ",".join(flag_set.revision for flag_set in sets if flag_set.revision),
-        }
-        follows = source.Followed(tuple({"selector": selector} for selector in selectors), (), frozenset())
-        return source.NOTHING, follows, {name: text for name, text in record.items() if text}
-    if well_known.FLAG_SET in annotations:
-        raise Refused(
-            f"annotation {well_known.FLAG_SET}: {annotation} names flag sets already; remove one of the two"
-        )
-    asked, specs = _specs(
-        annotations[annotation], annotation, featureflagsource.KIND, FeatureFlagSourceSpec, referring
-    )
-    settings = source.merge(specs)
-    if compat:
-        settings = settings.model_copy(update={"env_vars": source.operators_variables(specs)})
-    follows = source.follow_sources(settings, referring, compat=compat)
-    return settings, follows, {
-        "flagSet": ",".join(entry.get("uri") or entry["selector"] for entry in follows.sources),
-        "from": ",".join(f"FeatureFlagSource/{reference.shown_to(namespace)}" for reference in asked),
-    }  # fmt: skip
-
-
-@contextmanager
-def _named_by(annotation: str) -> Iterator[None]:
-    try:
-        yield
-    except NotThere as refusal:
-        raise Refused(f"annotation {annotation}: {refusal}") from None
-
-
-def _specs(
-    given: str, annotation: str, kind: str, model: type[S], referring: PodReferences
-) -> tuple[list[NamedObject], list[S]]:
-    """(what the annotation names by `given`, the spec of each). Raises Refused."""
-    asked = referring.references(given, annotation, (kind,))
-    specs = []
-    for reference in asked:
-        with _named_by(annotation):
-            settings = referring.known.spec(kind, reference.namespace, reference.name)
-        shown = f"{kind} {reference.shown_to(referring.namespace)}"
-        for field, entries in settings.items():
-            if isinstance(entries, list | dict) and len(entries) > MOST_ENTRIES:
-                raise Refused(
-                    f"{shown}: {field[:63]}: has {len(entries)} entries; write at most {MOST_ENTRIES}"
-                )
-        try:
-            spec = parse_spec(model, settings)
-        except InvalidSpecError as error:
-            raise Refused(f"{shown}: {error}; correct it") from None
-        own = reference.namespace == referring.namespace
-        specs.append(spec if own else restrict(spec, shown, referring.namespace))
-    return asked, specs
 
 
 def _check_names(annotations: Mapping[str, str], *, compat: bool) -> None:
@@ -270,18 +192,3 @@ def _check_names(annotations: Mapping[str, str], *, compat: bool) -> None:
             near = difflib.get_close_matches(name.removeprefix(well_known.PREFIX)[:63], known, n=1)
             guess = f"did you mean {well_known.PREFIX}{near[0]}?" if near else f"there are {', '.join(known)}"
             raise Refused(f"annotation {name[:253]}: unknown; {guess}")
-
-
-def _flag_sets(annotations: Mapping[str, str], referring: PodReferences) -> tuple[str, list[NamedObject]]:
-    """Return the annotation that names flag sets, and its value."""
-    given = annotations.get(well_known.FLAG_SET, "").strip()
-    if well_known.FLAG_SET not in annotations and well_known.OLD_FLAGS in annotations:
-        return well_known.OLD_FLAGS, referring.references(
-            annotations[well_known.OLD_FLAGS], well_known.OLD_FLAGS, SERVED
-        )
-    if not given:
-        raise Refused(
-            f"annotation {well_known.ENABLED} is true: name the flag set too, as in "
-            f'{well_known.FLAG_SET}: "checkout-production"'
-        )
-    return well_known.FLAG_SET, [referring.reference(given, well_known.FLAG_SET, FLAG_SETS)]

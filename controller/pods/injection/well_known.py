@@ -41,6 +41,20 @@ PROXIED: Final = "flagstaff.dev/proxied"
 """Written as a label of pods that ask the proxy, where that runs on demand."""
 FLAGS_CHANGED: Final = "flagstaff.dev/flags-changed"
 """Written whenever such a ConfigMap changes: the kubelet then looks at the pod's volumes at once."""
+TRANSPORT: Final = "openfeature.dev/transport"
+"""`socket`: evaluation by a Unix socket; `port`: by a port, whatever a FeatureFlagSource says."""
+REMARKS: Final = "openfeature.dev/operator-remarks"
+"""Written: in one line, what was done to a pod, or to a workload with flags."""
+FLAGS: Final = "openfeature.dev/flags"
+"""The annotation of a workload, or of its pods' template, that holds flags: a direct set."""
+DIRECT_SET: Final = "flagstaff.dev/direct-set"
+"""Written: as a label on a workload with a direct set, and as an annotation of its pods' template, with the
+name of the FeatureFlagConfiguration that holds the flags.
+"""
+APPLIED: Final = "flagstaff.dev/direct-set-applied"
+"""Written into such a workload: who applied the flags, when, and what was added to the
+template, as JSON.
+"""
 ASKED: Final = (
     FLAG_SET, CONTAINERS, IMAGE, RESOURCES, LOG_LEVEL, SIDECAR,
     PORT, MANAGEMENT_PORT, SYNC_PORT, OFREP_PORT,
@@ -49,7 +63,7 @@ ASKED: Final = (
 """Annotations that a pod may have."""
 WRITTEN: Final = (INJECTED, RESTARTED_AT, RESTARTED_FOR, FLAG_FILES, FLAG_READER, FLAGS_CHANGED)
 """Annotations and labels that the controller writes."""
-KNOWN: Final = (*ASKED, *WRITTEN)
+KNOWN: Final = (*ASKED, *WRITTEN, DIRECT_SET)
 
 SOURCES: Final = "openfeature.dev/featureflagsource"
 """OpenFeature Operator's: FeatureFlagSources of the pod's namespace, separated by commas."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -80,3 +81,23 @@ def refused(given: Mapping[str, Any], known: Known = KNOWN) -> str:
 def env(container: Mapping[str, Any]) -> dict[str, str]:
     """A container's variables, in order."""
     return {each["name"]: each["value"] for each in container["env"]}
+
+
+def patched(document: Mapping[str, Any], patch: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """RFC 6902, as far as it is used."""
+    after: dict[str, Any] = json.loads(json.dumps(document))
+    for operation in patch:
+        *path, last = [
+            step.replace("~1", "/").replace("~0", "~")
+            for step in operation["path"].removeprefix("/").split("/")
+        ]
+        holder: Any = after
+        for step in path:
+            holder = holder[int(step) if isinstance(holder, list) else step]
+        if operation["op"] == "remove":
+            del holder[last]
+        elif isinstance(holder, list):
+            holder.insert(len(holder) if last == "-" else int(last), operation["value"])
+        else:
+            holder[last] = json.loads(json.dumps(operation["value"]))
+    return after

@@ -88,10 +88,11 @@ def sources_as_written(after: Mapping[str, Any]) -> str:
 
 
 def added(after: Mapping[str, Any]) -> dict[str, str]:
-    """Annotations that nobody asked by, and that say no digest."""
+    """Annotations that nobody asked by, and that say no digest and no remark."""
     given: dict[str, str] = after["metadata"]["annotations"]
-    asked = (well_known.ENABLED, well_known.SOURCES, well_known.IN_PROCESS, well_known.INJECTED)
-    return {name: text for name, text in given.items() if name not in asked}
+    asked = {well_known.ENABLED, well_known.SOURCES, well_known.IN_PROCESS}
+    left = asked | {well_known.INJECTED, well_known.REMARKS}
+    return {name: text for name, text in given.items() if name not in left}
 
 
 PARTS: Mapping[str, Callable[[Mapping[str, Any]], Any]] = {

@@ -14,7 +14,16 @@ from controller.pods.injection.installation import Options
 from controller.pods.injection.pod_injection import inject
 from evaluator.cli import parse
 from evaluator.settings import load
-from tests.unit.controller.pods.injection.pods import KNOWN, OPTIONS, changed, env, injected, pod, refused
+from tests.unit.controller.pods.injection.pods import (
+    KNOWN,
+    OPTIONS,
+    changed,
+    env,
+    injected,
+    patched,
+    pod,
+    refused,
+)
 
 GOLDEN = Path(__file__).parent / "golden"
 EXAMPLE = Path(__file__).parents[5] / "examples" / "sidecar" / "deployment.yaml"
@@ -22,24 +31,6 @@ VARIABLES = {
     "FLAGD_MANAGEMENT_PORT": "8014", "FLAGD_PORT": "8013", "FLAGD_RESOLVER": "rpc", "FLAGD_HOST": "127.0.0.1",
     "FLAGD_SYNC_PORT": "8015", "OFREP_ENDPOINT": "http://127.0.0.1:8016",
 }  # fmt: skip
-
-
-def patched(document: dict[str, Any], patch: list[dict[str, Any]]) -> dict[str, Any]:
-    """RFC 6902, as far as it is used."""
-    found: dict[str, Any] = json.loads(json.dumps(document))
-    for each in patch:
-        assert each["op"] == "add"
-        *path, last = [
-            step.replace("~1", "/").replace("~0", "~") for step in each["path"].removeprefix("/").split("/")
-        ]
-        holder: Any = found
-        for step in path:
-            holder = holder[int(step) if isinstance(holder, list) else step]
-        if isinstance(holder, list):
-            holder.insert(len(holder) if last == "-" else int(last), each["value"])
-        else:
-            holder[last] = each["value"]
-    return found
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,119 @@
+"""The webhook for workloads that carry flags: refuses bad ones, and has the pods ask for an evaluator."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+import orjson
+
+from controller.api.objects.meta import ObjectKey, timestamp
+from controller.pods.admission.admission_answers import JSON, answered, failure
+from controller.pods.direct_sets.carried_flags import KINDS, carried_flags, is_run_of_cron_job, text_of
+from controller.pods.direct_sets.direct_flags import MOST_APPLIED, MOST_BYTES, read_flags
+from controller.pods.direct_sets.name_check import taken_by
+from controller.pods.direct_sets.workload_marks import Applied, mark, remark_on, unmark
+from controller.pods.injection.changes import Changes
+from controller.pods.injection.installation import Refused
+from controller.runtime.user_text.plain_text import one_line
+from evaluator.http.routes import Routes
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from datetime import datetime
+
+    from controller.pods.direct_sets.carried_flags import CarriedFlags
+    from controller.runtime.objects.cache import Cache
+    from evaluator.http.messages import Request, Response, Streamed
+    from evaluator.http.offload import Offload
+
+log = logging.getLogger(__name__)
+
+MARKED: Final = "marked"
+REFUSED: Final = "refused"
+UNCHANGED: Final = "unchanged"
+_LOGGED: Final = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class WorkloadWebhook:
+    """Answers from what is known, and writes nothing, so a dry run is like any other."""
+
+    objects: Cache
+    namespaces: Sequence[str]
+    """The namespaces that the controller works in; empty: all."""
+    ready: Callable[[], bool]
+    """Whether all objects are known: before that, no name can be called free."""
+    offload: Offload
+    reviewed: Callable[[str, str], None]
+    """Receives kind and outcome of each review. Called in a thread."""
+    now: Callable[[], datetime]
+
+    def routes(self) -> Routes:
+        """`POST /inject-workload`."""
+        return Routes(http={("POST", "/inject-workload"): self.answer})
+
+    def answer(self, request: Request) -> Response | Streamed:
+        """Answer an AdmissionReview; 400 for another body, 503 while objects are still being read, or if too
+        many reviews wait.
+        """
+        if not self.ready():
+            return failure(503, "this replica does not know all objects yet; try again")
+        try:
+            asked = orjson.loads(request.body)["request"]
+            workload, before = asked["object"], asked.get("oldObject")
+            metadata, spec = workload["metadata"], workload["spec"]
+        except (ValueError, KeyError, TypeError, AttributeError):
+            return failure(400, "not an AdmissionReview")
+        maps = isinstance(metadata, dict) and isinstance(spec, dict) and isinstance(before, dict | None)
+        if not maps or workload.get("kind") not in KINDS:
+            return failure(400, f"not an AdmissionReview of {', '.join(KINDS)}")
+        return self.offload.answer(JSON, partial(self._review, asked, workload, before))
+
+    def _review(
+        self, asked: Mapping[str, Any], workload: Mapping[str, Any], before: Mapping[str, Any] | None
+    ) -> bytes:
+        uid, namespace = str(asked.get("uid", "")), str(asked.get("namespace", ""))
+        user = asked.get("userInfo")
+        name = user.get("username") if isinstance(user, dict) else None
+        applied = Applied(str(name or "unknown"), timestamp(self.now()))
+        try:
+            changes = self._changes(workload, before, namespace, applied)
+        except Refused as refusal:
+            place, why = one_line(namespace, _LOGGED), one_line(str(refusal), _LOGGED)
+            log.info("a %s in %s is refused: %s", workload["kind"], place, why)
+            self.reviewed(workload["kind"], REFUSED)
+            return orjson.dumps(answered(uid, str(refusal)))
+        self.reviewed(workload["kind"], MARKED if changes.patch else UNCHANGED)
+        return orjson.dumps(answered(uid, warnings=changes.warnings, patch=changes.patch))
+
+    def _changes(
+        self, workload: Mapping[str, Any], before: Mapping[str, Any] | None, namespace: str, applied: Applied
+    ) -> Changes:
+        """Raises Refused, but not for flags that are stored already: their workload can still be changed."""
+        if is_run_of_cron_job(workload):
+            return Changes(workload)
+        carried = carried_flags(workload)
+        if carried is None:
+            return unmark(workload, before)
+        warnings: tuple[str, ...] = ()
+        if text_of(before) != carried.text:
+            self._require_place(carried, namespace)
+            most = MOST_APPLIED if carried.by_server else MOST_BYTES
+            warnings = read_flags(carried.text, carried.where, most).warnings
+        changes = mark(workload, before, carried, applied, remark_on(carried))
+        changes.warnings += warnings
+        return changes
+
+    def _require_place(self, carried: CarriedFlags, namespace: str) -> None:
+        """Raise Refused where the flags cannot be kept in a FeatureFlagConfiguration of their own."""
+        if self.namespaces and namespace not in self.namespaces:
+            raise Refused(
+                f"{carried.where}: the controller works in {', '.join(self.namespaces)} alone; remove it, "
+                f"or add {namespace} to --namespaces"
+            )
+        taken = taken_by(self.objects, ObjectKey(carried.kind, namespace, carried.name))
+        if taken:
+            raise Refused(f"{carried.where}: {taken}")

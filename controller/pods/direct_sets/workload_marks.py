@@ -1,0 +1,112 @@
+"""What admission adds to a workload that carries flags, and removes from one that no longer does. Pure."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from controller.pods.direct_sets.carried_flags import (
+    METADATA,
+    annotations_at,
+    part_at,
+    template_path,
+    text_of,
+)
+from controller.pods.injection import well_known
+from controller.pods.injection.changes import Changes
+from controller.pods.injection.remarks import NAMESPACED, REFRESHABLE, SCOPED, remark_of
+from controller.runtime.user_text.plain_text import json_object, one_line
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from controller.pods.direct_sets.carried_flags import CarriedFlags
+    from controller.pods.injection.changes import Path
+
+MARKED: Final = "true"
+"""The value of the label."""
+SELECTOR: Final = f"{well_known.DIRECT_SET}={MARKED}"
+_USER: Final = 253
+"""Characters of a user's name that are kept."""
+
+
+class Applied(NamedTuple):
+    """Who applies a workload, and when."""
+
+    by: str
+    """A user's name."""
+    at: str
+    """RFC 3339, in UTC."""
+
+
+def mark(
+    workload: Mapping[str, Any],
+    before: Mapping[str, Any] | None,
+    carried: CarriedFlags,
+    applied: Applied,
+    remark: str,
+) -> Changes:
+    """Mark a workload for the controller, and have its pods ask for an evaluator. `before`: the workload as
+    it is stored, None for a new one; `remark`: in one line, what becomes of it.
+    """
+    changes, template = Changes(workload), template_path(workload)
+    known = record_in(before)
+    added = {str(name) for name in known.get("added") or ()}
+    present = annotations_at(workload, template)
+    if workload["kind"] != "Job" or before is None:
+        missing = {} if well_known.ENABLED in present else {well_known.ENABLED: "true"}
+        changes.merge((*template, "annotations"), {**missing, well_known.DIRECT_SET: carried.name})
+        added |= missing.keys()
+    elif well_known.DIRECT_SET not in present:
+        changes.warnings = (
+            f"{carried.where}: the pods' template of a Job cannot be changed; delete the Job and create "
+            "it again",
+        )
+    if present.get(well_known.ENABLED, "true") != "true":
+        changes.warnings = (
+            f"annotation {well_known.ENABLED} of the pods' template is not true, so the pods get no "
+            "evaluator; remove it",
+        )
+    if not (known.get("by") and text_of(before) == carried.text):
+        known = {"by": one_line(applied.by, _USER), "at": applied.at}
+    record = {"by": str(known["by"]), "at": str(known.get("at", "")), "added": sorted(added)}
+    changes.merge((*METADATA, "labels"), {well_known.DIRECT_SET: MARKED})
+    notes = {well_known.APPLIED: json.dumps(record, separators=(",", ":")), well_known.REMARKS: remark}
+    changes.merge((*METADATA, "annotations"), notes)
+    return changes
+
+
+def unmark(workload: Mapping[str, Any], before: Mapping[str, Any] | None) -> Changes:
+    """Remove what `mark` added from a workload that carries no flags."""
+    changes, template = Changes(workload), template_path(workload)
+    _remove(changes, (*METADATA, "labels"), well_known.DIRECT_SET)
+    _remove(changes, (*METADATA, "annotations"), well_known.APPLIED)
+    _remove(changes, (*METADATA, "annotations"), well_known.REMARKS)
+    if workload["kind"] != "Job" and well_known.DIRECT_SET in annotations_at(workload, template):
+        if well_known.ENABLED in (record_in(before).get("added") or ()):
+            _remove(changes, (*template, "annotations"), well_known.ENABLED)
+        _remove(changes, (*template, "annotations"), well_known.DIRECT_SET)
+    if text_of(before) is not None:
+        name = part_at(workload, METADATA).get("name")
+        changes.warnings = (
+            f"{workload['kind']} {name} no longer carries flags: FeatureFlagConfiguration {name} is deleted, "
+            "and running evaluators keep its flags until their pods are replaced",
+        )
+    return changes
+
+
+def remark_on(carried: CarriedFlags) -> str:
+    """What becomes of the flags, in one line."""
+    words = NAMESPACED, SCOPED, REFRESHABLE
+    return remark_of(words, f"flags of its own in FeatureFlagConfiguration {carried.name}")
+
+
+def record_in(workload: Mapping[str, Any] | None) -> Mapping[str, Any]:
+    """What `mark` recorded in a workload; empty where it did not."""
+    text = annotations_at(workload or {}, METADATA).get(well_known.APPLIED)
+    return (json_object(text) if isinstance(text, str) else None) or {}
+
+
+def _remove(changes: Changes, path: Path, name: str) -> None:
+    if name in part_at(changes.after, path):
+        changes.remove((*path, name))

@@ -1,0 +1,137 @@
+"""What a pod's evaluator follows, by the annotations that name it. Pure."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from controller.api.objects.fields import InvalidSpecError
+from controller.api.objects.fields import read as parse_spec
+from controller.api.openfeature import featureflagsource
+from controller.api.openfeature.featureflagconfiguration import KIND as CONFIGURATION_KIND
+from controller.api.openfeature.featureflagsource import FeatureFlagSourceSpec
+from controller.api.openfeature.inprocessconfiguration import InProcessConfigurationSpec
+from controller.pods.injection import annotation_values as values
+from controller.pods.injection import source_settings as source
+from controller.pods.injection import well_known
+from controller.pods.injection.foreign_settings import restrict
+from controller.pods.injection.installation import FLAG_SETS, SERVED, NotThere, Refused
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from controller.pods.injection.annotation_values import NamedObject, PodReferences
+
+S = TypeVar("S", FeatureFlagSourceSpec, InProcessConfigurationSpec)
+
+MOST_ENTRIES: Final = 200
+"""In one field of a FeatureFlagSource or InProcessConfiguration: it is read anew for each pod."""
+
+
+def read_followed(
+    annotations: Mapping[str, str], referring: PodReferences, *, compat: bool
+) -> tuple[FeatureFlagSourceSpec, source.Followed, Mapping[str, str]]:
+    """(the merged FeatureFlagSources that the pod names, what is followed, what the pod's record says of
+    that). The flags that the pod's workload carries are the last source, which wins for each flag. They may
+    come after the pod: the evaluator waits for them. Raises Refused.
+    """
+    settings, follows, followed = _read_named(annotations, referring, compat=compat)
+    name = values.direct_set(annotations)
+    if not name:
+        return settings, follows, followed
+    selector = f"{referring.namespace}/{name}"
+    both = {
+        "flagSet": ",".join(filter(None, (followed.get("flagSet"), selector))),
+        "from": ",".join(filter(None, (followed.get("from"), f"{CONFIGURATION_KIND}/{name}"))),
+    }
+    sources = (*follows.sources, {"selector": selector})
+    return settings, follows._replace(sources=sources), {**followed, **both}
+
+
+def _read_named(
+    annotations: Mapping[str, str], referring: PodReferences, *, compat: bool
+) -> tuple[FeatureFlagSourceSpec, source.Followed, Mapping[str, str]]:
+    """(settings, what is followed, what the pod's record says of that)."""
+    namespace, known = referring.namespace, referring.known
+    annotation = well_known.sources(annotations)
+    if not annotation:
+        annotation, flag_sets = _flag_sets(annotations, referring)
+        with _named_by(annotation):
+            sets = [
+                known.flag_set(reference.namespace, reference.name, reference.kinds)
+                for reference in flag_sets
+            ]
+        selectors = [
+            f"{reference.namespace}/{one.name}" for reference, one in zip(flag_sets, sets, strict=True)
+        ]
+        record = {
+            "flagSet": ",".join(selectors),
+            "from": ",".join(flag_set.source for flag_set in sets if flag_set.source),
+            "revision": ",".join(flag_set.revision for flag_set in sets if flag_set.revision),
+        }
+        follows = source.Followed(tuple({"selector": selector} for selector in selectors), (), frozenset())
+        return source.NOTHING, follows, {name: text for name, text in record.items() if text}
+    if well_known.FLAG_SET in annotations:
+        raise Refused(
+            f"annotation {well_known.FLAG_SET}: {annotation} names flag sets already; remove one of the two"
+        )
+    asked, specs = read_specs(
+        annotations[annotation], annotation, featureflagsource.KIND, FeatureFlagSourceSpec, referring
+    )
+    settings = source.merge(specs)
+    if compat:
+        settings = settings.model_copy(update={"env_vars": source.operators_variables(specs)})
+    follows = source.follow_sources(settings, referring, compat=compat)
+    return settings, follows, {
+        "flagSet": ",".join(entry.get("uri") or entry["selector"] for entry in follows.sources),
+        "from": ",".join(f"FeatureFlagSource/{reference.shown_to(namespace)}" for reference in asked),
+    }  # fmt: skip
+
+
+@contextmanager
+def _named_by(annotation: str) -> Iterator[None]:
+    try:
+        yield
+    except NotThere as refusal:
+        raise Refused(f"annotation {annotation}: {refusal}") from None
+
+
+def read_specs(
+    given: str, annotation: str, kind: str, model: type[S], referring: PodReferences
+) -> tuple[list[NamedObject], list[S]]:
+    """(what the annotation names by `given`, the spec of each). Raises Refused."""
+    asked = referring.references(given, annotation, (kind,))
+    specs = []
+    for reference in asked:
+        with _named_by(annotation):
+            settings = referring.known.spec(kind, reference.namespace, reference.name)
+        shown = f"{kind} {reference.shown_to(referring.namespace)}"
+        for field, entries in settings.items():
+            if isinstance(entries, list | dict) and len(entries) > MOST_ENTRIES:
+                raise Refused(
+                    f"{shown}: {field[:63]}: has {len(entries)} entries; write at most {MOST_ENTRIES}"
+                )
+        try:
+            spec = parse_spec(model, settings)
+        except InvalidSpecError as error:
+            raise Refused(f"{shown}: {error}; correct it") from None
+        own = reference.namespace == referring.namespace
+        specs.append(spec if own else restrict(spec, shown, referring.namespace))
+    return asked, specs
+
+
+def _flag_sets(annotations: Mapping[str, str], referring: PodReferences) -> tuple[str, list[NamedObject]]:
+    """Return the annotation that names flag sets, and its value."""
+    given = annotations.get(well_known.FLAG_SET, "").strip()
+    if well_known.FLAG_SET not in annotations and well_known.OLD_FLAGS in annotations:
+        return well_known.OLD_FLAGS, referring.references(
+            annotations[well_known.OLD_FLAGS], well_known.OLD_FLAGS, SERVED
+        )
+    if not given and well_known.DIRECT_SET in annotations:
+        return well_known.DIRECT_SET, []
+    if not given:
+        raise Refused(
+            f"annotation {well_known.ENABLED} is true: name the flag set too, as in "
+            f'{well_known.FLAG_SET}: "checkout-production"'
+        )
+    return well_known.FLAG_SET, [referring.reference(given, well_known.FLAG_SET, FLAG_SETS)]

@@ -1,0 +1,197 @@
+"""What admission makes of workloads with flags, as a JSON patch, and of workloads that had some."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from controller.pods.direct_sets.carried_flags import KINDS, carried_flags, is_run_of_cron_job
+from controller.pods.direct_sets.workload_marks import Applied, mark, record_in, remark_on, unmark
+from controller.pods.injection import well_known
+from controller.pods.injection.installation import Refused
+from tests.unit.controller.pods.injection.pods import patched
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from controller.pods.injection.changes import Changes
+
+ALICE = Applied("alice", "2026-01-01T00:00:00Z")
+BOB = Applied("bob", "2026-02-02T00:00:00Z")
+TEXT = '{"flags": {}}'
+CARRIES = {well_known.FLAGS: TEXT}
+
+
+def workload(
+    kind: str = "Deployment",
+    above: Mapping[str, str] | None = CARRIES,
+    below: Mapping[str, str] | None = None,
+    **metadata: Any,
+) -> dict[str, Any]:
+    """`above` and `below`: the annotations of the workload and of its pods' template."""
+    template: dict[str, Any] = {"spec": {"containers": [{"name": "app"}]}}
+    if below is not None:
+        template["metadata"] = {"annotations": dict(below)}
+    spec: dict[str, Any] = {"template": template}
+    if kind == "CronJob":
+        spec = {"jobTemplate": {"spec": spec}}
+    annotations = {} if above is None else {"annotations": dict(above)}
+    return {"kind": kind, "metadata": {"name": "checkout", **annotations, **metadata}, "spec": spec}
+
+
+def marked(given: Mapping[str, Any], before: Mapping[str, Any] | None = None, by: Applied = ALICE) -> Changes:
+    carried = carried_flags(given)
+    assert carried is not None
+    changes = mark(given, before, carried, by, remark_on(carried))
+    assert patched(given, changes.patch) == changes.after
+    return changes
+
+
+def unmarked(given: Mapping[str, Any], before: Mapping[str, Any]) -> Changes:
+    changes = unmark(given, before)
+    assert patched(given, changes.patch) == changes.after
+    return changes
+
+
+def template_of(body: Mapping[str, Any]) -> dict[str, Any]:
+    spec = body["spec"]["jobTemplate"]["spec"] if body["kind"] == "CronJob" else body["spec"]
+    annotations: dict[str, Any] = spec["template"].get("metadata", {}).get("annotations", {})
+    return annotations
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_template_asks_and_workload_is_labelled(kind: str) -> None:
+    after = marked(workload(kind)).after
+    assert template_of(after) == {well_known.ENABLED: "true", well_known.DIRECT_SET: "checkout"}
+    assert after["metadata"]["labels"] == {well_known.DIRECT_SET: "true"}
+    assert record_in(after) == {"by": "alice", "at": ALICE.at, "added": [well_known.ENABLED]}
+    remark = after["metadata"]["annotations"][well_known.REMARKS]
+    assert remark == "namespaced, scoped, refreshable; flags of its own in FeatureFlagConfiguration checkout"
+
+
+def test_marked_workload_stays_as_it_is() -> None:
+    after = marked(workload()).after
+    assert marked(after, after, BOB).patch == []
+
+
+def test_whoever_applies_the_same_flags_again_is_not_recorded() -> None:
+    before = marked(workload()).after
+    after = marked(workload(labels={"team": "shop"}), before, BOB).after
+    assert record_in(after) == record_in(before)
+    assert template_of(after) == template_of(before)
+
+
+def test_whoever_changes_the_flags_is_recorded() -> None:
+    before = marked(workload()).after
+    after = marked(workload(above={well_known.FLAGS: '{"flags":{} }'}), before, BOB).after
+    assert (record_in(after)["by"], record_in(after)["at"]) == ("bob", BOB.at)
+
+
+def test_record_that_a_user_writes_is_replaced() -> None:
+    forged = {**CARRIES, well_known.APPLIED: '{"by":"root","at":"","added":[]}'}
+    assert record_in(marked(workload(above=forged), by=BOB).after)["by"] == "bob"
+
+
+def test_user_name_is_recorded_in_one_line() -> None:
+    record = record_in(marked(workload(), by=Applied("a\nb" + "c" * 500, "")).after)
+    assert record["by"].isprintable()
+    assert len(record["by"]) == 253
+
+
+def test_flags_of_the_template_are_found() -> None:
+    given = workload(above=None, below=CARRIES)
+    carried = carried_flags(given)
+    assert carried is not None
+    assert carried.where == "annotation openfeature.dev/flags of the pods' template"
+    assert template_of(marked(given).after)[well_known.DIRECT_SET] == "checkout"
+
+
+def test_flags_in_both_places_are_refused() -> None:
+    with pytest.raises(Refused, match="is on the Deployment and on its pods' template; keep it on"):
+        carried_flags(workload(below=CARRIES))
+
+
+def test_workload_without_a_name_is_refused() -> None:
+    given = workload("Job", name=None, generateName="migrate-")
+    with pytest.raises(Refused, match=r"write metadata\.name"):
+        carried_flags(given)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        workload(above=None),
+        {"kind": "Deployment", "metadata": {"annotations": []}, "spec": {"template": 3}},
+        {"kind": "CronJob", "metadata": {}, "spec": {"jobTemplate": None}},
+    ],
+)
+def test_workload_without_flags_carries_none(given: dict[str, Any]) -> None:
+    assert carried_flags(given) is None
+
+
+def test_enabled_that_is_false_stays_and_is_warned_of() -> None:
+    changes = marked(workload(below={well_known.ENABLED: "false"}))
+    assert template_of(changes.after)[well_known.ENABLED] == "false"
+    assert "so the pods get no evaluator; remove it" in changes.warnings[0]
+
+
+def test_template_of_a_job_that_is_stored_stays_and_is_warned_of() -> None:
+    before = workload("Job", above={})
+    changes = marked(workload("Job"), before)
+    assert template_of(changes.after) == {}
+    assert "delete the Job and create it again" in changes.warnings[0]
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "Job"])
+def test_removed_annotation_removes_what_was_added(kind: str) -> None:
+    before = marked(workload(kind)).after
+    above = {
+        name: text for name, text in before["metadata"]["annotations"].items() if name != well_known.FLAGS
+    }
+    given = workload(kind, above, template_of(before), labels=before["metadata"]["labels"])
+    changes = unmarked(given, before)
+    assert changes.after == workload(kind, {}, {}, labels={})
+    assert "FeatureFlagConfiguration checkout is deleted" in changes.warnings[0]
+
+
+def test_enabled_that_the_user_wrote_stays_when_the_flags_go() -> None:
+    before = marked(workload(below={well_known.ENABLED: "true"})).after
+    changes = unmarked(workload(above=None, below=template_of(before)), before)
+    assert template_of(changes.after) == {well_known.ENABLED: "true"}
+
+
+def test_template_of_a_job_keeps_what_was_added_when_the_flags_go() -> None:
+    before = marked(workload("Job")).after
+    changes = unmarked(workload("Job", above=None, below=template_of(before)), before)
+    assert template_of(changes.after) == template_of(before)
+
+
+def test_run_of_a_cron_job_carries_a_copy() -> None:
+    owner = {"apiVersion": "batch/v1", "kind": "CronJob", "name": "nightly", "uid": "u"}
+    assert is_run_of_cron_job(workload("Job", ownerReferences=[owner]))
+    assert not is_run_of_cron_job(workload("Job", ownerReferences=[{"kind": "Shop"}, 3]))
+
+
+def owned(operation: str, *path: str) -> dict[str, Any]:
+    fields: Any = {f"f:{well_known.FLAGS}": {}}
+    for step in reversed((*path, "metadata", "annotations")):
+        fields = {f"f:{step}": fields}
+    return {"manager": "kubectl", "operation": operation, "fieldsV1": fields}
+
+
+@pytest.mark.parametrize(
+    ("given", "by_server"),
+    [
+        (workload(managedFields=[owned("Apply")]), True),
+        (workload(managedFields=[owned("Update")]), False),
+        (workload(managedFields=[owned("Apply", "spec", "template")]), False),
+        (workload(above=None, below=CARRIES, managedFields=[owned("Apply", "spec", "template")]), True),
+        (workload(managedFields=[3, {"operation": "Apply"}]), False),
+        (workload(), False),
+    ],
+)
+def test_server_side_apply_is_known_by_its_fields(given: dict[str, Any], by_server: bool) -> None:
+    carried = carried_flags(given)
+    assert carried is not None
+    assert carried.by_server is by_server
