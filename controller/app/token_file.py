@@ -45,10 +45,10 @@ class TokenFile:
             self.tokens = tokens
             log.info("tokens re-read from %s: %s", self._path, len(tokens))
 
-    async def follow(self) -> None:
-        """Look again and again, until cancelled."""
+    async def follow(self, pause: float = LOOK) -> None:
+        """Read the file again every `pause` seconds, until cancelled."""
         while self._path:
-            await asyncio.sleep(LOOK)
+            await asyncio.sleep(pause)
             await asyncio.to_thread(self.refresh)
 
 

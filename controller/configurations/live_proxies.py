@@ -80,6 +80,8 @@ class ProxyFollower:
     """The namespace of the proxies' Leases."""
     clock: Callable[[], float]
     """Monotonic seconds."""
+    pause: float = LOOK
+    """Seconds."""
 
     def changed(self, change: Change) -> tuple[()]:
         """A receipt that appears or changes shows that its proxy was there. Wakes nothing."""
@@ -97,7 +99,7 @@ class ProxyFollower:
                 await self._delete_dead(self.proxies.learn(found, self.clock()), found)
             except Setback as setback:
                 log.warning("the proxies' Leases cannot be read: %s", setback.message)
-        await asyncio.sleep(LOOK)
+        await asyncio.sleep(self.pause)
 
     def _track(self, found: Resource) -> None:
         if proxy := flagreceipt.pair_of(found)[1]:

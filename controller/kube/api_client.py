@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from dataclasses import dataclass
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
@@ -22,17 +23,29 @@ log = logging.getLogger(__name__)
 
 _TOKEN: Final = "BearerToken"  # noqa: S105 - the client's name of it
 _HEADER: Final = "authorization"
-_PAUSE: Final = 10.0
-"""Least seconds between two reads of the kubeconfig, so that not each refusal starts an exec plugin."""
-_PATIENCE: Final = 15.0
-"""Seconds that a request waits for a plugin, which may ask a person."""
+
+
+@dataclass(frozen=True, slots=True)
+class CredentialTiming:
+    """How often credentials are read again, in seconds."""
+
+    pause: float = 10.0
+    """Least time between two reads of the kubeconfig, so that not each refusal starts an exec plugin."""
+    patience: float = 15.0
+    """How long a request waits for a plugin, which may ask a person."""
+
+
+DEFAULT_TIMING: Final = CredentialTiming()
 
 
 class ApiClient(client.ApiClient):
     """Repeats a request that was refused with 401, once, if a newer token is there."""
 
     def __init__(
-        self, configuration: client.Configuration, load: Callable[[], Awaitable[client.Configuration]]
+        self,
+        configuration: client.Configuration,
+        load: Callable[[], Awaitable[client.Configuration]],
+        timing: CredentialTiming = DEFAULT_TIMING,
     ) -> None:
         """`load` reads the credentials again."""
         # Otherwise aiohttp reads the proxies' variables and .netrc in two threads for each request.
@@ -41,7 +54,8 @@ class ApiClient(client.ApiClient):
         super().__init__(configuration)
         self._load = load
         self._loading: asyncio.Task[None] | None = None
-        self._began = -_PAUSE
+        self._timing = timing
+        self._began = -timing.pause
 
     async def close(self) -> None:
         """Close the connections, and stop waiting for a plugin."""
@@ -65,11 +79,11 @@ class ApiClient(client.ApiClient):
         """Whether there is another token than the one that was `refused`."""
         now = asyncio.get_running_loop().time()
         idle = self._loading is None or self._loading.done()
-        if self._token == refused and idle and now - self._began >= _PAUSE:
+        if self._token == refused and idle and now - self._began >= self._timing.pause:
             self._began = now
             self._loading = asyncio.create_task(self._reload())
         if self._loading is not None:
-            await asyncio.wait({self._loading}, timeout=_PATIENCE)
+            await asyncio.wait({self._loading}, timeout=self._timing.patience)
         return self._token not in {refused, None}
 
     @property

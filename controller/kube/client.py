@@ -17,7 +17,7 @@ from controller.kube.answers import (
     require_good,
     require_unchanged,
 )
-from controller.kube.api_client import ApiClient
+from controller.kube.api_client import DEFAULT_TIMING, ApiClient, CredentialTiming
 from controller.kube.cluster_reader import ClusterReader
 from controller.kube.kubeconfig import load_configuration
 from controller.kube.paths import path_of
@@ -56,7 +56,11 @@ class Cluster(ClusterReader):
 
     @classmethod
     async def connect(
-        cls, kubeconfig: str | None, *, wrote: Callable[[str, str], None] = lambda _verb, _kind: None
+        cls,
+        kubeconfig: str | None,
+        *,
+        wrote: Callable[[str, str], None] = lambda _verb, _kind: None,
+        timing: CredentialTiming = DEFAULT_TIMING,
     ) -> Self:
         """A client as the kubeconfig says, or as the pod's service account. Raises ConfigException."""
         configuration, context = await load_configuration(kubeconfig)
@@ -64,7 +68,7 @@ class Cluster(ClusterReader):
         async def again() -> client.Configuration:
             return (await load_configuration(kubeconfig, context))[0]
 
-        return cls(ApiClient(configuration, again), wrote=wrote)
+        return cls(ApiClient(configuration, again, timing), wrote=wrote)
 
     @property
     def server(self) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from dataclasses import dataclass
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final
 
@@ -13,13 +14,13 @@ from controller.api.objects.meta import about, timestamp
 from controller.kube.answers import require_good
 from controller.kube.client import COMPONENT
 from controller.kube.paths import path_of
-from controller.kube.requests import PASSING, Requests
-from controller.runtime.event_queue import EventQueue
+from controller.kube.requests import PASSING, PAUSES, Requests
+from controller.runtime.event_queue import DRAIN, MOST_WAITING, EventQueue
 from controller.runtime.reconciling.setbacks import Setback
 from evaluator.flags.model import DIGEST_KEY, REVISION_KEY
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from kubernetes.aio.client import ApiClient
     from prometheus_client import CollectorRegistry
@@ -28,12 +29,26 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_FIRST_PAUSE: Final = 1.0
-_MOST_PAUSE: Final = 30.0
 MOST_ANSWERS: Final = 10
 """Most transient refusals of one Event, over about three minutes; missing answers do not count."""
 _NOTE: Final = 1024
 """Characters that an Event's message may have."""
+
+
+@dataclass(frozen=True, slots=True)
+class EventTiming:
+    """How long Events wait, in seconds."""
+
+    first_pause: float = 1.0
+    """After the first refusal; doubled after each."""
+    most_pause: float = 30.0
+    pauses: Sequence[float] = PAUSES
+    """Before a request is tried again."""
+    drain: float = DRAIN
+    """How long a stop waits for Events that are not posted."""
+
+
+DEFAULT_TIMING: Final = EventTiming()
 
 
 class ApiServerEvents(EventQueue):
@@ -45,15 +60,18 @@ class ApiServerEvents(EventQueue):
         registry: CollectorRegistry,
         *,
         wrote: Callable[[str, str], None] = lambda _verb, _kind: None,
+        timing: EventTiming = DEFAULT_TIMING,
+        most: int = MOST_WAITING,
     ) -> None:
-        """`wrote` is called with the verb and the kind of each Event that is posted."""
+        """`wrote` is called with the verb and the kind of each Event that is posted; at most `most` wait."""
         dropped = Counter(
             "flagstaff_events_dropped",
             "Events that were not posted because too many were waiting.",
             registry=registry,
         )
-        super().__init__(dropped)
-        self._server = Requests(api)
+        super().__init__(dropped, most=most, drain=timing.drain)
+        self._server = Requests(api, pauses=timing.pauses)
+        self._timing = timing
         self._wrote = wrote
 
     async def post(self, event: Event) -> None:
@@ -66,7 +84,7 @@ class ApiServerEvents(EventQueue):
     async def _post(self, event: Event) -> None:
         """Raise a setback where the API server refuses it for good."""
         path, body = path_of("v1", "Event", event.object.namespace), manifest(event)
-        pause, answers = _FIRST_PAUSE, 0
+        pause, answers = self._timing.first_pause, 0
         self._wrote("event", event.object.kind)
         while True:
             try:
@@ -84,7 +102,7 @@ class ApiServerEvents(EventQueue):
                     return require_good(answer, "Event", body["metadata"]["name"])
                 wait = max(pause, answer.retry_after)
             await asyncio.sleep(wait)
-            pause = min(_MOST_PAUSE, 2 * pause)
+            pause = min(self._timing.most_pause, 2 * pause)
 
 
 def manifest(event: Event) -> dict[str, Any]:

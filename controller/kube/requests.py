@@ -20,7 +20,7 @@ from controller.kube.paths import root_of
 from controller.runtime.reconciling.setbacks import Failed
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+    from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 
     from kubernetes.aio.client import ApiClient
 
@@ -41,7 +41,7 @@ METADATA: Final = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
 """An object without its content."""
 METADATA_LIST: Final = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 _HEADERS: Final = {"Content-Type": JSON, "Accept": JSON}
-_PAUSES: Final = (0.25, 0.5, 1.0)
+PAUSES: Final = (0.25, 0.5, 1.0)
 """Seconds before a request is tried again, after its first, second and third try."""
 JITTER: Final = 0.5
 """A pause is longer by up to this share at random, so that those who were refused together come back apart.
@@ -59,11 +59,15 @@ class Requests:
         api: ApiClient,
         random: Callable[[], float] = random.random,
         headers: Mapping[str, str] = NOTHING,
+        pauses: Sequence[float] = PAUSES,
     ) -> None:
-        """`random` returns numbers from 0 to 1. `headers` are sent with every request."""
+        """`random` returns numbers from 0 to 1. `headers` are sent with every request. `pauses`:
+        as PAUSES.
+        """
         self._api = api
         self._headers = headers
         self._random = random
+        self._pauses = pauses
 
     async def ask(
         self,
@@ -78,7 +82,7 @@ class Requests:
         without an answer.
         """
         headers = {"Content-Type": content_type, "Accept": accept}
-        for pause in _PAUSES:
+        for pause in self._pauses:
             answer = await self.once(method, path, query or {}, body, headers)
             if answer.status not in PASSING and not _overtaken(method, body, answer):
                 return answer

@@ -24,18 +24,18 @@ log = logging.getLogger(__name__)
 MOST_WAITING: Final = 5_000
 """Most waiting Events, of about 1 KiB; a first start with 1,000 sources and 1,000 flag sets makes fewer."""
 _MOST_KNOWN: Final = 2 * MOST_WAITING
-_DRAIN: Final = 2.0
+DRAIN: Final = 2.0
 """Seconds that a stop waits for unposted Events."""
 
 
 class EventQueue(ABC):
     """An EventSink that posts Events while `posting` is open; a killed process loses the waiting ones."""
 
-    def __init__(self, dropped: Counter, *, most: int = 0, drain: float = 0.0) -> None:
+    def __init__(self, dropped: Counter, *, most: int = MOST_WAITING, drain: float = DRAIN) -> None:
         """`dropped` counts Events that were not posted because more than `most` were waiting. `drain`:
-        seconds that a stop waits for unposted Events. 0: the default.
+        seconds that a stop waits for unposted Events.
         """
-        self._waiting: asyncio.Queue[Event] = asyncio.Queue(most or MOST_WAITING)
+        self._waiting: asyncio.Queue[Event] = asyncio.Queue(most)
         self._drain = drain
         self._known: LRUCache[str, None] = LRUCache(_MOST_KNOWN)
         self._dropping = False
@@ -62,13 +62,13 @@ class EventQueue(ABC):
 
     @contextlib.asynccontextmanager
     async def posting(self) -> AsyncIterator[None]:
-        """Post while the block runs, and then for at most 2 seconds the waiting Events."""
+        """Post while the block runs, and then the waiting Events, for a bounded time."""
         task = asyncio.create_task(forever(self._post_next))
         try:
             yield
         finally:
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(self._drain or _DRAIN):
+                async with asyncio.timeout(self._drain):
                     await self._waiting.join()
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)

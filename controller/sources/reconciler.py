@@ -9,7 +9,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 from controller.api.flagsource import FlagSourceSpec, FlagSourceStatus
-from controller.artifacts.archive import pack, write_skipped
+from controller.artifacts.archive import DEFAULT_LIMITS, ArchiveLimits, pack, write_skipped
 from controller.runtime.objects.cache import Cache
 from controller.runtime.reconciling.result import Done, Result, spec_of
 from controller.runtime.reconciling.setbacks import FULL, Failed, Setback, Stalled
@@ -53,6 +53,8 @@ class SourceReconciler:
     """Writes artifacts for other readers; None: there are none."""
     objects: Cache = field(default_factory=Cache)
     """The sources that others include."""
+    included: ArchiveLimits = DEFAULT_LIMITS
+    """Limits of the files that one source includes, in all."""
 
     async def reconcile(self, resource: Resource, now: datetime) -> Result:
         """Resolve the reference, fetch and verify what is new, and archive, store and export it."""
@@ -141,7 +143,7 @@ class SourceReconciler:
         async with quarantine(f"the files of {run.revision}") as folder:
             run.fetched = await run.backend.fetch(run.revision, folder, run.accepted)
             ignored = await asyncio.to_thread(ignored_files, folder, run.spec.ignore, protected)
-            left_out = await copy_included(folder, run.includes, self.storages, protected)
+            left_out = await copy_included(folder, run.includes, self.storages, protected, self.included)
             skipped = (*run.fetched.skipped, *left_out)
             archive = await asyncio.to_thread(_archive, folder, skipped, ignored)
         self.stored.require(run.resource, len(archive))

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from evaluator.sync.source import SourceFault
 from evaluator.sync.sources.connector import Connector
+from evaluator.sync.timing import DEFAULT_TIMING
 
 if TYPE_CHECKING:
     from evaluator.sync.config import SourceConfig
@@ -26,7 +27,7 @@ class Endpoint:
     def __init__(self, config: SourceConfig, reporter: Companion) -> None:
         """Raises InvalidSourceError for a target that cannot be reached."""
         self._name = config.name
-        self._connector = Connector(config.name, config)
+        self._connector = Connector(config.name, config, DEFAULT_TIMING)
         self._reporter = reporter
 
     async def run(self) -> None:

@@ -31,8 +31,7 @@ PERIOD: Final = 5.0
 """Seconds between two receipts without a change, until the server sets another period."""
 _LONGEST_PERIOD: Final = 60.0
 _JITTER: Final = 0.2
-_AGAIN: Final = 1.0
-"""Seconds until a failed receipt is sent again."""
+AGAIN: Final = 1.0
 _LEAST: Final = 0.02
 """Least seconds between two receipts."""
 GOODBYE: Final = 1.0
@@ -55,12 +54,20 @@ class Receipts:
     """What is served of each source, as the store reports it."""
 
     def __init__(
-        self, member: MemberText, *, clock: Callable[[], float], random: Callable[[], float]
+        self,
+        member: MemberText,
+        *,
+        clock: Callable[[], float],
+        random: Callable[[], float],
+        again: float = AGAIN,
     ) -> None:
-        """clock: Unix seconds. random: numbers from 0 to 1."""
+        """clock: Unix seconds. random: numbers from 0 to 1. again: seconds until a failed receipt is sent
+        again.
+        """
         self.member = member
         self.clock = clock
         self.random = random
+        self.again = again
         self._reporters: dict[str, Reporter] = {}
 
     def of(self, source: str, selector: str) -> Reporter:
@@ -126,7 +133,7 @@ class Reporter:
         period, failed, logged = PERIOD, "", ""
         while True:
             self._changed.clear()
-            wait = _AGAIN
+            wait = self._receipts.again
             try:
                 period = _period(await ask(REPORT, self._report()), period)
                 wait, self._said, failed, logged = period, True, "", ""

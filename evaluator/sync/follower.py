@@ -17,6 +17,7 @@ from evaluator.store.exchange import free_one_by_one
 from evaluator.store.store import Content, Fault, Report
 from evaluator.sync.acceptance import Accepted, Refused, accept
 from evaluator.sync.source import RENEWAL, Changes, Delivery, SourceFault
+from evaluator.sync.timing import DEFAULT_TIMING
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from evaluator.sync.lastgood import LastGoodWriter
     from evaluator.sync.schedule import Backoff
     from evaluator.sync.source import SourceEvent, SyncSource
+    from evaluator.sync.timing import SourceTiming
 
 log = logging.getLogger(__name__)
 
@@ -34,8 +36,6 @@ _RESTAMP: Final = 600.0
 """Seconds after which an unchanged set is saved again, so that a restart knows how old it is."""
 _NOT_READ: Final = "not read since the start; its last good set is served"
 _UNREAD: Final = "NotRead"
-_PROVEN: Final = 1.0
-"""Seconds of answering after which a source counts as healthy: its retry pause is reset."""
 _LOGGED: Final = 20
 """Most problems of one delivery that are logged one by one."""
 
@@ -51,6 +51,7 @@ class Follower:
         clock: Callable[[], float],
         backoff: Backoff,
         keeper: LastGoodWriter | None = None,
+        timing: SourceTiming = DEFAULT_TIMING,
     ) -> None:
         self._source = source
         self._changes = Changes(source)
@@ -59,6 +60,7 @@ class Follower:
         self._clock = clock
         self._backoff = backoff
         self._keeper = keeper
+        self._proven = timing.proven
         self._accepted: FlagSet | None = None
         self._context: Mapping[str, Json] = EMPTY
         self._untaken: Delivery | None = None
@@ -104,7 +106,7 @@ class Follower:
                 fault = SourceFault("Failed", f"following it failed: {type(error).__name__}")
             if fault.reason != RENEWAL:
                 await self._stale(fault)
-            if answered and clock() - began > _PROVEN:
+            if answered and clock() - began > self._proven:
                 self._backoff.reset()
             await asyncio.sleep(self._backoff.pause())
 

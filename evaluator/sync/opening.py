@@ -13,12 +13,14 @@ from typing import TYPE_CHECKING, Final
 
 from evaluator.sync.config import BLOBS, FILES, InvalidSourceError, Provider
 from evaluator.sync.sources.file import FileSource, no_file
+from evaluator.sync.timing import DEFAULT_TIMING
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from evaluator.sync.config import SourceConfig
     from evaluator.sync.source import Companion, SyncSource
+    from evaluator.sync.timing import SourceTiming
 
 _random: Final = secrets.SystemRandom().random
 
@@ -34,6 +36,7 @@ def open_sources(
     clock: Callable[[], float],
     random: Callable[[], float] = _random,
     companion: Callable[[str, str], Companion] | None = None,
+    timing: SourceTiming = DEFAULT_TIMING,
 ) -> tuple[SyncSource, ...]:
     """Return a source for each configuration, in order, with unique names; no request is sent yet. clock:
     Unix seconds. random: numbers from 0 to 1. companion: makes, of a source's name and selector, the
@@ -42,12 +45,12 @@ def open_sources(
 
     def opened(name: str, identity: str, config: SourceConfig) -> SyncSource:
         if config.provider in FILES:
-            return _open_file(name, identity, config, clock)
+            return _open_file(name, identity, config, clock, timing)
         if config.provider is Provider.GRPC:
             from evaluator.sync.sources.grpc import GrpcSource  # noqa: PLC0415
 
             beside = None if companion is None else companion(name, config.selector)
-            return GrpcSource(name, identity, config, companion=beside)
+            return GrpcSource(name, identity, config, companion=beside, timing=timing)
         from evaluator.sync.schedule import Schedule  # noqa: PLC0415
 
         schedule = Schedule(config, random)
@@ -117,9 +120,11 @@ def _sum(value: object) -> str:
     return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
 
 
-def _open_file(name: str, identity: str, config: SourceConfig, clock: Callable[[], float]) -> SyncSource:
+def _open_file(
+    name: str, identity: str, config: SourceConfig, clock: Callable[[], float], timing: SourceTiming
+) -> SyncSource:
     path, watch = Path(config.uri).expanduser(), config.provider is not Provider.FILEINFO
     with contextlib.suppress(OSError):
         if not (path.is_dir() or path.is_file()) and path.exists():
             raise InvalidSourceError(f"file:{name}: {no_file(path.stat())}")
-    return FileSource(name, identity, path, clock, watch=watch)
+    return FileSource(name, identity, path, clock, watch=watch, timing=timing)

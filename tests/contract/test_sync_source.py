@@ -14,7 +14,7 @@ import trustme
 from evaluator.settings.sources import parse_uri
 from evaluator.sync.opening import open_sources
 from evaluator.sync.source import MAX_BYTES, Delivery, SourceFault, Unchanged
-from evaluator.sync.sources import file, grpc
+from evaluator.sync.timing import SourceTiming
 from tests.buckets.azure import ACCOUNT, KEY
 from tests.buckets.fixtures import azure_port, google_port, made
 from tests.sync_sources import (
@@ -45,8 +45,6 @@ ONE, TWO = b'{"flags": {}}', b'{"flags": {"a": {}}}'
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(file, "POLL", 0.02)
-    monkeypatch.setattr(grpc, "_CONFIRM", 0.02)
     for name in ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", S3_KEY)
@@ -140,7 +138,7 @@ async def ear(peer: Peer) -> AsyncIterator[Ear]:
 
 def open_at(uri: str) -> SyncSource:
     config = replace(parse_uri(uri, "--uri"), interval=0.02, timeout=5.0)
-    return open_sources([config], clock=time.monotonic)[0]
+    return open_sources([config], clock=time.monotonic, timing=SourceTiming(poll=0.02, confirm=0.02))[0]
 
 
 def content(delivery: Delivery) -> bytes:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections import Counter
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
@@ -17,6 +18,7 @@ ROOT: Final = Path(__file__).parents[2]
 REPEATED: Final = {"__init__.py", "reconciler.py", "stage.py", "metrics.py"}
 """The names that stages have in common."""
 DEEPEST: Final = 3
+CONSTANT: Final = re.compile(r"(?:^|\.)_?[A-Z][A-Z0-9_]+$")
 LONGEST: Final = 300
 """Lines of a module."""
 
@@ -65,3 +67,17 @@ def test_modules_do_not_import_one_another_in_a_circle() -> None:
         TopologicalSorter(imports).prepare()
     except CycleError as error:
         pytest.fail(" <- ".join(error.args[1]))
+
+
+def patched_constants(file: Path) -> list[str]:
+    """Where `monkeypatch.setattr` names a constant: such a test knows how the value is kept."""
+    calls = (node for node in ast.walk(ast.parse(file.read_bytes())) if isinstance(node, ast.Call))
+    patches = (call for call in calls if ast.unparse(call.func).endswith("monkeypatch.setattr"))
+    names = (
+        (patch.lineno, arg.value) for patch in patches for arg in patch.args if isinstance(arg, ast.Constant)
+    )
+    return [f"{file.relative_to(ROOT)}:{line}" for line, name in names if CONSTANT.search(str(name))]
+
+
+def test_tests_patch_no_constants() -> None:
+    assert [place for file in (ROOT / "tests").rglob("*.py") for place in patched_constants(file)] == []

@@ -16,7 +16,7 @@ from controller.api.objects.provenance import LINK
 from controller.events.alerts.commit_pages import link_of, source_of
 from controller.events.services.notice import Post
 from controller.runtime.event import Severity
-from controller.runtime.event_queue import EventQueue
+from controller.runtime.event_queue import DRAIN, MOST_WAITING, EventQueue
 from controller.runtime.network.http_client import Route
 from controller.runtime.reconciling.queue import Backoff
 
@@ -52,8 +52,8 @@ class FluxEvents(EventQueue):
         registry: CollectorRegistry,
         *,
         backoff: Backoff = _BACKOFF,
-        most: int = 0,
-        drain: float = 0.0,
+        most: int = MOST_WAITING,
+        drain: float = DRAIN,
     ) -> None:
         """`instance`: the name of this replica. `backoff`: between tries. The others: see EventQueue."""
         dropped = Counter(

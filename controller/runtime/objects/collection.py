@@ -46,9 +46,15 @@ class Collector:
     """Fills the cache at the start, and removes objects whose deletion no watch reported."""
 
     def __init__(
-        self, cache: Cache, lister: Lister, types: Sequence[ResourceType], namespaces: Sequence[str]
+        self,
+        cache: Cache,
+        lister: Lister,
+        types: Sequence[ResourceType],
+        namespaces: Sequence[str],
+        *,
+        again: float = LIST_AGAIN,
     ) -> None:
-        """`namespaces`: none for all of them."""
+        """`namespaces`: none for all of them. `again`: seconds, see LIST_AGAIN."""
         self.synced = False
         """Whether everything was listed once."""
         self._cache = cache
@@ -56,6 +62,7 @@ class Collector:
         self._types = types
         self._namespaces = namespaces
         self._stale = asyncio.Event()
+        self._again = again
 
     async def fill(self) -> None:
         """List everything once, so that an unlisted object is not taken for a missing one."""
@@ -85,7 +92,7 @@ class Collector:
             log.warning(
                 "not compared with the cluster: %s: %s", ", ".join(failed), next(iter(failed.values()))
             )
-        await asyncio.sleep(LIST_AGAIN)
+        await asyncio.sleep(self._again)
 
     async def _list(self, type_: ResourceType) -> list[dict[str, Any]]:
         """List all objects of a kind; retries until it succeeds."""
@@ -102,7 +109,7 @@ class Collector:
             if why != logged:
                 log.warning("%s cannot be listed yet: %s", type_.plural, why)
                 logged = why
-            await asyncio.sleep(LIST_AGAIN)
+            await asyncio.sleep(self._again)
 
     async def _compare(self, type_: ResourceType) -> None:
         uids, version = await self._lister.present(type_.api_version, type_.plural, self._namespaces)

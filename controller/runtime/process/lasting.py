@@ -15,11 +15,12 @@ PAUSE: Final = 1.0
 """Seconds of pause after a failed turn."""
 
 
-async def forever(turn: Callable[[], Awaitable[None]]) -> None:
-    """Repeat `turn` until cancelled; an exception is logged, and followed by a pause."""
+async def forever(turn: Callable[[], Awaitable[None]], pause: float = PAUSE) -> None:
+    """Repeat `turn` until cancelled; an exception is logged, and followed by a pause in
+    seconds."""
     while True:
         try:
             await turn()
         except Exception:
-            log.exception("an unexpected error; trying again in %g s", PAUSE)
-            await asyncio.sleep(PAUSE)
+            log.exception("an unexpected error; trying again in %g s", pause)
+            await asyncio.sleep(pause)

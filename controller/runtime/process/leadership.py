@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-LABEL_AGAIN: Final = 1.0
-"""Seconds between attempts to set the label."""
+AGAIN: Final = 1.0
+"""Seconds between attempts to set the label, and after work that failed."""
 
 
 class Election(Protocol):
@@ -52,14 +52,20 @@ class Leadership:
     """Works while this replica leads, and keeps the label of its pod up to date."""
 
     def __init__(
-        self, role: Role, election: Election | None, label: Callable[[bool], Awaitable[None]] | None
+        self,
+        role: Role,
+        election: Election | None,
+        label: Callable[[bool], Awaitable[None]] | None,
+        *,
+        again: float = AGAIN,
     ) -> None:
         """`election`: None where there is one replica, which always leads. `label` sets the leader's label or
-        removes it, and raises Setback; None: no label is kept.
+        removes it, and raises Setback; None: no label is kept. `again`: seconds, see AGAIN.
         """
         self._role = role
         self._election = role.election = election
         self._label = label
+        self._again = again
         self._mislabelled = asyncio.Event()
         """The label may not match the role: a process before us may have set it."""
         self._mislabelled.set()
@@ -67,9 +73,9 @@ class Leadership:
 
     async def run(self, work: Callable[[], Awaitable[None]]) -> None:
         """Do `work` whenever this replica leads, until cancelled."""
-        keeping = asyncio.create_task(forever(self._keep_label))
+        keeping = asyncio.create_task(forever(self._keep_label, self._again))
         try:
-            await forever(lambda: self._campaign(work))
+            await forever(lambda: self._campaign(work), self._again)
         finally:
             keeping.cancel()
             await asyncio.gather(keeping, return_exceptions=True)
@@ -95,7 +101,7 @@ class Leadership:
     async def _keep_label(self) -> None:
         """Set the label where that failed, or was not done yet."""
         await self._mislabelled.wait()
-        await asyncio.sleep(LABEL_AGAIN)
+        await asyncio.sleep(self._again)
         if self._mislabelled.is_set():
             await self._set_label()
 

@@ -62,25 +62,29 @@ class TooMuchOutputError(Exception):
 
 
 async def run(
-    program: Sequence[str], environment: Mapping[str, str], limits: ProcessLimits, seconds: float
+    program: Sequence[str],
+    environment: Mapping[str, str],
+    limits: ProcessLimits,
+    seconds: float,
+    threads: ThreadPoolExecutor = _THREADS,
 ) -> ChildResult:
     """Run `program` in the root folder until it ends. It is killed, with its children, if the caller is
     cancelled.
 
-    `seconds` limits CPU time, for a child that outlives us. Raises TooMuchOutputError; OSError if the child
-    cannot be started.
+    `seconds` limits CPU time, for a child that outlives us. `threads` start it and wait for its end. Raises
+    TooMuchOutputError; OSError if the child cannot be started.
     """
-    child = await _start(_shell_of(program, limits, seconds), environment)
+    child = await _start(_shell_of(program, limits, seconds), environment, threads)
     try:
         output, complaint = await _outputs(child, limits.output_bytes)
-        return ChildResult(await asyncio.wrap_future(_THREADS.submit(child.wait)), output, complaint)
+        return ChildResult(await asyncio.wrap_future(threads.submit(child.wait)), output, complaint)
     finally:
         # Cancelled early, one of them has no reader that closes it.
         for pipe in filter(None, (child.stdout, child.stderr)):
             pipe.close()
         if child.returncode is None:
             _kill(child)
-            await _wait_for_end(child.wait)
+            await _wait_for_end(child.wait, threads)
 
 
 def run_blocking(
@@ -110,7 +114,9 @@ def _shell_of(program: Sequence[str], limits: ProcessLimits, seconds: float) -> 
     return ("/bin/sh", "-c", _LIMITED, "limited", *map(str, ceilings), *program)
 
 
-async def _start(command: Sequence[str], environment: Mapping[str, str]) -> Popen[bytes]:
+async def _start(
+    command: Sequence[str], environment: Mapping[str, str], threads: ThreadPoolExecutor
+) -> Popen[bytes]:
     """Started in a thread: the loop's own way copies our page tables, and held the loop for 80 ms."""
 
     def start() -> Popen[bytes]:
@@ -118,12 +124,12 @@ async def _start(command: Sequence[str], environment: Mapping[str, str]) -> Pope
             command, stdin=DEVNULL, stdout=PIPE, stderr=PIPE, cwd="/", env=environment, start_new_session=True
         )  # fmt: skip
 
-    starting = _THREADS.submit(start)
+    starting = threads.submit(start)
     try:
         return await asyncio.wrap_future(starting)
     except asyncio.CancelledError:
         if not starting.cancel():
-            await _wait_for_end(partial(_end, starting))
+            await _wait_for_end(partial(_end, starting), threads)
         raise
 
 
@@ -134,9 +140,9 @@ def _end(starting: Future[Popen[bytes]]) -> None:
         child.communicate()
 
 
-async def _wait_for_end(ending: Callable[[], object]) -> None:
+async def _wait_for_end(ending: Callable[[], object], threads: ThreadPoolExecutor) -> None:
     """Wait until `ending` is done. It continues in its thread after a timeout or a cancellation."""
-    await asyncio.wait([asyncio.wrap_future(_THREADS.submit(ending))], timeout=_GONE_SECONDS)
+    await asyncio.wait([asyncio.wrap_future(threads.submit(ending))], timeout=_GONE_SECONDS)
 
 
 def _kill(child: Popen[bytes]) -> None:

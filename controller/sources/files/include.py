@@ -17,7 +17,7 @@ from controller.api.flagsource import (
 from controller.api.objects.conditions import FALSE, READY, Condition
 from controller.api.objects.meta import ObjectKey, Resource
 from controller.api.parsing.patterns import of_files
-from controller.artifacts.archive import DEFAULT_LIMITS, ArchiveRefused, take_skipped, unpack
+from controller.artifacts.archive import DEFAULT_LIMITS, ArchiveLimits, ArchiveRefused, take_skipped, unpack
 from controller.runtime.reconciling.cycles import cycle
 from controller.runtime.reconciling.setbacks import Failed, Stalled, Waiting
 
@@ -94,24 +94,30 @@ def include_health(includes: Iterable[Included]) -> tuple[Condition, ...]:
 
 
 async def copy_included(
-    folder: Path, includes: Iterable[Included], stores: Storages, protected: Iterable[Iterable[str]] = ()
+    folder: Path,
+    includes: Iterable[Included],
+    stores: Storages,
+    protected: Iterable[Iterable[str]] = (),
+    limits: ArchiveLimits = DEFAULT_LIMITS,
 ) -> tuple[str, ...]:
     """Write the files of `includes` below `folder`, which holds the source's own. Returns what those sources
     left out, as `Fetched.skipped` has it. `protected`: the paths of each of `spec.verify.rules`.
 
     Raises Stalled for a file that is there already or that a rule names, and for a folder that is not there;
-    Waiting where an artifact is not in storage; ArchiveRefused beyond an archive's limits, Failed, OSError.
+    Waiting where an artifact is not in storage; ArchiveRefused beyond the `limits` of all included files;
+    Failed, OSError.
     """
-    copying = _Copying(folder, tuple(map(of_files, protected)))
+    copying = _Copying(folder, tuple(map(of_files, protected)), limits)
     for included in includes:
         await asyncio.to_thread(copying.take, included, stores)
     return tuple(copying.skipped)
 
 
 class _Copying:
-    def __init__(self, folder: Path, protected: tuple[GitIgnoreSpec, ...]) -> None:
+    def __init__(self, folder: Path, protected: tuple[GitIgnoreSpec, ...], limits: ArchiveLimits) -> None:
         self._folder = folder
         self._protected = protected
+        self._limits = limits
         self._files = self._bytes = 0
         self.skipped: list[str] = []
 
@@ -128,9 +134,10 @@ class _Copying:
             raise Stalled("IncludeUnavailable", message)
         self._files += len(under)
         self._bytes += sum(map(len, under.values()))
-        if self._files > DEFAULT_LIMITS.files or self._bytes > DEFAULT_LIMITS.bytes:
-            limits = f"{DEFAULT_LIMITS.files} files or {DEFAULT_LIMITS.bytes} bytes"
-            raise ArchiveRefused(f"with {title} the included files are over {limits}")
+        limits = self._limits
+        if self._files > limits.files or self._bytes > limits.bytes:
+            over = f"over {limits.files} files or {limits.bytes} bytes"
+            raise ArchiveRefused(f"with {title} the included files are {over}")
         target = included.include.target_folder
         for name, content in under.items():
             self._write(f"{target}/{name}".lstrip("/"), content, title)

@@ -20,6 +20,7 @@ from evaluator.wire.sync_messages import SELECTOR_HEADER
 
 if TYPE_CHECKING:
     from evaluator.sync.config import SourceConfig
+    from evaluator.sync.timing import SourceTiming
     from evaluator.wire import sync_pb2
 
 _MAX_DETAILS: Final = 200
@@ -76,26 +77,22 @@ def target(config: SourceConfig) -> tuple[str, list[tuple[str, Any]]]:
     return parts.netloc, [("grpc.default_authority", service)]
 
 
-KEEPALIVE: Final = 40.0
-"""Seconds of silence before a ping: flagd accepts one every 30 s."""
-_PING_TIMEOUT: Final = 10.0
-ASK_SECONDS: Final = 3.0
-
-
 class Connector:
     """Opens channels to one peer, and makes unary calls."""
 
-    def __init__(self, name: str, config: SourceConfig, keepalive: float = KEEPALIVE) -> None:
+    def __init__(self, name: str, config: SourceConfig, timing: SourceTiming) -> None:
         """name: the peer's, for messages. Raises InvalidSourceError for an unusable target."""
         self._name = name
         self._config = config
+        self._call_seconds = timing.call
+        ping_timeout_ms = int(timing.ping_timeout * 1000)
         self._target, self._options = target(config)
         self._options += [
             ("grpc.max_receive_message_length", config.max_msg_size or MAX_BYTES),
-            ("grpc.keepalive_time_ms", int(keepalive * 1000)),
-            ("grpc.keepalive_timeout_ms", int(_PING_TIMEOUT * 1000)),
+            ("grpc.keepalive_time_ms", int(timing.keepalive * 1000)),
+            ("grpc.keepalive_timeout_ms", ping_timeout_ms),
             # This option ends a stream whose peer hangs; the one above alone does not.
-            ("grpc.http2.ping_timeout_ms", int(_PING_TIMEOUT * 1000)),
+            ("grpc.http2.ping_timeout_ms", ping_timeout_ms),
             ("grpc.http2.max_pings_without_data", 0),
             # The follower decides when to try again; gRPC's shared subchannels would keep earlier failures.
             ("grpc.use_local_subchannel_pool", 1),
@@ -117,7 +114,7 @@ class Connector:
         """Make one unary call. Raises AioRpcError, and SourceFault for a token that cannot be read."""
         metadata = await self.metadata()
         answer: bytes = await channel.unary_unary(path, None, None)(
-            request, metadata=metadata, timeout=ASK_SECONDS
+            request, metadata=metadata, timeout=self._call_seconds
         )
         return answer
 

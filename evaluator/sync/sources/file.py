@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 from evaluator.flags.syntax.document import Syntax, format_of
 from evaluator.sync.source import MAX_BYTES, UNCHANGED, Delivery, SourceFault
 from evaluator.sync.sources.watch import Watch
+from evaluator.sync.timing import DEFAULT_TIMING
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable
     from pathlib import Path
 
     from evaluator.sync.source import SourceEvent
+    from evaluator.sync.timing import SourceTiming
 
-POLL: Final = 1.0
-"""Seconds between polls, as inotify does not report writes of other machines to a shared file system."""
 _SETTLE: Final = 0.02
 """Seconds after an event: a writer in place opens, truncates and writes."""
 _REREADS: Final = 2
@@ -29,8 +29,6 @@ _FRESH: Final = 1.0
 """Age in seconds below which a new file may still be incomplete."""
 _GRAIN: Final = 10_000_000
 """Resolution of a file's times in nanoseconds. A rename changes only the inode's time."""
-_LONGEST_WRITING: Final = 5.0
-"""Seconds after which a file that still changes is reported as a fault."""
 _MAX_FILES: Final = 1_000
 _TRIES: Final = 5
 
@@ -44,7 +42,14 @@ class FileSource:
     """Follows one path. Implements `SyncSource`."""
 
     def __init__(
-        self, name: str, identity: str, path: Path, clock: Callable[[], float], *, watch: bool = True
+        self,
+        name: str,
+        identity: str,
+        path: Path,
+        clock: Callable[[], float],
+        *,
+        watch: bool = True,
+        timing: SourceTiming = DEFAULT_TIMING,
     ) -> None:
         """watch: without it the path is only polled, once a second. clock: Unix seconds."""
         self.name = name
@@ -52,6 +57,7 @@ class FileSource:
         self._path = path
         self._clock = clock
         self._watch = watch
+        self._timing = timing
         self._mark: Mark | None = None
         self._unsettled: Mark | None = None
         """The mark that was not read at the last poll: the file may have been incomplete."""
@@ -68,7 +74,7 @@ class FileSource:
                 event = await self._still(again > 0)
                 again = _REREADS if self._mark != before else max(0, again - 1)
                 yield event
-                moved = await watch.wait(POLL)
+                moved = await watch.wait(self._timing.poll)
                 if moved:
                     again = max(again, 1)
                     await asyncio.sleep(_SETTLE)
@@ -78,7 +84,7 @@ class FileSource:
 
     async def _still(self, read: bool) -> SourceEvent:
         """Return the event of the content once the file no longer changes."""
-        for _ in range(round(_LONGEST_WRITING / _STILL)):
+        for _ in range(round(self._timing.longest_writing / _STILL)):
             event = await asyncio.to_thread(self.read_now, read)
             if event is not None:
                 return event

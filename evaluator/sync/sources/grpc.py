@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import grpc.aio
 
 from evaluator.sync.source import RENEWAL, UNCHANGED, SourceFault
-from evaluator.sync.sources.connector import KEEPALIVE, SAID, Connector, delivered
+from evaluator.sync.sources.connector import SAID, Connector, delivered
+from evaluator.sync.timing import DEFAULT_TIMING
 from evaluator.wire import sync_pb2
 from evaluator.wire.delivery import MARK
 
@@ -19,20 +20,17 @@ if TYPE_CHECKING:
 
     from evaluator.sync.config import SourceConfig
     from evaluator.sync.source import Companion, SourceEvent
+    from evaluator.sync.timing import SourceTiming
 
 T = TypeVar("T")
 
 _SYNC: Final = "/flagd.sync.v1.FlagSyncService/SyncFlags"
 _FETCH: Final = "/flagd.sync.v1.FlagSyncService/FetchAllFlags"
 _METADATA: Final = "/flagd.sync.v1.FlagSyncService/GetMetadata"
-_CONFIRM: Final = 10.0
-"""Seconds of silence after which the peer is called: an answer shows that nothing changed."""
 _UNANSWERED: Final = frozenset({
     grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.CANCELLED,
 })  # fmt: skip
 """Statuses that grpcio sets by itself when the peer does not answer. Any other status came from the peer."""
-_SILENCE: Final = 1.0
-"""Seconds after which a peer that accepted the stream and sends no flags is asked for the reason."""
 _LONGEST_SILENCE: Final = 30.0
 """Most seconds between two such calls."""
 
@@ -46,7 +44,7 @@ class GrpcSource:
         identity: str,
         config: SourceConfig,
         *,
-        keepalive: float = KEEPALIVE,
+        timing: SourceTiming = DEFAULT_TIMING,
         companion: Companion | None = None,
     ) -> None:
         """companion: makes further calls to the peer. Raises InvalidSourceError for an unusable target."""
@@ -54,7 +52,8 @@ class GrpcSource:
         self.identity = identity
         self._timeout = config.timeout
         self._companion = companion
-        self._connector = Connector(name, config, keepalive)
+        self._connector = Connector(name, config, timing)
+        self._timing = timing
         self._request = sync_pb2.SyncFlagsRequest(provider_id=config.provider_id, selector=config.selector)
 
     async def deliveries(self) -> AsyncGenerator[SourceEvent, None]:
@@ -112,7 +111,7 @@ class GrpcSource:
                 async for fault in silence:
                     yield fault
             while True:
-                done, _ = await asyncio.wait({reading}, timeout=_CONFIRM)
+                done, _ = await asyncio.wait({reading}, timeout=self._timing.confirm)
                 if not done:
                     if await _meanwhile(reading, self._answers(channel)):
                         yield UNCHANGED
@@ -130,7 +129,7 @@ class GrpcSource:
         self, channel: grpc.aio.Channel, reading: asyncio.Future[Any], accepted: asyncio.Event
     ) -> AsyncGenerator[SourceFault, None]:
         """Yield a silent peer's reasons until it sends a message. Raises SourceFault if it gives none."""
-        clock, limit, pause = asyncio.get_running_loop().time, self._timeout, _SILENCE
+        clock, limit, pause = asyncio.get_running_loop().time, self._timeout, self._timing.silence
         until = clock() + limit
         while not (await asyncio.wait({reading}, timeout=min(pause, until - clock())))[0]:
             if clock() >= until:
@@ -156,7 +155,7 @@ class GrpcSource:
 
     async def _answers(self, channel: grpc.aio.Channel) -> bool:
         """Return whether the peer answers on the stream's connection, even with UNIMPLEMENTED."""
-        if self._companion is not None and self._companion.taken_within(_CONFIRM):
+        if self._companion is not None and self._companion.taken_within(self._timing.confirm):
             return True
         try:
             await self._connector.call(channel, _METADATA, b"")

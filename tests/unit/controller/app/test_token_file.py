@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from controller.app import token_file as module
 from controller.app.settings.process_settings import InvalidSettingError
 from controller.app.token_file import MOST_BYTES, TokenFile
 
@@ -72,10 +71,9 @@ def test_a_fault_that_comes_back_is_reported_again(path: Path, caplog: pytest.Lo
     assert caplog.text.count("stay in use") == 2
 
 
-async def test_a_file_that_changes_is_followed(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "LOOK", 0.001)
+async def test_a_file_that_changes_is_followed(path: Path) -> None:
     found = TokenFile(str(path))
-    task = asyncio.create_task(found.follow())
+    task = asyncio.create_task(found.follow(0.001))
     await asyncio.to_thread(path.write_text, "newest")
     async with asyncio.timeout(60):
         while found.tokens != ("newest",):  # noqa: ASYNC110 - a thread's

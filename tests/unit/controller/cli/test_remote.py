@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import pytest
 
 from controller.cli import main
-from controller.cli.shared import remote
 from controller.cli.shared.printing import printable
+from controller.cli.shared.remote import MOST_BYTES, remote
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -169,13 +169,10 @@ def test_a_response_that_is_no_evaluation_is_reported(
     assert said in capsys.readouterr().err
 
 
-def test_an_answer_without_end_is_not_read(
-    address: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(remote, "MOST_BYTES", 1_000)
-    Evaluator.answers.append((200, b" " * 100_000))
+def test_an_answer_without_end_is_not_read(address: str, capsys: pytest.CaptureFixture[str]) -> None:
+    Evaluator.answers.append((200, b" " * (MOST_BYTES + 1)))
     assert main(["flags", "--to", address]) == 3
-    assert "more than 1000 bytes" in capsys.readouterr().err
+    assert f"more than {MOST_BYTES} bytes" in capsys.readouterr().err
 
 
 def test_an_address_without_a_listener_exits_3(address: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -195,9 +192,9 @@ def test_a_context_that_is_none_exits_2() -> None:
 
 
 def test_a_host_alone_is_asked_at_the_default_port() -> None:
-    assert remote.remote("evaluator").port == 8014
-    assert remote.remote("https://[::1]:1").host == "::1"
-    assert remote.remote("https://[::1]:1").secure
+    assert remote("evaluator").port == 8014
+    assert remote("https://[::1]:1").host == "::1"
+    assert remote("https://[::1]:1").secure
 
 
 @pytest.mark.parametrize("character", ["\x1b", "\x7f", "\u202e", "\U000e0001"])

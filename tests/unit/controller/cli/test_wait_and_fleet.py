@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from kubernetes.aio import config
 
 from controller.api.objects.meta import Resource
 from controller.cli import main
@@ -142,9 +141,8 @@ def test_a_proxy_that_is_not_there_ends_it_with_3(capsys: pytest.CaptureFixture[
     "words", [["wait", "ffc/a", "--revision", REVISION, "--timeout", "1s"], ["fleet"]], ids=["wait", "fleet"]
 )
 def test_a_cluster_that_does_not_answer_ends_it_with_3_and_names_its_address(
-    words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("controller.cli.cluster.cluster_view.RETRIES", 0.5)
     cluster = {"name": "c", "cluster": {"server": "http://127.0.0.1:1"}}
     context = {"name": "c", "context": {"cluster": "c", "user": "u"}}
     users = [{"name": "u", "user": {}}]
@@ -160,12 +158,14 @@ def test_a_cluster_that_does_not_answer_ends_it_with_3_and_names_its_address(
     "words", [["wait", "ffc/a", "--revision", REVISION], ["fleet"]], ids=["wait", "fleet"]
 )
 def test_without_any_cluster_one_line_says_what_to_set(
-    words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(config, "KUBE_CONFIG_DEFAULT_LOCATION", str(tmp_path / "none"))
+    # The client reads the variable once, when it is imported.
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
-    assert main(words) == 3
-    assert capsys.readouterr().err.splitlines() == [
+    done = subprocess.run([FLAGSTAFF, *words], capture_output=True, text=True, check=False)
+    assert done.returncode == 3
+    assert done.stderr.splitlines() == [
         f"flagstaff {words[0]}: cannot find a cluster: no kubeconfig found ({tmp_path / 'none'}), "
         "and not running in a pod; set KUBECONFIG or --kubeconfig"
     ]

@@ -9,7 +9,6 @@ import pytest
 
 from controller.api.flagreceipt import LEASE_PREFIX
 from controller.api.objects.meta import ObjectKey, Resource
-from controller.configurations import live_proxies
 from controller.configurations.live_proxies import DURATION, LiveProxies, ProxyFollower
 from controller.runtime.objects.cache import Cache, Change
 from controller.runtime.reconciling.setbacks import Failed
@@ -50,13 +49,12 @@ class Around:
 
     def __post_init__(self) -> None:
         self.proxies = ProxyFollower(
-            LiveProxies(), self.cache, self.cluster, "flagstaff-system", lambda: self.time
+            LiveProxies(), self.cache, self.cluster, "flagstaff-system", lambda: self.time, pause=0.0
         )
 
 
 @pytest.fixture
-def around(monkeypatch: pytest.MonkeyPatch) -> Around:
-    monkeypatch.setattr(live_proxies, "LOOK", 0.0)
+def around() -> Around:
     return Around()
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from controller.kube import api_client
+from controller.kube.api_client import DEFAULT_TIMING, CredentialTiming
 from controller.kube.client import Cluster
 from evaluator.http.messages import Response
 from evaluator.http.routes import Routes
@@ -55,12 +55,14 @@ class Server:
 
 
 @contextlib.asynccontextmanager
-async def connected(folder: Path) -> AsyncIterator[tuple[Server, Cluster]]:
+async def connected(
+    folder: Path, timing: CredentialTiming = DEFAULT_TIMING
+) -> AsyncIterator[tuple[Server, Cluster]]:
     server = Server(folder / "config")
     listener = Listener(Routes(http={("GET", PATH): server.answer}), Limits(), name="api")
     server.port = await listener.start("127.0.0.1", 0)
     server.write(server.token)
-    cluster = await Cluster.connect(str(server.kubeconfig))
+    cluster = await Cluster.connect(str(server.kubeconfig), timing=timing)
     try:
         yield server, cluster
     finally:
@@ -111,12 +113,8 @@ async def test_a_kubeconfig_that_is_being_written_changes_nothing(tmp_path: Path
         assert (await cluster.request("GET", PATH)).status == 401
 
 
-async def test_a_plugin_that_hangs_holds_up_no_request_for_good(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(api_client, "_PATIENCE", 0.1)
-    monkeypatch.setattr(api_client, "_PAUSE", 0.0)
-    async with connected(tmp_path) as (server, cluster):
+async def test_a_plugin_that_hangs_holds_up_no_request_for_good(tmp_path: Path) -> None:
+    async with connected(tmp_path, CredentialTiming(pause=0.0, patience=0.1)) as (server, cluster):
         server.token = "second"  # noqa: S105
         body = json.loads(server.kubeconfig.read_text())
         plugin = {"apiVersion": "client.authentication.k8s.io/v1", "command": "sleep", "args": ["2"]}

@@ -13,10 +13,10 @@ from kubernetes.aio import client
 from prometheus_client import CollectorRegistry
 
 from controller.api.objects.meta import ObjectKey, Resource
-from controller.kube import event_sink, requests
-from controller.kube.event_sink import ApiServerEvents
-from controller.runtime import event_queue
+from controller.kube import event_sink
+from controller.kube.event_sink import ApiServerEvents, EventTiming
 from controller.runtime.event import Event, Occurrence, event_of
+from controller.runtime.event_queue import MOST_WAITING
 from evaluator.http.messages import Response
 from evaluator.http.routes import Routes
 from evaluator.http.server.limits import Limits
@@ -32,11 +32,7 @@ PATH = "/api/v1/namespaces/shop/events"
 OBJECT = Resource(ObjectKey("FlagSet", "shop", "flags"), "u", 1, "7")
 
 
-@pytest.fixture(autouse=True)
-def _short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(requests, "_PAUSES", ())
-    monkeypatch.setattr(event_sink, "_FIRST_PAUSE", 0.001)
-    monkeypatch.setattr(event_sink, "_MOST_PAUSE", 0.01)
+QUICK = EventTiming(first_pause=0.001, most_pause=0.01, pauses=())
 
 
 def happened(message: str, resource: Resource = OBJECT) -> Event:
@@ -67,13 +63,15 @@ class Server:
 
 
 @contextlib.asynccontextmanager
-async def serving(server: Server) -> AsyncIterator[ApiServerEvents]:
+async def serving(
+    server: Server, timing: EventTiming = QUICK, most: int = MOST_WAITING
+) -> AsyncIterator[ApiServerEvents]:
     """A sink that posts to the server; it posts nothing yet."""
     listener = Listener(Routes(http={("POST", PATH): server.post}), Limits(), name="api")
     port = await listener.start("127.0.0.1", 0)
     api = client.ApiClient(client.Configuration(host=f"http://127.0.0.1:{port}"))
     try:
-        yield ApiServerEvents(api, server.registry)
+        yield ApiServerEvents(api, server.registry, timing=timing, most=most)
     finally:
         await api.close()
         await listener.drain(1.0)
@@ -166,12 +164,9 @@ async def test_one_that_is_refused_for_good_is_logged_and_the_next_is_posted(
     assert caplog.text.count("an Event was not posted") == 1
 
 
-async def test_beyond_the_bound_the_oldest_are_dropped_and_counted(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setattr(event_queue, "MOST_WAITING", 2)
+async def test_beyond_the_bound_the_oldest_are_dropped_and_counted(caplog: pytest.LogCaptureFixture) -> None:
     server = Server()
-    async with serving(server) as sink:
+    async with serving(server, most=2) as sink:
         for message in ("one", "two", "three", "four"):
             sink.accept(happened(message))
         async with sink.posting():
@@ -181,10 +176,9 @@ async def test_beyond_the_bound_the_oldest_are_dropped_and_counted(
     assert caplog.text.count("the oldest are dropped") == 1
 
 
-async def test_a_stop_does_not_wait_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(event_queue, "_DRAIN", 0.05)
+async def test_a_stop_does_not_wait_for_ever() -> None:
     server = Server()
     server.always = 503
-    async with serving(server) as sink, sink.posting():
+    async with serving(server, replace(QUICK, drain=0.05)) as sink, sink.posting():
         sink.accept(happened("one"))
     assert set(server.messages) == {"one"}

@@ -12,8 +12,7 @@ from pydantic import model_validator
 from controller.api.objects.fields import InvalidSpecError, Model
 from controller.api.objects.meta import ObjectKey, Resource
 from controller.api.objects.parsed_spec import parse_spec
-from controller.runtime.objects import cache as module
-from controller.runtime.objects.cache import Cache, Change, Index
+from controller.runtime.objects.cache import REMEMBERED, Cache, Change, Index
 
 KEY = ObjectKey("Thing", "shop", "a")
 BY_LABEL = Index(
@@ -40,14 +39,13 @@ def test_a_late_event_of_a_deleted_object_does_not_bring_it_back() -> None:
     assert cache.learn(thing(3, uid="another"))
 
 
-def test_deleted_objects_are_remembered_within_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "REMEMBERED", 2)
+def test_deleted_objects_are_remembered_within_bounds() -> None:
     cache = Cache()
-    for uid in "abc":
-        cache.learn(thing(1, uid=uid))
+    for number in range(REMEMBERED + 1):
+        cache.learn(thing(1, uid=str(number)))
         cache.forget(KEY)
-    assert cache.learn(thing(1, uid="a"))
-    assert not cache.learn(thing(1, uid="c"))
+    assert cache.learn(thing(1, uid="0"))
+    assert not cache.learn(thing(1, uid=str(REMEMBERED)))
 
 
 def test_objects_are_found_by_kind_and_namespace() -> None:

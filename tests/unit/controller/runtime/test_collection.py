@@ -9,7 +9,6 @@ import pytest
 
 from controller.api.kinds import FLAG_SET, SECRET
 from controller.api.objects.meta import ObjectKey, Resource
-from controller.runtime.objects import collection
 from controller.runtime.objects.cache import Cache
 from controller.runtime.objects.collection import Collector
 from controller.runtime.reconciling.setbacks import Failed
@@ -46,7 +45,7 @@ class Around:
     cache: Cache = field(default_factory=Cache)
 
     def __post_init__(self) -> None:
-        self.collector = Collector(self.cache, self.cluster, (FLAG_SET, SECRET), ())
+        self.collector = Collector(self.cache, self.cluster, (FLAG_SET, SECRET), (), again=0.001)
 
     async def compare(self) -> None:
         self.collector.relisted()
@@ -54,8 +53,7 @@ class Around:
 
 
 @pytest.fixture
-def around(monkeypatch: pytest.MonkeyPatch) -> Around:
-    monkeypatch.setattr(collection, "LIST_AGAIN", 0.001)
+def around() -> Around:
     return Around()
 
 

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from controller.runtime.process import lasting, leadership
 from controller.runtime.process.leadership import Leadership, Role
 from controller.runtime.reconciling.setbacks import Failed
 from tests.waiting import until
@@ -74,15 +73,9 @@ async def for_ever() -> None:
     await asyncio.Event().wait()
 
 
-@pytest.fixture(autouse=True)
-def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(leadership, "LABEL_AGAIN", 0.001)
-    monkeypatch.setattr(lasting, "PAUSE", 0.001)
-
-
 async def test_a_replica_works_while_it_is_elected_and_bears_the_label() -> None:
     role, votes, labels = Role(), Votes(), Labels()
-    async with running(Leadership(role, votes, labels.set), for_ever):
+    async with running(Leadership(role, votes, labels.set, again=0.001), for_ever):
         # A process before us may have left the label on our pod.
         await until(lambda: labels.calls == [False])
         votes.won.set()
@@ -95,7 +88,7 @@ async def test_a_replica_works_while_it_is_elected_and_bears_the_label() -> None
 
 async def test_a_single_replica_leads_without_an_election() -> None:
     role = Role()
-    async with running(Leadership(role, None, None), for_ever):
+    async with running(Leadership(role, None, None, again=0.001), for_ever):
         await until(lambda: role.leading)
     assert not role.leading
 
@@ -105,7 +98,7 @@ async def test_a_label_that_could_not_be_set_is_set_later(
     error: Exception, caplog: pytest.LogCaptureFixture
 ) -> None:
     role, labels = Role(), Labels([error, error])
-    async with running(Leadership(role, Votes(), labels.set), for_ever):
+    async with running(Leadership(role, Votes(), labels.set, again=0.001), for_ever):
         await until(lambda: len(labels.calls) >= 3)
         await asyncio.sleep(0.05)
     assert labels.calls == [False] * 3
@@ -122,7 +115,7 @@ async def test_work_that_fails_is_done_again() -> None:
             raise RuntimeError("nobody foresaw this")
         await for_ever()
 
-    async with running(Leadership(Role(), None, None), work):
+    async with running(Leadership(Role(), None, None, again=0.001), work):
         await until(lambda: done == 3)
 
 
@@ -130,7 +123,7 @@ async def test_a_leader_whose_leadership_expired_may_not_write_though_it_was_not
     role, votes, labels = Role(), Votes(), Labels()
     with pytest.raises(Failed, match="leads no longer"):
         role.require_leading()
-    async with running(Leadership(role, votes, labels.set), for_ever):
+    async with running(Leadership(role, votes, labels.set, again=0.001), for_ever):
         votes.won.set()
         await until(lambda: role.leading)
         role.require_leading()

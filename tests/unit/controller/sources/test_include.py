@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -10,7 +11,6 @@ import pytest
 from controller.api.flagsource import FlagSourceSpec
 from controller.api.objects.fields import InvalidSpecError, read
 from controller.artifacts.archive import SKIPPED_FILE, ArchiveLimits
-from controller.sources.files import include
 from tests.repositories import Repository
 from tests.signing import ssh_pair
 from tests.unit.controller.sources.beside import Beside
@@ -226,10 +226,10 @@ async def test_a_file_that_an_included_source_left_out_is_named_with_its_include
     assert json.loads(two.files()[SKIPPED_FILE]) == ["x/link.json: symlink, not followed"]
 
 
-async def test_included_files_are_bounded_in_all(two: Two, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_included_files_are_bounded_in_all(two: Two) -> None:
     await two.share()
     await two.include()
-    monkeypatch.setattr(include, "DEFAULT_LIMITS", ArchiveLimits(files=3))
+    two.reconciler = replace(two.reconciler, included=ArchiveLimits(files=3))
     await two.include(of_shared(toPath="a"), of_shared(toPath="b"))
     assert two.condition()[1] == "ArchiveRefused"
     assert "with FlagSource shared the included files are over 3 files" in two.condition()[2]

@@ -16,7 +16,6 @@ from evaluator.http.routes import Routes, merged
 from evaluator.http.server.limits import Limits
 from evaluator.http.server.listener import Listener
 from evaluator.http.server.scheduler import FairQueue
-from evaluator.receipts import reporter as receipts
 from evaluator.receipts.reporter import Receipts, Reporter
 from evaluator.store.store import Store
 from evaluator.sync.acceptance import Accepted, accept
@@ -110,14 +109,11 @@ async def test_an_evaluator_without_flags_reports_so_at_once(reporter: Reporter,
 
 @pytest.mark.parametrize(("failures", "logged"), [(1, []), (4, ["receipts are not accepted: down"])])
 async def test_refused_receipts_are_logged_when_the_next_is_refused_too(
-    reporter: Reporter,
-    server: Server,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
-    failures: int,
-    logged: list[str],
+    server: Server, caplog: pytest.LogCaptureFixture, failures: int, logged: list[str]
 ) -> None:
-    monkeypatch.setattr(receipts, "_AGAIN", 0.01)
+    reporter = Receipts(MEMBER, clock=lambda: 1000.0, random=lambda: 0.0, again=0.01).of(
+        "proxy", "shop/flags"
+    )
     server.failure = AskFailed("down")
     async with running(reporter, server):
         await server.until(lambda: len(server.reports) >= failures)

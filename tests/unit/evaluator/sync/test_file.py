@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from evaluator.sync.source import Changes, Delivery, SourceFault, Unchanged
+from evaluator.sync.source import MAX_BYTES, Changes, Delivery, SourceFault, Unchanged
 from evaluator.sync.sources import file as file_module
 from evaluator.sync.sources.file import FileSource
 from evaluator.sync.sources.watch import Watch, places
+from evaluator.sync.timing import SourceTiming
 from tests.unit.evaluator.sync.fakes import Clock
 
 if TYPE_CHECKING:
@@ -20,8 +21,9 @@ if TYPE_CHECKING:
     from evaluator.sync.source import SourceEvent
 
 
-def source(path: Path, *, watch: bool = True) -> FileSource:
-    return FileSource(str(path), "identity", path, Clock(), watch=watch)
+def source(path: Path, *, watch: bool = True, poll: float = 0.02) -> FileSource:
+    timing = SourceTiming(poll=30.0 if watch else poll, longest_writing=0.6)
+    return FileSource(str(path), "identity", path, Clock(), watch=watch, timing=timing)
 
 
 def changes(path: Path, *, watch: bool = True) -> AsyncGenerator[SourceEvent, None]:
@@ -61,10 +63,8 @@ def text(delivery: Delivery) -> str:
 
 
 @pytest.fixture(params=["inotify alone", "looks alone"])
-def watch(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
-    alone: bool = request.param == "inotify alone"
-    monkeypatch.setattr(file_module, "POLL", 30.0 if alone else 0.02)
-    return alone
+def watch(request: pytest.FixtureRequest) -> bool:
+    return bool(request.param == "inotify alone")
 
 
 @pytest.mark.parametrize("change", [write, replace], ids=["rewritten in place", "renamed over"])
@@ -127,8 +127,7 @@ async def test_the_definitions_of_a_folder_are_delivered_together_in_order_of_na
     await deliveries.aclose()
 
 
-async def test_an_unchanged_file_is_reported_as_such(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(file_module, "POLL", 0.01)
+async def test_an_unchanged_file_is_reported_as_such(tmp_path: Path) -> None:
     write(tmp_path / "flags.json", "one")
     deliveries = changes(tmp_path / "flags.json", watch=False)
     assert [type(await anext(deliveries)) for _ in range(5)] == [Delivery] + [Unchanged] * 4
@@ -138,7 +137,6 @@ async def test_an_unchanged_file_is_reported_as_such(tmp_path: Path, monkeypatch
 async def test_a_second_change_that_leaves_no_trace_in_the_times_is_seen(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(file_module, "POLL", 0.01)
     monkeypatch.setattr(file_module, "_mark", lambda name, status: (name, status.st_size))
     path = tmp_path / "flags.json"
     write(path, "one")
@@ -242,7 +240,6 @@ def test_yaml_in_another_inode_is_looked_at_twice_unless_it_was_renamed_there(
 async def test_yaml_that_is_written_on_and_on_is_a_fault(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(file_module, "_LONGEST_WRITING", 0.6)
     path = tmp_path / "flags.yaml"
     write(path, "one")
     looking = source(path)
@@ -252,10 +249,10 @@ async def test_yaml_that_is_written_on_and_on_is_a_fault(
     assert (await following(looking.deliveries(), SourceFault)).reason == "Changing"
 
 
-async def test_what_is_too_large_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(file_module, "MAX_BYTES", 10)
-    write(tmp_path / "a.json", "x" * 6)
-    write(tmp_path / "b.json", "x" * 6)
+async def test_files_that_are_too_large_together_are_not_read(tmp_path: Path) -> None:
+    for name in ("a.json", "b.json"):
+        (tmp_path / name).touch()
+        os.truncate(tmp_path / name, MAX_BYTES // 2 + 1)
     deliveries = changes(tmp_path)
     assert (await following(deliveries, SourceFault)).reason == "TooLarge"
     await deliveries.aclose()

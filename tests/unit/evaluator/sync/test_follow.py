@@ -1,20 +1,23 @@
 from __future__ import annotations
 
+import asyncio
 import errno
 import logging
 import os
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from evaluator.flags.model import REVISION_KEY
 from evaluator.server.monitoring.state_metrics import state
 from evaluator.server.syncing import StoreBackend
+from evaluator.store.exchange import SnapshotSwapper
 from evaluator.store.store import Store
-from evaluator.sync import follow, follower
+from evaluator.sync.follower import Follower
 from evaluator.sync.lastgood import LastGood
 from evaluator.sync.schedule import Backoff
 from evaluator.sync.source import RENEWAL, UNCHANGED, SourceFault
+from evaluator.sync.timing import SourceTiming
 from evaluator.wire.sync_messages import Payload
 from tests.unit.evaluator.server.fakes import call
 from tests.unit.evaluator.sync.fakes import (
@@ -157,7 +160,9 @@ async def test_a_stream_that_had_its_time_is_opened_again_and_nothing_is_stale()
 class Recorded(Backoff):
     """Never waits, and keeps count."""
 
-    asked: ClassVar[list[str]] = []
+    def __init__(self) -> None:
+        super().__init__(lambda: 1.0)
+        self.asked: list[str] = []
 
     def pause(self) -> float:
         self.asked.append("soon")
@@ -177,18 +182,19 @@ class Recorded(Backoff):
     ],
 )
 async def test_a_source_that_answered_is_asked_as_soon_as_at_first_and_any_other_after_a_pause_that_grows(
-    answer: Any, reason: str, expected: list[str], monkeypatch: pytest.MonkeyPatch
+    answer: Any, reason: str, expected: list[str]
 ) -> None:
-    monkeypatch.setattr(follow, "Backoff", Recorded)
-    monkeypatch.setattr(follower, "_PROVEN", 0.0)
-    monkeypatch.setattr(Recorded, "asked", [])
-    source = FakeSource()
-    async with following([source]):
-        if answer is not None:
-            source.say(answer)
-        source.fall(SourceFault(reason, "as the peer says"))
-        await until(lambda: source.calls == 2)
-    assert Recorded.asked == expected
+    source, backoff, clock = FakeSource(), Recorded(), Clock()
+    swapper = SnapshotSwapper(Store(sources=[source.name]), clock)
+    follower = Follower(source, swapper, clock=clock, backoff=backoff, timing=SourceTiming(proven=0.0))
+    if answer is not None:
+        source.say(answer)
+    source.fall(SourceFault(reason, "as the peer says"))
+    task = asyncio.create_task(follower.run())
+    await until(lambda: source.calls == 2)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    assert backoff.asked == expected
 
 
 @pytest.mark.parametrize(

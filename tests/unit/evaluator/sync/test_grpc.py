@@ -11,10 +11,9 @@ import trustme
 
 from evaluator.sync.config import InvalidSourceError, Provider, SourceConfig
 from evaluator.sync.source import Delivery, SourceFault, Unchanged
-from evaluator.sync.sources import connector
-from evaluator.sync.sources import grpc as grpc_module
 from evaluator.sync.sources.connector import delivered, target
 from evaluator.sync.sources.grpc import GrpcSource
+from evaluator.sync.timing import DEFAULT_TIMING, SourceTiming
 from evaluator.wire import sync_pb2
 from tests.sync_sources import Ear, GrpcPeer
 
@@ -35,9 +34,9 @@ async def peer() -> AsyncIterator[GrpcPeer]:
 
 
 @contextlib.asynccontextmanager
-async def listening(port: int, *, keepalive: float = 40.0, **fields: Any) -> AsyncIterator[Ear]:
+async def listening(port: int, timing: SourceTiming = DEFAULT_TIMING, **fields: Any) -> AsyncIterator[Ear]:
     config = replace(SourceConfig(f"127.0.0.1:{port}", Provider.GRPC, timeout=5.0), **fields)
-    ear = Ear(GrpcSource("peer", "identity", config, keepalive=keepalive))
+    ear = Ear(GrpcSource("peer", "identity", config, timing=timing))
     yield ear
     await ear.close()
 
@@ -91,23 +90,16 @@ def test_an_envoy_target_that_cannot_be_read_is_refused(uri: str) -> None:
         target(SourceConfig(uri, Provider.GRPC))
 
 
-async def test_a_stream_that_is_silent_and_whole_says_that_nothing_changed(
-    peer: GrpcPeer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(grpc_module, "_CONFIRM", 0.02)
-    async with listening(peer.port) as ear:
+async def test_a_stream_that_is_silent_and_whole_says_that_nothing_changed(peer: GrpcPeer) -> None:
+    async with listening(peer.port, SourceTiming(confirm=0.02)) as ear:
         await ear.until(Delivery)
         assert [type(await ear.next()) for _ in range(3)] == [Unchanged] * 3
 
 
-async def test_a_peer_that_does_not_answer_is_not_said_to_have_what_it_sent(
-    peer: GrpcPeer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(grpc_module, "_CONFIRM", 0.02)
-    monkeypatch.setattr(connector, "ASK_SECONDS", 0.1)
-    monkeypatch.setattr(connector, "_PING_TIMEOUT", 0.5)
+async def test_a_peer_that_does_not_answer_is_not_said_to_have_what_it_sent(peer: GrpcPeer) -> None:
+    timing = SourceTiming(confirm=0.02, call=0.1, ping_timeout=0.5, keepalive=0.5)
     freezer = Freezer(peer.port)
-    async with freezer.listening() as port, listening(port, keepalive=0.5) as ear:
+    async with freezer.listening() as port, listening(port, timing) as ear:
         await ear.until(Delivery)
         await ear.until(Unchanged)
         freezer.thawed.clear()
@@ -145,12 +137,6 @@ async def test_certificates_that_are_not_there_are_a_fault() -> None:
     assert (fault.reason, "/no/such/file" in fault.message) == ("Credentials", True)
 
 
-@pytest.fixture
-def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(grpc_module, "_SILENCE", 0.02)
-
-
-@pytest.mark.usefixtures("impatient")
 @pytest.mark.parametrize(
     ("said", "reason"),
     [
@@ -166,7 +152,7 @@ async def test_a_silent_peer_is_asked_why_and_listened_to_until_the_flags_come(
     silent = GrpcPeer()
     silent.absence = said
     await silent.start()
-    async with listening(silent.port) as ear:
+    async with listening(silent.port, SourceTiming(silence=0.02)) as ear:
         fault = await ear.until(SourceFault)
         assert (fault.reason, "no flags" in fault.message) == (reason, True)
         await silent.put(FLAGS)
@@ -175,7 +161,6 @@ async def test_a_silent_peer_is_asked_why_and_listened_to_until_the_flags_come(
     assert len(silent.asked) == 1
 
 
-@pytest.mark.usefixtures("impatient")
 @pytest.mark.parametrize("said", [None, grpc.StatusCode.INTERNAL])
 async def test_a_peer_that_is_silent_and_does_not_say_why_has_failed_in_time(
     said: grpc.StatusCode | None,
@@ -183,7 +168,7 @@ async def test_a_peer_that_is_silent_and_does_not_say_why_has_failed_in_time(
     silent = GrpcPeer()
     silent.absence = said
     await silent.start()
-    async with listening(silent.port, timeout=0.2) as ear:
+    async with listening(silent.port, SourceTiming(silence=0.02), timeout=0.2) as ear:
         assert (await ear.until(SourceFault)).reason == "Timeout"
     await silent.remove()
 
@@ -251,11 +236,13 @@ def _is_serving(task: asyncio.Task[Any]) -> bool:
 
 
 async def test_a_stream_whose_peer_hangs_is_noticed_by_its_silence_to_pings_and_resumed(
-    peer: GrpcPeer, monkeypatch: pytest.MonkeyPatch
+    peer: GrpcPeer,
 ) -> None:
-    monkeypatch.setattr(connector, "_PING_TIMEOUT", 0.3)
     freezer = Freezer(peer.port)
-    async with freezer.listening() as port, listening(port, keepalive=0.3) as ear:
+    async with (
+        freezer.listening() as port,
+        listening(port, SourceTiming(keepalive=0.3, ping_timeout=0.3)) as ear,
+    ):
         await ear.until(Delivery)
         freezer.thawed.clear()
         fault = await ear.until(SourceFault)

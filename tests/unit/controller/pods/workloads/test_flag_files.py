@@ -329,10 +329,9 @@ async def test_the_same_failure_is_reported_once() -> None:
     assert world.defaults == {"banner": "on"}
 
 
-async def test_a_content_larger_than_a_config_map_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(flag_files, "MOST_BYTES", 10)
+async def test_a_content_larger_than_a_config_map_is_reported() -> None:
     world = World()
-    world.flags(flagSpec=document(banner="on"))
+    world.flags(flagSpec=document(**{"x" * flag_files.MOST_BYTES: "on"}))
     world.pods.learn("Pod", pod("a"))
     await world.look()
     assert "are more than a ConfigMap holds; use the provider kubernetes" in world.events[0].message

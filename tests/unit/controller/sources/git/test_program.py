@@ -365,15 +365,12 @@ async def test_a_program_waits_for_no_other_work_in_threads() -> None:
         await other
 
 
-async def test_a_start_that_waits_for_its_turn_is_cancelled_at_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_start_that_waits_for_its_turn_is_cancelled_at_once(tmp_path: Path) -> None:
     freed = threading.Event()
     with ThreadPoolExecutor(1) as busy:
-        monkeypatch.setattr("controller.runtime.process.limited_child._THREADS", busy)
         busy.submit(freed.wait, 120.0)
         touched = tmp_path / "touched"
-        running = asyncio.create_task(run(("touch", str(touched)), os.environ, ProcessLimits(), 10.0))
+        running = asyncio.create_task(run(("touch", str(touched)), os.environ, ProcessLimits(), 10.0, busy))
         try:
             await asyncio.sleep(0)
             running.cancel()
