@@ -11,7 +11,7 @@ PARALLEL := -n 4 --dist worksteal
 unexport PYTHONDONTWRITEBYTECODE
 COMPILE := $(BIN)/uv pip compile -q --generate-hashes --no-emit-index-url --no-header --python-version 3.11 --universal
 
-.PHONY: setup dev demo test test-fast coverage test-clients test-faults test-cluster-slow chaos check unit oracles engine registry stores sigstore plane kwok dev-cluster fuzz bench messages crds sbom lock clean
+.PHONY: setup dev demo test test-fast coverage test-clients test-faults test-cluster-slow chaos check unit oracles engine registry stores sigstore helm plane kwok dev-cluster fuzz bench messages crds sbom lock clean
 
 setup: .venv/.ready ## what running needs, in .venv
 
@@ -46,7 +46,7 @@ check: dev
 	$(BIN)/mypy
 
 # The control plane takes longest to build, and the unit tests need none: both at once.
-unit: dev oracles engine registry stores sigstore
+unit: dev oracles engine registry stores sigstore helm
 	@$(MAKE) --no-print-directory -j2 built-plane unit-alone
 	$(BIN)/python -m pytest $(PARALLEL) $(AGAIN) --ignore tests/unit tests
 
@@ -61,7 +61,7 @@ unit-alone:
 test-fast: dev ## the unit tests alone: no control plane, no clients, nothing to build
 	$(BIN)/python -m pytest $(PARALLEL) -m "not faults and not slow and not oracle" tests/unit
 
-coverage: dev oracles engine registry stores sigstore plane kwok ## the tests of `make test`, and which lines no test reaches, in coverage.xml; twice as slow
+coverage: dev oracles engine registry stores sigstore helm plane kwok ## the tests of `make test`, and which lines no test reaches, in coverage.xml; twice as slow
 	$(BIN)/python -m pytest $(PARALLEL) --cov --cov-report=term --cov-report=xml
 
 test-clients: dev ## the published providers of other languages, fetched once
@@ -90,6 +90,9 @@ stores: dev ## stand-ins for the stores of Google and Azure, a Go module and an 
 
 sigstore: dev ## Sigstore's client for the tests, a Go module, built once (minutes)
 	@$(BIN)/python -m tests.sigstore.program >/dev/null
+
+helm: dev ## Helm for the tests of the chart, a Go module, built once (minutes)
+	@$(BIN)/python -m tests.helm.program >/dev/null
 
 plane: dev ## etcd, kube-apiserver and kubectl for the tests, built once (minutes)
 	@$(BIN)/python -m tests.cluster.assets >/dev/null

@@ -1,0 +1,205 @@
+"""The Helm chart: the objects of the kustomize base, and a release on a real API server."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+import yaml
+
+from tests.cluster.patience import within
+from tests.cluster.plane import running
+from tests.helm import program as helm_program
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from tests.cluster.plane import Plane
+
+ROOT: Final = Path(__file__).parents[2]
+CHART: Final = ROOT / "deploy" / "chart"
+USUAL: Final = ("delivery", "proxy", "admission", "network-policies", "rights-policies")
+TENANTS: Final = ("proxy", "admission", "proxy-tls", "network-policies", "rights-policies", "multi-tenant")
+CHOICES: Final = {
+    "usual": USUAL,
+    "tenants": TENANTS,
+    "controller alone": ("delivery",),
+    "highly available": (*USUAL, "proxy-tls", "high-availability", "flux-notifications"),
+    "like OpenFeature Operator": (
+        *USUAL, "operator-compatible", "flag-readers", "flag-files", "proxy-on-demand",
+        "secrets-everywhere", "flagd-everywhere", "upgrades-everywhere",
+    ),
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def helm(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., str]:
+    """Runs Helm with folders of its own. Raises CalledProcessError if Helm fails."""
+    program, home = helm_program.program(), tmp_path_factory.mktemp("helm")
+    folders = {f"HELM_{name}_HOME": str(home / name) for name in ("CACHE", "CONFIG", "DATA")}
+
+    def run(*words: str, check: bool = True) -> str:
+        environment = {"PATH": "/usr/bin:/bin", "HOME": str(home), **folders}
+        ended = subprocess.run(
+            [program, *words], env=environment, text=True, timeout=120, check=False,
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT if not check else subprocess.PIPE,
+        )  # fmt: skip
+        if check and ended.returncode:
+            raise AssertionError(f"helm {' '.join(words)}: {ended.stderr}")
+        return ended.stdout
+
+    return run
+
+
+def values(components: tuple[str, ...]) -> str:
+    """The value of --set-json for exactly these components."""
+    known = yaml.safe_load((CHART / "values.yaml").read_text())["components"]
+    return json.dumps({name: name in components for name in known})
+
+
+Identity = tuple[str, str, str]
+
+
+def objects(text: str) -> dict[Identity, object]:
+    """The objects of a stream of YAML by kind, namespace and name, with their lists sorted."""
+    found = {}
+    for document in yaml.load_all(text, yaml.CSafeLoader):
+        if document is not None and document["kind"] not in ("Namespace", "CustomResourceDefinition"):
+            meta = document["metadata"]
+            if "helm.sh/hook" not in meta.get("annotations", {}):
+                found[document["kind"], meta.get("namespace", ""), meta["name"]] = ordered(document)
+    return found
+
+
+def ordered(value: object) -> object:
+    """`value` with lists whose order has no meaning sorted by their entries."""
+    if isinstance(value, dict):
+        return {key: ordered(part) for key, part in value.items()}
+    if isinstance(value, list):
+        return sorted((ordered(part) for part in value), key=lambda part: json.dumps(part, sort_keys=True))
+    return value
+
+
+@pytest.mark.parametrize("components", CHOICES.values(), ids=CHOICES.keys())
+def test_the_chart_renders_the_objects_of_the_kustomize_base(
+    cluster: Plane, helm: Callable[..., str], tmp_path: Path, components: tuple[str, ...]
+) -> None:
+    # Kustomize takes no absolute paths.
+    up = "../" * (len(tmp_path.parts) - 1)
+    deploy = f"{up}{(ROOT / 'deploy').relative_to('/')}"
+    kustomization = {
+        "apiVersion": "kustomize.config.k8s.io/v1beta1",
+        "kind": "Kustomization",
+        "resources": [f"{deploy}/base"],
+        "components": [f"{deploy}/components/{name}" for name in components],
+    }
+    (tmp_path / "kustomization.yaml").write_text(json.dumps(kustomization))
+    kustomized = objects(cluster.kubectl("kustomize", str(tmp_path)))
+    rendered = objects(
+        helm(
+            "template",
+            "flagstaff",
+            str(CHART),
+            "-n",
+            "flagstaff-system",
+            "--set-json",
+            f"components={values(components)}",
+        )
+    )
+    assert rendered.keys() == kustomized.keys()
+    for identity, wanted in kustomized.items():
+        assert rendered[identity] == wanted, identity
+
+
+def test_values_reach_the_deployments(helm: Callable[..., str]) -> None:
+    rendered = helm(
+        "template", "flags", str(CHART), "-n", "platform",
+        "--set", "image.controller.repository=registry.test/c,image.controller.tag=v9,proxy.replicas=5",
+        "--set", "controller.settings.source-hosts=git.example.com",
+        "--set", "controller.container.resources.limits.memory=2Gi",
+        "--set", "imagePullSecrets[0].name=pull,admission.pod.nodeSelector.pool=system",
+    )  # fmt: skip
+    deployments: dict[str, Any] = {
+        name: body
+        for (kind, namespace, name), body in objects(rendered).items()
+        if kind == "Deployment" and namespace == "platform"
+    }
+    pods = {name: body["spec"]["template"]["spec"] for name, body in deployments.items()}
+    assert "flagstaff-system" not in rendered
+    assert deployments["flagstaff-proxy"]["spec"]["replicas"] == 5
+    [controller] = pods["flagstaff-controller"]["containers"]
+    assert controller["image"] == "registry.test/c:v9"
+    assert {"name": "FLAGSTAFF_SOURCE_HOSTS", "value": "git.example.com"} in controller["env"]
+    assert controller["resources"]["limits"]["memory"] == "2Gi"
+    assert pods["flagstaff-admission"]["nodeSelector"] == {"pool": "system"}
+    assert all(pod["imagePullSecrets"] == [{"name": "pull"}] for pod in pods.values())
+
+
+@pytest.mark.parametrize(
+    ("assignment", "place"),
+    [
+        ("components.admision=true", "components"),
+        ("proxy.replicas=many", "replicas"),
+        ("crds.skip={nothing}", "skip"),
+        ("controller.settings.SOURCE=x", "SOURCE"),
+    ],
+)
+def test_a_value_that_the_schema_does_not_know_is_refused(
+    helm: Callable[..., str], assignment: str, place: str
+) -> None:
+    output = helm("template", "flagstaff", str(CHART), "--set", assignment, check=False)
+    assert "values don't meet the specifications of the schema" in output
+    assert place in output
+
+
+def test_the_schema_names_every_component_and_definition() -> None:
+    schema = json.loads((CHART / "values.schema.json").read_text())["properties"]
+    folders = {folder.name for folder in (ROOT / "deploy" / "components").iterdir()}
+    assert schema["components"]["properties"].keys() == folders
+    assert yaml.safe_load((CHART / "values.yaml").read_text())["components"].keys() == folders
+    assert set(schema["crds"]["properties"]["skip"]["items"]["enum"]) == {
+        file.stem for file in (ROOT / "crds").iterdir()
+    }
+
+
+def test_the_chart_passes_helm_lint(helm: Callable[..., str]) -> None:
+    assert "0 chart(s) failed" in helm("lint", "--strict", str(CHART))
+
+
+@pytest.fixture
+def empty(cluster: Plane) -> Iterator[Plane]:
+    """A plane that has nothing of Flagstaff."""
+    with (
+        tempfile.TemporaryDirectory(prefix="flagstaff-chart-") as folder,
+        running(cluster.assets, Path(folder)) as plane,
+    ):
+        yield plane
+
+
+def test_a_release_is_installed_upgraded_and_removed_and_keeps_the_definitions(
+    empty: Plane, helm: Callable[..., str]
+) -> None:
+    where = ("-n", "flagstaff-chart", "--kubeconfig", str(empty.kubeconfig))
+    output = helm("install", "flagstaff", str(CHART), *where, "--create-namespace")
+    assert "flagstaff create source git" in output
+    deployments = ("get", "deployments", "-n", "flagstaff-chart", "-o", "name")
+    assert empty.kubectl(*deployments).split() == [
+        f"deployment.apps/flagstaff-{name}" for name in ("admission", "controller", "proxy")
+    ]
+    # What the controller fills in stays through an upgrade.
+    secret = ("secret", "flagstaff-admission", "-n", "flagstaff-chart")
+    empty.kubectl("patch", *secret, "--type=merge", "-p", '{"stringData": {"tls.crt": "x"}}')
+    helm("upgrade", "flagstaff", str(CHART), *where, "--set", "components.proxy-tls=true,proxy.replicas=3")
+    assert empty.kubectl("get", *secret, "-o", "jsonpath={.data}") == '{"tls.crt":"eA=="}'
+    proxy = json.loads(empty.kubectl("get", "deployment", "flagstaff-proxy", *where[:2], "-o", "json"))
+    assert proxy["spec"]["replicas"] == 3
+    [container] = proxy["spec"]["template"]["spec"]["containers"]
+    assert {"name": "FLAGSTAFF_AUTH", "value": "enforce"} in container["env"]
+    helm("rollback", "flagstaff", "1", *where)
+    helm("uninstall", "flagstaff", *where)
+    within(lambda: not empty.kubectl(*deployments).split())
+    assert "flagsets.flagstaff.dev" in empty.kubectl("get", "crds", "-o", "name")

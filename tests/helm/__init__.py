@@ -1,0 +1,1 @@
+"""Helm, for the tests of the chart."""
