@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 from prometheus_client import CollectorRegistry, generate_latest
 
-from controller.configurations.validation import objection
 from controller.kube.client import Cluster
 from controller.kube.event_sink import ApiServerEvents
 from controller.kube.reflector import Reflector, WatchScope
@@ -30,6 +29,7 @@ from controller.runtime.clock import now
 from controller.runtime.objects.watch_health import WatchHealth
 from controller.runtime.process import management as management_routes
 from controller.runtime.process.metrics import ProcessMetrics
+from controller.validation.objections import objection
 from evaluator.http.offload import Offload
 from evaluator.http.routes import merged
 from evaluator.http.server.limits import MANAGEMENT
@@ -113,7 +113,7 @@ def _webhooks(
     metrics: AdmissionMetrics,
     offload: Offload,
 ) -> Routes:
-    """Those for pods, for workloads that carry flags, and for flags that are written by hand."""
+    """Those for pods, for workloads that carry flags, and for objects of our kinds."""
     refusals = Refusals(events, now)
     flag_set_refusals = FlagSetRefusals(watched.objects, [events], now, asyncio.get_running_loop().time)
 

@@ -8,11 +8,9 @@ from typing import TYPE_CHECKING, Final
 from controller.api.objects.fields import InvalidSpecError
 from controller.api.openfeature.featureflagconfiguration import ConfigurationStatus, MissingShardsError
 from controller.delivery.delivered import delivered
-from controller.delivery.problem_text import first_problem, place, problem_list, withheld
-from controller.delivery.written_flags import CHARACTERS, MOST_NAMED, refused, summary
+from controller.delivery.problem_text import first_problem, problem_list, withheld
 from controller.runtime.reconciling.result import Done
 from controller.runtime.reconciling.setbacks import Stalled, Waiting
-from controller.runtime.user_text.plain_text import one_line
 from evaluator.flags.accept import NO_PROGRESS
 from evaluator.flags.model import CONFIDENTIAL_KEY, REVISION_KEY
 from evaluator.flags.syntax.problems import Severity
@@ -27,7 +25,6 @@ if TYPE_CHECKING:
     from evaluator.flags.syntax.problems import Problem
 
 _FORMS: Final = ("flagSpec", "shards", "featureFlagSpec")
-
 _NOTHING: Final = ConfigurationStatus()
 
 
@@ -106,27 +103,3 @@ def _status(verdict: Delivered) -> ConfigurationStatus:
     if REVISION_KEY in flag_set.metadata:
         status |= ConfigurationStatus(revision=str(flag_set.metadata[REVISION_KEY]))
     return status
-
-
-def objection(resource: Resource) -> tuple[str, tuple[str, ...]]:
-    """(why it is refused, with each place and what to do, or empty; what its writer is warned of, notes after
-    warnings). Takes as long as the content is large.
-    """
-    try:
-        judged = judge(resource, lambda _: None)
-    except MissingShardsError:
-        # They may be written after their index, which then is not in force yet.
-        return "", ()
-    except InvalidSpecError as error:
-        return f"{error}; correct it and apply again", ()
-    except RecursionError:
-        return "the flags are nested too deeply to be read; make them flatter", ()
-    problems = (*judged.problems, *judged.notes)
-    bad = refused(problems)
-    if bad:
-        return summary([_text(problem) for problem in bad]), ()
-    return "", tuple(_text(problem) for problem in problems[:MOST_NAMED])
-
-
-def _text(problem: Problem) -> str:
-    return one_line(": ".join(filter(None, (place(problem), problem.message))), CHARACTERS)

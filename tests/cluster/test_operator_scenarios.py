@@ -235,7 +235,7 @@ def test_flagd_with_ingress_custom_paths(standing: Scenario) -> None:
 SAMPLE: Final = "featureflag-sample"
 REFUSAL: Final = (
     'admission webhook "validate.flagstaff.dev" denied the request: '
-    "spec.flagSpec.flags.fibAlgo.targeting.fractional[0]: fractional buckets by a rule"
+    "FeatureFlag featureflag-sample: spec.flagSpec.flags.fibAlgo.targeting.fractional[0]: fractional buckets"
 )
 
 
@@ -246,7 +246,7 @@ def test_validate_featureflag_create(validating: Scenario) -> None:
     validating.expect("plain")
     validating.delete("ff", SAMPLE)
     said = validating.submit("with-a-reference", check=False)
-    assert 'Warning: spec.flagSpec.flags.fibAlgo.targeting.if[0].$ref: $ref names "emailWithFaas"' in said
+    assert f"Warning: FeatureFlag {SAMPLE}: spec.flagSpec.flags.fibAlgo.targeting.if[0].$ref: $ref" in said
     validating.expect("with-a-reference")
 
 

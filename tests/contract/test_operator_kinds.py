@@ -13,7 +13,7 @@ import yaml
 from controller.api.openfeature.featureflagsource import FeatureFlagSourceSpec
 from controller.api.openfeature.flagd import FlagdSpec
 from controller.api.openfeature.inprocessconfiguration import InProcessConfigurationSpec
-from controller.cli.manifests.structural_schema import OPEN
+from controller.validation.structural_schema import OPEN
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

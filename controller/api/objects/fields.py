@@ -17,6 +17,7 @@ from pydantic import (
 )
 from pydantic.alias_generators import to_camel
 
+from controller.api.objects.schema_words import in_schema
 from controller.api.parsing import INVALID, InvalidTextError
 from controller.api.parsing.names import require_object_name
 from controller.api.parsing.references import parse_range
@@ -132,7 +133,7 @@ def between(least: int, most: int) -> AfterValidator:
     return that(require)
 
 
-ObjectName = Annotated[Name, that(require_object_name)]
+ObjectName = Annotated[Name, in_schema(pattern="^[a-z0-9]([a-z0-9.-]*[a-z0-9])?$"), that(require_object_name)]
 ShortText = Annotated[str, Field(min_length=1, max_length=255)]
 VersionRange = Annotated[ShortText, that(parse_range)]
 """A range over versions, such as `>=1.0.0 <2.0.0`."""

@@ -3,39 +3,25 @@
 from __future__ import annotations
 
 import difflib
-import re
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from controller.api.parsing.patterns import compiled
-from controller.cli.manifests.kind_schemas import GROUPS, KEY, KINDS, schemas
 from controller.cli.manifests.manifest_files import repeated_keys
-from controller.cli.manifests.schema_rules import rule_problems
-from controller.cli.manifests.structural_schema import SchemaProblem, defaulted, nearest, schema_problems
+from controller.validation.kind_schemas import GROUPS, KINDS, schemas
+from controller.validation.object_problems import describe, object_problems
+from controller.validation.structural_schema import SchemaProblem, nearest
 from evaluator.flags.syntax.problems import Problem, Severity
+from evaluator.flags.syntax.text import json_path
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Mapping
 
     from controller.api.kinds import ResourceType
     from controller.cli.manifests.manifest_files import ObjectManifest
-    from controller.migration.finding import Path
 
 _LOOK_ALIKE: Final = 0.75
 """How near to one of ours a group is that means it."""
-_ADDRESSES: Final = frozenset({"address", "endpoint", "otelCollectorUri", "source", "uri", "url"})
-"""Fields that hold URLs."""
-_CONTENT: Final = frozenset({"envVars", "featureFlagSpec", "flagSpec", "patches", "substitute"})
-"""Fields that hold what is no setting of ours."""
-_USER: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://([^/?#\s]*)@")
-_QUERY: Final = re.compile(
-    r"[?&](access[_-]?token|api[_-]?key|auth|key|passw(or)?d|private[_-]?token|secret|sig(nature)?|token)=",
-    re.IGNORECASE,
-)
-_EXPOSED: Final = (
-    "must not hold a password or token: whoever may read the object sees it; put it into a Secret"
-)
 
 
 @dataclass(slots=True)
@@ -43,7 +29,7 @@ class Verdict:
     """What became of some manifests."""
 
     valid: int = 0
-    """Manifests of our kinds that nothing is wrong with."""
+    """Manifests of our kinds without an error."""
     problems: list[Problem] = field(default_factory=list)
     others: Counter[str] = field(default_factory=Counter)
     """Objects of other kinds, which are not judged, by kind."""
@@ -70,25 +56,19 @@ def judge(manifests: Iterable[ObjectManifest]) -> Verdict:
             if {"apiVersion", "kind"} <= manifest.body.keys():
                 verdict.others[str(manifest.body["kind"])] += 1
             continue
-        problems = problems or list(_problems(manifest))
-        verdict.valid += not problems
-        verdict.problems += (_placed(manifest, problem) for problem in problems)
+        if not problems:
+            kind, repeated = KINDS[manifest.body["kind"]], repeated_keys(manifest.node)
+            problems = [*object_problems(kind, manifest.body, repeated)]
+        verdict.valid += all(problem.severity is not Severity.ERROR for problem in problems)
+        verdict.problems += (_place(manifest, problem) for problem in problems)
     return verdict
 
 
-def _placed(manifest: ObjectManifest, problem: SchemaProblem) -> Problem:
-    path = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in problem.path)
-    if problem.at_key:
-        # The message names the key.
-        shown = "".join(f"[{s}]" if isinstance(s, int) else f".{s}" for s in problem.path[:-1])
-    else:
-        shown = path
-    metadata = manifest.body.get("metadata")
-    name = metadata.get("name", "") if isinstance(metadata, dict) else ""
-    title = f"{manifest.body.get('kind') or 'object'} {name}".strip()
-    words = ": ".join(part for part in (title, shown.removeprefix("."), problem.message) if part)
+def _place(manifest: ObjectManifest, problem: SchemaProblem) -> Problem:
+    words = describe(manifest.body, problem)
     place = manifest.place(problem.path)
-    return Problem(manifest.file, *place, Severity.ERROR, problem.code, words, f"${path}")
+    path = json_path(problem.path)
+    return Problem(manifest.file, *place, problem.severity, problem.code, words, path)
 
 
 # -- which kind it is ----------------------------------------------------------------------------------------
@@ -128,85 +108,3 @@ def _near_kind(name: str) -> str:
 def _resembles_ours(api_version: str) -> bool:
     group = api_version.partition("/")[0]
     return any(difflib.SequenceMatcher(None, group[:100], ours).ratio() >= _LOOK_ALIKE for ours in GROUPS)
-
-
-# -- what is wrong with it -----------------------------------------------------------------------------------
-
-
-def _problems(manifest: ObjectManifest) -> Iterator[SchemaProblem]:
-    body = manifest.body
-    kind = KINDS[body["kind"]]
-    schema = schemas(kind)[body["apiVersion"].rpartition("/")[2]]
-    problems = [
-        SchemaProblem(path, f'"{path[-1]}" is there twice', "repeated-field", at_key=True)
-        for path in repeated_keys(manifest.node)
-    ]
-    # The server drops the status of a new object, whatever it says.
-    problems += (
-        problem
-        for problem in schema_problems(schema, body)
-        if problem.path[0] != "status" or problem.code == "unknown-field"
-    )
-    problems += _metadata_problems(body)
-    paths = [problem.path for problem in problems]
-    filled = defaulted(schema, body)
-    problems += list(rule_problems(schema, filled, without=paths))
-    paths = [problem.path for problem in problems]
-    problems += (each for each in _secrets(body.get("spec"), ("spec",)) if not _overlaps(each.path, paths))
-    yield from _with_the_models(kind, filled.get("spec"), problems)
-
-
-def _metadata_problems(body: Mapping[str, Any]) -> Iterator[SchemaProblem]:
-    metadata = body.get("metadata")
-    if not isinstance(metadata, dict):
-        return
-    if all(metadata.get(name) is None for name in ("name", "generateName")):
-        yield SchemaProblem(("metadata", "name"), "is required: the object's name")
-    for name in ("labels", "annotations"):
-        for key in metadata[name] if isinstance(metadata.get(name), dict) else ():
-            if not compiled(KEY).search(key) or len(key.rpartition("/")[0]) > 253:
-                message = "is no key: write a name of letters, digits, - _ and ., or prefix.example.com/name"
-                yield SchemaProblem(("metadata", name, key), message)
-
-
-def _with_the_models(kind: ResourceType, spec: Any, problems: list[SchemaProblem]) -> Iterator[SchemaProblem]:
-    """Add what the controller refuses where the schema finds nothing, and say what a pattern asks for in the
-    controller's words.
-    """
-    refused = kind.validate(spec) if isinstance(spec, dict) else ()
-    words = {_steps(problem.field): problem.message for problem in refused}
-    for problem in problems:
-        own = words.get(problem.path) if problem.vague else None
-        yield problem if own is None else SchemaProblem(problem.path, own, problem.code)
-    paths = [problem.path for problem in problems]
-    for path, message in words.items():
-        if not _overlaps(path, paths):
-            yield SchemaProblem(path, message, "invalid-spec")
-
-
-def _steps(field_path: str) -> Path:
-    return tuple(int(step) if step.isdigit() else step for step in field_path.split("."))
-
-
-def _overlaps(path: Path, others: Iterable[Path]) -> bool:
-    """Whether one of `others` is the same field, or one around it or within it."""
-    return any(path[: len(other)] == other[: len(path)] for other in others)
-
-
-def _secrets(value: Any, path: Path) -> Iterator[SchemaProblem]:
-    if isinstance(value, list):
-        for index, item in enumerate(value):
-            yield from _secrets(item, (*path, index))
-    elif isinstance(value, dict):
-        for name, inner in value.items():
-            if name not in _CONTENT:
-                yield from _secrets(inner, (*path, name))
-    elif isinstance(value, str) and path[-1] in _ADDRESSES and _has_secret(value):
-        yield SchemaProblem(path, _EXPOSED, "secret-in-url")
-
-
-def _has_secret(url: str) -> bool:
-    user = _USER.match(url)
-    if user is not None and (user[1] != "ssh" or ":" in user[2]):
-        return True
-    return "://" in url and _QUERY.search(url) is not None

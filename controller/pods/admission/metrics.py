@@ -25,7 +25,7 @@ class AdmissionMetrics(Collector):
         self._watches = watches
         self._reviews = Counter(
             "flagstaff_admission_reviews",
-            "Pods and flags that the API server asked about, by outcome.",
+            "Pods and objects of our kinds that the API server asked about, by outcome.",
             ("kind", "outcome"),
             registry=registry,
         )

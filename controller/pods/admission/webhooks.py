@@ -1,4 +1,4 @@
-"""The webhooks: evaluators for pods, and the judgement of flags that are written by hand."""
+"""The webhooks: evaluators for pods, and the judgement of objects of our kinds as they are written."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 
-from controller.api.objects.meta import Resource
-from controller.api.openfeature import featureflagconfiguration
+from controller.api.kinds import WATCHED
+from controller.api.objects.meta import GROUP, OPENFEATURE_GROUP, Resource
 from controller.pods.admission.admission_answers import JSON, answered, failure
 from controller.pods.injection.installation import Refused
 from controller.pods.injection.pod_injection import MOST_BYTES, inject
@@ -36,6 +36,12 @@ UNCHANGED: Final = "unchanged"
 _LOGGED: Final = 1_000
 MOST_POD: Final = 2 * 1024 * 1024
 """Bytes of a review of one pod: the cluster stores no pod of more than 1.5 MiB."""
+
+
+_JUDGED: Final = frozenset(
+    (type_.group, type_.kind) for type_ in WATCHED if type_.group in {GROUP, OPENFEATURE_GROUP}
+)
+"""(group, kind) of what `Validator` judges."""
 
 
 class InvalidReviewError(ValueError):
@@ -102,9 +108,9 @@ class Injector:
 
 @dataclass(frozen=True, slots=True)
 class Validator:
-    """Refuses flags that no evaluator would serve. Changes nothing, so a dry run is like any other."""
+    """Refuses objects that no process of ours could use. Changes nothing, so a dry run is like any other."""
 
-    objection: Callable[[Resource], tuple[str, Sequence[str]]]
+    objection: Callable[[Mapping[str, Any]], tuple[str, Sequence[str]]]
     """(why the object is refused, or empty; what its writer is warned of). Called in a thread."""
     offload: Offload
     answered: Callable[[str, str], None]
@@ -120,17 +126,19 @@ class Validator:
         """Answer an AdmissionReview; 400 for another body, 503 if too many wait already."""
         try:
             asked = orjson.loads(request.body)["request"]
-            uid, resource = str(asked["uid"]), Resource.of(asked["object"])
+            uid, body = str(asked["uid"]), asked["object"]
+            resource = Resource.of(body)
+            judged = (str(body["apiVersion"]).rpartition("/")[0], resource.key.kind) in _JUDGED
         except (ValueError, KeyError, TypeError, AttributeError):
             return failure(400, "not an AdmissionReview")
-        if resource.key.kind not in (featureflagconfiguration.KIND, featureflagconfiguration.FLAG_KIND):
-            return failure(400, "not an AdmissionReview of flags")
+        if not judged:
+            return failure(400, "not an AdmissionReview of a kind that is judged")
         if self.namespaces and resource.namespace not in self.namespaces:
             return Response(200, orjson.dumps(answered(uid)), JSON)
-        return self.offload.answer(JSON, partial(self._judge, uid, resource))
+        return self.offload.answer(JSON, partial(self._judge, uid, resource, body))
 
-    def _judge(self, uid: str, resource: Resource) -> bytes:
-        refusal, warnings = self.objection(resource)
+    def _judge(self, uid: str, resource: Resource, body: Mapping[str, Any]) -> bytes:
+        refusal, warnings = self.objection(body)
         if refusal:
             log.info("%s is refused: %s", one_line(str(resource.key), _LOGGED), one_line(refusal, _LOGGED))
         self.answered(resource.key.kind, REFUSED if refusal else "allowed")

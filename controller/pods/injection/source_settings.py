@@ -100,6 +100,7 @@ def follow_sources(spec: FeatureFlagSourceSpec, referring: PodReferences, *, com
         provider = provider_of(source, spec)
         where = f"FeatureFlagSource: sources[{number}]"
         files.check_token(source, provider, where, compat=compat)
+        check_source(source, provider, where)
         if provider == files.PROVIDER:
             file = _file(source, namespace, where)
             in_files[file] = None
@@ -110,17 +111,23 @@ def follow_sources(spec: FeatureFlagSourceSpec, referring: PodReferences, *, com
             entries.append({"selector": f"{place or namespace}/{name}"})
             if provider == KUBERNETES and place in {"", namespace}:
                 cluster_flags.add(f"{namespace}/{name}")
-        elif provider in FIELDS:
-            entries.append(_passed_on(source, provider, number, where, compat=compat))
         else:
-            known = ", ".join((*sorted(PROXIED), files.PROVIDER, *FIELDS))
-            raise Refused(f"{where}: provider {provider[:63]!r} is not supported; use one of {known}")
+            entries.append(_passed_on(source, provider, number, where, compat=compat))
     return Followed(tuple(entries), tuple(in_files), frozenset(cluster_flags))
 
 
 def provider_of(source: SourceSpec, spec: FeatureFlagSourceSpec) -> str:
     """The one that it names, or that the FeatureFlagSource gives to those that name none."""
     return source.provider or spec.default_sync_provider or KUBERNETES
+
+
+def check_source(source: SourceSpec, provider: str, where: str) -> None:
+    """Raise Refused where no pod could follow the source."""
+    if provider in PROXIED or provider == files.PROVIDER:
+        flag_set_place(source.source, where)
+    elif provider not in FIELDS:
+        known = ", ".join((*sorted(PROXIED), files.PROVIDER, *FIELDS))
+        raise Refused(f"{where}: provider {provider[:63]!r} is not supported; use one of {known}")
 
 
 def flag_set_place(given: str, where: str) -> tuple[str, str]:

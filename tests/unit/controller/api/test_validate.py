@@ -18,6 +18,7 @@ from controller.api.flagsource import FlagSourceSpec
 from controller.api.kinds import (
     EVALUATOR_UPGRADE,
     FEATURE_FLAG,
+    FEATURE_FLAG_SOURCE,
     FLAG_ALERT,
     FLAG_GRANT,
     FLAG_PROVIDER,
@@ -25,6 +26,7 @@ from controller.api.kinds import (
     FLAG_SET,
     FLAG_SOURCE,
     FLAGD,
+    IN_PROCESS_CONFIGURATION,
     WATCHED,
     type_of,
 )
@@ -200,6 +202,13 @@ ROWS: Final[list[tuple[ResourceType, Any, list[str]]]] = [
      [f"InvalidAddress spec.{each}: must be one mailbox" for each in ("channel", "username")]),
     (FLAG_PROVIDER, provider("nats", **KEY), ["InvalidSpec spec.type: type nats was removed; use type flux"]),
     (FLAG_PROVIDER, {"type": "smoke"}, ["InvalidSpec spec.type: must be one of 'generic'"]),
+    (FEATURE_FLAG_SOURCE, {"sources": [{"source": "x"}], "envVars": [{"name": "A"}]}, []),
+    (FEATURE_FLAG_SOURCE, {"sources": [{"source": ""}], "port": 99_999, "startDeadline": "soon"},
+     invalid("sources.0.source: must have from 1 to 1024", "port: must be from 0 to 65535",
+             "startDeadline: must be a duration")),
+    (IN_PROCESS_CONFIGURATION, {}, []),
+    (IN_PROCESS_CONFIGURATION, {"port": -1, "selector": "x" * 513},
+     invalid("port: must be from 0 to 65535", "selector: must have at most 512")),
     (FEATURE_FLAG, {"flagSpec": 7}, []),
 ]  # fmt: skip
 

@@ -15,12 +15,21 @@ import pytest
 import yaml
 
 from controller.api.flagsource import PROVIDERS
-from controller.api.kinds import CONFIG_MAP, NAMESPACE, SECRET, WATCHED, WORKLOADS, ResourceType
+from controller.api.kinds import (
+    CONFIG_MAP,
+    IN_PROCESS_CONFIGURATION,
+    NAMESPACE,
+    SECRET,
+    WATCHED,
+    WORKLOADS,
+    ResourceType,
+)
 from controller.api.objects.meta import API_VERSION
 from controller.app.reconcilers import STAGES, reconcilers_of
 from controller.app.settings.process_settings import ControllerSettings
 from controller.runtime.objects.cache import Cache
 from controller.runtime.tenancy.limits import UNLIMITED
+from controller.validation.kind_schemas import GROUPS
 
 ROOT: Final = Path(__file__).parents[4]
 REFERRED: Final = (SECRET, CONFIG_MAP, NAMESPACE, *WORKLOADS)
@@ -58,11 +67,28 @@ def test_what_stages_watch_is_watched() -> None:
 
 @pytest.mark.parametrize("type_", WRITTEN, ids=lambda each: each.kind)
 def test_what_users_write_is_documented(type_: ResourceType) -> None:
-    page = f"kinds/{type_.kind.lower()}.md"
-    assert (ROOT / "docs" / page).exists()
+    # The settings of in-process providers are part of injection.
+    own = f"kinds/{type_.kind.lower()}.md"
+    page = "injection.md#inprocessconfiguration" if type_ == IN_PROCESS_CONFIGURATION else own
+    assert (ROOT / "docs" / page.partition("#")[0]).exists()
     assert f"[{type_.kind}]({page})" in (ROOT / "docs" / "README.md").read_text()
     deleted = re.findall("kubectl delete ([a-z,]+) --all", (ROOT / "docs" / "install.md").read_text())
     assert type_.api_version != API_VERSION or type_.plural in deleted[0].split(",")
+
+
+def test_the_validating_webhook_is_asked_about_every_kind() -> None:
+    documents = yaml.load_all(
+        (ROOT / "deploy/components/admission/admission.yaml").read_text(), yaml.CSafeLoader
+    )
+    (webhooks,) = [each["webhooks"] for each in documents if each["kind"].startswith("Validating")]
+    (validation,) = [each for each in webhooks if each["name"] == "validate.flagstaff.dev"]
+    asked = {
+        (group, resource)
+        for rule in validation["rules"]
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+    }
+    assert asked == {(each.group, each.plural) for each in WATCHED if each.group in GROUPS}
 
 
 def test_the_first_stage_may_import_no_backend() -> None:

@@ -15,9 +15,9 @@ import pytest
 
 from controller.api.parsing.expression_syntax import parse
 from controller.cli import main
-from controller.cli.manifests.kind_schemas import KINDS, schemas
 from controller.cli.manifests.manifest_files import read_manifests
-from controller.cli.manifests.schema_rules import RULES, SELF
+from controller.validation.kind_schemas import KINDS, schemas
+from controller.validation.schema_rules import RULES, SELF
 
 if TYPE_CHECKING:
     from controller.api.kinds import ResourceType
@@ -133,7 +133,7 @@ WRONG: Final[dict[str, tuple[str, str]]] = {
     ),
     "a label's key": (
         source(f"interval: 1m, {GIT}", "name: x, labels: {a b: x}"),
-        "metadata.labels.a b: is no key",
+        'metadata.labels["a b"]: is no key',
     ),
     "a password in Git's URL": (
         source("interval: 1m, git: {url: 'https://me:pw@h/x'}"),
@@ -148,9 +148,26 @@ WRONG: Final[dict[str, tuple[str, str]]] = {
         "spec: {type: generic, address: 'https://h/x?token=y'}",
         "spec.address: must not hold a password or token",
     ),
-    "a token in a source": (
-        operators("FeatureFlagSource", "{sources: [{source: 'https://TOKEN@h/flags.json'}]}"),
-        "x.yaml:4:19: error: FeatureFlagSource x: spec.sources[0].source: must not hold a password or token",
+    "a provider that does not exist": (
+        operators("FeatureFlagSource", "{sources: [{source: flags, provider: gitt}]}"),
+        "FeatureFlagSource x: spec.sources[0]: provider 'gitt' is not supported; use one of",
+    ),
+    "a port that does not exist": (
+        operators("InProcessConfiguration", "{port: 99999}"), "spec.port: must be from 0 to 65535",
+    ),
+    "no flags in an old version": (
+        operators("FeatureFlagConfiguration", "{serviceProvider: null}", "v1alpha2"),
+        "x.yaml:4:1: error: FeatureFlagConfiguration x: spec.flagSpec: there are no flags",
+    ),
+    "a variant that does not exist": (
+        operators("FeatureFlag", '{flagSpec: {flags: {"on call": {state: ENABLED, variants: {a: 1},\n'
+                  "  defaultVariant: b}}}}"),
+        'x.yaml:5:3: error: FeatureFlag x: spec.flagSpec.flags["on call"].defaultVariant: `variants` has no',
+    ),
+    "an unknown operator": (
+        operators("FeatureFlag", "{flagSpec: {flags: {a: {state: ENABLED, variants: {a: 1}, "
+                  "defaultVariant: a, targeting: {bogus: []}}}}}"),
+        'error: FeatureFlag x: spec.flagSpec.flags.a.targeting.bogus: unknown operator "bogus"',
     ),
     "an unknown kind": (
         source(f"interval: 1m, {GIT}").replace("FlagSource", "FlagSorce"),
@@ -197,12 +214,41 @@ def test_what_is_wrong_with_a_manifest_is_an_error_with_its_place(
     assert more == ["0 valid manifests, 1 error"]
 
 
+DOUBTFUL: Final[dict[str, tuple[str, str, int]]] = {
+    "a token in a source": (
+        operators("FeatureFlagSource", "{sources: [{source: 'https://TOKEN@h/flags.json', provider: http}]}"),
+        "x.yaml:4:19: warning: FeatureFlagSource x: spec.sources[0].source: must not hold a password",
+        1,
+    ),
+    "a rule that is not there": (
+        operators("FeatureFlag", "{flagSpec: {flags: {a: {state: ENABLED, variants: {a: 1}, "
+                  "defaultVariant: a, targeting: {if: [{$ref: x}, a]}}}}}"),
+        "warning: FeatureFlag x: spec.flagSpec.flags.a.targeting.if[0].$ref: ",
+        1,
+    ),
+    "a setting without effect": (
+        operators("FeatureFlagSource", "{sources: [{source: x}], rolloutOnChange: true}"),
+        "x.yaml:4:1: note: FeatureFlagSource x: spec: rolloutOnChange is ignored: evaluators follow",
+        0,
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "words", "code"), DOUBTFUL.values(), ids=DOUBTFUL)
+def test_what_is_taken_with_a_remark_is_a_valid_manifest(
+    text: str, words: str, code: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first, *_, last = lint(text, tmp_path, capsys)
+    assert words in first
+    assert last.startswith("1 valid manifest, ")
+    assert main(["lint", "-f", str(tmp_path)]) == code
+
+
 RIGHT: Final = {
     "an empty host": operators(
         "Flagd", "{featureFlagSource: ui, ingress: {enabled: true, hosts: [localhost, '']}}"
     ),
     "an old version": operators("FeatureFlagConfiguration", "{featureFlagSpec: '{}'}", "v1alpha1"),
-    "a spec without flags": operators("FeatureFlagConfiguration", "{serviceProvider: null}", "v1alpha2"),
     "a user of SSH": source("interval: 1m, git: {url: ssh://git@h/x, secretRef: {name: x}}"),
     "a status": f"{source(f'interval: 1m, {GIT}')}status: {{observedGeneration: many}}\n",
     "a generated name": source(f"interval: 1m, {GIT}", "generateName: x-"),

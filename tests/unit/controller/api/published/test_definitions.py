@@ -105,7 +105,14 @@ class Whole(Model):
 def test_a_model_is_published_with_its_documentation_bounds_defaults_and_rules() -> None:
     open_ = "x-kubernetes-preserve-unknown-fields"
     rules = "x-kubernetes-validations"
-    name = {"description": "The object's name.", "type": "string", "maxLength": 253, "minLength": 1}
+    pattern = "^[a-z0-9]([a-z0-9.-]*[a-z0-9])?$"
+    name = {
+        "description": "The object's name.",
+        "type": "string",
+        "maxLength": 253,
+        "minLength": 1,
+        "pattern": pattern,
+    }
     assert structural_schema(Whole, "All.", asked=True) == {
         "description": "All.",
         "type": "object",

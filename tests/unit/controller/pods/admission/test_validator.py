@@ -14,11 +14,15 @@ from evaluator.http.messages import Request, Response, Streamed
 from evaluator.http.offload import Offload
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
-    from controller.api.objects.meta import Resource
-
-FLAGS = {"kind": "FeatureFlag", "metadata": {"name": "x", "namespace": "shop"}, "spec": {"flagSpec": {}}}
+VERSION = "core.openfeature.dev/v1beta1"
+FLAGS = {
+    "apiVersion": VERSION,
+    "kind": "FeatureFlag",
+    "metadata": {"name": "x", "namespace": "shop"},
+    "spec": {"flagSpec": {}},
+}
 
 
 class Stream:
@@ -34,8 +38,8 @@ class Stream:
         self.body.cancel()
 
 
-def objection(resource: Resource) -> tuple[str, tuple[str, ...]]:
-    name = resource.name
+def objection(body: Mapping[str, Any]) -> tuple[str, tuple[str, ...]]:
+    name = body["metadata"]["name"]
     return ("no\nway" if name == "bad" else ""), (("odd",) if name == "odd" else ())
 
 
@@ -97,6 +101,7 @@ async def test_each_review_is_counted_with_its_outcome() -> None:
         b'{"request":{"uid":"u","object":null}}',
         {"request": {"object": FLAGS}},
         {"request": {"uid": "u", "object": {**FLAGS, "kind": "Pod"}}},
+        {"request": {"uid": "u", "object": {**FLAGS, "apiVersion": "example.com/v1"}}},
         {"request": {"uid": "u", "object": {**FLAGS, "kind": []}}},
         {"request": {"uid": "u", "object": {**FLAGS, "metadata": []}}},
         b"[" * 5_000,

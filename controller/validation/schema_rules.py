@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from controller.api.parsing.expression_syntax import ExpressionError
-from controller.cli.manifests.structural_schema import SchemaProblem
 from controller.runtime.user_text.expressions import Expression
+from controller.validation.structural_schema import SchemaProblem
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
 
-    from controller.migration.finding import Path
+    from evaluator.flags.model import Path
 
 RULES: Final = "x-kubernetes-validations"
 SELF: Final = frozenset({"self"})

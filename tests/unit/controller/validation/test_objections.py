@@ -4,8 +4,7 @@ from typing import Any
 
 import pytest
 
-from controller.api.objects.meta import Resource
-from controller.configurations.validation import objection
+from controller.validation.objections import objection
 from evaluator.flags.model import CONFIDENTIAL_KEY
 from tests.contract.flagd_corpus import CASES, Case
 
@@ -13,8 +12,9 @@ FLAG = {"state": "ENABLED", "variants": {"on": True, "off": False}, "defaultVari
 
 
 def objected(spec: dict[str, Any], kind: str = "FeatureFlag") -> tuple[str, tuple[str, ...]]:
+    metadata = {"name": "x", "namespace": "shop"}
     return objection(
-        Resource.of({"kind": kind, "metadata": {"name": "x", "namespace": "shop"}, "spec": spec})
+        {"apiVersion": "core.openfeature.dev/v1beta1", "kind": kind, "metadata": metadata, "spec": spec}
     )
 
 
@@ -41,7 +41,7 @@ def test_what_flagd_or_its_schema_rejects_is_refused_with_its_place_and_what_to_
     fields: dict[str, Any], why: str
 ) -> None:
     refusal, warnings = objected(flags(**fields))
-    assert refusal.startswith(f"spec.flagSpec.flags.{why}")
+    assert refusal.startswith(f"FeatureFlag x: spec.flagSpec.flags.{why}")
     assert refusal.endswith("; correct it and apply again")
     assert warnings == ()
 
@@ -57,7 +57,7 @@ def test_what_flagd_or_its_schema_rejects_is_refused_with_its_place_and_what_to_
 def test_what_the_schema_cannot_see_passes_with_a_warning(fields: dict[str, Any]) -> None:
     refusal, (warning, *_) = objected(flags(**fields))
     assert refusal == ""
-    assert warning.startswith("spec.flagSpec.flags.banner.")
+    assert warning.startswith("FeatureFlag x: spec.flagSpec.flags.banner.")
 
 
 def test_notes_are_shown_to_whoever_applies_after_warnings() -> None:

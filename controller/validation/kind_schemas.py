@@ -11,7 +11,7 @@ import yaml
 import controller
 from controller.api.kinds import WATCHED
 from controller.api.objects.meta import GROUP, OPENFEATURE_GROUP
-from controller.cli.manifests.structural_schema import WORDS
+from controller.validation.structural_schema import WORDS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from controller.api.kinds import ResourceType
 
 GROUPS: Final = (GROUP, OPENFEATURE_GROUP)
-KINDS: Final = {each.kind: each for each in WATCHED if each.group in GROUPS}
+KINDS: Final = {kind.kind: kind for kind in WATCHED if kind.group in GROUPS}
 
 _PACKAGE: Final = Path(controller.__file__).parent
 _PART: Final = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"

@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 from controller.api.parsing import InvalidTextError
 from controller.api.parsing.patterns import compiled
+from evaluator.flags.syntax.problems import Severity
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from controller.migration.finding import Path
+    from evaluator.flags.model import Path
 
 OPEN: Final = "x-kubernetes-preserve-unknown-fields"
 WORDS: Final = "x-words"
@@ -28,6 +29,7 @@ _NAMES: Final = {
     "number": "a number",
     "boolean": "true or false",
 }
+_WITH_PARTS: Final = ("items", "properties", "additionalProperties")
 _SIZES: Final = {
     "minLength": ("at least", "character"),
     "maxLength": ("at most", "character"),
@@ -51,6 +53,8 @@ class SchemaProblem:
     """Whether the key is at fault, not its value."""
     vague: bool = False
     """Whether the message only says that a pattern is not met."""
+    severity: Severity = Severity.ERROR
+    """Only an error refuses the object."""
 
 
 def schema_problems(schema: Mapping[str, Any], value: Any, path: Path = ()) -> Iterator[SchemaProblem]:
@@ -86,6 +90,9 @@ def defaulted(schema: Mapping[str, Any], value: Any) -> Any:
     """Return a copy of a valid value with the defaults that the API server fills in, and without the nulls
     that it drops.
     """
+    if schema.keys().isdisjoint(_WITH_PARTS):
+        # The flags of a set may be a megabyte, and have neither.
+        return value
     if isinstance(value, list):
         return [defaulted(schema.get("items", {}), item) for item in value]
     if not isinstance(value, dict):
@@ -195,9 +202,10 @@ def _of_list(schema: Mapping[str, Any], items: list[Any], path: Path) -> Iterato
 def _of_fields(schema: Mapping[str, Any], value: dict[Any, Any], path: Path) -> Iterator[SchemaProblem]:
     known, more = schema.get("properties", {}), schema.get("additionalProperties")
     present = {name: inner for name, inner in value.items() if not _is_dropped(schema, name, inner)}
-    meant = {_near(str(name), known) for name in value if name not in known}
-    for name in schema.get("required", ()):
-        if name not in present and name not in meant:
+    missing = [name for name in schema.get("required", ()) if name not in present]
+    meant = {_near(str(name), known) for name in value if name not in known} if missing else ()
+    for name in missing:
+        if name not in meant:
             yield SchemaProblem((*path, name), f"is required: {_needed(known.get(name, {}))}")
     for name, inner in present.items():
         if name in known:

@@ -1,0 +1,1 @@
+"""What is wrong with an object of our kinds by itself, for `flagstaff lint` and for admission alike."""

@@ -1,0 +1,68 @@
+"""What the API server answers to kubectl where an object of ours is bad, word for word."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.bad_manifests import BEYOND_SCHEMA, BY_SCHEMA, DOUBTFUL
+from tests.cluster.admission import admission
+from tests.cluster.controllers import controller
+from tests.cluster.golden import check, masked
+from tests.cluster.objects import Namespace
+from tests.cluster.patience import within
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from tests.cluster.admission import AdmissionProcess
+    from tests.cluster.plane import Plane
+
+DRY = "--dry-run=server"
+
+
+@pytest.fixture(scope="module")
+def installed(spare: Plane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[AdmissionProcess]:
+    folder = tmp_path_factory.mktemp("validation")
+    with controller(spare, folder / "controller"), admission(spare, folder / "admission") as process:
+        yield process
+
+
+@pytest.fixture
+def shop(installed: AdmissionProcess, spare: Plane, spare_namespace: str) -> Namespace:
+    """Once the API server asks about objects: where it cannot ask, it lets them pass."""
+    space = Namespace(spare, spare_namespace)
+    within(lambda: "denied" in applied(space, BEYOND_SCHEMA["FlagSet"], DRY), installed.said)
+    return space
+
+
+def applied(space: Namespace, manifest: dict[str, Any], *words: str) -> str:
+    """What kubectl prints."""
+    return space.kubectl("apply", "-f", "-", *words, given=json.dumps(manifest), check=False)
+
+
+def answers(space: Namespace, manifests: Mapping[str, dict[str, Any]]) -> str:
+    texts = (f"# {name}\n{applied(space, manifest, DRY)}" for name, manifest in manifests.items())
+    return masked("\n".join(texts), space.name)
+
+
+def test_what_the_definitions_refuse_says_what_is_wrong(shop: Namespace) -> None:
+    check("refused-by-schema", lambda: answers(shop, BY_SCHEMA))
+
+
+def test_what_the_parsers_refuse_says_where_and_what_to_do(shop: Namespace) -> None:
+    check("refused-by-parsers", lambda: answers(shop, BEYOND_SCHEMA))
+
+
+def test_doubtful_objects_are_stored_with_a_warning(shop: Namespace) -> None:
+    check("stored-with-a-warning", lambda: answers(shop, DOUBTFUL))
+
+
+def test_a_bad_change_of_a_good_object_is_refused_and_its_labels_can_be_changed(shop: Namespace) -> None:
+    good = {**BEYOND_SCHEMA["FlagSource"], "spec": {"interval": "1m", "git": {"url": "https://h.example/x"}}}
+    assert "created" in applied(shop, {**good, "spec": {**good["spec"], "suspend": True}})
+    bad = BEYOND_SCHEMA["FlagSource"]
+    assert "FlagSource checkout: spec.git.ref.branch: '-x' is not" in applied(shop, bad)
+    assert "labeled" in shop.kubectl("label", "flagsource", "checkout", "team=shop")
