@@ -11,7 +11,7 @@ PARALLEL := -n 4 --dist worksteal
 unexport PYTHONDONTWRITEBYTECODE
 COMPILE := $(BIN)/uv pip compile -q --generate-hashes --no-emit-index-url --no-header --python-version 3.11 --universal
 
-.PHONY: setup dev demo test test-fast coverage test-clients test-faults test-cluster-slow chaos check unit oracles engine registry stores sigstore helm plane kwok dev-cluster fuzz bench messages crds sbom lock clean
+.PHONY: setup dev demo test test-fast coverage test-clients test-faults test-cluster-slow chaos check unit oracles engine registry stores sigstore helm plane kwok dev-cluster fuzz bench messages crds reference sbom lock clean
 
 setup: .venv/.ready ## what running needs, in .venv
 
@@ -132,6 +132,9 @@ sbom: dev ## what the images contain beside their base, with versions, hashes an
 
 crds: dev ## the CustomResourceDefinitions, and the tables of fields in docs/kinds, from the models
 	@$(BIN)/python -m controller.api.published.definitions
+
+reference: dev ## docs/reference, from the program
+	@$(BIN)/python -m controller.cli.published.files
 
 lock: dev ## pin again what pyproject.toml allows
 	$(COMPILE) --upgrade requirements/uv.in -o requirements/uv.txt

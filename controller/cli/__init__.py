@@ -31,6 +31,11 @@ VERBS: Final = {
     "proxy": "serve a cluster's flag sets to evaluators; takes the place of flagd-proxy",
     "inject": "print manifests with the evaluators that their pods will get",
     "migrate": "move over from OpenFeature Operator: what becomes of each field, and the steps",
+    "get": "list the sources, flag sets and flags of a cluster, and how they are",
+    "history": "list the revisions that a flag set applied",
+    "reconcile": "have a source or flag set looked at now, and show each stage until it is served",
+    "suspend": "keep the controller from acting on objects",
+    "resume": "let the controller act on suspended objects again",
     "wait": "wait until all evaluators of a cluster serve a revision",
     "fleet": "show which revision each evaluator of a cluster serves",
     "events": "show what happened to the flags of a cluster, and what happens now",
@@ -41,6 +46,7 @@ VERBS: Final = {
 _FOLDERS: Final = {
     "authoring": ("lint", "eval", "push", "flags", "explain"),
     "cluster": ("inject", "migrate", "wait", "fleet", "events"),
+    "objects": ("get", "history", "reconcile", "suspend", "resume"),
     "serving": ("up", "controller", "admission", "proxy"),
 }
 _MODULES: Final = {
@@ -55,6 +61,11 @@ _OURS: Final = ("controller", "evaluator")
 def module_of(verb: str) -> str:
     """The module that declares and runs `verb`."""
     return _MODULES[verb]
+
+
+def sentence(summary: str) -> str:
+    """A verb's summary as a sentence."""
+    return f"{summary[:1].upper()}{summary[1:]}."
 
 
 class _Parser(argparse.ArgumentParser):
@@ -112,7 +123,7 @@ def _run(arguments: Sequence[str]) -> int:
     # What modules make stays: collecting it while they load is a seventh of the start.
     gc.disable()
     for name, summary in VERBS.items():
-        sub = verbs.add_parser(name, help=summary, description=summary[0].upper() + summary[1:] + ".")
+        sub = verbs.add_parser(name, help=summary, description=sentence(summary))
         if name == verb:
             importlib.import_module(module_of(verb)).configure(sub)
     gc.enable()

@@ -48,9 +48,13 @@ class Cluster(ClusterReader):
         wrote: Callable[[str, str], None] = lambda _verb, _kind: None,
         acting: ServiceAccount | None = None,
         role: Role | None = None,
+        namespace: str = "default",
     ) -> None:
-        """`acting`: the service account whose rights are used; None: our own."""
+        """`acting`: the service account whose rights are used; None: our own. `namespace`: the one that the
+        kubeconfig's context names.
+        """
         super().__init__(api, acting)
+        self.namespace = namespace
         self._wrote = wrote
         self._role = role
 
@@ -59,16 +63,19 @@ class Cluster(ClusterReader):
         cls,
         kubeconfig: str | None,
         *,
+        context: str | None = None,
         wrote: Callable[[str, str], None] = lambda _verb, _kind: None,
         timing: CredentialTiming = DEFAULT_TIMING,
     ) -> Self:
-        """A client as the kubeconfig says, or as the pod's service account. Raises ConfigException."""
-        configuration, context = await load_configuration(kubeconfig)
+        """A client as the kubeconfig's context says, the current one unless it is named, or as the pod's
+        service account. Raises ConfigException.
+        """
+        loaded = await load_configuration(kubeconfig, context)
 
         async def again() -> client.Configuration:
-            return (await load_configuration(kubeconfig, context))[0]
+            return (await load_configuration(kubeconfig, loaded.context)).configuration
 
-        return cls(ApiClient(configuration, again, timing), wrote=wrote)
+        return cls(ApiClient(loaded.configuration, again, timing), wrote=wrote, namespace=loaded.namespace)
 
     @property
     def server(self) -> str:

@@ -7,7 +7,7 @@ import re
 import shutil
 import ssl
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import urlsplit
 
 import yaml
@@ -20,12 +20,22 @@ _MOST_BYTES: Final = 4 * 1024 * 1024
 _ABSENT: Final = re.compile(r"Expected object with name (.+) in .*/(context|cluster|user)s list")
 _NO_KEY: Final = re.compile(r"Expected key (\S+) in")
 _LISTS: Final = ("clusters", "contexts", "users")
+_DEFAULT_NAMESPACE: Final = "default"
+_POD_NAMESPACE: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 
 
-async def load_configuration(
-    kubeconfig: str | None, context: str | None = None
-) -> tuple[client.Configuration, str | None]:
-    """Return what a client needs, and the name of the kubeconfig's context (None in a pod).
+class LoadedConfiguration(NamedTuple):
+    """A client's configuration, and where it comes from."""
+
+    configuration: client.Configuration
+    context: str | None
+    """The name of the kubeconfig's context; None in a pod."""
+    namespace: str
+    """The namespace of the context or of the pod; `default` where none is named."""
+
+
+async def load_configuration(kubeconfig: str | None, context: str | None = None) -> LoadedConfiguration:
+    """Return what a client needs to reach the cluster of a kubeconfig's context, the current one by default.
 
     Without a kubeconfig, $KUBECONFIG or the default file is read, else the pod's service account. Raises
     ConfigException, whose text says what is wrong with which file.
@@ -49,7 +59,9 @@ async def load_configuration(
             RecursionError,
         ) as error:
             raise config.ConfigException(_reason(named, error)) from error
-        return configuration, str(loader.current_context["name"])
+        chosen = loader.current_context
+        namespace = chosen["context"].get("namespace")
+        return LoadedConfiguration(configuration, str(chosen["name"]), str(namespace or _DEFAULT_NAMESPACE))
     if kubeconfig:
         raise config.ConfigException(f"{kubeconfig}: no such file")
     try:
@@ -60,7 +72,8 @@ async def load_configuration(
             "set KUBECONFIG or --kubeconfig"
         )
         raise config.ConfigException(message) from error
-    return configuration, None
+    namespace = _POD_NAMESPACE.read_text(encoding="utf-8").strip() if _POD_NAMESPACE.is_file() else ""
+    return LoadedConfiguration(configuration, None, namespace or _DEFAULT_NAMESPACE)
 
 
 def _existing(paths: str) -> Iterator[Path]:

@@ -76,7 +76,9 @@ def test_every_relative_link_leads_somewhere(page: str) -> None:
     assert not lost
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if page != "CHANGELOG.md"])
+@pytest.mark.parametrize(
+    "page", [page for page in PAGES if page != "CHANGELOG.md" and not page.startswith("docs/reference/")]
+)
 def test_a_page_is_no_longer_than_a_reader_takes(page: str) -> None:
     # A table of fields is looked up, not read.
     written, _, rest = text(page).partition(BEGIN)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Final
 
-from controller.cli.shared.clusters import add_cluster_arguments, run_on_cluster
+from controller.cli.shared.clusters import add_cluster_arguments, run_on_cluster, scope_of
 from controller.cli.shared.ending import OK, PROBLEM, USAGE, Exit
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ _KINDS: Final = frozenset({"provider", "flagprovider", "flagproviders", "fprov"}
 def configure(parser: argparse.ArgumentParser) -> None:
     """Declare the verb's arguments."""
     parser.add_argument("what", metavar="provider/NAME", help="the FlagProvider")
-    add_cluster_arguments(parser, of="default", timeout=30)
+    add_cluster_arguments(parser, timeout=30)
     parser.set_defaults(run=run)
 
 
@@ -29,9 +29,11 @@ def run(options: argparse.Namespace) -> int:
     # Imported here: it takes a second or two.
     from controller.cli.cluster.sample_message import send_test
 
-    found = run_on_cluster(
-        lambda: send_test(options.kubeconfig, options.namespace, name, options.timeout), verb="asked"
+    outcome = run_on_cluster(
+        lambda: send_test(scope_of(options), name, options.timeout),
+        verb="asked",
+        doing="waiting for the delivery",
     )
-    late = "" if found.over else f"not delivered within {options.timeout:g} s: "
-    print(f"{options.what}: {late}{found.message}", file=sys.stdout if found.delivered else sys.stderr)
-    return OK if found.delivered else PROBLEM
+    late = "" if outcome.over else f"not delivered within {options.timeout:g} s: "
+    print(f"{options.what}: {late}{outcome.message}", file=sys.stdout if outcome.delivered else sys.stderr)
+    return OK if outcome.delivered else PROBLEM

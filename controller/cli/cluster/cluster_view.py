@@ -9,20 +9,21 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from controller.api import flagset
-from controller.api.kinds import FEATURE_FLAG_CONFIGURATION, FLAG_SET, NAMESPACE, ResourceType
+from controller.api.kinds import FEATURE_FLAG_CONFIGURATION, FLAG_SET, ResourceType
 from controller.api.objects.meta import ObjectKey, Resource
 from controller.api.openfeature import featureflagconfiguration
-from controller.cli.shared.ending import PROBLEM, Exit
+from controller.cli.cluster.connection import Connection, connected
 from controller.cli.shared.printing import did_you_mean
 from controller.delivery.waiting import WaitState, WaitTarget, wait_state
-from controller.kube.client import Cluster
 from controller.kube.reflector import Reflector
 from controller.kube.reflector import WatchScope as Watched
 from controller.runtime.objects.cache import Cache
-from controller.runtime.reconciling.setbacks import Failed, Setback
+from controller.runtime.reconciling.setbacks import Failed
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
+
+    from controller.cli.shared.clusters import ClusterScope
 
 _LOOK: Final = 0.5
 """Seconds from one look at whether the cluster can be read to the next."""
@@ -90,37 +91,34 @@ _View = TypeVar("_View", bound=ClusterView)
 
 @contextlib.asynccontextmanager
 async def watching(
-    kubeconfig: str | None, namespace: str, types: tuple[ResourceType, ...], view: _View
+    scope: ClusterScope, types: tuple[ResourceType, ...], view: _View
+) -> AsyncIterator[tuple[_View, Connection]]:
+    """`view`, kept up to date, and the connection over which it is. Raises ConfigException, Exit."""
+    async with connected(scope) as connection, watching_over(connection, types, view):
+        yield view, connection
+
+
+@contextlib.asynccontextmanager
+async def watching_over(
+    connection: Connection, types: tuple[ResourceType, ...], view: _View
 ) -> AsyncIterator[_View]:
-    """`view`, kept up to date. An empty namespace is all of them. Raises ConfigException."""
-    cluster = await Cluster.connect(kubeconfig)
-    try:
-        await _require_namespace(cluster, namespace)
-    except BaseException:
-        await cluster.close()
-        raise
-    reflectors = [Reflector(cluster.api, Watched(type_, namespace), view) for type_ in types]
-    tasks = [asyncio.create_task(each.run()) for each in reflectors]
+    """`view`, kept up to date over a connection."""
+    reflectors = [
+        Reflector(connection.cluster.api, Watched(type_, connection.namespace), view) for type_ in types
+    ]
+    tasks = [asyncio.create_task(reflector.run()) for reflector in reflectors]
     # The command prints the fault once; a logger without configuration would print it again for each kind.
     watcher = logging.getLogger(Reflector.__module__)
     level = watcher.level
     watcher.setLevel(logging.ERROR)
     try:
-        view.fault = lambda: next((each.fault for each in reflectors if each.fault), "")
+        view.fault = lambda: next((reflector.fault for reflector in reflectors if reflector.fault), "")
         yield view
     finally:
         watcher.setLevel(level)
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        await cluster.close()
-
-
-async def _require_namespace(cluster: Cluster, namespace: str) -> None:
-    """Raise Exit for a namespace that does not exist, as far as the user may read namespaces."""
-    with contextlib.suppress(Setback):
-        if namespace and await cluster.uid("v1", NAMESPACE.kind, "", namespace) is None:
-            raise Exit(f"there is no namespace {namespace!r}; kubectl get namespaces lists them", PROBLEM)
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,13 +127,12 @@ class WaitSubject:
 
     kind: str
     """FeatureFlagConfiguration or FlagSet."""
-    namespace: str
     name: str
     wanted: WaitTarget
 
 
 async def wait_served(
-    kubeconfig: str | None,
+    scope: ClusterScope,
     subject: WaitSubject,
     timeout: float,  # noqa: ASYNC109 - the command's own, which ends in an answer
     say: Callable[[WaitState], None],
@@ -144,14 +141,15 @@ async def wait_served(
     whenever something else is to be said. Raises Failed where the cluster cannot be read at the end.
     """
     kinds = (FEATURE_FLAG_CONFIGURATION, FLAG_SET)
-    async with watching(kubeconfig, subject.namespace, kinds, ClusterView()) as view:
-        last = state_of(view, subject)
+    async with watching(scope, kinds, ClusterView()) as (view, connection):
+        namespace = connection.namespace
+        last = state_of(view, namespace, subject)
         said = last
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(timeout):
                 while not (last.done or last.over):
                     await view.wait(_LOOK)
-                    last = state_of(view, subject)
+                    last = state_of(view, namespace, subject)
                     following = last
                     if fault := view.fault():
                         following = WaitState(False, f"the cluster cannot be read: {fault}; trying again")
@@ -163,32 +161,30 @@ async def wait_served(
         return last
 
 
-def state_of(view: ClusterView, subject: WaitSubject) -> WaitState:
+def state_of(view: ClusterView, namespace: str, subject: WaitSubject) -> WaitState:
     """Return how far the revision of `subject` has come, by what `view` has."""
     if not view.knows(featureflagconfiguration.KIND, flagset.KIND):
         return WaitState(False, "the cluster has not answered yet")
 
     def found(kind: str, name: str) -> Resource | None:
-        return view.objects.get(ObjectKey(kind, subject.namespace, name))
+        return view.objects.get(ObjectKey(kind, namespace, name))
 
     flag_set, name = None, subject.name
     if subject.kind == flagset.KIND:
         flag_set = found(flagset.KIND, subject.name)
         if flag_set is None:
-            return _missing(view, subject)
+            return _missing(view, namespace, subject)
         name = flagset.target_name(flag_set)
     written = found(featureflagconfiguration.KIND, name)
     if flag_set is None and written is None:
-        return _missing(view, subject)
+        return _missing(view, namespace, subject)
     if flag_set is None and written is not None:
         flag_set = found(flagset.KIND, str(written.labels.get(flagset.LABEL)))
     return wait_state(written, flag_set, subject.wanted)
 
 
-def _missing(view: ClusterView, subject: WaitSubject) -> WaitState:
+def _missing(view: ClusterView, namespace: str, subject: WaitSubject) -> WaitState:
     """The object may be created later, so a wrong name is no error yet: similar ones are suggested."""
     names = [resource.name for resource in view.of_kind(subject.kind)]
     hint = did_you_mean(subject.name, names)
-    return WaitState(
-        False, f"{subject.kind} {subject.name} is not in namespace {subject.namespace} yet{hint}"
-    )
+    return WaitState(False, f"{subject.kind} {subject.name} is not in namespace {namespace} yet{hint}")

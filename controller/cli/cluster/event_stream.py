@@ -12,6 +12,8 @@ from controller.cli.cluster.cluster_view import ClusterView, watching
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Mapping
 
+    from controller.cli.shared.clusters import ClusterScope
+
 _LOOK: Final = 60.0
 """Seconds: each Event that comes ends the wait."""
 _GROUPS: Final = (GROUP, OPENFEATURE_GROUP)
@@ -35,17 +37,15 @@ class _Events(ClusterView):
             self.changed.set()
 
 
-async def events_of(
-    kubeconfig: str | None, namespace: str, *, watch: bool
-) -> AsyncGenerator[dict[str, Any], None]:
+async def events_of(scope: ClusterScope, *, watch: bool) -> AsyncGenerator[dict[str, Any], None]:
     """Flux's Events, as `as_event` has them: those that are there by their times, then, to `watch`, each that
-    comes. An empty namespace is all of them. Raises Failed, ConfigException.
+    comes. Raises Failed, ConfigException, Exit.
     """
-    async with watching(kubeconfig, namespace, (EVENT,), _Events()) as events:
+    async with watching(scope, (EVENT,), _Events()) as (events, _):
         await events.wait_for(EVENT.kind)
         while True:
             bodies, events.bodies = events.bodies, []
-            for event in sorted(map(as_event, bodies), key=lambda each: str(each["timestamp"])):
+            for event in sorted(map(as_event, bodies), key=lambda event: str(event["timestamp"])):
                 yield event
             if not watch:
                 return

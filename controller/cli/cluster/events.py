@@ -9,7 +9,8 @@ import sys
 from typing import TYPE_CHECKING, Any, Final
 
 from controller.api.objects.provenance import CHANGES
-from controller.cli.shared.clusters import add_cluster_arguments, run_on_cluster
+from controller.cli.shared.clusters import add_cluster_arguments, run_on_cluster, scope_of
+from controller.cli.shared.output import add_output_argument
 from controller.cli.shared.printing import printable
 from controller.runtime.user_text.plain_text import one_line
 
@@ -28,11 +29,8 @@ _TYPES: Final = {"error": "Warning", "info": "Normal"}
 def configure(parser: argparse.ArgumentParser) -> None:
     """Declare the verb's arguments."""
     parser.add_argument("--watch", action="store_true", help="keep running and show each Event, until Ctrl-C")
-    parser.add_argument(
-        "-o", "--output", choices=["text", "json"], default="text",
-        help="a line for people, or the JSON that alerts post (default text)",
-    )  # fmt: skip
-    add_cluster_arguments(parser)
+    add_output_argument(parser, "text", "json")
+    add_cluster_arguments(parser, lists=True)
     parser.set_defaults(run=run)
 
 
@@ -47,7 +45,7 @@ async def _show(options: argparse.Namespace) -> None:
     from controller.cli.cluster.event_stream import events_of
 
     colours = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
-    following = events_of(options.kubeconfig, options.namespace, watch=options.watch)
+    following = events_of(scope_of(options), watch=options.watch)
     async with contextlib.aclosing(following) as events:
         async for event in events:
             if options.output == "json":

@@ -3,26 +3,26 @@
 from __future__ import annotations
 
 import asyncio
-import json
-import sys
+import contextlib
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from controller.api.openfeature.featureflagconfiguration import ConfigurationStatus
-from controller.cli.shared.clusters import add_cluster_arguments, run_on_cluster
+from controller.cli.shared.clusters import add_cluster_arguments, run_on_cluster, scope_of
+from controller.cli.shared.ending import OK
+from controller.cli.shared.output import DOCUMENTS, add_output_argument, document, follow
 from controller.cli.shared.printing import columns, printable, short
 from controller.cli.shared.remote import remote
 from controller.delivery.waiting import line
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from controller.api.objects.meta import Resource
 
 _HEAD = ("FLAG SET", "REVISION", "SERVED", "DELIVERED", "WITHIN")
 _MEMBERS = ("FLAG SET", "EVALUATOR", "NODE", "VERSION", "SERVES", "STATE", "SINCE")
-_CLEAR = "\x1b[H\x1b[2J"
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -34,76 +34,62 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--watch", action="store_true", help="keep running and show each change, until Ctrl-C"
     )
-    parser.add_argument(
-        "-o", "--output", choices=["text", "json"], default="text", help="a table (default), or JSON"
-    )
-    add_cluster_arguments(parser)
+    add_output_argument(parser, "table", *DOCUMENTS)
+    add_cluster_arguments(parser, lists=True)
     parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:
     """0 shown; 2 wrong usage; 3 neither cluster nor proxy."""
-    try:
+    with contextlib.suppress(KeyboardInterrupt):
         if options.to:
-            return asyncio.run(_proxy(options))
-        return run_on_cluster(lambda: _follow(options))
-    except KeyboardInterrupt:
-        return 0
+            asyncio.run(_follow_proxy(options))
+        else:
+            run_on_cluster(lambda: _follow_cluster(options))
+    return OK
 
 
-async def _proxy(options: argparse.Namespace) -> int:
-    there = remote(options.to, "proxy")
+async def _follow_proxy(options: argparse.Namespace) -> None:
+    proxy = remote(options.to, "proxy")
 
-    async def table() -> str:
-        found = await asyncio.to_thread(there.get, "/fleet")
+    async def show() -> str:
+        page = await asyncio.to_thread(proxy.get, "/fleet")
         flag_sets = [
             flag_set
-            for flag_set in found.get("flagSets") or ()
-            if options.namespace in {"", flag_set.get("namespace")}
+            for flag_set in page.get("flagSets") or ()
+            if options.namespace in {None, flag_set.get("namespace")}
         ]
-        return _as_json(flag_sets) if options.output == "json" else proxy_table(flag_sets)
+        if options.output in DOCUMENTS:
+            return document(flag_sets, options.output)
+        return proxy_table(flag_sets)
 
-    return await _shown(options, table, partial(asyncio.sleep, 1.0))
+    await follow(show, partial(asyncio.sleep, 1.0), watch=options.watch)
 
 
-async def _follow(options: argparse.Namespace) -> int:
+async def _follow_cluster(options: argparse.Namespace) -> None:
     from controller.api.kinds import FEATURE_FLAG_CONFIGURATION
     from controller.cli.cluster.cluster_view import ClusterView, watching
 
-    async def table() -> str:
+    async def show() -> str:
         configurations = view.of_kind(FEATURE_FLAG_CONFIGURATION.kind)
-        return cluster_json(configurations) if options.output == "json" else cluster_table(configurations)
+        if options.output in DOCUMENTS:
+            return document(cluster_records(configurations), options.output)
+        return cluster_table(configurations)
 
-    kinds = (FEATURE_FLAG_CONFIGURATION,)
-    async with watching(options.kubeconfig, options.namespace, kinds, ClusterView()) as view:
+    async with watching(scope_of(options), (FEATURE_FLAG_CONFIGURATION,), ClusterView()) as (view, _):
         await view.wait_for(FEATURE_FLAG_CONFIGURATION.kind)
-        return await _shown(options, table, partial(view.wait, 0.2))
-
-
-async def _shown(
-    options: argparse.Namespace, table: Callable[[], Awaitable[str]], wait: Callable[[], Awaitable[None]]
-) -> int:
-    """Print the table, and with --watch each other one that it becomes."""
-    last = ""
-    while True:
-        text = await table()
-        if text != last:
-            print((_CLEAR if options.watch and sys.stdout.isatty() else "") + text, end="", flush=True)
-            last = text
-        if not options.watch:
-            return 0
-        await wait()
+        await follow(show, partial(view.wait, 0.2), watch=options.watch)
 
 
 def cluster_table(configurations: Iterable[Resource]) -> str:
     """Every flag set that is a FeatureFlagConfiguration, and under it who does not serve it."""
     rows: list[tuple[str, ...]] = [_HEAD]
     below: dict[int, list[str]] = {}
-    for each in configurations:
-        status = ConfigurationStatus.of(each)
+    for configuration in configurations:
+        status = ConfigurationStatus.of(configuration)
         rows.append(
             (
-                f"{each.namespace}/{each.name}",
+                f"{configuration.namespace}/{configuration.name}",
                 short(status.revision or status.digest or ""),
                 status.served or "-",
                 str(status.delivered or 0),
@@ -116,34 +102,28 @@ def cluster_table(configurations: Iterable[Resource]) -> str:
     return _text(rows, below)
 
 
-def cluster_json(configurations: Iterable[Resource]) -> str:
-    """A list of `namespace`, `name`, and the status of each flag set without its conditions."""
-    return _as_json(
-        [
-            {
-                "namespace": configuration.namespace,
-                "name": configuration.name,
-                **{key: value for key, value in configuration.status.items() if key != "conditions"},
-            }
-            for configuration in configurations
-        ]
-    )
-
-
-def _as_json(document: Sequence[Mapping[str, Any]]) -> str:
-    return printable(json.dumps(document, indent=2, ensure_ascii=False)) + "\n"
+def cluster_records(configurations: Iterable[Resource]) -> list[dict[str, Any]]:
+    """`namespace`, `name`, and the status of each flag set without its conditions."""
+    return [
+        {
+            "namespace": configuration.namespace,
+            "name": configuration.name,
+            **{key: value for key, value in configuration.status.items() if key != "conditions"},
+        }
+        for configuration in configurations
+    ]
 
 
 def proxy_table(flag_sets: Iterable[Mapping[str, Any]]) -> str:
     """Every evaluator that a proxy knows."""
     rows: list[tuple[str, ...]] = [_MEMBERS]
-    for each in flag_sets:
-        for member in each.get("members") or ():
+    for flag_set in flag_sets:
+        for member in flag_set.get("members") or ():
             state = "silent" if member.get("silent") else "behind" if member.get("lagging") else "ok"
             claimed = "" if member.get("verified") else " (claimed)"
             rows.append(
                 (
-                    f"{each.get('namespace')}/{each.get('name')}",
+                    f"{flag_set.get('namespace')}/{flag_set.get('name')}",
                     f"{member.get('name')}{claimed}",
                     str(member.get("node") or ""),
                     str(member.get("version") or ""),

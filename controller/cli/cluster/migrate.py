@@ -7,7 +7,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from controller.cli.manifests.manifest_files import ObjectManifest, read_manifests
-from controller.cli.shared.clusters import run_on_cluster
+from controller.cli.shared.clusters import add_kubeconfig_arguments, run_on_cluster
 from controller.cli.shared.ending import OK, PROBLEM, USAGE, Exit
 from controller.migration.finding import Fate
 from controller.migration.objects import Given, MigratedObject, subject
@@ -35,7 +35,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     check.add_argument("--compat", choices=[OPERATORS], help="as the controller's option of this name")
     _add_output(check)
-    check.add_argument("--kubeconfig", metavar="FILE", help="a kubeconfig's path (default $KUBECONFIG)")
+    add_kubeconfig_arguments(check)
     check.set_defaults(run=_check)
     values = _add_verb(verbs, "values", "turn OpenFeature Operator's Helm values into our options")
     values.add_argument("-f", "--filename", required=True, metavar="FILE", dest="file", help="values.yaml")
@@ -44,7 +44,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     apply = _add_verb(verbs, "apply", "have the API server try each change of the cut-over")
     apply.add_argument("--dry-run", action="store_true", required=True, help="change nothing; always needed")
     _add_files(apply, "manifests that would be applied, such as crds and deploy")
-    apply.add_argument("--kubeconfig", metavar="FILE", help="a kubeconfig's path (default $KUBECONFIG)")
+    add_kubeconfig_arguments(apply)
     apply.set_defaults(run=_apply)
 
 
@@ -97,7 +97,7 @@ def _read_cluster(arguments: argparse.Namespace) -> Seen:
     from controller.cli.cluster.migration_dry_run import opened, seen
 
     async def read() -> Seen:
-        async with opened(arguments.kubeconfig) as cluster:
+        async with opened(arguments.kubeconfig, arguments.context) as cluster:
             return await seen(cluster, [arguments.namespace] if arguments.namespace else [])
 
     return run_on_cluster(read)
@@ -188,7 +188,7 @@ def _apply(arguments: argparse.Namespace) -> int:
 
     async def try_all() -> int:
         refused = 0
-        async with opened(arguments.kubeconfig) as cluster:
+        async with opened(arguments.kubeconfig, arguments.context) as cluster:
             for manifest in manifests:
                 if not manifest.is_object:
                     print(f"skip {manifest.file}: no object")

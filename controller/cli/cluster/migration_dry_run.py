@@ -56,9 +56,9 @@ class Seen:
 
 
 @contextlib.asynccontextmanager
-async def opened(kubeconfig: str | None) -> AsyncIterator[Cluster]:
+async def opened(kubeconfig: str | None, context: str | None) -> AsyncIterator[Cluster]:
     """Open a client for the block. Raises ConfigException."""
-    cluster = await Cluster.connect(kubeconfig)
+    cluster = await Cluster.connect(kubeconfig, context=context)
     try:
         yield cluster
     finally:

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final
 from uuid import uuid4
 
-from controller.api import flagprovider
 from controller.api.flagprovider import FlagProviderStatus
 from controller.api.kinds import FLAG_PROVIDER
 from controller.api.objects.conditions import FALSE, READY
-from controller.api.objects.meta import TEST_ALERT, ObjectKey, Resource
+from controller.api.objects.meta import TEST_ALERT, Resource
+from controller.cli.cluster.connection import connected
 from controller.events.alerts.alert_messages import test_key
 from controller.events.services.deliverer import DELIVERED
-from controller.kube.client import Cluster
+
+if TYPE_CHECKING:
+    from controller.cli.shared.clusters import ClusterScope
 
 _LOOK: Final = 0.3
 """Seconds from one look to the next."""
@@ -31,33 +33,25 @@ class Outcome:
 
 
 async def send_test(
-    kubeconfig: str | None,
-    namespace: str,
+    scope: ClusterScope,
     name: str,
     timeout: float,  # noqa: ASYNC109 - the command's own, which ends in an answer
 ) -> Outcome:
-    """Until the message was delivered or cannot be, or the time is over. Raises Setback, ConfigException."""
-    cluster = await Cluster.connect(kubeconfig)
-    key, asked = ObjectKey(flagprovider.KIND, namespace, name), uuid4().hex
-    outcome = Outcome(False, "the cluster has not answered yet", over=False)
+    """Until the message was delivered or cannot be, or the time is over. Raises Setback, ConfigException,
+    Exit.
+    """
+    outcome, asked = Outcome(False, "the cluster has not answered yet", over=False), uuid4().hex
     try:
-        async with asyncio.timeout(timeout):
-            if await _body(cluster, key) is None:
-                return Outcome(False, f"FlagProvider {name} is not in namespace {namespace}")
-            await cluster.patch_metadata(FLAG_PROVIDER, key, annotations={TEST_ALERT: asked})
+        async with asyncio.timeout(timeout), connected(scope) as connection:
+            await connection.get(FLAG_PROVIDER, name)
+            await connection.merge(FLAG_PROVIDER, name, {"metadata": {"annotations": {TEST_ALERT: asked}}})
             while not outcome.over:
                 await asyncio.sleep(_LOOK)
-                body = await _body(cluster, key)
-                outcome = outcome_of(None if body is None else Resource.of(body), asked)
+                provider = await connection.find(FLAG_PROVIDER, connection.namespace, name)
+                outcome = outcome_of(provider, asked)
     except TimeoutError:
         pass
-    finally:
-        await cluster.close()
     return outcome
-
-
-async def _body(cluster: Cluster, key: ObjectKey) -> dict[str, Any] | None:
-    return await cluster.get(FLAG_PROVIDER.api_version, key.kind, key.namespace, key.name)
 
 
 def outcome_of(found: Resource | None, asked: str) -> Outcome:

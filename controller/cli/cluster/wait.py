@@ -6,8 +6,9 @@ import json
 import sys
 from typing import TYPE_CHECKING, Final
 
-from controller.cli.shared.clusters import add_cluster_arguments, run_on_cluster
+from controller.cli.shared.clusters import add_cluster_arguments, run_on_cluster, scope_of
 from controller.cli.shared.ending import OK, PROBLEM, USAGE, Exit
+from controller.cli.shared.output import add_output_argument
 from controller.cli.shared.printing import printable
 from controller.delivery.waiting import SHORTEST, WaitState, WaitTarget, is_revision
 from evaluator.flags.syntax.text import visible
@@ -39,11 +40,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--allow-none", action="store_true",
         help="succeed if no evaluator is subscribed (default: fail)",
     )  # fmt: skip
-    parser.add_argument(
-        "-o", "--output", choices=["text", "json"], default="text",
-        help="the result as a line (default), or as a JSON object",
-    )  # fmt: skip
-    add_cluster_arguments(parser, of="default", timeout=60)
+    add_output_argument(parser, "text", "json")
+    add_cluster_arguments(parser, timeout=60)
     parser.set_defaults(run=run)
 
 
@@ -64,8 +62,8 @@ def run(options: argparse.Namespace) -> int:
     from controller.cli.cluster.cluster_view import WaitSubject, wait_served
 
     wanted = WaitTarget(options.revision, options.percent, options.allow_none)
-    subject = WaitSubject(_KINDS[kind.lower()], options.namespace, name, wanted)
-    ended = run_on_cluster(lambda: wait_served(options.kubeconfig, subject, options.timeout, _say))
+    subject = WaitSubject(_KINDS[kind.lower()], name, wanted)
+    ended = run_on_cluster(lambda: wait_served(scope_of(options), subject, options.timeout, _say))
     if options.output == "json":
         result = {"served": ended.done, "message": ended.message, "waitsFor": list(ended.waits_for)}
         print(printable(json.dumps(result, indent=2, ensure_ascii=False)))

@@ -1,11 +1,13 @@
-"""Work on a cluster from the command line, with one message where there is none to work on."""
+"""Which cluster and namespace a verb is about, and one message where there is none to work on."""
 
 from __future__ import annotations
 
 import asyncio
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from controller.cli.shared.ending import Exit
+from controller.cli.shared.status_line import progress
 
 if TYPE_CHECKING:
     import argparse
@@ -14,14 +16,34 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
+@dataclass(frozen=True, slots=True)
+class ClusterScope:
+    """A cluster, and one of its namespaces or all."""
+
+    kubeconfig: str | None = None
+    """A kubeconfig's path; None: $KUBECONFIG, or the default file, or the pod's service account."""
+    context: str | None = None
+    """A context of the kubeconfig; None: its current one."""
+    namespace: str | None = None
+    """None: the namespace of the context."""
+    everywhere: bool = False
+    """All namespaces."""
+
+
 def add_cluster_arguments(
-    parser: argparse.ArgumentParser, *, of: str = "", timeout: int | None = None
+    parser: argparse.ArgumentParser, *, lists: bool = False, timeout: int | None = None
 ) -> None:
-    """--namespace, --kubeconfig, and with a default in seconds --timeout. `of`: the default namespace of a
-    verb that is about one object.
+    """--namespace, --context, --kubeconfig; for a verb that lists objects --all-namespaces; and with a
+    default in seconds --timeout.
     """
-    text = f"its namespace (default: {of})" if of else "one namespace (default all)"
-    parser.add_argument("-n", "--namespace", default=of, help=text)
+    namespace = parser.add_mutually_exclusive_group()
+    namespace.add_argument(
+        "-n", "--namespace", metavar="NS", help="the namespace (default: the one of the kubeconfig's context)"
+    )
+    if lists:
+        namespace.add_argument(
+            "-A", "--all-namespaces", action="store_true", help="all namespaces of the cluster"
+        )
     if timeout is not None:
         # Imported here, with all that decides what a flag set is: other verbs need none of it.
         from controller.cli.shared.arguments import seconds
@@ -30,18 +52,39 @@ def add_cluster_arguments(
             "--timeout", type=seconds, default=float(timeout), metavar="TIME",
             help=f"how long to wait, such as 90s or 5m (default {timeout}s)",
         )  # fmt: skip
+    add_kubeconfig_arguments(parser)
+
+
+def add_kubeconfig_arguments(parser: argparse.ArgumentParser) -> None:
+    """--context and --kubeconfig, of verbs that are about no namespace."""
+    parser.add_argument(
+        "--context", metavar="NAME", help="a context of the kubeconfig (default: its current one)"
+    )
     parser.add_argument("--kubeconfig", metavar="FILE", help="a kubeconfig's path (default $KUBECONFIG)")
 
 
-def run_on_cluster(work: Callable[[], Coroutine[Any, Any, T]], *, verb: str = "read") -> T:
-    """Run `work` to its end. Raises Exit where there is no cluster, or none that can be `verb` in time."""
+def scope_of(options: argparse.Namespace) -> ClusterScope:
+    """The scope that the options of `add_cluster_arguments` name."""
+    return ClusterScope(
+        options.kubeconfig,
+        options.context,
+        getattr(options, "namespace", None),
+        getattr(options, "all_namespaces", False),
+    )
+
+
+def run_on_cluster(work: Callable[[], Coroutine[Any, Any, T]], *, verb: str = "read", doing: str = "") -> T:
+    """Run `work` to its end. Raises Exit where there is no cluster, or none that can be `verb` in time. On a
+    terminal, what it is `doing` is shown after a second; empty for work that prints by itself.
+    """
     # Imported here: it takes a second or two, in which Ctrl-C finds nothing begun.
     from kubernetes.aio.config.config_exception import ConfigException
 
     from controller.runtime.reconciling.setbacks import Setback
 
     try:
-        return asyncio.run(work())
+        with progress(doing):
+            return asyncio.run(work())
     except BrokenPipeError:
         # The reader of our output has closed it; this is no error of the cluster.
         raise

@@ -34,7 +34,7 @@ def test_wrong_name_is_answered_with_the_name_that_is_spelled_alike() -> None:
     for kind in ("FlagSet", "FeatureFlagConfiguration"):
         view.listed(kind, "shop")
     view.learn("FlagSet", {"metadata": {"namespace": "shop", "name": "checkout-production"}})
-    subject = WaitSubject("FlagSet", "shop", "chekout-production", WaitTarget("main@sha1:aaaaaaa"))
-    assert state_of(view, subject).message == (
+    subject = WaitSubject("FlagSet", "chekout-production", WaitTarget("main@sha1:aaaaaaa"))
+    assert state_of(view, "shop", subject).message == (
         "FlagSet chekout-production is not in namespace shop yet; did you mean 'checkout-production'?"
     )

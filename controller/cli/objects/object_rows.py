@@ -1,0 +1,221 @@
+"""Objects and flags as `flagstaff get` lists them. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from pydantic import ConfigDict
+from pydantic.alias_generators import to_camel
+
+from controller.api import flagset, flagshard, flagsource
+from controller.api.flagset_status import FlagSetStatus
+from controller.api.kinds import status_of
+from controller.api.objects.artifact_status import SourceStatus
+from controller.api.objects.conditions import FALSE, READY, TRUE
+from controller.api.objects.fields import InvalidSpecError
+from controller.api.openfeature import featureflagconfiguration
+from controller.api.openfeature.featureflagconfiguration import FeatureFlagStatus, MissingShardsError
+from controller.cli.shared.output import Column
+from controller.cli.shared.printing import short
+from controller.delivery.delivered import delivered
+from evaluator.flags.model import ABSENT, HELD_FROM_KEY, REVISION_KEY
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from controller.api.objects.meta import ObjectKey, Resource
+    from evaluator.flags.model import Flag, FlagSet
+
+RECORD: Final = ConfigDict(alias_generator=to_camel, populate_by_name=True)
+"""JSON names of records: in camelCase."""
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectRow:
+    """One object."""
+
+    __pydantic_config__ = RECORD
+
+    kind: str
+    """The object's kind."""
+    namespace: str
+    """Its namespace."""
+    name: str
+    """Its name."""
+    ready: str | None = None
+    """The status of the condition Ready: True, False or Unknown; absent where there is none."""
+    reason: str | None = None
+    """The reason of that condition."""
+    message: str | None = None
+    """The message of that condition."""
+    suspended: bool = False
+    """Whether it is suspended."""
+    revision: str | None = None
+    """The revision of the artifact, or the newest one that was applied."""
+    since: str | None = None
+    """Since when it has that revision, RFC 3339."""
+    flags: int | None = None
+    """How many flags it has."""
+    served: str | None = None
+    """How many evaluators serve it, of how many there are, such as 2/3."""
+    source: str | None = None
+    """Where it comes from: a URL, or KIND/NAME."""
+
+
+@dataclass(frozen=True, slots=True)
+class FlagRow:
+    """One flag of a cluster."""
+
+    __pydantic_config__ = RECORD
+
+    key: str
+    """The flag's key."""
+    namespace: str
+    """The namespace of the object that delivers it."""
+    flag_set: str
+    """The name of that object."""
+    state: str
+    """ENABLED or DISABLED."""
+    type: str
+    """The type of its values: boolean, string, number or object."""
+    default_variant: str | None
+    """The variant that is served if no rule chooses one; absent: the application's own default."""
+    targeting: bool
+    """Whether it has a rule."""
+    revision: str | None = None
+    """The revision that last changed the content of its flag set."""
+    held_from: str | None = None
+    """The revision whose definition is served, where a newer one is bad."""
+
+
+def object_row(resource: Resource) -> ObjectRow:
+    """The row of an object of any of our kinds."""
+    status = status_of(resource)
+    ready = status.condition(READY)
+    revision, since, flags, served = None, None, None, None
+    if isinstance(status, FlagSetStatus):
+        revision, flags, served = status.last_applied_revision, status.flags, status.served
+        since = next((entry.applied_at for entry in status.history), None)
+    elif isinstance(status, FeatureFlagStatus):
+        revision, flags, served = status.revision, status.flags, status.served
+    elif isinstance(status, SourceStatus) and status.artifact is not None:
+        revision, since = status.artifact.revision, status.artifact.last_update_time or None
+    return ObjectRow(
+        *(resource.key.kind, resource.namespace, resource.name),
+        ready=ready.status or None,
+        reason=ready.reason or None,
+        message=ready.message or None,
+        suspended=resource.suspended,
+        revision=revision,
+        since=since,
+        flags=flags,
+        served=served or None,
+        source=_source(resource),
+    )
+
+
+def _source(resource: Resource) -> str | None:
+    if resource.key.kind == flagset.KIND:
+        key = flagset.source_key(resource)
+        return None if key is None else f"{key.kind}/{key.name}"
+    if resource.key.kind == flagsource.KIND:
+        return source_address(resource)
+    writer = resource.labels.get(flagset.LABEL)
+    return f"{flagset.KIND}/{writer}" if writer else None
+
+
+def source_address(source: Resource) -> str | None:
+    """The address that a source of any kind reads."""
+    provider = next((source.spec[name] for name in flagsource.PROVIDERS if name in source.spec), source.spec)
+    if not isinstance(provider, dict):
+        return None
+    bucket = provider.get("bucketName") or provider.get("name")
+    address = provider.get("url") or bucket
+    return None if address is None else str(address)
+
+
+def flag_rows(
+    resources: Iterable[Resource], find: Callable[[ObjectKey], Resource | None]
+) -> Iterator[FlagRow]:
+    """Yield the flags that FeatureFlagConfigurations and FeatureFlags deliver; `find` returns FlagShards. An
+    object that delivers nothing is left out.
+    """
+    for resource in resources:
+        if (flag_set := delivered_set(resource, find)) is not None:
+            for flag in flag_set.flags.values():
+                yield _flag_row(resource, flag_set, flag)
+
+
+def delivered_set(resource: Resource, find: Callable[[ObjectKey], Resource | None]) -> FlagSet | None:
+    """The flag set that an object delivers; None where it has none, or not all of its shards are there."""
+    try:
+        return delivered(resource, flagshard.finder(find, resource.namespace)).flag_set
+    except (InvalidSpecError, MissingShardsError):
+        return None
+
+
+def _flag_row(resource: Resource, flag_set: FlagSet, flag: Flag) -> FlagRow:
+    metadata = flag.metadata_under(flag_set.metadata)
+    revision, held = metadata.get(REVISION_KEY), metadata.get(HELD_FROM_KEY)
+    return FlagRow(
+        *(flag.key, resource.namespace, resource.name, flag.state.value),
+        type=_type(next(iter(flag.variants.values()), None)),
+        default_variant=flag.default_variant,
+        targeting=flag.targeting is not ABSENT and flag.targeting != {},
+        revision=None if revision is None else str(revision),
+        held_from=None if held is None else str(held),
+    )
+
+
+def _type(value: Any) -> str:
+    if isinstance(value, bool):
+        return "boolean"
+    if isinstance(value, str):
+        return "string"
+    return "number" if isinstance(value, int | float) else "object"
+
+
+def _ready_style(row: ObjectRow) -> str:
+    return {TRUE: "green", FALSE: "red"}.get(row.ready or "", "yellow")
+
+
+_NAMESPACE: Final = Column("NAMESPACE", lambda row: row.namespace)
+_NAME: Final = Column("NAME", lambda row: row.name)
+_READY: Final = Column("READY", lambda row: row.ready or "-", style=_ready_style)
+_REVISION: Final = Column("REVISION", lambda row: short(row.revision or "-"))
+_SUSPENDED: Final = Column(
+    "SUSPENDED", lambda row: str(row.suspended), style=lambda row: "yellow" if row.suspended else ""
+)
+_STATUS: Final = Column("STATUS", lambda row: short(row.message or "-"))
+_FLAGS: Final = Column("FLAGS", lambda row: "-" if row.flags is None else str(row.flags))
+_SERVED: Final = Column("SERVED", lambda row: row.served or "-")
+_SINCE: Final = Column("SINCE", lambda row: row.since or "-", wide=True)
+_SOURCE: Final = Column("SOURCE", lambda row: row.source or "-", wide=True)
+_ENDING: Final = (_SINCE, _SOURCE, _SUSPENDED, _STATUS)
+_OF_KINDS: Final = {
+    flagsource.KIND: (_NAME, _READY, _REVISION, *_ENDING),
+    flagset.KIND: (_NAME, _READY, _REVISION, _FLAGS, _SERVED, *_ENDING),
+    featureflagconfiguration.KIND: (_NAME, _READY, _REVISION, _FLAGS, _SERVED, _SOURCE, _STATUS),
+    featureflagconfiguration.FLAG_KIND: (_NAME, _READY, _REVISION, _FLAGS, _SOURCE, _STATUS),
+}
+_OF_OTHERS: Final = (_NAME, _READY, _SUSPENDED, _STATUS)
+_OF_ALL: Final = (
+    Column("NAME", lambda row: f"{row.kind}/{row.name}"),
+    *(_READY, _REVISION, _FLAGS, _SERVED, *_ENDING),
+)
+_OF_FLAGS: Final = (
+    Column("KEY", lambda row: row.key),
+    Column("FLAG SET", lambda row: row.flag_set),
+    Column("STATE", lambda row: row.state, style=lambda row: "" if row.state == "ENABLED" else "yellow"),
+    Column("TYPE", lambda row: row.type),
+    Column("DEFAULT", lambda row: row.default_variant or "-"),
+    Column("TARGETING", lambda row: "yes" if row.targeting else "no"),
+    Column("REVISION", lambda row: short(row.held_from or row.revision or "-")),
+)
+
+
+def columns_of(kind: str, *, namespaced: bool) -> tuple[Column, ...]:
+    """The columns of a table of one kind, `all` or `flags`; with the namespace where there are several."""
+    columns = {"all": _OF_ALL, "flags": _OF_FLAGS}.get(kind) or _OF_KINDS.get(kind, _OF_OTHERS)
+    return (_NAMESPACE, *columns) if namespaced else columns

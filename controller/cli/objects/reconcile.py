@@ -1,0 +1,82 @@
+"""`flagstaff reconcile`: asks for a reconcile now, and shows each stage until it is served."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from typing import TYPE_CHECKING, Final
+
+from controller.api import flagset, flagsource
+from controller.cli.shared.clusters import add_cluster_arguments, run_on_cluster, scope_of
+from controller.cli.shared.ending import OK, PROBLEM, USAGE, Exit
+from controller.cli.shared.output import add_output_argument, plain
+from controller.cli.shared.printing import printable, short
+
+if TYPE_CHECKING:
+    import argparse
+
+    from controller.cli.objects.reconcile_stages import Stage
+
+_STYLES: Final = {"failed": "red", "served": "green"}
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Declare the verb's arguments."""
+    parser.add_argument("what", metavar="KIND", help="source or set")
+    parser.add_argument("name", metavar="NAME", help="the object's name")
+    parser.add_argument(
+        "--with-source", action="store_true", help="first have the source of the flag set looked at"
+    )
+    add_output_argument(parser, "text", "json")
+    add_cluster_arguments(parser, timeout=300)
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """0: a source is fetched, a set is served; 1: it failed, is not there, or not in time; 2 wrong usage;
+    3 no cluster; 130 interrupted.
+    """
+    from controller.cli.objects.kind_words import type_named
+
+    kind = type_named(options.what).kind
+    if kind not in {flagsource.KIND, flagset.KIND}:
+        raise Exit(f"a {kind} is not reconciled by request; name a source or a set", USAGE)
+    if options.with_source and kind != flagset.KIND:
+        raise Exit("--with-source is for a set", USAGE)
+    return run_on_cluster(lambda: _follow(options, kind))
+
+
+async def _follow(options: argparse.Namespace, kind: str) -> int:
+    # Imported here: it takes a second or two.
+    from controller.api.kinds import FLAG_SOURCE
+    from controller.cli.cluster.connection import connected
+    from controller.cli.objects.reconcile_stages import ReconcileRun
+
+    async with connected(scope_of(options)) as connection:
+        run = ReconcileRun(connection)
+        if kind == flagset.KIND:
+            stages = run.flag_set(options.name, with_source=options.with_source)
+        else:
+            stages = run.source(FLAG_SOURCE, options.name)
+        last = None
+        try:
+            async with asyncio.timeout(options.timeout):
+                async for stage in stages:
+                    _print(stage, options.output)
+                    last = stage
+        except TimeoutError:
+            message = f"not done within {options.timeout:g} s: waiting for {run.waits_for}"
+            print(printable(f"flagstaff reconcile: {message}"), file=sys.stderr)
+            return PROBLEM
+    return PROBLEM if last is None or last.stage == "failed" else OK
+
+
+def _print(stage: Stage, form: str) -> None:
+    if form == "json":
+        from controller.cli.objects.reconcile_stages import Stage as Record
+
+        print(printable(json.dumps(plain([stage], Record)[0], ensure_ascii=False)), flush=True)
+        return
+    text = f"{stage.seconds:7.2f}s  {stage.object}  {stage.stage}  {short(stage.message)}"
+    print(printable(text).replace("\n", " "), flush=True)

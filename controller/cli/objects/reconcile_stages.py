@@ -1,0 +1,169 @@
+"""Asks for a reconcile of a source or a flag set, and follows it stage by stage until it is served."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final, Literal
+
+from controller.api import flagset
+from controller.api.flagset_status import FlagSetStatus
+from controller.api.kinds import FEATURE_FLAG_CONFIGURATION, FLAG_SET, status_of
+from controller.api.objects.artifact_status import SourceStatus
+from controller.api.objects.conditions import FALSE, READY, RECONCILING, TRUE
+from controller.api.objects.meta import REQUESTED_AT, precise_timestamp
+from controller.cli.objects.kind_words import SOURCES
+from controller.cli.objects.object_rows import RECORD
+from controller.cli.shared.ending import PROBLEM, Exit
+from controller.delivery.waiting import WaitTarget, wait_state
+from controller.runtime.clock import now
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from controller.api.kinds import ResourceType
+    from controller.api.objects.meta import Resource
+    from controller.cli.cluster.connection import Connection
+
+_LOOK: Final = 0.2
+"""Seconds from one look at an object to the next."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """One stage that an object reached."""
+
+    __pydantic_config__ = RECORD
+
+    seconds: float
+    """Since the verb began."""
+    object: str
+    """KIND/NAME."""
+    stage: Literal["requested", "fetched", "applied", "delivered", "served", "failed"]
+    """What the object reached."""
+    message: str
+    """The revision, or why it failed."""
+
+
+class ReconcileRun:
+    """One run of the verb over a connection."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._began = time.monotonic()
+        self.waits_for = ""
+        """What has not happened yet."""
+
+    async def source(self, type_: ResourceType, name: str) -> AsyncIterator[Stage]:
+        """Yield the stages of a source, up to fetched or failed. Raises Exit, Setback."""
+        source = await self._connection.get(type_, name)
+        token = await self._request(self._connection, type_, source)
+        yield self._stage(source, "requested", _revision(source) or "nothing fetched yet")
+        source = await self._handled(self._connection, type_, name, token)
+        yield self._ended(source) or self._stage(source, "fetched", _revision(source))
+
+    async def flag_set(self, name: str, *, with_source: bool) -> AsyncIterator[Stage]:
+        """Yield the stages of a flag set, and before them those of its source, up to served or failed. Raises
+        Exit, Setback.
+        """
+        flag_set, revision = await self._connection.get(FLAG_SET, name), ""
+        _require_working(flag_set)
+        if with_source:
+            type_, source, place = await self._source_of(flag_set)
+            token = await self._request(place, type_, source)
+            yield self._stage(source, "requested", _revision(source) or "nothing fetched yet")
+            source = await self._handled(place, type_, source.name, token)
+            failed, revision = self._ended(source), _revision(source)
+            yield failed or self._stage(source, "fetched", revision)
+            if failed:
+                return
+        token = await self._request(self._connection, FLAG_SET, flag_set)
+        yield self._stage(
+            flag_set, "requested", FlagSetStatus.of(flag_set).last_applied_revision or "nothing applied yet"
+        )
+        flag_set = await self._handled(self._connection, FLAG_SET, name, token, revision)
+        if (failed := self._ended(flag_set)) is not None:
+            yield failed
+            return
+        status = FlagSetStatus.of(flag_set)
+        applied = status.last_applied_revision or ""
+        yield self._stage(flag_set, "applied", f"{applied}, {status.flags or 0} flags")
+        async for stage in self._delivery(flag_set, applied):
+            yield stage
+
+    async def _delivery(self, flag_set: Resource, revision: str) -> AsyncIterator[Stage]:
+        name, delivered = flagset.target_name(flag_set), False
+        while True:
+            self.waits_for = f"FeatureFlagConfiguration/{name} to be delivered"
+            written = await self._connection.find(FEATURE_FLAG_CONFIGURATION, flag_set.namespace, name)
+            state = wait_state(written, flag_set, WaitTarget(revision, allow_none=True))
+            if written is not None and status_of(written).content[1] == FlagSetStatus.of(flag_set).digest:
+                if not delivered:
+                    yield self._stage(written, "delivered", revision)
+                    delivered = True
+                self.waits_for = state.message
+                if state.done:
+                    yield self._stage(written, "served", state.message)
+                    return
+            await asyncio.sleep(_LOOK)
+
+    async def _source_of(self, flag_set: Resource) -> tuple[ResourceType, Resource, Connection]:
+        key = flagset.source_key(flag_set)
+        type_ = next((type_ for type_ in SOURCES if key is not None and type_.kind == key.kind), None)
+        if key is None or type_ is None:
+            raise Exit(f"FlagSet {flag_set.name} names no source", PROBLEM)
+        place = replace(self._connection, namespace=key.namespace)
+        return type_, await place.get(type_, key.name), place
+
+    async def _request(self, place: Connection, type_: ResourceType, resource: Resource) -> str:
+        """Ask for a reconcile; return the request's name."""
+        _require_working(resource)
+        token = precise_timestamp(now())
+        await place.merge(type_, resource.name, {"metadata": {"annotations": {REQUESTED_AT: token}}})
+        return token
+
+    async def _handled(
+        self, place: Connection, type_: ResourceType, name: str, token: str, revision: str = ""
+    ) -> Resource:
+        """The object once its controller acted on the request, and attempted the revision if one is given."""
+        while True:
+            self.waits_for = f"{type_.kind}/{name} to be reconciled; does its controller run?"
+            resource = await place.get(type_, name)
+            status = status_of(resource)
+            settled = status.condition(READY).status in {TRUE, FALSE} and not status.conditions_of(
+                RECONCILING
+            )
+            attempted = not revision or FlagSetStatus.of(resource).last_attempted_revision == revision
+            handled = status.last_handled_reconcile_at == token
+            if handled and settled and attempted and status.observed_generation == resource.generation:
+                return resource
+            if handled and status.condition(READY).message:
+                self.waits_for = f"{type_.kind}/{name}: {status.condition(READY).message}"
+            await asyncio.sleep(_LOOK)
+
+    def _ended(self, resource: Resource) -> Stage | None:
+        """The stage of an object that failed, or None."""
+        ready = status_of(resource).condition(READY)
+        return self._stage(resource, "failed", ready.message) if ready.status != TRUE else None
+
+    def _stage(
+        self,
+        resource: Resource,
+        stage: Literal["requested", "fetched", "applied", "delivered", "served", "failed"],
+        message: str,
+    ) -> Stage:
+        seconds = round(time.monotonic() - self._began, 3)
+        return Stage(seconds, f"{resource.key.kind}/{resource.name}", stage, message)
+
+
+def _require_working(resource: Resource) -> None:
+    """Raise Exit for a suspended object, which would not be reconciled."""
+    if resource.suspended:
+        what = f"{resource.key.kind} {resource.name}"
+        raise Exit(f"{what} is suspended; flagstaff resume lets it work again", PROBLEM)
+
+
+def _revision(source: Resource) -> str:
+    artifact = SourceStatus.of(source).artifact
+    return "" if artifact is None else artifact.revision

@@ -1,0 +1,9 @@
+"""`flagstaff resume`: see `suspend`."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from controller.cli.objects import suspend
+
+configure = partial(suspend.configure, suspend=False)

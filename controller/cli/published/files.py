@@ -1,0 +1,29 @@
+"""`python -m controller.cli.published.files` writes the files that are made from the program."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from controller.cli.published.cli_reference import reference
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+ROOT: Final = Path(__file__).parents[3]
+
+
+def published() -> Mapping[str, str]:
+    """The content of each file by its path from the root of the repository."""
+    return {"docs/reference/cli.md": reference()}
+
+
+def main() -> None:
+    """Write each file anew."""
+    for name, content in published().items():
+        (ROOT / name).parent.mkdir(exist_ok=True)
+        (ROOT / name).write_text(content, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,97 @@
+"""What the verbs of the command line print about a real cluster, kept in files (`golden.py`)."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.cluster.fleets import flagstaff, served
+from tests.cluster.golden import check, masked
+from tests.cluster.objects import flag_set, flags
+
+if TYPE_CHECKING:
+    from tests.cluster.pods import PodProcess
+    from tests.cluster.spines import Spine
+
+BAD = "main@sha1:" + "0" * 40
+
+
+def printed(spine: Spine, *words: str, code: int = 0) -> str:
+    """What a verb prints in the spine's namespace."""
+    ended, text = flagstaff(spine.plane, *words, "-n", spine.name)
+    assert ended == code, text
+    text = text.replace(spine.url.partition("/repository")[0], "https://git.example.com")
+    text = re.sub(r"\b[0-9a-f]{12}\b", "<commit>", text)
+    text = re.sub(r"(?m)^ *\d+\.\d\ds", "<seconds>", text)
+    return masked(text, spine.name)
+
+
+@pytest.fixture
+def shop(spine: Spine, fleet: list[PodProcess]) -> Spine:
+    """A flag set that three evaluators serve, one of a bad path, and one that is suspended."""
+    assert len(fleet) == 3
+    spine.apply(flag_set(name="misplaced", paths=["flgas"]), flag_set(name="paused", suspend=True))
+    spine.wait_reason("flagset", "BuildFailed", "misplaced")
+    spine.push("Christmas banner", flags__json=flags(banner="off", snow="on"))
+    spine.wait("ffc", lambda found: found["status"].get("flags") == 2)
+    served(spine, "3/3")
+    served(spine, "3/3", "flagset")
+    return spine
+
+
+def test_objects_are_listed_in_each_form(shop: Spine) -> None:
+    words = (
+        ("get", "sources"),
+        ("get", "sets"),
+        ("get", "sets", "-o", "wide"),
+        ("get", "fset", "flags", "-o", "yaml"),
+        ("get", "flags"),
+        ("get", "flags", "snow", "-o", "json"),
+        ("get", "all"),
+        ("get", "all", "-o", "name"),
+        ("get", "providers"),
+        ("history", "flags"),
+    )
+    check("verbs-get", lambda: "\n".join(f"$ flagstaff {' '.join(w)}\n{printed(shop, *w)}" for w in words))
+
+
+def test_object_is_suspended_and_resumed(shop: Spine) -> None:
+    assert printed(shop, "suspend", "set", "flags") == "FlagSet/flags suspended\n"
+    assert shop.get("flagset")["spec"]["suspend"] is True
+    assert printed(shop, "suspend", "set", "flags") == "FlagSet/flags is already suspended\n"
+    text = printed(shop, "reconcile", "set", "flags", code=1)
+    assert text == "flagstaff reconcile: FlagSet flags is suspended; flagstaff resume lets it work again\n"
+    assert "FlagSet/flags resumed\n" in printed(shop, "resume", "set", "--all")
+    assert shop.get("flagset")["spec"]["suspend"] is False
+
+
+def test_reconcile_shows_each_stage_until_it_is_served(shop: Spine) -> None:
+    shop.repository.commit("no more snow", flags__json=flags(banner="on"))
+    text = printed(shop, "reconcile", "set", "flags", "--with-source", "--timeout", "60s")
+    stages = [line.split("  ")[1:3] for line in text.splitlines()]
+    assert stages == [
+        ["FlagSource/flags", "requested"],
+        ["FlagSource/flags", "fetched"],
+        ["FlagSet/flags", "requested"],
+        ["FlagSet/flags", "applied"],
+        ["FeatureFlagConfiguration/flags", "delivered"],
+        ["FeatureFlagConfiguration/flags", "served"],
+    ]
+    assert "3 of 3 evaluators serve" in text
+
+
+def test_reconcile_of_a_bad_set_ends_with_its_problem(shop: Spine) -> None:
+    text = printed(shop, "reconcile", "set", "misplaced", code=1)
+    assert "flgas: no such file or folder" in text
+
+
+def test_misspelt_name_is_answered_with_the_one_that_is_there(shop: Spine) -> None:
+    assert "there is no FlagSet flgas in namespace shop; did you mean 'flags'?" in printed(
+        shop, "get", "sets", "flgas", code=1
+    )
+    assert "there is no kind 'sorces'; did you mean 'sources'?" in printed(shop, "get", "sorces", code=2)
+    code, text = flagstaff(shop.plane, "get", "sets", "-n", f"{shop.name}x")
+    assert code == 1
+    assert f"there is no namespace '{shop.name}x'; did you mean '{shop.name}'?" in text
