@@ -7,7 +7,8 @@ import pytest
 from controller.api.flagset import KIND, FlagSetSpec
 from controller.api.objects.fields import read
 from controller.flagsets.applying.applied import LastDelivered, last_applied, read_back, written_by
-from tests.unit.controller.flagsets.world import CONFIGURATION, World, body_of, document, flag
+from tests.unit.controller.flagsets.world import CONFIGURATION, World, document, flag
+from tests.unit.controller.stage_world import body_of
 
 if TYPE_CHECKING:
     from controller.api.objects.meta import Resource

@@ -17,18 +17,8 @@ from controller.runtime.reconciling.setbacks import Failed, Stalled, Waiting
 from controller.runtime.reconciling.watches import woken
 from controller.runtime.tenancy.secret_hosts import Binding, SecretContent
 from tests.statuses import find
-from tests.unit.controller.flagsets.world import (
-    BROKEN,
-    CONFIGURATION,
-    NAMESPACE,
-    ODD,
-    Cluster,
-    Looked,
-    World,
-    body_of,
-    document,
-    flag,
-)
+from tests.unit.controller.flagsets.world import BROKEN, CONFIGURATION, ODD, World, document, flag
+from tests.unit.controller.stage_world import NAMESPACE, RecordingCluster, Turn, body_of
 
 APPLY = f"apply {CONFIGURATION}/checkout"
 DELETE = f"delete {CONFIGURATION}/checkout"
@@ -193,7 +183,7 @@ async def test_switching_to_provenance_commit_removes_the_author_from_what_is_se
 
 
 async def test_a_source_that_fails_or_is_suspended_shows_on_the_flag_set(world: World) -> None:
-    def concern(seen: Looked) -> tuple[str, str] | None:
+    def concern(seen: Turn) -> tuple[str, str] | None:
         found = find(seen.status, "SourceReady")
         return None if found is None else (found["reason"], found["message"])
 
@@ -299,10 +289,10 @@ async def test_the_advice_about_a_bad_revision_fits_its_source(kind: str, advice
 
 
 async def test_what_is_written_is_written_as_the_account_that_is_named(world: World) -> None:
-    assert world.accounts == [None]
+    assert world.cluster.accounts == [None]
     world.flag_set(serviceAccountName="flags")
     await world.look()
-    assert world.accounts == [None, "flags"]
+    assert world.cluster.accounts == [None, "flags"]
 
 
 # -- removals in bulk ----------------------------------------------------------------------------------------
@@ -643,13 +633,13 @@ async def test_an_object_that_is_deleted_by_hand_is_written_again(world: World) 
     assert seen.said[0].startswith("DriftCorrected: FeatureFlagConfiguration checkout was removed;")
 
 
-def disputed(seen: Looked) -> str | None:
+def disputed(seen: Turn) -> str | None:
     """The message of the dispute that the status shows."""
     found = find(seen.status, "DriftContested")
     return None if found is None else found["message"]
 
 
-async def fought(world: World, seconds: float) -> list[Looked]:
+async def fought(world: World, seconds: float) -> list[Turn]:
     """Somebody overwrites what is delivered at each of the seconds."""
     seen = []
     for _ in range(int(seconds)):
@@ -727,7 +717,7 @@ async def test_drift_is_corrected_while_the_source_fails(world: World, gone: str
     assert (seen.reason, seen.said[-1].partition(":")[0]) == ("ArtifactFailed", "DriftCorrected")
 
 
-def kept(seen: Looked) -> str | None:
+def kept(seen: Turn) -> str | None:
     """The message of a change by hand that stays."""
     found = find(seen.status, "DriftKept")
     return None if found is None else found["message"]
@@ -1257,7 +1247,7 @@ async def test_a_changed_secret_changes_the_flag_and_its_value_is_shown_nowhere(
 
 
 def test_a_changed_secret_or_config_map_wakes_the_flag_sets_that_name_it() -> None:
-    objects = Cluster().objects
+    objects = RecordingCluster((FLAG_SETS,)).objects
     woken_by = {}
     for kind in ("Secret", "ConfigMap"):
         spec = {"substituteFrom": [{"kind": kind, "name": "values"}]}

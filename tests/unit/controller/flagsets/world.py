@@ -9,25 +9,19 @@ import hashlib
 import io
 import json
 import tarfile
-from copy import deepcopy
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from controller.api.flagset import KIND, SOURCE_API
-from controller.api.objects.conditions import READY
-from controller.api.objects.meta import ObjectKey, Resource
+from controller.api.objects.meta import ObjectKey
 from controller.configurations.stage import CONFIGURATIONS
 from controller.flagsets.building.commit_provenance import ProvenanceDetail
 from controller.flagsets.reading.inputs import InputReader
 from controller.flagsets.reconciler import FlagSetReconciler
 from controller.flagsets.stage import FLAG_SETS
-from controller.runtime.objects.cache import Cache
-from controller.runtime.reconciling.result import Result
-from controller.runtime.reconciling.setbacks import Failed, Passing, Setback
-from controller.runtime.reconciling.settle import Settled, settle
-from controller.runtime.reconciling.watches import indexes_of
-from tests.statuses import find
+from controller.runtime.reconciling.setbacks import Failed
+from tests.unit.controller.stage_world import NAMESPACE, RecordingCluster, Turn, body_of, take_turn
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -35,7 +29,6 @@ if TYPE_CHECKING:
     from controller.api.objects.artifact_status import ArtifactStatus
     from controller.flagsets.reading.inputs import Read
 
-NAMESPACE = "shop"
 CONFIGURATION = "FeatureFlagConfiguration"
 START = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 
@@ -69,115 +62,12 @@ def packed(files: Mapping[str, str]) -> bytes:
 
 
 @dataclass
-class Cluster:
-    """Keeps objects as the API server would: every write that changes one is a new version, one of its spec a
-    new generation.
-    """
-
-    objects: Cache = field(default_factory=lambda: Cache(indexes_of((FLAG_SETS, CONFIGURATIONS))))
-    writes: list[str] = field(default_factory=list)
-    """`apply Kind/name` and `delete Kind/name`, in order."""
-    managers: set[str] = field(default_factory=set)
-    editors: dict[str, str] = field(default_factory=dict)
-    """Who changed `Kind/name` by hand since it was applied."""
-    failing: dict[str, Setback] = field(default_factory=dict)
-    """By `apply Kind/name` or `delete Kind/name`."""
-    prunes: frozenset[str] = frozenset()
-    """Fields below spec that this API server does not know."""
-    version: int = 0
-
-    def put(self, body: dict[str, Any]) -> Resource:
-        """Whatever anybody writes."""
-        self.version += 1
-        key = ObjectKey(body["kind"], NAMESPACE, body["metadata"]["name"])
-        before = self.objects.get(key)
-        changed = before is None or before.spec != body.get("spec", {})
-        body["metadata"] |= {
-            "namespace": NAMESPACE,
-            "uid": before.uid if before else f"uid-{self.version}",
-            "generation": (before.generation if before else 0) + changed,
-            "resourceVersion": str(self.version),
-        }
-        resource = Resource.of(deepcopy(body))
-        self.objects.learn(resource)
-        return resource
-
-    def edit(self, kind: str, name: str, who: str = "kubectl-edit", **spec: Any) -> None:
-        """A hand's change."""
-        before = self.the(kind, name)
-        self.put(body_of(before) | {"spec": {**before.spec, **spec}})
-        self.editors[f"{kind}/{name}"] = who
-
-    def remove(self, kind: str, name: str) -> None:
-        self.objects.forget(ObjectKey(kind, NAMESPACE, name))
-
-    def the(self, kind: str, name: str) -> Resource:
-        found = self.objects.get(ObjectKey(kind, NAMESPACE, name))
-        assert found is not None, f"{kind} {name} is not there"
-        return found
-
-    def names(self, kind: str) -> list[str]:
-        return sorted(each.name for each in self.objects.of_kind(kind))
-
-    async def apply(self, manifest: Mapping[str, Any], *, manager: str) -> tuple[dict[str, Any], str]:
-        kind, name = manifest["kind"], manifest["metadata"]["name"]
-        self._write(f"apply {kind}/{name}")
-        self.managers.add(manager)
-        body = deepcopy(dict(manifest))
-        there = self.objects.get(ObjectKey(kind, NAMESPACE, name))
-        version = body["metadata"].pop("resourceVersion", None)
-        if version is not None and (there is None or version != there.resource_version):
-            raise Passing("ChangedMeanwhile", f"{kind} {name} changed", delay=0.1)
-        body["spec"] = {key: each for key, each in body["spec"].items() if key not in self.prunes}
-        written = self.put(body)
-        return body_of(written), self.editors.pop(f"{kind}/{name}", "")
-
-    async def delete(
-        self, api_version: str, kind: str, namespace: str, name: str, *, uid: str = "", version: str = ""
-    ) -> None:
-        self._write(f"delete {kind}/{name}")
-        if self.the(kind, name).uid == uid:
-            self.remove(kind, name)
-
-    def _write(self, what: str) -> None:
-        if what in self.failing:
-            raise self.failing[what]
-        self.writes.append(what)
-
-    def taken(self) -> list[str]:
-        """The writes since this was asked last."""
-        writes, self.writes = self.writes, []
-        return writes
-
-
-def body_of(resource: Resource) -> dict[str, Any]:
-    return {
-        "apiVersion": resource.api_version,
-        "kind": resource.key.kind,
-        "metadata": {
-            "name": resource.name,
-            "namespace": resource.namespace,
-            "uid": resource.uid,
-            "generation": resource.generation,
-            "resourceVersion": resource.resource_version,
-            "labels": dict(resource.labels),
-            "annotations": dict(resource.annotations),
-            "ownerReferences": [dict(each) for each in resource.owners],
-        },
-        "spec": deepcopy(dict(resource.spec)),
-        "status": deepcopy(dict(resource.status)),
-    }
-
-
-@dataclass
 class World:
     """One FlagSet, `checkout` in `shop`, of the FlagSource `flags`."""
 
-    cluster: Cluster = field(default_factory=Cluster)
+    cluster: RecordingCluster = field(default_factory=lambda: RecordingCluster((FLAG_SETS, CONFIGURATIONS)))
     archives: dict[str, bytes] = field(default_factory=dict)
     reads: list[str] = field(default_factory=list)
-    accounts: list[str | None] = field(default_factory=list)
-    """The service accounts that were to write."""
     readers: list[str | None] = field(default_factory=list)
     """Those that were to read ConfigMaps and Secrets."""
     now: datetime = START
@@ -195,7 +85,7 @@ class World:
         self.reconciler = FlagSetReconciler(
             self.cluster.objects,
             self,
-            self.writer,
+            self.cluster.acting_as,
             lambda body: None,
             lambda: 0.5,
             self.detail,
@@ -209,11 +99,6 @@ class World:
             return self.values.get((kind, name))
 
         return read
-
-    def writer(self, namespace: str, account: str | None) -> Cluster:
-        assert namespace == NAMESPACE
-        self.accounts.append(account)
-        return self.cluster
 
     async def read(self, namespace: str, artifact: ArtifactStatus) -> bytes:
         self.reads.append(artifact.revision)
@@ -256,18 +141,14 @@ class World:
         body["metadata"]["annotations"][annotation] = value
         self.cluster.put(body)
 
-    async def look(self, name: str = "checkout", after: float = 1.0) -> Looked:
+    async def look(self, name: str = "checkout", after: float = 1.0) -> Turn:
         """One turn of the loop."""
         self.now += timedelta(seconds=after)
         resource = self.cluster.the(KIND, name)
-        try:
-            result = await self.reconciler.reconcile(resource, self.now)
-        except Setback as setback:
-            result = Result.of(setback)
-        settled = settle(resource, result, self.now)
-        changed = settled.status != resource.status
-        self.cluster.put(body_of(resource) | {"status": settled.status})
-        return Looked(settled, changed, type(result.outcome).__name__, self.cluster.taken())
+        turn = await take_turn(self.reconciler, resource, self.now)
+        self.cluster.set_status(resource, turn.status)
+        turn.writes = self.cluster.taken()
+        return turn
 
     def document(self, name: str = "checkout", kind: str = CONFIGURATION) -> dict[str, Any]:
         """What is delivered."""
@@ -280,37 +161,3 @@ class World:
 
     def defaults(self) -> dict[str, Any]:
         return {key: each.get("defaultVariant") for key, each in self.document()["flags"].items()}
-
-
-@dataclass
-class Looked:
-    """What one reconcile came to."""
-
-    settled: Settled
-    status_written: bool
-    result: str
-    writes: list[str]
-
-    @property
-    def status(self) -> dict[str, Any]:
-        return self.settled.status
-
-    @property
-    def ready(self) -> tuple[str, str, str]:
-        """(status, reason, message)."""
-        found = find(self.status, READY)
-        assert found is not None
-        return found["status"], found["reason"], found["message"]
-
-    @property
-    def reason(self) -> str:
-        return self.ready[1]
-
-    @property
-    def message(self) -> str:
-        return self.ready[2]
-
-    @property
-    def said(self) -> list[str]:
-        """`Reason: message` of each Event."""
-        return [f"{each.reason}: {each.message}" for each in self.settled.events]

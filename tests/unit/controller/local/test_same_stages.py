@@ -20,23 +20,14 @@ from controller.flagsets.reconciler import FlagSetReconciler
 from controller.local.local_events import RevisionBuilt
 from controller.local.local_objects import NAMESPACE as LOCAL
 from controller.local.local_options import LocalOptions
-from controller.local.local_stages import LocalStages, open_stages
-from controller.runtime.reconciling.setbacks import Setback
-from controller.runtime.reconciling.settle import settle
+from controller.local.local_stages import STAGES, LocalStages, open_stages
 from controller.sources.freshness import PendingPushes
 from controller.sources.git.git_factory import GitFactory
 from controller.sources.reconciler import SourceReconciler
 from evaluator.flags.model import DIGEST_KEY
 from tests.repositories import Repository
-from tests.unit.controller.flagsets.world import (
-    BROKEN,
-    CONFIGURATION,
-    NAMESPACE,
-    START,
-    Cluster,
-    body_of,
-    flag,
-)
+from tests.unit.controller.flagsets.world import BROKEN, CONFIGURATION, START, flag
+from tests.unit.controller.stage_world import NAMESPACE, RecordingCluster, take_turn
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -68,13 +59,13 @@ class InCluster:
     """The reconcilers as the controller puts them together, over a fake API server."""
 
     def __init__(self, folder: Path, git: GitFactory, repository: Repository, paths: tuple[str, ...]) -> None:
-        self.cluster, self.now = Cluster(), START
+        self.cluster, self.now = RecordingCluster(STAGES), START
         storages = Storages(folder, "http://artifacts")
         reader = ArtifactReader(storages.read)
         objects = self.cluster.objects
         self.source = SourceReconciler({"git": git}, storages, PendingPushes(), random.random)
         self.flag_set = FlagSetReconciler(
-            objects, reader, lambda _namespace, _account: self.cluster, lambda _: None, random.random
+            objects, reader, self.cluster.acting_as, lambda _: None, random.random
         )
         git_spec = {"url": repository.path.as_uri(), "ref": {"branch": "main"}}
         self.put(flagsource.KIND, {"interval": "1m", "git": git_spec})
@@ -103,12 +94,8 @@ class InCluster:
         """One turn of the loop."""
         self.now += timedelta(seconds=1)
         resource = self.cluster.the(kind, "flags")
-        try:
-            result: Any = await reconciler.reconcile(resource, self.now)
-        except Setback as setback:
-            result = setback
-        settled = settle(resource, result, self.now)
-        return self.cluster.put(body_of(resource) | {"status": settled.status})
+        turn = await take_turn(reconciler, resource, self.now)
+        return self.cluster.set_status(resource, turn.status)
 
 
 async def local_outcome(stages: LocalStages, events: AsyncIterator[Any], commit: str) -> Outcome:

@@ -5,23 +5,23 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from controller.api.objects.meta import ObjectKey, Resource
+from controller.api.objects.meta import API_VERSION, ObjectKey
 from controller.artifacts.archive import unpack
 from controller.artifacts.storages import Storages
-from controller.runtime.objects.cache import Cache, Change
-from controller.runtime.reconciling.settle import settle
-from controller.runtime.reconciling.watches import indexes_of, woken
+from controller.runtime.reconciling.watches import woken
 from controller.runtime.tenancy.limits import UNLIMITED, NamespaceLimits
 from controller.sources.freshness import PendingPushes
 from controller.sources.git.git_factory import GitFactory
 from controller.sources.reconciler import SourceReconciler
 from controller.sources.stage import FLAG_SOURCES
 from tests.statuses import find
+from tests.unit.controller.stage_world import RecordingCluster, take_turn
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
+    from controller.runtime.objects.cache import Change
     from controller.runtime.tenancy.hosts import Hosts
 
 
@@ -34,9 +34,10 @@ class Beside:
         self.asleep: set[ObjectKey] = set()
         self.looks: list[str] = []
         """Names, in the order in which they were reconciled."""
-        self._version = 0
         self._now = datetime(2026, 1, 2, tzinfo=UTC)
-        self.objects = Cache(indexes_of([FLAG_SOURCES]), on_change=self._changed)
+        self._cluster = RecordingCluster([FLAG_SOURCES], "apps")
+        self.objects = self._cluster.objects
+        self.objects.on_change = self._changed
         self.storages = Storages(root / "artifacts", "http://artifacts")
         self.git = GitFactory(self._secret, root / "mirrors", allow_local=True, hosts=hosts, limits=limits)
         self.reconciler = SourceReconciler(
@@ -51,13 +52,10 @@ class Beside:
 
     async def apply(self, name: str, url: str, *, git: Mapping[str, Any] | None = None, **spec: Any) -> None:
         """Create it, or give it another spec, and let happen what comes of that."""
-        key = ObjectKey("FlagSource", "apps", name)
-        before = self.objects.get(key)
-        self._version += 1
         asked = {"interval": "10m", "git": {"url": url, **(git or {})}, **spec}
-        status = before.status if before is not None else {"observedGeneration": -1}
-        generation = before.generation + 1 if before is not None else 1
-        self.objects.put(Resource(key, name, generation, str(self._version), asked, status))
+        body = {"apiVersion": API_VERSION, "kind": "FlagSource", "metadata": {"name": name}, "spec": asked}
+        if self._cluster.put(body).generation == 1:
+            self._cluster.set_status(self._cluster.the("FlagSource", name), {"observedGeneration": -1})
         await self.settle()
 
     async def look(self, name: str) -> None:
@@ -81,17 +79,12 @@ class Beside:
                 continue
             self.looks.append(found.name)
             self._now += timedelta(hours=1)
-            after = settle(found, await self.reconciler.reconcile(found, self._now), self._now)
-            if after.status != found.status:
-                self._version += 1
-                spec, generation = found.spec, found.generation
-                changed = Resource(key, found.uid, generation, str(self._version), spec, after.status)
-                self.objects.put(changed)
+            turn = await take_turn(self.reconciler, found, self._now)
+            if turn.status_written:
+                self._cluster.set_status(found, turn.status)
 
     def status(self, name: str = "flags") -> Mapping[str, Any]:
-        found = self.objects.get(ObjectKey("FlagSource", "apps", name))
-        assert found is not None
-        return found.status
+        return self._cluster.the("FlagSource", name).status
 
     def condition(self, kind: str = "Ready", name: str = "flags") -> tuple[str, str, str]:
         """(status, reason, message); empty where there is none."""

@@ -8,49 +8,21 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from controller.api.objects.meta import ObjectKey, Resource
-from controller.runtime.objects.cache import Cache
-from controller.runtime.objects.memory import MemoryCluster
 from controller.runtime.reconciling.setbacks import Failed
 from controller.sources.export import Exporter
 from tests.unit.controller.sources.test_reconciler import KEY, Life
+from tests.unit.controller.stage_world import RecordingCluster
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
     from pathlib import Path
 
 EXPORTED = ObjectKey("ExternalArtifact", "apps", "flags")
 SECOND = "b" * 40
 
 
-class Writer(MemoryCluster):
-    """Counts what it is asked."""
-
+class Writer(RecordingCluster):
     def __init__(self) -> None:
-        super().__init__(Cache())
-        self.asked: list[str] = []
-        self.account: str | None = None
-        self.refusal: Failed | None = None
-
-    def of(self, namespace: str, account: str | None) -> Writer:
-        assert namespace == "apps"
-        self.account = account
-        return self
-
-    async def apply(self, manifest: Mapping[str, Any], *, manager: str) -> tuple[dict[str, Any], str]:
-        self.asked.append("apply")
-        if self.refusal is not None:
-            raise self.refusal
-        return await super().apply(manifest, manager=manager)
-
-    async def write_status(self, resource: Resource, status: Mapping[str, Any]) -> Resource | None:
-        self.asked.append("status")
-        return await super().write_status(resource, status)
-
-    async def delete(
-        self, api_version: str, kind: str, namespace: str, name: str, *, uid: str = "", version: str = ""
-    ) -> None:
-        self.asked.append("delete")
-        await super().delete(api_version, kind, namespace, name, uid=uid)
+        super().__init__(namespace="apps")
 
     @property
     def exported(self) -> Resource | None:
@@ -71,7 +43,7 @@ def writer() -> Writer:
 def life(tmp_path: Path, writer: Writer) -> Life:
     made = Life(tmp_path)
     made.spec = {**made.spec, "export": True, "serviceAccountName": "publisher"}
-    made.reconciler = replace(made.reconciler, exporter=Exporter(writer.objects, writer.of))
+    made.reconciler = replace(made.reconciler, exporter=Exporter(writer.objects, writer.acting_as))
     return made
 
 
@@ -83,15 +55,19 @@ async def test_the_artifact_is_exported_and_again_only_when_it_changes(life: Lif
     assert (owner["kind"], owner["uid"], owner["controller"]) == ("FlagSource", "uid", True)
     (ready,) = writer.exported.status["conditions"]
     assert (ready["type"], ready["status"], ready["reason"]) == ("Ready", "True", "Succeeded")
-    assert writer.account == "publisher"
+    assert writer.accounts[-1] == "publisher"
     await life.look()
-    assert writer.asked == ["apply", "status"]
+    assert writer.writes == ["apply ExternalArtifact/flags", "status ExternalArtifact/flags"]
     life.source.commit, life.source.files = SECOND, {"flags.json": "[]"}
     await life.look()
     assert writer.artifact == life.status["artifact"]
     assert writer.artifact["revision"] == f"main@sha1:{SECOND}"
     assert writer.exported.status["conditions"][0]["lastTransitionTime"] == ready["lastTransitionTime"]
-    assert writer.asked == ["apply", "status", "status"]
+    assert writer.writes == [
+        "apply ExternalArtifact/flags",
+        "status ExternalArtifact/flags",
+        "status ExternalArtifact/flags",
+    ]
 
 
 async def test_a_source_that_fails_leaves_the_last_export(life: Life, writer: Writer) -> None:
@@ -111,7 +87,7 @@ async def test_it_goes_when_it_is_asked_for_no_more_though_the_source_fails(
     await life.look()
     assert writer.exported is None
     await life.look()
-    assert writer.asked.count("delete") == 1
+    assert writer.writes.count("delete ExternalArtifact/flags") == 1
 
 
 async def test_the_export_is_made_again_after_it_was_removed(life: Life, writer: Writer) -> None:
@@ -128,7 +104,7 @@ async def test_an_object_of_another_writer_is_left_alone(life: Life, writer: Wri
     life.spec = {**life.spec, "export": export}
     await life.look()
     assert writer.exported == before
-    assert not writer.asked
+    assert not writer.writes
     assert life.condition("Ready") == (("False", "OwnershipConflict") if export else ("True", "Succeeded"))
     assert life.stored() == {"flags.json": b"{}"}
 
@@ -136,16 +112,18 @@ async def test_an_object_of_another_writer_is_left_alone(life: Life, writer: Wri
 async def test_a_refused_export_is_reported_and_the_artifact_is_stored_all_the_same(
     life: Life, writer: Writer
 ) -> None:
-    writer.refusal = Failed("AccessDenied", "forbidden")
+    writer.failing["apply ExternalArtifact/flags"] = Failed("AccessDenied", "forbidden")
     after = await life.look()
     assert life.condition("Ready") == ("False", "AccessDenied")
     assert life.condition("ArtifactInStorage") == ("True", "Succeeded")
     assert life.stored() == {"flags.json": b"{}"}
     assert after.retry
-    writer.refusal = Failed("ApiServerFailed", "could not find the requested resource")
+    writer.failing["apply ExternalArtifact/flags"] = Failed(
+        "ApiServerFailed", "could not find the requested resource"
+    )
     after = await life.look()
     assert "Flux 2.7 or later" in after.status["conditions"][0]["message"]
-    writer.refusal = None
+    writer.failing.clear()
     await life.look()
     assert life.condition("Ready") == ("True", "Succeeded")
     assert writer.artifact == life.status["artifact"]

@@ -30,7 +30,8 @@ def events_of(settled: Settled) -> list[tuple[str, str]]:
 async def test_it_is_ready_once_the_deployment_is() -> None:
     world = World()
     first = await world.look(replicas=2)
-    assert world.taken() == ["apply Deployment", "apply Service"]
+    assert world.taken() == ["apply Deployment/flags", "apply Service/flags"]
+    assert world.managers == {"flagstaff-flagd"}
     assert ready(first) == ("False", "Progressing", "0 of 2 replicas are ready")
     assert events_of(first) == [("Applied", "Deployment flags created"), ("Applied", "Service flags created")]
     world.rolled_out(2)
@@ -70,18 +71,25 @@ async def test_what_was_removed_is_made_anew_and_what_was_changed_is_restored() 
     world.taken()
     world.objects.forget(ObjectKey("Deployment", "shop", "flags"))
     assert events_of(await world.look()) == [("DriftCorrected", "Deployment flags was removed; restored")]
-    world.change("Service", type="NodePort")
-    assert events_of(await world.look()) == [("DriftCorrected", "Service flags was changed; restored")]
-    assert world.the("Service").spec["type"] == "ClusterIP"
-    assert world.taken() == ["apply Deployment", "apply Service"]
+    world.edit("Service", "flags", type="NodePort")
+    assert events_of(await world.look()) == [
+        ("DriftCorrected", "Service flags was changed by kubectl-edit; restored")
+    ]
+    assert world.the("Service", "flags").spec["type"] == "ClusterIP"
+    assert world.taken() == ["apply Deployment/flags", "apply Service/flags"]
 
 
 async def test_what_is_switched_off_is_removed() -> None:
     world = World()
     await world.look(ingress=INGRESS, gatewayApiRoutes=ROUTES)
-    assert world.taken() == ["apply Deployment", "apply Service", "apply Ingress", "apply HTTPRoute"]
+    assert world.taken() == [
+        "apply Deployment/flags",
+        "apply Service/flags",
+        "apply Ingress/flags",
+        "apply HTTPRoute/flags",
+    ]
     settled = await world.look(ingress={**INGRESS, "enabled": False})
-    assert sorted(world.taken()) == ["delete HTTPRoute", "delete Ingress"]
+    assert sorted(world.taken()) == ["delete HTTPRoute/flags", "delete Ingress/flags"]
     assert sorted(events_of(settled)) == [
         ("Pruned", "HTTPRoute flags removed"),
         ("Pruned", "Ingress flags removed"),
@@ -94,7 +102,7 @@ async def test_a_changed_source_changes_the_deployment_alone() -> None:
     world.taken()
     world.objects.learn(replace(source(debugLogging=True), resource_version="2"))
     assert events_of(await world.look()) == [("Applied", "Deployment flags changed")]
-    assert world.taken() == ["apply Deployment"]
+    assert world.taken() == ["apply Deployment/flags"]
 
 
 async def test_a_controller_that_starts_changes_nothing() -> None:
@@ -137,7 +145,7 @@ async def test_an_object_of_somebody_else_is_left_alone() -> None:
         "Service flags is there already and does not belong to this Flagd; remove it, or give the Flagd "
         "another name",
     )
-    assert world.taken() == ["apply Deployment"]
+    assert world.taken() == ["apply Deployment/flags"]
     assert ("Applied", "Deployment flags created") in events_of(settled)
 
 
@@ -153,7 +161,7 @@ async def test_what_the_operator_made_is_handed_over_by_its_label() -> None:
     )
     world.unwatched[key]["metadata"]["labels"] = {"app.kubernetes.io/managed-by": "flagstaff"}
     await world.look()
-    assert world.taken() == ["apply Deployment", "apply Service"]
+    assert world.taken() == ["apply Deployment/flags", "apply Service/flags"]
 
 
 async def test_without_gateway_api_all_else_is_made() -> None:
@@ -161,10 +169,10 @@ async def test_without_gateway_api_all_else_is_made() -> None:
     settled = await world.look(gatewayApiRoutes=ROUTES)
     assert ready(settled)[1] == "GatewayApiMissing"
     assert settled.next_look == 60
-    assert world.taken() == ["apply Deployment", "apply Service"]
+    assert world.taken() == ["apply Deployment/flags", "apply Service/flags"]
     world.gateways = True
     await world.look(gatewayApiRoutes=ROUTES)
-    assert world.taken() == ["apply HTTPRoute"]
+    assert world.taken() == ["apply HTTPRoute/flags"]
 
 
 async def test_without_gateway_api_an_ingress_is_removed_and_replicas_are_counted() -> None:
@@ -173,7 +181,7 @@ async def test_without_gateway_api_an_ingress_is_removed_and_replicas_are_counte
     world.rolled_out()
     world.taken()
     settled = await world.look(gatewayApiRoutes=ROUTES)
-    assert world.taken() == ["delete Ingress"]
+    assert world.taken() == ["delete Ingress/flags"]
     assert ("Pruned", "Ingress flags removed") in events_of(settled)
     assert ready(settled)[1] == "GatewayApiMissing"
     assert settled.status["readyReplicas"] == 1
@@ -181,13 +189,13 @@ async def test_without_gateway_api_an_ingress_is_removed_and_replicas_are_counte
 
 
 async def test_a_failed_write_is_tried_again_and_the_writes_that_succeeded_are_reported() -> None:
-    world = World(failing={"Service": Failed("AccessDenied", "forbidden")})
+    world = World(refused={"apply Service/flags": Failed("AccessDenied", "forbidden")})
     settled = await world.look()
     assert settled.retry
     assert ("Applied", "Deployment flags created") in events_of(settled)
     world.failing = {}
     await world.look()
-    assert world.taken() == ["apply Deployment", "apply Service"]
+    assert world.taken() == ["apply Deployment/flags", "apply Service/flags"]
 
 
 async def test_fields_that_nothing_comes_of_are_named() -> None:
@@ -213,7 +221,7 @@ async def test_objects_are_written_as_the_service_account_that_it_names() -> Non
     world = World()
     await world.look()
     await world.look(serviceAccountName="till")
-    assert world.acted == [None, "till"]
+    assert world.accounts == [None, "till"]
 
 
 @pytest.mark.parametrize(
@@ -241,7 +249,7 @@ async def test_hosts_and_annotations_that_the_installation_does_not_allow_stall_
 async def test_hosts_and_annotations_that_the_installation_allows_are_made() -> None:
     world = World(exposure=Exposure(("flags.*",), ("example.com/*",)))
     await world.look(ingress={**INGRESS, "annotations": {"example.com/class": "x"}})
-    assert world.taken() == ["apply Deployment", "apply Service", "apply Ingress"]
+    assert world.taken() == ["apply Deployment/flags", "apply Service/flags", "apply Ingress/flags"]
     world = World(exposure=Exposure((), ()))
     await world.look(ingress={**INGRESS, "enabled": False})
-    assert world.taken() == ["apply Deployment", "apply Service"]
+    assert world.taken() == ["apply Deployment/flags", "apply Service/flags"]

@@ -14,8 +14,8 @@ from controller.pods.injection.installation import Options
 from controller.pods.workloads.settings_reconciler import SettingsReconciler
 from controller.pods.workloads.stage import FEATURE_FLAG_SOURCES, IN_PROCESS_CONFIGURATIONS
 from controller.runtime.objects.cache import Cache, Change
-from controller.runtime.reconciling.settle import settle
 from controller.runtime.reconciling.watches import indexes_of, woken
+from tests.unit.controller.stage_world import take_turn
 
 NOW = datetime(2026, 1, 2, tzinfo=UTC)
 STAGES = (FEATURE_FLAG_SOURCES, IN_PROCESS_CONFIGURATIONS)
@@ -40,9 +40,7 @@ async def ready(given: Resource, *beside: Resource, options: Options = OPTIONS) 
     for each in (given, *beside):
         objects.learn(each)
     reconciler = SettingsReconciler(KnownObjects(objects, ()), options)
-    settled = settle(given, await reconciler.reconcile(given, NOW), NOW)
-    (found,) = (each for each in settled.status["conditions"] if each["type"] == "Ready")
-    return found["status"], found["reason"], found["message"]
+    return (await take_turn(reconciler, given, NOW)).ready
 
 
 @pytest.mark.parametrize(
