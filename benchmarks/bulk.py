@@ -25,7 +25,7 @@ from evaluator.host.gc_policy import GcPolicy
 from evaluator.http.deferred import Deferred, at_once
 from evaluator.http.messages import Call, Request
 from evaluator.http.offload import Offload
-from evaluator.http.routes import Routes, merged
+from evaluator.http.routes import Routes, merge
 from evaluator.http.server.limits import Limits
 from evaluator.http.server.listener import Listener
 from evaluator.server.context import ContextSources
@@ -59,7 +59,7 @@ def routes(store: Store) -> Routes:
     metrics = Metrics(store, time.monotonic)
     service = EvaluationService(store, ContextSources(), time.monotonic, [metrics.count])
     answers = evaluation.Evaluation(service)
-    return merged(
+    return merge(
         ofrep.routes(ofrep.Ofrep(service), None),
         management.routes(store, metrics, Offload(), time.monotonic, management.Start(store)),
         Routes(unary={RESOLVE_ALL: answers.resolve_all}),

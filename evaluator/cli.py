@@ -80,9 +80,9 @@ def _start(arguments: argparse.Namespace) -> int:
     try:
         loaded = load(_flags(arguments), os.environ)
     except InvalidSettingError as error:
-        return _refused(str(error))
+        return _refuse(str(error))
     if not loaded.settings.sources:
-        return _refused(_NO_SOURCE)
+        return _refuse(_NO_SOURCE)
     return _serve(loaded)
 
 
@@ -101,7 +101,7 @@ def _flags(arguments: argparse.Namespace) -> dict[str, list[str]]:
     }
 
 
-def _refused(reason: str) -> int:
+def _refuse(reason: str) -> int:
     print(f"flagstaff evaluator: {reason}", file=sys.stderr)
     return 2
 

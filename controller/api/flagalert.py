@@ -15,7 +15,7 @@ from controller.api.objects.rules import Rule, RuledModel
 from controller.api.objects.schema_words import INT64, TIME
 from controller.api.objects.status import Status
 from controller.api.parsing.message_templates import check
-from controller.api.parsing.patterns import compiled
+from controller.api.parsing.patterns import compile_pattern
 
 if TYPE_CHECKING:
     import re2
@@ -30,7 +30,7 @@ _MEMORY: Final = 1 << 16
 @lru_cache(maxsize=1_024)
 def expression(text: str) -> re2._Regexp:
     """Compile one entry of a list; its search takes linear time. Raises InvalidTextError."""
-    return compiled(text, _MEMORY)
+    return compile_pattern(text, _MEMORY)
 
 
 Expressions = Annotated[
@@ -49,7 +49,7 @@ def glob_list(globs: tuple[str, ...]) -> re2._Regexp:
 
     Raises InvalidTextError.
     """
-    return compiled(f"(?m)^(?:{'|'.join(map(_glob_expression, globs))})$", 8 * _MEMORY)
+    return compile_pattern(f"(?m)^(?:{'|'.join(map(_glob_expression, globs))})$", 8 * _MEMORY)
 
 
 def _glob_expression(glob: str) -> str:

@@ -228,7 +228,7 @@ def target_name(flag_set: Resource) -> str:
     return str(name or flag_set.name)
 
 
-def listed(flag_set: Resource, field: str) -> list[dict[str, Any]]:
+def list_items(flag_set: Resource, field: str) -> list[dict[str, Any]]:
     """The objects in a list of the spec, as far as it can be read."""
     entries = flag_set.spec.get(field)
     return [entry for entry in entries if isinstance(entry, dict)] if isinstance(entries, list) else []

@@ -29,7 +29,7 @@ from controller.api.objects.fields import (
 from controller.api.objects.rules import Rule, RuledModel
 from controller.api.objects.schema_words import INT64, TIME
 from controller.api.parsing.names import is_within_source
-from controller.api.parsing.patterns import ignored
+from controller.api.parsing.patterns import ignore_patterns
 from controller.api.sources.bucket_source import BucketSpec
 from controller.api.sources.git_source import GitSpec
 from controller.api.sources.oci_source import LayerSelector, OciSpec
@@ -139,7 +139,7 @@ class FlagSourceSpec(RuledModel):
     """How long one reconcile may take in all: listing, fetching and reading; at most `10m`."""
     suspend: bool = False
     """Do not poll the source; the artifact is kept."""
-    ignore: Annotated[str, Field(max_length=65536), that(ignored)] | None = None
+    ignore: Annotated[str, Field(max_length=65536), that(ignore_patterns)] | None = None
     """Patterns of files that are not in the artifact, as in [`.gitignore`](../artifacts.md#ignore). They
     replace the default ones.
     """
@@ -186,7 +186,7 @@ class FlagSourceSpec(RuledModel):
         return next(name for name in PROVIDERS if getattr(self, name) is not None)
 
     @property
-    def observed(self) -> FlagSourceStatus:
+    def selection_fields(self) -> FlagSourceStatus:
         """What decides which files of a revision are in its artifact, as the status shows it (`OBSERVED`)."""
         selector = LayerSelector() if self.oci is None else self.oci.layer_selector
         return FlagSourceStatus(

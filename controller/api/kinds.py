@@ -70,7 +70,7 @@ class ResourceType:
         return () if self.spec is None else validate(self.spec, spec)
 
 
-def _installed(definition: Definition, *, judged: bool = True) -> ResourceType:
+def _kind_of(definition: Definition, *, judged: bool = True) -> ResourceType:
     """A kind of `DEFINITIONS`; `judged`: whether `validate` judges what users write."""
     status = definition.status
     return ResourceType(
@@ -82,20 +82,20 @@ def _installed(definition: Definition, *, judged: bool = True) -> ResourceType:
     )
 
 
-FLAG_SOURCE: Final = _installed(flagsource.DEFINITION)
-FLAG_SET: Final = _installed(flagset.DEFINITION)
-FLAG_SHARD: Final = _installed(flagshard.DEFINITION, judged=False)
-FLAG_GRANT: Final = _installed(flaggrant.DEFINITION)
-FLAG_RECEIVER: Final = _installed(flagreceiver.DEFINITION)
-FLAG_PROVIDER: Final = _installed(flagprovider.DEFINITION)
-FLAG_ALERT: Final = _installed(flagalert.DEFINITION)
-FLAG_RECEIPT: Final = _installed(flagreceipt.DEFINITION, judged=False)
-FEATURE_FLAG_CONFIGURATION: Final = _installed(featureflagconfiguration.DEFINITION, judged=False)
-FEATURE_FLAG: Final = _installed(featureflagconfiguration.FEATURE_FLAG_DEFINITION, judged=False)
-FEATURE_FLAG_SOURCE: Final = _installed(featureflagsource.DEFINITION)
-IN_PROCESS_CONFIGURATION: Final = _installed(inprocessconfiguration.DEFINITION)
-FLAGD: Final = _installed(flagd.DEFINITION)
-EVALUATOR_UPGRADE: Final = _installed(evaluatorupgrade.DEFINITION)
+FLAG_SOURCE: Final = _kind_of(flagsource.DEFINITION)
+FLAG_SET: Final = _kind_of(flagset.DEFINITION)
+FLAG_SHARD: Final = _kind_of(flagshard.DEFINITION, judged=False)
+FLAG_GRANT: Final = _kind_of(flaggrant.DEFINITION)
+FLAG_RECEIVER: Final = _kind_of(flagreceiver.DEFINITION)
+FLAG_PROVIDER: Final = _kind_of(flagprovider.DEFINITION)
+FLAG_ALERT: Final = _kind_of(flagalert.DEFINITION)
+FLAG_RECEIPT: Final = _kind_of(flagreceipt.DEFINITION, judged=False)
+FEATURE_FLAG_CONFIGURATION: Final = _kind_of(featureflagconfiguration.DEFINITION, judged=False)
+FEATURE_FLAG: Final = _kind_of(featureflagconfiguration.FEATURE_FLAG_DEFINITION, judged=False)
+FEATURE_FLAG_SOURCE: Final = _kind_of(featureflagsource.DEFINITION)
+IN_PROCESS_CONFIGURATION: Final = _kind_of(inprocessconfiguration.DEFINITION)
+FLAGD: Final = _kind_of(flagd.DEFINITION)
+EVALUATOR_UPGRADE: Final = _kind_of(evaluatorupgrade.DEFINITION)
 SECRET: Final = ResourceType("v1", "Secret", "secrets", content=False)
 CONFIG_MAP: Final = ResourceType("v1", "ConfigMap", "configmaps", content=False)
 POD: Final = ResourceType("v1", "Pod", "pods", content=False)

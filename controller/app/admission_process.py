@@ -31,7 +31,7 @@ from controller.runtime.process import management as management_routes
 from controller.runtime.process.metrics import ProcessMetrics
 from controller.validation.objections import objection
 from evaluator.http.offload import Offload
-from evaluator.http.routes import merged
+from evaluator.http.routes import merge
 from evaluator.http.server.limits import MANAGEMENT
 from evaluator.http.server.listener import Listener
 from evaluator.http.server.tls import TlsFiles
@@ -123,13 +123,13 @@ def _webhooks(
 
     known = KnownObjects(watched.objects, settings.namespaces, open=bool(settings.allow_cross_namespace))
     injector = Injector(
-        known, settings.injection(), lambda: watched.synced, partial(metrics.reviewed, "Pod"), report
+        known, settings.injection(), lambda: watched.synced, partial(metrics.count_review, "Pod"), report
     )
     workloads = WorkloadWebhook(
-        watched.objects, settings.namespaces, lambda: watched.synced, offload, metrics.reviewed, now
+        watched.objects, settings.namespaces, lambda: watched.synced, offload, metrics.count_review, now
     )
-    validator = Validator(objection, offload, metrics.reviewed, settings.namespaces)
-    return merged(injector.routes(), workloads.routes(), validator.routes())
+    validator = Validator(objection, offload, metrics.count_review, settings.namespaces)
+    return merge(injector.routes(), workloads.routes(), validator.routes())
 
 
 def _readiness(watched: WatchedObjects, health: WatchHealth) -> dict[str, Any]:

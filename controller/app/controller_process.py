@@ -93,7 +93,7 @@ async def open_controller(
     share_threads()
     clock = asyncio.get_running_loop().time
     async with contextlib.AsyncExitStack() as stack:
-        base = await _connected(stack, settings, objects, health)
+        base = await _connect(stack, settings, objects, health)
         cluster, role, metrics = base.cluster, base.role, base.metrics
         notifying = await open_notifying(
             stack,
@@ -119,12 +119,12 @@ async def open_controller(
         pods = pod_work_of(settings, cluster, objects, outputs.sinks, health)
         certificates = certificate_rotations(settings, base.connection, role)
         followers = (
-            *(() if pods.files is None else (pods.files.changed,)),
-            proxies.changed,
+            *(() if pods.files is None else (pods.files.on_change,)),
+            proxies.on_change,
             # Objects that claim the same name as one that changed.
             lambda change: shared.claims.follow(change.before, change.after).rivals,
-            *(each.changed for each in watches),
-            notifying.outbox.changed,
+            *(each.on_change for each in watches),
+            notifying.outbox.on_change,
         )
         dispatcher = Dispatcher(objects, STAGES, loops, followers)
         state = partial(readiness, base.collector, role, health, certificates)
@@ -145,7 +145,7 @@ async def open_controller(
         )
 
 
-async def _connected(
+async def _connect(
     stack: contextlib.AsyncExitStack, settings: ControllerSettings, objects: Cache, health: WatchHealth
 ) -> _Base:
     """The client and what needs no more than it: what acts for objects and posts Events, and the limits that
@@ -204,7 +204,7 @@ async def _open_ports(
         now=now,
         clock=asyncio.get_running_loop().time,
         leading=lambda: base.role.leading,
-        received=base.metrics.received,
+        received=base.metrics.count_webhook,
     )
     offload = Offload()
     stack.callback(offload.close)
@@ -275,7 +275,7 @@ async def watching(
     """
     objects, health = Cache(indexes_of(STAGES)), WatchHealth(time.monotonic)
     async with working(settings, objects, health, say, ended) as controller:
-        kopf = KopfThread(objects, WATCHED, controller.relisted, health, settings.namespaces)
+        kopf = KopfThread(objects, WATCHED, controller.on_relist, health, settings.namespaces)
         task = asyncio.create_task(kopf.run())
         try:
             yield

@@ -90,11 +90,11 @@ class Controller:
             group.create_task(forever(self.proxies.look))
             group.create_task(forever(self.leftovers.sweep))
 
-    def relisted(self, type_: ResourceType) -> None:
+    def on_relist(self, type_: ResourceType) -> None:
         """Handle a restarted watch: look for objects that were deleted meanwhile."""
         if type_.kind in self.loops:
-            self.loops[type_.kind].relisted()
-        self.collector.relisted()
+            self.loops[type_.kind].on_relist()
+        self.collector.on_relist()
 
 
 def leadership_of(settings: ControllerSettings, cluster: Cluster, role: Role) -> Leadership:
@@ -121,6 +121,6 @@ def readiness(
         "leader": role.leading,
         "certificates": {server: each.state for server, each in certificates.items()},
         "ageSeconds": round(max(ages), 1) if ages else None,
-        "stale": [each.kind for each in reports if each.stale],
+        "stale": [each.kind for each in reports if each.is_stale],
         "watches": [each.page() for each in reports],
     }

@@ -72,7 +72,7 @@ async def open_notifying(
         now=now,
         clock=asyncio.get_running_loop().time,
         random=random.random,
-        count=metrics.alerted,
+        count=metrics.count_alert,
     )
 
     async def newest(key: ObjectKey) -> FlagProviderStatus:

@@ -38,7 +38,7 @@ from controller.runtime.tenancy.limits import NamespaceLimits
 from controller.runtime.tenancy.threads import share_threads
 from evaluator.http.host_check import without_pages
 from evaluator.http.offload import Offload
-from evaluator.http.routes import merged
+from evaluator.http.routes import merge
 from evaluator.http.server.limits import MANAGEMENT
 from evaluator.http.server.limits import Limits as PortLimits
 from evaluator.http.server.listener import Listener
@@ -82,7 +82,7 @@ async def open_proxy(settings: ProxySettings) -> AsyncIterator[ProxyProcess]:
         limits = NamespaceLimits(streams=settings.quota_streams, receipts=settings.quota_receipts)
         registry = CollectorRegistry(auto_describe=False)
         events = ApiServerEvents(cluster.api, registry)
-        replica = _joined(settings, limits, cluster, registry, events)
+        replica = _make_replica(settings, limits, cluster, registry, events)
         metrics = ProcessMetrics()
         registry.register(metrics)
         metrics.lag.start()
@@ -93,7 +93,7 @@ async def open_proxy(settings: ProxySettings) -> AsyncIterator[ProxyProcess]:
         stack.callback(offload.close)
         managed = management.routes(replica.readiness, partial(generate_latest, registry), offload)
         members = without_pages(fleet_page.routes(replica.proxy.receipts, offload))
-        manager = Listener(merged(managed, members), MANAGEMENT, name="management")
+        manager = Listener(merge(managed, members), MANAGEMENT, name="management")
         management_host = settings.management_host or settings.host
         management_port = await manager.start(management_host, settings.management_port)
         stack.push_async_callback(manager.drain, _MANAGEMENT_DRAIN)
@@ -103,7 +103,7 @@ async def open_proxy(settings: ProxySettings) -> AsyncIterator[ProxyProcess]:
         yield ProxyProcess(replica, registry, sync_port, management_port)
 
 
-def _joined(
+def _make_replica(
     settings: ProxySettings,
     limits: NamespaceLimits,
     cluster: Cluster,
@@ -114,11 +114,11 @@ def _joined(
     namespaces = tuple(settings.namespaces or ("",))
     queue: KeyedQueue[Place] = KeyedQueue(loop.time, random.random, places=8, group=itemgetter(0))
 
-    def gone(uid: str) -> None:
+    def drop_members(uid: str) -> None:
         # No Pod goes before the watches run, and the proxy is there by then.
         proxy.receipts.pod_gone(uid)
 
-    pods = PodUids(gone)
+    pods = PodUids(drop_members)
     proxy = Proxy(
         _options(settings, limits),
         AccessReviews(ClusterReviews(cluster, settings.auth_audiences), clock=loop.time, unix_time=unix_time),
@@ -138,7 +138,7 @@ def _joined(
     for each in reflectors:
         watches.follow(each.view.type.plural, each.view.path, each)
     registry.register(ProxyMetrics(proxy, watches, lambda: sync.connections))
-    registry.register(QuotaMetrics(limits, proxy.used))
+    registry.register(QuotaMetrics(limits, proxy.usage))
     registry.register(ReceiptMetrics(proxy.receipts, lambda: recorder.writes))
     draining = settings.drain_delay, settings.drain_seconds
     return ProxyReplica(proxy, sync, recorder, reflectors, pod_reflectors, events, now, *draining)

@@ -122,7 +122,7 @@ def _flag_sets(parts: Parts) -> FlagSetReconciler:
         shared.objects,
         _reader(shared),
         accounts.client,
-        _applied(shared.objects),
+        _write_through(shared.objects),
         random.random,
         shared.settings.provenance,
         InputReader(accounts.secret, accounts.config_map),
@@ -135,7 +135,7 @@ def _flagds(parts: Parts) -> FlagdReconciler:
     workloads = ClusterWorkloads(shared.accounts.cluster, accounts=shared.accounts)
     exposure = Exposure(shared.settings.flagd_hosts, shared.settings.flagd_annotations)
     return FlagdReconciler(
-        shared.objects, workloads, _applied(shared.objects), *parts.injected, exposure=exposure
+        shared.objects, workloads, _write_through(shared.objects), *parts.injected, exposure=exposure
     )
 
 
@@ -192,7 +192,10 @@ def providers_of(
 def usages_of(providers: Iterable[BackendFactory[Any]]) -> dict[str, Usage]:
     """What namespaces have of what is limited, by the field of `NamespaceLimits`."""
     return {
-        name: usage for each in providers if isinstance(each, GitFactory) for name, usage in each.used.items()
+        name: usage
+        for each in providers
+        if isinstance(each, GitFactory)
+        for name, usage in each.usage.items()
     }
 
 
@@ -208,7 +211,7 @@ def _reader(shared: Shared) -> ArtifactReader:
     )
 
 
-def _applied(objects: Cache) -> Callable[[dict[str, Any]], None]:
+def _write_through(objects: Cache) -> Callable[[dict[str, Any]], None]:
     """Store our own write in the cache before its event arrives."""
 
     def learn(body: dict[str, Any]) -> None:

@@ -152,14 +152,14 @@ class ArtifactServer:
             return Response(503, b"too many at a time\n", (("retry-after", "5"),))
         status, headers, part = answer
 
-        def ended(well: bool) -> None:
+        def count_end(well: bool) -> None:
             self._sending -= 1
             if not well:
                 self._pool.submit(_set_aside_damage, partial(self.archives.read, path))
 
         def start(body: ByteStream) -> None:
             self._sending += 1
-            Sending(found, part, self._pool, ended).begin(body)
+            Sending(found, part, self._pool, count_end).begin(body)
 
         return Streamed(status, headers, start, seconds=SECONDS)
 

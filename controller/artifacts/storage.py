@@ -121,7 +121,7 @@ class Storage:
 
     def _put(self, artifact: Artifact, archive: bytes) -> None:
         others = [known for known in self._index if known.digest != artifact.digest]
-        index = self._retained([artifact, *others])
+        index = self._within_retention([artifact, *others])
         try:
             self._write(artifact, archive)
             lines = "".join(f"{known.model_dump_json()}\n" for known in index)
@@ -165,7 +165,7 @@ class Storage:
             return []
         return [artifact for artifact in index if (self._root / artifact.path).is_file()]
 
-    def _retained(self, index: list[Artifact]) -> list[Artifact]:
+    def _within_retention(self, index: list[Artifact]) -> list[Artifact]:
         kept, total = index[:1], index[0].size
         for artifact in index[1 : self._retain]:
             total += artifact.size

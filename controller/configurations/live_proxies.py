@@ -83,7 +83,7 @@ class ProxyFollower:
     pause: float = LOOK
     """Seconds."""
 
-    def changed(self, change: Change) -> tuple[()]:
+    def on_change(self, change: Change) -> tuple[()]:
         """A receipt that appears or changes shows that its proxy was there. Wakes nothing."""
         if change.after is not None and change.after.key.kind == flagreceipt.KIND:
             self._track(change.after)

@@ -37,7 +37,7 @@ def new_conflicts(status: Status, found: list[tuple[str, str]]) -> tuple[Occurre
     return tuple(Occurrence(reason, text, warning=True) for reason, text in found if text not in named)
 
 
-def described(conflict: Conflict, key: ObjectKey) -> tuple[str, str]:
+def describe_conflict(conflict: Conflict, key: ObjectKey) -> tuple[str, str]:
     """(reason, message) of a conflict that the object `key` is in."""
     claim = f"flagSetId {_quote(conflict.claim)}"
     loses = conflict.loser == key

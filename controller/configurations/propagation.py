@@ -55,7 +55,7 @@ class Propagation:
     """Seconds until time alone changes it, or until it may be written."""
 
 
-def written(status: ConfigurationStatus) -> Propagation:
+def propagation_of(status: ConfigurationStatus) -> Propagation:
     """What a status says now."""
     fields = {name: getattr(status, name) for name in NOBODY_REPORTS.model_fields_set}
     return Propagation(

@@ -17,8 +17,8 @@ from controller.configurations.propagation import (
     pace,
     propagation,
     propagation_events,
+    propagation_of,
     receipts,
-    written,
 )
 from controller.configurations.validation import validate
 from controller.delivery.delivered import no_progress
@@ -67,7 +67,7 @@ class ConfigurationReconciler:
         kept = await self._validate(resource)
         served = await self._propagation_of(resource, kept, now)
         found = self.claims.conflicts_of(resource.key)
-        conflicts = [name_conflicts.described(each, resource.key) for each in found]
+        conflicts = [name_conflicts.describe_conflict(each, resource.key) for each in found]
         outcome = kept.validation.outcome
         if isinstance(outcome, Done):
             # `Ready` stays True: the object itself is valid.
@@ -87,7 +87,7 @@ class ConfigurationReconciler:
         )
 
     @property
-    def remembered(self) -> int:
+    def remembered_objects(self) -> int:
         """The number of objects of which something is kept."""
         return len(self._kept)
 
@@ -118,7 +118,7 @@ class ConfigurationReconciler:
     async def _propagation_of(self, resource: Resource, kept: _Kept, now: datetime) -> Propagation:
         """Return who serves the object now, or what its status says while it is too soon to write again."""
         status = ConfigurationStatus.of(resource)
-        before, new, digest = written(status), Propagation(), kept.validation.status.digest or ""
+        before, new, digest = propagation_of(status), Propagation(), kept.validation.status.digest or ""
         alive = () if self.proxies is None else self.proxies.alive
         found = receipts(resource, self.objects, alive) if digest else []
         if found:

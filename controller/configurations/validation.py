@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from controller.api.objects.fields import InvalidSpecError
 from controller.api.openfeature.featureflagconfiguration import ConfigurationStatus, MissingShardsError
-from controller.delivery.delivered import delivered
+from controller.delivery.delivered import delivery_of
 from controller.delivery.problem_text import first_problem, problem_list, withheld
 from controller.runtime.reconciling.result import Done
 from controller.runtime.reconciling.setbacks import Stalled, Waiting
@@ -70,7 +70,7 @@ def judge(
     """What is delivered, with problems as people find them in the object: by their paths, and without words
     that a Secret has. Raises InvalidSpecError, MissingShardsError.
     """
-    found = delivered(resource, part, progress)
+    found = delivery_of(resource, part, progress)
     # JSON within an object has no lines that anybody knows: a problem's place is its path.
     form = next((f"spec.{name}" for name in _FORMS if resource.spec.get(name) is not None), "")
     marked = {key for key, flag in found.flag_set.flags.items() if CONFIDENTIAL_KEY in flag.metadata}

@@ -103,7 +103,7 @@ class Claims:
         known = self._known.pop(key, None)
         return UNCHANGED if known is None else self._change(known, None)
 
-    def served(self, place: Place) -> Claim | None:
+    def holder(self, place: Place) -> Claim | None:
         """The claim of the object that is served under this name."""
         for kind in (KIND, FLAG_KIND):
             if (claim := self._known.get(ObjectKey(kind, *place))) is not None:
@@ -134,7 +134,7 @@ class Claims:
     def conflicts_of(self, key: ObjectKey) -> list[Conflict]:
         """What an object loses, and the first that it wins over an object beside it."""
         place = (key.namespace, key.name)
-        conflicts, served = self._of_name(place), self.served(place)
+        conflicts, served = self._of_name(place), self.holder(place)
         if served is None or served.key != key:
             return conflicts
         if place not in self._held:
@@ -153,7 +153,7 @@ class Claims:
         return [Conflict(SHADOWED, loser.key, winner.key, "/".join(place))]
 
     def _of_foreign(self, place: Place) -> Iterator[Conflict]:
-        served, claimed = self.served(place), self._foreign.get(place)
+        served, claimed = self.holder(place), self._foreign.get(place)
         if served is not None and claimed is not None:
             yield Conflict(FLAG_SET_ID_FOREIGN, served.key, None, claimed)
 
@@ -213,7 +213,7 @@ class Claims:
         )
 
     def _turn(self, place: Place) -> tuple[str, _Turn] | None:
-        served = self.served(place)
+        served = self.holder(place)
         if served is None:
             return None
         parts = [served]

@@ -61,7 +61,7 @@ class Delivered:
         return Refused(self.problems).cause
 
 
-def delivered(
+def delivery_of(
     resource: Resource,
     shard: Callable[[str], Resource | None],
     progress: Progress = NO_PROGRESS,

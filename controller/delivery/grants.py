@@ -52,7 +52,9 @@ def pods(namespace: str) -> Referring:
     return Referring("Pod", namespace)
 
 
-def granted(grants: Iterable[Resource], who: Referring, name: str, kinds: Collection[str]) -> tuple[str, ...]:
+def granted_kinds(
+    grants: Iterable[Resource], who: Referring, name: str, kinds: Collection[str]
+) -> tuple[str, ...]:
     """Return those of `kinds` as which `name` may be referred to, by the `grants` of its namespace."""
     found: list[GrantTo] = []
     for grant_ in grants:
@@ -65,7 +67,7 @@ def granted(grants: Iterable[Resource], who: Referring, name: str, kinds: Collec
     return tuple(kind for kind in kinds if (_GROUPS[kind], kind) in allowed)
 
 
-def denied(who: Referring, namespace: str, name: str, kinds: Sequence[str]) -> str:
+def denial_message(who: Referring, namespace: str, name: str, kinds: Sequence[str]) -> str:
     """The message where no grant permits it, with the grant to write."""
     written = f"{who.kind if who.group else who.kind.lower()}s"
     return (

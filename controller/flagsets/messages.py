@@ -77,7 +77,7 @@ def ready(attempt: Attempt) -> str:
     return f"Applied revision: {attempt.artifact.revision}{warned}"
 
 
-def applied(before: FlagSetStatus, attempt: Attempt) -> str:
+def message_of_apply(before: FlagSetStatus, attempt: Attempt) -> str:
     """The message on a revision that changed what is served."""
     subject = one_line(attempt.artifact.subject, _SUBJECT)
     quoted = f' "{subject}"' if subject else ""
@@ -98,7 +98,7 @@ def more(attempt: Attempt, lines: Sequence[str]) -> dict[str, str]:
     return {name: text for name, text in details.items() if text}
 
 
-def refused(attempt: Attempt, why: str, served: str) -> str:
+def message_of_refusal(attempt: Attempt, why: str, served: str) -> str:
     """The message on a revision of which nothing is applied; `served` is the revision that is."""
     why = why or first_problem(attempt.composition.problems)
     force = f"{served} stays served" if served else "Nothing has been applied yet"
@@ -123,7 +123,7 @@ def partial(attempt: Attempt) -> str:
     )
 
 
-def guarded(attempt: Attempt, removal: BulkRemoval, resource: Resource, served: str) -> str:
+def message_of_guard(attempt: Attempt, removal: BulkRemoval, resource: Resource, served: str) -> str:
     """Return the message about a revision that the prune guard holds back."""
     revision = attempt.artifact.revision
     return (
@@ -256,7 +256,7 @@ def _targets(manifests: Sequence[Mapping[str, Any]]) -> tuple[TargetStatus, ...]
     )
 
 
-def shown(target: Resource | None, digest: str) -> tuple[FlagSetStatus, tuple[Condition, ...]]:
+def serving_status(target: Resource | None, digest: str) -> tuple[FlagSetStatus, tuple[Condition, ...]]:
     """(fields, conditions) that say who serves `digest`, by the object that delivers it; empty where that has
     another one, or no proxy has reported.
     """

@@ -19,7 +19,7 @@ from controller.flagsets.applying.delivery import AppliedObjects, Delivery
 from controller.flagsets.applying.plan import belongs_to
 from controller.flagsets.building.commit_provenance import ProvenanceDetail, without_author
 from controller.flagsets.building.limited_build import build_in_thread
-from controller.flagsets.building.render import observed
+from controller.flagsets.building.render import with_observation_time
 from controller.flagsets.reading.dependencies import (
     SOURCE_READY,
     Artifacts,
@@ -180,11 +180,11 @@ class FlagSetReconciler:
         target = ObjectKey(
             featureflagconfiguration.KIND, resource.namespace, spec.target.name or resource.name
         )
-        served, propagated = messages.shown(self.objects.get(target), made.digest)
+        served, propagated = messages.serving_status(self.objects.get(target), made.digest)
         events = so_far.events
         if (before := FlagSetStatus.of(resource)).digest != made.digest:
             more = messages.more(attempt, memory.built.lines)
-            words = messages.applied(before, attempt)
+            words = messages.message_of_apply(before, attempt)
             events += (Occurrence("Applied", words, metadata=more, flags=made.changed.keys),)
         outcome: Done | Setback = Done(messages.ready(attempt))
         if made.held or made.missing:
@@ -220,7 +220,9 @@ class FlagSetReconciler:
             if last is not None and self.detail is ProvenanceDetail.COMMIT:
                 last = replace(last, flag_set=without_author(last.flag_set))
         built = await self.build(archive, spec, artifact, resource, last, inputs.steps)
-        state = AppliedObjects(observed(built.manifests, artifact, resource.created, self.objects.get))
+        state = AppliedObjects(
+            with_observation_time(built.manifests, artifact, resource.created, self.objects.get)
+        )
         if memory is not None:
             state.taken, state.outdated = memory.state.taken, memory.state.outdated
             state.dispute, state.kept = memory.state.dispute, memory.state.kept
@@ -285,13 +287,13 @@ def _refusal_result(resource: Resource, built: Built, attempt: messages.Attempt,
     served = FlagSetStatus.of(resource).last_applied_revision or ""
     pending: tuple[str, ...] | None = None
     if built.removal is not None:
-        reason, message = "PruneGuard", messages.guarded(attempt, built.removal, resource, served)
+        reason, message = "PruneGuard", messages.message_of_guard(attempt, built.removal, resource, served)
         pending = messages.pending_removals(built.removal)
     elif built.too_large:
-        reason, message = "TooLarge", messages.refused(attempt, built.too_large, served)
+        reason, message = "TooLarge", messages.message_of_refusal(attempt, built.too_large, served)
     elif built.edited:
         reason, message = "LastGoodUnknown", messages.unknown(attempt, built.edited)
     else:
-        reason, message = "BuildFailed", messages.refused(attempt, "", served)
+        reason, message = "BuildFailed", messages.message_of_refusal(attempt, "", served)
     status = so_far.status | FlagSetStatus(pending_removals=pending)
     return Result.of(Stalled(reason, message), status=status, events=so_far.events, next_look=so_far.soonest)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from controller.api import flaggrant, flagset, flagshard
-from controller.api.flagset import listed, source_key, target_name
+from controller.api.flagset import list_items, source_key, target_name
 from controller.api.flagset_status import FlagSetStatus
 from controller.api.kinds import CONFIG_MAP, FLAG_SET, SECRET, status_of
 from controller.api.objects.artifact_status import SourceStatus
@@ -55,13 +55,13 @@ def _foreign_source_of(flag_set: Resource) -> Iterator[str]:
 
 def _dependencies(flag_set: Resource, *, asking: bool) -> Iterator[str]:
     """Return dependencies' names as in `source_name`; with `asking`, of those that a `readyExpr` reads."""
-    for reference in listed(flag_set, "dependsOn"):
+    for reference in list_items(flag_set, "dependsOn"):
         if not asking or reference.get("readyExpr") is not None:
             yield source_name(str(reference.get("kind") or flagset.KIND), str(reference.get("name")))
 
 
 def _substitutes(flag_set: Resource, kind: str) -> Iterator[str]:
-    references = listed(flag_set, "substituteFrom")
+    references = list_items(flag_set, "substituteFrom")
     return (str(reference.get("name")) for reference in references if reference.get("kind") == kind)
 
 

@@ -53,7 +53,7 @@ def date(headers: Mapping[str, str]) -> datetime | None:
     return found if found.tzinfo is not None else None
 
 
-def expected(answer: ApiResponse, kind: str, name: str) -> dict[str, Any]:
+def require_object(answer: ApiResponse, kind: str, name: str) -> dict[str, Any]:
     """The object or list, with its metadata, that a good answer has. Raises a setback for any other."""
     require_good(answer, kind, name)
     if not isinstance(answer.body.get("metadata"), dict):

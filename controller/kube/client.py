@@ -13,8 +13,8 @@ from controller.kube.answers import (
     causes,
     conflict_message,
     editor,
-    expected,
     require_good,
+    require_object,
     require_unchanged,
 )
 from controller.kube.api_client import DEFAULT_TIMING, ApiClient, CredentialTiming
@@ -140,7 +140,7 @@ class Cluster(ClusterReader):
         self.begin_write(verb, key.kind)
         query = {"fieldManager": COMPONENT}
         answer = await self.requests.ask("PATCH", path, query, body, MERGE, METADATA)
-        expected(answer, key.kind, key.name)
+        require_object(answer, key.kind, key.name)
 
     async def apply(self, manifest: Mapping[str, Any], *, manager: str) -> tuple[dict[str, Any], str]:
         """Server-side apply as `manager`: (the object's body, the managers whose manual changes it overwrote,
@@ -163,7 +163,7 @@ class Cluster(ClusterReader):
         if "resourceVersion" in meta:
             require_unchanged(answer, kind, meta["name"])
         with self._granting_delivery(meta["namespace"]):
-            return expected(answer, kind, meta["name"]), editors
+            return require_object(answer, kind, meta["name"]), editors
 
     def _granting_delivery(self, namespace: str) -> contextlib.AbstractContextManager[None]:
         """Advise on grants, except for the controller's own account, whose rights are installed."""
@@ -212,18 +212,18 @@ class Cluster(ClusterReader):
         key = resource.key
         path = f"{path_of(resource.api_version, key.kind, key.namespace, key.name)}/status"
 
-        async def patched(before: Mapping[str, Any]) -> ApiResponse:
+        async def send_patch(before: Mapping[str, Any]) -> ApiResponse:
             patch = status_patch(resource.uid, before, status)
             self.begin_write("status", key.kind)
             return await self.requests.ask("PATCH", path, {"fieldManager": COMPONENT}, patch, JSON_PATCH)
 
-        answer = await patched(resource.status)
+        answer = await send_patch(resource.status)
         if answer.status == HTTPStatus.UNPROCESSABLE_ENTITY:
             # The patch does not fit: this is another object of that name, or its status is not as we knew it.
             body = await self.get(resource.api_version, key.kind, key.namespace, key.name)
             if body is None or body["metadata"]["uid"] != resource.uid:
                 return None
-            answer = await patched(body.get("status") or {})
+            answer = await send_patch(body.get("status") or {})
         if answer.status == HTTPStatus.NOT_FOUND:
             return None
-        return Resource.of(expected(answer, key.kind, key.name))
+        return Resource.of(require_object(answer, key.kind, key.name))

@@ -8,7 +8,7 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
 from controller.kube.adapters.granting import ServiceAccount, granting
-from controller.kube.answers import expected
+from controller.kube.answers import require_object
 from controller.kube.paths import path_of, paths_of_all
 from controller.kube.requests import JSON, METADATA, METADATA_LIST, Requests, decode_values
 from controller.runtime.reconciling.setbacks import Stalled
@@ -32,7 +32,7 @@ class ClusterReader:
     async def get(self, api_version: str, kind: str, namespace: str, name: str) -> dict[str, Any] | None:
         """An object's body, or None."""
         answer = await self.requests.ask("GET", path_of(api_version, kind, namespace, name))
-        return None if answer.status == HTTPStatus.NOT_FOUND else expected(answer, kind, name)
+        return None if answer.status == HTTPStatus.NOT_FOUND else require_object(answer, kind, name)
 
     async def uid(self, api_version: str, kind: str, namespace: str, name: str) -> str | None:
         """Return an object's uid, read without its content; None: there is none. Raises a setback."""
@@ -40,7 +40,7 @@ class ClusterReader:
         answer = await self.requests.ask("GET", path, accept=METADATA)
         if answer.status == HTTPStatus.NOT_FOUND:
             return None
-        return str(expected(answer, kind, name)["metadata"]["uid"])
+        return str(require_object(answer, kind, name)["metadata"]["uid"])
 
     async def everywhere(
         self,
@@ -85,7 +85,7 @@ class ClusterReader:
         """The Leases with these labels: when each was renewed last, by name. Raises Failed."""
         query = {"labelSelector": ",".join(f"{key}={text}" for key, text in labels.items())}
         path = path_of("coordination.k8s.io/v1", "Lease", namespace)
-        page = expected(await self.requests.ask("GET", path, query), "leases", "")
+        page = require_object(await self.requests.ask("GET", path, query), "leases", "")
         return {
             lease["metadata"]["name"]: str((lease.get("spec") or {}).get("renewTime") or "")
             for lease in page.get("items") or ()

@@ -37,7 +37,7 @@ class _Feed:
     def forget(self, kind: str, namespace: str, name: str) -> None:
         self.cache.forget(ObjectKey(kind, namespace, name))
 
-    def listed(self, kind: str, namespace: str) -> None:
+    def end_listing(self, kind: str, namespace: str) -> None:
         """Nothing to do: readers of these objects ask the API server."""
 
 
@@ -75,7 +75,7 @@ class ReferenceWatches:
         """Return the watched namespaces, sorted."""
         return sorted(self._watching)
 
-    def changed(self, change: Change) -> tuple[()]:
+    def on_change(self, change: Change) -> tuple[()]:
         """Handle a change of any object. Wakes nothing."""
         resource = change.latest
         indexes = [index for index in self._indexes if resource.key.kind in index.kinds]

@@ -59,7 +59,7 @@ class Sink(Protocol):
     def forget(self, kind: str, namespace: str, name: str) -> None:
         """Remove a deleted object. Must not raise."""
 
-    def listed(self, kind: str, namespace: str) -> None:
+    def end_listing(self, kind: str, namespace: str) -> None:
         """Note that all objects were reported: of that namespace, or of all if it is empty."""
 
 
@@ -157,14 +157,14 @@ class Reflector:
                     await asyncio.sleep(ABSENT_SECONDS)
                     continue
             except WatchRefused as refusal:
-                self._lost(refusal.message)
+                self._record_fault(refusal.message)
                 least = refusal.retry_after * (1 + JITTER * self._random())
             except Failed as failure:
-                self._lost(failure.message)
+                self._record_fault(failure.message)
             except Exception as error:
                 # A proxy in between may send any answer.
                 log.exception("%s: the response cannot be read", self.view.type.plural)
-                self._lost(f"{type(error).__name__}: {error}"[:200])
+                self._record_fault(f"{type(error).__name__}: {error}"[:200])
             # Also between lists: an API server that answers 410 each time is not to be asked without end.
             await asyncio.sleep(max(least, _BACKOFF.delay(failures + 1, self._random())))
             failures = 0 if self.connected else failures + 1
@@ -174,13 +174,13 @@ class Reflector:
         try:
             installed = await Requests(self._api).installs(type_.api_version, type_.plural)
         except Failed as failure:
-            self._lost(failure.message)
+            self._record_fault(failure.message)
             return False
         if installed:
-            self._lost("status 404")
+            self._record_fault("status 404")
         return not installed
 
-    def _lost(self, why: str) -> None:
+    def _record_fault(self, why: str) -> None:
         if why != self.fault:
             log.warning("%s cannot be watched at the moment: %s", self.view.type.plural, why)
         self.fault = why
@@ -196,7 +196,7 @@ class Reflector:
         self._take_all(set())
         self._confirm()
         self._version = ""
-        self._sink.listed(self.view.type.kind, self.view.namespace)
+        self._sink.end_listing(self.view.type.kind, self.view.namespace)
 
     async def list_once(self) -> None:
         """Report all objects that are there, and forget the others. Raises Failed."""
@@ -218,7 +218,7 @@ class Reflector:
         self._take_all(found)
         self._version = str(meta.get("resourceVersion") or "")
         self._confirm()
-        self._sink.listed(self.view.type.kind, self.view.namespace)
+        self._sink.end_listing(self.view.type.kind, self.view.namespace)
 
     def _take_all(self, found: set[tuple[str, str]]) -> None:
         """Known objects that are not listed were deleted while the watch was interrupted."""

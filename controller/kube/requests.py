@@ -15,7 +15,7 @@ import orjson
 from kubernetes.aio.client.exceptions import ApiException
 
 from controller.api.objects.meta import NOTHING
-from controller.kube.answers import ApiResponse, causes, date, expected, retry_after, unreachable
+from controller.kube.answers import ApiResponse, causes, date, require_object, retry_after, unreachable
 from controller.kube.paths import root_of
 from controller.runtime.reconciling.setbacks import Failed
 
@@ -131,7 +131,7 @@ class Requests:
             answer = await self.ask("GET", path, query, accept=accept)
             if answer.status == HTTPStatus.NOT_FOUND and not await self.installs(api_version, plural):
                 return
-            page = expected(answer, plural, "")
+            page = require_object(answer, plural, "")
             yield page
             query["continue"] = str(page["metadata"].get("continue") or "")
             if not query["continue"]:

@@ -21,12 +21,14 @@ if TYPE_CHECKING:
 
 
 @contextlib.asynccontextmanager
-async def opened(options: LocalOptions) -> AsyncIterator[tuple[LocalBackend, Path]]:
+async def open_backend(options: LocalOptions) -> AsyncIterator[tuple[LocalBackend, Path]]:
     """The source, and the folder for what is kept of it, temporary if none is named. Raises Setback."""
     async with provider_of(options.source).opened(options) as source:
         if options.verify_keys and not source.epoch:
             # A provider that verifies nothing must not pass for one that does.
-            raise Stalled("InvalidSpec", f"--verify-key: {source.shown} is never verified; leave it out")
+            raise Stalled(
+                "InvalidSpec", f"--verify-key: {source.display_name} is never verified; leave it out"
+            )
         identity = StateIdentity(source.address, options.reference, options.paths, source.epoch)
         held = contextlib.ExitStack()
         folder = await asyncio.to_thread(held.enter_context, state_folder(options.state_dir, identity))
@@ -38,7 +40,7 @@ async def opened(options: LocalOptions) -> AsyncIterator[tuple[LocalBackend, Pat
 
 async def read_commit(options: LocalOptions) -> tuple[Fetched, Mapping[str, bytes]]:
     """The source's revision and its files, as far as `options.paths` could match. Raises Setback."""
-    async with opened(options) as (source, _):
+    async with open_backend(options) as (source, _):
         return await files_of(source, await source.resolve())
 
 

@@ -64,7 +64,7 @@ class Restored:
 LocalEvent: TypeAlias = RevisionBuilt | Looked | Restored
 
 
-async def explained(
+async def explain_build(
     built: RevisionBuilt, source: LocalBackend, artifact: ArtifactStatus | None, paths: Sequence[str]
 ) -> RevisionBuilt:
     """The same with its commit, as far as `artifact`, the source's newest, is of it; with advice on paths,
@@ -73,7 +73,7 @@ async def explained(
     metadata = {} if artifact is None or artifact.revision != built.revision else artifact.metadata
     name, _, digest = built.revision.rpartition("@")
     revision = Revision(name, digest)
-    composition = await _advised(built.composition, source, revision)
+    composition = await _with_path_advice(built.composition, source, revision)
     placed = [problem for problem in composition.problems if problem.line][:_BLAMED]
     blames = {each: await source.last_change(revision, each.file, each.line) for each in placed}
     known = {problem: blame for problem, blame in blames.items() if blame is not None}
@@ -83,11 +83,11 @@ async def explained(
         author=metadata.get(AUTHOR, ""),
         subject=metadata.get(SUBJECT, ""),
         blames=MappingProxyType(known),
-        uncommitted=_selected(await source.uncommitted(revision), paths),
+        uncommitted=_select(await source.uncommitted_files(revision), paths),
     )
 
 
-def _selected(names: Sequence[str], paths: Sequence[str]) -> tuple[str, ...]:
+def _select(names: Sequence[str], paths: Sequence[str]) -> tuple[str, ...]:
     """Those of `names` that `paths` mean."""
     selected: set[str] = set()
     for path in paths:
@@ -96,7 +96,9 @@ def _selected(names: Sequence[str], paths: Sequence[str]) -> tuple[str, ...]:
     return tuple(sorted(selected))
 
 
-async def _advised(composition: Composition, source: LocalBackend, revision: Revision) -> Composition:
+async def _with_path_advice(
+    composition: Composition, source: LocalBackend, revision: Revision
+) -> Composition:
     """Where a path matched nothing: with advice from the whole tree, of which only matches were read."""
     if not any(problem.code == "path-not-found" for problem in composition.problems):
         return composition

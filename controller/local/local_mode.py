@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from controller.local.commits import opened
+from controller.local.commits import open_backend
 from controller.local.local_events import LocalEvent, Looked, Restored, RevisionBuilt
 from controller.local.local_stages import LocalStages, stages_of
 from controller.runtime.clock import now
@@ -49,9 +49,9 @@ class Local:
     """The last reported error of a source that is down."""
 
     @property
-    def shown(self) -> str:
+    def display_name(self) -> str:
         """The source as people may see it: without a name, password or token."""
-        return self.stages.source.shown
+        return self.stages.source.display_name
 
     async def restore(self) -> None:
         """Serve the last good flag set, if the state folder has one."""
@@ -60,7 +60,7 @@ class Local:
             digest = saved.flag_set.metadata.get(DIGEST_KEY)
             content = Content(saved.flag_set, str(digest or "") or None)
             at = saved.saved_at.timestamp()
-            await self.exchange.apply(Report(self.shown, at, content, from_disk=True))
+            await self.exchange.apply(Report(self.display_name, at, content, from_disk=True))
 
     async def run(self) -> None:
         """Follow the source until cancelled. Raises what `report` raises."""
@@ -85,7 +85,7 @@ class Local:
 
     async def _looked(self, look: Looked) -> None:
         fault = Fault(look.message) if look.reason else None
-        await self.exchange.apply(Report(self.shown, now().timestamp(), fault=fault))
+        await self.exchange.apply(Report(self.display_name, now().timestamp(), fault=fault))
         before, self._down = self._down, look
         if look.reason and look != before:
             self.report(look)
@@ -103,13 +103,15 @@ async def open_local(
     are missing. Raises Setback, OSError for a port, InvalidSettingError.
     """
     gc_policy = GcPolicy()
-    async with opened(options) as (source, folder):
+    async with open_backend(options) as (source, folder):
         store = Store(
-            bucketing=options.bucketing, expose_bucketing=options.show_bucketing, sources=(source.shown,)
+            bucketing=options.bucketing,
+            expose_bucketing=options.show_bucketing,
+            sources=(source.display_name,),
         )
         exchange = SnapshotSwapper(store, lambda: now().timestamp(), gc_policy)
 
-        applied = partial(_apply, exchange, source.shown)
+        applied = partial(_apply, exchange, source.display_name)
         async with stages_of(options, source, folder, gc_policy.growing, applied) as stages:
             local = Local(stages, exchange, report)
             await local.restore()

@@ -23,8 +23,8 @@ from controller.flagsets.preparing.pgp import one_process
 from controller.flagsets.reading.inputs import AGE, InputReader
 from controller.flagsets.reconciler import FlagSetReconciler
 from controller.flagsets.stage import FLAG_SETS
-from controller.local.commits import opened
-from controller.local.local_events import Looked, RevisionBuilt, explained
+from controller.local.commits import open_backend
+from controller.local.local_events import Looked, RevisionBuilt, explain_build
 from controller.local.local_objects import FLAG_SET, SOURCE, flag_set, flag_source
 from controller.local.state import AppliedFile
 from controller.runtime.clock import now
@@ -111,7 +111,7 @@ class LocalStages:
         self._unreported: RevisionBuilt | None = None
         self._happened: asyncio.Queue[RevisionBuilt | ObjectKey] = asyncio.Queue()
         self.objects = Cache(indexes_of(STAGES))
-        self._cluster = MemoryCluster(self.objects, self._applied)
+        self._cluster = MemoryCluster(self.objects, self._serve_applied)
         reconcilers: dict[str, Reconciler] = {
             flagsource.KIND: SourceReconciler(
                 dict.fromkeys(source.spec, _OneSource(source)), self.storages, PendingPushes(), random.random
@@ -146,7 +146,7 @@ class LocalStages:
         last = await asyncio.to_thread(last_applied, written, self.objects)
         if last is not None and not last.edited:
             return Saved(last.flag_set, kept.saved_at)
-        log.error("what was kept of %s is not what was applied; it is not served", self.source.shown)
+        log.error("what was kept of %s is not what was applied; it is not served", self.source.display_name)
         for applied in (*written, *self.objects.of_kind(flagshard.KIND)):
             self.objects.forget(applied.key)
         return None
@@ -169,12 +169,12 @@ class LocalStages:
             found = await self._happened.get()
             if isinstance(found, RevisionBuilt):
                 status = FlagSourceStatus.of(self.objects.get(SOURCE))
-                yield await explained(found, self.source, status.artifact, self._paths)
+                yield await explain_build(found, self.source, status.artifact, self._paths)
             else:
                 yield self._looked(found)
                 await self._save()
 
-    def reconciled(self, key: ObjectKey, result: str, seconds: float) -> None:
+    def count_reconcile(self, key: ObjectKey, result: str, seconds: float) -> None:
         """Implements the loop's `Observer`."""
         del seconds
         if key == FLAG_SET and self._unreported is not None:
@@ -221,7 +221,7 @@ class LocalStages:
         self._built = revision
         return built
 
-    async def _applied(self, resource: Resource) -> None:
+    async def _serve_applied(self, resource: Resource) -> None:
         """Keep and serve what a FeatureFlagConfiguration delivers: it is written last, after its shards."""
         built = self._built
         if resource.key.kind != featureflagconfiguration.KIND or built is None:
@@ -272,7 +272,7 @@ async def stages_of(
 async def open_stages(options: LocalOptions) -> AsyncIterator[LocalStages]:
     """The same for the source that the options name; nothing is served. Raises Setback."""
     async with (
-        opened(options) as (source, folder),
+        open_backend(options) as (source, folder),
         stages_of(options, source, folder, contextlib.nullcontext, _nowhere) as stages,
     ):
         yield stages

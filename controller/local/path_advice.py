@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 
 def with_advice(composition: Composition, names: Collection[str]) -> Composition:
     """`composition` with each path that matched nothing explained by `names`, all files of the tree."""
-    return replace(composition, problems=tuple(_advised(each, names) for each in composition.problems))
+    return replace(composition, problems=tuple(_with_advice(each, names) for each in composition.problems))
 
 
-def _advised(problem: Problem, names: Collection[str]) -> Problem:
+def _with_advice(problem: Problem, names: Collection[str]) -> Problem:
     if problem.code != "path-not-found":
         return problem
     if problem.file == "." and (layers := suggested_layers(names)):

@@ -78,7 +78,7 @@ async def push(options: PushOptions) -> Pushed:
         )
     tag = target.tag or DEFAULT_TAG
     key = None if options.key is None else await asyncio.to_thread(key_at, options.key)
-    made, changed = await asyncio.to_thread(_packaged, options)
+    made, changed = await asyncio.to_thread(_package_files, options)
     async with (
         registry_of(address, actions="pull,push", login=_login(options.login)) as registry,
         Deadline(PUSH_TIMEOUT, str(address)).running(),
@@ -102,7 +102,7 @@ def key_at(path: Path) -> PrivateKey:
         raise FolderRefusedError(f"{path}: {error}") from error
 
 
-def _packaged(options: PushOptions) -> tuple[Package, bool]:
+def _package_files(options: PushOptions) -> tuple[Package, bool]:
     folder = options.folder
     if not folder.is_dir():
         raise FolderRefusedError(f"{folder} {'is not a folder' if folder.exists() else 'does not exist'}")

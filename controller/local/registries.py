@@ -108,7 +108,7 @@ async def _docker_login(address: Address) -> RegistryLogin | None:
         return None
     login = login_from(str(path), content, address)
     helper = _helper(json.loads(content), address.host) if login is None else None
-    return login if helper is None else await _helped(helper, address.host)
+    return login if helper is None else await _ask_helper(helper, address.host)
 
 
 def _content(path: Path) -> bytes | None:
@@ -127,7 +127,7 @@ def _helper(configuration: dict[str, Any], host: str) -> str | None:
     return name if _HELPER.fullmatch(name) else None
 
 
-async def _helped(helper: str, host: str) -> RegistryLogin | None:
+async def _ask_helper(helper: str, host: str) -> RegistryLogin | None:
     """What the program answers; None where it knows no login. Raises Failed where it cannot be run."""
     program = f"docker-credential-{helper}"
     try:

@@ -84,7 +84,7 @@ def read_working_tree(root: Path, paths: Sequence[str]) -> WorkingTree:
                 files[name] = b""
                 if len(files) + len(skipped) > _LIMITS.entries:
                     raise Stalled("LimitExceeded", f"{path} has more than {_LIMITS.entries} files")
-        meant, all_found = _meant(files, paths)
+        meant, all_found = _select_names(files, paths)
         if not all_found:
             files |= dict.fromkeys(islice(_walk(root, "", []), _HINTS), b"")
         skipped += _read(root, meant, files)
@@ -124,7 +124,7 @@ def _walk(root: Path, start: str, skipped: list[str], *, deep: bool = True) -> I
             return
 
 
-def _meant(names: Collection[str], paths: Sequence[str]) -> tuple[set[str], bool]:
+def _select_names(names: Collection[str], paths: Sequence[str]) -> tuple[set[str], bool]:
     """What `paths` mean, and whether each means something."""
     meant: set[str] = set()
     all_found = True

@@ -62,7 +62,7 @@ def workload(
                 yield _annotation(name, value, asks=asks, bare=bare, path=path)
     if asks:
         yield from _overlaid(annotations, namespace, known, (*path, well_known.SOURCES))
-        yield from _created(template, namespace, options, known, steps)
+        yield from _check_creation(template, namespace, options, known, steps)
 
 
 def _historic(name: str, annotations: Mapping[str, Any], here: Path) -> Finding:
@@ -109,7 +109,9 @@ def _overlaid(annotations: Mapping[str, Any], namespace: str, known: Known, path
                 found[field] = name.strip(), spec[field]
 
 
-def _created(template: Any, namespace: str, options: Options, known: Known, steps: Path) -> Iterator[Finding]:
+def _check_creation(
+    template: Any, namespace: str, options: Options, known: Known, steps: Path
+) -> Iterator[Finding]:
     """Whether the webhook would take such a pod."""
     present = _containers(template) & _EVALUATORS
     if present and not steps and (template.get("metadata") or {}).get("uid"):
@@ -135,7 +137,7 @@ def _created(template: Any, namespace: str, options: Options, known: Known, step
         )  # fmt: skip
 
 
-def unserved(pod: Mapping[str, Any]) -> bool:
+def lacks_evaluator(pod: Mapping[str, Any]) -> bool:
     """Return whether a running pod asks for an evaluator and has none."""
     return _annotations(pod).get(well_known.ENABLED) == "true" and not _containers(pod) & _EVALUATORS
 

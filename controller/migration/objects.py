@@ -16,7 +16,7 @@ from controller.api.openfeature import (
 )
 from controller.api.openfeature.flagd import FlagdSpec
 from controller.api.openfeature.inprocessconfiguration import DEFAULTS, InProcessConfigurationSpec
-from controller.delivery.grants import denied, granted, pods
+from controller.delivery.grants import denial_message, granted_kinds, pods
 from controller.migration import sources
 from controller.migration.finding import Fate, Finding, leaves
 from controller.migration.migrated_workloads import workload
@@ -60,9 +60,9 @@ def subject(body: Any, namespace: str, options: Options, known: Known) -> Migrat
     elif str(body.get("apiVersion")).partition("/")[0] != GROUP:
         return None
     elif kind == featureflagsource.KIND:
-        findings = trial.judged(sources.featureflagsource(spec, where, known, compat=options.compat), spec)
+        findings = trial.judge(sources.featureflagsource(spec, where, known, compat=options.compat), spec)
     elif kind == inprocessconfiguration.KIND:
-        findings = trial.judged(_in_process(spec, where, known, compat=options.compat), spec)
+        findings = trial.judge(_in_process(spec, where, known, compat=options.compat), spec)
     elif kind == flagd.KIND:
         findings = [*_flagd(spec)]
     elif kind in {featureflagconfiguration.KIND, featureflagconfiguration.FLAG_KIND}:
@@ -169,9 +169,9 @@ class Given:
     ) -> tuple[tuple[str, ...], str]:
         """See Known; decides by the grants among the objects."""
         who = pods(reader)
-        found = granted(self._grants.get(namespace, ()), who, name, kinds)
+        found = granted_kinds(self._grants.get(namespace, ()), who, name, kinds)
         if not found:
-            raise Refused(denied(who, namespace, name, kinds))
+            raise Refused(denial_message(who, namespace, name, kinds))
         return found, ""
 
     def flag_set(self, namespace: str, name: str, kinds: Sequence[str] = FLAG_SETS) -> FlagSetFound:

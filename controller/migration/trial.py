@@ -62,9 +62,9 @@ class Trial:
     name: str
     options: Options
 
-    def judged(self, found: Iterable[Finding], spec: Mapping[str, Any]) -> list[Finding]:
+    def judge(self, found: Iterable[Finding], spec: Mapping[str, Any]) -> list[Finding]:
         """The findings of each field of `spec`, made to agree with what is refused and warned of."""
-        findings = [self._warned(each, spec) for each in found]
+        findings = [self._with_warning(each, spec) for each in found]
         for path, text in self._refusals(spec):
             refused = [each for each in findings if each.fate is Fate.REFUSED and len(path) > 1]
             if any(each.path[: len(path)] == path for each in refused):
@@ -74,25 +74,25 @@ class Trial:
             findings.append(Finding(Fate.REFUSED, path, text, broken))
         return findings
 
-    def _warned(self, finding: Finding, spec: Mapping[str, Any]) -> Finding:
+    def _with_warning(self, finding: Finding, spec: Mapping[str, Any]) -> Finding:
         field, needed = finding.path[-1], _NEEDED[self.kind]
         if finding.fate is not Fate.KEPT or len(finding.path) != 2 or field in needed:
             return finding
-        warnings = self._tried({**needed, str(field): spec[str(field)]})[1]
+        warnings = self._try_pod({**needed, str(field): spec[str(field)]})[1]
         return replace(finding, fate=Fate.IGNORED, message="; ".join(warnings)) if warnings else finding
 
     def _refusals(self, spec: Mapping[str, Any]) -> Iterator[tuple[Path, str]]:
         """(field, why) of each refusal: without the field there is another refusal, or none."""
         needed, rest = _NEEDED[self.kind], dict(spec)
-        while refusal := self._tried(rest)[0]:
+        while refusal := self._try_pod(rest)[0]:
             for field in sorted(rest, key=lambda name: name in needed):
                 path, without = self._without(rest, field, refusal)
-                if self._tried(without)[0] != refusal:
+                if self._try_pod(without)[0] != refusal:
                     break
             else:
                 yield ("spec",), refusal
                 return
-            alone = self._tried({**needed, field: rest[field]})[0]
+            alone = self._try_pod({**needed, field: rest[field]})[0]
             yield path, alone or refusal
             rest = without
 
@@ -110,7 +110,7 @@ class Trial:
             field: [*value[:number], *needed[field], *value[number + 1 :]],
         }
 
-    def _tried(self, spec: Mapping[str, Any]) -> tuple[str, tuple[str, ...]]:
+    def _try_pod(self, spec: Mapping[str, Any]) -> tuple[str, tuple[str, ...]]:
         """(why a pod that names the object is refused, empty where it is not; warnings)."""
         annotations = {well_known.ENABLED: "true", _ANNOTATIONS[self.kind]: self.name}
         pod = {"metadata": {"annotations": annotations}, "spec": {"containers": [{"name": "app"}]}}

@@ -27,7 +27,7 @@ _KEPT: Final = ("name", "namespace", "uid", "generation", "resourceVersion", "cr
 
 
 class EncodedSpec(Mapping[str, Any]):
-    """A spec as JSON text, a sixth of its parsed size. Each access decodes it; `decoded` does so once."""
+    """A spec as JSON text, a sixth of its parsed size. Each access decodes it; `decode_spec` does so once."""
 
     __slots__ = ("text",)
 
@@ -49,7 +49,7 @@ def spec_bytes(resource: Resource) -> int:
     return len(cast("EncodedSpec", resource.spec).text)
 
 
-def decoded(resource: Resource) -> Resource:
+def decode_spec(resource: Resource) -> Resource:
     """An object of the catalog, with its spec as plain values."""
     return replace(resource, spec=orjson.loads(cast("EncodedSpec", resource.spec).text))
 
@@ -85,20 +85,20 @@ class Catalog:
         self._objects.forget(key)
         return self.claims.forget(key)
 
-    def served(self, place: Place) -> Resource | None:
+    def object_at(self, place: Place) -> Resource | None:
         """Return the object that is served under this name; its spec is encoded."""
-        claim = self.claims.served(place)
+        claim = self.claims.holder(place)
         return None if claim is None else self._objects.get(claim.key)
 
     def shards(self, place: Place) -> dict[str, Resource | None]:
         """The FlagShards that the object served there lists, by name; None for one that is not there yet."""
-        claim = self.claims.served(place)
+        claim = self.claims.holder(place)
         names = () if claim is None else claim.shards
         return {name: self._objects.get(ObjectKey(flagshard.KIND, place[0], name)) for name in names}
 
     def version(self, place: Place) -> Hashable:
         """Return a value that changes with the content that is served at a place; None: there is none."""
-        served = self.served(place)
+        served = self.object_at(place)
         if served is None:
             return None
         return (served.key.kind, _content(served), *map(_content, self.shards(place).values()))

@@ -17,7 +17,7 @@ from controller.proxy.streams.stream_limits import StreamLimits
 from controller.proxy.streams.topics import Topics
 from controller.runtime.tenancy.limits import UNLIMITED
 from evaluator.http.messages import Code
-from evaluator.http.routes import Routes, merged
+from evaluator.http.routes import Routes, merge
 from evaluator.http.server.scheduler import FairQueue
 from evaluator.wire.hub import Hub
 from evaluator.wire.servicer import SyncService
@@ -88,7 +88,7 @@ class Proxy:
         self.receipt_service = ReceiptService(self.deliveries, access, options.auth)
         self.receipts = Receipts(
             place=self.receipt_service.place,
-            expected=self.receipt_service.expected,
+            expected=self.receipt_service.expected_digest,
             caller=self.receipt_service.caller,
             pods=ports.pods,
             clock=ports.clock,
@@ -112,18 +112,18 @@ class Proxy:
             method.path: self.authorizer.stream(method, self.service.handler(method)) for method in METHODS
         }
         # A stream of one message: a token may have to be reviewed first.
-        sync = Routes(streams={**streams, GET_METADATA: self.authorizer.known(self._metadata)})
-        return merged(sync, self.receipts.routes())
+        sync = Routes(streams={**streams, GET_METADATA: self.authorizer.for_any_user(self._metadata)})
+        return merge(sync, self.receipts.routes())
 
     @property
-    def used(self) -> dict[str, Callable[[], Mapping[str, int]]]:
+    def usage(self) -> dict[str, Callable[[], Mapping[str, int]]]:
         """What namespaces have now, by the field of `NamespaceLimits` that limits it. Any thread may ask."""
         return {"streams": self.authorizer.limits.by_namespace, "receipts": self.receipts.by_namespace}
 
     async def end_revoked(self) -> None:
         """End the streams whose reader may no longer read what they were sent."""
-        self.deliveries.reviewed()
-        revoked = await self.authorizer.revoked()
+        self.deliveries.on_review()
+        revoked = await self.authorizer.revoked_streams()
         if revoked:
             self.service.end_those(
                 lambda visit: (getattr(visit, "reader", ""), getattr(visit, "topic", None)) in revoked,

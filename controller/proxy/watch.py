@@ -43,7 +43,7 @@ class CatalogSink:
         """Remove a deleted object."""
         self._notify(self._catalog.forget(kind, namespace, name))
 
-    def listed(self, kind: str, namespace: str) -> None:
+    def end_listing(self, kind: str, namespace: str) -> None:
         """Note that all objects of this kind and namespace were reported."""
         self._unlisted.discard((kind, namespace))
         if not self._unlisted and not self._deliveries.synced:
@@ -51,4 +51,4 @@ class CatalogSink:
 
     def _notify(self, change: ClaimChange) -> None:
         if change != UNCHANGED and self._deliveries.synced:
-            self._deliveries.changed(change)
+            self._deliveries.on_change(change)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from controller.api.kinds import status_of
 from controller.api.objects.meta import NOTHING
-from controller.runtime.user_text.plain_text import cleaned
+from controller.runtime.user_text.plain_text import clean
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -108,12 +108,12 @@ def event_of(resource: Resource, occurrence: Occurrence, now: datetime) -> Event
         resource_version=resource.resource_version,
         severity=Severity.WARNING if occurrence.warning else Severity.NORMAL,
         reason=occurrence.reason,
-        message=cleaned(occurrence.message),
+        message=clean(occurrence.message),
         time=now,
         revision=revision,
         digest=digest,
         failure=status.failure,
-        metadata=cleaned(dict(occurrence.metadata)),
+        metadata=clean(dict(occurrence.metadata)),
         flags=occurrence.flags,
         ends=occurrence.ends,
     )

@@ -166,7 +166,7 @@ class LocalBackend(SourceBackend, Protocol):
         """The name that the source's state is kept under; no secret is in it."""
 
     @property
-    def shown(self) -> str:
+    def display_name(self) -> str:
         """The source as people may see it: without a name, password or token."""
 
     @property
@@ -184,9 +184,9 @@ class LocalBackend(SourceBackend, Protocol):
 
     def changes(self) -> AsyncIterator[None]:
         """Yield at once, then whenever the source should be polled."""
-        return polled(self.interval)
+        return poll_ticks(self.interval)
 
-    async def uncommitted(self, revision: Revision) -> Sequence[str]:
+    async def uncommitted_files(self, revision: Revision) -> Sequence[str]:
         """Return the files on disk that differ from `revision`, where it is the one that is checked out."""
         del revision
         return ()
@@ -221,7 +221,7 @@ class BackendFactory(Protocol[Spec_contra]):
         """End all processes, and release all resources."""
 
 
-async def polled(interval: float) -> AsyncIterator[None]:
+async def poll_ticks(interval: float) -> AsyncIterator[None]:
     """Yield at once, then every `interval` seconds, a tenth more or less, to spread the sources."""
     while True:
         yield

@@ -80,7 +80,7 @@ class LimitedTasks:
             async with self.places.place(self.namespace), self.deadline.running():
                 return await self.helpers.run(self.limits, function, *arguments)
         except LimitExceededError as error:
-            allowed = self.limits.allowed(error.limit)
+            allowed = self.limits.describe_limit(error.limit)
             message = f"{where}: {task} needs more {error.limit} than it may use ({allowed})"
             raise Stalled("LimitExceeded", message) from error
         except HelperLostError as error:

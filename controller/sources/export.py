@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from controller.api.flagsource import KIND
 from controller.api.kinds import FLUX
 from controller.api.objects.artifact_status import ArtifactStatus, SourceStatus
-from controller.api.objects.conditions import READY, TRUE, Condition, written
+from controller.api.objects.conditions import READY, TRUE, Condition, condition_json
 from controller.api.objects.meta import API_VERSION, ObjectKey, Resource, timestamp
 from controller.runtime.objects.applier import Applier, at_version
 from controller.runtime.reconciling.setbacks import Failed, Stalled
@@ -105,5 +105,5 @@ def _status(exported: Resource, artifact: ArtifactStatus, now: datetime) -> dict
     """Return a status that is ready: the FlagSource reports a later artifact that cannot be fetched."""
     ready = Condition(READY, TRUE, "Succeeded", f"stored artifact for revision {artifact.revision}")
     before, moment = SourceStatus.of(exported).condition(READY), timestamp(now)
-    conditions = [written(ready, before, generation=exported.generation, now=moment)]
+    conditions = [condition_json(ready, before, generation=exported.generation, now=moment)]
     return {**exported.status, **SourceStatus(artifact=artifact).fields(), "conditions": conditions}

@@ -90,11 +90,11 @@ class SourceReconciler:
             else:
                 await self._fetch_and_store(run)
         except Setback as setback:
-            return run.failed(setback)
+            return run.failure(setback)
         run.path, run.url = self.storages.url(run.resource.key, run.artifact)
         next_poll = min(seconds for seconds in (retry, run.next_poll) if seconds is not None)
         self.schedule.set_due(run.resource.key, run.now + timedelta(seconds=next_poll))
-        return run.succeeded(next_poll)
+        return run.success(next_poll)
 
     def _find_stored(self, run: SourceRun) -> None:
         """Find the artifact of the status in storage, unless it is damaged there. Blocks. Raises Setback."""
@@ -141,13 +141,13 @@ class SourceReconciler:
         """Fetch the revision into quarantine, verify, archive and store it. Raises Setback."""
         protected = run.protected_paths
         async with quarantine(f"the files of {run.revision}") as folder:
-            run.fetched = await run.backend.fetch(run.revision, folder, run.accepted)
+            run.fetched = await run.backend.fetch(run.revision, folder, run.last_accepted)
             ignored = await asyncio.to_thread(ignored_files, folder, run.spec.ignore, protected)
             left_out = await copy_included(folder, run.includes, self.storages, protected, self.included)
             skipped = (*run.fetched.skipped, *left_out)
             archive = await asyncio.to_thread(_archive, folder, skipped, ignored)
         self.stored.require(run.resource, len(archive))
-        with self.stored.given(run.resource.key):
+        with self.stored.using(run.resource.key):
             run.artifact = await asyncio.to_thread(
                 run.storage.put, archive, revision=str(run.fetched.revision), metadata=run.fetched.metadata
             )

@@ -27,7 +27,7 @@ class Secrets:
 
     read: ReadSecret
 
-    async def required(self, reference: LocalReference, request: FetchRequest, field: str) -> SecretTexts:
+    async def require(self, reference: LocalReference, request: FetchRequest, field: str) -> SecretTexts:
         """Return the Secret that `field` of the spec names. Raises Failed if there is none."""
         name = f"{request.key.namespace}/{reference.name}"
         content = await self.read(request.key.namespace, reference.name, request.account)
@@ -38,5 +38,5 @@ class Secrets:
     async def optional(
         self, reference: LocalReference | None, request: FetchRequest, field: str
     ) -> SecretTexts | None:
-        """Return as `required` does, or None if the spec names no Secret."""
-        return None if reference is None else await self.required(reference, request, field)
+        """Return as `require` does, or None if the spec names no Secret."""
+        return None if reference is None else await self.require(reference, request, field)

@@ -64,7 +64,7 @@ class SourceRun:
     @property
     def is_current(self) -> bool:
         """Whether the stored artifact is of `revision`, and fits spec, policy and included sources."""
-        before, observed = self.before, self.spec.observed
+        before, observed = self.before, self.spec.selection_fields
         return (
             self.stored is not None
             and self.stored.revision == str(self.revision)
@@ -74,7 +74,7 @@ class SourceRun:
         )
 
     @property
-    def accepted(self) -> Accepted:
+    def last_accepted(self) -> Accepted:
         """What a new revision is compared with."""
         before, named = self.before, self.resource.annotations.get(ACCEPT_REVISION, "")
         artifact = before.artifact if before.observed_lineage == self.backend.lineage else None
@@ -89,7 +89,7 @@ class SourceRun:
         """The paths of each rule that says who may sign them."""
         return () if self.spec.verify is None else tuple(rule.paths for rule in self.spec.verify.rules)
 
-    def succeeded(self, next_poll: float) -> Result:
+    def success(self, next_poll: float) -> Result:
         """The result once `artifact` is stored."""
         artifact, message = self.artifact, _in_storage(self.artifact)
         details: tuple[Condition, ...] = (Condition(IN_STORAGE, TRUE, "Succeeded", message),)
@@ -104,7 +104,7 @@ class SourceRun:
             Done(message), status=self._status(), details=details, events=events, next_look=next_poll
         )
 
-    def failed(self, setback: Setback) -> Result:
+    def failure(self, setback: Setback) -> Result:
         """The result of a step that failed; what is stored stays."""
         details: tuple[Condition, ...] = ()
         if self.stored is not None:
@@ -133,7 +133,7 @@ class SourceRun:
         updated = before.artifact.last_update_time if before.artifact is not None and unchanged else ""
         named = self.resource.annotations.get(ACCEPT_REVISION, "")
         handled = named == before.last_handled_accept_revision or lets_through(named, artifact.revision)
-        return self.spec.observed | FlagSourceStatus(
+        return self.spec.selection_fields | FlagSourceStatus(
             artifact=ArtifactStatus(
                 path=self.path,
                 url=self.url,

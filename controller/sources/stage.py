@@ -11,7 +11,7 @@ from controller.api.objects.conditions import READY
 from controller.api.objects.meta import Resource, secret_names, version_of
 from controller.runtime.objects.cache import Index
 from controller.runtime.reconciling.watches import Reconciles, Watch, listed_by
-from controller.runtime.tenancy.quotas import exceeded, room_made
+from controller.runtime.tenancy.quotas import index_of_refused, room_made
 from controller.sources.files.include import included_names
 
 BY_SECRET: Final = Index(
@@ -20,7 +20,7 @@ BY_SECRET: Final = Index(
     lambda resource: {name for part in resource.spec.values() for name in secret_names(part)},
 )
 BY_INCLUDED: Final = Index("FlagSource by included one", frozenset({flagsource.KIND}), included_names)
-OVER_QUOTA: Final = exceeded(flagsource.KIND)
+OVER_QUOTA: Final = index_of_refused(flagsource.KIND)
 
 
 def stored_bytes(source: Resource) -> int:

@@ -55,10 +55,10 @@ def near(wanted: str, names: Iterable[str], kinds: str) -> str:
     alike = (name for name in known if len(name) <= _COMPARED and abs(len(name) - len(wanted)) <= _DIFFERENCE)
     close = difflib.get_close_matches(wanted[:_COMPARED], islice(alike, _COMPARED_NAMES), n=1)
     question = f"did you mean {close[0]!r}? " if close else ""
-    return question + listed(known, kinds)
+    return question + shorten_list(known, kinds)
 
 
-def listed(names: Sequence[str], kinds: str) -> str:
+def shorten_list(names: Sequence[str], kinds: str) -> str:
     """Return some of the `names`: `tags: v1, v2 and 3 more`."""
     if not names:
         return f"there are no {kinds}"

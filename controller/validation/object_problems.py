@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from controller.api.objects.meta import OPENFEATURE_GROUP, Resource
 from controller.api.openfeature import featureflagconfiguration, featureflagsource
-from controller.api.parsing.patterns import compiled
+from controller.api.parsing.patterns import compile_pattern
 from controller.validation.flag_problems import flag_problems
 from controller.validation.kind_schemas import KEY, schemas
 from controller.validation.schema_rules import rule_problems
@@ -90,7 +90,7 @@ def _metadata_problems(body: Mapping[str, Any]) -> Iterator[SchemaProblem]:
         yield SchemaProblem(("metadata", "name"), "is required: the object's name")
     for name in ("labels", "annotations"):
         for key in metadata[name] if isinstance(metadata.get(name), dict) else ():
-            if not compiled(KEY).search(key) or len(key.rpartition("/")[0]) > 253:
+            if not compile_pattern(KEY).search(key) or len(key.rpartition("/")[0]) > 253:
                 message = "is no key: write a name of letters, digits, - _ and ., or prefix.example.com/name"
                 yield SchemaProblem(("metadata", name, key), message)
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from controller.api.parsing import InvalidTextError
-from controller.api.parsing.patterns import compiled
+from controller.api.parsing.patterns import compile_pattern
 from evaluator.flags.syntax.problems import Severity
 
 if TYPE_CHECKING:
@@ -162,7 +162,7 @@ def _of_text(schema: Mapping[str, Any], text: str, path: Path) -> Iterator[Schem
 
 def _matches(pattern: str, text: str) -> bool:
     try:
-        return compiled(pattern).search(text) is not None
+        return compile_pattern(pattern).search(text) is not None
     except InvalidTextError:
         return True
 

@@ -80,12 +80,12 @@ def keep_unchanged(new: FlagSet, old: FlagSet | None) -> FlagSet:
     """
     if old is None:
         return new
-    flags = {key: _unchanged(old.flags.get(key), flag) for key, flag in new.flags.items()}
+    flags = {key: _keep_equal(old.flags.get(key), flag) for key, flag in new.flags.items()}
     evaluators = old.evaluators if same(dict(old.evaluators), dict(new.evaluators)) else new.evaluators
     return replace(new, flags=MappingProxyType(flags), evaluators=evaluators)
 
 
-def _unchanged(before: Flag | None, after: Flag) -> Flag:
+def _keep_equal(before: Flag | None, after: Flag) -> Flag:
     if (
         before is None
         or HELD_FROM_KEY in before.metadata

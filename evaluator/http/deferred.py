@@ -51,10 +51,10 @@ class Deferred(Generic[T]):
         before = self.finish
         return Deferred(self.steps, lambda result: finish(partial(before, result)), self.seconds)
 
-    def watched(self, succeeded: Callable[[T], None], failed: Callable[[BaseException], None]) -> Deferred[T]:
+    def watch(self, succeeded: Callable[[T], None], failed: Callable[[BaseException], None]) -> Deferred[T]:
         """Return the same answer, which at its end calls `succeeded` or `failed`."""
 
-        def seen(result: Result[T]) -> T:
+        def report(result: Result[T]) -> T:
             try:
                 answer = result()
             except BaseException as error:
@@ -63,7 +63,7 @@ class Deferred(Generic[T]):
             succeeded(answer)
             return answer
 
-        return self.then(seen)
+        return self.then(report)
 
 
 def at_once(steps: Generator[None, None, T]) -> T:

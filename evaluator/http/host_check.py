@@ -32,12 +32,12 @@ def without_pages(routes: Routes) -> Routes:
 
 
 def _without_pages(handler: HttpHandler) -> HttpHandler:
-    def checked(request: Request) -> Answer:
+    def check_host(request: Request) -> Answer:
         if is_of_page(request):
             return Response(403, _REFUSAL, (("content-type", "text/plain; charset=utf-8"),))
         return handler(request)
 
-    return checked
+    return check_host
 
 
 def is_of_page(request: Request) -> bool:

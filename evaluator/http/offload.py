@@ -39,7 +39,7 @@ class Offload:
         self._thread.shutdown(wait=False, cancel_futures=True)
 
     def _start(self, make: Callable[[], bytes], stream: ByteStream) -> None:
-        def ended(future: asyncio.Future[bytes]) -> None:
+        def end(future: asyncio.Future[bytes]) -> None:
             self._waiting -= 1
             if future.cancelled():
                 stream.break_off()
@@ -50,4 +50,4 @@ class Offload:
                 stream.finish(future.result())
 
         self._waiting += 1
-        asyncio.get_running_loop().run_in_executor(self._thread, make).add_done_callback(ended)
+        asyncio.get_running_loop().run_in_executor(self._thread, make).add_done_callback(end)

@@ -47,7 +47,7 @@ class Routes:
     """
 
 
-def merged(*several: Routes) -> Routes:
+def merge(*several: Routes) -> Routes:
     """Return the routes of all arguments together. Raises ValueError for a path that two of them have."""
     taken: set[object] = set()
     for routes in several:

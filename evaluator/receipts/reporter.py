@@ -80,13 +80,13 @@ class Receipts:
             if keeper.source in self._reporters:
                 self._reporters[keeper.source].saving = keeper
 
-        def changed(_snapshot: Snapshot) -> None:
+        def on_change(_snapshot: Snapshot) -> None:
             for source, reporter in self._reporters.items():
                 flag_set = store.catalog.of_source(source)
                 from_disk = store.status(source).from_disk
                 reporter.serve(flag_set, store.catalog.digest_of(source) or "", from_disk)
 
-        store.subscribe(changed)
+        store.subscribe(on_change)
 
 
 class Reporter:

@@ -47,7 +47,7 @@ class TraceStep:
 
     def __str__(self) -> str:
         place = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in self.path)
-        return f"{('targeting' + place) if self.path else self.name}: {self._found()}"
+        return f"{('targeting' + place) if self.path else self.name}: {self._result_text()}"
 
     def document(self) -> dict[str, Any]:
         """The step as JSON: `path`, `operator`, `value`, `text`, particulars; long values only in `text`."""
@@ -56,7 +56,7 @@ class TraceStep:
         kept.pop("note", None)
         return {"path": list(self.path), "operator": self.name, **kept, "text": str(self)}
 
-    def _found(self) -> str:
+    def _result_text(self) -> str:
         given = self.particulars
         shown = _short(self.value)
         if "note" in given:

@@ -76,7 +76,7 @@ class CompiledFlag:
         if flag.state is State.DISABLED or flag.targeting is ABSENT or flag.targeting == {}:
             return
         try:
-            expanded = flags.expanded(flag.targeting)
+            expanded = flags.expand(flag.targeting)
         except RuleTooLarge as excess:
             self.run = failing(str(excess))
             return
@@ -107,7 +107,7 @@ class CompiledFlag:
             return self.default_resolution(wanted)
         name = variant_name(result)
         if name is None or name not in self.flag.variants:
-            return self.failed(ErrorCode.GENERAL, self._no_variant(result))
+            return self.error_resolution(ErrorCode.GENERAL, self._no_variant(result))
         escaped = self._escaped.setdefault(wanted, {})
         answer = self.matches_of(wanted).get(name) or escaped.get(name)
         if answer is None:
@@ -136,7 +136,7 @@ class CompiledFlag:
             }
         return found
 
-    def failed(self, code: ErrorCode, message: str) -> Resolution:
+    def error_resolution(self, code: ErrorCode, message: str) -> Resolution:
         """Return the answer for an error, cached: a rule fails in few different ways."""
         answer = self._errors.get(message)
         if answer is None:
@@ -150,7 +150,7 @@ class CompiledFlag:
         if value is ABSENT:
             asked = wanted.lower() if wanted else "any"
             message = f"the value of variant {variant!r} is not of type {asked}"
-            return self.failed(ErrorCode.TYPE_MISMATCH, message)
+            return self.error_resolution(ErrorCode.TYPE_MISMATCH, message)
         return Resolution(value, variant, reason, metadata=self._metadata)
 
     def _without_value(self, reason: EvaluationReason) -> Resolution:
@@ -163,7 +163,7 @@ class CompiledFlagSet(Mapping[str, CompiledFlag]):
     def __init__(self, flag_set: FlagSet, bucketing: Bucketing, *, expose_bucketing: bool) -> None:
         """bucketing: the generation of `fractional` for a set that does not pin one."""
         self.flag_set = flag_set
-        self.bucketing = _pinned(flag_set.metadata) or bucketing
+        self.bucketing = _pinned_bucketing(flag_set.metadata) or bucketing
         """The generation of `fractional` for flags that do not pin their own."""
         self._unpinned = bucketing
         self._expose_bucketing = expose_bucketing
@@ -209,7 +209,7 @@ class CompiledFlagSet(Mapping[str, CompiledFlag]):
         """The generation that the flag's own metadata pins, as where sets are merged; else the set's."""
         if BUCKETING_KEY not in flag.metadata:
             return self.bucketing
-        return _pinned(flag.metadata) or self._unpinned
+        return _pinned_bucketing(flag.metadata) or self._unpinned
 
     def metadata_of(self, flag: Flag) -> Mapping[str, Scalar]:
         """The flag's metadata in responses: the set's metadata, patched by its own."""
@@ -228,7 +228,7 @@ class CompiledFlagSet(Mapping[str, CompiledFlag]):
         """Expands the rules' references to the set's evaluators."""
         return Expander(self.flag_set.evaluators)
 
-    def expanded(self, rule: Json) -> Json:
+    def expand(self, rule: Json) -> Json:
         """`rule` with its references expanded, if the set has evaluators. Raises RuleTooLarge."""
         return self.expander.expand(rule) if self.flag_set.evaluators else rule
 
@@ -242,7 +242,7 @@ def compile_flag_set(
     return CompiledFlagSet(flag_set, bucketing, expose_bucketing=expose_bucketing)
 
 
-def _pinned(metadata: Mapping[str, Scalar]) -> Bucketing | None:
+def _pinned_bucketing(metadata: Mapping[str, Scalar]) -> Bucketing | None:
     pinned = metadata.get(BUCKETING_KEY)
     return Bucketing(pinned) if pinned in _GENERATIONS else None
 
@@ -276,6 +276,6 @@ def resolve(
         found = matches.get(result) if result.__class__ is str else None
         return found or flag.targeted_resolution(result, wanted)
     except RuleError as error:
-        return flag.failed(ErrorCode.PARSE_ERROR, str(error))
+        return flag.error_resolution(ErrorCode.PARSE_ERROR, str(error))
     except RecursionError:
-        return flag.failed(ErrorCode.PARSE_ERROR, "the context is nested too deep for the rule")
+        return flag.error_resolution(ErrorCode.PARSE_ERROR, "the context is nested too deep for the rule")

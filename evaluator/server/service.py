@@ -61,7 +61,7 @@ class EvaluationService:
             raise NotReadyError
         return NO_FLAGS
 
-    def served(self, headers: Headers) -> Snapshot:
+    def snapshot_for(self, headers: Headers) -> Snapshot:
         """The flags that a request is about; raises NotReadyError, InvalidSelectorError."""
         # Hardly any request selects.
         if header(headers, SELECTOR_HEADER) is None and (snapshot := self.store.snapshot) is not None:

@@ -89,7 +89,7 @@ class StoreBackend:
         """Selections whose flag sets are to be encoded in the thread, in this order."""
         self._encoding: asyncio.Task[None] | None = None
         self._waits_for_sources = not store.settled
-        self._stale = store.catalog.stale
+        self._stale = store.catalog.stale_sources
         """The stale sources, as of the last delivery."""
         self._unsubscribe = store.subscribe(self._on_change, partial(self._on_change, restated=True))
 
@@ -133,8 +133,8 @@ class StoreBackend:
 
     def _on_change(self, _: Snapshot, *, restated: bool = False) -> None:
         # Listeners that came while a source was stale received flags with that mark; others may not.
-        fresh_again = self._stale - self._store.catalog.stale
-        self._stale = self._store.catalog.stale
+        fresh_again = self._stale - self._store.catalog.stale_sources
+        self._stale = self._store.catalog.stale_sources
         settles = self._waits_for_sources and self._store.settled
         self._waits_for_sources = self._waits_for_sources and not settles
         self._refresh_all(quiet=restated and not fresh_again and not settles)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from evaluator.flags.checking.known_operators import shown
+from evaluator.flags.checking.known_operators import shorten
 from evaluator.flags.checking.suggestions import did_you_mean
 from evaluator.flags.syntax.document import read_document
 from evaluator.settings import parsing
@@ -77,7 +77,7 @@ def from_file(path: str, environ: Mapping[str, str]) -> tuple[dict[str, Given], 
     for key, value in _read(file).items():
         option = BY_NAME.get(key)
         if option is None or key in _NEVER_READ:
-            warnings.append(f"{file}: unknown key {shown(key)}{did_you_mean(key, BY_NAME)}")
+            warnings.append(f"{file}: unknown key {shorten(key)}{did_you_mean(key, BY_NAME)}")
         elif value is not None:
             found[key] = Given(f"{key} in {file}", (_split_words(option, value),))
     return found, warnings

@@ -65,7 +65,7 @@ class Option:
         return self.kind in {Kind.STRINGS, Kind.PAIRS, Kind.SERVERS}
 
 
-def _gone(name: str, instead: str, short: str = "") -> Option:
+def _removed_option(name: str, instead: str, short: str = "") -> Option:
     refusal = f"flagd dropped it; {instead}"
     return Option(name=name, short=short, help="dropped by flagd", field="-", refusal=refusal)
 
@@ -152,10 +152,10 @@ _TELLING: Final = (
 )  # fmt: skip
 
 _GONE: Final = (
-    _gone("sync-provider", "give each source its provider in --sources", "y"),
-    _gone("sync-provider-args", "give each source its fields in --sources", "a"),
-    _gone("bearer-token", "give the source an authHeader in --sources", "b"),
-    _gone("service-provider", "every protocol is always served"),
+    _removed_option("sync-provider", "give each source its provider in --sources", "y"),
+    _removed_option("sync-provider-args", "give each source its fields in --sources", "a"),
+    _removed_option("bearer-token", "give the source an authHeader in --sources", "b"),
+    _removed_option("service-provider", "every protocol is always served"),
     Option(
         name="evaluator",
         field="-",
@@ -163,7 +163,7 @@ _GONE: Final = (
         help="dropped by flagd",
         refusal="flagd dropped it; there is one, for JSON and YAML",
     ),
-    _gone("metrics-port", "use --management-port"),
+    _removed_option("metrics-port", "use --management-port"),
 )
 
 _OURS: Final = (

@@ -11,7 +11,7 @@ import json
 import re
 from typing import TYPE_CHECKING, Final
 
-from evaluator.flags.checking.known_operators import shown
+from evaluator.flags.checking.known_operators import shorten
 from evaluator.settings.settings import InvalidSettingError
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ def duration(value: object, where: str) -> float:
     seconds = sum(float(number) * _UNITS[unit] for number, unit in parts)
     if not parts or "".join(map("".join, parts)) != text or seconds > _LONGEST:
         raise InvalidSettingError(
-            f"{where} is {shown(value)}, which is not a valid duration; use 10s, 5m or 1h15m"
+            f"{where} is {shorten(value)}, which is not a valid duration; use 10s, 5m or 1h15m"
         )
     return seconds
 
@@ -47,7 +47,7 @@ def whole(value: object, where: str, bounds: tuple[int, int]) -> int:
     text = str(value) if isinstance(value, str | int) and not isinstance(value, bool) else ""
     if not (text.isascii() and text.isdigit() and len(text) <= 20) or not lowest <= int(text) <= highest:
         raise InvalidSettingError(
-            f"{where} is {shown(value)}: must be a whole number from {lowest} to {highest}"
+            f"{where} is {shorten(value)}: must be a whole number from {lowest} to {highest}"
         )
     return int(text)
 
@@ -56,7 +56,7 @@ def switch(value: object, where: str) -> bool:
     """Return the value of a switch, by Go's ParseBool."""
     text = value if isinstance(value, str) else json.dumps(value)
     if text not in _TRUE | _FALSE:
-        raise InvalidSettingError(f"{where} is {shown(value)}: must be true or false")
+        raise InvalidSettingError(f"{where} is {shorten(value)}: must be true or false")
     return text in _TRUE
 
 
@@ -70,7 +70,7 @@ def line(value: object, where: str) -> str:
 def choice(value: object, where: str, choices: Sequence[str]) -> str:
     """Return one of `choices`."""
     if value not in choices:
-        raise InvalidSettingError(f"{where} is {shown(value)}: must be {' or '.join(choices)}")
+        raise InvalidSettingError(f"{where} is {shorten(value)}: must be {' or '.join(choices)}")
     return str(value)
 
 
@@ -102,7 +102,7 @@ def pairs(values: Iterable[object], where: str) -> dict[str, str]:
             key, equals, rest = item.partition("=")
             if not (key and equals):
                 raise InvalidSettingError(
-                    f"{where} has {shown(item)}: must be key=value, separated by commas"
+                    f"{where} has {shorten(item)}: must be key=value, separated by commas"
                 )
             found[key] = rest
     return found
@@ -118,20 +118,20 @@ def _mapping(value: object, where: str) -> dict[object, object] | None:
         return value
     if isinstance(value, str):
         return None
-    raise InvalidSettingError(f"{where} is {shown(value)}: must be a mapping of keys to values")
+    raise InvalidSettingError(f"{where} is {shorten(value)}: must be a mapping of keys to values")
 
 
 def _plain(value: object, where: str) -> str:
     if isinstance(value, str):
         return value
     if value is None or isinstance(value, dict | list):
-        raise InvalidSettingError(f"{where} has {shown(value)} as a value: must be a text")
+        raise InvalidSettingError(f"{where} has {shorten(value)} as a value: must be a text")
     return json.dumps(value)
 
 
 def _split(value: object, where: str) -> list[str]:
     if not isinstance(value, str):
-        raise InvalidSettingError(f"{where} is {shown(value)}: must be a list of texts")
+        raise InvalidSettingError(f"{where} is {shorten(value)}: must be a list of texts")
     try:
         return next(csv.reader([value], strict=True), [])
     except csv.Error as error:

@@ -6,7 +6,7 @@ import json
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from evaluator.flags.checking.known_operators import shown
+from evaluator.flags.checking.known_operators import shorten
 from evaluator.flags.checking.suggestions import did_you_mean
 from evaluator.settings import parsing
 from evaluator.settings.settings import InvalidSettingError
@@ -16,10 +16,10 @@ from evaluator.sync.config import (
     OAuth,
     Provider,
     SourceConfig,
-    checked,
-    spelled,
+    check,
+    json_key,
 )
-from evaluator.sync.config import shown as shown_uri
+from evaluator.sync.config import display_uri as shown_uri
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -53,7 +53,7 @@ def _never(value: object, where: str) -> bool:
 
 def _oauth(value: object, where: str) -> OAuth:
     if not isinstance(value, dict):
-        raise InvalidSettingError(f"{where} is {shown(value)}: must be an object")
+        raise InvalidSettingError(f"{where} is {shorten(value)}: must be an object")
     found = _fields(value, where, _OAUTH, None)
     if not found.get("folder") and not (found.get("client_id") and found.get("client_secret")):
         raise InvalidSettingError(f"{where} needs clientID and clientSecret, or a folder with both")
@@ -79,7 +79,7 @@ _SOURCE: Final[Mapping[str, _Read]] = {
     "incremental_updates": _never,
     "oauth": _oauth,
 }
-"""Readers of SourceConfig's fields; `spelled` gives the JSON name, which Go accepts in any case."""
+"""Readers of SourceConfig's fields; `json_key` gives the JSON name, which Go accepts in any case."""
 
 
 def parse_uri(uri: str, where: str) -> SourceConfig:
@@ -90,7 +90,7 @@ def parse_uri(uri: str, where: str) -> SourceConfig:
         if uri.startswith(prefix):
             kept = uri.removeprefix(prefix) if prefix in _CUT else uri
             return _check_source(SourceConfig(kept, provider, tls=prefix == "grpcs://"), where)
-    raise InvalidSettingError(f"{where} {shown(shown_uri(uri))} must start with {_FORMS}")
+    raise InvalidSettingError(f"{where} {shorten(shown_uri(uri))} must start with {_FORMS}")
 
 
 def parse_sources(given: object, where: str, warnings: list[str]) -> list[SourceConfig]:
@@ -98,7 +98,7 @@ def parse_sources(given: object, where: str, warnings: list[str]) -> list[Source
     if isinstance(given, str):
         given = _json(given, where)
     if not isinstance(given, list):
-        raise InvalidSettingError(f"{where} is {shown(given)}: must be an array of sources")
+        raise InvalidSettingError(f"{where} is {shorten(given)}: must be an array of sources")
     return [_source(item, f"{where}[{index}]", warnings) for index, item in enumerate(given)]
 
 
@@ -129,7 +129,7 @@ def _json(text: str, where: str) -> object:
 
 def _source(given: object, where: str, warnings: list[str]) -> SourceConfig:
     if not isinstance(given, dict):
-        raise InvalidSettingError(f"{where} is {shown(given)}: must be an object")
+        raise InvalidSettingError(f"{where} is {shorten(given)}: must be an object")
     found = _fields(given, where, _SOURCE, warnings)
     for name in ("uri", "provider"):
         if not found.get(name):
@@ -138,7 +138,7 @@ def _source(given: object, where: str, warnings: list[str]) -> SourceConfig:
         raise InvalidSettingError(f"{where}.provider is refused: {KUBERNETES}")
     if found["provider"] not in tuple(Provider):
         raise InvalidSettingError(
-            f"{where}.provider is {shown(found['provider'])}: must be one of {', '.join(Provider)}"
+            f"{where}.provider is {shorten(found['provider'])}: must be one of {', '.join(Provider)}"
         )
     found["provider"] = Provider(found["provider"])
     for name in ("interval", "timeout"):
@@ -150,7 +150,7 @@ def _source(given: object, where: str, warnings: list[str]) -> SourceConfig:
 
 def _check_source(source: SourceConfig, where: str) -> SourceConfig:
     try:
-        return checked(source)
+        return check(source)
     except InvalidSourceError as error:
         raise InvalidSettingError(f"{where}: {error}") from None
 
@@ -158,17 +158,17 @@ def _check_source(source: SourceConfig, where: str) -> SourceConfig:
 def _fields(
     given: Mapping[str, object], where: str, known: Mapping[str, _Read], warnings: list[str] | None
 ) -> dict[str, Any]:
-    by_case = {spelled(field).lower(): field for field in known}
+    by_case = {json_key(field).lower(): field for field in known}
     found: dict[str, Any] = {}
     for key, value in given.items():
         field = by_case.get(key.lower())
         if field is None:
-            unknown = f"unknown field {where}.{key}{did_you_mean(key, map(spelled, known))}"
+            unknown = f"unknown field {where}.{key}{did_you_mean(key, map(json_key, known))}"
             if warnings is None:
                 raise InvalidSettingError(unknown)
             warnings.append(unknown)
             continue
         if value is not None:
-            found[field] = known[field](value, f"{where}.{spelled(field)}")
+            found[field] = known[field](value, f"{where}.{json_key(field)}")
     found.pop("incremental_updates", None)
     return found

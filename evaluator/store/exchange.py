@@ -60,7 +60,7 @@ class SnapshotSwapper:
                 raise
             # The health is applied anyway; the next report tries again.
             log.exception("answers cannot say whether %s is stale", report.source)
-            return self.store.served
+            return self.store.compiled_catalog
 
     def _free(self, objects: list[object]) -> None:
         free_one_by_one(objects)
@@ -77,8 +77,8 @@ def free_one_by_one(objects: list[object]) -> None:
 def run_in_thread(work: Callable[[], T], done: Callable[[T], None]) -> None:
     """Do `work` in a thread, then call `done` with its result on the running loop, which handles an error."""
 
-    def ended(future: asyncio.Future[T]) -> None:
+    def end(future: asyncio.Future[T]) -> None:
         if not future.cancelled():
             done(future.result())
 
-    asyncio.get_running_loop().run_in_executor(None, work).add_done_callback(ended)
+    asyncio.get_running_loop().run_in_executor(None, work).add_done_callback(end)

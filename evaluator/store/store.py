@@ -100,7 +100,7 @@ class Store:
         return self._served.catalog
 
     @property
-    def served(self) -> CompiledCatalog:
+    def compiled_catalog(self) -> CompiledCatalog:
         """The catalog with its snapshots."""
         return self._served
 
@@ -238,7 +238,7 @@ class Store:
         return min((moment for moment in moments if moment is not None), default=None)
 
     @property
-    def stale(self) -> Staleness | None:
+    def longest_staleness(self) -> Staleness | None:
         """The staleness of the source that is stale for longest."""
         stalenesses = (health.stale for health in self._health.values() if health.stale is not None)
         return min(stalenesses, key=lambda stale: stale.since, default=None)

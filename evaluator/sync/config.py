@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit, urlunsplit
 
 from evaluator.flags.model import EMPTY
-from evaluator.flags.syntax.text import quoted
+from evaluator.flags.syntax.text import quote
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -96,10 +96,10 @@ class SourceConfig:
     @property
     def name(self) -> str:
         """The URI without a password or token: for logs, metrics and selectors."""
-        return shown(self.uri)
+        return display_uri(self.uri)
 
 
-def shown(uri: str) -> str:
+def display_uri(uri: str) -> str:
     """Return the URI without secrets: without user information, and without the values of a URL's query."""
     if "://" not in uri:
         return uri
@@ -111,9 +111,9 @@ def shown(uri: str) -> str:
     return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, query, ""))
 
 
-def checked(config: SourceConfig) -> SourceConfig:
+def check(config: SourceConfig) -> SourceConfig:
     """Return the configuration if it is valid. Raises InvalidSourceError."""
-    where = f"the source {quoted(config.name)}"
+    where = f"the source {quote(config.name)}"
     if config.auth_header and (config.bearer_token or config.bearer_token_file):
         raise InvalidSourceError(f"{where}: authHeader and bearerToken exclude each other")
     if not 0 < config.interval <= MAX_INTERVAL:
@@ -126,7 +126,7 @@ def checked(config: SourceConfig) -> SourceConfig:
         if config.provider not in _USED_BY[name]:
             users = " or ".join(sorted({provider.value for provider in _USED_BY[name]}))
             raise InvalidSourceError(
-                f"{where}: a source of provider {config.provider} has no {spelled(name)}; {users} has"
+                f"{where}: a source of provider {config.provider} has no {json_key(name)}; {users} has"
             )
     try:
         parts = urlsplit(config.uri if config.provider in _POLLED else "")
@@ -156,7 +156,7 @@ def _sent_values(config: SourceConfig) -> list[str]:
     ]  # fmt: skip
 
 
-def spelled(name: str) -> str:
+def json_key(name: str) -> str:
     """Return the JSON key of a field of SourceConfig or OAuth: `provider_id` is `providerID`."""
     if name in _SPELLED:
         return _SPELLED[name]

@@ -105,14 +105,14 @@ class Follower:
                 self._log.exception("following it failed")
                 fault = SourceFault("Failed", f"following it failed: {type(error).__name__}")
             if fault.reason != RENEWAL:
-                await self._stale(fault)
+                await self._mark_stale(fault)
             if answered and clock() - began > self._proven:
                 self._backoff.reset()
             await asyncio.sleep(self._backoff.pause())
 
     async def _on_event(self, event: SourceEvent) -> None:
         if isinstance(event, SourceFault):
-            await self._stale(event)
+            await self._mark_stale(event)
         elif isinstance(event, Delivery):
             self._untaken = event
             await self._take(event)
@@ -128,7 +128,7 @@ class Follower:
         if not isinstance(judged, Accepted):
             self._untaken = None
             self._refusal = SourceFault("Invalid", judged.cause)
-            await self._stale(self._refusal)
+            await self._mark_stale(self._refusal)
             return
         if judged.held:
             self._log.warning(
@@ -146,7 +146,7 @@ class Follower:
     async def _confirm(self) -> None:
         """Mark the source current: it holds its last delivery."""
         if self._refusal is not None:
-            await self._stale(self._refusal)
+            await self._mark_stale(self._refusal)
             return
         await self._current()
         self._save(anew=False)
@@ -166,7 +166,7 @@ class Follower:
             moment = datetime.fromtimestamp(now, UTC)
             self._keeper.keep(Saved(self._accepted, moment, self._context), changed=changed)
 
-    async def _stale(self, fault: SourceFault) -> None:
+    async def _mark_stale(self, fault: SourceFault) -> None:
         message = f"{fault.reason}: {fault.message}"
         report = Report(self._source.name, self._clock(), fault=Fault(message, fault.reason))
         await self._exchange.apply(report)

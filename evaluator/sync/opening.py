@@ -43,7 +43,7 @@ def open_sources(
     Companion of a gRPC source. Raises InvalidSourceError.
     """
 
-    def opened(name: str, identity: str, config: SourceConfig) -> SyncSource:
+    def open_source(name: str, identity: str, config: SourceConfig) -> SyncSource:
         if config.provider in FILES:
             return _open_file(name, identity, config, clock, timing)
         if config.provider is Provider.GRPC:
@@ -62,7 +62,7 @@ def open_sources(
 
         return BlobSource(name, identity, config, schedule, clock)
 
-    return tuple(map(opened, names(configs), identities(configs), configs))
+    return tuple(map(open_source, names(configs), identities(configs), configs))
 
 
 def names(configs: Sequence[SourceConfig]) -> tuple[str, ...]:

@@ -52,7 +52,7 @@ def _choice(condition: Evaluate, yes: Json, no: Json, scope: CompileScope) -> Ev
     return choose
 
 
-def joined(*, ends_on: bool) -> Callable[[Json, CompileScope], Evaluate]:
+def compile_junction(*, ends_on: bool) -> Callable[[Json, CompileScope], Evaluate]:
     """Make a compiler for `and` or `or`: the first value whose truth is `ends_on`, or the last one."""
 
     def compile_joined(values: Json, scope: CompileScope) -> Evaluate:
@@ -127,7 +127,7 @@ def _variable_equals(name: str, known: str, scope: CompileScope, index: int) -> 
     return is_known
 
 
-def compared(
+def compile_comparison(
     holds: Callable[[Json, Json], bool], *, negated: bool = False, ranges: bool = False, bare: bool = False
 ) -> Callable[[Json, CompileScope], Evaluate]:
     """Make a compiler for a comparison of the first two arguments; with fewer it is false. ranges: of three
@@ -164,21 +164,21 @@ def compared(
     return compile_comparison
 
 
-_EQUALS = compared(equals)
+_EQUALS = compile_comparison(equals)
 
 LOGIC: dict[str, Callable[[Json, CompileScope], Evaluate]] = {
     "if": conditional,
     "?:": conditional,
-    "and": joined(ends_on=False),
-    "or": joined(ends_on=True),
+    "and": compile_junction(ends_on=False),
+    "or": compile_junction(ends_on=True),
     "!": truth(negated=True),
     "!!": truth(negated=False),
     "==": equality,
-    "!=": compared(equals, negated=True),
-    "===": compared(strictly_equals, bare=True),
-    "!==": compared(strictly_equals, negated=True, bare=True),
-    "<": compared(less, ranges=True),
-    "<=": compared(lambda left, right: less(left, right) or equals(left, right), ranges=True),
-    ">": compared(lambda left, right: less(right, left), ranges=True),
-    ">=": compared(lambda left, right: less(right, left) or equals(left, right), ranges=True),
+    "!=": compile_comparison(equals, negated=True),
+    "===": compile_comparison(strictly_equals, bare=True),
+    "!==": compile_comparison(strictly_equals, negated=True, bare=True),
+    "<": compile_comparison(less, ranges=True),
+    "<=": compile_comparison(lambda left, right: less(left, right) or equals(left, right), ranges=True),
+    ">": compile_comparison(lambda left, right: less(right, left), ranges=True),
+    ">=": compile_comparison(lambda left, right: less(right, left) or equals(left, right), ranges=True),
 }

@@ -88,7 +88,7 @@ def _with_arguments(
     return compile_checked
 
 
-def filtered(values: list[Json], scope: CompileScope) -> Evaluate:
+def compile_filter(values: list[Json], scope: CompileScope) -> Evaluate:
     """Compile `filter`."""
     subject_of, path = _subject(values[0], scope), scope.path
     body, cost = scope.body(values[1], 1, substituted=True), _size(values[1])
@@ -105,7 +105,7 @@ def filtered(values: list[Json], scope: CompileScope) -> Evaluate:
     return keep
 
 
-def mapped(values: list[Json], scope: CompileScope) -> Evaluate:
+def compile_map(values: list[Json], scope: CompileScope) -> Evaluate:
     """Compile `map`."""
     subject_of, path = _subject(values[0], scope), scope.path
     body, cost = scope.body(values[1], 1, substituted=scope.substituted), _size(values[1])
@@ -121,7 +121,7 @@ def mapped(values: list[Json], scope: CompileScope) -> Evaluate:
     return transform
 
 
-def reduced(values: list[Json], scope: CompileScope) -> Evaluate:
+def compile_reduce(values: list[Json], scope: CompileScope) -> Evaluate:
     """Compile `reduce`: the accumulator keeps the type of its first value: a boolean, a number or text."""
     subject_of, path = _subject(values[0], scope), scope.path
     start = scope.child(values[2], 2) if isinstance(values[2], dict) else constant(values[2])
@@ -152,7 +152,7 @@ def _accumulator(start: Json) -> tuple[Json, str, Callable[[Json], Json]]:
     raise RuleError("reduce starts with a boolean, a number or text")
 
 
-def quantified(
+def compile_quantifier(
     element_of: Callable[[Json, Json], Element], *, stops_at: bool, then: bool, empty: bool
 ) -> Callable[[Json, CompileScope], Evaluate]:
     """Make a compiler for `all`, `none` or `some`. element_of: pairs elements with substituted values.
@@ -183,10 +183,10 @@ def quantified(
 
 
 LOOPS: dict[str, Callable[[Json, CompileScope], Evaluate]] = {
-    "filter": _with_arguments(filtered, least=2, otherwise=[]),
-    "map": _with_arguments(mapped, least=2, otherwise=[]),
-    "reduce": _with_arguments(reduced, least=3, otherwise=0.0),
-    "all": quantified(_by_element, stops_at=False, then=False, empty=False),
-    "some": quantified(_by_both, stops_at=True, then=True, empty=False),
-    "none": quantified(_by_outer, stops_at=True, then=False, empty=True),
+    "filter": _with_arguments(compile_filter, least=2, otherwise=[]),
+    "map": _with_arguments(compile_map, least=2, otherwise=[]),
+    "reduce": _with_arguments(compile_reduce, least=3, otherwise=0.0),
+    "all": compile_quantifier(_by_element, stops_at=False, then=False, empty=False),
+    "some": compile_quantifier(_by_both, stops_at=True, then=True, empty=False),
+    "none": compile_quantifier(_by_outer, stops_at=True, then=False, empty=True),
 }

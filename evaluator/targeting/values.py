@@ -132,17 +132,17 @@ def text(value: Json) -> str:
     if isinstance(value, str):
         return value
     if is_number(value):
-        return fixed(real(value))
+        return fixed_notation(real(value))
     if value is None:
         return ""
     raise RuleError(f"expected text, found {kind(value)}")
 
 
-def fixed(value: float) -> str:
+def fixed_notation(value: float) -> str:
     """The shortest digits that read back as `value`, without an exponent."""
     if not math.isfinite(value):
         return "NaN" if math.isnan(value) else ("+Inf" if value > 0 else "-Inf")
-    return spelling.fixed(value)
+    return spelling.fixed_notation(value)
 
 
 def equals(left: Json, right: Json) -> bool:

@@ -81,34 +81,34 @@ def variable(
     key = top_level_name(values, scope)
     if key is not None:
         return _top_level(key, scope)
-    path, shown = scope.path, _shown(values)
+    path, shown = scope.path, _shown_value(values)
     if is_static(values):
         read = _reader(values, scope)
 
-        def found(data: Json, frame: Frame) -> Json:
+        def get(data: Json, frame: Frame) -> Json:
             value = read(data)
             return value if frame.trace is None else frame.report(path, value, name=shown)
 
-        return found
+        return get
     name_of = scope.child(values)
 
-    def computed(data: Json, frame: Frame) -> Json:
+    def get_computed(data: Json, frame: Frame) -> Json:
         name = name_of(data, frame)
         frame.charge_name(name[0] if isinstance(name, list) and name else name)
         value = look_up(name, data)
         return value if frame.trace is None else frame.report(path, value, name=shown)
 
-    return computed
+    return get_computed
 
 
 def _top_level(key: str, scope: CompileScope) -> Evaluate:
     path = scope.path
 
-    def found(context: Json, frame: Frame) -> Json:
+    def get(context: Json, frame: Frame) -> Json:
         value = context.get(key)
         return value if frame.trace is None else frame.report(path, value, name=key)
 
-    return found
+    return get
 
 
 def _reader(values: Json, scope: CompileScope) -> Callable[[Json], Json]:
@@ -134,9 +134,9 @@ def _compile_substituted(values: Json, scope: CompileScope, *, subject: bool, co
     """Compile `var` in a substituted body: solvers first, then the element. Names are never substituted."""
     kept = isinstance(values, str) and (not values or values.startswith("."))
     name_of = scope.body(values, substituted=False)
-    path, shown = scope.path, _shown(values)
+    path, shown = scope.path, _shown_value(values)
 
-    def found(element: Element, frame: Frame) -> Json:
+    def get(element: Element, frame: Frame) -> Json:
         for solver in () if kept else element.solvers:
             value = look_up(name_of(solver, frame), solver)
             if value is not None:
@@ -150,10 +150,10 @@ def _compile_substituted(values: Json, scope: CompileScope, *, subject: bool, co
             value = look_up(name_of(element.data, frame), element.data)
         return value if frame.trace is None else frame.report(path, value, name=shown)
 
-    return found
+    return get
 
 
-def _shown(values: Json) -> Json:
+def _shown_value(values: Json) -> Json:
     return values[0] if isinstance(values, list) and values else values
 
 

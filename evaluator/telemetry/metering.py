@@ -69,7 +69,7 @@ class Metering:
         self._clock = clock
         self._start = _nanoseconds(clock())
 
-    def collected(self) -> MetricsData:
+    def collect(self) -> MetricsData:
         """Return all metrics at this moment."""
         now = _nanoseconds(self._clock())
         metrics = [self._translate(family, now) for family in self._metrics.collect()]
@@ -88,7 +88,7 @@ class Metering:
             ]
             counts = family.type == "counter"
             points = Sum(numbers, cumulative, is_monotonic=True) if counts else Gauge(numbers)
-        name, unit = named(family.name)
+        name, unit = name_and_unit(family.name)
         return Metric(name, family.documentation, unit, points)
 
     def _distributions(self, family: Family, now: int) -> list[HistogramDataPoint]:
@@ -120,7 +120,7 @@ class Metering:
         )
 
 
-def named(name: str) -> tuple[str, str]:
+def name_and_unit(name: str) -> tuple[str, str]:
     """Return (name, unit) of a Prometheus family: flagd's if it has the metric, else `flagstaff.…`."""
     if name in NAMES:
         return NAMES[name]

@@ -42,13 +42,13 @@ class Observed:
 
     def routes(self, routes: Routes, *, secure: bool) -> Routes:
         """Return the same routes, observed; `secure` if they are behind TLS."""
-        measured = self.metrics.requests.measured(routes, scheme="https" if secure else "http")
+        measured = self.metrics.requests.measure(routes, scheme="https" if secure else "http")
         return measured if self._session is None else self._session.tracing.routes(measured)
 
     def rpcs(self, routes: Routes) -> Routes:
         """Return the same routes of plain gRPC, observed with their streams."""
-        measured = rpcs.watched(routes, self.metrics.rpcs.begin)
-        return measured if self._session is None else rpcs.watched(measured, self._session.tracing.begin)
+        measured = rpcs.watch_calls(routes, self.metrics.rpcs.begin)
+        return measured if self._session is None else rpcs.watch_calls(measured, self._session.tracing.begin)
 
     def close(self) -> None:
         """Send the remaining data; blocks for up to FAREWELL_SECONDS, so not on the loop."""

@@ -74,7 +74,7 @@ class Collector:
         """Read CA, key, certificate; None for those that are not configured. Raises OSError."""
         return tuple(Path(path).read_bytes() if path else None for path in self._files)
 
-    def renewed(self, kind: Callable[..., E]) -> Callable[[], E]:
+    def renewing(self, kind: Callable[..., E]) -> Callable[[], E]:
         """Return a function that returns an exporter, a new one once its certificates have changed."""
         return Renewed(partial(self.exporter, kind), self.contents, self._settings.reload_interval)
 
@@ -119,7 +119,7 @@ class RenewedSpanExporter(SpanExporter):
     """Exports spans with the current exporter."""
 
     def __init__(self, collector: Collector) -> None:
-        self._current = collector.renewed(OTLPSpanExporter)
+        self._current = collector.renewing(OTLPSpanExporter)
 
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
         """Send the spans."""
@@ -172,7 +172,7 @@ class Session:
             self._metering.start()
 
     def _export(self, metering: Metering, collector: Collector) -> None:
-        renewed = collector.renewed(OTLPMetricExporter)
+        renewed = collector.renewing(OTLPMetricExporter)
         interval = collector.metric_interval or EXPORT_SECONDS
         while not self._stopping.wait(interval):
             self._send(metering, renewed)
@@ -181,7 +181,7 @@ class Session:
 
     def _send(self, metering: Metering, exporter: Callable[[], OTLPMetricExporter]) -> None:
         try:
-            exporter().export(metering.collected())
+            exporter().export(metering.collect())
         except Exception:
             log.exception("metrics could not be sent")
 

@@ -18,7 +18,7 @@ from evaluator.http.messages import Code
 from evaluator.server.monitoring import rpcs
 from evaluator.server.monitoring.metrics import PROVIDER
 from evaluator.server.monitoring.requests import status_of, template
-from evaluator.server.monitoring.rpcs import named
+from evaluator.server.monitoring.rpcs import service_and_method
 
 if TYPE_CHECKING:
     from opentelemetry.trace import Tracer, TracerProvider
@@ -59,22 +59,22 @@ class Tracing:
         """Record a span for each source whose flags changed (flagd: core/pkg/evaluator/json.go)."""
         tracer, held = self._provider.get_tracer("jsonEvaluator"), dict[str, str | None]()
 
-        def served(_: Snapshot) -> None:
+        def on_swap(_: Snapshot) -> None:
             for status in store.statuses:
                 if held.get(status.name) != status.digest:
                     held[status.name] = status.digest
                     source = {"feature_flag.source": status.name}
                     tracer.start_span("flagSync", attributes=source).end()
 
-        store.subscribe(served)
+        store.subscribe(on_swap)
 
     def describe(self, query: Query, key: str, resolution: Resolution) -> None:
         """Describe the evaluation of one flag, not of a bulk answer, in the current span: an `Observer`."""
         if query.key is not None and self._span is not None and self._span.is_recording():
-            self._span.set_attributes(described(query, key, resolution))
+            self._span.set_attributes(attributes_of(query, key, resolution))
 
     def _rpc(self, path: str, run: UnaryHandler) -> UnaryHandler:
-        service, method = named(path)
+        service, method = service_and_method(path)
         tracer = self._provider.get_tracer(service.removesuffix(".Service"))
         name = method[0].lower() + method[1:]
 
@@ -82,13 +82,13 @@ class Tracing:
             self._span = span = _span(tracer, name, call)
             return partial(_end, span)
 
-        def described(call: Call, message: bytes) -> bytes | Deferred[bytes]:
+        def describe_call(call: Call, message: bytes) -> bytes | Deferred[bytes]:
             try:
                 return run(call, message)
             finally:
                 self._span = None
 
-        return partial(rpcs.unary, described, begin)
+        return partial(rpcs.unary, describe_call, begin)
 
     def _http(self, at: tuple[str, str], run: HttpHandler) -> HttpHandler:
         tracer = self._provider.get_tracer("flagd.ofrep")
@@ -100,7 +100,7 @@ class Tracing:
                 span.set_status(Status(StatusCode.ERROR))
             span.end()
 
-        def traced(request: Request) -> Answer:
+        def trace_request(request: Request) -> Answer:
             span = tracer.start_span(
                 "flagd.ofrep", parent(request.headers), SpanKind.SERVER, attributes=fixed
             )
@@ -113,18 +113,18 @@ class Tracing:
             finally:
                 self._span = None
             if isinstance(answer, Deferred):
-                return answer.watched(
+                return answer.watch(
                     lambda response: end(span, response.status), lambda error: end(span, status_of(error))
                 )
             end(span, answer.status)
             return answer
 
-        return traced
+        return trace_request
 
 
 def _span(tracer: Tracer, name: str, call: Call) -> Span:
     """Start the span of an RPC."""
-    service, method = named(call.path)
+    service, method = service_and_method(call.path)
     attributes = {"rpc.system": "grpc", "rpc.service": service, "rpc.method": method}
     return tracer.start_span(name, parent(call.headers), SpanKind.SERVER, attributes=attributes)
 
@@ -141,7 +141,7 @@ def parent(headers: Headers) -> Any:
     return propagate.extract(dict(headers))
 
 
-def described(query: Query, key: str, resolution: Resolution) -> dict[str, str]:
+def attributes_of(query: Query, key: str, resolution: Resolution) -> dict[str, str]:
     """Return an evaluation as attributes."""
     found = {
         "feature_flag.key": key,

@@ -46,7 +46,7 @@ class Subscriber(Protocol):
     def retract(self, reason: object) -> None:
         """Report that the topic has no value, for `reason`; errors as in `send`."""
 
-    def failed(self, error: Exception) -> None:
+    def on_failure(self, error: Exception) -> None:
         """Handle the exception for which it was dropped; must not raise."""
 
 
@@ -249,7 +249,7 @@ class Hub:
             self.sent += 1
         except Exception as error:  # noqa: BLE001 - its owner is notified; one subscriber's failure is its own
             self.unsubscribe(subscription)
-            subscriber.failed(error)
+            subscriber.on_failure(error)
         finally:
             subscription._busy = False
 

@@ -77,10 +77,10 @@ class Backend(Protocol):
 class StreamObserver(Protocol):
     """Receives each begin and end of a stream."""
 
-    def entered(self, call: Call, topic: Hashable, *, lasting: bool) -> object:
-        """Report a starting stream; `left` receives the returned value. Raises RpcError to refuse it."""
+    def begin(self, call: Call, topic: Hashable, *, lasting: bool) -> object:
+        """Report a starting stream; `end` receives the returned value. Raises RpcError to refuse it."""
 
-    def left(self, visit: object) -> None:
+    def end(self, visit: object) -> None:
         """Report its end. Must not raise."""
 
 
@@ -168,7 +168,7 @@ class SyncService:
         asked = header(call.headers, SELECTOR_HEADER)
         topic = self._backend.topic(selector if asked is None else asked, call)
         key = _Key(method, topic)
-        visit = self._observer and self._observer.entered(call, topic, lasting=method.lasting)
+        visit = self._observer and self._observer.begin(call, topic, lasting=method.lasting)
         subscriber = _Stream(self, key, stream, visit)
         if key not in self._watches:
             self._watches[key] = self._backend.watch(topic, method.payload, partial(self._deliver, key))
@@ -188,7 +188,7 @@ class SyncService:
         """Remove a stream that has ended."""
         key = subscriber.key
         if self._observer is not None:
-            self._observer.left(subscriber.visit)
+            self._observer.end(subscriber.visit)
         if key.method.lasting:
             self.streams -= 1
             if self._deadlines is not None:
@@ -244,7 +244,7 @@ class _Stream:
         ):
             self.end(reason.code, reason.message, ERROR)
 
-    def failed(self, error: Exception) -> None:
+    def on_failure(self, error: Exception) -> None:
         """End the stream after an error of `send`."""
         log.error("a sync stream failed", exc_info=error)
         self.end(Code.INTERNAL, "internal error", ERROR)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 from evaluator.flags.model import EMPTY
 from evaluator.http.host_check import without_pages
 from evaluator.http.offload import Offload
-from evaluator.http.routes import Routes, merged
+from evaluator.http.routes import Routes, merge
 from evaluator.http.server.cors import Cors
 from evaluator.http.server.limits import MANAGEMENT, Limits
 from evaluator.http.server.listener import Listener
@@ -96,7 +96,7 @@ class _Parts:
             self._loop,
             deadline_seconds=settings.stream_deadline,
             metadata=not settings.disable_sync_metadata,
-            ended=observed.metrics.state.ended,
+            ended=observed.metrics.state.count_stream_end,
         )
         self._health = health.HealthService(store)
         self._count_streams()
@@ -130,13 +130,13 @@ class _Parts:
         store, clock = self._service.store, self._service.clock
         managed = management.routes(store, observed.metrics, self._offload, clock, self._start)
         return (
-            merged(
+            merge(
                 observed.routes(by_grpc, secure=settings.server_tls is not None),
                 health.routes(status, by_grpc),
             ),
             observed.routes(by_ofrep, secure=settings.ofrep_tls is not None),
-            merged(managed, without_pages(self._introspection.routes()), health.routes(status, by_grpc)),
-            merged(observed.rpcs(by_sync), health.routes(status, by_sync)),
+            merge(managed, without_pages(self._introspection.routes()), health.routes(status, by_grpc)),
+            merge(observed.rpcs(by_sync), health.routes(status, by_sync)),
         )
 
 

@@ -42,7 +42,7 @@ async def watching(
     watches = ReferenceWatches(api.api, cache, (BY_SECRET,), health)
 
     def changed(change: Change) -> None:
-        watches.changed(change)
+        watches.on_change(change)
         if change.latest.key.kind == "Secret":
             changes.append(change)
 

@@ -199,7 +199,7 @@ async def test_an_object_that_was_deleted_while_no_watch_was_open_is_forgotten(
     async with working(settings, objects, WatchHealth(time.monotonic), print, lambda: None) as running:
         await until(lambda: objects.get(key) is not None)
         api.ask("DELETE", path_of("flagset", spare_namespace, "flags"))
-        running.relisted(WATCHED[1])
+        running.on_relist(WATCHED[1])
         await until(lambda: objects.get(key) is None)
 
 

@@ -20,7 +20,7 @@ from evaluator.resolving.explain import explain
 from evaluator.resolving.resolve import compile_flag_set, resolve
 from evaluator.sync.acceptance import Accepted, accept
 from evaluator.sync.source import Delivery, SourceFault, fingerprint
-from evaluator.sync.sources.connector import delivered
+from evaluator.sync.sources.connector import delivery_of
 from evaluator.wire import sync_pb2
 from evaluator.wire.encoding import encode
 from evaluator.wire.sync_messages import read_selector
@@ -164,7 +164,7 @@ def sync_message(content: bytes) -> None:
     except DecodeError:
         return
     try:
-        received = delivered("peer", message)
+        received = delivery_of("peer", message)
     except SourceFault:
         return
     fingerprint(received)

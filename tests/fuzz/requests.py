@@ -20,7 +20,7 @@ from openfeature.schemas.protobuf.flagd.evaluation.v2 import evaluation_pb2
 
 from evaluator.http.deferred import Deferred, at_once
 from evaluator.http.messages import Code, Request, Response, RpcError, Streamed
-from evaluator.http.routes import merged
+from evaluator.http.routes import merge
 from evaluator.http.rpc import connect, grpc_web
 from evaluator.http.rpc import grpc_framing as framing
 from evaluator.http.server.cors import Cors
@@ -84,7 +84,7 @@ def routes() -> Routes:
         )
         for answers, codec in ((parts.evaluation, protobuf), (parts.json, json_rpc))
     ]
-    return merged(evaluation.routes(*spoken), ofrep.routes(parts.ofrep, changes))
+    return merge(evaluation.routes(*spoken), ofrep.routes(parts.ofrep, changes))
 
 
 @cache

@@ -42,7 +42,7 @@ class ArtifactStatus(Model):
         metadata = {key: text for key, text in self.metadata.items() if key not in names}
         return self.model_copy(update={"metadata": metadata})
 
-    def unverified(self) -> Self:
+    def without_signer(self) -> Self:
         """Return a copy without a signer: an image's author may write any annotations."""
         metadata = {key: text for key, text in self.metadata.items() if key != VERIFIED_BY}
         return self.model_copy(update={"metadata": metadata})

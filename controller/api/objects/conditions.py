@@ -98,7 +98,7 @@ def short(message: str) -> str:
     return message if len(message) <= MESSAGE_CHARACTERS else message[: MESSAGE_CHARACTERS - 1] + "…"
 
 
-def written(condition: Condition, before: Condition, *, generation: int, now: str) -> dict[str, Any]:
+def condition_json(condition: Condition, before: Condition, *, generation: int, now: str) -> dict[str, Any]:
     """Return the condition as in a status; its transition time changes only with its status."""
     return {
         "type": condition.type,

@@ -38,7 +38,7 @@ class Rule:
         self, source: Any, handler: GetCoreSchemaHandler
     ) -> core_schema.CoreSchema:
         """Judge a field."""
-        return core_schema.no_info_after_validator_function(self._judged, handler(source))
+        return core_schema.no_info_after_validator_function(self._validate, handler(source))
 
     def __get_pydantic_json_schema__(
         self, core: core_schema.CoreSchema, handler: GetJsonSchemaHandler
@@ -47,7 +47,7 @@ class Rule:
         schema = handler(core)
         return {**schema, RULES: [*schema.get(RULES, ()), self.schema]}
 
-    def _judged(self, value: Any) -> Any:
+    def _validate(self, value: Any) -> Any:
         if self.holds is not None and not self.holds(value):
             raise InvalidTextError(self.message)
         return value

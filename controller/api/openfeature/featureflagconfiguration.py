@@ -173,7 +173,7 @@ def flag_document(
     if spec.get("flagSpec") is not None:
         return FlagDocument(_bytes(spec["flagSpec"]))
     if spec.get("shards") is not None:
-        return FlagDocument(_bytes(_assembled(spec["shards"], shard)))
+        return FlagDocument(_bytes(_union_of_shards(spec["shards"], shard)))
     historic = spec.get("featureFlagSpec")
     if isinstance(historic, str):
         return _from_text(historic)
@@ -201,7 +201,7 @@ def _from_text(text: str) -> FlagDocument:
     return FlagDocument(text.encode(errors="replace") if same else _bytes(modern), warnings)
 
 
-def _assembled(shards: Any, shard: Callable[[str], Resource | None]) -> Mapping[str, Any]:
+def _union_of_shards(shards: Any, shard: Callable[[str], Resource | None]) -> Mapping[str, Any]:
     """The union of all shards; metadata and evaluators stand in the first."""
     whole: dict[str, Any] = {"flags": {}}
     if not isinstance(shards, list) or not all(isinstance(each, dict) for each in shards):

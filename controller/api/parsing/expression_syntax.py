@@ -142,13 +142,13 @@ def _only(tree: Any) -> lark.Tree[lark.Token]:
 
 
 def _at(tree: lark.Tree[lark.Token], why: str) -> ExpressionError:
-    return ExpressionError(f"{tree.meta.line}:{tree.meta.column}: {shown(why)}")
+    return ExpressionError(f"{tree.meta.line}:{tree.meta.column}: {one_line_of(why)}")
 
 
 def _comma_list(names: frozenset[str]) -> str:
     return ", ".join(sorted(names))
 
 
-def shown(what: object) -> str:
+def one_line_of(what: object) -> str:
     """Return a text of users, or of an error, as one line."""
     return "".join(each if each.isprintable() else " " for each in str(what)[:_SHOWN]) or type(what).__name__

@@ -106,10 +106,10 @@ def _from_url(scheme: str, text: str) -> Location:
     if parts.query:
         raise _invalid("it has a query (?…); a token belongs into the Secret that secretRef names")
     url = f"{scheme}://{address}{parts.path}"
-    return Location(Transport(scheme), url, url, login=_carried(username, password))
+    return Location(Transport(scheme), url, url, login=_user_and_password(username, password))
 
 
-def _carried(username: str, password: str) -> tuple[str, str] | None:
+def _user_and_password(username: str, password: str) -> tuple[str, str] | None:
     if not username and not password:
         return None
     if any(sign in username + password for sign in "\n\r\0"):

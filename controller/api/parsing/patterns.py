@@ -35,7 +35,7 @@ _DEFAULT: Final = (
 """Files that are ignored where the source has no patterns of its own, as with Flux."""
 
 
-def compiled(pattern: str, memory: int = SMALL) -> re2._Regexp:
+def compile_pattern(pattern: str, memory: int = SMALL) -> re2._Regexp:
     """Compile an RE2 expression. Raises InvalidTextError; also if it needs more than `memory` bytes."""
     options = re2.Options()
     options.log_errors = False
@@ -53,7 +53,7 @@ def compiled(pattern: str, memory: int = SMALL) -> re2._Regexp:
 
 def require_somebody(pattern: str) -> None:
     """Raise InvalidTextError for what is no expression, or finds something in every text."""
-    if compiled(pattern).search("") is not None:
+    if compile_pattern(pattern).search("") is not None:
         raise InvalidTextError("matches everybody; write who must have signed")
 
 
@@ -72,6 +72,6 @@ def of_files(patterns: Iterable[str]) -> GitIgnoreSpec:
 
 
 @lru_cache(maxsize=128)
-def ignored(patterns: str | None) -> GitIgnoreSpec:
+def ignore_patterns(patterns: str | None) -> GitIgnoreSpec:
     """Return what these lines, or the defaults, exclude from an artifact. Raises InvalidTextError."""
     return of_files((*_ALWAYS, *(_DEFAULT if patterns is None else patterns.splitlines())))

@@ -94,7 +94,7 @@ def _column(column: Column) -> dict[str, Any]:
     return {"name": column.name, "type": column.type, **priority, "jsonPath": column.path}
 
 
-def rendered(kind: Definition) -> str:
+def render_definition(kind: Definition) -> str:
     """Return the file of a kind's definition."""
     module = sys.modules[kind.spec.__module__].__name__.replace(".", "/")
     body = yaml.safe_dump(
@@ -130,7 +130,7 @@ def page_of(kind: Definition) -> Path:
 def main() -> None:
     """Write each file and each table anew."""
     for kind in DEFINITIONS:
-        (ROOT / "crds" / f"{kind.plural}.yaml").write_text(rendered(kind), encoding="utf-8")
+        (ROOT / "crds" / f"{kind.plural}.yaml").write_text(render_definition(kind), encoding="utf-8")
         page = page_of(kind)
         if page.exists():
             page.write_text(with_fields(page.read_text(encoding="utf-8"), kind), encoding="utf-8")

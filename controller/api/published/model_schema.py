@@ -27,7 +27,7 @@ _FIRST: Final = ("description", "type", "required", "default", "enum")
 def structural_schema(model: type[Model], description: str, *, asked: bool) -> dict[str, Any]:
     """Return the schema of a spec, which has the defaults and rules of the model, or of a status."""
     whole = TypeAdapter(model).json_schema(by_alias=True, schema_generator=_Documented)
-    schema = _translated(whole, whole.get("$defs", {}), asked=asked)
+    schema = _translate(whole, whole.get("$defs", {}), asked=asked)
     return {"description": description, **{key: part for key, part in schema.items() if key != "description"}}
 
 
@@ -36,16 +36,16 @@ class _Documented(GenerateJsonSchema):
 
     def model_schema(self, schema: core_schema.ModelSchema) -> JsonSchemaValue:
         model = schema["cls"]
-        described = self._described(model, super().model_schema(schema))
+        described = self._add_description(model, super().model_schema(schema))
         if issubclass(model, RuledModel) and model.RULES:
             described[RULES] = [rule.schema for rule in model.RULES]
         return described
 
     def dataclass_schema(self, schema: core_schema.DataclassSchema) -> JsonSchemaValue:
-        return self._described(schema["cls"], super().dataclass_schema(schema))
+        return self._add_description(schema["cls"], super().dataclass_schema(schema))
 
     @staticmethod
-    def _described(documented: type[Any], schema: JsonSchemaValue) -> JsonSchemaValue:
+    def _add_description(documented: type[Any], schema: JsonSchemaValue) -> JsonSchemaValue:
         schema.pop("description", None)
         fields = getattr(documented, "model_fields", {})
         for name, text in documentation(documented).items():
@@ -82,8 +82,8 @@ def _documented_fields(module: str) -> dict[str, dict[str, str]]:
     }
 
 
-def _translated(part: dict[str, Any], defs: dict[str, Any], *, asked: bool) -> dict[str, Any]:
-    part = _resolved(part, defs)
+def _translate(part: dict[str, Any], defs: dict[str, Any], *, asked: bool) -> dict[str, Any]:
+    part = _without_references(part, defs)
     schema = {
         key: part[key] for key in part if key not in {"title", "$defs", "properties", "default", "const"}
     }
@@ -91,7 +91,7 @@ def _translated(part: dict[str, Any], defs: dict[str, Any], *, asked: bool) -> d
         schema["enum"] = [part["const"]]
     default = schema.pop("x-default", None if "properties" in part else part.get("default"))
     if default not in (None, [], "") and asked:
-        schema["default"] = _written(default, schema)
+        schema["default"] = _default_as_written(default, schema)
     if not asked:
         schema.pop(RULES, None)
     # Kubernetes has no word for what a key must be.
@@ -104,31 +104,31 @@ def _translated(part: dict[str, Any], defs: dict[str, Any], *, asked: bool) -> d
         schema[OPEN] = True
     for inner in ("items", "additionalProperties"):
         if isinstance(schema.get(inner), dict):
-            schema[inner] = _translated(schema[inner], defs, asked=asked)
+            schema[inner] = _translate(schema[inner], defs, asked=asked)
     if "properties" in part:
         schema["properties"] = {
-            name: _translated(field, defs, asked=asked) for name, field in part["properties"].items()
+            name: _translate(field, defs, asked=asked) for name, field in part["properties"].items()
         }
     ordered = [*(key for key in _FIRST if key in schema), *(key for key in schema if key not in _FIRST)]
     last = [key for key in ("items", "additionalProperties", "properties") if key in schema]
     return {key: schema[key] for key in (*(key for key in ordered if key not in last), *last)}
 
 
-def _resolved(part: dict[str, Any], defs: dict[str, Any]) -> dict[str, Any]:
+def _without_references(part: dict[str, Any], defs: dict[str, Any]) -> dict[str, Any]:
     """Return a part without references, and without the null of a field that need not be given."""
     if "$ref" in part:
-        target = _resolved(defs[part["$ref"].rpartition("/")[2]], defs)
+        target = _without_references(defs[part["$ref"].rpartition("/")[2]], defs)
         # An enum's own words are about all of its uses.
         target = {key: text for key, text in target.items() if key != "description"}
         return {**target, **{key: value for key, value in part.items() if key != "$ref"}}
     options = [option for option in part.get("anyOf", ()) if option != {"type": "null"}]
     if len(options) == 1:
         own = {key: value for key, value in part.items() if key != "anyOf"}
-        return {**_resolved(options[0], defs), **own}
+        return {**_without_references(options[0], defs), **own}
     return part
 
 
-def _written(default: Any, schema: dict[str, Any]) -> Any:
+def _default_as_written(default: Any, schema: dict[str, Any]) -> Any:
     """Return a default as users write it: seconds as a duration."""
     if schema.get("type") != "string" or isinstance(default, str):
         return default

@@ -9,7 +9,7 @@ from pydantic import Field
 from controller.api.objects.fields import LocalReference, Model, ShortText, VersionRange, that
 from controller.api.objects.schema_words import in_schema
 from controller.api.parsing.oci_address import DIGEST, TAG, check_digest, check_tag, parse_address
-from controller.api.parsing.patterns import compiled
+from controller.api.parsing.patterns import compile_pattern
 
 
 class OciReference(Model):
@@ -20,7 +20,7 @@ class OciReference(Model):
     semver: VersionRange | None = None
     """A range over the tags, such as `>=1.0.0 <2.0.0`; the highest version is used."""
     semver_filter: (
-        Annotated[str, Field(min_length=1, max_length=1024), that(compiled, "InvalidReference")] | None
+        Annotated[str, Field(min_length=1, max_length=1024), that(compile_pattern, "InvalidReference")] | None
     ) = None
     """A regular expression (RE2); with `semver`, only tags that it matches count."""
     digest: Annotated[str, in_schema(pattern=rf"^{DIGEST.pattern}$"), that(check_digest)] | None = None

@@ -20,7 +20,7 @@ from controller.cli.shared.ending import OK, PROBLEM, USAGE, Exit, ending
 from controller.cli.shared.printing import announce
 from controller.cli.shared.problems import as_json, as_sarif, failures, summary
 from controller.flagsets.building.look_alikes import look_alikes
-from controller.flagsets.preparing.patches import Patch, patched
+from controller.flagsets.preparing.patches import Patch, apply_patches
 from controller.flagsets.preparing.preparation import NO_STEPS, Preparation, Steps
 from controller.flagsets.reading.inputs import steps as steps_of
 from controller.flagsets.reading.layers import PathRefused, fixed_prefix, select, unread
@@ -176,8 +176,8 @@ def lint_layers(
         files, unreadable = read(path)
         problems += unreadable
         layers.append(read_layer(files, prepare=preparation.documents))
-    layers, moved = patched(layers, patches)
-    preparation.moved(moved)
+    layers, moved = apply_patches(layers, patches)
+    preparation.add_moves(moved)
     parsed = merge(layers)
     return len(parsed.flag_set.flags), [*problems, *preparation.reportable(_by_place(parsed, layers))]
 

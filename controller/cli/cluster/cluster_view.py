@@ -54,7 +54,7 @@ class ClusterView:
         self.objects.forget(ObjectKey(kind, namespace, name))
         self.changed.set()
 
-    def listed(self, kind: str, namespace: str) -> None:
+    def end_listing(self, kind: str, namespace: str) -> None:
         """Note that all objects of a kind were sent."""
         del namespace
         self._listed.add(kind)

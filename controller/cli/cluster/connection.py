@@ -12,7 +12,7 @@ from controller.api.kinds import NAMESPACE, ResourceType
 from controller.api.objects.meta import Resource
 from controller.cli.shared.ending import PROBLEM, Exit
 from controller.cli.shared.printing import did_you_mean
-from controller.kube.answers import expected
+from controller.kube.answers import require_object
 from controller.kube.client import Cluster
 from controller.kube.paths import path_of
 from controller.kube.requests import APPLY, MERGE
@@ -72,13 +72,13 @@ class Connection:
         """Change an object as a merge patch (RFC 7386) says. Raises Setback."""
         path = path_of(type_.api_version, type_.kind, self.namespace, name)
         query = {"fieldManager": MANAGER}
-        expected(await self.cluster.requests.ask("PATCH", path, query, patch, MERGE), type_.kind, name)
+        require_object(await self.cluster.requests.ask("PATCH", path, query, patch, MERGE), type_.kind, name)
 
     async def apply(self, path: str, manifest: Mapping[str, Any], *, force: bool = False) -> None:
         """Server-side apply of any object. Raises Setback."""
         query = {"fieldManager": MANAGER, **({"force": "true"} if force else {})}
         answer = await self.cluster.requests.ask("PATCH", path, query, manifest, APPLY)
-        expected(answer, str(manifest["kind"]), str(manifest["metadata"]["name"]))
+        require_object(answer, str(manifest["kind"]), str(manifest["metadata"]["name"]))
 
 
 @contextlib.asynccontextmanager

@@ -12,7 +12,7 @@ from controller.kube.answers import require_good
 from controller.kube.client import Cluster
 from controller.kube.paths import root_of
 from controller.kube.requests import APPLY, JSON, MERGE
-from controller.migration.migrated_workloads import unserved
+from controller.migration.migrated_workloads import lacks_evaluator
 from controller.migration.steps import (
     BINDING,
     CRDS,
@@ -74,7 +74,7 @@ async def seen(cluster: Cluster, namespaces: Sequence[str]) -> Seen:
     pods = tuple(
         f"{body['metadata'].get('namespace', '')}/{body['metadata']['name']}"
         for body in objects
-        if body["kind"] == kinds.POD.kind and unserved(body) and _runs(body)
+        if body["kind"] == kinds.POD.kind and lacks_evaluator(body) and _runs(body)
     )
     # The pods of a workload follow its template.
     mine = [

@@ -18,7 +18,7 @@ from controller.api.openfeature import featureflagconfiguration
 from controller.api.openfeature.featureflagconfiguration import FeatureFlagStatus, MissingShardsError
 from controller.cli.shared.output import Column
 from controller.cli.shared.printing import short
-from controller.delivery.delivered import delivered
+from controller.delivery.delivered import delivery_of
 from evaluator.flags.model import ABSENT, HELD_FROM_KEY, REVISION_KEY
 
 if TYPE_CHECKING:
@@ -150,7 +150,7 @@ def flag_rows(
 def delivered_set(resource: Resource, find: Callable[[ObjectKey], Resource | None]) -> FlagSet | None:
     """The flag set that an object delivers; None where it has none, or not all of its shards are there."""
     try:
-        return delivered(resource, flagshard.finder(find, resource.namespace)).flag_set
+        return delivery_of(resource, flagshard.finder(find, resource.namespace)).flag_set
     except (InvalidSpecError, MissingShardsError):
         return None
 

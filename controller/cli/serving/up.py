@@ -123,7 +123,7 @@ async def _serve(options: LocalOptions, arguments: argparse.Namespace, report: R
             management_port=arguments.management_port,
         )
         async with open_local(options, settings, on_event) as (local, ports):
-            report.listening(ports, local.shown)
+            report.listening(ports, local.display_name)
             await _until_signalled(local.run())
     return OK
 

@@ -34,7 +34,7 @@ class AlertGrants:
         for resource in grants:
             self._count(resource, 1)
 
-    def changed(self, change: Change) -> None:
+    def on_change(self, change: Change) -> None:
         """Record a change of a FlagGrant."""
         if change.before is not None:
             self._count(change.before, -1)

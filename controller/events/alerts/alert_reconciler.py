@@ -68,7 +68,7 @@ def alert_status(resource: Resource, outbox: Outbox) -> FlagAlertStatus:
     """Return the outcomes of an alert's messages as fields of its status; None for empty ones."""
     before = FlagAlertStatus.of(resource)
     deliveries, failures, waiting = [before.last_delivery], [before.last_failure], 0
-    used = outbox.alerts.used(resource.namespace).get(resource.name)
+    used = outbox.alerts.alerts_in(resource.namespace).get(resource.name)
     for key in () if used is None else used.providers:
         box = outbox.box(key)
         if box is None:

@@ -135,7 +135,7 @@ class AlertSelection:
     """The valid alerts by namespace, and the objects that each selects."""
 
     def __init__(self, objects: Cache) -> None:
-        """`objects`: each of its changes is to be passed to `changed`."""
+        """`objects`: each of its changes is to be passed to `on_change`."""
         self._objects = objects
         self._grants = AlertGrants(objects.of_kind(flaggrant.KIND))
         self._parsed: dict[str, dict[str, Alert | None]] = {}
@@ -144,15 +144,15 @@ class AlertSelection:
         for namespace in {resource.namespace for resource in objects.of_kind(alerts.KIND)}:
             self._select(namespace)
 
-    def changed(self, change: Change) -> set[ObjectKey]:
+    def on_change(self, change: Change) -> set[ObjectKey]:
         """Record a change of an alert or a grant; return other alerts that are used since, or no longer."""
         key = change.latest.key
         if key.kind == flaggrant.KIND:
-            self._grants.changed(change)
+            self._grants.on_change(change)
         elif key.kind == alerts.KIND and _version(change.before) != _version(change.after):
-            before = self.used(key.namespace).keys()
+            before = self.alerts_in(key.namespace).keys()
             self._select(key.namespace)
-            names = (before ^ self.used(key.namespace).keys()) - {key.name}
+            names = (before ^ self.alerts_in(key.namespace).keys()) - {key.name}
             return {ObjectKey(alerts.KIND, key.namespace, name) for name in names}
         return set()
 
@@ -174,7 +174,7 @@ class AlertSelection:
         if not known:
             del self._parsed[namespace], self._used[namespace]
 
-    def used(self, namespace: str) -> Mapping[str, Alert]:
+    def alerts_in(self, namespace: str) -> Mapping[str, Alert]:
         """Return the alerts of a namespace that are used, by name."""
         return self._used.get(namespace, {})
 
@@ -184,14 +184,14 @@ class AlertSelection:
         if (
             self._objects.get(resource.key) is None
             or resource.suspended
-            or resource.name in self.used(namespace)
+            or resource.name in self.alerts_in(namespace)
         ):
             return False
         return self._parsed.get(namespace, {}).get(_version(resource), resource) is not None
 
     def of_provider(self, provider: ObjectKey) -> dict[str, Alert]:
         """Return the used alerts that name a provider, by name."""
-        used = self.used(provider.namespace)
+        used = self.alerts_in(provider.namespace)
         return {name: alert for name, alert in used.items() if provider.name in alert.spec.providers}
 
     def near(self, namespace: str) -> list[Alert]:
@@ -200,10 +200,10 @@ class AlertSelection:
             alert
             for other in sorted(self._grants.alert_namespaces(namespace))
             if other != namespace
-            for alert in self.used(other).values()
+            for alert in self.alerts_in(other).values()
             if alert.selects_namespaces
         ]
-        return [*self.used(namespace).values(), *elsewhere[:MOST_ALERTS]]
+        return [*self.alerts_in(namespace).values(), *elsewhere[:MOST_ALERTS]]
 
     def concerning(self, key: ObjectKey, labels: Mapping[str, str]) -> list[Alert]:
         """Return the used alerts that select an object, which has these labels."""

@@ -16,7 +16,7 @@ from controller.api.objects.meta import COMPARED_WITH, ObjectKey
 from controller.api.objects.provenance import CHANGES
 from controller.api.openfeature.featureflagconfiguration import MissingShardsError
 from controller.delivery.changed_flags import changed_flags
-from controller.delivery.delivered import delivered
+from controller.delivery.delivered import delivery_of
 from controller.events.alerts import alert_messages
 from controller.events.alerts.commit_pages import commit_in
 from controller.events.alerts.stage import BY_COMPARED
@@ -140,7 +140,7 @@ def _flags(objects: Cache, flag_set: Resource) -> FlagSet | None:
     if resource is None:
         return None
     try:
-        flag_set_ = delivered(resource, flagshard.finder(objects.get, namespace)).flag_set
+        flag_set_ = delivery_of(resource, flagshard.finder(objects.get, namespace)).flag_set
     except (InvalidSpecError, MissingShardsError):
         return None
     # The sets' ids differ, which changes no evaluation.

@@ -220,9 +220,9 @@ class Outbox:
             if provider_key.namespace == key.namespace:
                 box.of_alerts.pop(key.name, None)
 
-    def changed(self, change: Change) -> tuple[()]:
+    def on_change(self, change: Change) -> tuple[()]:
         """Handle a change of any object."""
-        selected = self.alerts.changed(change)
+        selected = self.alerts.on_change(change)
         if self._slots is None:
             return ()
         for key in selected:

@@ -76,11 +76,11 @@ class Outcomes:
     _failing: bool = False
     """Whether the last try failed."""
 
-    def delivered(self, moment: str) -> None:
+    def record_delivery(self, moment: str) -> None:
         """Record that a message arrived."""
         self.last_delivery, self._failing = moment, False
 
-    def failed(self, reason: str, message: str, now: datetime) -> None:
+    def record_failure(self, reason: str, message: str, now: datetime) -> None:
         """Record a failed try. A repeated failure keeps the time of the first."""
         line = one_line(message, 500)
         before = self.last_failure
@@ -198,17 +198,17 @@ class ProviderOutbox:
         """Note the keys of the messages that the API server stores: only these may be sent."""
         self._stored = frozenset(keys)
 
-    def delivered(self, key: str, moment: str) -> None:
+    def record_delivery(self, key: str, moment: str) -> None:
         """Remove a delivered message, and record its outcome."""
         if (message := self._take(key)) is not None:
             self.recent.extend((key[:KEY], *message.others))
-            self._of_alert(message.alert).delivered(moment)
-        self.outcomes.delivered(moment)
+            self._of_alert(message.alert).record_delivery(moment)
+        self.outcomes.record_delivery(moment)
 
-    def failed(self, alert: str, reason: str, message: str, now: datetime) -> None:
+    def record_failure(self, alert: str, reason: str, message: str, now: datetime) -> None:
         """Record a failed try of a message of this alert."""
         for outcomes in (self.outcomes, self._of_alert(alert)):
-            outcomes.failed(reason, message, now)
+            outcomes.record_failure(reason, message, now)
 
     def drop(self, key: str, why: str) -> None:
         """Give up a message."""

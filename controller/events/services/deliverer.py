@@ -213,7 +213,7 @@ class Deliverer:
             route.failures += 1
             self.count(type_, "failed")
             log.warning("an alert is sent again: %s", answer.text, extra=about(key))
-            box.failed(message.alert, "DeliveryFailed", answer.text, now)
+            box.record_failure(message.alert, "DeliveryFailed", answer.text, now)
             condition = Condition(DELIVERED, FALSE, "DeliveryFailed", answer.text)
             if route.last != condition:
                 route.last = condition
@@ -222,12 +222,12 @@ class Deliverer:
         if isinstance(result, Dead):
             self.count(type_, "dead")
             log.warning("an alert is not sent any more: %s", result.why, extra=about(key))
-            box.failed(message.alert, "MessageRefused", result.why, now)
+            box.record_failure(message.alert, "MessageRefused", result.why, now)
             box.drop(message.key, result.why)
             route.last = Condition(DELIVERED, FALSE, "MessageRefused", result.why)
         else:
             self.count(type_, "delivered")
-            box.delivered(message.key, timestamp(now))
+            box.record_delivery(message.key, timestamp(now))
             route.last = Condition(DELIVERED, TRUE, "Succeeded", "the last message was delivered")
         route.failures = 0
         self.outbox.wake(key, WRITE_LATER if next(box.sendable(now), None) is not None else 0.0)

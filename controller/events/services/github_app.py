@@ -41,8 +41,8 @@ def app_of(secret: SecretTexts) -> App | None:
     """Return the App of a Secret; None without one. Raises Stalled. Blocks for milliseconds."""
     if not any(secret.text(key) for key in (APP_ID, INSTALLATION, KEY)):
         return None
-    app_id, installation = (secret.required(key, "for a GitHub App") for key in (APP_ID, INSTALLATION))
-    secret.required(KEY, "for a GitHub App")
+    app_id, installation = (secret.require(key, "for a GitHub App") for key in (APP_ID, INSTALLATION))
+    secret.require(KEY, "for a GitHub App")
     key = secret.pem(KEY, "PRIVATE KEY")
     if not re.fullmatch(r"[A-Za-z0-9.]{1,64}", app_id):
         raise secret.invalid(f"{APP_ID!r} is neither an App's number nor its client id")

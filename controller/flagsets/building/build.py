@@ -10,7 +10,13 @@ from controller.api.objects.meta import ACCEPT_REVISION, lets_through
 from controller.artifacts.archive import take_skipped, unpack
 from controller.delivery.changed_flags import changed_flags
 from controller.flagsets.building.commit_provenance import provenance_of
-from controller.flagsets.building.compose import Composition, FailurePolicy, bulk_removal, compose, refused
+from controller.flagsets.building.compose import (
+    Composition,
+    FailurePolicy,
+    bulk_removal,
+    compose,
+    refuse_revision,
+)
 from controller.flagsets.building.render import (
     RenderTarget,
     TooLargeError,
@@ -79,7 +85,7 @@ def build(  # noqa: PLR0913 - one decision, all of it named at the call
     )
     if last is not None and (removal := _held_removal(last, composition, spec, artifact, resource)):
         problem = Problem("", 0, 0, Severity.ERROR, "prune-guard", str(removal))
-        held = refused(last.flag_set, (*composition.problems, problem))
+        held = refuse_revision(last.flag_set, (*composition.problems, problem))
         return Built(held, _known_manifests(known, spec, resource), removal=removal)
     if last is not None and last.edited:
         if not composition.accepted or composition.missing:
@@ -92,7 +98,7 @@ def build(  # noqa: PLR0913 - one decision, all of it named at the call
         manifests = () if nothing_yet else _manifests(composition.flag_set, spec, resource)
     except TooLargeError as error:
         return Built(
-            refused(known, composition.problems), _known_manifests(known, spec, resource), str(error)
+            refuse_revision(known, composition.problems), _known_manifests(known, spec, resource), str(error)
         )
     return Built(composition, manifests, lines=lines)
 

@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 from controller.flagsets.building.commit_provenance import PLACES, without_forgeries
-from controller.flagsets.preparing.patches import Patch, patched
+from controller.flagsets.preparing.patches import Patch, apply_patches
 from controller.flagsets.preparing.preparation import NO_STEPS, Preparation, Steps
 from controller.flagsets.reading.layers import DEFAULT_PATHS, LayersRefused, read_layers
 from controller.runtime.user_text.plain_text import one_line
@@ -90,21 +90,21 @@ def compose(  # noqa: PLR0913 - one decision, all of it named at the call
     try:
         layers = read_layers(tree, paths or DEFAULT_PATHS, skipped, preparation.documents)
     except LayersRefused as refusal:
-        return refused(previous, refusal.problems)
-    layers, moved = patched(layers, patches)
-    preparation.moved(moved)
+        return refuse_revision(previous, refusal.problems)
+    layers, moved = apply_patches(layers, patches)
+    preparation.add_moves(moved)
     parsed = merge(layers)
     flag_set, forged = without_forgeries(parsed.flag_set, layers)
     flag_set = keep_unchanged(flag_set, previous)
     parsed = replace(
         parsed,
-        flag_set=_with_set_metadata(preparation.marked(flag_set), default_flag_set_id, bucketing),
+        flag_set=_with_set_metadata(preparation.with_secret_marks(flag_set), default_flag_set_id, bucketing),
         problems=tuple(sorted((*parsed.problems, *forged), key=_PLACE)) if forged else parsed.problems,
         warned=parsed.warned | {problem.flag for problem in forged if problem.flag is not None},
     )
     judged = accept(parsed, previous, Policy(warnings=not lenient, whole=policy is FailurePolicy.ATOMIC))
     if isinstance(judged, Refused):
-        return refused(previous, preparation.reportable(judged.problems))
+        return refuse_revision(previous, preparation.reportable(judged.problems))
     flag_set = _with_provenance(judged.flag_set, judged.digest, provenance, previous, judged.held)
     return Composition(
         flag_set=flag_set,
@@ -128,7 +128,7 @@ def _with_set_metadata(flag_set: FlagSet, flag_set_id: str | None, bucketing: Bu
     return replace(flag_set, metadata=MappingProxyType({**defaults, **flag_set.metadata}))
 
 
-def refused(previous: FlagSet | None, problems: Iterable[Problem]) -> Composition:
+def refuse_revision(previous: FlagSet | None, problems: Iterable[Problem]) -> Composition:
     """A revision of which nothing is delivered: `previous` stays, whole."""
     flag_set = previous if previous is not None else FlagSet()
     return Composition(

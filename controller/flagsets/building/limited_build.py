@@ -71,7 +71,7 @@ class LimitedBuild:
             message = f"{task} took longer than {self.seconds:g} seconds; make several FlagSets of it"
             raise Failed("BuildTimedOut", message) from None
         except LimitExceededError as error:
-            allowed = self.task.allowed(error.limit)
+            allowed = self.task.describe_limit(error.limit)
             message = (
                 f"{task} needs more {error.limit} than it may use ({allowed}); make several FlagSets of it"
             )

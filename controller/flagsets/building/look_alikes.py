@@ -6,8 +6,8 @@ import functools
 import unicodedata
 from typing import TYPE_CHECKING, Final
 
-from evaluator.flags.syntax.problems import Finding, Severity, placed
-from evaluator.flags.syntax.text import DEFAULT, quoted
+from evaluator.flags.syntax.problems import Finding, Severity, problems_of
+from evaluator.flags.syntax.text import DEFAULT, quote
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -31,7 +31,7 @@ def look_alikes(layers: Sequence[Layer], keys: Iterable[str]) -> tuple[Problem, 
         first = firsts.setdefault(_skeleton(key), key)
         if first != key:
             findings.append(_finding(key, first, pieces))
-    return placed(findings, DEFAULT)
+    return problems_of(findings, DEFAULT)
 
 
 def _finding(key: str, other: str, pieces: Mapping[str, Piece]) -> Finding:
@@ -43,7 +43,7 @@ def _finding(key: str, other: str, pieces: Mapping[str, Piece]) -> Finding:
     )
     place = pieces[other].place(key=True)
     message = (
-        f"the flag {quoted(key)} looks like {quoted(other)} ({place}) and is another one"
+        f"the flag {quote(key)} looks like {quote(other)} ({place}) and is another one"
         f"{f': it has {names}' if names else ''}; rename one of them"
     )
     piece = pieces[key]

@@ -158,7 +158,7 @@ def _manifest(
     return {"apiVersion": api_version, "kind": kind, "metadata": metadata}
 
 
-def observed(
+def with_observation_time(
     manifests: Sequence[dict[str, Any]],
     artifact: ArtifactStatus,
     created: str,

@@ -10,11 +10,11 @@ from controller.api import flagshard
 from controller.api.objects.meta import OPENFEATURE_GROUP
 from controller.api.openfeature import featureflagconfiguration
 from controller.api.openfeature.historic import modernise
-from evaluator.flags.checking.known_operators import shown
+from evaluator.flags.checking.known_operators import shorten
 from evaluator.flags.model import ABSENT
 from evaluator.flags.syntax.document import read_document, read_documents
 from evaluator.flags.syntax.problems import Finding, Severity
-from evaluator.flags.syntax.text import Lines, quoted
+from evaluator.flags.syntax.text import Lines, quote
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -158,7 +158,7 @@ def _skip_document(document: Document, top: dict[str, Any]) -> Document:
         if isinstance(text, str) and _holds_flags(text):
             path = (section, key)
             message = (
-                f"the {kind} holds flags in its key {quoted(key)}, and is passed over; write them to "
+                f"the {kind} holds flags in its key {quote(key)}, and is passed over; write them to "
                 f"a file of their own, without the {kind} around them"
             )
             break
@@ -192,8 +192,8 @@ def _without_flags(document: Document, path: Path, message: str) -> Document:
 
 def _describe_kind(top: dict[str, Any]) -> str:
     kind, version = top.get("kind"), top.get("apiVersion")
-    named = shown(kind)[1:-1] if isinstance(kind, str) else "an object"
-    return f"{named} of {shown(version)}" if isinstance(version, str) else f"{named} without apiVersion"
+    named = shorten(kind)[1:-1] if isinstance(kind, str) else "an object"
+    return f"{named} of {shorten(version)}" if isinstance(version, str) else f"{named} without apiVersion"
 
 
 def _part(document: Document, value: dict[str, Any], prefix: Path) -> Document:

@@ -17,7 +17,7 @@ from evaluator.flags.layers.assembled import Assembled
 from evaluator.flags.layers.layer import EVALUATORS, FLAGS, METADATA
 from evaluator.flags.syntax.document import read_document
 from evaluator.flags.syntax.problems import Finding, Piece, Severity
-from evaluator.flags.syntax.text import DEFAULT, quoted
+from evaluator.flags.syntax.text import DEFAULT, quote
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -94,7 +94,7 @@ class _Allowance:
             raise _FailedError(f"it nests more than {self.bounds.depth} levels deep")
 
 
-def patched(
+def apply_patches(
     layers: Sequence[Layer], patches: Sequence[Patch], bounds: Bounds = DEFAULT
 ) -> tuple[list[Layer], list[tuple[str, str]]]:
     """Layers that come to the same but for what the patches change. Where one fails, an error of the whole
@@ -144,7 +144,7 @@ def _apply(
         except _FAULTS as error:
             fields = operation if isinstance(operation, dict) else {}
             named = f"{fields.get('op')} {fields.get('path')}"[:_LONGEST]
-            message = f"the operation {index + 1}, {quoted(named)}, fails: {_why(error)}"
+            message = f"the operation {index + 1}, {quote(named)}, fails: {_why(error)}"
             yield Finding((index,), Severity.ERROR, FAILED, message)
             return
     if too_large := [*_too_large(merged, last, allowance.bounds)]:
@@ -168,7 +168,7 @@ def _too_large(
     """Changed parts that hold more than a document may."""
     for (section, key), index in last.items():
         if size_of(merged[section].get(key)).nodes > bounds.nodes:
-            message = f"the operation {index + 1} makes {quoted(key)} hold more than {bounds.nodes} values"
+            message = f"the operation {index + 1} makes {quote(key)} hold more than {bounds.nodes} values"
             yield Finding((index,), Severity.ERROR, FAILED, message)
 
 

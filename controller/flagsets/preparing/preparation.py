@@ -147,12 +147,12 @@ class Preparation:
             self._keys.update(() if key is None else (key,))
         return replace(document, findings=(*document.findings, *refused)) if refused else document
 
-    def moved(self, pairs: Iterable[tuple[str, str]]) -> None:
+    def add_moves(self, pairs: Iterable[tuple[str, str]]) -> None:
         """Flags, (from, to), of which one was made of another."""
         for source, target in pairs:
             self._keys.update((target,) if source in self._keys else ())
 
-    def marked(self, flag_set: FlagSet) -> FlagSet:
+    def with_secret_marks(self, flag_set: FlagSet) -> FlagSet:
         """Return the set, in which each flag that has a secret is marked."""
         if not self._keys and not self._all:
             return flag_set

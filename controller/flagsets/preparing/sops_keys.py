@@ -59,7 +59,7 @@ def _age(texts: Iterable[str]) -> Opener | None:
     except pyrage.IdentityError:
         raise KeysError("an age key cannot be read; it begins with AGE-SECRET-KEY-1") from None
 
-    def opened(messages: Sequence[bytes]) -> bytes | None:
+    def open_messages(messages: Sequence[bytes]) -> bytes | None:
         for message in messages:
             try:
                 content = bytes(pyrage.decrypt(message, identities))
@@ -69,7 +69,7 @@ def _age(texts: Iterable[str]) -> Opener | None:
                 return content
         return None
 
-    return opened if identities else None
+    return open_messages if identities else None
 
 
 def _require_readable(keys: Sequence[bytes]) -> None:

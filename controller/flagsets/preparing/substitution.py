@@ -19,7 +19,7 @@ from controller.flagsets.preparing.variable_text import (
 )
 from evaluator.flags.model import EMPTY
 from evaluator.flags.syntax.problems import Finding, Severity
-from evaluator.flags.syntax.text import DEFAULT, quoted, read_number
+from evaluator.flags.syntax.text import DEFAULT, quote, read_number
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -90,7 +90,7 @@ class _Walk:
             template = read_template(text)
         except BrokenError as error:
             message = (
-                f"{quoted(str(error))} is not ${{NAME}}, ${{NAME:=default}} or another form of Flux's; "
+                f"{quote(str(error))} is not ${{NAME}}, ${{NAME:=default}} or another form of Flux's; "
                 "correct it, or write $${ for the text ${"
             )
             self._find(BROKEN, message, path)
@@ -129,7 +129,7 @@ class _Walk:
         except TooLongError:
             raise _allowance_error() from None
         except BrokenError as error:
-            self._find(BROKEN, f"{quoted(expression.text)}: {error}", path)
+            self._find(BROKEN, f"{quote(expression.text)}: {error}", path)
             return ""
         self._pay(max(0, len(made) - len(text)))
         return made

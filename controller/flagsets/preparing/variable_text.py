@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 import re2
 
 from controller.api.parsing import InvalidTextError
-from controller.api.parsing.patterns import compiled
+from controller.api.parsing.patterns import compile_pattern
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -232,7 +232,7 @@ def _strip(value: str, pattern: str, operator: str) -> str:
     star = ".*" if longest else ".*?"
     expression = "".join(star if token == _STAR else token for token in tokens)
     try:
-        match = compiled(f"(?s){expression}").match(value)
+        match = compile_pattern(f"(?s){expression}").match(value)
     except (InvalidTextError, UnicodeEncodeError):
         raise BrokenError("a pattern cannot be read") from None
     rest = value[match.end() :] if match is not None else value

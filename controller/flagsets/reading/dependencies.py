@@ -6,7 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from controller.api import flaggrant, flagsource
-from controller.api.flagset import KIND, listed, source_key
+from controller.api.flagset import KIND, list_items, source_key
 from controller.api.flagset_dependency import DEPENDENCY_VARIABLES
 from controller.api.flagset_status import FlagSetStatus
 from controller.api.kinds import status_of
@@ -14,7 +14,7 @@ from controller.api.objects.artifact_status import artifact_of
 from controller.api.objects.conditions import FALSE, READY, Condition
 from controller.api.objects.fields import InvalidSpecError
 from controller.api.objects.meta import ObjectKey
-from controller.delivery.grants import Referring, denied, granted
+from controller.delivery.grants import Referring, denial_message, granted_kinds
 from controller.runtime.event import Occurrence
 from controller.runtime.reconciling.cycles import cycle
 from controller.runtime.reconciling.setbacks import Failed, Passing, Stalled, Waiting
@@ -120,7 +120,7 @@ def source_artifact(resource: Resource, spec: FlagSetSpec, objects: Cache) -> Ar
     key = ObjectKey(reference.kind, reference.namespace or resource.namespace, reference.name)
     if not may_read(resource.namespace, key, objects):
         who = Referring(KIND, resource.namespace)
-        raise Stalled("AccessDenied", denied(who, key.namespace, key.name, (key.kind,)))
+        raise Stalled("AccessDenied", denial_message(who, key.namespace, key.name, (key.kind,)))
     source = objects.get(key)
     if source is None:
         raise Waiting("ArtifactFailed", f"{title} does not exist; create it, or correct spec.sourceRef")
@@ -135,7 +135,7 @@ def source_artifact(resource: Resource, spec: FlagSetSpec, objects: Cache) -> Ar
             # Both were just created, and the source will be looked at.
             raise Passing("ArtifactFailed", message, delay=_LOOK)
         raise Waiting("ArtifactFailed", message)
-    return artifact if reference.kind == flagsource.KIND else artifact.unverified()
+    return artifact if reference.kind == flagsource.KIND else artifact.without_signer()
 
 
 def may_read(reader: str, source: ObjectKey, objects: Cache) -> bool:
@@ -143,7 +143,7 @@ def may_read(reader: str, source: ObjectKey, objects: Cache) -> bool:
     if reader == source.namespace:
         return True
     grants = objects.of_kind(flaggrant.KIND, source.namespace)
-    return bool(granted(grants, Referring(KIND, reader), source.name, (source.kind,)))
+    return bool(granted_kinds(grants, Referring(KIND, reader), source.name, (source.kind,)))
 
 
 def source_health(resource: Resource, objects: Cache) -> tuple[Condition, ...]:
@@ -180,5 +180,5 @@ def ready(resource: Resource) -> bool:
 
 
 def _dependency_names(flag_set: Resource) -> list[str]:
-    references = listed(flag_set, "dependsOn")
+    references = list_items(flag_set, "dependsOn")
     return [str(reference.get("name")) for reference in references if reference.get("kind") in {None, KIND}]

@@ -183,7 +183,7 @@ def unread(skipped: Iterable[str], names: Iterable[str], paths: Sequence[str]) -
     if not reasons:
         return []
     listed = {*names, *reasons}
-    meant = {name for path in paths for name in _meant(listed, path)}
+    meant = {name for path in paths for name in _files_at(listed, path)}
     through = [f"{_prefix(path)}/" for path in paths]
     problems = []
     for name, reason in sorted(reasons.items()):
@@ -193,7 +193,7 @@ def unread(skipped: Iterable[str], names: Iterable[str], paths: Sequence[str]) -
     return problems
 
 
-def _meant(listed: set[str], path: str) -> list[str]:
+def _files_at(listed: set[str], path: str) -> list[str]:
     try:
         return select(listed, path)
     except PathRefused:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from controller.api.kinds import CONFIG_MAP
 from controller.api.objects.meta import ObjectKey
-from controller.kube.answers import expected
+from controller.kube.answers import require_object
 from controller.kube.paths import path_of
 from controller.runtime.clock import now
 from controller.runtime.reconciling.setbacks import Failed, Setback, Stalled
@@ -56,7 +56,7 @@ class CertificateSecret:
         self.now = answer.date or now()
         if answer.status == HTTPStatus.NOT_FOUND:
             return None
-        self._seen = expected(answer, "Secret", self._name)
+        self._seen = require_object(answer, "Secret", self._name)
         try:
             return {name: base64.b64decode(text) for name, text in (self._seen.get("data") or {}).items()}
         except (binascii.Error, ValueError):
@@ -69,7 +69,7 @@ class CertificateSecret:
         answer = await self._cluster.request("PUT", self._path, {}, body)
         if answer.status == HTTPStatus.CONFLICT:
             return False
-        expected(answer, "Secret", self._name)
+        require_object(answer, "Secret", self._name)
         return True
 
 
@@ -99,7 +99,7 @@ class AdmissionObjects(CertificateSecret):
         answer = await self._cluster.request("GET", path)
         if answer.status == HTTPStatus.NOT_FOUND:
             return
-        found = expected(answer, kind, name)
+        found = require_object(answer, kind, name)
         webhooks = [each for each in found.get("webhooks") or () if str(each.get("name")).endswith(_OURS)]
         if all(each["clientConfig"].get("caBundle") == wanted for each in webhooks):
             return
@@ -108,7 +108,7 @@ class AdmissionObjects(CertificateSecret):
         changed = await self._cluster.request("PUT", path, {}, found)
         if changed.status != HTTPStatus.CONFLICT:
             # Another replica wrote first: the next look reads the result.
-            expected(changed, kind, name)
+            require_object(changed, kind, name)
 
 
 class ProxyCertificates(CertificateSecret):

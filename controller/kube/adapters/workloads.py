@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from controller.api.kinds import CONFIG_MAP, DEPLOYMENT, POD
 from controller.api.objects.meta import ObjectKey
 from controller.kube.adapters.granting import ServiceAccount, granting
-from controller.kube.answers import expected
+from controller.kube.answers import require_object
 from controller.kube.paths import path_of
 from controller.kube.requests import JSON, MERGE
 from controller.pods.workloads.flagd_objects import MANAGED_BY, OURS
@@ -150,14 +150,14 @@ class ClusterScale:
         answer = await self.cluster.requests.ask("GET", _scale_path(namespace, name))
         if answer.status == HTTPStatus.NOT_FOUND:
             return None
-        return int((expected(answer, DEPLOYMENT.kind, name).get("spec") or {}).get("replicas") or 0)
+        return int((require_object(answer, DEPLOYMENT.kind, name).get("spec") or {}).get("replicas") or 0)
 
     async def scale(self, namespace: str, name: str, replicas: int) -> None:
         """See Scale."""
         path, body = _scale_path(namespace, name), {"spec": {"replicas": replicas}}
         self.cluster.begin_write("scale", DEPLOYMENT.kind)
         answer = await self.cluster.requests.ask("PATCH", path, _SCALE_MANAGER, body, MERGE)
-        expected(answer, DEPLOYMENT.kind, name)
+        require_object(answer, DEPLOYMENT.kind, name)
 
 
 def _scale_path(namespace: str, name: str) -> str:

@@ -51,19 +51,19 @@ class WatchRecorder:
         try:
             response = await handler(request)
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
-            self._lost(url, f"{url.origin()}: {type(error).__name__}: {error}"[:300])
+            self._record_fault(url, f"{url.origin()}: {type(error).__name__}: {error}"[:300])
             raise
         status, kind = response.status, _kind(url)
         if status == HTTPStatus.NOT_FOUND and kind != _DISCOVERY:
-            self._health.ended(kind)
+            self._health.remove_kind(kind)
         elif status in _REFUSALS or status >= HTTPStatus.INTERNAL_SERVER_ERROR:
-            self._lost(url, f"{url.origin()} answers {status}")
-        elif status < HTTPStatus.BAD_REQUEST and self._health.answered(kind, url.path):
+            self._record_fault(url, f"{url.origin()} answers {status}")
+        elif status < HTTPStatus.BAD_REQUEST and self._health.record_answer(kind, url.path):
             log.info("the API server answers again")
         return response
 
-    def _lost(self, url: URL, why: str) -> None:
-        if self._health.failed(_kind(url), url.path, why):
+    def _record_fault(self, url: URL, why: str) -> None:
+        if self._health.record_failure(_kind(url), url.path, why):
             log.warning("no changes arrive from the API server: %s; retrying", why)
 
 

@@ -10,7 +10,7 @@ from controller.api import flaggrant, flagset
 from controller.api.flagset_status import FlagSetStatus
 from controller.api.objects.meta import ObjectKey
 from controller.api.openfeature.featureflagconfiguration import ConfigurationStatus
-from controller.delivery.grants import denied, granted, pods
+from controller.delivery.grants import denial_message, granted_kinds, pods
 from controller.pods.injection import well_known
 from controller.pods.injection.installation import FLAG_SETS, FlagSetFound, NotThere, Refused
 
@@ -36,10 +36,10 @@ class KnownObjects:
     ) -> tuple[tuple[str, ...], str]:
         """See Known."""
         who = pods(reader)
-        granted_kinds = granted(self.objects.of_kind(flaggrant.KIND, namespace), who, name, kinds)
-        if granted_kinds:
-            return granted_kinds, ""
-        message = denied(who, namespace, name, kinds)
+        granted = granted_kinds(self.objects.of_kind(flaggrant.KIND, namespace), who, name, kinds)
+        if granted:
+            return granted, ""
+        message = denial_message(who, namespace, name, kinds)
         if not self.open:
             raise Refused(message)
         return tuple(kinds), f"{message} (--allow-cross-namespace=ofo lets it pass)"

@@ -31,7 +31,7 @@ class AdmissionMetrics(Collector):
         )
         registry.register(self)
 
-    def reviewed(self, kind: str, outcome: str) -> None:
+    def count_review(self, kind: str, outcome: str) -> None:
         """Count an admitted or refused object of `kind`. Any thread may call this."""
         self._reviews.labels(kind, outcome).inc()
 

@@ -67,5 +67,5 @@ class ReportedRefusals:
     def forget(self, kind: str, namespace: str, name: str) -> None:
         """Nothing to do: Kubernetes deletes Events after an hour."""
 
-    def listed(self, kind: str, namespace: str) -> None:
+    def end_listing(self, kind: str, namespace: str) -> None:
         """Nothing to do: Events that are there already are reported or not by their time."""

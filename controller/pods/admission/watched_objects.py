@@ -53,6 +53,6 @@ class WatchedObjects:
         """Remove a deleted object."""
         self.objects.forget(ObjectKey(kind, namespace, name))
 
-    def listed(self, kind: str, namespace: str) -> None:
+    def end_listing(self, kind: str, namespace: str) -> None:
         """Note that all objects of this kind and namespace were reported."""
         self._unlisted.discard((kind, namespace))

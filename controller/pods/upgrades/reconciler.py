@@ -57,7 +57,7 @@ class _Pods:
     """Injection by the pod's name; a text is the reason for refusing it."""
 
     @property
-    def outdated(self) -> list[Pod]:
+    def outdated_pods(self) -> list[Pod]:
         """Pods that would get something else; unknown for those that would be refused."""
         return [pod for pod in self.all if self.is_outdated(pod)]
 
@@ -88,15 +88,15 @@ class EvaluatorUpgradeReconciler:
             observed = await self._read_workloads(namespace)
         # After workloads: one that changes from here on is not restarted for what its pods were.
         pods = await self._pods(namespace, labels)
-        if pods.outdated and observed is None:
+        if pods.outdated_pods and observed is None:
             observed, pods = await self._read_workloads(namespace), await self._pods(namespace, labels)
         states = [] if observed is None else await self._states(observed, pods, labels, progress)
         step = await self._plan_step(namespace, states, _policy(spec), progress, now)
-        step = replace(step, left={**_list_unowned(pods.outdated), **step.left, **_list_refused(pods)})
+        step = replace(step, left={**_list_unowned(pods.outdated_pods), **step.left, **_list_refused(pods)})
         counts = EvaluatorUpgradeStatus(
             pods=len(pods.all),
             current=sum(pod.injected == pods.due[pod.name] for pod in pods.all),
-            outdated=len(pods.outdated),
+            outdated=len(pods.outdated_pods),
         )
         restarted: list[State] = []
         try:

@@ -38,12 +38,12 @@ class State:
         return self.workload.name
 
     @property
-    def done(self) -> bool:
+    def is_complete(self) -> bool:
         """Whether nothing is left to do."""
         return self.workload.settled and not self.outdated
 
     @property
-    def restarted(self) -> bool:
+    def was_restarted(self) -> bool:
         """Whether it was restarted for its current target."""
         return self.workload.restarted_for == self.target and self.workload.restarted_at is not None
 
@@ -116,7 +116,9 @@ def plan(states: Sequence[State], policy: Policy, before: UpgradeProgress, now: 
     """Return the next step; its workloads count as restarting from now on."""
     by_name = {state.name: state for state in states}
     going = {state.name: state for state in states if _is_restarting(state, policy, before, now)}
-    finished = tuple(sorted(name for name in before.restarting if name in by_name and by_name[name].done))
+    finished = tuple(
+        sorted(name for name in before.restarting if name in by_name and by_name[name].is_complete)
+    )
     progress = replace(
         before,
         restarting={
@@ -149,7 +151,7 @@ def plan(states: Sequence[State], policy: Policy, before: UpgradeProgress, now: 
 def _is_restarting(state: State, policy: Policy, before: UpgradeProgress, now: datetime) -> bool:
     """Return whether a restart of ours is in progress. Failures long after a restart do not count."""
     at = state.workload.restarted_at
-    if state.done or at is None:
+    if state.is_complete or at is None:
         return False
     if before.canary_passed and state.name == before.canary and not state.outdated:
         return False
@@ -161,7 +163,7 @@ def _is_restarting(state: State, policy: Policy, before: UpgradeProgress, now: d
     if not state.workload.settled:
         return known
     # The mark may be of long ago, and its pods others by now. A person may want it to be tried once more.
-    return state.restarted and known and not before.resumed_after(at)
+    return state.was_restarted and known and not before.resumed_after(at)
 
 
 def _targets(states: Iterable[State], going: Mapping[str, State]) -> str:
@@ -252,7 +254,7 @@ def _after_canary(
         return progress, {}, f"the canary {name} has no injected pod" if name else "a canary"
     if progress.canary_passed and not canary.outdated:
         return progress, free, ""
-    if not canary.done:
+    if not canary.is_complete:
         progress = replace(_without_canary(progress), canary=name)
         return progress, {name: canary} if name in free else {}, f"the canary {name}"
     since = progress.canary_ready_at or now

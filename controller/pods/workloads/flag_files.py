@@ -15,7 +15,7 @@ from controller.api.kinds import CONFIG_MAP
 from controller.api.objects.fields import InvalidSpecError
 from controller.api.objects.meta import ObjectKey, about, generation_of
 from controller.api.openfeature.featureflagconfiguration import MissingShardsError
-from controller.delivery.delivered import delivered
+from controller.delivery.delivered import delivery_of
 from controller.pods.injection.flag_file import FlagFile
 from controller.pods.injection.installation import SERVED
 from controller.pods.workloads.flagd_objects import MANAGED_BY, OURS, is_ours
@@ -77,7 +77,7 @@ class FlagFiles:
     _failed: dict[FlagFile, str] = field(default_factory=dict)
     """The failure that was reported last of each file."""
 
-    def changed(self, change: Change) -> tuple[()]:
+    def on_change(self, change: Change) -> tuple[()]:
         """Handle a change of any object."""
         key = change.latest.key
         if generation_of(change.before) == generation_of(change.after):
@@ -180,7 +180,7 @@ def _text(served: Resource, part: Callable[[str], Resource | None], before: str 
     """Return the file's content; an invalid flag keeps its present text. Raises a setback."""
     previous = None if before is None else before.encode()
     try:
-        made = delivered(served, part, previous=previous)
+        made = delivery_of(served, part, previous=previous)
     except MissingShardsError as missing:
         raise Waiting("ShardsMissing", str(missing)) from missing
     except InvalidSpecError as error:

@@ -67,7 +67,7 @@ class MarkedPods:
         if not texts:
             self._texts.pop(namespace, None)
 
-    def listed(self, kind: str, namespace: str) -> None:
+    def end_listing(self, kind: str, namespace: str) -> None:
         """Note that all pods of the namespace, or of all, were reported."""
         del kind
         self._views.discard(namespace)
@@ -128,5 +128,5 @@ class FilePods:
             if not readers:
                 del self._readers[file]
 
-    def listed(self, kind: str, namespace: str) -> None:
+    def end_listing(self, kind: str, namespace: str) -> None:
         """Do nothing: no caller waits for the list."""

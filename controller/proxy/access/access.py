@@ -77,7 +77,7 @@ class AccessReviews:
         self._window_ends = 0.0
         """Time at which the count of refused tokens of all addresses begins anew."""
 
-    def known(self, call: Call) -> User | None:
+    def known_user(self, call: Call) -> User | None:
         """The user of the call's token, if it was reviewed and the review is fresh."""
         token = bearer(call)
         review = None if token is None else self._users.fresh(self._hash(token))
@@ -98,10 +98,10 @@ class AccessReviews:
         review = None if token is None else self._users.good(self._hash(token))
         return None if review is None else review.value
 
-    def undecided(self, call: Call) -> bool:
+    def needs_review(self, call: Call) -> bool:
         """Whether the call has a token without a recent review that names its user or rejects it."""
         token = bearer(call)
-        return token is not None and not self._users.decided(self._hash(token))
+        return token is not None and not self._users.has_answer(self._hash(token))
 
     def may_read_now(self, call: Call, place: Place) -> bool | None:
         """Return whether the caller may read the flags; None: unknown yet, a review is under way."""
@@ -167,12 +167,12 @@ class AccessReviews:
         verdict = self._verdicts.fresh((reader, place))
         return None if verdict is None else verdict.value
 
-    def seen(self, reader: str, place: Place) -> bool | None:
+    def may_see(self, reader: str, place: Place) -> bool | None:
         """Decide as `readable` does, but cache a refusal as long as a permission: a search for one object
         among many need not ask about the refused ones again and again.
         """
         verdict = self.readable(reader, place)
-        return False if verdict is None and self._verdicts.refused((reader, place)) else verdict
+        return False if verdict is None and self._verdicts.was_refused((reader, place)) else verdict
 
     def user_of(self, reader: str) -> User | None:
         """A user of a reader."""

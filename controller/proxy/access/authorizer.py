@@ -107,7 +107,7 @@ class Authorizer:
 
         return open_stream
 
-    def known(self, handler: StreamHandler) -> StreamHandler:
+    def for_any_user(self, handler: StreamHandler) -> StreamHandler:
         """`handler` for callers with any token of this cluster."""
 
         def open_stream(call: Call, message: bytes, stream: MessageStream) -> None:
@@ -137,7 +137,7 @@ class Authorizer:
         stream.on_closed = partial(_cancel, waiting)
 
     def _allowed_already(self, topic: Topic | None, call: Call) -> bool:
-        user = self._access.known(call)
+        user = self._access.known_user(call)
         if user is None or isinstance(topic, Identified):
             return False
         place = None if topic is None else (topic.namespace, topic.name)
@@ -190,7 +190,7 @@ class Authorizer:
 
     # -- open streams
 
-    def entered(self, call: Call, topic: Hashable, *, lasting: bool) -> Subscription:
+    def begin(self, call: Call, topic: Hashable, *, lasting: bool) -> Subscription:
         """Count a stream that is about to start. Raises RpcError RESOURCE_EXHAUSTED if there are too many."""
         user = self._access.last_known(call)
         subscription = Subscription(
@@ -204,7 +204,7 @@ class Authorizer:
             self._open[subscription.reader, topic] += 1
         return subscription
 
-    def left(self, subscription: Subscription) -> None:
+    def end(self, subscription: Subscription) -> None:
         """Uncount a stream that has ended."""
         self.limits.give(subscription.host, subscription.namespace)
         if subscription.reader:
@@ -213,7 +213,7 @@ class Authorizer:
             if not self._open[key]:
                 del self._open[key]
 
-    async def revoked(self) -> set[tuple[str, Hashable]]:
+    async def revoked_streams(self) -> set[tuple[str, Hashable]]:
         """(reader, topic) of open streams whose reader lost the right. Without an API server nobody does."""
         lost: set[tuple[str, Hashable]] = set()
         for reader, topic in tuple(self._open):

@@ -49,7 +49,7 @@ class Notices:
         """(object, Event) of every subscriber that no Event has named yet."""
         events = []
         for (place, why), names in self._named.items():
-            served = self._catalog.served(place)
+            served = self._catalog.object_at(place)
             new = [name for name, named in names.items() if not named]
             if not new or served is None:
                 continue

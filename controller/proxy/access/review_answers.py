@@ -58,12 +58,12 @@ class ReviewCache(Generic[T]):
         answer = self._answers.get(key)
         return answer if answer is not None and answer.good_until > self._clock() else None
 
-    def refused(self, key: object) -> bool:
+    def was_refused(self, key: object) -> bool:
         """Whether the last answer was a refusal, of up to a minute ago."""
         refusal = self._refusals.get(key)
         return refusal is not None and refusal.refused_until > self._clock()
 
-    def decided(self, key: object) -> bool:
+    def has_answer(self, key: object) -> bool:
         """Whether there is any answer, be it a refusal of up to a minute ago."""
         answer = self._last_answer(key)
         if answer is None:

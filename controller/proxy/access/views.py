@@ -45,7 +45,7 @@ class Views:
         """Return whether `place` is in a reader's view; None: unknown yet, then `changed` is called."""
         if not reader:
             return not self._enforced
-        verdict = self._access.seen(reader, place)
+        verdict = self._access.may_see(reader, place)
         user = self._access.user_of(reader) if verdict is None else None
         if user is not None and (reader, place) not in self._reviewing:
             review = asyncio.get_running_loop().create_task(self._review(user, place, changed))

@@ -26,7 +26,7 @@ LONGEST_TICK: Final = 2.0
 class Pods(Protocol):
     """The known Pods."""
 
-    def ended(self, uid: str) -> bool:
+    def has_ended(self, uid: str) -> bool:
         """Return whether a Pod with this uid is known to be deleted: no other will ever have the uid."""
         ...
 
@@ -148,7 +148,7 @@ class Membership:
         content.
         """
         known = self._members.get(who.key)
-        if self._pods.ended(who.pod_uid) or (known is not None and _is_forged(who, known)):
+        if self._pods.has_ended(who.pod_uid) or (known is not None and _is_forged(who, known)):
             return None
         self._rename(who)
         if known is not None and known.report.digest == report.digest:

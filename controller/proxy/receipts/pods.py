@@ -24,7 +24,7 @@ class PodUids:
         self._uids: dict[tuple[str, str], str] = {}
         self._ended: FIFOCache[str, None] = FIFOCache(remembered)
 
-    def ended(self, uid: str) -> bool:
+    def has_ended(self, uid: str) -> bool:
         """Return whether a Pod with this uid was deleted; the last REMEMBERED are known."""
         return uid in self._ended
 
@@ -47,5 +47,5 @@ class PodUids:
             self._ended[uid] = None
             self.gone(uid)
 
-    def listed(self, kind: str, namespace: str) -> None:
+    def end_listing(self, kind: str, namespace: str) -> None:
         """Nothing to do: Pods that are unknown are not judged."""

@@ -147,7 +147,7 @@ class Receipts:
             self._report_change(place, subscribers)
         return LeaveResponse().SerializeToString()
 
-    def followed(self, place: Place, call: Call) -> Callable[[], None]:
+    def follow(self, place: Place, call: Call) -> Callable[[], None]:
         """A stream of updates was opened; the returned function is to be called once it has ended."""
         subscribers = self._subscribers_of(place)
         membership, is_member = subscribers.membership, header(call.headers, MARK) is not None
@@ -157,14 +157,14 @@ class Receipts:
             subscribers.streams += 1
         self._report_change(place, subscribers)
 
-        def ended() -> None:
+        def end() -> None:
             if is_member:
                 membership.stream_ended(call.peer)
             else:
                 subscribers.streams -= 1
             self._report_change(place, subscribers)
 
-        return ended
+        return end
 
     def pod_gone(self, uid: str) -> None:
         """A Pod was deleted."""

@@ -61,13 +61,13 @@ class ReceiptService:
         review, the report of a verified member would be lost. With OFF no review is waited for.
         """
         who = self._access.caller(call)
-        if self._mode != OFF and self._access.undecided(call):
+        if self._mode != OFF and self._access.needs_review(call):
             raise RpcError(*_PENDING)
         return who
 
-    def expected(self, place: Place) -> ExpectedDigest | None:
+    def expected_digest(self, place: Place) -> ExpectedDigest | None:
         """What is delivered there now."""
-        served, content = self._deliveries.catalog.served(place), self._deliveries.contents.of(place)
+        served, content = self._deliveries.catalog.object_at(place), self._deliveries.contents.of(place)
         if served is None:
             return None
         built = None if content is None else content.built
@@ -87,18 +87,18 @@ class OpenStreams:
         self._receipts = receipts
         self._ends: dict[Subscription, Callable[[], None]] = {}
 
-    def entered(self, call: Call, topic: Hashable, *, lasting: bool) -> object:
+    def begin(self, call: Call, topic: Hashable, *, lasting: bool) -> object:
         """Count a stream that is about to start. Raises RpcError if there are too many."""
-        subscription = self._authorizer.entered(call, topic, lasting=lasting)
+        subscription = self._authorizer.begin(call, topic, lasting=lasting)
         place = self._place(cast("Topic", topic)) if lasting else None
         if place is not None:
-            self._ends[subscription] = self._receipts.followed(place, call)
+            self._ends[subscription] = self._receipts.follow(place, call)
         return subscription
 
-    def left(self, visit: object) -> None:
+    def end(self, visit: object) -> None:
         """Uncount a stream that has ended."""
         subscription = cast("Subscription", visit)
-        self._authorizer.left(subscription)
+        self._authorizer.end(subscription)
         end = self._ends.pop(subscription, None)
         if end is not None:
             end()

@@ -16,7 +16,7 @@ import orjson
 
 from controller.api.objects.fields import InvalidSpecError
 from controller.api.openfeature.featureflagconfiguration import MissingShardsError
-from controller.delivery.delivered import delivered
+from controller.delivery.delivered import delivery_of
 from evaluator.flags.accept import NO_PROGRESS, Progress
 from evaluator.flags.canonical import canonical
 from evaluator.flags.model import DIGEST_KEY, LEFT_OUT_KEY, REVISION_KEY
@@ -72,7 +72,7 @@ def build(
 ) -> EncodedFlagSet | Undeliverable:
     """What is delivered of `resource`; `previous` is `EncodedFlagSet.good` of what was delivered before."""
     try:
-        delivery = delivered(resource, shard, progress, previous)
+        delivery = delivery_of(resource, shard, progress, previous)
     except MissingShardsError as missing:
         return Undeliverable("ShardsMissing", str(missing))
     except InvalidSpecError as error:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from controller.api.objects.meta import about
 from controller.delivery.delivered import no_progress
-from controller.proxy.catalog import decoded, spec_bytes
+from controller.proxy.catalog import decode_spec, spec_bytes
 from controller.proxy.streams.building import EncodedFlagSet, Undeliverable, build
 from evaluator.flags.model import REVISION_KEY
 from evaluator.http.messages import Code
@@ -54,7 +54,7 @@ class Content:
     payloads: dict[Make, Payload] = field(default_factory=dict)
 
     @property
-    def known(self) -> bool:
+    def is_known(self) -> bool:
         """Return whether it is known: a flag set, or why there is none."""
         return self.version is not None
 
@@ -114,7 +114,7 @@ class Contents:
 
     def newest(self, place: Place) -> Content:
         """What is delivered there. A large object is built in the thread, and delivered afterwards."""
-        served = self._catalog.served(place)
+        served = self._catalog.object_at(place)
         if served is None:
             return self._contents.get(place) or Content()
         content = self._contents.setdefault(place, Content())
@@ -144,11 +144,11 @@ class Contents:
     ) -> EncodedFlagSet | Undeliverable:
         def shard(name: str) -> Resource | None:
             resource = shards.get(name)
-            return None if resource is None else decoded(resource)
+            return None if resource is None else decode_spec(resource)
 
         previous = None if before is None else before.good
         try:
-            return build(decoded(served), shard, previous, self._progress(served))
+            return build(decode_spec(served), shard, previous, self._progress(served))
         except Exception:  # noqa: BLE001 - logged; what is delivered stays
             _log.exception("it cannot be built", extra=_about(served))
             return UNBUILDABLE
@@ -159,7 +159,7 @@ class Contents:
             while self._waiting:
                 place = next(iter(self._waiting))
                 del self._waiting[place]
-                served, content = self._catalog.served(place), self._contents.get(place)
+                served, content = self._catalog.object_at(place), self._contents.get(place)
                 version = self._catalog.version(place)
                 if served is None or content is None or version == content.version:
                     continue

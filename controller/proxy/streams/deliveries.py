@@ -42,7 +42,7 @@ class Views(Protocol):
         """Return whether `place` is in a reader's view; None: unknown yet, `changed` is called once known."""
 
 
-def gone(topic: Topic) -> Missing:
+def missing_object(topic: Topic) -> Missing:
     """There is no such object. Streams that were sent its flags end: those are not current any more."""
     return Missing(Code.NOT_FOUND, f"{topic}: there is no such flag set", ends_streams=True)
 
@@ -86,10 +86,10 @@ class Deliveries:
         for topic, listeners in self._topics.all():
             self._refresh(topic, listeners)
 
-    def changed(self, change: ClaimChange) -> None:
+    def on_change(self, change: ClaimChange) -> None:
         """Send what a change of the catalog changes."""
         for place in change.places:
-            if self.catalog.served(place) is None:
+            if self.catalog.object_at(place) is None:
                 self.contents.forget(place)
             for topic, listeners in self._topics.of(place, change.claims):
                 self._refresh(topic, listeners)
@@ -97,9 +97,9 @@ class Deliveries:
             if self.contents.of(place) is not None:
                 self.contents.newest(place)
 
-    def reviewed(self) -> None:
+    def on_review(self) -> None:
         """Look again at what a reader is sent: it may read more or less than before."""
-        for topic, listeners in self._topics.identified():
+        for topic, listeners in self._topics.topics_of_identifiers():
             self._refresh(topic, listeners)
 
     # -- asked by others
@@ -120,7 +120,7 @@ class Deliveries:
         except UnreviewedError:
             listeners = self._topics.get(topic)
             place = None if listeners is None else listeners.place
-            if place is None or self.catalog.served(place) is None:
+            if place is None or self.catalog.object_at(place) is None:
                 raise
             return place
 
@@ -133,15 +133,15 @@ class Deliveries:
         """Return as `place_of` does. Raises UnreviewedError while the reader is reviewed."""
         if isinstance(topic, Named):
             place = (topic.namespace, topic.name)
-            return place if self.catalog.served(place) is not None else None
+            return place if self.catalog.object_at(place) is not None else None
         places = self.catalog.holders(topic.flag_set_id, self._views.namespace(topic.reader))
         for start, place in enumerate(places):
-            allowed = self._views.readable(topic.reader, place, self.reviewed)
+            allowed = self._views.readable(topic.reader, place, self.on_review)
             if allowed:
                 return place
             if allowed is None:
                 for next_ in places[start + 1 : start + REVIEWED_AHEAD]:
-                    self._views.readable(topic.reader, next_, self.reviewed)
+                    self._views.readable(topic.reader, next_, self.on_review)
                 raise UnreviewedError
         return None
 
@@ -155,10 +155,10 @@ class Deliveries:
         except UnreviewedError:
             return
         if listeners.place is None:
-            _deliver_missing(listeners, gone(topic))
+            _deliver_missing(listeners, missing_object(topic))
             return
         content = self.contents.newest(listeners.place)
-        if content.known:
+        if content.is_known:
             for make, deliver in listeners.all():
                 deliver(self.contents.payload(content, make))
 

@@ -62,7 +62,7 @@ class Topics:
         """Every topic with listeners."""
         yield from tuple(self._listeners.items())
 
-    def identified(self) -> Iterator[tuple[Topic, Listeners]]:
+    def topics_of_identifiers(self) -> Iterator[tuple[Topic, Listeners]]:
         """Every topic that is a flagSetId."""
         for topics in tuple(self._identified.values()):
             for topic in tuple(topics):

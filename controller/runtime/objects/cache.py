@@ -109,7 +109,7 @@ class Cache:
         objects = self._kinds.setdefault(resource.key.kind, {}).setdefault(resource.namespace, {})
         keep_parsed(known, resource)
         objects[resource.key] = resource
-        self._changed(Change(known, resource))
+        self._notify(Change(known, resource))
 
     def forget(self, key: ObjectKey) -> None:
         """Remove a deleted object."""
@@ -118,9 +118,9 @@ class Cache:
             return
         if known.uid:
             self._deleted[known.uid] = None
-        self._changed(Change(known, None))
+        self._notify(Change(known, None))
 
-    def _changed(self, change: Change) -> None:
+    def _notify(self, change: Change) -> None:
         for index in self._indexes:
             if change.latest.key.kind in index.kinds:
                 self._reindex(index, change)

@@ -71,7 +71,7 @@ class Collector:
                 take(self._cache, type_, body)
         self.synced = True
 
-    def relisted(self) -> None:
+    def on_relist(self) -> None:
         """Handle a restarted watch: compare soon."""
         self._stale.set()
 

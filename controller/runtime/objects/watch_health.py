@@ -38,7 +38,7 @@ class WatchReport:
     """Why it is not connected."""
 
     @property
-    def stale(self) -> bool:
+    def is_stale(self) -> bool:
         """Whether changes may be missed."""
         return self.age is None or self.age > STALE_SECONDS
 
@@ -48,7 +48,7 @@ class WatchReport:
         return {
             "kind": self.kind,
             "connected": self.connected,
-            "stale": self.stale,
+            "stale": self.is_stale,
             "ageSeconds": age,
             "fault": self.fault,
         }
@@ -81,20 +81,20 @@ class WatchHealth:
         """Stop reporting the watch of `path`."""
         self._followed.pop(path, None)
 
-    def answered(self, kind: str, path: str) -> bool:
+    def record_answer(self, kind: str, path: str) -> bool:
         """The API server answered on `path`. True where that ends a fault, and no other is left."""
         watch = self._watches.setdefault(path, _Watch(kind, self._clock))
         ended, watch.fault = watch.fault, ""
         watch.confirmed = self._clock()
         return bool(ended) and not any(other.fault for other in tuple(self._watches.values()))
 
-    def failed(self, kind: str, path: str, why: str) -> bool:
+    def record_failure(self, kind: str, path: str, why: str) -> bool:
         """`path` was refused, or could not be reached. True where no other watch has this fault yet."""
         new = all(other.fault != why for other in tuple(self._watches.values()))
         self._watches.setdefault(path, _Watch(kind, self._clock)).fault = why
         return new
 
-    def ended(self, kind: str) -> None:
+    def remove_kind(self, kind: str) -> None:
         """Remove the watches of a kind that is not installed."""
         self._watches = {path: watch for path, watch in tuple(self._watches.items()) if watch.kind != kind}
 

@@ -49,7 +49,7 @@ class TaskLimits:
     file_bytes: int = 256 * 1024**2
     """Most bytes of any file that it writes."""
 
-    def allowed(self, limit: str) -> str:
+    def describe_limit(self, limit: str) -> str:
         """Return the limit of MEMORY or CPU_TIME, for people."""
         return f"{self.memory_bytes} bytes" if limit == MEMORY else f"{self.cpu_seconds:g} seconds"
 

@@ -147,7 +147,7 @@ class Helpers:
             kind, value = await process.call(request)
             reusable = kind != helper.LIMIT
         except (asyncio.IncompleteReadError, ConnectionError):
-            return helper.RAISED, _lost(await process.child.wait())
+            return helper.RAISED, _lost_helper(await process.child.wait())
         finally:
             if reusable:
                 self._idle.append(process)
@@ -183,11 +183,11 @@ class Helpers:
             await process.call(_NOTHING)
         except (asyncio.IncompleteReadError, ConnectionError):
             self._all.discard(process)
-            raise _lost(await child.wait()) from None
+            raise _lost_helper(await child.wait()) from None
         return process
 
 
-def _lost(status: int) -> Exception:
+def _lost_helper(status: int) -> Exception:
     if status == -signal.SIGXCPU:
         return LimitExceededError(helper.CPU_TIME)
     if status in {-signal.SIGKILL, -signal.SIGABRT}:

@@ -78,7 +78,7 @@ class Metrics(Collector):
         self.lag, self.ports = process.lag, process.ports
         self.registry.register(self)
 
-    def reconciled(self, key: ObjectKey, result: str, seconds: float) -> None:
+    def count_reconcile(self, key: ObjectKey, result: str, seconds: float) -> None:
         """Count a finished reconcile."""
         self._duration.labels(key.kind, result).observe(seconds)
 
@@ -86,11 +86,11 @@ class Metrics(Collector):
         """Count an attempted write."""
         self._writes.labels(verb, kind).inc()
 
-    def received(self, kind: str, outcome: str) -> None:
+    def count_webhook(self, kind: str, outcome: str) -> None:
         """Count an answered webhook."""
         self._received.labels(kind, outcome).inc()
 
-    def alerted(self, kind: str, result: str) -> None:
+    def count_alert(self, kind: str, result: str) -> None:
         """Count a sent alert: `delivered`, `failed` or `dead`."""
         self._alerts.labels(kind, result).inc()
 

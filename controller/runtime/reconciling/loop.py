@@ -61,7 +61,7 @@ class Reconciler(Protocol):
 class Observer(Protocol):
     """Counts what the loop does."""
 
-    def reconciled(self, key: ObjectKey, result: str, seconds: float) -> None:
+    def count_reconcile(self, key: ObjectKey, result: str, seconds: float) -> None:
         """Count a finished reconcile: `result` is `success`, `stalled`, `waiting` or `failed`."""
 
 
@@ -100,15 +100,15 @@ class Loop:
         """Reconcile `key` in `delay` seconds."""
         self.queue.put(key, delay)
 
-    def gone(self, key: ObjectKey) -> None:
+    def forget(self, key: ObjectKey) -> None:
         """Handle the deletion of an object."""
         self.queue.forget(key)
         self._reconciler.forget(key)
         self._statuses.forget(key)
 
-    def relisted(self) -> None:
+    def on_relist(self) -> None:
         """Handle a restarted watch of the kind, as after a change of its definition."""
-        self._statuses.relisted()
+        self._statuses.on_relist()
 
     async def run(self) -> None:
         """Work until cancelled, on as many objects at a time as the queue gives out."""
@@ -128,11 +128,11 @@ class Loop:
         latest = self._statuses.newest(key)
         if latest is None:
             # The object was deleted during its reconcile: forget its state, too.
-            self.gone(key)
+            self.forget(key)
         if latest is None or latest.uid != resource.uid:
             return
         settled = settle(_as_observed(resource, latest), result, self._now())
-        self._outputs.observer.reconciled(key, result.kind, asyncio.get_running_loop().time() - started)
+        self._outputs.observer.count_reconcile(key, result.kind, asyncio.get_running_loop().time() - started)
         await self._write(latest, settled)
         if settled.retry:
             raise RetryLater

@@ -49,7 +49,7 @@ class KeyedQueue(Generic[Key]):
     """A queue of keys for one loop.
 
     A key that is put again before its time moves forward, never back. A key that is put while it is taken
-    comes again after `done`.
+    comes again after `release`.
     """
 
     def __init__(
@@ -106,7 +106,7 @@ class KeyedQueue(Generic[Key]):
         self.put(key, delay)
         return delay
 
-    def succeeded(self, key: Key) -> None:
+    def reset_backoff(self, key: Key) -> None:
         """Reset the backoff of `key`."""
         self._failures.pop(key, None)
 
@@ -118,7 +118,7 @@ class KeyedQueue(Generic[Key]):
         self._failures.pop(key, None)
 
     async def take(self) -> Key:
-        """Wait for a due key whose turn it is; `done` must follow."""
+        """Wait for a due key whose turn it is; `release` must follow."""
         while True:
             wait = self._move_due(self._clock())
             key = self._shares.take()
@@ -133,12 +133,12 @@ class KeyedQueue(Generic[Key]):
             except TimeoutError:
                 continue
 
-    def done(self, key: Key) -> None:
+    def release(self, key: Key) -> None:
         """Mark the work on `key` as ended: it may be taken again."""
         if key not in self._taken:
             return
         self._taken.discard(key)
-        self._shares.done(self._group(key))
+        self._shares.release(self._group(key))
         if key in self._again:
             self._again.discard(key)
             self._shares.add(self._group(key), key)
@@ -168,10 +168,10 @@ class KeyedQueue(Generic[Key]):
                 key = await self.take()
                 # Not the handler's own last step: a task that is cancelled before its first step has none.
                 task = group.create_task(self._handle(key, handler, failed, longest))
-                task.add_done_callback(partial(self._handled, key))
+                task.add_done_callback(partial(self._end_task, key))
 
-    def _handled(self, key: Key, _: asyncio.Task[None]) -> None:
-        self.done(key)
+    def _end_task(self, key: Key, _: asyncio.Task[None]) -> None:
+        self.release(key)
 
     async def _handle(
         self,
@@ -193,7 +193,7 @@ class KeyedQueue(Generic[Key]):
             failed(key, Failed("InternalError", f"{type(error).__name__}; the log has more"))
             self.put_after_failure(key, longest)
         else:
-            self.succeeded(key)
+            self.reset_backoff(key)
 
     def _move_due(self, now: float) -> float | None:
         """Move due keys to the fair queue; return the seconds until the next is due, or None."""

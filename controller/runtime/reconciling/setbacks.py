@@ -58,7 +58,7 @@ def as_failed(error: OSError, operation: str) -> Failed:
 
 
 @contextlib.contextmanager
-def advised(advice: Mapping[str, str]) -> Iterator[None]:
+def with_advice(advice: Mapping[str, str]) -> Iterator[None]:
     """Add what to do, by the reason, to a Failed that the block raises."""
     try:
         yield

@@ -16,15 +16,15 @@ from controller.api.objects.conditions import (
     TRUE,
     UNKNOWN,
     Condition,
+    condition_json,
     short,
-    written,
 )
 from controller.api.objects.meta import REQUESTED_AT, timestamp
 from controller.api.objects.status import Status
 from controller.runtime.event import Occurrence, event_of
 from controller.runtime.reconciling.result import Done
 from controller.runtime.reconciling.setbacks import Failed, Passing, Setback, Stalled, Waiting
-from controller.runtime.user_text.plain_text import cleaned
+from controller.runtime.user_text.plain_text import clean
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -124,11 +124,11 @@ def _status(
 ) -> dict[str, Any]:
     before, moment = Status.of(resource), timestamp(now)
     status = {
-        **cleaned({name: value for name, value in own.items() if value is not None}),
+        **clean({name: value for name, value in own.items() if value is not None}),
         "observedGeneration": resource.generation,
         "conditions": [
-            cleaned(
-                written(
+            clean(
+                condition_json(
                     condition, before.condition(condition.type), generation=resource.generation, now=moment
                 )
             )

@@ -58,7 +58,7 @@ class Statuses:
         if self._unwritten is not None:
             self._unwritten.pop(key, None)
 
-    def relisted(self) -> None:
+    def on_relist(self) -> None:
         """Check again whether the kind has our status fields: its definition may have changed."""
         self._ask_at = 0.0
         for key in self._unwritten or ():

@@ -61,7 +61,7 @@ def indexes_of(stages: Iterable[Reconciles]) -> list[Index]:
     return list({index.name: index for stage in stages for index in stage.indexes}.values())
 
 
-def woken(stages: Iterable[Reconciles], cache: Cache, change: Change) -> set[ObjectKey]:
+def keys_to_wake(stages: Iterable[Reconciles], cache: Cache, change: Change) -> set[ObjectKey]:
     """Return the objects to reconcile after `change`, which is already in `cache`."""
     keys: set[ObjectKey] = set()
     kind = change.latest.key.kind
@@ -89,14 +89,14 @@ class Dispatcher:
         self._stages = stages
         self._loops = loops
         self._also = tuple(also)
-        cache.on_change = self.changed
+        cache.on_change = self.on_change
 
-    def changed(self, change: Change) -> None:
+    def on_change(self, change: Change) -> None:
         """Handle a change that is already in the cache."""
         key = change.latest.key
         if change.after is None and key.kind in self._loops:
-            self._loops[key.kind].gone(key)
-        keys = woken(self._stages, self._cache, change)
+            self._loops[key.kind].forget(key)
+        keys = keys_to_wake(self._stages, self._cache, change)
         for keys_of in self._also:
             keys.update(keys_of(change))
         for key in keys:

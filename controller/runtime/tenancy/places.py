@@ -27,9 +27,9 @@ class Places:
             most, firsts, lambda namespace: quota(str(namespace)) or math.inf
         )
 
-    def taken(self) -> dict[str, int]:
+    def usage(self) -> dict[str, int]:
         """Return how many places each namespace has. Any thread may call this."""
-        return {str(namespace): count for namespace, count in self._shares.taken().items()}
+        return {str(namespace): count for namespace, count in self._shares.usage().items()}
 
     def waiting(self) -> dict[str, int]:
         """Return how many tasks of each namespace wait for a place."""
@@ -46,15 +46,15 @@ class Places:
         except asyncio.CancelledError:
             self._shares.remove(namespace, (namespace, turn))
             if not turn.cancelled():
-                self._done(namespace)
+                self._release(namespace)
             raise
         try:
             yield
         finally:
-            self._done(namespace)
+            self._release(namespace)
 
-    def _done(self, namespace: str) -> None:
-        self._shares.done(namespace)
+    def _release(self, namespace: str) -> None:
+        self._shares.release(namespace)
         self._begin()
 
     def _begin(self) -> None:
@@ -62,6 +62,6 @@ class Places:
             namespace, turn = next_one
             if turn.done():
                 # Cancelled, and not removed yet.
-                self._shares.done(namespace)
+                self._shares.release(namespace)
             else:
                 turn.set_result(None)

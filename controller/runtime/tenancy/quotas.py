@@ -57,7 +57,7 @@ class Quota:
         self._claimed[resource.key] = (resource.uid, wanted)
 
     @contextlib.contextmanager
-    def given(self, key: ObjectKey) -> Iterator[None]:
+    def using(self, key: ObjectKey) -> Iterator[None]:
         """Run the block that uses the granted amount. Where the block fails, the object counts again with the
         amount that its status shows.
         """
@@ -93,7 +93,7 @@ class Quota:
 UNLIMITED: Final = Quota("", "", 0, lambda _: 0, Cache())
 
 
-def exceeded(kind: str) -> Index:
+def index_of_refused(kind: str) -> Index:
     """Lists, under `QuotaExceeded`, objects that were refused."""
     return Index(
         f"{kind} over a quota",
@@ -105,12 +105,14 @@ def exceeded(kind: str) -> Index:
 def room_made(kind: str, index: Index, used: Callable[[Resource], int]) -> Watch:
     """Wakes those that `index` lists where an object beside them goes, or has less than before."""
 
-    def woken(cache: Cache, change: Change) -> list[ObjectKey]:
+    def keys_to_wake(cache: Cache, change: Change) -> list[ObjectKey]:
         before, after = change.before, change.after
         if after is not None and (before is None or used(after) >= used(before)):
             return []
         return [resource.key for resource in cache.find(index, change.latest.namespace, REASON)]
 
     return Watch(
-        frozenset({kind}), changed=lambda resource: None if resource is None else used(resource), keys=woken
+        frozenset({kind}),
+        changed=lambda resource: None if resource is None else used(resource),
+        keys=keys_to_wake,
     )

@@ -35,7 +35,7 @@ class FairShare(Generic[Item]):
         self._taken: Counter[Hashable] = Counter()
         self._waiting: dict[Hashable, dict[Item, None]] = {}
 
-    def taken(self) -> dict[Hashable, int]:
+    def usage(self) -> dict[Hashable, int]:
         """Return how many places each group has. Any thread may call this."""
         return dict(self._taken)
 
@@ -55,7 +55,7 @@ class FairShare(Generic[Item]):
             self._waiting.pop(group, None)
 
     def take(self) -> Item | None:
-        """Return the next item, which has a place until `done`; None if no place is available."""
+        """Return the next item, which has a place until `release`; None if no place is available."""
         if self._free <= -self._firsts:
             # Checked before the waiting items are searched: there may be thousands.
             return None
@@ -77,7 +77,7 @@ class FairShare(Generic[Item]):
     def _share(self, group: Hashable) -> float:
         return min(max(self._free, 1), self._most(group))
 
-    def done(self, group: Hashable) -> None:
+    def release(self, group: Hashable) -> None:
         """Free a place of the group."""
         self._free += 1
         self._taken[group] -= 1

@@ -75,7 +75,7 @@ class FairThreads(ThreadPoolExecutor):
                 _complete(work)
         finally:
             with self._mutex:
-                self._fair.done(work.group)
+                self._fair.release(work.group)
             # After the end of the pool nobody waits for what is left.
             with contextlib.suppress(RuntimeError):
                 self._begin()

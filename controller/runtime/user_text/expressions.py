@@ -19,8 +19,8 @@ from celpy.celtypes import BoolType, DoubleType, IntType, ListType, MapType, Str
 from celpy.evaluation import Activation, CELEvalError, Evaluator, base_functions
 
 from controller.api.parsing import InvalidTextError
-from controller.api.parsing.expression_syntax import LONGEST, ExpressionError, parse, shown
-from controller.api.parsing.patterns import compiled
+from controller.api.parsing.expression_syntax import LONGEST, ExpressionError, one_line_of, parse
+from controller.api.parsing.patterns import compile_pattern
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -71,11 +71,11 @@ class Expression:
             line, column = error.line or 1, error.column or 1
             why = str(error.args[0])
             why = "these types cannot be combined" if "overload" in why else why
-            raise ExpressionError(f"{line}:{column}: {shown(why)}") from None
+            raise ExpressionError(f"{line}:{column}: {one_line_of(why)}") from None
         except RecursionError:
             raise ExpressionError("1:1: it is nested too deeply") from None
         except (ArithmeticError, LookupError, TypeError, ValueError) as error:
-            raise ExpressionError(f"1:1: {shown(error)}") from None
+            raise ExpressionError(f"1:1: {one_line_of(error)}") from None
         if not isinstance(result, BoolType):
             raise ExpressionError(f"1:1: it gives a {_kind(result)}, and must give true or false")
         return bool(result)
@@ -113,7 +113,7 @@ class _Budget:
             for entry in value:
                 self.pay_for(entry)
 
-    def compiled(self, pattern: str) -> Any:
+    def compile(self, pattern: str) -> Any:
         """Kept until the evaluation ends, and paid for in each, so that it takes as many steps every time.
         Raises TypeError.
         """
@@ -181,7 +181,7 @@ class _Bounded(Evaluator):
         if not isinstance(text, str) or not isinstance(pattern, str):
             raise TypeError("no such overload")
         self._budget.pay_for(text)
-        expression = self._budget.compiled(pattern)
+        expression = self._budget.compile(pattern)
         # A search may try each part of the pattern at each letter.
         self._budget.pay(len(text) * expression.programsize // 4_096)
         return BoolType(expression.search(text) is not None)
@@ -192,7 +192,7 @@ def _logical(of_library: _Operator) -> _Operator:
     that into the next, so a chain of errors doubles with each.
     """
 
-    def guarded(one: Any, other: Any) -> Any:
+    def guard(one: Any, other: Any) -> Any:
         if isinstance(one, BoolType) or isinstance(other, BoolType):
             return of_library(one, other)
         for operand in (one, other):
@@ -200,7 +200,7 @@ def _logical(of_library: _Operator) -> _Operator:
                 return operand
         raise TypeError("no such overload")
 
-    return cast("_Operator", wraps(of_library)(guarded))
+    return cast("_Operator", wraps(of_library)(guard))
 
 
 # The library's macros and its comparison of lists and maps call these by name, and take no others.
@@ -212,20 +212,20 @@ def _of_numbers(name: str) -> Callable[[Any, Any], Any]:
     """An operator of numbers alone: to Python, a text times a number is a text, too."""
     operator = base_functions[name]
 
-    def guarded(one: Any, other: Any) -> Any:
+    def guard(one: Any, other: Any) -> Any:
         for operand in (one, other):
             if not isinstance(operand, int | float) or isinstance(operand, BoolType):
                 raise TypeError("no such overload")
         return operator(one, other)
 
-    guarded.__name__ = name
-    return guarded
+    guard.__name__ = name
+    return guard
 
 
 def _compile(pattern: str) -> Any:
     """Compile a pattern; None for an invalid or too large one."""
     try:
-        return compiled(pattern, _MEMORY)
+        return compile_pattern(pattern, _MEMORY)
     except InvalidTextError:
         return None
 

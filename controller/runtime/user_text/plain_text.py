@@ -47,19 +47,19 @@ def json_object(content: str | bytes) -> dict[str, Any] | None:
     return parsed if isinstance(parsed, dict) else None
 
 
-def cleaned(value: Any) -> Any:
+def clean(value: Any) -> Any:
     """A status or a part of one, in whose texts every sign that cannot be seen is U+FFFD. Revisions stay as
     they are, and what was observed of a spec: both are compared with what they were taken from. So do
     messages that wait and lists of changed flags, which are made of clean lines.
     """
     if isinstance(value, str):
-        return value if value.isprintable() else "".join(map(_shown, value))
+        return value if value.isprintable() else "".join(map(_visible, value))
     if isinstance(value, dict):
-        return {key: part if _is_kept(key) else cleaned(part) for key, part in value.items()}
-    return [cleaned(part) for part in value] if isinstance(value, list) else value
+        return {key: part if _is_kept(key) else clean(part) for key, part in value.items()}
+    return [clean(part) for part in value] if isinstance(value, list) else value
 
 
-def _shown(letter: str) -> str:
+def _visible(letter: str) -> str:
     return letter if letter.isprintable() else "\ufffd"
 
 

@@ -115,7 +115,7 @@ class SecretTexts:
             raise self.invalid(f"{key!r} contains a line break or a control character")
         return text
 
-    def required(self, key: str, purpose: str) -> str:
+    def require(self, key: str, purpose: str) -> str:
         """Return a required text."""
         if text := self.text(key).strip():
             return text
@@ -144,7 +144,7 @@ class SecretTexts:
 
 def proxy_url(secret: SecretTexts, schemes: Sequence[str]) -> str:
     """Return a proxy's URL, with username and password if given. Raises Stalled (InvalidSecret)."""
-    address = secret.required("address", "for a proxy")
+    address = secret.require("address", "for a proxy")
     try:
         parts = urlsplit(address)
         known = parts.scheme in schemes and bool(parts.hostname) and parts.port != 0

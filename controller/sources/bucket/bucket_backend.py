@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from controller.api.objects.provenance import SIGNED_AT
-from controller.runtime.reconciling.setbacks import Failed, Waiting, advised, as_failed
+from controller.runtime.reconciling.setbacks import Failed, Waiting, as_failed, with_advice
 from controller.sources.backend import (
     NOTHING_ACCEPTED,
     Accepted,
@@ -18,7 +18,7 @@ from controller.sources.backend import (
     TreeLimits,
     with_signer,
 )
-from controller.sources.bucket.listing import PROOF, Listed, revision_of, wanted
+from controller.sources.bucket.listing import PROOF, Listed, revision_of, select
 from controller.sources.bucket.reading import Call, call_here, fetch_objects, list_objects
 from controller.sources.bucket.trust import ManifestQuestion, ManifestTrust
 
@@ -66,34 +66,38 @@ class BucketBackend(LocalBackend):
         """List the bucket: one request for each thousand objects. Raises Setback."""
         listing = await self._listing()
         if not listing:
-            raise Waiting("EmptyBucket", f"{self.bucket.shown}: no object has this prefix, or may be read")
+            raise Waiting(
+                "EmptyBucket", f"{self.bucket.display_name}: no object has this prefix, or may be read"
+            )
         return revision_of(listing)
 
     async def fetch(self, revision: Revision, into: Path, accepted: Accepted = NOTHING_ACCEPTED) -> Fetched:
         """Write the objects below the empty folder `into`, each under its whole key. Raises Setback."""
         listing = self._last[0] if self._last else await self._listing()
         if revision_of(listing) != revision:
-            raise Failed("RevisionGone", f"{self.bucket.shown}: {revision} is not what it holds any more")
-        chosen, skipped = wanted(listing, self.limits)
+            raise Failed(
+                "RevisionGone", f"{self.bucket.display_name}: {revision} is not what it holds any more"
+            )
+        chosen, skipped = select(listing, self.limits)
         fetched = Fetched(revision, skipped=tuple(skipped))
-        with advised(self.advice):
+        with with_advice(self.advice):
             try:
                 if self.trust is not None:
                     return await self._fetch_signed(self.trust, chosen, into, fetched, accepted)
                 await fetch_objects(self.call, self.bucket, chosen, into)
             except OSError as error:
-                raise as_failed(error, f"the objects of {self.bucket.shown}") from error
+                raise as_failed(error, f"the objects of {self.bucket.display_name}") from error
         return fetched
 
     @property
     def address(self) -> str:
         """The bucket, its prefix, and whose it is."""
-        return f"{self.bucket.shown} {self.bucket.endpoint}".strip()
+        return f"{self.bucket.display_name} {self.bucket.endpoint}".strip()
 
     @property
-    def shown(self) -> str:
+    def display_name(self) -> str:
         """The bucket and its prefix."""
-        return self.bucket.shown
+        return self.bucket.display_name
 
     async def _fetch_signed(
         self, trust: ManifestTrust, chosen: Sequence[Listed], into: Path, fetched: Fetched, accepted: Accepted
@@ -104,7 +108,7 @@ class BucketBackend(LocalBackend):
         names = {entry.key.removeprefix(prefix): entry for entry in chosen}
         proof = [names[name] for name in PROOF if name in names]
         await fetch_objects(self.call, self.bucket, proof, into)
-        question = ManifestQuestion(self.bucket.shown, folder, names.keys() - PROOF, fetched, accepted)
+        question = ManifestQuestion(self.bucket.display_name, folder, names.keys() - PROOF, fetched, accepted)
         manifest, signer = await asyncio.to_thread(trust.judge, question)
         files = [names[name] for name in names if name not in PROOF]
         await fetch_objects(self.call, self.bucket, files, into)
@@ -113,6 +117,6 @@ class BucketBackend(LocalBackend):
         return with_signer(signed, signer, named=self.authors)
 
     async def _listing(self) -> list[Listed]:
-        with advised(self.advice):
+        with with_advice(self.advice):
             self._last[:] = [await list_objects(self.call, self.bucket, self.limits)]
         return self._last[0]

@@ -91,7 +91,7 @@ class BucketFactory(BackendFactory[BucketSpec]):
         if proxy is not None:
             client["proxy_url"] = proxy_url(proxy, ("http", "https"))
         bucket = bucket_of(spec, secret, client)
-        deadline = Deadline(request.timeout, bucket.shown)
+        deadline = Deadline(request.timeout, bucket.display_name)
         store = urlsplit(bucket.endpoint or _own_host(bucket)).hostname or ""
         proxied = urlsplit(client.get("proxy_url", "")).hostname or ""
         # A proxy can read plain HTTP.
@@ -141,7 +141,7 @@ class BucketFactory(BackendFactory[BucketSpec]):
     async def _trust(self, request: FetchRequest) -> ManifestTrust | None:
         if request.verify is None:
             return None
-        secret = await self._secrets.required(request.verify.keys, request, "spec.verify.secretRef")
+        secret = await self._secrets.require(request.verify.keys, request, "spec.verify.secretRef")
         keys = read_cosign_keys(secret)
         advice = in_cluster(request.key, secret.name, (key.name for key in keys))
         return ManifestTrust(keys, epoch({"provider": "bucket"}, secret.content), advice)
@@ -206,7 +206,7 @@ def _s3(spec: BucketSpec, secret: SecretTexts | None) -> _Access:
     if secret is None:
         # The controller's own keys are sent to AWS alone.
         return _Access(config | {"skip_signature": spec.provider == "generic"})
-    pair = (secret.required("accesskey", "for S3"), secret.required("secretkey", "for S3"))
+    pair = (secret.require("accesskey", "for S3"), secret.require("secretkey", "for S3"))
     return _Access(config | {"skip_signature": False}, pair, pair)
 
 
@@ -215,7 +215,7 @@ def _google(secret: SecretTexts | None) -> _Access:
     config = {"base_url": KNOWN["gcp"]}
     if secret is None:
         return _Access(config)
-    return _Access(config | {"service_account_key": secret.required("serviceaccount", "for gcp")})
+    return _Access(config | {"service_account_key": secret.require("serviceaccount", "for gcp")})
 
 
 def _azure(endpoint: str, secret: SecretTexts | None) -> _Access:

@@ -77,7 +77,9 @@ def open_bucket(
 
 def _trust(bucket: Bucket, content: Mapping[str, bytes]) -> ManifestTrust:
     if bucket.prefix and not bucket.prefix.endswith("/"):
-        raise Stalled("URLInvalid", f"{bucket.shown}: --verify-key: name a folder, which alone is signed")
+        raise Stalled(
+            "URLInvalid", f"{bucket.display_name}: --verify-key: name a folder, which alone is signed"
+        )
     keys = read_cosign_keys(SecretTexts(OF_OPTIONS, content))
     return ManifestTrust(keys, epoch({"provider": "bucket"}, content), on_command_line(content))
 

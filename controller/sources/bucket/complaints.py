@@ -47,7 +47,7 @@ _CODES: Final = frozenset(
 _DENIED: Final = frozenset({"401", "403", "407"})
 
 
-def explained(complaint: str, secrets: Iterable[str]) -> tuple[str, str]:
+def explain(complaint: str, secrets: Iterable[str]) -> tuple[str, str]:
     """(reason, what happened) of the text of one of obstore's exceptions; no `secrets` are in it."""
     text = complaint[:_READ]
     if status := _STATUS.search(text):

@@ -49,7 +49,7 @@ def revision_of(listing: Iterable[Listed]) -> Revision:
     return Revision("", f"sha256:{hashlib.sha256(index.encode()).hexdigest()}")
 
 
-def wanted(listing: Sequence[Listed], limits: TreeLimits) -> tuple[list[Listed], list[str]]:
+def select(listing: Sequence[Listed], limits: TreeLimits) -> tuple[list[Listed], list[str]]:
     """The objects to fetch, and the others as `Fetched.skipped`. Raises Stalled (LimitExceeded)."""
     folders = _folders(listing, limits)
     chosen, skipped, total = [], [], 0

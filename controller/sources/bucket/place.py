@@ -42,7 +42,7 @@ class Bucket:
     """Secret texts, removed from messages in case that the store repeats them."""
 
     @property
-    def shown(self) -> str:
+    def display_name(self) -> str:
         """The bucket as people may see it: without any secret."""
         return f"{self.store}://{self.name}/{self.prefix}".rstrip("/")
 

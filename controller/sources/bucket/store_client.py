@@ -11,10 +11,10 @@ from obstore.exceptions import BaseError, InvalidPathError
 from obstore.store import AzureStore, GCSStore, S3Store
 
 from controller.runtime.reconciling.setbacks import Failed, Stalled
-from controller.sources.bucket.complaints import explained, impossible_key
+from controller.sources.bucket.complaints import explain, impossible_key
 from controller.sources.bucket.listing import Listed
 from controller.sources.bucket.place import Bucket, Scheme
-from controller.sources.files.quarantine import created
+from controller.sources.files.quarantine import create_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -50,7 +50,9 @@ async def list_objects(bucket: Bucket, limits: TreeLimits) -> list[Listed]:
             seen += len(page)
             if len(entries) > limits.entries or seen > _MOST_LISTED:
                 most = limits.entries if len(entries) > limits.entries else _MOST_LISTED
-                raise Stalled("LimitExceeded", f"{bucket.shown}: more than {most} objects; set a prefix")
+                raise Stalled(
+                    "LimitExceeded", f"{bucket.display_name}: more than {most} objects; set a prefix"
+                )
     return entries
 
 
@@ -76,7 +78,7 @@ async def fetch_objects(bucket: Bucket, objects: Sequence[Listed], into: Path) -
 async def _fetch(bucket: Bucket, store: Any, wanted: Listed, into: Path) -> None:
     path = into.joinpath(*wanted.key.split("/"))
     await asyncio.to_thread(path.parent.mkdir, parents=True, exist_ok=True)
-    with created(path) as file:
+    with create_file(path) as file:
         # The object that a console creates for an empty folder cannot be fetched by obstore's name of it.
         if not wanted.size:
             return
@@ -100,13 +102,15 @@ def _entry(bucket: Bucket, meta: ObjectMeta) -> Listed:
     # Some servers quote it in one answer and not in another.
     etag = (meta["e_tag"] or "").strip('"')
     if not etag:
-        message = f"{bucket.shown}: the store sends no ETag of {meta['path']}, so no change would be noticed"
+        message = (
+            f"{bucket.display_name}: the store sends no ETag of {meta['path']}, so no change would be noticed"
+        )
         raise Failed("BucketOperationFailed", message)
     return Listed(meta["path"], etag, meta["size"])
 
 
 def _change(bucket: Bucket, wanted: Listed) -> Failed:
-    return Failed("RevisionGone", f"{bucket.shown}: {wanted.key} changed while it was fetched")
+    return Failed("RevisionGone", f"{bucket.display_name}: {wanted.key} changed while it was fetched")
 
 
 def _open(bucket: Bucket) -> Any:
@@ -130,8 +134,8 @@ def _raise_setbacks(bucket: Bucket) -> Iterator[None]:
     try:
         yield
     except InvalidPathError as error:
-        message = f"{bucket.shown}: {impossible_key(str(error))}: a file cannot have this name"
+        message = f"{bucket.display_name}: {impossible_key(str(error))}: a file cannot have this name"
         raise Stalled("UnsafePath", message) from None
     except (BaseError, ValueError) as error:
-        reason, explanation = explained(str(error), bucket.secrets)
-        raise Failed(reason, f"{bucket.shown}: {explanation}") from None
+        reason, explanation = explain(str(error), bucket.secrets)
+        raise Failed(reason, f"{bucket.display_name}: {explanation}") from None

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from controller.api.parsing import InvalidTextError
-from controller.api.parsing.patterns import ignored, of_files
+from controller.api.parsing.patterns import ignore_patterns, of_files
 from controller.runtime.reconciling.setbacks import Stalled
 
 if TYPE_CHECKING:
@@ -90,6 +90,6 @@ def not_ignored(skipped: Iterable[str], ignored: IgnoredFiles) -> tuple[str, ...
 
 def _compile(patterns: str | None, place: str = "spec.ignore", reason: str = "InvalidSpec") -> GitIgnoreSpec:
     try:
-        return ignored(patterns)
+        return ignore_patterns(patterns)
     except InvalidTextError as error:
         raise Stalled(reason, f"{place}: {error}") from error

@@ -30,7 +30,7 @@ async def quarantine(purpose: str) -> AsyncIterator[Path]:
             await asyncio.to_thread(folder.remove)
 
 
-def created(path: Path) -> BinaryIO:
+def create_file(path: Path) -> BinaryIO:
     """Open a new file to write. Follows no link and replaces no file. Raises OSError."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
     return os.fdopen(os.open(path, flags, 0o644), "wb")

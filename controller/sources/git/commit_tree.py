@@ -14,7 +14,7 @@ from controller.artifacts.archive import too_large
 from controller.runtime.reconciling.setbacks import Failed, Stalled
 from controller.runtime.user_text.plain_text import one_line
 from controller.sources.backend import Fetched, Revision, TreeLimits
-from controller.sources.files.quarantine import created
+from controller.sources.files.quarantine import create_file
 from controller.sources.git.repository import damage_reported, open_repository
 
 if TYPE_CHECKING:
@@ -166,7 +166,7 @@ class _Writing:
         if kind != ObjectType.BLOB:
             raise ValueError(f"{shown}: listed as a file, but is not one")
         _, content = self.repository.odb.read(oid)
-        with created(self.into.joinpath(*child)) as file:
+        with create_file(self.into.joinpath(*child)) as file:
             file.write(content)
 
 

@@ -45,7 +45,7 @@ class Group:
     """Names, mail addresses, or fingerprints of keys."""
     count: int = 1
 
-    def satisfied(self, signers: list[Signer]) -> bool:
+    def is_satisfied(self, signers: list[Signer]) -> bool:
         """Whether enough of `signers` belong to it; keys of one name are one person."""
         people = {
             signer.name or signer.key
@@ -91,7 +91,7 @@ def not_allowed(
             signers = [
                 signed[str(commit.id)] for commit in commits if _brings(commit, path, wanted, rule.merges)
             ]
-            if not any(group.satisfied(signers) for group in rule.any_of):
+            if not any(group.is_satisfied(signers) for group in rule.any_of):
                 who = ", ".join(str(signer) for signer in signers) or "no signed commit that introduces it"
                 needed = " or ".join(map(str, rule.any_of))
                 return f"{one_line(path, 200)} was changed by {who}; it needs {needed}"

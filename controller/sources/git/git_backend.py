@@ -9,7 +9,7 @@ from posixpath import normpath
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
-from controller.runtime.reconciling.setbacks import Failed, Stalled, advised
+from controller.runtime.reconciling.setbacks import Failed, Stalled, with_advice
 from controller.sources.backend import NOTHING_ACCEPTED, Accepted, TreeLimits
 from controller.sources.deadline import Deadline, LimitedTasks, ThreadTasks
 from controller.sources.git.commit_reader import CommitReader
@@ -104,7 +104,7 @@ class GitBackend:
         """List references and choose; a pinned commit needs no listing. Raises `Setback`."""
         if self.reference.commit is not None:
             return choose({}, None, self.reference)
-        with advised(self.advice):
+        with with_advice(self.advice):
             return await choose_among(await self.list_references(), self.reference)
 
     async def fetch(self, revision: Revision, into: Path, accepted: Accepted = NOTHING_ACCEPTED) -> Fetched:
@@ -113,7 +113,7 @@ class GitBackend:
         # Where the submodules are is in a file.
         submodules_file = (SUBMODULES_FILE,) if self.sparse and self.submodules is not None else ()
         checkout = Checkout(revision, into, self.limits, (*self.sparse, *submodules_file) or self.paths)
-        with advised(self.advice):
+        with with_advice(self.advice):
             async with contextlib.nullcontext() if self.share is None else self.share.turn():
                 fetched = await self._read(checkout, reader)
                 if self.submodules is not None:

@@ -123,10 +123,10 @@ class GitFactory:
         return source
 
     @property
-    def used(self) -> dict[str, Callable[[], Mapping[str, int]]]:
+    def usage(self) -> dict[str, Callable[[], Mapping[str, int]]]:
         """What namespaces have now, by the field of `NamespaceLimits` that limits it. Any thread may ask."""
-        mirror_bytes = partial(self._mirrors.quota.used, self._mirrors.root)
-        return {"mirror_bytes": mirror_bytes, "git_processes": self.places.taken}
+        mirror_bytes = partial(self._mirrors.quota.usage, self._mirrors.root)
+        return {"mirror_bytes": mirror_bytes, "git_processes": self.places.usage}
 
     def forget(self, key: ObjectKey) -> None:
         """The source is gone; so are its mirrors, unless another source uses them, too."""
@@ -151,12 +151,12 @@ class GitFactory:
     ) -> Credentials | None:
         credentials, binding, transport = None, UNBOUND, location.transport
         if git.secret_ref is not None:
-            secret = await self._secrets.required(git.secret_ref, request, "spec.git.secretRef")
+            secret = await self._secrets.require(git.secret_ref, request, "spec.git.secretRef")
             binding = secret.binding
             binding.require(location.server[0])
             credentials = credentials_from(secret, transport)
         if git.proxy_secret_ref is not None:
-            secret = await self._secrets.required(git.proxy_secret_ref, request, "spec.git.proxySecretRef")
+            secret = await self._secrets.require(git.proxy_secret_ref, request, "spec.git.proxySecretRef")
             credentials = with_proxy(credentials, secret, transport)
             proxy = urlsplit(credentials.proxy).hostname or ""
             secret.require_host(proxy)
@@ -169,7 +169,7 @@ class GitFactory:
         if request.verify is None:
             return SignaturePolicy(in_cluster(request.key)) if spec.history == "FastForwardOnly" else None
         mode = request.verify.mode or "HEAD"
-        secret = await self._secrets.required(request.verify.keys, request, "spec.verify.secretRef")
+        secret = await self._secrets.require(request.verify.keys, request, "spec.verify.secretRef")
         keys = read_keys(secret)
         policy = {"mode": mode, "rules": [rule.model_dump() for rule in request.verify.rules]}
         advice = in_cluster(request.key, secret.name, keys.names)

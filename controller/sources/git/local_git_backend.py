@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from controller.api.parsing.git_url import Location, parse_location
 from controller.runtime.reconciling.setbacks import stalling
-from controller.sources.backend import polled
+from controller.sources.backend import poll_ticks
 from controller.sources.git.git_backend import GitBackend
 from controller.sources.git.repository import find_folders, uncommitted_files
 from controller.sources.git_cli.git_references import Reference
@@ -42,7 +42,7 @@ class LocalGitBackend(GitBackend):
         return self.location.url.partition("?")[0]
 
     @property
-    def shown(self) -> str:
+    def display_name(self) -> str:
         """The repository without a name, password or token."""
         return self.location.shown
 
@@ -74,7 +74,7 @@ class LocalGitBackend(GitBackend):
         )
         return author
 
-    async def uncommitted(self, revision: Revision) -> Sequence[str]:
+    async def uncommitted_files(self, revision: Revision) -> Sequence[str]:
         """The files on disk that differ from the branch `revision`, if that is checked out."""
         if self.location.path is None:
             return ()
@@ -84,7 +84,7 @@ class LocalGitBackend(GitBackend):
         """At once, then as a local repository's references change, and every interval."""
         if self.location.path is not None:
             return reference_changes(self.location.path, self.interval)
-        return polled(self.interval)
+        return poll_ticks(self.interval)
 
 
 def open_source(

@@ -52,7 +52,7 @@ class MirrorQuota:
         self.exceeded.pop(mirror, None)
         self._refused.pop(mirror, None)
 
-    def used(self, root: Path) -> Counter[str]:
+    def usage(self, root: Path) -> Counter[str]:
         """Bytes of the mirrors below `root` now, by namespace that has a limit. Any thread may ask."""
         sizes: Counter[str] = Counter()
         for mirror in root.glob("*/*.git"):

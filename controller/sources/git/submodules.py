@@ -94,14 +94,16 @@ class SubmoduleReader:
         self.used.add(mirror.path)
         if self.share is not None:
             self.share.add_mirror(mirror.path)
-        checkout = Checkout(Revision("", f"sha1:{commit}"), folder, await asyncio.to_thread(self._left))
+        checkout = Checkout(
+            Revision("", f"sha1:{commit}"), folder, await asyncio.to_thread(self._remaining_limits)
+        )
         try:
             return await mirror.read(Reference(commit=commit), checkout, self.reader)
         except Setback as setback:
             message = f"submodule {_shorten('/'.join(within))}: {setback.message}"
             raise type(setback)(setback.reason, message, delay=setback.delay) from setback
 
-    def _left(self) -> TreeLimits:
+    def _remaining_limits(self) -> TreeLimits:
         entries = size = 0
         for folder, folders, files in os.walk(self.root):
             entries += len(folders) + len(files)

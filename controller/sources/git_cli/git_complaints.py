@@ -107,7 +107,7 @@ def is_damage(complaint: str) -> bool:
     return _BROKEN.search(_ours(complaint)) is not None
 
 
-def shown(complaint: str, credentials: Credentials | None) -> str:
+def explain(complaint: str, credentials: Credentials | None) -> str:
     """The cause in git's own and known words alone; without URLs' users, secrets and times."""
     text = _USER.sub(r"\1", complaint)
     text = _QUERY.sub(r"\1", text)

@@ -117,8 +117,8 @@ def _http(secret: SecretTexts) -> Credentials:
 
 
 def _ssh(secret: SecretTexts) -> Credentials:
-    identity = secret.required("identity", "for ssh")
-    known_hosts = secret.required("known_hosts", "for ssh")
+    identity = secret.require("identity", "for ssh")
+    known_hosts = secret.require("known_hosts", "for ssh")
     password = secret.line("password")
     locked = _is_encrypted(secret, identity)
     if locked and not password:

@@ -16,7 +16,7 @@ from controller.runtime.process.limited_child import (
     run,
 )
 from controller.runtime.reconciling.setbacks import Failed, Stalled
-from controller.sources.git_cli.git_complaints import LIMIT, is_damage, limit_of, reason_of, shown
+from controller.sources.git_cli.git_complaints import LIMIT, explain, is_damage, limit_of, reason_of
 from controller.sources.git_cli.git_environment import environment, secret_files
 
 if TYPE_CHECKING:
@@ -126,7 +126,7 @@ class GitProgram:
             return Stalled(
                 LIMIT, f"{where}: git needs more {limit} than it may use ({self._limit_text(limit)})"
             )
-        text = shown(complaint, self.credentials)
+        text = explain(complaint, self.credentials)
         if _NO_SERVER in complaint:
             text = f"{NO_GIT_SERVER} ({text})"
         if is_damage(complaint):

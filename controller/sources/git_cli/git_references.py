@@ -21,7 +21,7 @@ from controller.api.parsing.references import (
 from controller.runtime.reconciling.setbacks import Failed, Stalled, Waiting
 from controller.sources.backend import Revision
 from controller.sources.git_cli.git_complaints import LIMIT, SHA256_REPOSITORY
-from controller.sources.versions import highest, listed, near
+from controller.sources.versions import highest, near, shorten_list
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -155,7 +155,9 @@ def _short(refs: Mapping[str, str], prefix: str, name: str) -> Revision:
     known = _under(refs, prefix)
     # `origin/main`, `heads/main`
     inner = next((short for short in known if f"/{name}".casefold().endswith(f"/{short}".casefold())), None)
-    suggestion = f"did you mean {inner!r}? {listed(known, kinds)}" if inner else near(name, known, kinds)
+    suggestion = (
+        f"did you mean {inner!r}? {shorten_list(known, kinds)}" if inner else near(name, known, kinds)
+    )
     message = f"no {kind} {name!r}; {suggestion}"
     if other_prefix + name in refs:
         message += f"; there is a {other} of that name: write {other}:{name}"
@@ -178,7 +180,7 @@ def _default(refs: Mapping[str, str], head: str | None) -> Revision:
         return _revision(name, refs[head])
     if head is None and "HEAD" in refs:
         return _revision("", refs["HEAD"])
-    branches = listed(_under(refs, HEADS), "branches")
+    branches = shorten_list(_under(refs, HEADS), "branches")
     why = f"HEAD points to {head!r}, which does not exist" if head else "HEAD points to no branch"
     raise Failed("ReferenceNotFound", f"{why}; name a branch; {branches}")
 
@@ -187,7 +189,7 @@ def _highest(refs: Mapping[str, str], text: str) -> Revision:
     tags = _under(refs, TAGS)
     tag = highest(tags, text)
     if tag is None:
-        message = f"no tag matches the version range {text!r}; {listed(tags, 'tags')}"
+        message = f"no tag matches the version range {text!r}; {shorten_list(tags, 'tags')}"
         raise Failed("ReferenceNotFound", message)
     return _revision(tag, refs[TAGS + tag])
 

@@ -16,7 +16,7 @@ from controller.artifacts.archive import (
     too_large,
 )
 from controller.runtime.reconciling.setbacks import Stalled
-from controller.sources.files.quarantine import created
+from controller.sources.files.quarantine import create_file
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -55,7 +55,7 @@ def copy(archive: BinaryIO, title: str, size: int, into: Path, limits: TreeLimit
         message = "the layer has no name: to copy it, it needs the annotation org.opencontainers.image.title"
         raise Stalled("InvalidArtifact", message)
     writing = _Writing(into, limits)
-    parts = writing.checked(title)
+    parts = writing.check_name(title)
     if size > limits.file_bytes:
         return (too_large(title, size, limits.file_bytes),)
     writing.write(parts, archive.read())
@@ -80,7 +80,7 @@ class _Writing:
         if shown != name:
             self.skipped.append(f"{shown}: its name is not UTF-8")
             return
-        parts = self.checked(name)
+        parts = self.check_name(name)
         if member.issym() or member.islnk():
             self.skipped.append(f"{name}: {'symlink' if member.issym() else 'hard link'}, not followed")
         elif member.issparse() or member.type not in PLAIN_TYPES:
@@ -94,7 +94,7 @@ class _Writing:
             stream = tar.extractfile(member)
             self.write(parts, stream.read() if stream is not None else b"")
 
-    def checked(self, name: str) -> list[str]:
+    def check_name(self, name: str) -> list[str]:
         parts = name.split("/")
         unsafe = name.startswith("/") or "\0" in name or not {"", ".", ".."}.isdisjoint(parts)
         if unsafe or max(len(part.encode()) for part in parts) > _LONGEST_NAME:
@@ -109,7 +109,7 @@ class _Writing:
         """Nothing below the folder but what we wrote: no link can be followed."""
         try:
             self.into.joinpath(*parts[:-1]).mkdir(parents=True, exist_ok=True)
-            file = created(self.into.joinpath(*parts))
+            file = create_file(self.into.joinpath(*parts))
         except (FileExistsError, NotADirectoryError) as error:
             message = f"{'/'.join(parts)!r}: the layer contains this name twice, or as a file and as a folder"
             raise ArchiveRefused(message) from error

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from controller.api.objects.provenance import AUTHOR
 from controller.api.parsing.oci_address import DEFAULT_TAG
-from controller.api.parsing.patterns import compiled
+from controller.api.parsing.patterns import compile_pattern
 from controller.artifacts.archive import DEFAULT_LIMITS, ArchiveRefused
 from controller.runtime.reconciling.setbacks import Failed, Waiting
 from controller.runtime.tenancy.places import Places
@@ -27,7 +27,7 @@ from controller.sources.files.quarantine import quarantine
 from controller.sources.oci.layer import copy, extract
 from controller.sources.oci.manifest import TITLE, Layer, chosen_manifest, read_manifest
 from controller.sources.oci.registry_client import NotFound
-from controller.sources.versions import highest, listed, near
+from controller.sources.versions import highest, near, shorten_list
 
 if TYPE_CHECKING:
     import contextlib
@@ -110,10 +110,10 @@ class OciBackend(LocalBackend):
     @property
     def address(self) -> str:
         """The name that distinguishes it from other sources."""
-        return self.shown
+        return self.display_name
 
     @property
-    def shown(self) -> str:
+    def display_name(self) -> str:
         """The repository, and what of it is followed."""
         ref = self.reference
         if ref.digest is not None:
@@ -137,7 +137,7 @@ class OciBackend(LocalBackend):
         return tag
 
     def _time_limit(self) -> contextlib.AbstractAsyncContextManager[None]:
-        return (self.deadline or Deadline(TIMEOUT, self.shown)).running()
+        return (self.deadline or Deadline(TIMEOUT, self.display_name)).running()
 
     async def _tags(self) -> list[str]:
         try:
@@ -182,6 +182,6 @@ def _highest(tags: list[str], semver: str, semver_filter: str | None) -> tuple[s
     where there are very many.
     """
     if semver_filter is not None:
-        wanted = compiled(semver_filter)
+        wanted = compile_pattern(semver_filter)
         tags = [tag for tag in tags if wanted.search(tag)]
-    return highest(tags, semver) or "", listed(sorted(tags), "tags")
+    return highest(tags, semver) or "", shorten_list(sorted(tags), "tags")

@@ -100,7 +100,7 @@ class OciFactory(BackendFactory[OciSpec]):
             return None
         if request.verify.match_oidc_identity:
             return await self._keyless(request.verify, request)
-        secret = await self._secrets.required(request.verify.keys, request, "spec.verify.secretRef")
+        secret = await self._secrets.require(request.verify.keys, request, "spec.verify.secretRef")
         keys = read_cosign_keys(secret)
         advice = in_cluster(request.key, secret.name, (key.name for key in keys))
         judge = KeyJudge(keys, advice.add_key, self._judges, request.key.namespace)
@@ -114,8 +114,8 @@ class OciFactory(BackendFactory[OciSpec]):
             name, root = "", await asyncio.to_thread(public_root)
         else:
             field = "spec.verify.trustedRootSecretRef"
-            secret = await self._secrets.required(verify.trusted_root_secret_ref, request, field)
-            name, root = secret.name, secret.required(TRUSTED_ROOT, "for keyless signatures")
+            secret = await self._secrets.require(verify.trusted_root_secret_ref, request, field)
+            name, root = secret.name, secret.require(TRUSTED_ROOT, "for keyless signatures")
         judge = IdentityJudge(identities, root, name, self._helpers, self._judges, request.key.namespace)
         policy = {
             "provider": "keyless",
@@ -126,9 +126,9 @@ class OciFactory(BackendFactory[OciSpec]):
     async def _login(self, spec: OciSpec, address: Address, request: FetchRequest) -> RegistryLogin | None:
         if spec.secret_ref is None:
             return None
-        secret = await self._secrets.required(spec.secret_ref, request, "spec.oci.secretRef")
+        secret = await self._secrets.require(spec.secret_ref, request, "spec.oci.secretRef")
         secret.require_host(urlsplit(address.origin).hostname or "")
-        secret.required(_DOCKER_CONFIG, "for a registry")
+        secret.require(_DOCKER_CONFIG, "for a registry")
         login = login_from(f"Secret {secret.name}", secret.content[_DOCKER_CONFIG], address)
         if login is None:
             raise secret.invalid(f"{_DOCKER_CONFIG!r} has no login for {address.host}")

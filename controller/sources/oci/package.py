@@ -54,8 +54,8 @@ def package(folder: Path, annotations: Mapping[str, str]) -> Package:
     manifest = {
         "schemaVersion": 2,
         "mediaType": MANIFEST,
-        "config": described(FLUX_CONFIG, config),
-        "layers": [described(FLUX_CONTENT, layer)],
+        "config": descriptor(FLUX_CONFIG, config),
+        "layers": [descriptor(FLUX_CONTENT, layer)],
         "annotations": {key: annotations[key] for key in sorted(annotations) if annotations[key]},
     }
     return Package(config, layer, _json(manifest))
@@ -70,7 +70,7 @@ def configuration(contents: list[str]) -> bytes:
     })  # fmt: skip
 
 
-def described(media_type: str, content: bytes) -> dict[str, str | int]:
+def descriptor(media_type: str, content: bytes) -> dict[str, str | int]:
     """A blob as a manifest names it."""
     return {"mediaType": media_type, "size": len(content), "digest": sha256(content)}
 
@@ -104,11 +104,11 @@ def _is_ours(layer: dict[str, Any], payload: bytes, digest: str, key: PrivateKey
 
 def _package(payload: bytes, signature: str, others: list[dict[str, Any]]) -> Package:
     config = configuration([str(layer.get("digest")) for layer in others] + [sha256(payload)])
-    layer = {**described(PAYLOAD, payload), "annotations": {SIGNATURE: signature}}
+    layer = {**descriptor(PAYLOAD, payload), "annotations": {SIGNATURE: signature}}
     manifest = {
         "schemaVersion": 2,
         "mediaType": MANIFEST,
-        "config": described(_CONFIG, config),
+        "config": descriptor(_CONFIG, config),
         "layers": [*others, layer],
     }
     return Package(config, payload, json.dumps(manifest, separators=(",", ":")).encode())

@@ -58,7 +58,7 @@ class CosignKey:
         shape = self.key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
         return Signer(f"cosign {fingerprint(shape)}", self.name)
 
-    def signed(self, message: bytes, signature: bytes) -> bool:
+    def has_signed(self, message: bytes, signature: bytes) -> bool:
         """Whether `signature` is of `message` and by this key."""
         try:
             self.key.verify(signature, message, *_scheme(self.key))
@@ -141,7 +141,7 @@ def verify_bundle(bundle: bytes, digest: str, keys: Sequence[CosignKey]) -> Sign
     signatures = envelope.get("signatures")
     if not isinstance(signatures, list) or len(signatures) != 1 or not isinstance(signatures[0], dict):
         raise NotBelievedError("its bundle does not hold one signature")
-    signer = _signer(authenticated(kind, payload), _decode(signatures[0].get("sig")), keys)
+    signer = _signer(signed_content(kind, payload), _decode(signatures[0].get("sig")), keys)
     require_statement(kind, payload, digest)
     return signer
 
@@ -159,14 +159,14 @@ def require_statement(kind: str, payload: bytes, digest: str) -> None:
         raise NotBelievedError("its signature is of another artifact, or says something else of it")
 
 
-def authenticated(kind: str, payload: bytes) -> bytes:
+def signed_content(kind: str, payload: bytes) -> bytes:
     """What a DSSE envelope's signature covers (github.com/secure-systems-lab/dsse, protocol.md)."""
     return b"DSSEv1 %d %s %d %s" % (len(kind.encode()), kind.encode(), len(payload), payload)
 
 
 def _signer(message: bytes, signature: bytes, keys: Sequence[CosignKey]) -> Signer:
     for key in keys:
-        if key.signed(message, signature):
+        if key.has_signed(message, signature):
             return key.signer
     raise NotBelievedError("its signature is by none of the trusted keys, or was changed")
 

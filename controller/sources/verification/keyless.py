@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
-from controller.api.parsing.patterns import compiled
+from controller.api.parsing.patterns import compile_pattern
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,7 +26,7 @@ class SignerIdentity:
 
     def covers(self, issuer: str, subject: str) -> bool:
         """Whether a certificate for `subject`, who logged in with `issuer`, is of this identity."""
-        match = compiled(self.issuer).search(issuer) and compiled(self.subject).search(subject)
+        match = compile_pattern(self.issuer).search(issuer) and compile_pattern(self.subject).search(subject)
         return match is not None
 
     def __str__(self) -> str:

@@ -71,7 +71,7 @@ UNLISTED: Final = frozenset({"?:", "set", "abs", "contains_all", "contains_any",
 _LONGEST_NAME: Final = 60
 
 
-def shown(value: object) -> str:
+def shorten(value: object) -> str:
     """Return a value as a message shows it: short, whatever its size."""
     if isinstance(value, dict):
         return "an object"

@@ -12,10 +12,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from evaluator.flags.checking.kinds import TEXT, kinds_of
-from evaluator.flags.checking.known_operators import REFERENCE, shown
+from evaluator.flags.checking.known_operators import REFERENCE, shorten
 from evaluator.flags.checking.suggestions import did_you_mean
 from evaluator.flags.syntax.problems import Severity
-from evaluator.flags.syntax.text import choices, number_text, quoted
+from evaluator.flags.syntax.text import choices, number_text, quote
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -184,19 +184,19 @@ def check_reach(flag: Assembled, checked: Flag, reader: OutcomeReader) -> None:
     default = checked.default_variant
     if default in variants and default not in reached and not outcomes.nothing:
         message = (
-            f"`targeting` always returns another variant, so the default variant {quoted(default)} is never "
+            f"`targeting` always returns another variant, so the default variant {quote(default)} is never "
             "served; return it from a branch, or leave out the last result to fall back to it"
         )
         flag.note("unreached-default", message, "defaultVariant")
     for name in variants.keys() - reached - {default}:
-        message = f"nothing returns the variant {quoted(name)}: not `targeting`, not `defaultVariant`"
+        message = f"nothing returns the variant {quote(name)}: not `targeting`, not `defaultVariant`"
         flag.note("unused-variant", message, "variants", name)
 
 
 def _unknown_outcome(flag: Assembled, path: Path, value: Json, name: str | None, near: str) -> None:
-    text = shown(value)
+    text = shorten(value)
     if name is not None and flag.index("variants", name) > flag.index("targeting"):
-        message = f"the variant {quoted(name)} is removed here, but `targeting` can still return it"
+        message = f"the variant {quote(name)} is removed here, but `targeting` can still return it"
         flag.warn("unknown-outcome", message, "variants", name, at_key=True)
         return
     subject = "this shared rule" if path[-1] == REFERENCE else "`targeting`"

@@ -14,7 +14,7 @@ from evaluator.flags.checking.known_operators import (
     REFERENCE,
     UNLISTED,
     reference_name,
-    shown,
+    shorten,
 )
 from evaluator.flags.checking.references import excess, measure
 from evaluator.flags.checking.suggestions import comparison_hint, did_you_mean, misspelt, operator_hint
@@ -55,7 +55,7 @@ class _Walk:
 
     def run(self, rule: Json) -> list[Finding]:
         if not isinstance(rule, dict):
-            self._report((), "not-a-rule", f"a rule must be an object, not {shown(rule)}")
+            self._report((), "not-a-rule", f"a rule must be an object, not {shorten(rule)}")
         elif reference_name(rule) is not None:
             self._misplaced_reference((), "the whole of a rule")
         if rule != {}:
@@ -78,7 +78,7 @@ class _Walk:
             self._report(path, "empty-rule", "an empty object is not a rule; write null or remove it")
             return
         if len(value) > 1:
-            keys = ", ".join(shown(key) for key in list(value)[:3])
+            keys = ", ".join(shorten(key) for key in list(value)[:3])
             message = (
                 f"a rule has one operator; this has {len(value)} ({keys}…), so none is evaluated; nest them"
             )
@@ -97,19 +97,19 @@ class _Walk:
             self._report(path, "unlisted-operator", message)
         elif operator not in OPERATORS:
             hint = operator_hint(operator)
-            self._report(path, "unknown-operator", f"unknown operator {shown(operator)}{hint}")
+            self._report(path, "unknown-operator", f"unknown operator {shorten(operator)}{hint}")
         elif operator not in {"!", "!!"} or isinstance(arguments, list):
             self._counts(operator, arguments, path)
         self._pending.append((arguments, path))
 
     def _reference(self, name: Json, path: Path) -> None:
         if not isinstance(name, str):
-            self._report(path, "bad-argument", f"$ref takes the name of an evaluator, not {shown(name)}")
+            self._report(path, "bad-argument", f"$ref takes the name of an evaluator, not {shorten(name)}")
         elif name not in self._evaluators:
             self._suggestions -= 1
             near = did_you_mean(name, self._evaluators) if self._suggestions >= 0 else ""
             self._report(
-                path, "unknown-reference", f"$ref names {shown(name)}, which is not in $evaluators{near}"
+                path, "unknown-reference", f"$ref names {shorten(name)}, which is not in $evaluators{near}"
             )
 
     def _var(self, arguments: Json, path: Path) -> None:
@@ -120,21 +120,21 @@ class _Walk:
         if isinstance(first, str) and first.startswith("$flagd.") and first not in _FLAGD_VARIABLES:
             near = misspelt(first, _FLAGD_VARIABLES)
             hint = f' (did you mean "{near}"?)' if near is not None else ""
-            message = f"flagd sets only $flagd.timestamp and $flagd.flagKey, not {shown(first)}{hint}"
+            message = f"flagd sets only $flagd.timestamp and $flagd.flagKey, not {shorten(first)}{hint}"
             self._report(place, "bad-flagd-variable", message)
         elif isinstance(first, bool) or (isinstance(first, list) and first is not arguments):
-            self._report(place, "bad-argument", f"var takes a name, not {shown(first)}")
+            self._report(place, "bad-argument", f"var takes a name, not {shorten(first)}")
         self._pending.append((arguments, path))
 
     def _check_missing(self, arguments: Json, path: Path) -> None:
         if not isinstance(arguments, list):
             self._report(
-                path, "bad-argument", f'missing takes a list of names: ["name"], not {shown(arguments)}'
+                path, "bad-argument", f'missing takes a list of names: ["name"], not {shorten(arguments)}'
             )
             return
         for at, name in enumerate(arguments):
             if not isinstance(name, str):
-                self._report((*path, at), "bad-argument", f"missing takes names, not {shown(name)}")
+                self._report((*path, at), "bad-argument", f"missing takes names, not {shorten(name)}")
         self._later(arguments, path)
 
     def _missing_some(self, arguments: Json, path: Path) -> None:
@@ -142,12 +142,14 @@ class _Walk:
             return
         least, names = arguments
         if isinstance(least, bool) or not isinstance(least, int | float):
-            self._report((*path, 0), "bad-argument", f"missing_some needs a number first, not {shown(least)}")
+            self._report(
+                (*path, 0), "bad-argument", f"missing_some needs a number first, not {shorten(least)}"
+            )
         if isinstance(names, list):
             self._check_missing(names, (*path, 1))
         else:
             self._report(
-                (*path, 1), "bad-argument", f"missing_some takes a list of names, not {shown(names)}"
+                (*path, 1), "bad-argument", f"missing_some takes a list of names, not {shorten(names)}"
             )
 
     def _text_comparison(self, arguments: Json, path: Path) -> None:
@@ -157,7 +159,7 @@ class _Walk:
                 if reference_name(value) is not None:
                     self._misplaced_reference((*path, at), f"an argument of {operator}")
                 elif not isinstance(value, str | dict):
-                    message = f"{operator} compares text, not {shown(value)}; quote it"
+                    message = f"{operator} compares text, not {shorten(value)}; quote it"
                     self._report((*path, at), "bad-argument", message)
         self._pending.append((arguments, path))
 
@@ -168,7 +170,7 @@ class _Walk:
             comparison = arguments[1]
             if not isinstance(comparison, str) or comparison not in COMPARISONS:
                 message = (
-                    f"sem_ver compares by one of {' '.join(COMPARISONS)}, not {shown(comparison)}"
+                    f"sem_ver compares by one of {' '.join(COMPARISONS)}, not {shorten(comparison)}"
                     f"{comparison_hint(comparison)}"
                 )
                 self._report((*path, 1), "bad-argument", message)
@@ -180,14 +182,14 @@ class _Walk:
             return
         if isinstance(value, dict) or (version_of(value) and not is_written_out(str(value))):
             message = (
-                f"flagd reads {shown(value)} as a version, but its schema and some providers take only a "
+                f"flagd reads {shorten(value)} as a version, but its schema and some providers take only a "
                 'var, or text with all three numbers such as "1.2.0"'
             )
             self._note(path, "lax-version", message)
         elif not isinstance(value, str | int | float) or isinstance(value, bool):
-            self._report(path, "bad-argument", f"sem_ver takes a version or a var, not {shown(value)}")
+            self._report(path, "bad-argument", f"sem_ver takes a version or a var, not {shorten(value)}")
         elif version_of(value) is None:
-            message = f'{shown(value)} is not a version, so this is never true; write one such as "1.2.0"'
+            message = f'{shorten(value)} is not a version, so this is never true; write one such as "1.2.0"'
             self._report(path, "bad-argument", message)
 
     def _in(self, arguments: Json, path: Path) -> None:
@@ -219,7 +221,7 @@ class _Walk:
     def _check_bucketing(self, value: Json, path: Path) -> None:
         self._pending.append((value, path))
         if not isinstance(value, dict):
-            message = f'fractional buckets by a rule such as {{"var": …}}, not by {shown(value)}'
+            message = f'fractional buckets by a rule such as {{"var": …}}, not by {shorten(value)}'
             self._report(path, "bad-bucket", message)
             return
         if reference_name(value) is not None:
@@ -235,7 +237,7 @@ class _Walk:
     def _bucket(self, bucket: Json, path: Path) -> int:
         """Check one `[variant, weight]`; return the weight, 0 where it is a rule or wrong."""
         if not isinstance(bucket, list) or not 1 <= len(bucket) <= 2:
-            message = f'a bucket is ["variant", weight], not {shown(bucket)}'
+            message = f'a bucket is ["variant", weight], not {shorten(bucket)}'
             self._report(path, "bad-bucket", message)
             self._pending.append((bucket, path))
             return 0
@@ -248,7 +250,7 @@ class _Walk:
         elif not isinstance(weight, dict):
             if _is_weight(weight):
                 return int(weight)
-            message = f"a weight is a whole number from 0 up, not {shown(weight)}"
+            message = f"a weight is a whole number from 0 up, not {shorten(weight)}"
             self._report((*path, 1), "bad-weight", message)
         return 0
 
@@ -256,7 +258,7 @@ class _Walk:
         """Check the number of arguments; False if they are no list, too few or too many."""
         arity = OPERATORS[operator]
         if not isinstance(arguments, list):
-            message = f'"{operator}" takes a list of {arity} arguments, not {shown(arguments)}'
+            message = f'"{operator}" takes a list of {arity} arguments, not {shorten(arguments)}'
         elif not arity.admits(len(arguments)):
             message = f'"{operator}" takes {arity} arguments, not {len(arguments)}'
         else:

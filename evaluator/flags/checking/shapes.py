@@ -9,12 +9,12 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any, Final
 
-from evaluator.flags.checking.known_operators import shown
+from evaluator.flags.checking.known_operators import shorten
 from evaluator.flags.checking.suggestions import did_you_mean, misspelt, unknown_name
 from evaluator.flags.layers.assembled import FIELDS, KNOWN
 from evaluator.flags.model import ABSENT, EMPTY, Flag, State
 from evaluator.flags.syntax.problems import Severity
-from evaluator.flags.syntax.text import choices, quoted
+from evaluator.flags.syntax.text import choices, quote
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -56,7 +56,7 @@ def check_shape(flag: Assembled) -> Flag:
     if not value.keys() <= KNOWN:
         for name in value.keys() - KNOWN:
             severity, near = unknown_name(name, FIELDS)
-            message = f"unknown field {quoted(name)}{near}; it is ignored, as by flagd"
+            message = f"unknown field {quote(name)}{near}; it is ignored, as by flagd"
             flag.find(severity, UNKNOWN_FIELD, message, name, at_key=True)
     variants = _variants(flag, value.get("variants"))
     return Flag(
@@ -76,12 +76,12 @@ def check_base(flag: Assembled, first: Piece, near: str) -> None:
     """
     lacks = [finding for finding in flag.findings if finding.code in _INCOMPLETE]
     if not any(finding.code == "missing-variants" for finding in lacks):
-        message = f"no lower layer has the flag {quoted(flag.key)}{near}; this layer adds it"
+        message = f"no lower layer has the flag {quote(flag.key)}{near}; this layer adds it"
         flag.findings.append(first.finding(Severity.NOTE, "added-flag", message, flag.key, at_key=True))
         return
     severity = min((finding.severity for finding in lacks), key=list(Severity).index)
     message = (
-        f"this layer changes {quoted(flag.key)}, which no lower layer defines{near}; "
+        f"this layer changes {quote(flag.key)}, which no lower layer defines{near}; "
         "define it below, or write its `state` and `variants` here"
     )
     flag.findings[:] = [finding for finding in flag.findings if finding not in lacks]
@@ -98,14 +98,14 @@ def _state(flag: Assembled, state: Json) -> State:
         flag.warn("missing-state", message, "state")
     elif isinstance(state, str):
         meant = _STATE_HABITS.get(state.casefold()) or misspelt(state, _STATES)
-        near = f" (did you mean {quoted(meant)}?)" if meant is not None else ""
+        near = f" (did you mean {quote(meant)}?)" if meant is not None else ""
         message = (
-            f"{quoted(state)} is not a valid state{near} and flagd would treat the flag as enabled; "
+            f"{quote(state)} is not a valid state{near} and flagd would treat the flag as enabled; "
             'write "ENABLED" or "DISABLED"'
         )
         flag.warn("unknown-state", message, "state")
     else:
-        message = f'`state` must be "ENABLED" or "DISABLED", not {shown(state)}'
+        message = f'`state` must be "ENABLED" or "DISABLED", not {shorten(state)}'
         flag.error("wrong-state", message, "state")
     return State.ENABLED
 
@@ -118,7 +118,7 @@ def _variants(flag: Assembled, variants: Json) -> Mapping[str, Json]:
         flag.warn("missing-variants", message, "variants")
         return EMPTY
     if not isinstance(variants, dict):
-        message = f"`variants` must be an object of values by name, not {shown(variants)}"
+        message = f"`variants` must be an object of values by name, not {shorten(variants)}"
         flag.error("wrong-variants", message, "variants")
         return EMPTY
     if not variants:
@@ -134,7 +134,7 @@ def _variants(flag: Assembled, variants: Json) -> Mapping[str, Json]:
             flag.warn("unusual-name", message, "variants", name, at_key=True)
         if kind is None:
             message = (
-                f"a variant must be a boolean, a string, a number or an object, not {shown(variants[name])}"
+                f"a variant must be a boolean, a string, a number or an object, not {shorten(variants[name])}"
             )
             flag.warn("variant-type", message, "variants", name)
     if len(set(kinds.values()) - {None}) > 1:
@@ -149,8 +149,8 @@ def _report_mixed(flag: Assembled, kinds: dict[str, str]) -> None:
     other = [name for name, kind in kinds.items() if kind != kinds[model]]
     culprit = max(other, key=lambda name: layers[name])
     message = (
-        f"the variant {quoted(culprit)} is of type {kinds[culprit]}, "
-        f"but {quoted(model)} of type {kinds[model]}; "
+        f"the variant {quote(culprit)} is of type {kinds[culprit]}, "
+        f"but {quote(model)} of type {kinds[model]}; "
         "make all variants of one type"
     )
     flag.warn("mixed-variants", message, "variants", culprit)
@@ -160,7 +160,7 @@ def _default_variant(flag: Assembled, name: Json, variants: Mapping[str, Json]) 
     if name is None or name == "":
         return None
     if not isinstance(name, str):
-        message = f"`defaultVariant` must be the name of a variant or null, not {shown(name)}"
+        message = f"`defaultVariant` must be the name of a variant or null, not {shorten(name)}"
         flag.error("wrong-default-variant", message, "defaultVariant")
         return None
     unknown = flag.value.get("variants") is None or isinstance(flag.value["variants"], dict)
@@ -173,8 +173,7 @@ def _missing_default(flag: Assembled, name: str, variants: Mapping[str, Json]) -
     said, removed = flag.index("defaultVariant"), flag.index("variants", name)
     if removed > said:
         message = (
-            f"the variant {quoted(name)} is removed here, but `defaultVariant` still names it; "
-            "change that too"
+            f"the variant {quote(name)} is removed here, but `defaultVariant` still names it; change that too"
         )
         flag.error("unknown-variant", message, "variants", name)
         return
@@ -183,7 +182,7 @@ def _missing_default(flag: Assembled, name: str, variants: Mapping[str, Json]) -
         remedy = f"add it{near} or choose one of {choices(variants)}"
     else:
         remedy = "add it, or set `defaultVariant` to null"
-    message = f"`variants` has no {quoted(name)}, which is the `defaultVariant`; {remedy}"
+    message = f"`variants` has no {quote(name)}, which is the `defaultVariant`; {remedy}"
     flag.error("unknown-variant", message, "defaultVariant")
 
 
@@ -192,7 +191,7 @@ def _metadata(flag: Assembled, metadata: Json) -> Mapping[str, Scalar]:
         flag.note("null-section", "`metadata` is null, and counts as empty", "metadata")
         return EMPTY
     if not isinstance(metadata, dict):
-        message = f"`metadata` must be an object, not {shown(metadata)}"
+        message = f"`metadata` must be an object, not {shorten(metadata)}"
         flag.error("wrong-metadata", message, "metadata")
         return EMPTY
     kept: dict[str, Any] = {}
@@ -222,4 +221,4 @@ def metadata_message(value: Json) -> str:
             "metadata must be text, a number or a boolean, not null, which hides the entry of the set; "
             "remove it"
         )
-    return f"metadata must be text, a number or a boolean, not {shown(value)}, which is ignored; remove it"
+    return f"metadata must be text, a number or a boolean, not {shorten(value)}, which is ignored; remove it"

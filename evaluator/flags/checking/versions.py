@@ -7,7 +7,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from evaluator.flags.model import Json
-from evaluator.flags.syntax.text import fixed
+from evaluator.flags.syntax.text import fixed_notation
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -55,7 +55,7 @@ def version_of(value: Json) -> Version | None:
         return parse_version(value)
     # Go writes a number of a million or more with an exponent, which is no version.
     if type(value) in (int, float) and 0 <= value < 1e6:
-        return parse_version(fixed(float(value)))
+        return parse_version(fixed_notation(float(value)))
     return None
 
 

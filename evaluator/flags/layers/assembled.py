@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from evaluator.flags.checking.suggestions import misspelt
 from evaluator.flags.syntax.problems import Severity
-from evaluator.flags.syntax.text import quoted
+from evaluator.flags.syntax.text import quote
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -114,7 +114,7 @@ def removes_nothing(piece: Piece, flag: str | None, near: str | None, below: Pat
     if near is None:
         severity, message = Severity.NOTE, f"{message}; the line may go"
     else:
-        severity, message = Severity.WARNING, f"{message} (did you mean {quoted(near)}?)"
+        severity, message = Severity.WARNING, f"{message} (did you mean {quote(near)}?)"
     return piece.finding(severity, "removes-nothing", message, flag, below=below, at_key=True)
 
 

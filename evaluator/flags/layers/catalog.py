@@ -87,7 +87,7 @@ class Catalog:
         )  # fmt: skip
 
     @property
-    def stale(self) -> frozenset[str]:
+    def stale_sources(self) -> frozenset[str]:
         """Return the sources that are marked stale."""
         return frozenset(name for name, held in self._delivered.items() if held.stale_since is not None)
 
@@ -148,7 +148,7 @@ class Catalog:
             return next((held.flag_set for held in self._delivered.values()), _NOTHING)
         flags: dict[str, Flag] = {}
         for held in self._delivered.values():
-            flags |= held.folded
+            flags |= held.expanded_flags
         return FlagSet(flags)
 
     def of_flag_set(self, flag_set_id: str) -> FlagSet | None:
@@ -177,7 +177,7 @@ class _Delivered:
         self.delivered = delivered
         self.digest = digest
         self.stale_since = stale_since
-        self.flag_set = delivered if stale_since is None else _stale(delivered, stale_since)
+        self.flag_set = delivered if stale_since is None else _mark_stale(delivered, stale_since)
         """The delivered set, with its staleness mark."""
 
     def __eq__(self, other: object) -> bool:
@@ -192,7 +192,7 @@ class _Delivered:
     __hash__ = None  # type: ignore[assignment]  # equal by content, which takes long to hash
 
     @cached_property
-    def folded(self) -> Mapping[str, Flag]:
+    def expanded_flags(self) -> Mapping[str, Flag]:
         """The flags with references expanded and their set's metadata, for views without a selector."""
         return fold(self.flag_set)
 
@@ -209,7 +209,7 @@ class _Delivered:
         inherited = self.flag_set.flag_set_id
         flags: dict[str, dict[str, Flag]] = {}
         for key, flag in self.flag_set.flags.items():
-            flags.setdefault(flag.flag_set_id_in(inherited), {})[key] = self.folded[key]
+            flags.setdefault(flag.flag_set_id_in(inherited), {})[key] = self.expanded_flags[key]
         if self.flag_set.others:
             alone = _make_standalone(self.flag_set)
             for flag in self.flag_set.others:
@@ -217,7 +217,7 @@ class _Delivered:
         return flags
 
 
-def _stale(delivered: FlagSet, since: str) -> FlagSet:
+def _mark_stale(delivered: FlagSet, since: str) -> FlagSet:
     # A mark of the peer itself wins: it knows since when it is stale.
     marks: dict[str, Scalar] = {STALE_KEY: True, STALE_SINCE_KEY: since}
     return replace(delivered, metadata=MappingProxyType({**marks, **delivered.metadata}))

@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from evaluator.flags.checking.known_operators import shown
+from evaluator.flags.checking.known_operators import shorten
 from evaluator.flags.checking.suggestions import unknown_name
 from evaluator.flags.diff import same
 from evaluator.flags.layers.assembled import KNOWN, MERGED_BY_KEY
 from evaluator.flags.model import ABSENT, EMPTY
 from evaluator.flags.syntax.document import SEVERAL, read_documents, without_value
 from evaluator.flags.syntax.problems import Document, Finding, Piece, Severity
-from evaluator.flags.syntax.text import DEFAULT, Bounds, quoted
+from evaluator.flags.syntax.text import DEFAULT, Bounds, quote
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -112,12 +112,12 @@ class _Reading:
         if document.value is ABSENT:
             return
         if not isinstance(top, dict):
-            message = f"a document must be an object with `flags`, not {shown(top)}"
+            message = f"a document must be an object with `flags`, not {shorten(top)}"
             self._error(document, (), "not-an-object", message)
             return
         self._report_case(document, (), document.value, misnamed, None)
         for key, (severity, near) in unknown.items():
-            message = f"unknown key {quoted(key)}{near}; it is ignored, as by flagd"
+            message = f"unknown key {quote(key)}{near}; it is ignored, as by flagd"
             self._find(severity, document, (key,), "unknown-key", message)
         self._add_flags(document, top)
         self._add_section(document, top, EVALUATORS, self.evaluators)
@@ -129,7 +129,7 @@ class _Reading:
         flags = top[FLAGS]
         self.has_flags = True
         if not isinstance(flags, dict | list):
-            message = f"`flags` must be an object of flags by key, or a list of flags, not {shown(flags)}"
+            message = f"`flags` must be an object of flags by key, or a list of flags, not {shorten(flags)}"
             self._error(document, (FLAGS,), "not-flags", message)
             return
         if len(self.flags) + len(flags) > self._bounds.flags:
@@ -152,7 +152,7 @@ class _Reading:
         for index, item in enumerate(flags):
             path = (FLAGS, index)
             if not isinstance(item, dict):
-                message = f"a flag in a list must be an object with `key`, not {shown(item)}"
+                message = f"a flag in a list must be an object with `key`, not {shorten(item)}"
                 self._error(document, path, "not-a-flag", message)
                 continue
             named, misnamed = _named_as_flagd_reads(item, _ITEM)
@@ -175,7 +175,7 @@ class _Reading:
             self.others.append((key, piece))
         else:
             message = (
-                f"the flag {quoted(key)} is already defined at {first.place(key=True)}; keep one of the two"
+                f"the flag {quote(key)} is already defined at {first.place(key=True)}; keep one of the two"
             )
             self._error(piece.document, piece.path, "duplicate-flag", message, flag=key)
 
@@ -188,14 +188,14 @@ class _Reading:
             self._find(Severity.NOTE, document, (name,), "null-section", message)
             return
         if section is not EMPTY and not isinstance(section, dict):
-            message = f"`{name}` must be an object, not {shown(section)}"
+            message = f"`{name}` must be an object, not {shorten(section)}"
             self._error(document, (name,), "not-an-object", message)
             return
         for key, value in section.items():
             piece = Piece(value, document, (name, key))
             first = pieces.setdefault(key, piece)
             if first is not piece and not same(first.value, value):
-                message = f"{quoted(key)} has another value at {first.place(key=True)}; keep one of the two"
+                message = f"{quote(key)} has another value at {first.place(key=True)}; keep one of the two"
                 self._error(document, piece.path, "conflicting-key", message)
 
     def _error(
@@ -211,7 +211,7 @@ class _Reading:
         for written, meant in misnamed.items():
             twice = meant in value or list(misnamed.values()).count(meant) > 1
             severity = Severity.WARNING if twice else Severity.NOTE
-            message = f"{quoted(written)} is read as {quoted(meant)}, as flagd does; write {quoted(meant)}"
+            message = f"{quote(written)} is read as {quote(meant)}, as flagd does; write {quote(meant)}"
             self._find(severity, document, (*path, written), "field-case", message, flag)
 
     def _find(

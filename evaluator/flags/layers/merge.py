@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from evaluator.flags.checking.known_operators import shown
+from evaluator.flags.checking.known_operators import shorten
 from evaluator.flags.checking.outcomes import OutcomeReader, check_reach
 from evaluator.flags.checking.references import Expander, check_cycles
 from evaluator.flags.checking.rules import check_rule
@@ -15,7 +15,7 @@ from evaluator.flags.layers.layer import as_read, read_layer
 from evaluator.flags.layers.parsed import report
 from evaluator.flags.model import ABSENT, FlagSet
 from evaluator.flags.syntax.problems import Finding, Severity
-from evaluator.flags.syntax.text import DEFAULT, quoted
+from evaluator.flags.syntax.text import DEFAULT, quote
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -51,7 +51,7 @@ def merge(layers: Sequence[Layer], *, document: bool = False, bounds: Bounds = D
     variant and each evaluator are replaced whole, metadata key by key; null removes, but is a value in a
     whole `document`. A problem is placed in the layer that caused it.
     """
-    return _Merging(layers, document=document, bounds=bounds).parsed()
+    return _Merging(layers, document=document, bounds=bounds).result()
 
 
 class _Merging:
@@ -68,7 +68,7 @@ class _Merging:
         self._without_base: dict[str, tuple[Piece, str]] = {}
         """Flags whose first piece is above the first layer: that piece, and a suggestion."""
 
-    def parsed(self) -> Parsed:
+    def result(self) -> Parsed:
         flags = self._assemble()
         self._evaluators = self._merge_evaluators()
         self._bodies = bodies = {name: piece.value for name, piece in self._evaluators.items()}
@@ -115,7 +115,7 @@ class _Merging:
             # flagd reads null as a flag whose fields are all missing.
             piece = piece._replace(value={})
         if not isinstance(piece.value, dict):
-            message = f"a flag must be an object, not {shown(piece.value)}"
+            message = f"a flag must be an object, not {shorten(piece.value)}"
             self._findings.append(piece.finding(Severity.ERROR, "not-a-flag", message, key))
             self._bad.add(key)
             return
@@ -150,7 +150,7 @@ class _Merging:
     def _refuse_others(self, pieces: list[tuple[str, Piece]]) -> None:
         for key, piece in pieces:
             message = (
-                f"this list has the flag {quoted(key)} for two flag sets, and layers make one flag set; "
+                f"this list has the flag {quote(key)} for two flag sets, and layers make one flag set; "
                 "give each flag set files of its own"
             )
             self._bad.add(key)
@@ -182,7 +182,7 @@ class _Merging:
             index = flag.index("targeting")
             if removal is not None and self._later(removal, flag.pieces[index]):
                 message = (
-                    f"{problem.message}; it is removed here, and the flag {quoted(flag.key)} refers to it"
+                    f"{problem.message}; it is removed here, and the flag {quote(flag.key)} refers to it"
                 )
                 finding = removal.finding(problem.severity, problem.code, message, flag.key, at_key=True)
                 flag.findings.append(finding)
@@ -253,7 +253,7 @@ class _Merging:
                 continue
             metadata[key] = piece.value
             if key in _SET_TEXTS and not isinstance(piece.value, str):
-                message = f"`{key}` must be text, not {shown(piece.value)}; put it in quotes"
+                message = f"`{key}` must be text, not {shorten(piece.value)}; put it in quotes"
                 self._findings.append(piece.finding(Severity.WARNING, "set-metadata-type", message))
         return metadata
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from evaluator.flags.checking.rules import NUMERIC_SEED
 from evaluator.flags.checking.shapes import UNKNOWN_FIELD
 from evaluator.flags.model import BUCKETING_KEY, Bucketing
-from evaluator.flags.syntax.problems import Finding, Problem, Severity, placed, problem_of
+from evaluator.flags.syntax.problems import Finding, Problem, Severity, problem_of, problems_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -64,11 +64,11 @@ def report(
     warned = {finding.flag for finding in faults if finding.flag is not None}
     return Parsed(
         flag_set=flag_set,
-        problems=(*nothing, *placed(faults, bounds)),
+        problems=(*nothing, *problems_of(faults, bounds)),
         bad=frozenset(bad),
         warned=frozenset(warned & flag_set.flags.keys()),
         whole_bad=bool(nothing) or any(finding.spoils_all for finding in faults),
-        notes=placed(_once_a_file(notes), bounds),
+        notes=problems_of(_once_a_file(notes), bounds),
     )
 
 

@@ -12,7 +12,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
 from evaluator.flags.syntax.problems import Finding, Part, Severity, UnreadableError
-from evaluator.flags.syntax.text import Lines, quoted, read_integer, read_number
+from evaluator.flags.syntax.text import Lines, quote, read_integer, read_number
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -180,7 +180,7 @@ def _findings(places: JsonPlaces, lines: Lines, reader: _Reader) -> Iterator[Fin
 def duplicate_key(path: Path, key: object, first: tuple[int, int], offset: int) -> Finding:
     """Return the problem of a repeated key in one mapping: either value may be intended."""
     message = (
-        f"the key {quoted(key)} is used twice, first on line {first[0]}, column {first[1]}; "
+        f"the key {quote(key)} is used twice, first on line {first[0]}, column {first[1]}; "
         "keep one of the two"
     )
     return Finding(path, Severity.ERROR, "duplicate-key", message, offset=offset)
@@ -188,7 +188,7 @@ def duplicate_key(path: Path, key: object, first: tuple[int, int], offset: int) 
 
 def unusable_number(path: Path, literal: str, offset: int) -> Finding:
     """Return the problem of a number that JSON lacks or that no 64-bit float holds."""
-    message = f"{quoted(literal)[1:-1]} is not a finite 64-bit float; write another number, or text in quotes"
+    message = f"{quote(literal)[1:-1]} is not a finite 64-bit float; write another number, or text in quotes"
     return Finding(path, Severity.ERROR, "unusable-number", message, offset=offset)
 
 

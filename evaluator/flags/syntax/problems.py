@@ -195,7 +195,7 @@ def problem_of(finding: Finding) -> Problem:
     return Problem(file, *place, finding.severity, finding.code, finding.message, where, finding.flag)
 
 
-def placed(findings: Sequence[Finding], bounds: Bounds) -> tuple[Problem, ...]:
+def problems_of(findings: Sequence[Finding], bounds: Bounds) -> tuple[Problem, ...]:
     """Return the findings as problems, by place. Past the bound: errors first, then the number left out."""
     shown = list(findings)
     left_out = shown[:0]

@@ -78,7 +78,7 @@ class Lines:
         return line, offset - self._starts[line - 1] + 1
 
 
-def quoted(text: object) -> str:
+def quote(text: object) -> str:
     """Return a value as JSON for a message, cut if it is long."""
     shown = json.dumps(text, ensure_ascii=False, default=str)
     return visible(shown if len(shown) <= QUOTED else f"{shown[: QUOTED - 1]}…")
@@ -87,7 +87,7 @@ def quoted(text: object) -> str:
 def choices(names: Iterable[str]) -> str:
     """Return up to five names, quoted, for "choose one of …"."""
     first = list(islice(names, 6))
-    shown = ", ".join(quoted(name) for name in first[:5])
+    shown = ", ".join(quote(name) for name in first[:5])
     return f"{shown}, …" if len(first) > 5 else shown
 
 
@@ -166,9 +166,9 @@ def number_text(value: float) -> str:
     """Return a finite number as Go writes it in JSON."""
     if value and not 1e-6 <= abs(value) < 1e21:
         return repr(value).replace("e-0", "e-")
-    return fixed(value)
+    return fixed_notation(value)
 
 
-def fixed(value: float) -> str:
+def fixed_notation(value: float) -> str:
     """Return the shortest digits that read back as the finite `value`, without an exponent."""
     return format(Decimal(repr(value)), "f").removesuffix(".0")

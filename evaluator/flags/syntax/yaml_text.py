@@ -15,7 +15,7 @@ import yaml
 
 from evaluator.flags.syntax.json_text import duplicate_key, too_deep, too_many_nodes, unusable_number
 from evaluator.flags.syntax.problems import EMPTY_DOCUMENT, Finding, Part, Severity, UnreadableError
-from evaluator.flags.syntax.text import Lines, normal_number, quoted, read_number
+from evaluator.flags.syntax.text import Lines, normal_number, quote, read_number
 from evaluator.flags.syntax.yaml_errors import IN_TEMPLATE, syntax_error
 
 if TYPE_CHECKING:
@@ -232,7 +232,7 @@ class _Composer:
         node = self._anchors.get(anchor or "")
         if node is None:
             message = (
-                f"the alias {quoted(anchor)[1:-1]} has no complete anchor before it; define the anchor first"
+                f"the alias {quote(anchor)[1:-1]} has no complete anchor before it; define the anchor first"
             )
             raise UnreadableError("unknown-alias", message, offset)
         self._expanded += node.size
@@ -244,7 +244,7 @@ class _Composer:
         return _Node(node.value, offset, node.members, node.size, node.height)
 
     def _refuse_tag(self, tag: str | None, offset: int) -> None:
-        message = f"the tag {quoted(tag)} has no meaning in JSON; remove it"
+        message = f"the tag {quote(tag)} has no meaning in JSON; remove it"
         self._find("unknown-tag", message, offset)
 
     def _resolve(self, event: yaml.ScalarEvent) -> Json:
@@ -260,7 +260,7 @@ class _Composer:
         if expected is None:
             self._refuse_tag(tag, offset)
         elif type(value) not in expected:
-            message = f"{quoted(text)} is not of the type that its tag names; correct one of the two"
+            message = f"{quote(text)} is not of the type that its tag names; correct one of the two"
             self._find("unknown-tag", message, offset)
         return value
 

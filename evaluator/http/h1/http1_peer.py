@@ -88,7 +88,7 @@ class Http1Peer(BodyOwner):
         self._reader.peer = name
 
     @property
-    def unanswered(self) -> int:
+    def waiting_requests(self) -> int:
         """Return how many requests wait."""
         return len(self._reader.queue)
 
@@ -176,13 +176,13 @@ class Http1Peer(BodyOwner):
     ) -> None:
         """Have a response made, and write it then."""
 
-        def made(result: Result[Response]) -> None:
+        def answer_made(result: Result[Response]) -> None:
             self._job = None
             date, response = self.port.date, response_of(result)
             self.write(encode(response, more, date, connection=connection, head_only=head_only))
             self.answer_waiting()
 
-        self._job = self.defer(answer, made)
+        self._job = self.defer(answer, answer_made)
 
     def _conclude(self, out: list[bytes], *, pending: bool) -> None:
         """Write `out`, and what follows it once all is answered; what is pending has another turn."""
@@ -244,7 +244,7 @@ class Http1Peer(BodyOwner):
 
     # -- time, back-pressure and the end ---------------------------------------------------------------------
 
-    def resumed(self) -> None:
+    def resume(self) -> None:
         """Continue to answer, or offer the transport to the stream."""
         if self._stream is not None:
             self._stream.notify_writable()
@@ -254,7 +254,7 @@ class Http1Peer(BodyOwner):
     def measure(self) -> int:
         """Messages of a stream do not count: most are the same bytes for many peers."""
         unread = self.transport.get_write_buffer_size() if self.paused and self._stream is None else 0
-        return self._reader.held + unread + (self._request_bytes if self._busy else 0)
+        return self._reader.held_bytes + unread + (self._request_bytes if self._busy else 0)
 
     def refuse(self) -> None:
         """429, unless a response is under way or the peer reads nothing."""
@@ -269,7 +269,7 @@ class Http1Peer(BodyOwner):
         super().connection_lost(exc)
         self._reader.drop()
         if self._stream is not None:
-            self._stream.lost()
+            self._stream.abort()
 
     def cut(self) -> None:
         """End the response that lasts, and the connection."""

@@ -89,7 +89,7 @@ class Reader:
         return bool(self.queue or self._pieces)
 
     @property
-    def held(self) -> int:
+    def held_bytes(self) -> int:
         """About how many bytes what was not answered makes us keep."""
         if self.phase is _IDLE and not (self.queue or self._pieces):
             return 0

@@ -133,7 +133,7 @@ class Connection(FrameReader):
         if stream is not None:
             self._out.send_headers(stream_id, block, end_stream)
             if end_stream:
-                self._streams.sent(stream)
+                self._streams.close(stream)
 
     def send_body(self, stream_id: int, chunk: bytes, end_stream: bool = False) -> None:
         """Send as much as the peer's windows allow and queue the rest."""
@@ -141,7 +141,7 @@ class Connection(FrameReader):
         if stream is not None:
             stream.ending = end_stream
             if self._out.send_body(stream, chunk) and end_stream:
-                self._streams.sent(stream)
+                self._streams.close(stream)
 
     def send_message(self, stream_id: int, head: bytes, pieces: Iterable[bytes]) -> bool:
         """Send a message of a stream, behind its response headers `head` unless they were sent (empty);
@@ -162,7 +162,7 @@ class Connection(FrameReader):
         if stream is None:
             return
         if self._out.respond(stream, block, body, trailers):
-            self._streams.sent(stream)
+            self._streams.close(stream)
         else:
             self._owed.append((stream, len(body)))
 
@@ -173,7 +173,7 @@ class Connection(FrameReader):
             stream.ending = True
             stream.trailers = block
             if self._out.flush(stream):
-                self._streams.sent(stream)
+                self._streams.close(stream)
 
     def reset(self, stream_id: int, error: int) -> None:
         """End the stream at once with RST_STREAM; what is queued on it is dropped."""

@@ -128,6 +128,6 @@ class Control:
     def _report_flushed(self, stream: Stream) -> None:
         """Report the stream as sent or as writable: nothing is queued on it any more."""
         if stream.ending:
-            self._streams.sent(stream)
+            self._streams.close(stream)
         else:
             self._inbox.events.append(Writable(stream.id))

@@ -126,7 +126,7 @@ def goaway_frame(last_stream_id: int, error: int, reason: str = "") -> bytes:
     return frame(GOAWAY, 0, 0, _GOAWAY.pack(last_stream_id, error) + reason.encode())
 
 
-def unpadded(payload: bytes) -> bytes:
+def strip_padding(payload: bytes) -> bytes:
     """Remove the padding of a payload whose frame has the PADDED flag (section 6.1)."""
     if not payload:
         raise ConnectionFault(ErrorCode.FRAME_SIZE_ERROR, "no pad length")

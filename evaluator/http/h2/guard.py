@@ -72,7 +72,7 @@ class FloodGuard:
         if self._resets > self._limits.resets_per_second:
             raise ConnectionFault(ErrorCode.ENHANCE_YOUR_CALM, "too many resets")
 
-    def refused(self, *, early: bool) -> None:
+    def count_refusal(self, *, early: bool) -> None:
         """Count a refused stream; `early`: the peer did not know our settings, so there may be many."""
         if not early:
             self.reset()

@@ -57,12 +57,12 @@ class Http2Peer(ResponseOwner):
         """Whether our GOAWAY named the last stream."""
 
     @property
-    def unanswered(self) -> int:
+    def waiting_requests(self) -> int:
         """Return how many requests wait."""
         return len(self._waiting)
 
     @property
-    def deferred(self) -> list[int]:
+    def deferred_streams(self) -> list[int]:
         """Return the streams whose responses are being made."""
         return list(self._responses.making)
 
@@ -110,7 +110,7 @@ class Http2Peer(ResponseOwner):
                 self._responses.refuse_body(stream_id, block)
             case StreamClosed(stream_id):
                 self._bodies.pop(stream_id, None)
-                self._responses.closed(stream_id)
+                self._responses.end_stream(stream_id)
             case Writable(stream_id):
                 if stream_id in self._responses.streams:
                     self._responses.streams[stream_id].notify_writable()
@@ -187,7 +187,7 @@ class Http2Peer(ResponseOwner):
         else:
             self._write_all()
 
-    def resumed(self) -> None:
+    def resume(self) -> None:
         """Answer waiting requests, then offer the transport to the streams in turn while it accepts more."""
         self.answer_waiting()
         for stream_id, stream in tuple(self._responses.streams.items()):

@@ -93,11 +93,11 @@ class Inbox:
         size = len(payload)
         self._streams.count_data(size)
         if flags & PADDED:
-            payload = frames.unpadded(payload)
+            payload = frames.strip_padding(payload)
         stream = self._streams.open.get(stream_id)
         if stream is None:
             self._streams.require_known(stream_id)
-            if not self._streams.ignored(stream_id):
+            if not self._streams.ignores(stream_id):
                 self.fail_stream(stream_id, ErrorCode.STREAM_CLOSED)
             elif size < SHORT:
                 self._guard.idle()
@@ -148,7 +148,7 @@ class Inbox:
         if not stream_id & 1:
             raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, "stream id")
         if flags & PADDED:
-            payload = frames.unpadded(payload)
+            payload = frames.strip_padding(payload)
         if flags & WITH_PRIORITY:
             if len(payload) < 5:
                 raise ConnectionFault(ErrorCode.FRAME_SIZE_ERROR, "priority")
@@ -190,7 +190,7 @@ class Inbox:
             self._on_trailers(stream, flags, block)
         elif stream_id > self._streams.highest:
             self._on_request(flags, stream_id, block)
-        elif self._streams.ignored(stream_id):
+        elif self._streams.ignores(stream_id):
             self._guard.idle()
         else:
             raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, "stream id not increasing")
@@ -201,7 +201,7 @@ class Inbox:
         if self.refusing or len(streams.open) >= self._limits.streams_per_connection:
             streams.reset(stream_id, ErrorCode.REFUSED_STREAM)
             if not self.refusing:
-                self._guard.refused(early=not self.acknowledged)
+                self._guard.count_refusal(early=not self.acknowledged)
             return
         streams.processed = stream_id
         length = header_fields.content_length(block)

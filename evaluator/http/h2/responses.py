@@ -105,10 +105,10 @@ class Responses:
         self.making: dict[int, Job[Any]] = {}
         """Deferred responses in progress."""
 
-    def closed(self, stream_id: int) -> None:
+    def end_stream(self, stream_id: int) -> None:
         """End everything on a stream on which nothing more can be sent."""
         if stream_id in self.streams:
-            self.streams[stream_id].lost()
+            self.streams[stream_id].abort()
         elif stream_id in self.making:
             self.making.pop(stream_id).cancel()
 
@@ -118,7 +118,7 @@ class Responses:
             job.cancel()
         self.making.clear()
         for stream in tuple(self.streams.values()):
-            stream.lost()
+            stream.abort()
 
     def serve(self, event: RequestReceived, waited: float) -> int:
         """Answer a request that has waited some seconds; return about how many bytes the answer has."""
@@ -149,11 +149,11 @@ class Responses:
             return self._fail(event.stream_id, path, error)
         if isinstance(answer, Deferred):
             timed = replace(answer, seconds=left)
-            self._respond_later(event.stream_id, timed, partial(self._made, path))
+            self._respond_later(event.stream_id, timed, partial(self._send_result, path))
             return 0
         return self._send(event.stream_id, answer)
 
-    def _made(self, path: str, stream_id: int, result: Result[bytes]) -> int:
+    def _send_result(self, path: str, stream_id: int, result: Result[bytes]) -> int:
         try:
             answer = result()
         except Exception as error:  # noqa: BLE001 - _fail logs it
@@ -177,12 +177,12 @@ class Responses:
     ) -> None:
         """Make an answer in steps, `respond` to it, then answer requests that have waited for it."""
 
-        def made(result: Result[Any]) -> None:
+        def send_result(result: Result[Any]) -> None:
             del self.making[stream_id]
             respond(stream_id, result)
             self._peer.answer_waiting()
 
-        self.making[stream_id] = self._peer.defer(answer, made)
+        self.making[stream_id] = self._peer.defer(answer, send_result)
 
     def _open(self, event: RequestReceived, handler: StreamHandler | None, path: str, waited: float) -> None:
         """Begin a server stream. If it is refused, only trailers are sent, so that clients may retry."""

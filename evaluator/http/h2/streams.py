@@ -56,7 +56,7 @@ class Streams:
         for stream in tuple(self.open.values()):
             self.drop(stream)
 
-    def sent(self, stream: Stream) -> None:
+    def close(self, stream: Stream) -> None:
         """Close a stream whose response is sent; with RST_STREAM(NO_ERROR) if the request is incomplete."""
         if stream.ended:
             del self.open[stream.id]
@@ -90,7 +90,7 @@ class Streams:
         if stream_id > self.highest or not stream_id & 1:
             raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, "idle stream")
 
-    def ignored(self, stream_id: int) -> bool:
+    def ignores(self, stream_id: int) -> bool:
         """Return whether frames on this closed stream are ignored; after END_STREAM raise ConnectionFault."""
         if stream_id in self._reset:
             return True

@@ -55,7 +55,7 @@ class Method:
         endpoint = self._endpoint_of(headers)
         if endpoint is None:
             return refusal(413)
-        return endpoint.format.refused(RpcError(Code.RESOURCE_EXHAUSTED, "request too large"))
+        return endpoint.format.refusal(RpcError(Code.RESOURCE_EXHAUSTED, "request too large"))
 
     def _endpoint_of(self, headers: Headers) -> Endpoint | None:
         content_type = header(headers, "content-type") or ""

@@ -100,11 +100,11 @@ class ConnectUnaryFormat:
             message = expand(message, encoding, self.limit, Code.INVALID_ARGUMENT)
         return message, left
 
-    def answered(self, message: bytes) -> Response:
+    def answer(self, message: bytes) -> Response:
         """See Format."""
         return Response(200, message, self.headers)
 
-    def refused(self, error: RpcError) -> Response:
+    def refusal(self, error: RpcError) -> Response:
         """See Format."""
         return error_response(error)
 
@@ -174,6 +174,6 @@ class ConnectStreamFormat:
         encoding = fields.get("connect-content-encoding")
         return only_message(request.body, encoding, self.limit, Code.INVALID_ARGUMENT), left
 
-    def refused(self, error: RpcError) -> Response:
+    def refusal(self, error: RpcError) -> Response:
         """See Format."""
         return Response(200, end_of_stream(error.code, error.message), self.headers)

@@ -22,14 +22,14 @@ class Format(Protocol):
     def read(self, request: Request) -> tuple[bytes, float | None]:
         """Return the message, and the seconds left until the caller's deadline. Raises RpcError."""
 
-    def refused(self, error: RpcError) -> Response:
+    def refusal(self, error: RpcError) -> Response:
         """Return the response to a call that ended with an error."""
 
 
 class UnaryFormat(Format, Protocol):
     """The format of a call with one answer."""
 
-    def answered(self, message: bytes) -> Response:
+    def answer(self, message: bytes) -> Response:
         """Return the response with the answer's message."""
 
 
@@ -57,26 +57,26 @@ class Unary:
         try:
             message, left = self.format.read(request)
         except RpcError as error:
-            return self.format.refused(error)
+            return self.format.refusal(error)
         return self.call(request, message, left)
 
     def call(self, request: Request, message: bytes, left: float | None) -> Response | Deferred[Response]:
         """Answer a call with this message, and `left` seconds until the caller's deadline."""
         if left is not None and left <= 0:
-            return self.format.refused(deadline_exceeded())
+            return self.format.refusal(deadline_exceeded())
         try:
             answer = self.handler(Call(request.path, request.headers, request.peer), message)
         except Exception as error:  # noqa: BLE001 - call_error logs it
-            return self.format.refused(call_error(error, request.path))
+            return self.format.refusal(call_error(error, request.path))
         if isinstance(answer, Deferred):
             return replace(answer.then(partial(self._respond, request.path)), seconds=left)
-        return self.format.answered(answer)
+        return self.format.answer(answer)
 
     def _respond(self, path: str, result: Result[bytes]) -> Response:
         try:
-            return self.format.answered(result())
+            return self.format.answer(result())
         except Exception as error:  # noqa: BLE001 - call_error logs it
-            return self.format.refused(call_error(error, path))
+            return self.format.refusal(call_error(error, path))
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +91,7 @@ class Stream:
         try:
             message, left = self.format.read(request)
         except RpcError as error:
-            return self.format.refused(error)
+            return self.format.refusal(error)
         call = Call(request.path, request.headers, request.peer)
         start = partial(self.handler, call, message)
         return Streamed(200, self.format.headers, start, self.format.framing, left)

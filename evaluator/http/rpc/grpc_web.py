@@ -78,12 +78,12 @@ class WebFormat:
         message = read_message(request, self.framing, self.limit)
         return message, None if seconds is None else seconds - request.waited
 
-    def answered(self, message: bytes) -> Response:
+    def answer(self, message: bytes) -> Response:
         """See Format."""
         body = b"".join((*self.framing.pieces(message), self._end(Code.OK, "")))
         return Response(200, body, self.headers)
 
-    def refused(self, error: RpcError) -> Response:
+    def refusal(self, error: RpcError) -> Response:
         """See Format."""
         return Response(200, self._end(error.code, error.message), self.headers)
 

@@ -127,7 +127,7 @@ class _NewConnection(Peer):
         """Close the connection; Port calls this only for those that hold bytes."""
         self.transport.abort()
 
-    def resumed(self) -> None:
+    def resume(self) -> None:
         """Do nothing: nothing was written."""
 
     def answer_waiting(self) -> None:
@@ -187,7 +187,7 @@ class Listener:
         return self._port.held
 
     @property
-    def refused(self) -> int:
+    def refused_connections(self) -> int:
         """Return how many connections were refused because they were too many or took too much memory."""
         return self._port.refused
 

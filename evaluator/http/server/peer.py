@@ -177,7 +177,7 @@ class Peer(asyncio.Protocol):
             self.transport.resume_reading()
             if self.ended is None:
                 self.start_turn()
-                self.resumed()
+                self.resume()
             elif not self.transport.can_write_eof():
                 # TLS cannot half-close, and closing it gives the client a limited time for the last bytes: so
                 # it is closed only now that few are left.
@@ -277,7 +277,7 @@ class Peer(asyncio.Protocol):
         """End the connection and drop its buffers, because it takes too much memory."""
 
     @abstractmethod
-    def resumed(self) -> None:
+    def resume(self) -> None:
         """Continue to send: the transport accepts more."""
 
     @abstractmethod

@@ -128,7 +128,7 @@ class ServerStream:
             self.close(code, message)
             _notify(self.on_closed)
 
-    def lost(self) -> None:
+    def abort(self) -> None:
         """End the stream because the client has ended it or disconnected, and notify the handler."""
         if not self.closed:
             self.closed = True

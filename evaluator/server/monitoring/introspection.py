@@ -165,7 +165,7 @@ class Introspection:
             "digest": None if snapshot is None else snapshot.digest,
             "servedSince": None if snapshot is None else snapshot.served_since,
             "ageSeconds": store.age(now),
-            "stale": staleness(store.stale),
+            "stale": staleness(store.longest_staleness),
             "sources": [source(status, now) for status in store.statuses],
         }
 

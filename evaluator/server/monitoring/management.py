@@ -96,6 +96,6 @@ def readiness(store: Store, now: float) -> dict[str, Any]:
         "digest": None if snapshot is None else snapshot.digest,
         "flags": 0 if snapshot is None else len(snapshot.flag_set.flags),
         "ageSeconds": store.age(now),
-        "stale": staleness(store.stale),
+        "stale": staleness(store.longest_staleness),
         "sources": [source(status, now) for status in store.statuses],
     }

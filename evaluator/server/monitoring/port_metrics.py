@@ -24,7 +24,7 @@ class PortState(Protocol):
         """Approximate bytes kept for requests and unread answers."""
 
     @property
-    def refused(self) -> int:
+    def refused_connections(self) -> int:
         """Connections refused for their number or for the memory in use."""
 
 
@@ -47,5 +47,5 @@ class PortMetrics:
         for name, state in list(self._ports.items()):
             connections.add_metric((name,), state.connections)
             held.add_metric((name,), state.held_bytes)
-            refused.add_metric((name,), state.refused)
+            refused.add_metric((name,), state.refused_connections)
         yield from (connections, held, refused)

@@ -78,14 +78,14 @@ class Series:
 
 
 class Requests:
-    """Measures the requests of all ports whose routes went through `measured`."""
+    """Measures the requests of all ports whose routes went through `measure`."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         """`clock`: monotonic seconds, of a high resolution."""
         self._clock = clock
         self._series: dict[Outcome, Series] = {}
 
-    def measured(self, routes: Routes, *, scheme: str = "http") -> Routes:
+    def measure(self, routes: Routes, *, scheme: str = "http") -> Routes:
         """Return the routes with their unary calls and requests measured; streams are counted elsewhere."""
         return replace(
             routes,
@@ -101,25 +101,25 @@ class Requests:
         clock, ok = self._clock, Outcome(scheme, protocol, "POST", path, 200, "0")
         record = self._of(ok).record
 
-        def failed(started: float, error: BaseException) -> None:
+        def count_failure(started: float, error: BaseException) -> None:
             self._of(ok._replace(code=str(int(code_of(error))))).record(clock() - started, 0)
 
-        def answered(started: float, answer: bytes) -> None:
+        def count_answer(started: float, answer: bytes) -> None:
             record(clock() - started, len(answer))
 
-        def measured(call: Call, message: bytes) -> bytes | Deferred[bytes]:
+        def measure(call: Call, message: bytes) -> bytes | Deferred[bytes]:
             started = clock()
             try:
                 answer = run(call, message)
             except Exception as error:
-                failed(started, error)
+                count_failure(started, error)
                 raise
             if isinstance(answer, Deferred):
-                return answer.watched(partial(answered, started), partial(failed, started))
+                return answer.watch(partial(count_answer, started), partial(count_failure, started))
             record(clock() - started, len(answer))
             return answer
 
-        return measured
+        return measure
 
     def _http(self, scheme: str, at: tuple[str, str], run: HttpHandler) -> HttpHandler:
         clock, like = self._clock, Outcome(scheme, "ofrep", at[0], template(at[1]), 0, "")
@@ -131,26 +131,26 @@ class Requests:
                 series = by_status[status] = self._of(like._replace(status=status))
             series.record(clock() - started, size)
 
-        def failed(started: float, error: BaseException) -> None:
+        def count_failure(started: float, error: BaseException) -> None:
             record(started, status_of(error), 0)
 
-        def answered(started: float, response: Response) -> None:
+        def count_answer(started: float, response: Response) -> None:
             record(started, response.status, len(response.body))
 
-        def measured(request: Request) -> Answer:
+        def measure(request: Request) -> Answer:
             started = clock()
             try:
                 answer = run(request)
             except Exception as error:
-                failed(started, error)
+                count_failure(started, error)
                 raise
             if isinstance(answer, Response):
-                answered(started, answer)
+                count_answer(started, answer)
             elif isinstance(answer, Deferred):
-                return answer.watched(partial(answered, started), partial(failed, started))
+                return answer.watch(partial(count_answer, started), partial(count_failure, started))
             return answer
 
-        return measured
+        return measure
 
     def families(self) -> Iterator[Metric]:
         """Return the present values. Also called outside the loop, so it iterates over copies."""

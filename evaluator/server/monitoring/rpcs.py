@@ -34,7 +34,7 @@ MILLISECONDS: Final = (
 LABELS: Final = ("rpc_system", "rpc_service", "rpc_method", "rpc_grpc_status_code")
 
 
-def watched(routes: Routes, begin: Begin) -> Routes:
+def watch_calls(routes: Routes, begin: Begin) -> Routes:
     """Return the routes with `begin` called for each call."""
     return replace(
         routes,
@@ -43,7 +43,7 @@ def watched(routes: Routes, begin: Begin) -> Routes:
     )
 
 
-def named(path: str) -> tuple[str, str]:
+def service_and_method(path: str) -> tuple[str, str]:
     """(service, method) of an RPC's path."""
     _, service, method = path.split("/")
     return service, method
@@ -58,7 +58,7 @@ def unary(run: UnaryHandler, begin: Begin, call: Call, message: bytes) -> bytes 
         end(code_of(error))
         raise
     if isinstance(answer, Deferred):
-        return answer.watched(lambda _: end(Code.OK), lambda error: end(code_of(error)))
+        return answer.watch(lambda _: end(Code.OK), lambda error: end(code_of(error)))
     end(Code.OK)
     return answer
 
@@ -66,12 +66,12 @@ def unary(run: UnaryHandler, begin: Begin, call: Call, message: bytes) -> bytes 
 def _stream(run: StreamHandler, begin: Begin, call: Call, message: bytes, stream: MessageStream) -> None:
     end, before = begin(call), stream.on_ended
 
-    def ended(code: Code) -> None:
+    def count_end(code: Code) -> None:
         end(code)
         if before is not None:
             before(code)
 
-    stream.on_ended = ended
+    stream.on_ended = count_end
     try:
         run(call, message, stream)
     except Exception as error:
@@ -97,5 +97,5 @@ class Durations:
         return partial(self._record, call.path, self._clock())
 
     def _record(self, path: str, since: float, code: Code) -> None:
-        labels = ("grpc", *named(path), str(int(code)))
+        labels = ("grpc", *service_and_method(path), str(int(code)))
         self._found.add(labels, (self._clock() - since) * 1_000)

@@ -96,7 +96,7 @@ class StateMetrics:
             ("reason",),
         )
 
-    def ended(self, reason: str, seconds: float) -> None:
+    def count_stream_end(self, reason: str, seconds: float) -> None:
         """A SyncFlags stream has ended; `reason` is one of flagd's few words."""
         self._lifetimes.add((reason,), seconds)
 

@@ -90,7 +90,7 @@ class Ofrep:
 
     def _single(self, key: str, request: Request) -> Response:
         try:
-            snapshot = self._service.served(request.headers)
+            snapshot = self._service.snapshot_for(request.headers)
             context = read_context(request.body)
         except (RpcError, _BadRequest) as error:
             return _refusal(error, key=key)
@@ -120,7 +120,7 @@ class Ofrep:
             return _refusal(error)
         rest: dict[str, Any] = {"metadata": dict(selected.metadata)}
         if self._changes is not None:
-            rest["eventStreams"] = self._changes.advertised(selected)
+            rest["eventStreams"] = self._changes.stream_links(selected)
         found = self._service.evaluate_all(snapshot, request.headers, context)
         pieces, answers, step = list[bytes](), snapshot.kept[self], flags_per_step(request.body)
         for number, (key, resolution) in enumerate(found, 1):

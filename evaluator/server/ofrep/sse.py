@@ -70,7 +70,7 @@ class ChangeStreams:
         """Return how many are open."""
         return len(self._notifier)
 
-    def advertised(self, selected: Selection) -> list[dict[str, Any]]:
+    def stream_links(self, selected: Selection) -> list[dict[str, Any]]:
         """Return `eventStreams` of a bulk answer: the stream on which its client receives changes."""
         path = PATH
         if selected.key:

@@ -127,7 +127,7 @@ class Evaluation:
         """Cache key of encoded answers in the snapshot."""
 
         def respond(call: Call, key: str, read: Callable[[], Context]) -> bytes:
-            snapshot = service.served(call.headers)
+            snapshot = service.snapshot_for(call.headers)
             resolution = service.evaluate(snapshot, call.headers, key, read, wanted)
             answer: bytes | None = snapshot.kept[answers].get(resolution)
             if answer is None:

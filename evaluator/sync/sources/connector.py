@@ -48,7 +48,7 @@ def _fault(peer: str, code: str, details: str) -> SourceFault:
     return SourceFault(reason, f"{peer}: {code}: {text}")
 
 
-def delivered(peer: str, message: sync_pb2.SyncFlagsResponse) -> Delivery:
+def delivery_of(peer: str, message: sync_pb2.SyncFlagsResponse) -> Delivery:
     """Convert a peer's message. Raises SourceFault for a context with bad numbers or too deep."""
     try:
         context = MessageToDict(message.sync_context) if message.HasField("sync_context") else EMPTY

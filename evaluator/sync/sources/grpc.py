@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import grpc.aio
 
 from evaluator.sync.source import RENEWAL, UNCHANGED, SourceFault
-from evaluator.sync.sources.connector import SAID, Connector, delivered
+from evaluator.sync.sources.connector import SAID, Connector, delivery_of
 from evaluator.sync.timing import DEFAULT_TIMING
 from evaluator.wire import sync_pb2
 from evaluator.wire.delivery import MARK
@@ -120,7 +120,7 @@ class GrpcSource:
                 if not isinstance(message, sync_pb2.SyncFlagsResponse):
                     raise SourceFault("Ended", f"{self.name}: ended the stream")
                 reading = asyncio.ensure_future(call.read())
-                yield delivered(self.name, message)
+                yield delivery_of(self.name, message)
         finally:
             call.cancel()
             await _cancel(reading)

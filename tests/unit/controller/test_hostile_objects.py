@@ -19,7 +19,7 @@ from controller.app.reconcilers import STAGES
 from controller.runtime.objects.cache import Cache, Change, take
 from controller.runtime.reconciling.result import spec_of
 from controller.runtime.reconciling.setbacks import Setback
-from controller.runtime.reconciling.watches import indexes_of, woken
+from controller.runtime.reconciling.watches import indexes_of, keys_to_wake
 from tests.hostile_objects import CRDS, LARGEST, Hostile, hostile_objects
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ def steps_of(hostile: Hostile) -> list[tuple[str, float]]:
     found = [("index", seconds(lambda: take(cache, type_, hostile.body)))]
     body = {**hostile.body, "metadata": {**hostile.body["metadata"], "generation": 2, "resourceVersion": "2"}}
     found.append(("index again", seconds(lambda: take(cache, type_, body))))
-    found += [("wake", seconds(lambda each=each: woken(STAGES, cache, each))) for each in changes]  # type: ignore[misc]
+    found += [("wake", seconds(lambda each=each: keys_to_wake(STAGES, cache, each))) for each in changes]  # type: ignore[misc]
     resource = cache.get(ObjectKey(hostile.kind, "shop", "hostile"))
     assert resource is not None
     found.append(("status", seconds(lambda: (status_of(resource), generation_of(resource)))))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from controller.api.objects.conditions import Condition, written
+from controller.api.objects.conditions import Condition, condition_json
 from controller.api.objects.meta import ObjectKey, Resource
 
 BODY = {
@@ -44,9 +44,9 @@ def test_only_true_suspends(value: object) -> None:
 
 
 def test_a_condition_keeps_its_time_until_its_status_changes() -> None:
-    first = written(Condition("Ready", "True", "A"), Condition("Ready", ""), generation=1, now="t1")
+    first = condition_json(Condition("Ready", "True", "A"), Condition("Ready", ""), generation=1, now="t1")
     before = Condition("Ready", "True", "A", since="t1")
-    same = written(Condition("Ready", "True", "B", "words"), before, generation=2, now="t2")
-    other = written(Condition("Ready", "False", "B"), before, generation=2, now="t2")
+    same = condition_json(Condition("Ready", "True", "B", "words"), before, generation=2, now="t2")
+    other = condition_json(Condition("Ready", "False", "B"), before, generation=2, now="t2")
     assert [each["lastTransitionTime"] for each in (first, same, other)] == ["t1", "t1", "t2"]
     assert same["observedGeneration"] == 2

@@ -10,7 +10,7 @@ import pytest
 from controller.api.objects.meta import ACCEPT_REVISION, REQUESTED_AT, TEST_ALERT, ObjectKey, Resource
 from controller.app.reconcilers import STAGES
 from controller.runtime.objects.cache import Cache, Change
-from controller.runtime.reconciling.watches import indexes_of, woken
+from controller.runtime.reconciling.watches import indexes_of, keys_to_wake
 
 SET: Final = "flagstaff.dev/flagset"
 
@@ -89,7 +89,7 @@ def keys_woken(before: Resource | None, after: Resource | None) -> set[ObjectKey
         cache.learn(after)
     elif before is not None:
         cache.forget(before.key)
-    return woken(STAGES, cache, Change(before, after))
+    return keys_to_wake(STAGES, cache, Change(before, after))
 
 
 def changed(resource: Resource, **more: Any) -> tuple[Resource, Resource]:
@@ -241,5 +241,5 @@ def test_an_object_over_a_quota_is_woken_when_another_makes_room() -> None:
     cache = Cache(indexes_of(STAGES))
     cache.learn(over)
     for after in (None, replace(beside, status=less)):
-        assert over.key in woken(STAGES, cache, Change(beside, after))
-    assert over.key not in woken(STAGES, cache, Change(None, beside))
+        assert over.key in keys_to_wake(STAGES, cache, Change(beside, after))
+    assert over.key not in keys_to_wake(STAGES, cache, Change(None, beside))

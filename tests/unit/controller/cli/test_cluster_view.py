@@ -32,7 +32,7 @@ async def test_a_wait_ends_when_it_is_cancelled_while_something_changes(steps: i
 def test_wrong_name_is_answered_with_the_name_that_is_spelled_alike() -> None:
     view = ClusterView()
     for kind in ("FlagSet", "FeatureFlagConfiguration"):
-        view.listed(kind, "shop")
+        view.end_listing(kind, "shop")
     view.learn("FlagSet", {"metadata": {"namespace": "shop", "name": "checkout-production"}})
     subject = WaitSubject("FlagSet", "chekout-production", WaitTarget("main@sha1:aaaaaaa"))
     assert state_of(view, "shop", subject).message == (

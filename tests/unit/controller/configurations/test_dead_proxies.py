@@ -88,6 +88,6 @@ async def test_leases_that_cannot_be_read_say_nothing_about_anybody(
 
 
 def test_a_receipt_shows_that_its_proxy_lives(around: Around) -> None:
-    around.proxies.changed(Change(None, RECEIPT))
-    around.proxies.changed(Change(OTHER, None))
+    around.proxies.on_change(Change(None, RECEIPT))
+    around.proxies.on_change(Change(OTHER, None))
     assert around.proxies.proxies.alive == ["p"]

@@ -164,4 +164,4 @@ async def test_a_deleted_object_is_forgotten(world: World) -> None:
     key = world.there(FFC, "x")
     await world.look(key)
     world.reconciler.forget(key)
-    assert world.reconciler.remembered == 0
+    assert world.reconciler.remembered_objects == 0

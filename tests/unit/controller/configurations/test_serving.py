@@ -17,7 +17,7 @@ from controller.configurations.live_proxies import LiveProxies
 from controller.configurations.reconciler import ConfigurationReconciler
 from controller.configurations.validation import ContentVerdict, validate
 from controller.delivery.claims import Claims
-from controller.flagsets.messages import shown
+from controller.flagsets.messages import serving_status
 from controller.runtime.objects.cache import Cache
 from controller.runtime.reconciling.settle import Settled, settle
 from evaluator.flags.canonical import digest
@@ -242,9 +242,13 @@ async def test_a_shard_that_comes_is_judged(world: World) -> None:
 async def test_a_flag_set_shows_the_counts_of_the_object_that_it_wrote(world: World) -> None:
     world.receipt("p1", "a")
     await world.look()
-    fields, (condition,) = shown(world.resource, world.digest)
+    fields, (condition,) = serving_status(world.resource, world.digest)
     assert (fields, condition.status) == (FlagSetStatus(served="1/1"), "True")
-    assert shown(world.resource, "sha256:another") == shown(None, world.digest) == (FlagSetStatus(), ())
+    assert (
+        serving_status(world.resource, "sha256:another")
+        == serving_status(None, world.digest)
+        == (FlagSetStatus(), ())
+    )
 
 
 async def test_the_counts_of_each_content_are_reported_once(world: World) -> None:

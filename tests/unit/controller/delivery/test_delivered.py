@@ -13,7 +13,7 @@ from controller.api.objects.meta import Resource
 from controller.api.openfeature.featureflagconfiguration import MissingShardsError
 from controller.configurations.reconciler import ConfigurationReconciler
 from controller.delivery.claims import Claims
-from controller.delivery.delivered import delivered, no_progress
+from controller.delivery.delivered import delivery_of, no_progress
 from controller.proxy.streams.building import EncodedFlagSet, build
 from controller.runtime.objects.cache import Cache
 from evaluator.flags.accept import NO_PROGRESS, Progress
@@ -51,13 +51,13 @@ async def test_proxy_and_status_digest_a_set_under_rollout_alike() -> None:
 def test_the_next_content_is_held_to_the_desired_flags_and_not_to_progress() -> None:
     resource = configuration({"flagSpec": {"flags": {"a": GOOD}}})
     instead = parse(json.dumps({"flags": {"a": OFF}}).encode(), file="flags.json").flag_set
-    found = delivered(resource, nothing, Progress(instead.flags))
+    found = delivery_of(resource, nothing, Progress(instead.flags))
     assert found.flag_set.flags["a"].default_variant == "off"
     assert found.desired.flags["a"].default_variant == "on"
 
 
 def test_a_document_that_cannot_be_read_has_no_digest_and_a_cause() -> None:
-    found = delivered(configuration({"featureFlagSpec": "{"}), nothing, no_progress(configuration({})))
+    found = delivery_of(configuration({"featureFlagSpec": "{"}), nothing, no_progress(configuration({})))
     assert (found.digest, bool(found.cause)) == ("", True)
 
 
@@ -69,4 +69,4 @@ def test_an_object_without_flags_yet_raises_an_error_of_its_own(
     spec: dict[str, Any], error: type[Exception]
 ) -> None:
     with pytest.raises(error):
-        delivered(configuration(spec), nothing)
+        delivery_of(configuration(spec), nothing)

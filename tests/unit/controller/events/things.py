@@ -106,7 +106,7 @@ class Desk:
         self.box: ProviderOutbox = self.outbox.open(CHAT, kept or FlagProviderStatus())
 
     def _changed(self, change: Change) -> None:
-        self.outbox.changed(change)
+        self.outbox.on_change(change)
 
     def accept(self, *events: Event) -> list[str]:
         """Reasons of all that waits after these."""

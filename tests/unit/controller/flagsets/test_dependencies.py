@@ -21,7 +21,7 @@ from controller.flagsets.reading.dependencies import (
 from controller.flagsets.stage import FLAG_SETS
 from controller.runtime.objects.cache import Cache, Change
 from controller.runtime.reconciling.setbacks import Failed, Passing, Setback, Stalled, Waiting, stalling
-from controller.runtime.reconciling.watches import indexes_of, woken
+from controller.runtime.reconciling.watches import indexes_of, keys_to_wake
 
 ARTIFACT = {"url": "http://x/y", "revision": "main@sha1:r1", "digest": "sha256:00"}
 
@@ -305,7 +305,7 @@ def woken_by(before: Resource, after: Resource, **depends_on: Any) -> bool:
         flag_set(source="other", dependsOn=[{"kind": after.key.kind, "name": after.name, **depends_on}])
     )
     cache.learn(after)
-    return "checkout" in {each.name for each in woken((FLAG_SETS,), cache, Change(before, after))}
+    return "checkout" in {each.name for each in keys_to_wake((FLAG_SETS,), cache, Change(before, after))}
 
 
 def test_a_dependency_that_becomes_ready_or_changes_for_an_expression_wakes_it() -> None:

@@ -76,12 +76,14 @@ def test_changes_are_counted_and_the_first_are_named(changed: Diff, expected: st
 
 def test_what_strangers_write_stays_within_its_line() -> None:
     made = attempt(author="A\x1b[31m\n <x>", subject="s" * 200, changed=Diff(("a",), {}, ()))
-    said = messages.applied(FlagSetStatus(), made)
+    said = messages.message_of_apply(FlagSetStatus(), made)
     assert said == f'r1 by A [31m  "{"s" * 71}…": 1 added: a'
 
 
 def test_an_unknown_author_and_subject_are_left_out() -> None:
-    assert messages.applied(FlagSetStatus(), attempt(changed=Diff(("a",), {}, ()))) == "r1: 1 added: a"
+    assert (
+        messages.message_of_apply(FlagSetStatus(), attempt(changed=Diff(("a",), {}, ()))) == "r1: 1 added: a"
+    )
 
 
 def test_a_message_about_a_bad_revision_names_flags_and_says_what_to_do() -> None:
@@ -95,7 +97,7 @@ def test_a_message_about_a_bad_revision_names_flags_and_says_what_to_do() -> Non
 
 def test_a_question_is_not_followed_by_a_full_stop() -> None:
     made = attempt(problems=(replace(ERROR, message="cut off?"),))
-    assert messages.refused(made, "", "r0") == (
+    assert messages.message_of_refusal(made, "", "r0") == (
         "r1 is refused: b.yaml:3:4: cut off? r0 stays served; push a correction, or revert the commit"
     )
 

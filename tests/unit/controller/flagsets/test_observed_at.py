@@ -8,7 +8,7 @@ import pytest
 
 from controller.api.objects.artifact_status import ArtifactStatus
 from controller.api.objects.meta import Resource
-from controller.flagsets.building.render import observed
+from controller.flagsets.building.render import with_observation_time
 
 AT = "flagstaff.dev/observed-at"
 REVISION = "flagstaff.dev/revision"
@@ -32,7 +32,7 @@ def stamped(revision: str, known: dict[str, str] | None, created: str = "", **me
     if known is not None:
         meta = {"name": "x", "namespace": "shop", "annotations": known}
         found = Resource.of({"kind": "FeatureFlagConfiguration", "metadata": meta})
-    (made,) = observed([manifest], artifact(**metadata), created, lambda _: found)
+    (made,) = with_observation_time([manifest], artifact(**metadata), created, lambda _: found)
     stamp: str | None = made["metadata"]["annotations"].get(AT)
     return stamp
 

@@ -9,7 +9,7 @@ import pytest
 
 from controller.flagsets.building.commit_provenance import provenance_of
 from controller.flagsets.building.compose import Composition, compose
-from controller.flagsets.preparing.patches import Patch, patched
+from controller.flagsets.preparing.patches import Patch, apply_patches
 from controller.flagsets.preparing.preparation import Steps
 from controller.flagsets.preparing.substitution import Variables
 from evaluator.flags.canonical import canonical
@@ -195,7 +195,7 @@ def test_a_part_that_a_patch_makes_holds_no_more_than_a_document_may() -> None:
     values = {"op": "add", "path": "/flags/a/variants/on", "value": [0] * 30}
     more = {"op": "add", "path": "/flags/a/variants/off", "value": [0] * 30}
     base = [read_layer([("a.json", document(a=flag()).encode())])]
-    (layer,), _ = patched(base, [Patch("p", operations(values, more))], Bounds(nodes=50))
+    (layer,), _ = apply_patches(base, [Patch("p", operations(values, more))], Bounds(nodes=50))
     assert [finding.code for finding in layer.findings] == ["patch-failed"]
 
 

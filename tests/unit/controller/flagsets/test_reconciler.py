@@ -14,7 +14,7 @@ from controller.flagsets.building.commit_provenance import ProvenanceDetail
 from controller.flagsets.stage import FLAG_SETS
 from controller.runtime.objects.cache import Change
 from controller.runtime.reconciling.setbacks import Failed, Stalled, Waiting
-from controller.runtime.reconciling.watches import woken
+from controller.runtime.reconciling.watches import keys_to_wake
 from controller.runtime.tenancy.secret_hosts import Binding, SecretContent
 from tests.statuses import find
 from tests.unit.controller.flagsets.world import BROKEN, CONFIGURATION, ODD, World, document, flag
@@ -1255,7 +1255,7 @@ def test_a_changed_secret_or_config_map_wakes_the_flag_sets_that_name_it() -> No
         objects.learn(Resource.of({**body, "metadata": {"name": kind.lower(), "namespace": NAMESPACE}}))
     for kind in ("Secret", "ConfigMap"):
         body = {"kind": kind, "metadata": {"name": "values", "namespace": NAMESPACE, "resourceVersion": "2"}}
-        found = woken((FLAG_SETS,), objects, Change(None, Resource.of(body)))
+        found = keys_to_wake((FLAG_SETS,), objects, Change(None, Resource.of(body)))
         woken_by[kind] = [each.name for each in found]
     assert woken_by == {"Secret": ["secret"], "ConfigMap": ["configmap"]}
 

@@ -34,7 +34,7 @@ class Reported:
     def forget(self, _kind: str, _namespace: str, name: str) -> None:
         self.there.discard(name)
 
-    def listed(self, _kind: str, _namespace: str) -> None:
+    def end_listing(self, _kind: str, _namespace: str) -> None:
         self.lists += 1
 
 

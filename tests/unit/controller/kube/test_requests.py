@@ -34,7 +34,7 @@ class Nobody:
     def forget(self, kind: str, namespace: str, name: str) -> None:
         """Not looked at."""
 
-    def listed(self, kind: str, namespace: str) -> None:
+    def end_listing(self, kind: str, namespace: str) -> None:
         """Not looked at."""
 
 

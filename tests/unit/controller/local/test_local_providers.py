@@ -63,5 +63,5 @@ async def test_a_backend_that_verifies_nothing_is_refused_keys(
 
     monkeypatch.setattr(commits, "provider_of", lambda _: OfflineProvider(("",), careless))
     with pytest.raises(Stalled, match=r"--verify-key: .* is never verified"):
-        async with commits.opened(LocalOptions(str(tmp_path), verify_keys={"a.pub": b"key"})):
+        async with commits.open_backend(LocalOptions(str(tmp_path), verify_keys={"a.pub": b"key"})):
             pass

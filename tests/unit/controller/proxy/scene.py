@@ -104,7 +104,7 @@ class Scene:
 
     def sync(self) -> None:
         for kind in KINDS:
-            self.sink.listed(kind, "")
+            self.sink.end_listing(kind, "")
 
     def learn(self, place: str, document: Any, kind: str = KIND, **meta: Any) -> None:
         """An object's new content; `spec=` says it otherwise than by flagSpec."""

@@ -201,7 +201,7 @@ async def test_what_is_remembered_of_tokens_is_bounded() -> None:
         assert await made.access.user(f"ann#{number}", "10.0.0.1") is not None
     call = Call(SYNC, (("authorization", "Bearer ann#0"),), "")
     newest = Call(SYNC, (("authorization", "Bearer ann#99"),), "")
-    assert (made.access.known(call), made.access.known(newest)) == (None, User("ann"))
+    assert (made.access.known_user(call), made.access.known_user(newest)) == (None, User("ann"))
 
 
 async def test_a_flood_of_wrong_tokens_drops_no_good_one_and_is_reviewed_no_further() -> None:
@@ -217,7 +217,7 @@ async def test_a_flood_of_wrong_tokens_drops_no_good_one_and_is_reviewed_no_furt
     with pytest.raises(Failed, match=r"10\.0\.0\.9 sends too many tokens"):
         await made.access.user("wrong-again", "10.0.0.9")
     assert len(made.reviews.asked) == asked
-    assert made.access.known(good) == User("ann")
+    assert made.access.known_user(good) == User("ann")
     assert await made.access.user("bob", "10.0.0.2") is not None
     made.now += REFUSED_WINDOW + 1
     assert await made.access.user("bob#new", "10.0.0.9") is not None

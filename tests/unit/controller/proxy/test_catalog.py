@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from controller.api.openfeature.featureflagconfiguration import FLAG_KIND, KIND
-from controller.proxy.catalog import Catalog, EncodedSpec, decoded
+from controller.proxy.catalog import Catalog, EncodedSpec, decode_spec
 
 PLACES = st.tuples(st.sampled_from("ab"), st.sampled_from("xy"))
 
@@ -71,7 +71,7 @@ def test_only_annotations_of_ours_are_kept() -> None:
         "flagstaff.dev/observed-at": "t",
     }
     catalog.learn(KIND, object_body)
-    seen = catalog.served(("a", "x"))
+    seen = catalog.object_at(("a", "x"))
     assert seen is not None
     assert seen.annotations == {"flagstaff.dev/observed-at": "t"}
 
@@ -111,13 +111,13 @@ def test_an_object_that_was_gone_may_come_back_as_it_was() -> None:
     catalog.learn(KIND, body(("a", "x")))
     catalog.forget(KIND, "a", "x")
     catalog.learn(KIND, body(("a", "x")))
-    assert catalog.served(("a", "x")) is not None
+    assert catalog.object_at(("a", "x")) is not None
 
 
 def test_a_spec_is_kept_as_text() -> None:
     catalog = Catalog()
     catalog.learn(KIND, body(("a", "x"), "id"))
-    seen = catalog.served(("a", "x"))
+    seen = catalog.object_at(("a", "x"))
     assert seen is not None
     assert isinstance(seen.spec, EncodedSpec)
-    assert decoded(seen).spec == dict(seen.spec) == body(("a", "x"), "id")["spec"]
+    assert decode_spec(seen).spec == dict(seen.spec) == body(("a", "x"), "id")["spec"]

@@ -18,7 +18,7 @@ class Pods:
     def __init__(self) -> None:
         self.gone: set[str] = set()
 
-    def ended(self, uid: str) -> bool:
+    def has_ended(self, uid: str) -> bool:
         return uid in self.gone
 
 

@@ -76,7 +76,7 @@ def bearer(token: str) -> tuple[tuple[str, str], ...]:
 def scraped(proxy: Served) -> dict[tuple[str, str, str], float]:
     return {
         (family.name, sample.labels["namespace"], sample.labels["quota"]): sample.value
-        for family in QuotaMetrics(proxy.limits, proxy.scene.proxy.used).collect()
+        for family in QuotaMetrics(proxy.limits, proxy.scene.proxy.usage).collect()
         for sample in family.samples
     }
 

@@ -26,13 +26,13 @@ def test_one_that_was_made_again_under_its_name_is_another() -> None:
     pods = PodUids(gone=gone.append)
     pods.learn("Pod", pod("p", "1"))
     pods.learn("Pod", pod("p", "2"))
-    assert (gone, pods.ended("2")) == (["1"], False)
+    assert (gone, pods.has_ended("2")) == (["1"], False)
 
 
 def test_the_last_that_went_are_remembered() -> None:
     pods = PodUids(remembered=2)
     for uid in ("1", "2", "3"):
         pods.learn("Pod", pod("p", uid))
-    assert [pods.ended(uid) for uid in ("", "1", "2", "3")] == [False, True, True, False]
+    assert [pods.has_ended(uid) for uid in ("", "1", "2", "3")] == [False, True, True, False]
     pods.forget("Pod", "shop", "p")
-    assert [pods.ended(uid) for uid in ("1", "2", "3")] == [False, True, True]
+    assert [pods.has_ended(uid) for uid in ("1", "2", "3")] == [False, True, True]

@@ -47,7 +47,7 @@ class World:
             Resource(ObjectKey("FeatureFlagConfiguration", *place), "u", 1, "1"), self.digest, 990.0
         )
 
-    def ended(self, _: str) -> bool:
+    def has_ended(self, _: str) -> bool:
         return False
 
     def report(self, pod: str, name: str = "flags", **fields: Any) -> None:
@@ -78,7 +78,7 @@ def test_members_are_counted_by_flag_set_and_state(world: World) -> None:
     world.report("a")
     world.report("b", digest="sha256:old")
     world.report("c", "other")
-    world.receipts.followed(("shop", "flags"), Call(REPORT, (), "peer"))
+    world.receipts.follow(("shop", "flags"), Call(REPORT, (), "peer"))
     states = ("served", "lagging", "delivered")
     assert world.values(*(f"set_members['flags', 'shop', '{each}']" for each in states)) == [1, 1, 1]
     assert world.values("set_members['other', 'shop', 'lagging']") == [0]

@@ -47,7 +47,7 @@ def counts(scene: Scene) -> list[tuple[Any, int, int]]:
 
 
 def digest(scene: Scene) -> str:
-    expected = scene.proxy.receipt_service.expected(PLACE)
+    expected = scene.proxy.receipt_service.expected_digest(PLACE)
     assert expected is not None
     return expected.digest
 
@@ -69,7 +69,7 @@ async def test_what_is_delivered_is_what_members_should_serve() -> None:
 async def test_the_object_says_when_a_change_was_observed(stamp: str | None, moment: float | None) -> None:
     scene = Scene()
     scene.learn("shop/flags", flags("one"), annotations={} if stamp is None else {OBSERVED_AT: stamp})
-    expected = scene.proxy.receipt_service.expected(PLACE)
+    expected = scene.proxy.receipt_service.expected_digest(PLACE)
     assert expected is not None
     assert expected.observed_at == moment
 
@@ -93,7 +93,7 @@ async def test_a_deleted_object_has_no_digest_and_its_members_serve_something_el
     scene.forget("shop/flags")
     receipts(scene).tick(1.0)
     assert counts(scene) == [(PLACE, 0, 1)]
-    assert scene.proxy.receipt_service.expected(PLACE) is None
+    assert scene.proxy.receipt_service.expected_digest(PLACE) is None
 
 
 @pytest.mark.parametrize("token", ["", "nobodys", "reads-but-is-no-pod", "may-not-read"])

@@ -38,7 +38,7 @@ class World:
     caller: Caller | None = None
     changed: list[Place] = field(default_factory=list)
 
-    def ended(self, uid: str) -> bool:
+    def has_ended(self, uid: str) -> bool:
         return uid == "u-ended"
 
     def receipts(self, changed: Callable[[Place], None] | None = None) -> Receipts:
@@ -189,8 +189,8 @@ def test_one_address_makes_so_many_claims_and_leaves_room_for_others(receipts: R
 
 
 def test_streams_that_send_no_receipts_are_counted_apart(receipts: Receipts) -> None:
-    ends = [receipts.followed(PLACE, call()), receipts.followed(PLACE, call())]
-    receipts.followed(PLACE, call(**{MARK: "1"}))
+    ends = [receipts.follow(PLACE, call()), receipts.follow(PLACE, call())]
+    receipts.follow(PLACE, call(**{MARK: "1"}))
     ends[0]()
     subscribers = receipts.subscribers(PLACE)
     assert subscribers is not None
@@ -198,7 +198,7 @@ def test_streams_that_send_no_receipts_are_counted_apart(receipts: Receipts) -> 
 
 
 def test_a_set_without_subscribers_is_forgotten(receipts: Receipts) -> None:
-    end = receipts.followed(PLACE, call())
+    end = receipts.follow(PLACE, call())
     receipts.tick(1.0)
     end()
     receipts.tick(1.0)

@@ -41,7 +41,7 @@ class Truth:
     digest: str = "d0"
     gone: set[str] = field(default_factory=set)
 
-    def ended(self, uid: str) -> bool:
+    def has_ended(self, uid: str) -> bool:
         return uid in self.gone
 
 

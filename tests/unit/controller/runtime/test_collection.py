@@ -48,7 +48,7 @@ class Around:
         self.collector = Collector(self.cache, self.cluster, (FLAG_SET, SECRET), (), again=0.001)
 
     async def compare(self) -> None:
-        self.collector.relisted()
+        self.collector.on_relist()
         await self.collector.compare()
 
 

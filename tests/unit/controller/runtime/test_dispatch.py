@@ -27,7 +27,7 @@ class Woken:
     def wake(self, key: ObjectKey) -> None:
         self.keys.append(key)
 
-    def gone(self, key: ObjectKey) -> None:
+    def forget(self, key: ObjectKey) -> None:
         self.deleted.append(key)
 
 
@@ -39,7 +39,7 @@ def dispatching(cache: Cache, loop: Woken) -> Dispatcher:
         loops,
         (lambda change: claims.follow(change.before, change.after).rivals,),
     )
-    cache.on_change = made.changed
+    cache.on_change = made.on_change
     return made
 
 

@@ -109,7 +109,7 @@ class ApiServer:
 class Counting:
     results: list[str] = field(default_factory=list)
 
-    def reconciled(self, key: ObjectKey, result: str, seconds: float) -> None:
+    def count_reconcile(self, key: ObjectKey, result: str, seconds: float) -> None:
         assert seconds >= 0
         self.results.append(result)
 
@@ -445,7 +445,7 @@ async def test_what_went_while_it_was_worked_on_leaves_nothing_behind() -> None:
         around.see(seen())
         await until(lambda: bool(around.reconciler.given))
         around.objects.forget(KEY)
-        around.loop.gone(KEY)
+        around.loop.forget(KEY)
         around.reconciler.gate.set()
         await until(lambda: len(around.reconciler.forgotten) == 2)
         assert around.server.written == []
@@ -489,7 +489,7 @@ async def test_pruned_statuses_are_reported_once_and_none_is_written_any_more(
         assert caplog.text.count("no status field for our status") == 1
         assert [each.reason for each in around.server.said] == ["A", "Recovered"]
         around.objects.forget(KEY)
-        around.loop.gone(KEY)
+        around.loop.forget(KEY)
         around.see(seen(uid="made again"))
         await around.settled(6)
         assert around.reconciler.given[-1].status == {"observedGeneration": -1}
@@ -505,7 +505,7 @@ async def test_once_there_is_room_for_statuses_all_are_written(how: str) -> None
         await around.settled(2)
         around.server.prunes = False
         if how == "relisted":
-            around.loop.relisted()
+            around.loop.on_relist()
         await until(lambda: all(each.status.get("conditions") for each in around.objects))
 
 
@@ -515,7 +515,7 @@ async def test_while_there_is_no_room_one_status_is_tried_once_in_a_while() -> N
         around.see(seen())
         around.see(seen(name="other"))
         await around.settled(2)
-        around.loop.relisted()
+        around.loop.on_relist()
         await around.settled(4)
         assert len(around.server.written) == 2
 

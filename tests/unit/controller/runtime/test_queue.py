@@ -63,7 +63,7 @@ async def test_a_key_that_is_put_twice_comes_once_and_at_the_earlier_time(
     queue.put("a", 9.0)
     clock.now += 1
     assert ready(queue) == ["a"]
-    queue.done("a")
+    queue.release("a")
     clock.now += 100
     assert ready(queue) == []
 
@@ -74,7 +74,7 @@ async def test_a_key_that_a_worker_has_waits_for_it_while_others_go_on(queue: Ke
     queue.put("a")
     queue.put("b")
     assert ready(queue) == ["b"]
-    queue.done("a")
+    queue.release("a")
     assert ready(queue) == ["a"]
 
 
@@ -112,7 +112,7 @@ async def test_what_is_forgotten_comes_no_more(queue: KeyedQueue[str], clock: Cl
 
 async def test_failures_wait_ever_longer_until_one_success(queue: KeyedQueue[str]) -> None:
     assert [queue.put_after_failure("a") for _ in range(3)] == [0.75, 1.5, 3.0]
-    queue.succeeded("a")
+    queue.reset_backoff("a")
     assert queue.put_after_failure("a") == 0.75
     assert queue.put_after_failure("b") == 0.75
 
@@ -145,7 +145,7 @@ async def test_a_key_that_is_moved_forward_often_leaves_no_entries_behind(clock:
         late, soon = Name("a"), Name("a")
         queue.put(late, 600.0)
         queue.put(soon)
-        queue.done(await queue.take())
+        queue.release(await queue.take())
         keys.append(weakref.ref(late))
     assert sum(key() is not None for key in keys) < 100
 
@@ -162,7 +162,7 @@ async def test_a_group_leaves_places_to_others_and_goes_on_as_they_are_given_bac
     for key in ("a1", "a2", "a3", "b1"):
         shared.put(key)
     assert ready(shared) == ["a1", "b1", "a2"]
-    shared.done("a1")
+    shared.release("a1")
     assert ready(shared) == ["a3"]
 
 
@@ -172,7 +172,7 @@ async def test_what_waits_for_a_place_is_due_and_can_be_forgotten(shared: KeyedQ
     assert ready(shared) == ["a1", "a2"]
     shared.forget("a3")
     assert len(shared) == 1
-    shared.done("a1")
+    shared.release("a1")
     assert ready(shared) == ["a4"]
 
 
@@ -182,8 +182,8 @@ async def test_a_key_that_comes_again_while_it_is_out_waits_behind_its_group(sha
     assert ready(shared) == ["a1", "a2"]
     shared.put("a1")
     assert ready(shared) == []
-    shared.done("a1")
-    shared.done("a2")
+    shared.release("a1")
+    shared.release("a2")
     assert ready(shared) == ["a3", "a1"]
 
 
@@ -200,7 +200,7 @@ async def test_nothing_is_kept_of_a_key_that_is_forgotten(clock: Clock, state: s
         queue.put(Name("a2"))
         assert await queue.take() == "a2"
     queue.forget(key)
-    queue.done(key)
+    queue.release(key)
     clock.now += 60.0
     queue.put(Name("a3"))
     assert await queue.take() == "a3"
@@ -288,7 +288,7 @@ async def test_other_keys_are_worked_on_while_one_takes_long(queue: KeyedQueue[s
 async def test_a_key_that_no_worker_holds_frees_no_place_when_it_is_done(shared: KeyedQueue[str]) -> None:
     for key in ("a1", "a2", "a3"):
         shared.put(key)
-    shared.done("a1")
+    shared.release("a1")
     assert ready(shared) == ["a1", "a2"]
 
 
@@ -325,7 +325,7 @@ async def test_no_key_is_ever_with_two_workers_and_none_is_lost(steps: list[tupl
             queue.put(key, delay)
             wanted.add(key)
         elif step == "done":
-            queue.done(key)
+            queue.release(key)
             taken.discard(key)
         elif step == "forget":
             queue.forget(key)
@@ -340,7 +340,7 @@ async def test_no_key_is_ever_with_two_workers_and_none_is_lost(steps: list[tupl
             taken.update(found)
             wanted.difference_update(found)
     for key in "abc":
-        queue.done(key)
+        queue.release(key)
     clock.now += 10
     assert set(ready(queue)) == wanted
 

@@ -9,9 +9,9 @@ import pytest
 from controller.api.objects.meta import ObjectKey, Resource
 from controller.runtime.objects.cache import Cache, Change
 from controller.runtime.reconciling.setbacks import Stalled
-from controller.runtime.tenancy.quotas import UNLIMITED, Quota, exceeded, room_made
+from controller.runtime.tenancy.quotas import UNLIMITED, Quota, index_of_refused, room_made
 
-INDEX = exceeded("FlagSource")
+INDEX = index_of_refused("FlagSource")
 
 
 def used(resource: Resource) -> int:
@@ -87,10 +87,10 @@ def test_what_was_let_and_failed_is_given_back() -> None:
     first, second = source("a", 1), source("b")
     space = Space(first, second)
     assert space.lets(first, 9)
-    with space.quota.given(first.key):
+    with space.quota.using(first.key):
         """It did not fail."""
     assert not space.lets(second, 9)
-    with pytest.raises(KeyError), space.quota.given(first.key):
+    with pytest.raises(KeyError), space.quota.using(first.key):
         raise KeyError("no")
     assert space.lets(second, 9)
 

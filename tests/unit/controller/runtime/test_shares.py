@@ -37,11 +37,11 @@ def test_who_has_none_finds_one_where_those_before_keep_all() -> None:
     shares: FairShare[str] = FairShare(4, 3)
     assert [len(filled(shares, group, 99)) for group in "abc"] == [2, 1, 1]
     assert [len(filled(shares, group, 1)) for group in "defg"] == [1, 1, 1, 0]
-    shares.done("d")
+    shares.release("d")
     assert taken(shares) == ["g0"]
     # What is beyond the places is not for those who have one.
     for group in "efg":
-        shares.done(group)
+        shares.release(group)
     assert taken(shares) == []
 
 
@@ -60,9 +60,9 @@ def test_a_group_that_has_many_gives_way_as_it_gives_back() -> None:
     shares: FairShare[str] = FairShare(8)
     assert len(filled(shares, "a", 99)) == 4
     assert len(filled(shares, "b", 99)) == 2
-    shares.done("a")
+    shares.release("a")
     assert taken(shares) == ["b2"]
-    shares.done("a")
+    shares.release("a")
     assert taken(shares) == ["a4"]
 
 
@@ -115,7 +115,7 @@ def test_no_group_ever_has_more_than_its_share_and_all_are_served_in_the_end(
             shares.add(group, wanted[-1])
         elif step == "done" and has[group]:
             has[group] -= 1
-            shares.done(group)
+            shares.release(group)
         elif step == "take" and (item := shares.take()) is not None:
             given_out.append(item)
             has[item[0]] += 1
@@ -125,7 +125,7 @@ def test_no_group_ever_has_more_than_its_share_and_all_are_served_in_the_end(
     while has.total() or len(given_out) < len(wanted):
         for group in [each for each in has if has[each]][:1]:
             has[group] -= 1
-            shares.done(group)
+            shares.release(group)
         more = taken(shares)
         assert more or has.total() or len(given_out) == len(wanted)
         given_out += more
@@ -144,5 +144,5 @@ def test_one_that_comes_last_waits_only_for_those_before_it(places: int, groups:
         if "last" in found:
             return
         out += found
-        shares.done(out.pop(0).partition("-")[0] + "-")
+        shares.release(out.pop(0).partition("-")[0] + "-")
     pytest.fail("it still waits")

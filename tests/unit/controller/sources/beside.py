@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from controller.api.objects.meta import API_VERSION, ObjectKey
 from controller.artifacts.archive import unpack
 from controller.artifacts.storages import Storages
-from controller.runtime.reconciling.watches import woken
+from controller.runtime.reconciling.watches import keys_to_wake
 from controller.runtime.tenancy.limits import UNLIMITED, NamespaceLimits
 from controller.sources.freshness import PendingPushes
 from controller.sources.git.git_factory import GitFactory
@@ -48,7 +48,7 @@ class Beside:
         return self.secrets.get(name)
 
     def _changed(self, change: Change) -> None:
-        self.asleep |= woken([FLAG_SOURCES], self.objects, change)
+        self.asleep |= keys_to_wake([FLAG_SOURCES], self.objects, change)
 
     async def apply(self, name: str, url: str, *, git: Mapping[str, Any] | None = None, **spec: Any) -> None:
         """Create it, or give it another spec, and let happen what comes of that."""

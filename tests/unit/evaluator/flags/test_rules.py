@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from evaluator.flags.checking.known_operators import DEPTH, NODES, OPERATORS, Arity, shown
+from evaluator.flags.checking.known_operators import DEPTH, NODES, OPERATORS, Arity, shorten
 from evaluator.flags.checking.rules import check_rule
 from evaluator.flags.checking.suggestions import did_you_mean, operator_hint
 from evaluator.flags.syntax.problems import Finding, Severity
@@ -289,7 +289,7 @@ def test_a_very_long_name_is_neither_searched_for_nor_shown_whole() -> None:
     ids=["null", "boolean", "number", "text", "object", "array", "huge"],
 )  # fmt: skip
 def test_a_message_shows_values_as_json_has_them(value: Any, text: str) -> None:
-    assert shown(value) == text
+    assert shorten(value) == text
 
 
 def nested(levels: int) -> Any:

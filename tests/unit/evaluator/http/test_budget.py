@@ -47,7 +47,7 @@ async def test_the_largest_is_refused_and_others_do_not_notice(large: bytes, ref
         held = listener.held_bytes
         with suppress(ConnectionResetError):
             assert refusal in await exchange(port, large)
-        assert listener.refused == 1
+        assert listener.refused_connections == 1
         assert listener.held_bytes == held
         other.write(b"67890")
         assert await reader.readline() == b"HTTP/1.1 200 OK\r\n"
@@ -60,7 +60,7 @@ async def test_what_was_answered_counts_no_more() -> None:
             assert b"200 OK" in await exchange(port, BODY.replace(b"900000", b"100000") + LAST)
             assert await exchange(port, wire.GREETING + call(1, "/t.T/Echo", bytes(10_000)) + goodbye())
         await until(lambda: not listener.connections)
-        assert (listener.refused, listener.held_bytes) == (0, 0)
+        assert (listener.refused_connections, listener.held_bytes) == (0, 0)
 
 
 def goodbye() -> bytes:
@@ -73,7 +73,7 @@ async def test_one_address_may_not_take_all_connections() -> None:
         await until(lambda: listener.connections == 2)
         with suppress(ConnectionResetError):
             assert await exchange(port, b"") == b""
-        assert listener.refused == 1
+        assert listener.refused_connections == 1
         first[0][1].close()
         await until(lambda: listener.connections == 1)
         assert b"200 OK" in await exchange(port, LAST)

@@ -173,7 +173,7 @@ async def test_what_is_pipelined_behind_a_call_that_is_too_late_is_answered_behi
 WATCHED: dict[str, Callable[[Deferred[bytes]], Deferred[Any]]] = {
     "by one": lambda answer: answer,
     "by one below a change": lambda answer: answer.then(lambda result: len(result())),
-    "by one below another": lambda answer: answer.watched(lambda _: None, lambda _: None),
+    "by one below another": lambda answer: answer.watch(lambda _: None, lambda _: None),
 }
 watching = pytest.mark.parametrize("over", WATCHED.values(), ids=WATCHED)
 
@@ -187,7 +187,7 @@ def test_an_observer_of_an_answer_sees_the_deadline_that_ended_it(
     results: list[Callable[[], bytes]] = []
     now = iter(range(100))
     stage = Stage()
-    answer = over(Deferred(stage.made()).watched(lambda _: None, seen.append))
+    answer = over(Deferred(stage.made()).watch(lambda _: None, seen.append))
     job = Job(replace(answer, seconds=seconds), lambda: next(now), results.append)
     while not job.advance():
         pass
@@ -203,7 +203,7 @@ def test_an_observer_of_an_answer_sees_that_its_caller_left_before_it_was_begun(
 ) -> None:
     seen: list[BaseException] = []
     stage = Stage()
-    answer = over(Deferred(stage.made()).watched(lambda _: None, seen.append))
+    answer = over(Deferred(stage.made()).watch(lambda _: None, seen.append))
     job = Job(replace(answer, seconds=seconds), lambda: 0, lambda _: None)
     job.cancel()
     assert ([type(one) for one in seen], stage.begun) == ([GeneratorExit], 0)

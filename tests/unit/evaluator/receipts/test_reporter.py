@@ -12,7 +12,7 @@ import pytest
 
 from evaluator.flags.layers.merge import parse
 from evaluator.http.messages import Code, RpcError
-from evaluator.http.routes import Routes, merged
+from evaluator.http.routes import Routes, merge
 from evaluator.http.server.limits import Limits
 from evaluator.http.server.listener import Listener
 from evaluator.http.server.scheduler import FairQueue
@@ -250,11 +250,11 @@ class Proxy:
             raise RpcError(Code.UNAVAILABLE, "not known yet")
         return ReportResponse(next_ms=5000).SerializeToString()
 
-    def entered(self, call: Call, topic: Hashable, *, lasting: bool) -> object:
+    def begin(self, call: Call, topic: Hashable, *, lasting: bool) -> object:
         self.headers.append(call)
         return topic, lasting
 
-    def left(self, visit: object) -> None:
+    def end(self, visit: object) -> None:
         """Nothing is counted."""
 
     async def until(self, digest: str) -> None:
@@ -270,7 +270,7 @@ async def listening(proxy: Proxy) -> AsyncIterator[int]:
     loop = asyncio.get_running_loop()
     service = SyncService(proxy.backend, Hub(FairQueue()), loop, observer=proxy)
     offered = Routes(unary={REPORT: proxy.report, LEAVE: proxy.report} if proxy.offers else {})
-    listener = Listener(merged(service.routes(), offered), Limits(), name="sync")
+    listener = Listener(merge(service.routes(), offered), Limits(), name="sync")
     try:
         yield await listener.start("127.0.0.1", 0)
     finally:

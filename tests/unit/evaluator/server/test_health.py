@@ -10,7 +10,7 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from evaluator.http.messages import Code, Response, RpcError
-from evaluator.http.routes import Routes, merged
+from evaluator.http.routes import Routes, merge
 from evaluator.server.monitoring import health
 from evaluator.server.monitoring.health import HealthService
 from evaluator.settings import Settings
@@ -181,7 +181,7 @@ async def test_a_stock_client_watches_a_start_and_an_end() -> None:
 
 def test_merged_routes_answer_what_each_answered() -> None:
     world = World()
-    both = merged(BESIDE, world.routes)
+    both = merge(BESIDE, world.routes)
     assert dict(both.unary) == {**BESIDE.unary, **world.routes.unary}
     assert dict(both.streams) == {**BESIDE.streams, **world.routes.streams}
 
@@ -196,6 +196,6 @@ def test_merged_routes_answer_what_each_answered() -> None:
     ids=["unary", "stream", "http"],
 )
 def test_a_path_that_two_answer_is_an_error_that_names_it(other: Routes) -> None:
-    ours = merged(BESIDE, Routes(http={("GET", "/"): lambda _: Response(200)}))
+    ours = merge(BESIDE, Routes(http={("GET", "/"): lambda _: Response(200)}))
     with pytest.raises(ValueError, match=r"/a\.B/One|GET"):
-        merged(ours, other)
+        merge(ours, other)

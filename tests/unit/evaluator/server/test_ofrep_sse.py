@@ -287,7 +287,7 @@ def test_a_public_address_is_given_as_the_origin() -> None:
     streams = ChangeStreams(
         Store(), FakeTimers(), unhurried(), public_url="https://flags.test/", inactivity_seconds=60
     )
-    assert streams.advertised(Selection()) == [
+    assert streams.stream_links(Selection()) == [
         {
             "type": "sse",
             "endpoint": {"origin": "https://flags.test", "requestUri": PATH},

@@ -53,7 +53,7 @@ def observed(clock: Clock) -> tuple[Requests, Routes]:
         json_unary={PATH: answering},
         http={("POST", "/ofrep/v1/evaluate/flags/*"): asked},
     )
-    return requests, requests.measured(plain)
+    return requests, requests.measure(plain)
 
 
 def samples(requests: Requests, name: str, **labels: str) -> list[tuple[Mapping[str, str], float]]:
@@ -131,7 +131,7 @@ def test_a_handler_that_fails_is_a_500() -> None:
 def test_a_stream_is_no_request_that_was_answered() -> None:
     requests = Requests(Clock())
     stream = Streamed(200, (), lambda _: None)
-    routes = requests.measured(Routes(http={("GET", "/sse"): lambda _: stream}))
+    routes = requests.measure(Routes(http={("GET", "/sse"): lambda _: stream}))
     assert routes.http["GET", "/sse"](Request("GET", "/sse", "", (), b"", "")) is stream
     assert not counted(requests)
 
@@ -182,7 +182,7 @@ def test_deferred_calls_are_counted_by_how_they_end(error: BaseException | None,
         return b"late"
 
     requests = Requests(lambda: 1.0)
-    routes = requests.measured(Routes(unary={PATH: lambda *_: Deferred(steps())}))
+    routes = requests.measure(Routes(unary={PATH: lambda *_: Deferred(steps())}))
     deferred = routes.unary[PATH](call(), b"")
     assert isinstance(deferred, Deferred)
     with contextlib.suppress(BaseException):

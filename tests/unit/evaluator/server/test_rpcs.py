@@ -10,7 +10,7 @@ from evaluator.http.deferred import Deferred
 from evaluator.http.messages import Call, Code, RpcError
 from evaluator.http.routes import Routes
 from evaluator.http.rpc.grpc_framing import frame
-from evaluator.server.monitoring.rpcs import Durations, watched
+from evaluator.server.monitoring.rpcs import Durations, watch_calls
 from tests.unit.evaluator.http.asking import VERSIONS, Asking
 
 from .fakes import FakeStream, settled
@@ -30,7 +30,7 @@ class Stage:
     def __init__(self, **routes: Any) -> None:
         self.begun = 0
         self.codes: list[Code] = []
-        self.routes = watched(Routes(**routes), self.begin)
+        self.routes = watch_calls(Routes(**routes), self.begin)
 
     def begin(self, call: Call) -> Callable[[Code], None]:
         assert call.path == PATH
@@ -93,7 +93,7 @@ def test_a_stream_that_its_connection_ends_is_reported_with_the_status_that_was_
 ) -> None:
     kept: list[MessageStream] = []
     stage, over = Stage(streams={PATH: lambda _, __, stream: kept.append(stream)}), list[Code]()
-    stage.routes = watched(stage.routes, lambda _: over.append)
+    stage.routes = watch_calls(stage.routes, lambda _: over.append)
     client = opened(stage, version)
     how(client, kept[0])
     assert (stage.codes, over) == ([code], [code])

@@ -102,7 +102,7 @@ def test_a_failure_to_save_is_shown_for_each_source_that_is_kept() -> None:
 
 def test_connections_and_streams_are_asked_for_when_read() -> None:
     state_metrics = StateMetrics(Store(), lambda: NOW)
-    port = SimpleNamespace(connections=1, held_bytes=10, refused=2)
+    port = SimpleNamespace(connections=1, held_bytes=10, refused_connections=2)
     state_metrics.ports.port("grpc", port)
     state_metrics.streams("events", Kept(2))
     state_metrics.streams("events", Kept(4))
@@ -121,7 +121,7 @@ def test_connections_and_streams_are_asked_for_when_read() -> None:
 def test_streams_that_ended_are_counted_by_how_long_they_were_open() -> None:
     state_metrics = StateMetrics(Store(), lambda: NOW)
     for seconds in (5, 5, 100_000):
-        state_metrics.ended("normal_close", seconds)
+        state_metrics.count_stream_end("normal_close", seconds)
     name = "feature_flag_flagd_sync_stream_duration_seconds"
     found = read(state_metrics)
     assert found[f"{name}_bucket", "normal_close", "1.0"] == 0

@@ -90,7 +90,7 @@ def test_a_stale_store_ages_until_the_next_success() -> None:
     swap(store, version(1), now=NOW)
     fail(store, "the source is gone", NOW - 3600)
     assert store.age(NOW) == 3600
-    assert store.stale is not None
+    assert store.longest_staleness is not None
     confirm(store, NOW)
     assert store.age(NOW) == 0
 
@@ -99,7 +99,7 @@ def test_a_success_ends_staleness() -> None:
     store = Store()
     fail(store, "the source is gone", NOW)
     swap(store, version(1), now=NOW)
-    assert store.stale is None
+    assert store.longest_staleness is None
 
 
 def test_staleness_said_again_has_the_new_reason_and_the_first_moment() -> None:
@@ -107,7 +107,7 @@ def test_staleness_said_again_has_the_new_reason_and_the_first_moment() -> None:
     swap(store, version(1), now=NOW)
     for seconds in (10, 20):
         fail(store, f"no answer for {seconds} s", NOW + seconds)
-    assert store.stale == Staleness("no answer for 20 s", NOW)
+    assert store.longest_staleness == Staleness("no answer for 20 s", NOW)
     assert store.age(NOW + 20) == 20
 
 
@@ -190,7 +190,7 @@ def test_the_store_is_as_stale_as_its_stalest_source() -> None:
     for name, since in (("low", NOW - 9), ("high", NOW - 5)):
         confirm(store, since, name)
         fail(store, name, since, name)
-    assert store.stale == Staleness("low", NOW - 9)
+    assert store.longest_staleness == Staleness("low", NOW - 9)
     assert store.age(NOW) == 9
 
 

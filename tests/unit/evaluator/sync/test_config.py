@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from evaluator.sync.config import InvalidSourceError, OAuth, Provider, SourceConfig, checked, shown
+from evaluator.sync.config import InvalidSourceError, OAuth, Provider, SourceConfig, check, display_uri
 
 
 @pytest.mark.parametrize(
@@ -29,7 +29,7 @@ def test_a_source_that_makes_no_sense_is_refused_with_what_to_write(
     provider: str, uri: str, fields: dict[str, Any], said: str
 ) -> None:
     with pytest.raises(InvalidSourceError, match=said):
-        checked(SourceConfig(uri, Provider(provider), **fields))
+        check(SourceConfig(uri, Provider(provider), **fields))
 
 
 @pytest.mark.parametrize(
@@ -41,7 +41,7 @@ def test_a_source_that_makes_no_sense_is_refused_with_what_to_write(
     ],
 )
 def test_what_is_shown_of_a_uri_holds_no_secret(uri: str, expected: str) -> None:
-    assert shown(uri) == expected
+    assert display_uri(uri) == expected
 
 
 @pytest.mark.parametrize(

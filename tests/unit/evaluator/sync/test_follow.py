@@ -64,7 +64,7 @@ async def test_what_cannot_be_understood_changes_nothing_and_is_stale(content: b
         await until(lambda: value(store, "a"))
         served = store.snapshot
         source.say(content)
-        await until(lambda: store.stale)
+        await until(lambda: store.longest_staleness)
         assert served is not None
         assert store.snapshot is not None
         assert store.snapshot.flag_set.flags is served.flag_set.flags
@@ -77,7 +77,7 @@ async def test_an_empty_set_is_a_deletion() -> None:
         await until(lambda: value(store, "a"))
         source.say(b'{"flags": {}}')
         await until(lambda: value(store, "a") is None)
-        assert store.stale is None
+        assert store.longest_staleness is None
 
 
 async def test_a_refused_content_that_stays_is_still_stale_and_the_old_one_again_is_not() -> None:
@@ -87,9 +87,9 @@ async def test_a_refused_content_that_stays_is_still_stale_and_the_old_one_again
         await until(lambda: value(store, "a"))
         source.say(b"{")
         source.say(UNCHANGED)
-        await until(lambda: source.idle and store.stale)
+        await until(lambda: source.idle and store.longest_staleness)
         source.say(document("a"))
-        await until(lambda: store.stale is None)
+        await until(lambda: store.longest_staleness is None)
 
 
 async def test_a_bad_flag_keeps_its_last_good_definition_and_its_siblings_move_on() -> None:
@@ -154,7 +154,7 @@ async def test_a_stream_that_had_its_time_is_opened_again_and_nothing_is_stale()
         source.say(document("a"))
         source.fall(SourceFault(RENEWAL, "an hour has passed"))
         await until(lambda: source.calls == 2)
-        assert (value(store, "a"), store.stale) == (True, None)
+        assert (value(store, "a"), store.longest_staleness) == (True, None)
 
 
 class Recorded(Backoff):
@@ -264,9 +264,9 @@ async def test_a_context_that_comes_with_the_end_of_staleness_is_sent_though_ano
         backend.watch(backend.topic("", call()), lambda _, now: Payload(b"", b"%d" % len(now)), sent.append)
         for source in (low, high):
             source.say(SourceFault("Unreachable", "gone"))
-        await until(lambda: store.catalog.stale == {"low", "high"})
+        await until(lambda: store.catalog.stale_sources == {"low", "high"})
         high.say(delivery(document("b"), region="eu", tier="gold"))
-        await until(lambda: store.catalog.stale == {"low"})
+        await until(lambda: store.catalog.stale_sources == {"low"})
         backend.close()
     assert [(each.digest, each.quiet) for each in sent] == [
         (b"1", False), (b"1", True), (b"1", True), (b"2", False),
@@ -335,7 +335,7 @@ async def test_after_a_restart_the_last_good_set_is_served_stale_with_its_age_un
         assert status.stale is not None
         again.say(document("a"))
         await until(lambda: not store.status("fake").from_disk)
-        assert store.stale is None
+        assert store.longest_staleness is None
 
 
 @pytest.mark.parametrize("more", [{}, {"metadata": {REVISION_KEY: "r2"}}], ids=["all", "the flags"])
@@ -350,7 +350,7 @@ async def test_what_is_delivered_as_it_was_on_disk_is_the_very_set_that_is_serve
         await until(lambda: store.snapshot)
         restored = store.catalog.of_source("fake")
         again.say(document("a", **more))
-        await until(lambda: store.stale is None and not store.catalog.stale)
+        await until(lambda: store.longest_staleness is None and not store.catalog.stale_sources)
         served = store.catalog.of_source("fake")
     assert restored is not None
     assert served is not None

@@ -11,7 +11,7 @@ import trustme
 
 from evaluator.sync.config import InvalidSourceError, Provider, SourceConfig
 from evaluator.sync.source import Delivery, SourceFault, Unchanged
-from evaluator.sync.sources.connector import delivered, target
+from evaluator.sync.sources.connector import delivery_of, target
 from evaluator.sync.sources.grpc import GrpcSource
 from evaluator.sync.timing import DEFAULT_TIMING, SourceTiming
 from evaluator.wire import sync_pb2
@@ -81,7 +81,7 @@ def test_a_context_that_is_no_json_is_a_fault() -> None:
     message = sync_pb2.SyncFlagsResponse(flag_configuration="{}")
     message.sync_context.update({"load": float("inf")})
     with pytest.raises(SourceFault, match="not JSON"):
-        delivered("peer", message)
+        delivery_of("peer", message)
 
 
 @pytest.mark.parametrize("uri", ["envoy://h:99999/s", "envoy://[h:1/s", "envoy://h/s"])

@@ -59,7 +59,7 @@ class Evaluator:
         service = EvaluationService(store, ContextSources(), lambda: NOW, observers)
         answers = Evaluation(service)
         rpcs = Routes(unary={PATH: answers.unary("v2", METHODS["ResolveString"])})
-        self.rpcs = opened.tracing.routes(metrics.requests.measured(rpcs))
+        self.rpcs = opened.tracing.routes(metrics.requests.measure(rpcs))
         plain = ofrep.routes(Ofrep(service), None)
         self.plain = opened.tracing.routes(plain)
 

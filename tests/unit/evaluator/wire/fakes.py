@@ -70,7 +70,7 @@ class Reader:
     def retract(self, reason: object) -> None:
         self._receive(("gone", reason))
 
-    def failed(self, error: Exception) -> None:
+    def on_failure(self, error: Exception) -> None:
         self.errors.append(error)
 
     def read(self, hub: Hub, room: float = float("inf")) -> None:

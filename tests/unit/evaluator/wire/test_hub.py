@@ -233,7 +233,7 @@ def test_the_last_in_line_is_notified_however_fast_values_change(scene: Scene) -
 
 def test_an_error_that_nobody_expects_stops_no_broadcast(scene: Scene) -> None:
     class Hopeless(Reader):
-        def failed(self, error: Exception) -> None:
+        def on_failure(self, error: Exception) -> None:
             raise RuntimeError("and again") from error
 
     readers = [scene.join(), scene.join(Hopeless(failing=True)), scene.join()]

@@ -13,7 +13,7 @@ from controller.api.kinds import DEFINITIONS
 from controller.api.objects.fields import Duration, InvalidSpecError, LocalReference, Model, read
 from controller.api.objects.rules import Rule, RuledModel
 from controller.api.objects.schema_words import in_schema
-from controller.api.published.definitions import custom_resource_definition, page_of, rendered
+from controller.api.published.definitions import custom_resource_definition, page_of, render_definition
 from controller.api.published.field_tables import with_fields
 from controller.api.published.model_schema import structural_schema
 from controller.cli.manifests.manifest_files import read_manifests
@@ -30,7 +30,7 @@ ROOT: Final = Path(__file__).parents[5]
 @pytest.mark.parametrize("kind", DEFINITIONS, ids=lambda kind: kind.plural)
 def test_the_files_are_what_the_models_say(kind: Definition) -> None:
     """`make crds` writes them."""
-    assert (ROOT / "crds" / f"{kind.plural}.yaml").read_text(encoding="utf-8") == rendered(kind)
+    assert (ROOT / "crds" / f"{kind.plural}.yaml").read_text(encoding="utf-8") == render_definition(kind)
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import pytest
 from controller.api.objects.meta import ObjectKey, Resource
 from controller.events.alerts.stage import FLAG_ALERTS, FLAG_PROVIDERS
 from controller.runtime.objects.cache import Change
-from controller.runtime.reconciling.watches import woken
+from controller.runtime.reconciling.watches import keys_to_wake
 from tests.unit.controller.events.things import CHAT, Desk, alert, event, failed, status
 
 if TYPE_CHECKING:
@@ -137,7 +137,7 @@ def test_reports_are_remembered_while_the_namespaces_are_not_known() -> None:
 @pytest.mark.parametrize("changed", [grant(), namespace()])
 def test_a_grant_and_a_namespace_wake_the_providers_of_alerts_that_they_let_in(changed: Resource) -> None:
     stages = (FLAG_PROVIDERS, FLAG_ALERTS)
-    assert woken(stages, Desk(selecting(), grant()).objects, Change(None, changed)) == {CHAT}
-    assert woken(stages, Desk(alert(), grant()).objects, Change(None, changed)) == set()
+    assert keys_to_wake(stages, Desk(selecting(), grant()).objects, Change(None, changed)) == {CHAT}
+    assert keys_to_wake(stages, Desk(alert(), grant()).objects, Change(None, changed)) == set()
     elsewhere = grant(from_namespace="elsewhere")
-    assert woken(stages, Desk(selecting()).objects, Change(None, elsewhere)) == set()
+    assert keys_to_wake(stages, Desk(selecting()).objects, Change(None, elsewhere)) == set()

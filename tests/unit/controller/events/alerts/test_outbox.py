@@ -111,7 +111,7 @@ def test_the_same_event_waits_once_and_is_not_sent_again_after_a_kill() -> None:
     desk = Desk(alert())
     desk.accept(event("Applied"), event("Applied"))
     (key,) = desk.box.pending
-    desk.box.delivered(key, "2026-01-02T03:04:05Z")
+    desk.box.record_delivery(key, "2026-01-02T03:04:05Z")
     assert desk.restart().accept(event("Applied")) == []
 
 

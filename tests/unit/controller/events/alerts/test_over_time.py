@@ -115,7 +115,7 @@ def test_a_grouped_message_that_arrived_is_not_sent_again_after_a_kill() -> None
     desk.accept(*both)
     (key,) = desk.box.pending
     assert list(desk.restart().box.pending.values()) == list(desk.box.pending.values())
-    desk.box.delivered(key, "2026-01-02T03:04:35Z")
+    desk.box.record_delivery(key, "2026-01-02T03:04:35Z")
     assert desk.restart().accept(*both) == []
 
 

@@ -21,7 +21,7 @@ def test_outbox_is_the_same_after_its_status_is_read() -> None:
     box = ProviderOutbox()
     box.push(message("one", state="failing", metadata={"a": "b"}))
     box.push(message("two"))
-    box.delivered("one", "2026-01-02T03:04:05Z")
+    box.record_delivery("one", "2026-01-02T03:04:05Z")
     box.drop("two", "refused")
     box.push(message("three"))
     box.remember("all/FlagSet/flags", Reported(("BuildFailed",), "sha256:1"))
@@ -70,7 +70,7 @@ def test_recently_delivered_message_is_not_queued_again() -> None:
     box = ProviderOutbox()
     for number in range(MOST_RECENT + 1):
         box.push(message(f"{number:064}"[::-1]))
-        box.delivered(f"{number:064}"[::-1], "t")
+        box.record_delivery(f"{number:064}"[::-1], "t")
     box.push(message(f"{MOST_RECENT:064}"[::-1]))
     assert box.pending == {}
     assert len(box.status().recent or ()) == MOST_RECENT
@@ -78,13 +78,13 @@ def test_recently_delivered_message_is_not_queued_again() -> None:
 
 def test_last_failure_is_kept_after_success_with_its_first_time() -> None:
     box = ProviderOutbox()
-    box.failed("all", "DeliveryFailed", "503 of\nthe server", NOW)
-    box.failed("all", "DeliveryFailed", "503 of\nthe server", NOW + timedelta(minutes=5))
+    box.record_failure("all", "DeliveryFailed", "503 of\nthe server", NOW)
+    box.record_failure("all", "DeliveryFailed", "503 of\nthe server", NOW + timedelta(minutes=5))
     first = {"time": "2026-01-02T03:04:05Z", "reason": "DeliveryFailed", "message": "503 of the server"}
     assert stored(box.status())["lastFailure"] == first
     box.push(message("one"))
-    box.delivered("one", "2026-01-02T04:04:05Z")
+    box.record_delivery("one", "2026-01-02T04:04:05Z")
     assert stored(box.status())["lastFailure"] == first
     assert stored(ProviderOutbox.of(box.status()).status())["lastFailure"] == first
-    box.failed("all", "DeliveryFailed", "503 of the server", NOW + timedelta(hours=2))
+    box.record_failure("all", "DeliveryFailed", "503 of the server", NOW + timedelta(hours=2))
     assert stored(box.status())["lastFailure"] == first | {"time": "2026-01-02T05:04:05Z"}

@@ -254,8 +254,8 @@ def test_each_request_counts_as_what_came_of_it(
 
 def test_the_metric_has_fixed_words_alone() -> None:
     metrics = Metrics(Cache(), {}, lambda: NOW, WatchHealth(lambda: 0.0), Role())
-    metrics.received("github", "woke")
-    metrics.received("github", "woke")
+    metrics.count_webhook("github", "woke")
+    metrics.count_webhook("github", "woke")
     text = metrics.text().decode()
     assert 'flagstaff_receiver_requests_total{outcome="woke",type="github"} 2.0' in text
 

@@ -261,7 +261,7 @@ def test_a_commit_gets_no_status_twice_over_a_restart_and_none_for_events() -> N
     assert desk.waiting() == []
     desk.stands("1", propagated="True")
     for key in tuple(desk.box.pending):
-        desk.box.delivered(key, "2026-01-02T03:04:05Z")
+        desk.box.record_delivery(key, "2026-01-02T03:04:05Z")
     assert desk.next_leader(desk.box.status()).compare() == []
 
 

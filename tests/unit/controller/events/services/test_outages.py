@@ -21,7 +21,7 @@ def sent(desk: Desk, *, recorded: bool = True) -> list[tuple[str, str]]:
     desk.box.mark_stored(desk.box.pending)
     found = [(each.reason, each.key) for each in desk.box.sendable(desk.now)]
     for _, key in found if recorded else ():
-        desk.box.delivered(key, str(desk.now))
+        desk.box.record_delivery(key, str(desk.now))
     return found
 
 

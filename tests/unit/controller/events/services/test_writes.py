@@ -81,7 +81,7 @@ class Bench:
         self.alert_writes += resource.key != CHAT
         return replace(resource, status=status, resource_version=str(int(resource.resource_version) + 1))
 
-    def reconciled(self, _key: ObjectKey, result: str, _seconds: float) -> None:
+    def count_reconcile(self, _key: ObjectKey, result: str, _seconds: float) -> None:
         assert result == "success"
         self.looks += 1
 

@@ -17,8 +17,8 @@ def test_it_is_synced_once_every_kind_of_every_namespace_was_listed() -> None:
     watched = WatchedObjects(("shop", "till"))
     for type_ in WATCHED:
         assert not watched.synced
-        watched.listed(type_.kind, "shop")
-        watched.listed(type_.kind, "till")
+        watched.end_listing(type_.kind, "shop")
+        watched.end_listing(type_.kind, "till")
     assert watched.synced
 
 

@@ -81,7 +81,7 @@ class World:
         self.files = FlagFiles(self.objects, self, [self], now, self.queue, BY_SHARD, self.pods, self.touches)
 
         def changed(change: Change) -> None:
-            self.files.changed(change)
+            self.files.on_change(change)
 
         self.objects.on_change = changed
 

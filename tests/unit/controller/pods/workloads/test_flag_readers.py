@@ -152,7 +152,7 @@ async def test_a_refusal_is_tried_again() -> None:
 
 def test_nothing_is_known_before_every_namespace_was_listed() -> None:
     pods = MarkedPods(["shop", "bank"])
-    pods.listed("Pod", "shop")
+    pods.end_listing("Pod", "shop")
     assert not pods.known.is_set()
-    pods.listed("Pod", "bank")
+    pods.end_listing("Pod", "bank")
     assert pods.known.is_set()

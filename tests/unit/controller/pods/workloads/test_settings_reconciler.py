@@ -14,7 +14,7 @@ from controller.pods.injection.installation import Options
 from controller.pods.workloads.settings_reconciler import SettingsReconciler
 from controller.pods.workloads.stage import FEATURE_FLAG_SOURCES, IN_PROCESS_CONFIGURATIONS
 from controller.runtime.objects.cache import Cache, Change
-from controller.runtime.reconciling.watches import indexes_of, woken
+from controller.runtime.reconciling.watches import indexes_of, keys_to_wake
 from tests.unit.controller.stage_world import take_turn
 
 NOW = datetime(2026, 1, 2, tzinfo=UTC)
@@ -98,7 +98,7 @@ def test_a_flag_set_that_comes_and_a_grant_wake_those_that_they_concern() -> Non
     for each in (source({"source": "checkout"}), borrowing, IN_PROCESS):
         objects.learn(each)
     keys = {ObjectKey(kind, "shop", "one") for kind in ("FeatureFlagSource", "InProcessConfiguration")}
-    assert woken(STAGES, objects, Change(None, FLAGS)) == {*keys, borrowing.key}
-    assert woken(STAGES, objects, Change(FLAGS, replace(FLAGS, generation=2))) == set()
+    assert keys_to_wake(STAGES, objects, Change(None, FLAGS)) == {*keys, borrowing.key}
+    assert keys_to_wake(STAGES, objects, Change(FLAGS, replace(FLAGS, generation=2))) == set()
     grant = one("FlagGrant", {"from": [{"kind": "Pod", "namespace": "bank"}]})
-    assert woken(STAGES, objects, Change(None, grant)) == {borrowing.key}
+    assert keys_to_wake(STAGES, objects, Change(None, grant)) == {borrowing.key}

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from controller.sources.bucket.complaints import explained, impossible_key
+from controller.sources.bucket.complaints import explain, impossible_key
 
 ASKED = "Generic S3 error: Error performing GET https://h/b?list-type=2 in 1.2ms"
 STATUS = f"{ASKED} - Server returned non-2xx status code: "
@@ -30,11 +30,11 @@ REFUSED = "AuthenticationFailed"
     ],
 )  # fmt: skip
 def test_each_failure_has_a_reason_and_one_line(text: str, reason: str, message: str) -> None:
-    assert explained(text, ()) == (reason, message)
+    assert explain(text, ()) == (reason, message)
 
 
 def test_a_line_holds_no_secret_no_escape_codes_and_no_more_than_fits() -> None:
-    _, message = explained(f'Generic S3 error\nerror: "\x1b[2J your key is s3cret {"x" * 150}"', ["s3cret"])
+    _, message = explain(f'Generic S3 error\nerror: "\x1b[2J your key is s3cret {"x" * 150}"', ["s3cret"])
     assert "your key is ***" in message
     assert message.isprintable()
     assert "s3cret" not in message

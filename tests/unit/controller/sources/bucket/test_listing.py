@@ -7,7 +7,7 @@ import pytest
 
 from controller.runtime.reconciling.setbacks import Stalled
 from controller.sources.backend import TreeLimits
-from controller.sources.bucket.listing import Listed, revision_of, wanted
+from controller.sources.bucket.listing import Listed, revision_of, select
 
 LIMITS = TreeLimits(entries=6, file_bytes=100, total_bytes=150, depth=2)
 
@@ -46,7 +46,7 @@ def test_another_etag_or_key_is_another_revision_and_another_size_alone_is_not()
 def test_what_cannot_be_a_file_is_left_out_with_the_reason(
     sizes: dict[str, int], kept: list[str], skipped: list[str]
 ) -> None:
-    chosen, left_out = wanted(objects(**sizes), LIMITS)
+    chosen, left_out = select(objects(**sizes), LIMITS)
     assert ([each.key for each in chosen], left_out) == (kept, skipped)
 
 
@@ -62,12 +62,12 @@ def test_a_bucket_beyond_the_limits_is_refused_before_anything_is_fetched(
     sizes: dict[str, int], says: str
 ) -> None:
     with pytest.raises(Stalled, match=says) as setback:
-        wanted(objects(**sizes), LIMITS)
+        select(objects(**sizes), LIMITS)
     assert setback.value.reason == "LimitExceeded"
 
 
 def test_what_is_skipped_for_its_size_does_not_count_in_all() -> None:
-    chosen, skipped = wanted(objects(video=10**12, a=100, b=50), LIMITS)
+    chosen, skipped = select(objects(video=10**12, a=100, b=50), LIMITS)
     assert (len(chosen), len(skipped)) == (2, 1)
 
 
@@ -76,7 +76,7 @@ def test_keys_of_hundreds_of_folders_are_skipped_without_listing_the_folders() -
     listing = [Listed(f"{number}/{deep}", "e", 1) for number in range(2_000)]
     tracemalloc.start()
     try:
-        chosen, skipped = wanted(listing, TreeLimits())
+        chosen, skipped = select(listing, TreeLimits())
         _, most = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()

@@ -68,7 +68,7 @@ class World:
     async def secret(self, namespace: str, name: str, account: str | None) -> Mapping[str, bytes] | None:
         raise AssertionError(f"{namespace}/{name} is nobody's")
 
-    def reconciled(self, key: ObjectKey, result: str, seconds: float) -> None: ...
+    def count_reconcile(self, key: ObjectKey, result: str, seconds: float) -> None: ...
 
     async def write_status(self, resource: Resource, status: Mapping[str, Any]) -> Resource:
         if (find(status, READY) or {}).get("status") == "True":
@@ -81,7 +81,7 @@ class World:
 
     def taken(self, namespace: str) -> int:
         """How many of its git processes run."""
-        return self.sources.places.taken().get(namespace, 0)
+        return self.sources.places.usage().get(namespace, 0)
 
     def waiting(self, namespace: str) -> int:
         """How many of its git processes wait for their turn."""

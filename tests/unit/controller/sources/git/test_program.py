@@ -21,7 +21,7 @@ from controller.api.parsing.git_url import parse_location
 from controller.runtime.process.limited_child import MAX_COMPLAINT, ProcessLimits, run
 from controller.runtime.reconciling.setbacks import Failed, Stalled
 from controller.sources.deadline import Deadline
-from controller.sources.git_cli.git_complaints import is_damage, limit_of, reason_of, shown
+from controller.sources.git_cli.git_complaints import explain, is_damage, limit_of, reason_of
 from controller.sources.git_cli.git_credentials import Credentials
 from controller.sources.git_cli.git_program import BrokenMirrorError, GitProgram
 from tests.git_http import GitServer, command_lines, git_server
@@ -289,13 +289,13 @@ def test_a_full_disk_fails_before_a_key_is_written(monkeypatch: pytest.MonkeyPat
     ],
 )  # fmt: skip
 def test_a_complaint_is_shown_without_secrets_on_one_line(complaint: str, text: str) -> None:
-    assert shown(complaint, ME) == text
+    assert explain(complaint, ME) == text
 
 
 @settings(max_examples=200)
 @given(st.text(max_size=30), st.sampled_from(["", "://", "\n", "fatal: "]), st.text(max_size=30))
 def test_no_complaint_shows_a_password(before: str, between: str, after: str) -> None:
-    text = shown(f"{before}{between}{SECRET}{after}", ME)
+    text = explain(f"{before}{between}{SECRET}{after}", ME)
     assert SECRET not in text
     assert text.isprintable()
     assert len(text) <= 300

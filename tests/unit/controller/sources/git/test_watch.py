@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from controller.sources.backend import polled
+from controller.sources.backend import poll_ticks
 from controller.sources.git.local_git_backend import reference_changes
 from controller.sources.git.repository import find_folders
 from tests.repositories import Repository
@@ -135,7 +135,7 @@ async def test_without_a_watch_the_interval_holds_and_the_log_says_so(
 
 async def test_a_remote_is_looked_at_at_once_and_every_interval() -> None:
     async with asyncio.timeout(20):
-        changes = polled(0.001)
+        changes = poll_ticks(0.001)
         for _ in range(3):
             await anext(changes)
 
@@ -147,7 +147,7 @@ async def test_intervals_are_spread_by_a_tenth(monkeypatch: pytest.MonkeyPatch) 
         slept.append(seconds)
 
     monkeypatch.setattr("controller.sources.backend.asyncio.sleep", sleep)
-    changes = polled(10.0)
+    changes = poll_ticks(10.0)
     for _ in range(200):
         await anext(changes)
     assert all(9.0 <= seconds <= 11.0 for seconds in slept)
