@@ -16,7 +16,7 @@ from controller.sources.freshness import Freshness
 from controller.sources.git.git_factory import GitFactory
 from tests.git_http import git_server
 from tests.repositories import Repository
-from tests.unit.evaluator.http.serving import until
+from tests.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -12,20 +12,13 @@ from hypothesis import strategies as st
 
 from controller.runtime.reconciling.queue import Backoff, KeyedQueue, RetryLater
 from controller.runtime.reconciling.setbacks import Failed, Setback
+from tests.clock import Clock
 from tests.waiting import until
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 @pytest.fixture
 def clock() -> Clock:
-    return Clock()
+    return Clock(100.0)
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from evaluator.http.server.peer import Peer, Port
 from evaluator.http.server.scheduler import FairQueue
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import AsyncIterator
 
 DATE = "Sat, 21 Nov 2026 12:00:00 GMT"
 PeerT = TypeVar("PeerT", bound=Peer)
@@ -175,13 +175,6 @@ async def exchange(port: int, data: bytes) -> bytes:
     writer.close()
     await writer.wait_closed()
     return answer
-
-
-async def until(condition: Callable[[], object]) -> None:
-    """Let the loop run until `condition` holds."""
-    async with asyncio.timeout(20):
-        while not condition():  # noqa: ASYNC110 - conditions of many kinds, none with an event
-            await asyncio.sleep(0.002)
 
 
 def say_the_last(stream: MessageStream) -> None:

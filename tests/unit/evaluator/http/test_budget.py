@@ -13,8 +13,9 @@ from evaluator.http.h2.http2_peer import Http2Peer
 from evaluator.http.hpack.hpack import encode_block
 from evaluator.http.server.limits import Limits
 from tests.unit.evaluator.http import wire
-from tests.unit.evaluator.http.serving import Line, exchange, serving, until
+from tests.unit.evaluator.http.serving import Line, exchange, serving
 from tests.unit.evaluator.http.test_http2 import ask, call
+from tests.waiting import until
 
 LAST = b"GET / HTTP/1.1\r\nhost: h\r\nconnection: close\r\n\r\n"
 SMALL = b"POST / HTTP/1.1\r\nhost: h\r\ncontent-length: 10\r\n\r\n12345"

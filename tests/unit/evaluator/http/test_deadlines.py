@@ -19,8 +19,8 @@ from evaluator.http.server.cors import Cors
 from evaluator.http.server.dispatch import Dispatch
 from evaluator.http.server.peer import MOST_DEFERRED
 from tests.unit.evaluator.http.asking import VERSIONS, Answer, Asking
-from tests.unit.evaluator.http.serving import until
 from tests.unit.evaluator.http.test_deferred import Stage
+from tests.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator

@@ -20,7 +20,8 @@ from evaluator.http.server.peer import MOST_DEFERRED
 from evaluator.http.server.scheduler import FairQueue
 from tests.unit.evaluator.http import wire
 from tests.unit.evaluator.http.asking import VERSIONS, Asking
-from tests.unit.evaluator.http.serving import Line, exchange, post, serving, until
+from tests.unit.evaluator.http.serving import Line, exchange, post, serving
+from tests.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator

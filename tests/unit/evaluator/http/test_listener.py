@@ -20,8 +20,9 @@ from evaluator.http.routes import Routes
 from evaluator.http.server.limits import Limits
 from evaluator.http.server.listener import Listener
 from tests.unit.evaluator.http import wire
-from tests.unit.evaluator.http.serving import ROUTES, exchange, say_the_last, serving, until
+from tests.unit.evaluator.http.serving import ROUTES, exchange, say_the_last, serving
 from tests.unit.evaluator.http.test_http2 import call, states
+from tests.waiting import until
 
 if TYPE_CHECKING:
     from evaluator.http.messages import Call, MessageStream

@@ -17,7 +17,8 @@ from evaluator.http.messages import Call, Code, MessageStream, RpcError
 from evaluator.http.routes import Routes
 from evaluator.http.rpc.grpc_framing import MESSAGE_CHARACTERS
 from evaluator.http.server.limits import Limits
-from tests.unit.evaluator.http.serving import ROUTES, say_the_last, serving, until
+from tests.unit.evaluator.http.serving import ROUTES, say_the_last, serving
+from tests.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

@@ -14,7 +14,8 @@ from evaluator.http.messages import ByteStream, Headers, Request, Response, Stre
 from evaluator.http.routes import Routes
 from evaluator.http.server.limits import Limits
 from tests.unit.evaluator.http.asking import VERSIONS, Asking
-from tests.unit.evaluator.http.serving import DATE, Line, post, serving, until
+from tests.unit.evaluator.http.serving import DATE, Line, post, serving
+from tests.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -36,8 +36,8 @@ from tests.unit.evaluator.http.certificates import (
     key_of,
     secured,
 )
-from tests.unit.evaluator.http.serving import until
 from tests.unit.evaluator.http.test_http2 import call
+from tests.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import Callable

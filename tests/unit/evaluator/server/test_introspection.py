@@ -18,7 +18,7 @@ from evaluator.server.service import EvaluationService
 from evaluator.store.history import History
 from evaluator.store.store import Store
 from tests.stores import fail, swap
-from tests.unit.evaluator.sync.fakes import until
+from tests.waiting import until
 
 from . import fakes
 from .fakes import NOW, body_of, flag, flag_set

@@ -5,58 +5,30 @@ from typing import TYPE_CHECKING, Any
 import orjson
 import pytest
 
-from evaluator.http.messages import Code, Request, Response, Streamed, header
+from evaluator.http.messages import Request, Response, Streamed, header
 from evaluator.server.ofrep.sse import KEEP_ALIVE_SECONDS, PATH, ChangeStreams
 from evaluator.server.selection import Selection
 from evaluator.store.store import Store
 from tests.stores import swap
+from tests.unit.evaluator.server.fakes import FakeStream
 from tests.unit.evaluator.wire.fakes import BUDGET, FakeScheduler
 
 from .fakes import NOW, FakeTimers, flag, flag_set, unhurried
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from evaluator.flags.model import FlagSet
 
 KEEP_ALIVE = b":\n\n"
 
 
-class FakeBody:
+class FakeBody(FakeStream):
     """A ByteStream whose peer reads only when the test says so."""
-
-    def __init__(self) -> None:
-        self.sent: list[bytes] = []
-        self.writable = True
-        self.closed = False
-        self.on_ended: Callable[[Code], None] | None = None
-        self.on_writable: Callable[[], None] | None = None
-        self.on_closed: Callable[[], None] | None = None
-
-    def send(self, piece: bytes) -> bool:
-        if not self.writable or self.closed:
-            return False
-        self.sent.append(piece)
-        return True
 
     def finish(self, last: bytes = b"") -> None:
         """Not used here."""
 
-    def close(self, code: Code = Code.OK, message: str = "") -> None:
-        self.closed, self.writable = True, False
-
     def break_off(self) -> None:
         self.close()
-
-    def read(self) -> None:
-        self.writable = True
-        assert self.on_writable is not None
-        self.on_writable()
-
-    def hang_up(self) -> None:
-        self.writable, self.closed = False, True
-        assert self.on_closed is not None
-        self.on_closed()
 
 
 def version(number: int) -> FlagSet:

@@ -10,6 +10,7 @@ from evaluator.http.messages import Code, Request, Response, RpcError, Streamed
 from evaluator.http.routes import Routes
 from evaluator.server.monitoring.families import Histogram
 from evaluator.server.monitoring.requests import COARSE, SECONDS, Requests
+from tests.clock import Clock
 
 from .fakes import call
 
@@ -20,18 +21,6 @@ if TYPE_CHECKING:
 
 PATH = "/flagd.evaluation.v2.Service/ResolveBoolean"
 TEMPLATE = "/ofrep/v1/evaluate/flags/{key}"
-
-
-class Clock:
-    """Every reading is `step` seconds after the one before."""
-
-    def __init__(self, step: float = 0.0) -> None:
-        self.now = 0.0
-        self.step = step
-
-    def __call__(self) -> float:
-        self.now += self.step
-        return self.now
 
 
 def answering(_: Call, message: bytes) -> bytes:
@@ -79,7 +68,7 @@ def post(routes: Routes, status: int, key: str = "any") -> Response:
 
 
 def test_an_answer_is_what_it_was_and_is_counted_once() -> None:
-    requests, routes = observed(Clock(0.02))
+    requests, routes = observed(Clock(step=0.02))
     assert routes.unary[PATH](call(), b"yes") == b"yes"
     assert counted(requests, http_route=PATH, rpc_grpc_status_code="0") == 1
     sums = samples(requests, "http_server_request_duration_seconds_sum")
@@ -137,7 +126,7 @@ def test_a_stream_is_no_request_that_was_answered() -> None:
 
 
 def test_formats_are_distinguished_in_the_time_that_evaluation_takes() -> None:
-    requests, routes = observed(Clock(2e-5))
+    requests, routes = observed(Clock(step=2e-5))
     routes.unary[PATH](call(), b"")
     routes.json_unary[PATH](call(), b"")
     post(routes, 200)
@@ -148,7 +137,7 @@ def test_formats_are_distinguished_in_the_time_that_evaluation_takes() -> None:
 
 
 def test_flagds_buckets_hold_all_that_ours_part_more_finely() -> None:
-    requests, routes = observed(Clock(2e-5))
+    requests, routes = observed(Clock(step=2e-5))
     routes.unary[PATH](call(), b"")
     found = samples(requests, "http_server_request_duration_seconds_bucket")
     assert [labels["le"] for labels, _ in found] == [*(str(bound) for bound in COARSE), "+Inf"]
@@ -156,7 +145,7 @@ def test_flagds_buckets_hold_all_that_ours_part_more_finely() -> None:
 
 
 def test_each_request_is_counted_at_once() -> None:
-    requests, routes = observed(Clock(1e-5))
+    requests, routes = observed(Clock(step=1e-5))
     for number in range(1, 50):
         routes.unary[PATH](call(), b"")
         assert counted(requests, rpc_grpc_status_code="0") == number

@@ -11,6 +11,7 @@ from evaluator.store.store import Store
 from evaluator.sync.follow import Followers
 from evaluator.sync.lastgood import StateFolder
 from evaluator.sync.source import Delivery
+from tests.clock import Clock
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
@@ -57,21 +58,6 @@ class FakeSource:
             yield (await self._queue.get())()
 
 
-class Clock:
-    def __init__(self, now: float = 1_000.0) -> None:
-        self.now = now
-
-    def __call__(self) -> float:
-        return self.now
-
-
-async def until(true: Callable[[], object], seconds: float = 60) -> None:
-    """Return once `true()` is; fail after `seconds`."""
-    async with asyncio.timeout(seconds):
-        while not true():  # noqa: ASYNC110 - nothing notifies us
-            await asyncio.sleep(0.005)
-
-
 def value(store: Store, key: str, variant: str = "on") -> Any:
     """What the variant of a flag is worth in what is served; None where there is no such flag."""
     flag = store.snapshot.flag_set.flags.get(key) if store.snapshot else None
@@ -83,7 +69,7 @@ async def following(
     sources: Sequence[Any], *, state_dir: Path | None = None, clock: Callable[[], float] | None = None
 ) -> AsyncIterator[tuple[Store, Followers]]:
     store = Store(sources=[source.name for source in sources])
-    clock = clock or Clock()
+    clock = clock or Clock(1_000.0)
     folder = None if state_dir is None else StateFolder(state_dir, None, clock)
     followers = Followers(sources, store, clock=clock, folder=folder, random=lambda: 1.0)
     await followers.restore()

@@ -12,7 +12,7 @@ from evaluator.sync.sources import file as file_module
 from evaluator.sync.sources.file import FileSource
 from evaluator.sync.sources.watch import Watch, places
 from evaluator.sync.timing import SourceTiming
-from tests.unit.evaluator.sync.fakes import Clock
+from tests.clock import Clock
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 def source(path: Path, *, watch: bool = True, poll: float = 0.02) -> FileSource:
     timing = SourceTiming(poll=30.0 if watch else poll, longest_writing=0.6)
-    return FileSource(str(path), "identity", path, Clock(), watch=watch, timing=timing)
+    return FileSource(str(path), "identity", path, Clock(1_000.0), watch=watch, timing=timing)
 
 
 def changes(path: Path, *, watch: bool = True) -> AsyncGenerator[SourceEvent, None]:

@@ -19,17 +19,10 @@ from evaluator.sync.schedule import Backoff
 from evaluator.sync.source import RENEWAL, UNCHANGED, SourceFault
 from evaluator.sync.timing import SourceTiming
 from evaluator.wire.sync_messages import Payload
+from tests.clock import Clock
 from tests.unit.evaluator.server.fakes import call
-from tests.unit.evaluator.sync.fakes import (
-    Clock,
-    FakeSource,
-    delivery,
-    document,
-    files,
-    following,
-    until,
-    value,
-)
+from tests.unit.evaluator.sync.fakes import FakeSource, delivery, document, files, following, value
+from tests.waiting import until
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -184,7 +177,7 @@ class Recorded(Backoff):
 async def test_a_source_that_answered_is_asked_as_soon_as_at_first_and_any_other_after_a_pause_that_grows(
     answer: Any, reason: str, expected: list[str]
 ) -> None:
-    source, backoff, clock = FakeSource(), Recorded(), Clock()
+    source, backoff, clock = FakeSource(), Recorded(), Clock(1_000.0)
     swapper = SnapshotSwapper(Store(sources=[source.name]), clock)
     follower = Follower(source, swapper, clock=clock, backoff=backoff, timing=SourceTiming(proven=0.0))
     if answer is not None:

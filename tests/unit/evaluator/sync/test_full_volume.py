@@ -18,9 +18,11 @@ from evaluator.store.history import History
 from evaluator.store.store import Store
 from evaluator.sync.lastgood import LastGood, LastGoodWriter, StateFolder
 from evaluator.sync.schedule import Backoff
+from tests.clock import Clock
 from tests.stores import swap
-from tests.unit.evaluator.sync.fakes import Clock, files, until
+from tests.unit.evaluator.sync.fakes import files
 from tests.volumes import fill, small_volume
+from tests.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator
@@ -56,7 +58,7 @@ class Keeping:
         self.last_good = last_good or LastGood(folder, "one")
         self.store = Store(sources=["one"])
         self.store.subscribe(self.history.record)
-        state = StateFolder(folder, self.history, Clock())
+        state = StateFolder(folder, self.history, Clock(1_000.0))
         self.keeper = LastGoodWriter(self.last_good, "one", Backoff(lambda: 0.0), folder=state)
 
     def serve(self, number: int, size: int = SIZE) -> str:
@@ -116,7 +118,7 @@ async def test_versions_go_when_others_take_the_volume(volume: Path) -> None:
         digest = kept.serve(1)
         await until(lambda: kept.history.find(digest))
         fill(volume / "filler", left=SIZE)
-        await until(lambda: not versions_size(volume))
+        await until(lambda: not files(volume / "versions", "*.version"))
         assert kept.history.find(digest) is None
 
 

@@ -15,7 +15,8 @@ from evaluator.flags.model import Flag, FlagSet, State
 from evaluator.flags.saved import MAX_BYTES, Saved, decode, encode
 from evaluator.sync.lastgood import KEPT_SECONDS, LastGood, LastGoodWriter, sweep
 from evaluator.sync.schedule import Backoff
-from tests.unit.evaluator.sync.fakes import Clock, until
+from tests.clock import Clock
+from tests.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -103,7 +104,7 @@ async def keeping(last_good: LastGood, clock: Clock) -> AsyncIterator[LastGoodWr
 
 
 async def test_a_set_is_unsaved_from_when_it_is_served_until_it_is_on_disk(tmp_path: Path) -> None:
-    clock = Clock()
+    clock = Clock(1_000.0)
     async with keeping(LastGood(tmp_path, "one"), clock) as keeper:
         assert (keeper.unsaved_seconds, keeper.last_save_seconds) == (0.0, None)
         keeper.keep(saved(), changed=True)
@@ -129,7 +130,7 @@ class Watched(LastGood):
 
 
 async def test_what_a_disk_refuses_stays_unsaved_however_often_it_is_replaced(tmp_path: Path) -> None:
-    clock, folder = Clock(), tmp_path / "state"
+    clock, folder = Clock(1_000.0), tmp_path / "state"
     folder.write_text("no folder")
     last_good, sets = Watched(folder), [saved(number=number) for number in range(3)]
     async with keeping(last_good, clock) as keeper:
@@ -146,7 +147,7 @@ async def test_what_a_disk_refuses_stays_unsaved_however_often_it_is_replaced(tm
 
 
 async def test_a_set_that_is_too_large_to_be_kept_stays_unsaved(tmp_path: Path) -> None:
-    clock = Clock()
+    clock = Clock(1_000.0)
     async with keeping(LastGood(tmp_path, "one"), clock) as keeper:
         keeper.keep(saved(region="x" * (MAX_BYTES // 256)), changed=True)
         await until(lambda: "too many" in keeper.fault)
@@ -170,7 +171,7 @@ class SlowDisk(LastGood):
 
 
 async def test_what_comes_up_while_the_one_before_is_written_is_unsaved_since_then(tmp_path: Path) -> None:
-    clock, disk = Clock(), SlowDisk(tmp_path)
+    clock, disk = Clock(1_000.0), SlowDisk(tmp_path)
     async with keeping(disk, clock) as keeper:
         keeper.keep(saved(number=1), changed=True)
         await until(lambda: disk.begun == 1)
