@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 import grpc
 import grpc.aio
 import pytest
-from google.protobuf.json_format import MessageToDict
 from openfeature import api
 from openfeature.contrib.provider.flagd import FlagdProvider
 from openfeature.contrib.provider.flagd.config import ResolverType
@@ -22,14 +21,10 @@ from openfeature.schemas.protobuf.flagd.sync.v1 import sync_pb2_grpc as v1_grpc
 from openfeature.schemas.protobuf.sync.v1 import sync_service_pb2 as old
 from openfeature.schemas.protobuf.sync.v1 import sync_service_pb2_grpc as old_grpc
 
-from evaluator.settings import Settings
-from evaluator.store.store import Store
-from evaluator.wiring import serve
 from tests.clients.server import Server, banner, until
 from tests.clients.up import banner as document
 from tests.clients.up import up
 from tests.repositories import Repository
-from tests.stores import swap
 from tests.unit.evaluator.server import fakes
 from tests.unit.evaluator.server.fakes import flag, flag_set
 
@@ -70,72 +65,6 @@ def sync(channel: grpc.Channel) -> Any:
 def number(response: Any) -> int:
     found: int = json.loads(response.flag_configuration)["flags"]["f"]["variants"]["v"]["n"]
     return found
-
-
-def test_a_stream_gets_the_flags_at_once_and_every_change(server: Server, sync: Any) -> None:
-    stream = sync.SyncFlags(v1.SyncFlagsRequest(), timeout=PATIENCE)
-    got = [number(next(stream))]
-    for each in (2, 3):
-        server.swap(version(each))
-        got.append(number(next(stream)))
-    stream.cancel()
-    assert got == [1, 2, 3]
-
-
-@pytest.mark.parametrize(
-    ("body", "metadata", "keys"),
-    [
-        ("", (), ["f"]),
-        ("flagSetId=shop", (), ["f"]),
-        ("flagSetId=other", (), []),
-        ("flagSetId=other", (("flagd-selector", "flagSetId=shop"),), ["f"]),
-        ("flagSetId=shop", (("flagd-selector", "flagSetId=other"),), []),
-        ("nowhere.json", (), []),
-    ],
-)
-def test_the_selector_is_read_from_header_and_body(
-    sync: Any, body: str, metadata: tuple[tuple[str, str], ...], keys: list[str]
-) -> None:
-    options: dict[str, Any] = {"metadata": metadata, "timeout": PATIENCE}
-    stream = sync.SyncFlags(v1.SyncFlagsRequest(selector=body), **options)
-    fetched = sync.FetchAllFlags(v1.FetchAllFlagsRequest(selector=body), **options)
-    streamed = next(stream)
-    stream.cancel()
-    assert streamed.flag_configuration == fetched.flag_configuration
-    assert list(json.loads(streamed.flag_configuration)["flags"]) == keys
-
-
-def test_an_invalid_selector_is_an_error_on_both_calls(sync: Any) -> None:
-    codes = []
-    with pytest.raises(grpc.RpcError) as refused:
-        next(sync.SyncFlags(v1.SyncFlagsRequest(selector="x=y"), timeout=PATIENCE))
-    codes.append(refused.value.code())
-    with pytest.raises(grpc.RpcError) as refused:
-        sync.FetchAllFlags(v1.FetchAllFlagsRequest(selector="x=y"), timeout=PATIENCE)
-    codes.append(refused.value.code())
-    assert codes == [grpc.StatusCode.INVALID_ARGUMENT] * 2
-
-
-async def test_before_a_first_flag_set_a_stream_is_open_and_fetching_is_an_error() -> None:
-    store = Store()
-    settings = Settings(host="127.0.0.1", port=0, management_port=0, ofrep_port=0, sync_port=0)
-    serving = await serve(store, settings)
-    async with grpc.aio.insecure_channel(f"127.0.0.1:{serving.ports.sync}") as channel:
-        stub: Any = v1_grpc.FlagSyncServiceStub(channel)
-        stream = stub.SyncFlags(v1.SyncFlagsRequest(), timeout=PATIENCE)
-        await stream.initial_metadata()
-        with pytest.raises(grpc.aio.AioRpcError) as refused:
-            await stub.FetchAllFlags(v1.FetchAllFlagsRequest(), timeout=PATIENCE)
-        swap(store, version(1), now=1.0)
-        got = number(await stream.read())
-        stream.cancel()
-    await serving.stop()
-    assert (refused.value.code(), got) == (grpc.StatusCode.UNAVAILABLE, 1)
-
-
-def test_metadata_is_answered(sync: Any) -> None:
-    answer = sync.GetMetadata(v1.GetMetadataRequest(), timeout=PATIENCE)
-    assert MessageToDict(answer) == {"metadata": {}}
 
 
 def test_the_deprecated_service_is_there_too(server: Server, channel: grpc.Channel) -> None:
@@ -180,15 +109,6 @@ def test_clients_that_vanish_at_once_leave_the_others_served(server: Server, syn
         seen = number(next(staying))
     staying.cancel()
     assert number(sync.FetchAllFlags(v1.FetchAllFlagsRequest(), timeout=PATIENCE)) == 51
-
-
-def test_a_server_that_stops_sends_its_streams_elsewhere(server: Server, sync: Any) -> None:
-    stream = sync.SyncFlags(v1.SyncFlagsRequest(), timeout=PATIENCE)
-    next(stream)
-    server.stop()
-    with pytest.raises(grpc.RpcError) as ended:
-        next(stream)
-    assert (ended.value.code(), ended.value.details()) == (grpc.StatusCode.UNAVAILABLE, "shutting down")
 
 
 @contextlib.contextmanager

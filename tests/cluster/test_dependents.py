@@ -90,13 +90,6 @@ def test_an_exported_source_is_read_as_one_of_flux_until_it_is_exported_no_more(
     spine.wait_ready("flagsource")
 
 
-def test_what_depends_on_another_set_waits_for_it(spine: Spine) -> None:
-    spine.apply(flag_set(name="second", dependsOn=[{"name": "first"}]))
-    spine.wait_reason("flagset", "DependencyNotReady", "second")
-    spine.apply(flag_set(name="first"))
-    spine.wait_ready("flagset", "second")
-
-
 def test_stock_flagd_s_kind_is_written_where_it_is_asked_for(spine: Spine) -> None:
     kinds = ["FeatureFlagConfiguration", "FeatureFlag"]
     spine.apply(flag_set(target={"name": "checkout", "kinds": kinds}))
@@ -106,45 +99,6 @@ def test_stock_flagd_s_kind_is_written_where_it_is_asked_for(spine: Spine) -> No
     assert not condition(found, "NameConflict")
     targets = spine.wait_ready("flagset")["status"]["target"]
     assert [(each["kind"], each["name"]) for each in targets] == [(k, "checkout") for k in kinds]
-
-
-def test_a_commit_that_changes_no_flag_writes_no_flags(spine: Spine) -> None:
-    before = spine.wait_ready("ffc")
-    commit = spine.push("a word about flags", README__md="flags")
-    spine.wait_applied(commit)
-    after = spine.get("ffc")
-    assert after["metadata"]["resourceVersion"] == before["metadata"]["resourceVersion"]
-    history = spine.get("flagset")["status"]["history"]
-    assert [each["subject"] for each in history] == ["a word about flags", "first"]
-    assert history[0]["changes"] == "no flags changed"
-
-
-def test_the_history_says_who_changed_what(spine: Spine) -> None:
-    spine.wait_applied(spine.push("banner off", flags__json=flags(banner="off", cart="on")))
-    newest = spine.get("flagset")["status"]["history"][0]
-    assert newest["author"] == "Ada <ada@example.com>"
-    assert newest["subject"] == "banner off"
-    assert newest["changes"] == "1 added, 1 changed: banner, cart"
-
-
-def test_an_atomic_set_is_held_as_a_whole(spine: Spine) -> None:
-    spine.apply(flag_set(failurePolicy="Atomic"))
-    good = spine.wait_ready("flagset")["status"]["lastAppliedRevision"]
-    spine.push("breaks the banner", flags__json=flags(banner="nonsense", cart="on"))
-    found = spine.wait_reason("flagset", "BuildFailed")
-    assert found["status"]["lastAppliedRevision"] == good
-    assert spine.served() == {"banner": "on"}
-
-
-def test_a_warning_passes_where_validation_is_lenient(spine: Spine) -> None:
-    document = json.loads(flags(banner="on"))
-    document["flags"]["banner"]["targeting"] = {"$ref": "nowhere"}
-    spine.push("a reference to nothing", flags__json=json.dumps(document))
-    spine.wait("flagset", lambda it: it["status"].get("heldFlags") == 1)
-    spine.apply(flag_set(validation="Lenient"))
-    found = spine.wait_ready("flagset")
-    assert found["status"]["problems"][0]["severity"] == "warning"
-    assert found["status"]["heldFlags"] == 0
 
 
 def test_two_objects_of_one_name_describe_the_conflict_until_one_of_them_goes(space: Namespace) -> None:

@@ -16,7 +16,7 @@ import pytest
 from tests.cluster.api import MERGE, Refused, path_of
 from tests.cluster.controllers import ControllerProcess, controller
 from tests.cluster.cutting import cutter
-from tests.cluster.objects import Namespace, condition, configuration, flag_set, flag_source, flags
+from tests.cluster.objects import Namespace, condition, configuration, flag_set, flags
 from tests.cluster.patience import within
 from tests.cluster.spines import spine_in
 
@@ -147,35 +147,6 @@ def test_a_git_server_that_is_down_changes_nothing_and_is_tried_again(spine: Spi
     assert len(reported) == len(set(reported))
 
 
-def test_revoked_credentials_keep_what_is_served(spine: Spine) -> None:
-    spine.server.login = "ada:correct-horse"
-    spine.poke("flagsource")
-    found = spine.wait_reason("flagsource", "AuthenticationFailed")
-    assert condition(found, "ArtifactInStorage")["status"] == "True"
-    assert spine.served() == {"banner": "on"}
-    spine.server.login = ""
-    spine.wait_ready("flagsource")
-
-
-def test_a_force_push_is_followed(spine: Spine) -> None:
-    spine.wait_applied(spine.push(flags__json=flags(banner="off")))
-    spine.repository.git("reset", "-q", "--hard", "HEAD~1")
-    commit = spine.push("another way", flags__json=flags(banner="on", cart="on"))
-    spine.wait_applied(commit)
-    assert spine.served() == {"banner": "on", "cart": "on"}
-
-
-def test_a_deleted_branch_keeps_what_is_served_and_is_named(spine: Spine) -> None:
-    spine.repository.git("checkout", "-q", "-b", "other")
-    spine.repository.git("branch", "-q", "-D", "main")
-    spine.poke("flagsource")
-    found = spine.wait_reason("flagsource", "ReferenceNotFound")
-    assert "main" in condition(found, "Ready")["message"]
-    assert spine.served() == {"banner": "on"}
-    spine.repository.git("checkout", "-q", "-b", "main")
-    spine.wait_ready("flagsource")
-
-
 def test_deletion_completes_with_git_down(spine: Spine) -> None:
     spine.server.redirect_to = "http://127.0.0.1:1"
     spine.poke("flagsource")
@@ -295,10 +266,3 @@ def test_a_definition_without_room_for_our_status_is_not_fought(
         spine.poke_and_wait("flagset")
         assert "conditions" not in spine.get("featureflag").get("status", {})
         assert process.said().count("has no status field for our status") == 1
-
-
-def test_sources_of_one_repository_do_not_hold_up_each_other(spine: Spine) -> None:
-    for number in range(5):
-        spine.apply(flag_source(spine.url, name=f"more-{number}"))
-    for number in range(5):
-        spine.wait_ready("flagsource", f"more-{number}")

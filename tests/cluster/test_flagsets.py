@@ -107,17 +107,6 @@ def test_a_label_that_is_taken_away_comes_back(spine: Spine) -> None:
     assert found["metadata"]["labels"]["team"] == "shop"
 
 
-def test_of_two_flag_sets_with_one_target_the_second_waits_for_it(spine: Spine) -> None:
-    spine.wait_ready("flagset")
-    spine.apply(flag_set(name="other", target={"name": "flags"}))
-    refused = spine.wait_reason("flagset", "OwnershipConflict", "other")
-    assert "belongs to FlagSet flags" in condition(refused, "Ready")["message"]
-    assert condition(refused, "Stalled")["status"] == "True"
-    spine.delete("flagset")
-    spine.wait_ready("flagset", "other")
-    assert spine.get("ffc")["metadata"]["labels"][LABEL] == "other"
-
-
 def test_somebody_else_s_object_is_not_taken_until_it_is_handed_over(spine: Spine) -> None:
     mine = configuration("mine", flagSpec=json.loads(flags(mine="on")))
     spine.kubectl("create", "-f", "-", given=json.dumps(mine))

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import hashlib
 import shutil
-import socket
 import ssl
 import urllib.error
 import urllib.request
@@ -15,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import trustme
 
-from controller.artifacts.archive import unpack
 from tests.cluster.objects import condition, flag_set, flag_source, flags, manifest, secret
 from tests.cluster.patience import within
 from tests.git_http import git_server, http_proxy
@@ -48,15 +46,6 @@ def repository(tmp_path: Path) -> Repository:
 def protected(url: str) -> dict[str, Any]:
     """A FlagSource that reads with the Secret `git`."""
     return flag_source(f"{url}/repository/.git", git={"secretRef": {"name": "git"}})
-
-
-def test_a_password_in_a_secret_opens_a_repository(
-    space: Namespace, repository: Repository, tmp_path: Path
-) -> None:
-    with git_server(tmp_path, login="ada:correct-horse") as server:
-        space.apply(secret("git", **LOGIN), protected(server.url))
-        found = space.wait_ready("flagsource")
-    assert found["status"]["artifact"]["revision"].startswith("main@sha1:")
 
 
 def test_a_token_and_a_private_ca_in_a_secret_open_a_repository(
@@ -177,44 +166,6 @@ def test_a_bucket_becomes_flags_and_a_changed_object_does_too(space: Namespace, 
     assert not any(word in str(changed) + str(space.events()) for word in (LOGIN_S3["secretkey"], "wrong"))
 
 
-@pytest.mark.parametrize(
-    "reference",
-    [
-        {"tag": "v1.2.0"},
-        {"semver": ">=1.1 <2"},
-        {"name": "refs/heads/release"},
-        {"commit": "{commit}"},
-        {"branch": "release", "commit": "{commit}"},
-    ],
-    ids="-".join,
-)
-def test_each_reference_of_fluxs_names_its_commit(
-    space: Namespace, repository: Repository, tmp_path: Path, reference: dict[str, str]
-) -> None:
-    repository.git("tag", "v1.1.0")
-    repository.git("checkout", "-q", "-b", "release")
-    wanted = repository.commit("released", flags__json=flags(banner="off"))
-    repository.git("tag", "v1.2.0")
-    repository.git("checkout", "-q", "main")
-    repository.commit("later", flags__json=flags(banner="on"))
-    repository.git("tag", "v2.0.0")
-    source = flag_source("{url}")
-    source["spec"]["git"]["ref"] = {name: text.format(commit=wanted) for name, text in reference.items()}
-    with git_server(tmp_path) as server:
-        source["spec"]["git"]["url"] = f"{server.url}/repository/.git"
-        space.apply(source)
-        found = space.wait_ready("flagsource")
-    assert found["status"]["artifact"]["revision"].endswith(f"sha1:{wanted}")
-
-
-def test_a_server_that_does_not_answer_is_given_up_after_the_timeout(space: Namespace) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as silent:
-        url = f"http://127.0.0.1:{silent.getsockname()[1]}/flags.git"
-        space.apply(flag_source(url, timeout="1s"))
-        found = space.wait("flagsource", lambda it: condition(it, "Ready").get("status") == "False")
-    assert "1 s" in condition(found, "Ready")["message"]
-
-
 def test_a_secret_that_comes_changes_or_is_wrong_is_noticed_at_once(
     space: Namespace, repository: Repository, tmp_path: Path
 ) -> None:
@@ -261,20 +212,6 @@ def test_what_is_suspended_is_left_alone_until_it_is_resumed(spine: Spine, kind:
     assert spine.served() == {"banner": "off"}
 
 
-def test_ignored_files_are_no_part_of_the_artifact(spine: Spine, controller_ports: ControllerPorts) -> None:
-    spine.repository.commit("notes", notes__txt="of no use", **{"docs/more__md": "neither"})
-    spine.apply(flag_source(spine.url, ignore="*.txt\n/docs\n"))
-    found = spine.wait("flagsource", lambda it: it["status"].get("observedIgnore"))
-    body, _ = download(controller_ports, found["status"]["artifact"]["path"])
-    assert unpack(body).keys() == {"flags.json"}
-
-
-def test_a_folder_of_the_controller_s_machine_is_not_read(space: Namespace, tmp_path: Path) -> None:
-    space.apply(flag_source(f"file://{tmp_path}"))
-    found = space.wait_reason("flagsource", "URLInvalid")
-    assert condition(found, "Stalled")["status"] == "True"
-
-
 def test_another_process_reads_the_artifact_by_its_digest(
     spine: Spine, controller_ports: ControllerPorts
 ) -> None:
@@ -284,12 +221,6 @@ def test_another_process_reads_the_artifact_by_its_digest(
     assert headers["ETag"] == f'"{artifact["digest"]}"'
     assert len(body) == artifact["size"]
     assert artifact["url"].endswith(artifact["path"])
-    part, headers = download(controller_ports, artifact["path"], Range="bytes=0-9")
-    assert (part, headers["Content-Range"]) == (body[:10], f"bytes 0-9/{len(body)}")
-    with pytest.raises(urllib.error.HTTPError, match="304"):
-        download(controller_ports, artifact["path"], If_None_Match=headers["ETag"])
-    with pytest.raises(urllib.error.HTTPError, match="404"):
-        download(controller_ports, artifact["path"].replace(spine.name, "another"))
 
 
 def test_a_lost_disk_is_reported_and_filled_again(
@@ -308,13 +239,6 @@ def test_a_lost_disk_is_reported_and_filled_again(
     assert condition(again, "ArtifactInStorage")["status"] == "True"
     assert again["status"]["artifact"]["digest"] == artifact["digest"]
     assert download(controller_ports, artifact["path"])[0]
-
-
-def test_old_artifacts_are_not_kept_for_ever(spine: Spine, cluster: Plane) -> None:
-    for number in range(6):
-        spine.wait_applied(spine.push(flags__json=flags(**{f"banner-{number}": "on"})))
-    stored = cluster.folder / "controller/data/artifacts/flagsource" / spine.name / "flags"
-    assert len(list(stored.glob("*.tar.gz"))) == 5
 
 
 def test_artifacts_go_with_their_source(spine: Spine, cluster: Plane) -> None:

@@ -9,18 +9,6 @@ from controller.runtime.reconciling.setbacks import Stalled
 
 
 @pytest.mark.parametrize(
-    ("api_version", "kind", "name", "path"),
-    [
-        ("v1", "Secret", "a.b-c", "/api/v1/namespaces/shop/secrets/a.b-c"),
-        ("v1", "Pod", "", "/api/v1/namespaces/shop/pods"),
-        ("a.dev/v1", "GitRepository", "x", "/apis/a.dev/v1/namespaces/shop/gitrepositories/x"),
-    ],
-)
-def test_an_object_is_at_its_path(api_version: str, kind: str, name: str, path: str) -> None:
-    assert path_of(api_version, kind, "shop", name) == path
-
-
-@pytest.mark.parametrize(
     "name", [".", "..", "a/b", "../../other/secrets/x", "a?b", "a%2fb", "A", "-a", "a\n", "a" * 254]
 )
 def test_what_is_no_name_leads_nowhere(name: str) -> None:
