@@ -28,7 +28,7 @@ CHOICES: Final = {
     "usual": USUAL,
     "tenants": TENANTS,
     "controller alone": ("delivery",),
-    "highly available": (*USUAL, "proxy-tls", "high-availability", "flux-notifications"),
+    "highly available": (*USUAL, "proxy-tls", "high-availability", "flux-notifications", "monitoring"),
     "like OpenFeature Operator": (
         *USUAL, "operator-compatible", "flag-readers", "flag-files", "proxy-on-demand",
         "secrets-everywhere", "flagd-everywhere", "upgrades-everywhere",

@@ -10,14 +10,14 @@ import os
 import re
 import subprocess
 import sys
-import tempfile
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from tests.go import CACHE, Module, build, find
+from tests.debian import programs
+from tests.go import Module, build, find
 from tests.go import program as built
 from tests.programs import listening
 
@@ -30,6 +30,7 @@ CONTAINERS: Final = Module(
     Path(__file__).parent / "containers",
     "the registry of go-containerregistry: less than a minute",
 )
+_PACKAGE: Final = "docker-registry"
 _LISTENING: Final = re.compile(r"listening on 127\.0\.0\.1:(\d+)")
 
 
@@ -45,28 +46,13 @@ def _own(module: Module) -> Path:
 def debian() -> Path:
     """Debian's program, downloaded if need be; where there is no apt the test is skipped."""
     try:
-        return _debian()
+        return _debian() / _PACKAGE
     except (subprocess.SubprocessError, OSError) as error:
         pytest.skip(f"DEBIAN'S REGISTRY IS NOT READ: its package cannot be had: {error}")
 
 
 def _debian() -> Path:
-    """Of the newest package that apt knows, whose signature it checks; nothing is installed. Raises
-    subprocess.SubprocessError or OSError where it cannot be had.
-    """
-    found = CACHE / "debian-registry" / "docker-registry"
-    if not found.is_file():
-        found.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=found.parent) as folder:
-            download = ["apt-get", "-qq", "download", "docker-registry"]
-            if subprocess.run(download, cwd=folder, check=False, stdout=sys.stderr, timeout=300).returncode:
-                # A machine that has just been installed has no list of packages yet.
-                subprocess.run(["apt-get", "-qq", "update"], check=True, stdout=sys.stderr, timeout=300)
-                subprocess.run(download, cwd=folder, check=True, stdout=sys.stderr, timeout=300)
-            for package in Path(folder).glob("*.deb"):
-                subprocess.run(["dpkg-deb", "-x", package, folder], check=True)
-            (Path(folder) / "usr/bin/docker-registry").replace(found)
-    return found
+    return programs(_PACKAGE, _PACKAGE)
 
 
 def main() -> int:

@@ -26,7 +26,6 @@ from controller.cli import VERBS, module_of
 from controller.cli.shared.arguments import PASSWORD
 from evaluator.http.server.limits import Limits
 from evaluator.server import context
-from evaluator.server.monitoring import metrics, port_metrics, requests, rpcs, state_metrics
 from evaluator.settings import OPTIONS, Settings
 
 if TYPE_CHECKING:
@@ -227,17 +226,6 @@ def test_every_option_of_the_evaluator_is_on_its_page_with_its_letter_and_defaul
         if isinstance(default, int) and not isinstance(default, bool):
             assert f"| {default} |" in row
         assert not option.refusal or option.choices or "| refused |" in row
-
-
-def test_every_metric_is_on_the_page() -> None:
-    counted = (
-        metrics.__file__, port_metrics.__file__, requests.__file__, state_metrics.__file__, rpcs.__file__,
-    )  # fmt: skip
-    sources = "".join(Path(file).read_text(encoding="utf-8") for file in counted)
-    names = re.findall(r'"((?:flagstaff|feature_flag_flagd|http_server|rpc_server)_\w+)"', sources)
-    page = text("docs/observability.md")
-    assert names
-    assert [name for name in names if f"`{name}" not in page] == []
 
 
 def test_every_event_of_the_schema_is_on_the_page_with_its_fields() -> None:
