@@ -99,10 +99,10 @@ async def open_admission(settings: AdmissionSettings) -> AsyncIterator[Admission
 def _watches(
     settings: AdmissionSettings, cluster: Cluster, watched: WatchedObjects, health: WatchHealth
 ) -> tuple[Reflector, ...]:
-    scopes = [WatchScope(type_, each) for type_ in WATCHED for each in settings.namespaces or ("",)]
+    scopes = [WatchScope(type_, namespace) for type_ in WATCHED for namespace in settings.namespaces or ("",)]
     watches = tuple(Reflector(cluster.api, scope, watched) for scope in scopes)
-    for each in watches:
-        health.follow(each.view.type.plural, each.view.path, each)
+    for watch in watches:
+        health.follow(watch.view.type.plural, watch.view.path, watch)
     return watches
 
 

@@ -45,7 +45,7 @@ def _names_of(api_server: str) -> tuple[str, ...]:
     machine is a developer's, as are the Git servers beside it; the lists deny this machine by default.
     """
     names = (urlsplit(api_server).hostname, os.environ.get("KUBERNETES_SERVICE_HOST"))
-    return tuple(dict.fromkeys(each for each in names if each and not _is_loopback(each)))
+    return tuple(dict.fromkeys(name for name in names if name and not _is_loopback(name)))
 
 
 def _is_loopback(host: str) -> bool:

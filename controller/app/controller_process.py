@@ -105,8 +105,8 @@ async def open_controller(
         )
         shared, bound = await _open_shared(stack, base)
         providers = providers_of(settings, base.limits, base.accounts.secret, cluster.server)
-        for each in providers.values():
-            stack.push_async_callback(each.close)
+        for provider in providers.values():
+            stack.push_async_callback(provider.close)
         usages = {**artifact_usage(objects), **usages_of(providers.values())}
         metrics.registry.register(QuotaMetrics(base.limits, usages))
         proxies = ProxyFollower(LiveProxies(), objects, cluster, settings.namespace, clock)
@@ -123,7 +123,7 @@ async def open_controller(
             proxies.on_change,
             # Objects that claim the same name as one that changed.
             lambda change: shared.claims.follow(change.before, change.after).rivals,
-            *(each.on_change for each in watches),
+            *(watch.on_change for watch in watches),
             notifying.outbox.on_change,
         )
         dispatcher = Dispatcher(objects, STAGES, loops, followers)
@@ -135,7 +135,9 @@ async def open_controller(
             leadership_of(settings, base.connection, role),
             dispatcher,
             loops,
-            Leftovers(objects, shared.storages.keep, [each.sweep for each in providers.values()], now),
+            Leftovers(
+                objects, shared.storages.keep, [provider.sweep for provider in providers.values()], now
+            ),
             proxies,
             watches,
             certificates,
@@ -183,7 +185,7 @@ async def _connect(
 def _refused_pods(base: _Base, sinks: Iterable[EventSink]) -> tuple[Reflector, ...]:
     """The watches of Events by which admission reports refused pods, which alerts are about, too."""
     reported = ReportedRefusals(base.objects, sinks, now, asyncio.get_running_loop().time)
-    scopes = [WatchScope(EVENT, each, fields=FIELDS) for each in base.settings.namespaces or ("",)]
+    scopes = [WatchScope(EVENT, namespace, fields=FIELDS) for namespace in base.settings.namespaces or ("",)]
     return tuple(Reflector(base.cluster.api, scope, reported) for scope in scopes)
 
 

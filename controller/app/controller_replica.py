@@ -65,15 +65,15 @@ class Controller:
     async def work(self) -> None:
         """Learn what is there, then lead whenever the election says so, until cancelled."""
         await self.collector.fill()
-        beside = [self.collector.compare, *(each.run for each in self.watches)]
-        beside += [each.run for each in (*self.pods.pods, *self.refused_pods)]
-        beside += [each.look for each in self.certificates.values()]
+        beside = [self.collector.compare, *(watch.run for watch in self.watches)]
+        beside += [reflector.run for reflector in (*self.pods.pods, *self.refused_pods)]
+        beside += [keeper.look for keeper in self.certificates.values()]
         tasks = [asyncio.create_task(forever(each)) for each in beside]
         try:
             await self.leadership.run(self._lead)
         finally:
-            for each in tasks:
-                each.cancel()
+            for task in tasks:
+                task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _lead(self) -> None:
@@ -115,12 +115,12 @@ def readiness(
     how old its view is.
     """
     reports = health.reports()
-    ages = [each.age for each in reports if each.age is not None]
+    ages = [report.age for report in reports if report.age is not None]
     return {
         "ready": collector.synced,
         "leader": role.leading,
         "certificates": {server: each.state for server, each in certificates.items()},
         "ageSeconds": round(max(ages), 1) if ages else None,
-        "stale": [each.kind for each in reports if each.is_stale],
-        "watches": [each.page() for each in reports],
+        "stale": [report.kind for report in reports if report.is_stale],
+        "watches": [report.page() for report in reports],
     }

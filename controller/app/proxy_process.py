@@ -127,16 +127,18 @@ def _make_replica(
     )
     sink = CatalogSink(proxy.deliveries, namespaces)
     reflectors = [
-        Reflector(cluster.api, WatchScope(type_, each), sink) for type_ in DELIVERED for each in namespaces
+        Reflector(cluster.api, WatchScope(type_, namespace), sink)
+        for type_ in DELIVERED
+        for namespace in namespaces
     ]
-    pod_reflectors = [Reflector(cluster.api, WatchScope(POD, each), pods) for each in namespaces]
+    pod_reflectors = [Reflector(cluster.api, WatchScope(POD, namespace), pods) for namespace in namespaces]
     # Another process of the same pod is another proxy: what the first one knew goes with its Lease.
     identity = f"{settings.identity}-{secrets.token_hex(3)}"
     recorder = Recorder(proxy.receipts, cluster, identity, settings.namespace, now, queue)
     sync = Listener(proxy.routes(), _port_limits(settings), name="sync")
     watches = WatchHealth(loop.time)
-    for each in reflectors:
-        watches.follow(each.view.type.plural, each.view.path, each)
+    for reflector in reflectors:
+        watches.follow(reflector.view.type.plural, reflector.view.path, reflector)
     registry.register(ProxyMetrics(proxy, watches, lambda: sync.connections))
     registry.register(QuotaMetrics(limits, proxy.usage))
     registry.register(ReceiptMetrics(proxy.receipts, lambda: recorder.writes))

@@ -193,9 +193,9 @@ def usages_of(providers: Iterable[BackendFactory[Any]]) -> dict[str, Usage]:
     """What namespaces have of what is limited, by the field of `NamespaceLimits`."""
     return {
         name: usage
-        for each in providers
-        if isinstance(each, GitFactory)
-        for name, usage in each.usage.items()
+        for provider in providers
+        if isinstance(provider, GitFactory)
+        for name, usage in provider.usage.items()
     }
 
 

@@ -34,5 +34,5 @@ def reference_watches(cluster: Cluster, objects: Cache, health: WatchHealth) -> 
         watch(_BY_SECRET),
         watch((BY_CONFIG_MAP,), type_=CONFIG_MAP),
         watch((SELECTING,), type_=NAMESPACE, everywhere=True),
-        *(watch((BY_SOURCE,), type_=each, labels=ours) for each in WORKLOADS),
+        *(watch((BY_SOURCE,), type_=workload, labels=ours) for workload in WORKLOADS),
     )

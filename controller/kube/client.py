@@ -179,7 +179,7 @@ class Cluster(ClusterReader):
         there = (await self.requests.ask("GET", path)).body
         labels = (there.get("metadata") or {}).get("labels") or {}
         ours = meta["labels"].items() <= labels.items()
-        managers = {editor(each) for each in causes(conflict)}
+        managers = {editor(cause) for cause in causes(conflict)}
         if not ours or None in managers:
             raise Stalled("OwnershipConflict", conflict_message(kind, meta["name"], conflict))
         return ", ".join(sorted(name for name in managers if name))

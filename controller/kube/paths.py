@@ -36,5 +36,5 @@ def service_account_user(namespace: str, name: str) -> str:
 def paths_of_all(api_version: str, plural: str, namespaces: Sequence[str]) -> list[str]:
     """Return the paths of all objects of a kind, in `namespaces` or in all."""
     root = root_of(api_version)
-    paths = [f"{root}/namespaces/{quote(each, safe='')}/{plural}" for each in namespaces]
+    paths = [f"{root}/namespaces/{quote(namespace, safe='')}/{plural}" for namespace in namespaces]
     return paths or [f"{root}/{plural}"]

@@ -144,7 +144,7 @@ class Requests:
         """
         found = await self.once("GET", root_of(api_version), {}, None)
         if found.status == HTTPStatus.OK and found.body.get("kind") == "APIResourceList":
-            return any(each.get("name") == plural for each in _objects(found.body.get("resources")))
+            return any(object_.get("name") == plural for object_ in _objects(found.body.get("resources")))
         groups = await self.once("GET", "/apis", {}, None)
         if groups.status == HTTPStatus.OK and groups.body.get("kind") == "APIGroupList":
             return any(

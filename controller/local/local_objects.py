@@ -39,7 +39,7 @@ def flag_set(options: LocalOptions) -> dict[str, Any]:
         "interval": INTERVAL,
     }
     if options.patches:
-        spec["patches"] = [{"patch": each.text} for each in options.patches]
+        spec["patches"] = [{"patch": patch.text} for patch in options.patches]
     if options.age_keys:
         spec["decryption"] = {"provider": "sops", "secretRef": {"name": NAME}}
     if options.substitute is not None:

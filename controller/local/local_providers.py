@@ -108,4 +108,4 @@ PROVIDERS: Final = (
 
 def provider_of(source: str) -> OfflineProvider:
     """The provider that a location belongs to."""
-    return next(each for each in PROVIDERS if source.startswith(each.beginnings))
+    return next(provider for provider in PROVIDERS if source.startswith(provider.beginnings))

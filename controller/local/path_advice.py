@@ -17,7 +17,9 @@ if TYPE_CHECKING:
 
 def with_advice(composition: Composition, names: Collection[str]) -> Composition:
     """`composition` with each path that matched nothing explained by `names`, all files of the tree."""
-    return replace(composition, problems=tuple(_with_advice(each, names) for each in composition.problems))
+    return replace(
+        composition, problems=tuple(_with_advice(problem, names) for problem in composition.problems)
+    )
 
 
 def _with_advice(problem: Problem, names: Collection[str]) -> Problem:

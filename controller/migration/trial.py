@@ -66,11 +66,11 @@ class Trial:
         """The findings of each field of `spec`, made to agree with what is refused and warned of."""
         findings = [self._with_warning(each, spec) for each in found]
         for path, text in self._refusals(spec):
-            refused = [each for each in findings if each.fate is Fate.REFUSED and len(path) > 1]
+            refused = [finding for finding in findings if finding.fate is Fate.REFUSED and len(path) > 1]
             if any(each.path[: len(path)] == path for each in refused):
                 continue
-            broken = next((each.broken for each in findings if each.path == path), "")
-            findings = [each for each in findings if each.path != path]
+            broken = next((finding.broken for finding in findings if finding.path == path), "")
+            findings = [finding for finding in findings if finding.path != path]
             findings.append(Finding(Fate.REFUSED, path, text, broken))
         return findings
 

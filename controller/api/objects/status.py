@@ -65,9 +65,9 @@ class Status(StatusModel):
 
     def condition(self, type_: str) -> Condition:
         """Return the condition of a type, or one with an empty status."""
-        for each in self.conditions:
-            if each.type == type_:
-                return each
+        for condition in self.conditions:
+            if condition.type == type_:
+                return condition
         return Condition(type_, "")
 
     def conditions_of(self, type_: str) -> tuple[Condition, ...]:

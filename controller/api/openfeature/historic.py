@@ -57,7 +57,7 @@ def _targeting(rules: Any) -> Any:
     for rule in rules:
         try:
             variant = rule["action"]["variant"]
-            conditions = [_condition(each) for each in rule.get("conditions") or ()]
+            conditions = [_condition(condition) for condition in rule.get("conditions") or ()]
         except (KeyError, TypeError, AttributeError):
             # Not what a rule is: the parser says so, with its place, of what cannot be an operator.
             return {"rules": rules}

@@ -41,7 +41,7 @@ def require_address(type_: str, address: str, *, allow_local: bool) -> None:
 
 def server_of(type_: str) -> str:
     """Return the server of a provider type: a key of `_PARTS`; empty for types of no Git server."""
-    return next((each for each in _PARTS if type_.startswith(each)), "")
+    return next((part for part in _PARTS if type_.startswith(part)), "")
 
 
 def _require_repository(server: str, address: str) -> None:

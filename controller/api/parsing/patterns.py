@@ -60,7 +60,7 @@ def require_somebody(pattern: str) -> None:
 def of_files(patterns: Iterable[str]) -> GitIgnoreSpec:
     """Compile patterns of files. Raises InvalidTextError; also for too many, or one that is too long."""
     patterns = list(patterns)
-    if len(patterns) > MOST_PATTERNS or any(len(each) > LONGEST_PATTERN for each in patterns):
+    if len(patterns) > MOST_PATTERNS or any(len(pattern) > LONGEST_PATTERN for pattern in patterns):
         raise InvalidTextError(
             f"cannot be read as patterns: there may be {MOST_PATTERNS}, of {LONGEST_PATTERN} characters each"
         )

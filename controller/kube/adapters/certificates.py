@@ -100,11 +100,13 @@ class AdmissionObjects(CertificateSecret):
         if answer.status == HTTPStatus.NOT_FOUND:
             return
         found = require_object(answer, kind, name)
-        webhooks = [each for each in found.get("webhooks") or () if str(each.get("name")).endswith(_OURS)]
-        if all(each["clientConfig"].get("caBundle") == wanted for each in webhooks):
+        webhooks = [
+            webhook for webhook in found.get("webhooks") or () if str(webhook.get("name")).endswith(_OURS)
+        ]
+        if all(webhook["clientConfig"].get("caBundle") == wanted for webhook in webhooks):
             return
-        for each in webhooks:
-            each["clientConfig"]["caBundle"] = wanted
+        for webhook in webhooks:
+            webhook["clientConfig"]["caBundle"] = wanted
         changed = await self._cluster.request("PUT", path, {}, found)
         if changed.status != HTTPStatus.CONFLICT:
             # Another replica wrote first: the next look reads the result.
