@@ -188,7 +188,7 @@ class FlagAlertSpec(RuledModel):
     def providers(self) -> tuple[str, ...]:
         """The names of all, each once."""
         first = () if self.provider_ref is None else (self.provider_ref,)
-        return tuple(dict.fromkeys(each.name for each in (*first, *self.provider_refs)))
+        return tuple(dict.fromkeys(reference.name for reference in (*first, *self.provider_refs)))
 
 
 class FlagAlertStatus(Status):

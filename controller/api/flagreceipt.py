@@ -113,7 +113,7 @@ def receipt_name(configuration: str, proxy: str) -> str:
 def pair_of(found: Resource) -> tuple[str, str]:
     """Return the configuration and the proxy of a FlagReceipt; empty if malformed."""
     pair = (found.spec.get("configuration"), found.spec.get("proxy"))
-    configuration, proxy = (each if isinstance(each, str) else "" for each in pair)
+    configuration, proxy = (name if isinstance(name, str) else "" for name in pair)
     return configuration, proxy
 
 

@@ -36,7 +36,7 @@ def names(spec: Mapping[str, Any]) -> tuple[str, ...]:
     """The names in `spec.shards` of a FeatureFlagConfiguration, each once, as far as it can be read."""
     listed = spec.get("shards")
     found = (
-        [str(each.get("name")) for each in listed if isinstance(each, dict)]
+        [str(reference.get("name")) for reference in listed if isinstance(reference, dict)]
         if isinstance(listed, list)
         else []
     )

@@ -165,8 +165,8 @@ DEFINITIONS: Final = (
 DELIVERED: Final = (FEATURE_FLAG_CONFIGURATION, FEATURE_FLAG, FLAG_SHARD)
 """What holds flags, and what the proxy watches."""
 PLURALS: Final = {
-    each.kind: each.plural
-    for each in (
+    kind.kind: kind.plural
+    for kind in (
         *WATCHED,
         SECRET,
         CONFIG_MAP,
@@ -180,7 +180,7 @@ PLURALS: Final = {
         DISRUPTION_BUDGET,
     )
 }
-_STATUSES: Final = {each.kind: each.status for each in WATCHED}
+_STATUSES: Final = {kind.kind: kind.status for kind in WATCHED}
 
 
 def status_of(resource: Resource | None) -> Status:
@@ -188,7 +188,7 @@ def status_of(resource: Resource | None) -> Status:
     return Status() if resource is None else _STATUSES.get(resource.key.kind, Status).of(resource)
 
 
-_SPECS: Final = {each.kind: each.spec for each in WATCHED}
+_SPECS: Final = {kind.kind: kind.spec for kind in WATCHED}
 
 
 def read_spec(resource: Resource) -> None:
@@ -198,7 +198,7 @@ def read_spec(resource: Resource) -> None:
             parse_spec(model, resource)
 
 
-_WRITTEN: Final = {(each.group, each.kind): each for each in WATCHED if each.spec is not None}
+_WRITTEN: Final = {(kind.group, kind.kind): kind for kind in WATCHED if kind.spec is not None}
 
 
 def type_of(body: Mapping[str, Any]) -> ResourceType | None:

@@ -91,8 +91,8 @@ async def open_admission(settings: AdmissionSettings) -> AsyncIterator[Admission
             settings.admission_host or settings.host, settings.admission_port, tls=tls
         )
         stack.push_async_callback(listener.drain, _DRAIN)
-        for each in (manager, listener):
-            metrics.ports.port(each.name, each)
+        for listening in (manager, listener):
+            metrics.ports.port(listening.name, listening)
         yield AdmissionProcess(port, management, watches)
 
 
@@ -135,11 +135,11 @@ def _webhooks(
 def _readiness(watched: WatchedObjects, health: WatchHealth) -> dict[str, Any]:
     """Ready once every kind was listed, and without an API server, too; says how old its view is."""
     reports = health.reports()
-    ages = [each.age for each in reports if each.age is not None]
+    ages = [watch.age for watch in reports if watch.age is not None]
     return {
         "ready": watched.synced,
         "ageSeconds": round(max(ages), 1) if ages else None,
-        "watches": [each.page() for each in reports],
+        "watches": [watch.page() for watch in reports],
     }
 
 

@@ -68,7 +68,7 @@ class Controller:
         beside = [self.collector.compare, *(watch.run for watch in self.watches)]
         beside += [reflector.run for reflector in (*self.pods.pods, *self.refused_pods)]
         beside += [keeper.look for keeper in self.certificates.values()]
-        tasks = [asyncio.create_task(forever(each)) for each in beside]
+        tasks = [asyncio.create_task(forever(task)) for task in beside]
         try:
             await self.leadership.run(self._lead)
         finally:
@@ -119,7 +119,7 @@ def readiness(
     return {
         "ready": collector.synced,
         "leader": role.leading,
-        "certificates": {server: each.state for server, each in certificates.items()},
+        "certificates": {server: keeper.state for server, keeper in certificates.items()},
         "ageSeconds": round(max(ages), 1) if ages else None,
         "stale": [report.kind for report in reports if report.is_stale],
         "watches": [report.page() for report in reports],

@@ -63,9 +63,9 @@ def pod_work_of(
     def watch(selector: str, sink: Sink) -> None:
         for namespace in views:
             view = WatchScope(POD, namespace, labels=selector)
-            each = Reflector(cluster.api, view, sink)
-            health.follow(POD.plural, f"{view.path}?{selector}", each)
-            watched.append(each)
+            reflector = Reflector(cluster.api, view, sink)
+            health.follow(POD.plural, f"{view.path}?{selector}", reflector)
+            watched.append(reflector)
 
     files = readers = proxy = None
     if settings.flag_files:

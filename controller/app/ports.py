@@ -52,6 +52,6 @@ async def listen(
     receiving = Listener(webhooks, LIMITS, name="receiver")
     receiver_port = await receiving.start(settings.receiver_host or settings.host, settings.receiver_port)
     stack.push_async_callback(receiving.drain, _DRAIN)
-    for each in (manager, server, receiving):
-        metrics.port(each.name, each)
+    for listener in (manager, server, receiving):
+        metrics.port(listener.name, listener)
     return management_port, bound.getsockname()[1], receiver_port

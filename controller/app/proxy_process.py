@@ -98,8 +98,8 @@ async def open_proxy(settings: ProxySettings) -> AsyncIterator[ProxyProcess]:
         management_port = await manager.start(management_host, settings.management_port)
         stack.push_async_callback(manager.drain, _MANAGEMENT_DRAIN)
         sync_port = await replica.sync.start(settings.host, settings.sync_port, tls=tls)
-        for each in (manager, replica.sync):
-            metrics.ports.port(each.name, each)
+        for listener in (manager, replica.sync):
+            metrics.ports.port(listener.name, listener)
         yield ProxyProcess(replica, registry, sync_port, management_port)
 
 

@@ -26,7 +26,7 @@ def name_conflict(found: list[tuple[str, str]]) -> tuple[Condition, ...]:
     """The condition for the conflicts `found`, if any. A lost claim gives the reason, before a won one."""
     if not found:
         return ()
-    reason, _ = min(found, key=lambda each: each[0] in (SHADOWS, FLAG_SET_ID_CONTESTED))
+    reason, _ = min(found, key=lambda conflict: conflict[0] in (SHADOWS, FLAG_SET_ID_CONTESTED))
     message = "; ".join(text for _, text in found)
     return (Condition(NAME_CONFLICT, TRUE, reason, message),)
 

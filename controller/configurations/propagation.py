@@ -76,7 +76,7 @@ def receipts(resource: Resource, objects: Cache, proxies: Iterable[str]) -> list
         for proxy in proxies
     )
     found = filter(None, map(objects.get, keys))
-    return [FlagReceiptStatus.of(each) for each in found if each.is_owned_by(resource)]
+    return [FlagReceiptStatus.of(receipt) for receipt in found if receipt.is_owned_by(resource)]
 
 
 def propagation(count: Count, what: str, before: ConfigurationStatus, now: datetime) -> Propagation:

@@ -67,7 +67,7 @@ class ConfigurationReconciler:
         kept = await self._validate(resource)
         served = await self._propagation_of(resource, kept, now)
         found = self.claims.conflicts_of(resource.key)
-        conflicts = [name_conflicts.describe_conflict(each, resource.key) for each in found]
+        conflicts = [name_conflicts.describe_conflict(conflict, resource.key) for conflict in found]
         outcome = kept.validation.outcome
         if isinstance(outcome, Done):
             # `Ready` stays True: the object itself is valid.
@@ -98,7 +98,7 @@ class ConfigurationReconciler:
     async def _validate(self, resource: Resource) -> _Kept:
         part = flagshard.finder(self.objects.get, resource.namespace)
         parts = [part(name) for name in flagshard.names(resource.spec)]
-        versions = [(each.name, each.resource_version) for each in parts if each is not None]
+        versions = [(part.name, part.resource_version) for part in parts if part is not None]
         content = (resource.uid, resource.generation, *versions)
         known = self._kept.get(resource.key)
         if known is not None and known.content == content:

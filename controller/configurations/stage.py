@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 BY_SHARD: Final = Index(
     "FeatureFlagConfiguration by shard",
     frozenset({featureflagconfiguration.KIND}),
-    lambda each: flagshard.names(each.spec),
+    lambda resource: flagshard.names(resource.spec),
 )
 
 
@@ -33,10 +33,10 @@ def _counted_configurations(_cache: Cache, change: Change) -> Iterator[ObjectKey
 CONFIGURATIONS: Final = Reconciles(
     FEATURE_FLAG_CONFIGURATION,
     wakes=(
-        Watch(frozenset({flagshard.KIND}), changed=lambda each: each, keys=listed_by(BY_SHARD)),
+        Watch(frozenset({flagshard.KIND}), changed=lambda resource: resource, keys=listed_by(BY_SHARD)),
         Watch(
             frozenset({flagreceipt.KIND}),
-            changed=lambda each: None if each is None else (each.uid, each.status),
+            changed=lambda resource: None if resource is None else (resource.uid, resource.status),
             keys=_counted_configurations,
         ),
     ),

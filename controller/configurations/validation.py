@@ -51,7 +51,7 @@ def validate(
         message = f"{missing}; the set comes into force once all of its shards are there"
         return ContentVerdict(Waiting("ShardsMissing", message))
     status = _status(verdict)
-    errors = [each for each in verdict.problems if each.severity is Severity.ERROR]
+    errors = [problem for problem in verdict.problems if problem.severity is Severity.ERROR]
     if errors:
         problem = first_problem(errors)
         end = "" if problem.endswith("?") else "."

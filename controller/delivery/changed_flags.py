@@ -47,15 +47,16 @@ def _line(key: str, old: FlagSet | None, new: FlagSet, changed: Diff) -> str:
     after = new.flags.get(key)
     if after is None:
         return f"- {name}"
-    if any(each is not None and CONFIDENTIAL_KEY in each.metadata for each in (before, after)):
-        both = [FlagSet({key: each}) for each in (before, after) if each is not None]
-        digests = " → ".join(digest(each)[:_DIGEST] for each in both)
+    if any(version is not None and CONFIDENTIAL_KEY in version.metadata for version in (before, after)):
+        both = [FlagSet({key: version}) for version in (before, after) if version is not None]
+        digests = " → ".join(digest(version)[:_DIGEST] for version in both)
         return f"{'+' if before is None else '~'} {name}: secret {digests}"
     if old is None or before is None:
         return f"+ {name}: {_default(after)}"
     # What is inherited from the set counts as the flag's.
     metadata = [
-        content_metadata(flag.metadata_under(each.metadata)) for flag, each in ((before, old), (after, new))
+        content_metadata(flag.metadata_under(version.metadata))
+        for flag, version in ((before, old), (after, new))
     ]
     parts = _parts(before, after, changed.changed.get(key, ()), metadata[0], metadata[1])
     return one_line(f"~ {name}: {'; '.join(parts)}", _LINE)

@@ -56,7 +56,9 @@ def count(receipts: Sequence[FlagReceiptStatus], digest: str) -> Count:
         silent=silent,
         laggards=tuple(sorted(named, key=lambda laggard: (laggard.since, laggard.name))),
         delivered=sum(receipt.delivered for receipt in receipts),
-        slowest=max((each / 1000 for each in slowest if each is not None), default=None),
+        slowest=max(
+            (milliseconds / 1000 for milliseconds in slowest if milliseconds is not None), default=None
+        ),
         unsaved=sum(receipt.unsaved for receipt in receipts),
         unsaved_members=tuple(sorted(unsaved, key=lambda member: member.name)),
     )

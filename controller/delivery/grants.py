@@ -61,9 +61,12 @@ def granted_kinds(
         # What cannot be read grants nothing.
         with contextlib.suppress(InvalidSpecError):
             spec = parse_spec(FlagGrantSpec, grant_)
-            if any((each.group, each.kind, each.namespace) == (who.group, *who) for each in spec.from_):
-                found += [each for each in spec.to if each.name in {None, name}]
-    allowed = {(each.group, each.kind) for each in found}
+            if any(
+                (referrer.group, referrer.kind, referrer.namespace) == (who.group, *who)
+                for referrer in spec.from_
+            ):
+                found += [target for target in spec.to if target.name in {None, name}]
+    allowed = {(target.group, target.kind) for target in found}
     return tuple(kind for kind in kinds if (_GROUPS[kind], kind) in allowed)
 
 

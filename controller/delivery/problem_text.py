@@ -38,17 +38,17 @@ def first_problem(problems: Sequence[Problem]) -> str:
 
 def problem_list(found: Sequence[Problem]) -> tuple[ProblemStatus, ...]:
     """The status' list, errors first, bounded. What is not known of a place is left out."""
-    ordered = sorted(found, key=lambda each: each.severity is not Severity.ERROR)
+    ordered = sorted(found, key=lambda problem: problem.severity is not Severity.ERROR)
     return tuple(
         ProblemStatus(
-            severity="error" if each.severity is Severity.ERROR else "warning",
-            file=cut(each.file) or None,
-            line=each.line or None,
-            column=each.column or None,
-            path=cut(each.path) or None,
-            message=cut(each.message),
+            severity="error" if problem.severity is Severity.ERROR else "warning",
+            file=cut(problem.file) or None,
+            line=problem.line or None,
+            column=problem.column or None,
+            path=cut(problem.path) or None,
+            message=cut(problem.message),
         )
-        for each in ordered[:MOST_PROBLEMS]
+        for problem in ordered[:MOST_PROBLEMS]
     )
 
 

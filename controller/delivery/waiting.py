@@ -76,7 +76,9 @@ def wait_state(configuration: Resource | None, flag_set: Resource | None, wanted
 
 def _entry(flag_set: Resource | None, wanted: str) -> HistoryEntry | None:
     """The newest entry of a revision in the FlagSet's history."""
-    return next((each for each in FlagSetStatus.of(flag_set).history if names(wanted, each.revision)), None)
+    return next(
+        (entry for entry in FlagSetStatus.of(flag_set).history if names(wanted, entry.revision)), None
+    )
 
 
 def _elsewhere(found: str, flag_set: Resource | None, wanted: str) -> WaitState:

@@ -105,8 +105,8 @@ def editor(cause: Mapping[str, Any]) -> str | None:
 def conflict_message(kind: str, name: str, answer: ApiResponse) -> str:
     """Names the other field managers and their fields, which the API server lists one by one."""
     found = causes(answer)
-    owners = sorted({str(each.get("message", "")) for each in found})
-    fields = sorted({str(each.get("field", "")) for each in found})[:3]
+    owners = sorted({str(cause.get("message", "")) for cause in found})
+    fields = sorted({str(cause.get("field", "")) for cause in found})[:3]
     others = "; ".join(owners)[:300] or answer.message
     return (
         f"{kind} {name} belongs to another: {others} ({', '.join(fields)}); "

@@ -119,5 +119,5 @@ class ReferenceWatches:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
         self._health.unfollow(WatchScope(self._type, namespace).path)
-        for each in self._cache.of_kind(self._type.kind, namespace):
-            self._cache.forget(each.key)
+        for resource in self._cache.of_kind(self._type.kind, namespace):
+            self._cache.forget(resource.key)

@@ -175,7 +175,7 @@ async def decode_values(data: Mapping[str, Any], decode: Callable[[Any], bytes])
 
 
 def _objects(found: Any) -> Iterator[dict[str, Any]]:
-    return (each for each in (found if isinstance(found, list) else ()) if isinstance(each, dict))
+    return (item for item in (found if isinstance(found, list) else ()) if isinstance(item, dict))
 
 
 def _overtaken(

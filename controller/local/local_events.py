@@ -75,7 +75,7 @@ async def explain_build(
     revision = Revision(name, digest)
     composition = await _with_path_advice(built.composition, source, revision)
     placed = [problem for problem in composition.problems if problem.line][:_BLAMED]
-    blames = {each: await source.last_change(revision, each.file, each.line) for each in placed}
+    blames = {problem: await source.last_change(revision, problem.file, problem.line) for problem in placed}
     known = {problem: blame for problem, blame in blames.items() if blame is not None}
     return replace(
         built,

@@ -66,14 +66,14 @@ class Local:
         """Follow the source until cancelled. Raises what `report` raises."""
         if self._restored is not None:
             self.report(Restored(self._restored))
-        tasks = [asyncio.create_task(each) for each in (self.stages.run(), self._follow())]
+        tasks = [asyncio.create_task(work) for work in (self.stages.run(), self._follow())]
         try:
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-            for each in done:
-                each.result()
+            for task in done:
+                task.result()
         finally:
-            for each in tasks:
-                each.cancel()
+            for task in tasks:
+                task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _follow(self) -> None:

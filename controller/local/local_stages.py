@@ -236,7 +236,7 @@ class LocalStages:
         if self._file is None or not self._unsaved:
             return
         kinds = (flagshard.KIND, featureflagconfiguration.KIND)
-        objects = [manifest_of(each) for kind in kinds for each in self.objects.of_kind(kind)]
+        objects = [manifest_of(resource) for kind in kinds for resource in self.objects.of_kind(kind)]
         try:
             await asyncio.to_thread(self._file.save, objects, now())
         except Setback as setback:

@@ -48,10 +48,10 @@ class Finding:
 def leaves(value: Any, path: Path) -> Iterator[Path]:
     """The paths of all values below `path`; what is empty counts as one."""
     if isinstance(value, dict) and value:
-        for name, each in value.items():
-            yield from leaves(each, (*path, str(name)))
+        for name, child in value.items():
+            yield from leaves(child, (*path, str(name)))
     elif isinstance(value, list) and value:
-        for number, each in enumerate(value):
-            yield from leaves(each, (*path, number))
+        for number, child in enumerate(value):
+            yield from leaves(child, (*path, number))
     else:
         yield path

@@ -147,7 +147,7 @@ def _containers(pod: Any) -> set[Any]:
     lists = (
         [spec.get(part) or () for part in ("initContainers", "containers")] if isinstance(spec, dict) else []
     )
-    return {each.get("name") for found in lists for each in found if isinstance(each, dict)}
+    return {container.get("name") for found in lists for container in found if isinstance(container, dict)}
 
 
 def _annotations(body: Any) -> Mapping[str, Any]:

@@ -64,10 +64,10 @@ class Trial:
 
     def judge(self, found: Iterable[Finding], spec: Mapping[str, Any]) -> list[Finding]:
         """The findings of each field of `spec`, made to agree with what is refused and warned of."""
-        findings = [self._with_warning(each, spec) for each in found]
+        findings = [self._with_warning(finding, spec) for finding in found]
         for path, text in self._refusals(spec):
             refused = [finding for finding in findings if finding.fate is Fate.REFUSED and len(path) > 1]
-            if any(each.path[: len(path)] == path for each in refused):
+            if any(finding.path[: len(path)] == path for finding in refused):
                 continue
             broken = next((finding.broken for finding in findings if finding.path == path), "")
             findings = [finding for finding in findings if finding.path != path]
@@ -100,7 +100,7 @@ class Trial:
         """(the path of what is left out, the rest of `spec`); what is needed is replaced."""
         value, needed = spec[field], _NEEDED[self.kind]
         if field not in needed:
-            return ("spec", field), {name: each for name, each in spec.items() if name != field}
+            return ("spec", field), {name: other for name, other in spec.items() if name != field}
         numbered = _NUMBERED.search(refusal) if isinstance(value, list) else None
         if numbered is None:
             return ("spec", field), {**spec, field: needed[field]}

@@ -73,7 +73,7 @@ def schema_problems(schema: Mapping[str, Any], value: Any, path: Path = ()) -> I
         yield SchemaProblem(path, f"must be {_wanted(schema)}, not {_shown(value)}{quotes}")
         return
     if "enum" in schema and value not in schema["enum"]:
-        listed = ", ".join(str(each) or '""' for each in schema["enum"])
+        listed = ", ".join(str(choice) or '""' for choice in schema["enum"])
         yield SchemaProblem(path, f"must be one of {listed}{nearest(str(value), map(str, schema['enum']))}")
     if isinstance(value, str):
         yield from _of_text(schema, value, path)
@@ -245,7 +245,7 @@ def nearest(name: str, known: Iterable[str]) -> str:
 
 
 def _near(name: str, known: Iterable[str]) -> str:
-    plain = {_plain(each): each for each in known if each}
+    plain = {_plain(name): name for name in known if name}
     near = difflib.get_close_matches(_plain(name)[:100], plain, n=1, cutoff=0.65)
     return plain[near[0]] if near else ""
 

@@ -132,7 +132,7 @@ def _endpoints(
     from evaluator.receipts.endpoint import Endpoint  # noqa: PLC0415 - loads grpcio
 
     named = zip(sources, settings.sources, strict=True)
-    files = (source.name for source, each in named if each.provider in FILES)
+    files = (source.name for source, config in named if config.provider in FILES)
     pairs = zip(files, settings.receipts_to, strict=True)
     return [Endpoint(config, receipts.of(file, config.selector)) for file, config in pairs]
 

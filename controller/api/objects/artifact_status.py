@@ -71,7 +71,7 @@ class ArtifactStatus(Model):
     def origin(self) -> str:
         """Return an image's commit and repository, `main@sha1:… of https://…`, by its annotations."""
         origin = (self.metadata.get(f"{_IMAGE}.revision", ""), self.metadata.get(f"{_IMAGE}.source", ""))
-        return " of ".join(each for each in origin if each)
+        return " of ".join(part for part in origin if part)
 
 
 class SourceStatus(Status):

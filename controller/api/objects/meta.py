@@ -138,7 +138,7 @@ class Resource:
 
     def is_owned_by(self, owner: Resource) -> bool:
         """Whether an owner reference names this very object."""
-        return any(each.get("uid") == owner.uid for each in self.owners)
+        return any(reference.get("uid") == owner.uid for reference in self.owners)
 
     @property
     def suspended(self) -> bool:
@@ -159,8 +159,13 @@ def generation_of(resource: Resource | None) -> object:
 def owner_of(meta: Mapping[str, Any]) -> dict[str, str] | None:
     """Return a reference to the owner that manages an object, or else to the first; None if incomplete."""
     found = meta.get("ownerReferences")
-    listed = [each for each in found if isinstance(each, dict)] if isinstance(found, list) else []
-    first = next((each for each in listed if each.get("controller") is True), listed[0] if listed else {})
+    listed = (
+        [reference for reference in found if isinstance(reference, dict)] if isinstance(found, list) else []
+    )
+    first = next(
+        (reference for reference in listed if reference.get("controller") is True),
+        listed[0] if listed else {},
+    )
     owner = {name: first.get(name) for name in ("apiVersion", "kind", "name", "uid")}
     whole = all(isinstance(text, str) and text for text in owner.values())
     return {name: str(text) for name, text in owner.items()} if whole else None

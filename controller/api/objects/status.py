@@ -35,7 +35,7 @@ class StatusModel(Model):
         try:
             return cls.model_validate(fields)
         except ValidationError as error:
-            malformed = {each["loc"][0] for each in error.errors(include_url=False, include_input=False)}
+            malformed = {fault["loc"][0] for fault in error.errors(include_url=False, include_input=False)}
             return cls.model_validate({name: fields[name] for name in fields if name not in malformed})
 
     def __or__(self, newer: Self) -> Self:

@@ -204,7 +204,7 @@ def _from_text(text: str) -> FlagDocument:
 def _union_of_shards(shards: Any, shard: Callable[[str], Resource | None]) -> Mapping[str, Any]:
     """The union of all shards; metadata and evaluators stand in the first."""
     whole: dict[str, Any] = {"flags": {}}
-    if not isinstance(shards, list) or not all(isinstance(each, dict) for each in shards):
+    if not isinstance(shards, list) or not all(isinstance(reference, dict) for reference in shards):
         raise InvalidSpecError("spec.shards: this is a list of names and digests")
     for reference in shards:
         found = shard(str(reference.get("name")))

@@ -56,7 +56,7 @@ def _require_repository(server: str, address: str) -> None:
 def parts_of(address: str) -> list[str]:
     """Return the parts of a repository's path."""
     path = urlsplit(address).path.strip("/").removesuffix(".git")
-    return [unquote(each) for each in path.split("/") if unquote(each) not in {"", ".", ".."}]
+    return [unquote(segment) for segment in path.split("/") if unquote(segment) not in {"", ".", ".."}]
 
 
 def require_usable(address: str, *, allow_local: bool) -> None:

@@ -151,4 +151,7 @@ def _comma_list(names: frozenset[str]) -> str:
 
 def one_line_of(what: object) -> str:
     """Return a text of users, or of an error, as one line."""
-    return "".join(each if each.isprintable() else " " for each in str(what)[:_SHOWN]) or type(what).__name__
+    return (
+        "".join(character if character.isprintable() else " " for character in str(what)[:_SHOWN])
+        or type(what).__name__
+    )

@@ -111,7 +111,7 @@ def render_definition(kind: Definition) -> str:
 def _without_links(part: Any) -> Any:
     """Return a schema whose descriptions have no links: those are for the pages."""
     if isinstance(part, list):
-        return [_without_links(each) for each in part]
+        return [_without_links(item) for item in part]
     if not isinstance(part, dict):
         return part
     return {

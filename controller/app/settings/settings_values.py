@@ -26,7 +26,7 @@ class LogFormat(StrEnum):
 
 
 def _names(value: Any) -> Any:
-    return [each.strip() for each in value.split(",") if each.strip()] if isinstance(value, str) else value
+    return [item.strip() for item in value.split(",") if item.strip()] if isinstance(value, str) else value
 
 
 def own_namespace(value: Any = None) -> Any:

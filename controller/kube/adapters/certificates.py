@@ -150,7 +150,7 @@ class ProxyCertificates(CertificateSecret):
             "data": {"ca.crt": authorities.decode("ascii")},
         }
         last: Failed | None = None
-        for meta in (each["metadata"] for each in found):
+        for meta in (item["metadata"] for item in found):
             if (meta.get("annotations") or {}).get(WRITTEN) == digest:
                 continue
             key = ObjectKey(CONFIG_MAP.kind, meta["namespace"], meta["name"])

@@ -82,7 +82,7 @@ class ClusterWorkloads:
     async def places(self, api_version: str, plural: str, namespaces: Sequence[str], name: str) -> set[str]:
         """The namespaces that hold an object of that name. Raises Failed."""
         found = await self.cluster.everywhere(api_version, plural, namespaces, content=False, name=name)
-        return {each["metadata"]["namespace"] for each in found}
+        return {item["metadata"]["namespace"] for item in found}
 
 
 class ClusterFiles(ClusterWorkloads):

@@ -105,4 +105,6 @@ def _posts(routes: Routes, path: str, limit: int) -> dict[str, Endpoint]:
 
 def _gets(posts: Mapping[str, Endpoint], limit: int) -> connect.GetUnary:
     codecs = {codec: posts.get(f"application/{codec}") for codec in ("json", "proto")}
-    return connect.GetUnary({name: each for name, each in codecs.items() if isinstance(each, Unary)}, limit)
+    return connect.GetUnary(
+        {name: codec for name, codec in codecs.items() if isinstance(codec, Unary)}, limit
+    )

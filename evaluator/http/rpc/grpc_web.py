@@ -58,7 +58,7 @@ def read_message(request: Request, framing: Framing, limit: int) -> bytes:
         if body.count(b"=") > _MOST_PADDING:
             raise RpcError(Code.INTERNAL, "the request is padded too often")
         try:
-            body = b"".join(b64decode(each, validate=True) for each in _PADDED.findall(body))
+            body = b"".join(b64decode(piece, validate=True) for piece in _PADDED.findall(body))
         except ValueError as error:
             raise RpcError(Code.INTERNAL, "the request is not base64") from error
     return only_message(body, header(request.headers, "grpc-encoding"), limit)

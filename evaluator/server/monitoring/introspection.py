@@ -244,7 +244,7 @@ def read_question(body: bytes) -> ExplainQuery:
 def _read_type(name: object) -> FlagType | None:
     if name is None:
         return None
-    known = {each.value.lower(): each for each in FlagType}
+    known = {type_.value.lower(): type_ for type_ in FlagType}
     if not isinstance(name, str) or name.lower() not in known:
         raise _BadRequest(f"type must be one of {', '.join(known)}")
     return known[name.lower()]

@@ -156,7 +156,7 @@ class StateMetrics:
             "flagstaff_source_state",
             "1 for the state that the source is in, 0 for the others.",
             ("source", "state"),
-            (((s.name, each.value), float(each is state(s))) for s in statuses for each in SourceState),
+            (((s.name, state_.value), float(state_ is state(s))) for s in statuses for state_ in SourceState),
         )
         yield by_source(
             "flagstaff_source_from_disk",
@@ -187,14 +187,14 @@ class StateMetrics:
             "flagstaff_source_unsaved_seconds",
             "For how long something of the source is served that is not on disk; 0 while there is nothing.",
             ("source",),
-            (((each.source,), each.unsaved_seconds) for each in self.saving),
+            (((writer.source,), writer.unsaved_seconds) for writer in self.saving),
         )
         what = "Failed tries to save the last good set."
         failures = counter("flagstaff_source_save_failures", what, ("source",))
         for saving in self.saving:
             failures.add_metric((saving.source,), saving.failures)
         yield failures
-        found = [((each.source,), each.last_save_seconds) for each in self.saving]
+        found = [((writer.source,), writer.last_save_seconds) for writer in self.saving]
         yield _gauge(
             "flagstaff_source_last_save_duration_seconds",
             "Time from when the source's last change was served until it was on disk.",
@@ -218,7 +218,7 @@ class StateMetrics:
 
     def _stream_families(self) -> Iterator[Metric]:
         yield from self.ports.families()
-        streams = {kind: sum(each.streams for each in kept) for kind, kept in self._streams.items()}
+        streams = {kind: sum(counter.streams for counter in kept) for kind, kept in self._streams.items()}
         yield _gauge("flagstaff_streams", "Open streams.", ("kind",), (((k,), n) for k, n in streams.items()))
         if "sync" in streams:
             yield gauge(
