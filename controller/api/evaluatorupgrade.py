@@ -97,9 +97,9 @@ class HaltStatus(Model):
     message: str
     """The pod that is not ready, and why."""
     generation: Annotated[int, INT64]
-    """Of the spec; another one goes on."""
+    """Of the spec; another one continues."""
     request: str
-    """The annotation flagstaff.dev/resume as it was; another value goes on."""
+    """The annotation flagstaff.dev/resume as it was; another value continues."""
 
 
 class EvaluatorUpgradeStatus(Status):

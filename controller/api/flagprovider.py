@@ -241,12 +241,12 @@ class FlagProviderStatus(Status):
     """The messages that wait, oldest first. A replica that takes over sends them with the same keys."""
     reported: dict[str, str] | None = None
     """Of each object of each alert, `<alert>/<kind>/<name>`, the failures that were reported since it
-    worked last, and the content that was told of last.
+    worked last, and the content that was reported last.
     """
     recent: tuple[str, ...] | None = None
     """The beginnings of the keys that were delivered last."""
     failing: dict[str, str] | None = None
-    """Failures that nobody was told of yet, `<alert>/<kind>/<name>`, and until when each must last for
+    """Failures that were not reported yet, `<alert>/<kind>/<name>`, and until when each must last for
     that.
     """
 

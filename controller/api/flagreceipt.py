@@ -54,7 +54,7 @@ class Laggard(Model):
     since: str = ""
     """Since when it serves something else than it should, or is silent; RFC 3339."""
     silent: bool = False
-    """Whether nothing was heard of it for a while."""
+    """Whether it sent no report for a while."""
     claimed: bool = False
     """The name is not verified."""
 
@@ -110,9 +110,9 @@ def receipt_name(configuration: str, proxy: str) -> str:
     return f"{configuration[:120].rstrip('-.')}.{proxy[:100].rstrip('-.').lower()}.{suffix}"
 
 
-def pair_of(found: Resource) -> tuple[str, str]:
+def pair_of(resource: Resource) -> tuple[str, str]:
     """Return the configuration and the proxy of a FlagReceipt; empty if malformed."""
-    pair = (found.spec.get("configuration"), found.spec.get("proxy"))
+    pair = (resource.spec.get("configuration"), resource.spec.get("proxy"))
     configuration, proxy = (name if isinstance(name, str) else "" for name in pair)
     return configuration, proxy
 

@@ -83,7 +83,7 @@ class FlagSetStatus(Status):
     last_applied_revision: str | None = None
     """The newest revision whose flags are served, held ones aside."""
     last_attempted_revision: str | None = None
-    """The newest revision that was looked at, applied or not."""
+    """The newest revision that was built, applied or not."""
     last_good_revision: str | None = None
     """The newest revision in which no flag was held."""
     digest: str | None = None

@@ -35,12 +35,12 @@ class FlagShardSpec(RuledModel):
 def names(spec: Mapping[str, Any]) -> tuple[str, ...]:
     """The names in `spec.shards` of a FeatureFlagConfiguration, each once, as far as it can be read."""
     listed = spec.get("shards")
-    found = (
+    names = (
         [str(reference.get("name")) for reference in listed if isinstance(reference, dict)]
         if isinstance(listed, list)
         else []
     )
-    return tuple(dict.fromkeys(found))
+    return tuple(dict.fromkeys(names))
 
 
 def finder(find: Callable[[ObjectKey], Resource | None], namespace: str) -> Callable[[str], Resource | None]:

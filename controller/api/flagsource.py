@@ -246,7 +246,7 @@ DEFINITION: Final = Definition(
     "fsrc",
     "FlagSource says where flag definitions live, and keeps an artifact of what is there.",
     spec=FlagSourceSpec,
-    spec_description="Where definitions live, and how often they are looked for.",
+    spec_description="Where definitions live, and how often they are polled.",
     status=FlagSourceStatus,
     columns=(
         READY_COLUMN,

@@ -67,7 +67,7 @@ class Controller:
         await self.collector.fill()
         beside = [self.collector.compare, *(watch.run for watch in self.watches)]
         beside += [reflector.run for reflector in (*self.pods.pods, *self.refused_pods)]
-        beside += [keeper.look for keeper in self.certificates.values()]
+        beside += [keeper.check for keeper in self.certificates.values()]
         tasks = [asyncio.create_task(forever(task)) for task in beside]
         try:
             await self.leadership.run(self._lead)
@@ -87,11 +87,11 @@ class Controller:
             for kept in (self.pods.files, self.pods.readers, self.pods.proxy):
                 if kept is not None:
                     group.create_task(forever(kept.run))
-            group.create_task(forever(self.proxies.look))
+            group.create_task(forever(self.proxies.poll))
             group.create_task(forever(self.leftovers.sweep))
 
     def on_relist(self, type_: ResourceType) -> None:
-        """Handle a restarted watch: look for objects that were deleted meanwhile."""
+        """Handle a restarted watch: find objects that were deleted meanwhile."""
         if type_.kind in self.loops:
             self.loops[type_.kind].on_relist()
         self.collector.on_relist()

@@ -68,7 +68,7 @@ class QuotaMetrics(Collector):
 
 
 def _stored_by_namespace(objects: Cache) -> Counter[str]:
-    found: Counter[str] = Counter()
+    usage: Counter[str] = Counter()
     for source in objects.of_kind(flagsource.KIND):
-        found[source.namespace] += stored_bytes(source)
-    return found
+        usage[source.namespace] += stored_bytes(source)
+    return usage

@@ -12,8 +12,8 @@ from evaluator.host import durable
 
 log = logging.getLogger(__name__)
 
-LOOK: Final = 1.0
-"""Seconds from one look at the file to the next, as with certificates."""
+POLL_SECONDS: Final = 1.0
+"""Seconds between two reads of the file, as with certificates."""
 MOST_BYTES: Final = 65_536
 
 
@@ -45,7 +45,7 @@ class TokenFile:
             self.tokens = tokens
             log.info("tokens re-read from %s: %s", self._path, len(tokens))
 
-    async def follow(self, pause: float = LOOK) -> None:
+    async def follow(self, pause: float = POLL_SECONDS) -> None:
         """Read the file again every `pause` seconds, until cancelled."""
         while self._path:
             await asyncio.sleep(pause)
@@ -63,7 +63,7 @@ def _read(path: Path) -> tuple[str, ...]:
         raise InvalidSettingError(f"{path}: byte {error.start} is not ASCII") from None
     if len(content) > MOST_BYTES:
         raise InvalidSettingError(f"{path}: larger than {MOST_BYTES} bytes")
-    found = tuple(line.strip() for line in lines if line.strip())
-    if not found:
+    tokens = tuple(line.strip() for line in lines if line.strip())
+    if not tokens:
         raise InvalidSettingError(f"{path} contains no token; write one token per line")
-    return found
+    return tokens

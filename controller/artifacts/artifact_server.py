@@ -46,11 +46,11 @@ _RANGE: Final = re.compile(r"bytes=(\d{0,18})-(\d{0,18})")
 class Sending:
     """Sends one part of a file as one body. Only the reading happens in a thread."""
 
-    def __init__(self, found: Stored, part: range, pool: Executor, ended: Callable[[bool], None]) -> None:
+    def __init__(self, stored: Stored, part: range, pool: Executor, ended: Callable[[bool], None]) -> None:
         """`part`: its bytes, at least one; the last piece of a whole file is not sent if its digest differs.
         `ended` is called once: False if the file was not what it should be, or could not be read.
         """
-        self._found = found
+        self._found = stored
         self._part = part
         self._pool = pool
         self._ended: Callable[[bool], None] | None = ended
@@ -142,10 +142,10 @@ class ArtifactServer:
         if tokens and not _is_authorized(request, tokens):
             return Response(401, b"unauthorized\n", (("www-authenticate", "Bearer"),))
         path = request.path[1:]
-        found = self.archives.find(path)
-        if found is None:
+        stored = self.archives.find(path)
+        if stored is None:
             return Response(404, b"no such artifact\n", ())
-        answer = _choose(request, found)
+        answer = _choose(request, stored)
         if isinstance(answer, Response):
             return answer
         if self._sending >= self.most:
@@ -159,7 +159,7 @@ class ArtifactServer:
 
         def start(body: ByteStream) -> None:
             self._sending += 1
-            Sending(found, part, self._pool, count_end).begin(body)
+            Sending(stored, part, self._pool, count_end).begin(body)
 
         return Streamed(status, headers, start, seconds=SECONDS)
 
@@ -179,9 +179,9 @@ def _is_authorized(request: Request, tokens: Collection[str]) -> bool:
     return scheme.lower() == "bearer" and any(matches)
 
 
-def _choose(request: Request, found: Stored) -> Response | tuple[int, Headers, range]:
+def _choose(request: Request, stored: Stored) -> Response | tuple[int, Headers, range]:
     """What is answered at once, or the status, headers and bytes of what is sent."""
-    size, etag = found.size, f'"{found.digest}"'
+    size, etag = stored.size, f'"{stored.digest}"'
     headers: Headers = (_TYPE, _FOREVER, ("etag", etag), ("accept-ranges", "bytes"))
     known = header(request.headers, "if-none-match")
     if known is not None and (known.strip() == "*" or etag in known):

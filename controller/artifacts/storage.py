@@ -138,10 +138,10 @@ class Storage:
     def _stamp(self, artifact: Artifact) -> tuple[int, int, int] | None:
         """Return the identity of a file's content: it differs once the file was changed."""
         try:
-            found = (self._root / artifact.path).stat()
+            attributes = (self._root / artifact.path).stat()
         except OSError:
             return None
-        return found.st_ino, found.st_size, found.st_mtime_ns
+        return attributes.st_ino, attributes.st_size, attributes.st_mtime_ns
 
     def _write(self, artifact: Artifact, archive: bytes) -> None:
         path = self._root / artifact.path

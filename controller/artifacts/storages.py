@@ -80,10 +80,10 @@ class Storages:
         """Remove what belongs to none of `keys`, such as sources that are gone. Blocks. Raises Failed."""
         wanted = {(key.namespace, key.name) for key in keys}
         try:
-            found = [path for path in (self._root / _FOLDER).glob("*/*") if path.is_dir()]
+            folders = [path for path in (self._root / _FOLDER).glob("*/*") if path.is_dir()]
         except OSError as error:
             raise as_failed(error, f"the store {self._root}") from error
-        for folder in found:
+        for folder in folders:
             if (folder.parent.name, folder.name) not in wanted:
                 self.forget(ObjectKey(_KIND, folder.parent.name, folder.name))
 
@@ -104,11 +104,11 @@ class Storages:
             return None
         _, file, digest = named
         try:
-            found = file.stat()
+            attributes = file.stat()
         except OSError:
             return None
-        whole = stat.S_ISREG(found.st_mode) and found.st_size > 0
-        return Stored(file, found.st_size, digest) if whole else None
+        whole = stat.S_ISREG(attributes.st_mode) and attributes.st_size > 0
+        return Stored(file, attributes.st_size, digest) if whole else None
 
     def read(self, path: str) -> bytes | None:
         """The archive at a path of `url`, or None. Blocks. Raises Failed, and sets aside, what is damaged."""

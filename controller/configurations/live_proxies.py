@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-LOOK: Final = 5.0
-"""Seconds from one look at the Leases to the next."""
+POLL_SECONDS: Final = 5.0
+"""Seconds between two reads of the Leases."""
 DURATION: Final = 15.0
 """Seconds after which a Lease that was not renewed has expired, by our clock and not by its own times."""
 
@@ -80,7 +80,7 @@ class ProxyFollower:
     """The namespace of the proxies' Leases."""
     clock: Callable[[], float]
     """Monotonic seconds."""
-    pause: float = LOOK
+    pause: float = POLL_SECONDS
     """Seconds."""
 
     def on_change(self, change: Change) -> tuple[()]:
@@ -89,20 +89,20 @@ class ProxyFollower:
             self._track(change.after)
         return ()
 
-    async def look(self) -> None:
+    async def poll(self) -> None:
         """Read the Leases once, then pause. Reads nothing before a proxy has written a receipt."""
         for resource in self.cache.of_kind(flagreceipt.KIND):
             self._track(resource)
         if self.proxies.alive:
             try:
-                found = await self.cluster.leases(self.namespace, flagreceipt.PROXY_LABEL)
-                await self._delete_dead(self.proxies.learn(found, self.clock()), found)
+                leases = await self.cluster.leases(self.namespace, flagreceipt.PROXY_LABEL)
+                await self._delete_dead(self.proxies.learn(leases, self.clock()), leases)
             except Setback as setback:
                 log.warning("the proxies' Leases cannot be read: %s", setback.message)
         await asyncio.sleep(self.pause)
 
-    def _track(self, found: Resource) -> None:
-        if proxy := flagreceipt.pair_of(found)[1]:
+    def _track(self, receipt: Resource) -> None:
+        if proxy := flagreceipt.pair_of(receipt)[1]:
             self.proxies.track(proxy, self.clock())
 
     async def _delete_dead(self, dead: frozenset[str], leases: Mapping[str, str]) -> None:

@@ -22,19 +22,19 @@ _IDENTIFIER: Final = 100
 """Characters of a flagSetId that a message repeats: the whole message must fit into a condition."""
 
 
-def name_conflict(found: list[tuple[str, str]]) -> tuple[Condition, ...]:
+def name_conflict(conflicts: list[tuple[str, str]]) -> tuple[Condition, ...]:
     """The condition for the conflicts `found`, if any. A lost claim gives the reason, before a won one."""
-    if not found:
+    if not conflicts:
         return ()
-    reason, _ = min(found, key=lambda conflict: conflict[0] in (SHADOWS, FLAG_SET_ID_CONTESTED))
-    message = "; ".join(text for _, text in found)
+    reason, _ = min(conflicts, key=lambda conflict: conflict[0] in (SHADOWS, FLAG_SET_ID_CONTESTED))
+    message = "; ".join(text for _, text in conflicts)
     return (Condition(NAME_CONFLICT, TRUE, reason, message),)
 
 
-def new_conflicts(status: Status, found: list[tuple[str, str]]) -> tuple[Occurrence, ...]:
+def new_conflicts(status: Status, conflicts: list[tuple[str, str]]) -> tuple[Occurrence, ...]:
     """An Event for each conflict that the status until now does not name."""
     named = status.condition(NAME_CONFLICT).message
-    return tuple(Occurrence(reason, text, warning=True) for reason, text in found if text not in named)
+    return tuple(Occurrence(reason, text, warning=True) for reason, text in conflicts if text not in named)
 
 
 def describe_conflict(conflict: Conflict, key: ObjectKey) -> tuple[str, str]:

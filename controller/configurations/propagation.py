@@ -75,8 +75,8 @@ def receipts(resource: Resource, objects: Cache, proxies: Iterable[str]) -> list
         ObjectKey(flagreceipt.KIND, resource.namespace, flagreceipt.receipt_name(resource.name, proxy))
         for proxy in proxies
     )
-    found = filter(None, map(objects.get, keys))
-    return [FlagReceiptStatus.of(receipt) for receipt in found if receipt.is_owned_by(resource)]
+    resources = filter(None, map(objects.get, keys))
+    return [FlagReceiptStatus.of(receipt) for receipt in resources if receipt.is_owned_by(resource)]
 
 
 def propagation(count: Count, what: str, before: ConfigurationStatus, now: datetime) -> Propagation:

@@ -66,8 +66,8 @@ class ConfigurationReconciler:
         """Validate a new content, sum up who serves it, and name conflicts, in a condition and in `Ready`."""
         kept = await self._validate(resource)
         served = await self._propagation_of(resource, kept, now)
-        found = self.claims.conflicts_of(resource.key)
-        conflicts = [name_conflicts.describe_conflict(conflict, resource.key) for conflict in found]
+        claim_conflicts = self.claims.conflicts_of(resource.key)
+        conflicts = [name_conflicts.describe_conflict(conflict, resource.key) for conflict in claim_conflicts]
         outcome = kept.validation.outcome
         if isinstance(outcome, Done):
             # `Ready` stays True: the object itself is valid.
@@ -83,7 +83,7 @@ class ConfigurationReconciler:
             details=(*served.details, *name_conflicts.name_conflict(conflicts)),
             ended=(PROPAGATED, LAST_GOOD_SAVED, NAME_CONFLICT),
             events=(*name_conflicts.new_conflicts(before, conflicts), *propagated),
-            next_look=served.again,
+            requeue_after=served.again,
         )
 
     @property
@@ -120,9 +120,9 @@ class ConfigurationReconciler:
         status = ConfigurationStatus.of(resource)
         before, new, digest = propagation_of(status), Propagation(), kept.validation.status.digest or ""
         alive = () if self.proxies is None else self.proxies.alive
-        found = receipts(resource, self.objects, alive) if digest else []
-        if found:
-            summed = await asyncio.to_thread(count, found, digest)
+        owned_receipts = receipts(resource, self.objects, alive) if digest else []
+        if owned_receipts:
+            summed = await asyncio.to_thread(count, owned_receipts, digest)
             new = propagation(summed, kept.validation.status.revision or digest, status, now)
         if new == before:
             return new

@@ -70,10 +70,10 @@ def judge(
     """What is delivered, with problems as people find them in the object: by their paths, and without words
     that a Secret has. Raises InvalidSpecError, MissingShardsError.
     """
-    found = delivery_of(resource, part, progress)
+    delivery = delivery_of(resource, part, progress)
     # JSON within an object has no lines that anybody knows: a problem's place is its path.
     form = next((f"spec.{name}" for name in _FORMS if resource.spec.get(name) is not None), "")
-    marked = {key for key, flag in found.flag_set.flags.items() if CONFIDENTIAL_KEY in flag.metadata}
+    marked = {key for key, flag in delivery.flag_set.flags.items() if CONFIDENTIAL_KEY in flag.metadata}
 
     def in_object(problems: Iterable[Problem]) -> tuple[Problem, ...]:
         placed = (
@@ -82,7 +82,7 @@ def judge(
         )
         return withheld(placed, marked.__contains__)
 
-    return replace(found, problems=in_object(found.problems), notes=in_object(found.notes))
+    return replace(delivery, problems=in_object(delivery.problems), notes=in_object(delivery.notes))
 
 
 def _status(verdict: Delivered) -> ConfigurationStatus:

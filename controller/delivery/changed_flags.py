@@ -100,10 +100,10 @@ def _default(flag: Flag) -> str:
 
 def _entries(before: Mapping[str, Json], after: Mapping[str, Json]) -> str:
     """`on: 1 → 2, new: none → 3`."""
-    found = [(name, before.get(name, ABSENT), after.get(name, ABSENT)) for name in {**before, **after}]
+    values = [(name, before.get(name, ABSENT), after.get(name, ABSENT)) for name in {**before, **after}]
     differing = [
         f"{one_line(name, _NAME)}: {_change(one, other)}"
-        for name, one, other in found
+        for name, one, other in values
         if one is ABSENT or other is ABSENT or not same(one, other)
     ]
     more = len(differing) - _MOST_NAMES

@@ -56,7 +56,7 @@ def granted_kinds(
     grants: Iterable[Resource], who: Referring, name: str, kinds: Collection[str]
 ) -> tuple[str, ...]:
     """Return those of `kinds` as which `name` may be referred to, by the `grants` of its namespace."""
-    found: list[GrantTo] = []
+    targets: list[GrantTo] = []
     for grant_ in grants:
         # What cannot be read grants nothing.
         with contextlib.suppress(InvalidSpecError):
@@ -65,8 +65,8 @@ def granted_kinds(
                 (referrer.group, referrer.kind, referrer.namespace) == (who.group, *who)
                 for referrer in spec.from_
             ):
-                found += [target for target in spec.to if target.name in {None, name}]
-    allowed = {(target.group, target.kind) for target in found}
+                targets += [target for target in spec.to if target.name in {None, name}]
+    allowed = {(target.group, target.kind) for target in targets}
     return tuple(kind for kind in kinds if (_GROUPS[kind], kind) in allowed)
 
 

@@ -36,9 +36,9 @@ def first_problem(problems: Sequence[Problem]) -> str:
     return f"{where}{': ' if where else ''}{one_line(worst.message, _MESSAGE)}{more}"
 
 
-def problem_list(found: Sequence[Problem]) -> tuple[ProblemStatus, ...]:
+def problem_list(problems: Sequence[Problem]) -> tuple[ProblemStatus, ...]:
     """The status' list, errors first, bounded. What is not known of a place is left out."""
-    ordered = sorted(found, key=lambda problem: problem.severity is not Severity.ERROR)
+    ordered = sorted(problems, key=lambda problem: problem.severity is not Severity.ERROR)
     return tuple(
         ProblemStatus(
             severity="error" if problem.severity is Severity.ERROR else "warning",

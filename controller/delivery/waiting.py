@@ -81,10 +81,10 @@ def _entry(flag_set: Resource | None, wanted: str) -> HistoryEntry | None:
     )
 
 
-def _elsewhere(found: str, flag_set: Resource | None, wanted: str) -> WaitState:
+def _elsewhere(revision: str, flag_set: Resource | None, wanted: str) -> WaitState:
     """`found` is the revision that the FeatureFlagConfiguration has."""
     if flag_set is not None and flag_set.suspended:
-        message = f"FlagSet {flag_set.name} is suspended, with {found} applied; set spec.suspend to false"
+        message = f"FlagSet {flag_set.name} is suspended, with {revision} applied; set spec.suspend to false"
         return WaitState(False, message, over=True)
     status, entry = FlagSetStatus.of(flag_set), _entry(flag_set, wanted)
     attempted = status.last_attempted_revision or ""
@@ -101,16 +101,16 @@ def _elsewhere(found: str, flag_set: Resource | None, wanted: str) -> WaitState:
         return WaitState(False, message, over=judged and status.condition(STALLED).status == TRUE)
     if partly:
         return WaitState(False, f"{wanted} was applied only in part, and {attempted} has replaced it")
-    if names(wanted, found):
+    if names(wanted, revision):
         return WaitState(
             False,
-            f"the FeatureFlagConfiguration does not have the content that the FlagSet built from {found}",
+            f"the FeatureFlagConfiguration does not have the content that the FlagSet built from {revision}",
         )
     if entry:
-        return WaitState(False, f"{wanted} was applied, and {found} has replaced it")
+        return WaitState(False, f"{wanted} was applied, and {revision} has replaced it")
     ready = status.condition(READY)
     why = f"; the FlagSet is not ready: {ready.message}" if ready.status == FALSE else ""
-    return WaitState(False, f"the FeatureFlagConfiguration has {found}, not {wanted}{why}")
+    return WaitState(False, f"the FeatureFlagConfiguration has {revision}, not {wanted}{why}")
 
 
 def _count_state(status: ConfigurationStatus, wanted: WaitTarget) -> WaitState:

@@ -80,7 +80,7 @@ class Memory:
 class _SoFar:
     """The results of one reconcile so far: they are reported even if a later step fails."""
 
-    next_look: float
+    requeue_after: float
     """Seconds."""
     status: FlagSetStatus = field(default_factory=FlagSetStatus)
     events: tuple[Occurrence, ...] = ()
@@ -90,7 +90,7 @@ class _SoFar:
     @property
     def soonest(self) -> float:
         """Return the seconds until the next reconcile."""
-        return self.next_look if self.more_in is None else min(self.next_look, self.more_in)
+        return self.requeue_after if self.more_in is None else min(self.requeue_after, self.more_in)
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,12 +114,14 @@ class FlagSetReconciler:
     async def reconcile(self, resource: Resource, now: datetime) -> Result:
         """Build, apply, remove what is outdated, and say how it went."""
         spec = spec_of(FlagSetSpec, resource)
-        so_far = _SoFar(next_look=spec.interval * (1.0 + JITTER * (2.0 * self.random() - 1.0)))
+        so_far = _SoFar(requeue_after=spec.interval * (1.0 + JITTER * (2.0 * self.random() - 1.0)))
         try:
             result = await self._reconcile(resource, spec, so_far, now)
         except Setback as setback:
-            so_far.next_look = setback.delay or so_far.next_look
-            result = Result.of(setback, status=so_far.status, events=so_far.events, next_look=so_far.soonest)
+            so_far.requeue_after = setback.delay or so_far.requeue_after
+            result = Result.of(
+                setback, status=so_far.status, events=so_far.events, requeue_after=so_far.soonest
+            )
         details = (*result.details, *self._concerns(resource, now))
         events = (*result.events, *source_changes(FlagSetStatus.of(resource), details))
         return replace(result, details=details, ended=_DETAILS, events=events)
@@ -195,7 +197,7 @@ class FlagSetReconciler:
             status=messages.status(before, attempt, memory.state.manifests, now) | served,
             details=propagated,
             events=events,
-            next_look=so_far.soonest,
+            requeue_after=so_far.soonest,
         )
 
     async def _build_or_recall(
@@ -296,4 +298,6 @@ def _refusal_result(resource: Resource, built: Built, attempt: messages.Attempt,
     else:
         reason, message = "BuildFailed", messages.message_of_refusal(attempt, "", served)
     status = so_far.status | FlagSetStatus(pending_removals=pending)
-    return Result.of(Stalled(reason, message), status=status, events=so_far.events, next_look=so_far.soonest)
+    return Result.of(
+        Stalled(reason, message), status=status, events=so_far.events, requeue_after=so_far.soonest
+    )

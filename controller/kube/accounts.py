@@ -30,10 +30,10 @@ class Accounts:
 
     async def secret(self, namespace: str, name: str, account: str | None = None) -> SecretContent | None:
         """A Secret's content by key, or None. Raises Setback."""
-        found = await self.client(namespace, account).secret(namespace, name)
-        if found is not None and self.require_hosts:
-            found.binding = found.binding.asked_for()
-        return found
+        content = await self.client(namespace, account).secret(namespace, name)
+        if content is not None and self.require_hosts:
+            content.binding = content.binding.asked_for()
+        return content
 
     async def config_map(
         self, namespace: str, name: str, account: str | None = None

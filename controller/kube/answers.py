@@ -47,10 +47,10 @@ def retry_after(headers: Mapping[str, str]) -> float:
 def date(headers: Mapping[str, str]) -> datetime | None:
     """The time of a response, by the clock of its server."""
     try:
-        found = parsedate_to_datetime(headers.get("Date", ""))
+        date_ = parsedate_to_datetime(headers.get("Date", ""))
     except ValueError:
         return None
-    return found if found.tzinfo is not None else None
+    return date_ if date_.tzinfo is not None else None
 
 
 def require_object(answer: ApiResponse, kind: str, name: str) -> dict[str, Any]:
@@ -98,15 +98,15 @@ def editor(cause: Mapping[str, Any]) -> str | None:
     """The field manager of an edit; None for one that applies. The API server marks an edit by the version
     that it was made `using`.
     """
-    found = _EDIT.search(str(cause.get("message", "")))
-    return found[1] if found else None
+    match = _EDIT.search(str(cause.get("message", "")))
+    return match[1] if match else None
 
 
 def conflict_message(kind: str, name: str, answer: ApiResponse) -> str:
     """Names the other field managers and their fields, which the API server lists one by one."""
-    found = causes(answer)
-    owners = sorted({str(cause.get("message", "")) for cause in found})
-    fields = sorted({str(cause.get("field", "")) for cause in found})[:3]
+    conflict_causes = causes(answer)
+    owners = sorted({str(cause.get("message", "")) for cause in conflict_causes})
+    fields = sorted({str(cause.get("field", "")) for cause in conflict_causes})[:3]
     others = "; ".join(owners)[:300] or answer.message
     return (
         f"{kind} {name} belongs to another: {others} ({', '.join(fields)}); "

@@ -92,16 +92,18 @@ class ApiClient(client.ApiClient):
 
     async def _reload(self) -> None:
         try:
-            found = await self._load()
+            configuration = await self._load()
         except Exception as error:  # noqa: BLE001 - the file may be anything while it is written
             log.warning("the credentials for the API server cannot be read again: %r", error)
             return
-        if found.host != self.configuration.host:
+        if configuration.host != self.configuration.host:
             # A token is sent only to its own server.
-            log.warning("the kubeconfig names another API server by now, %s; restart to use it", found.host)
+            log.warning(
+                "the kubeconfig names another API server by now, %s; restart to use it", configuration.host
+            )
             return
-        self.configuration.api_key = found.api_key
-        self.configuration.refresh_api_key_hook = found.refresh_api_key_hook
+        self.configuration.api_key = configuration.api_key
+        self.configuration.refresh_api_key_hook = configuration.refresh_api_key_hook
 
 
 def _proxy_of(server: str) -> str | None:

@@ -46,7 +46,7 @@ nothing changes.
 SILENT_SECONDS: Final = 45.0
 """Seconds of silence after which a watch is closed: its server is gone."""
 ABSENT_SECONDS: Final = 10.0
-"""Seconds between two looks for a kind that is not installed."""
+"""Seconds between two requests for a kind that is not installed."""
 _BACKOFF: Final = Backoff(first=0.1, most=2.0, jitter=0.5)
 
 
@@ -200,7 +200,7 @@ class Reflector:
 
     async def list_once(self) -> None:
         """Report all objects that are there, and forget the others. Raises Failed."""
-        found: set[tuple[str, str]] = set()
+        names: set[tuple[str, str]] = set()
         page: dict[str, Any] = {}
         query = {**self.view.query, "limit": str(PAGE)}
         while True:
@@ -211,20 +211,20 @@ class Reflector:
                 # An answer of a proxy in between: a cluster without objects returns an empty list.
                 raise Failed("ApiServerFailed", "the response is not a list")
             for body in page.get("items") or ():
-                found.add(self._learn(body))
+                names.add(self._learn(body))
             if not meta.get("continue"):
                 break
             query["continue"] = meta["continue"]
-        self._take_all(found)
+        self._take_all(names)
         self._version = str(meta.get("resourceVersion") or "")
         self._confirm()
         self._sink.end_listing(self.view.type.kind, self.view.namespace)
 
-    def _take_all(self, found: set[tuple[str, str]]) -> None:
+    def _take_all(self, names: set[tuple[str, str]]) -> None:
         """Known objects that are not listed were deleted while the watch was interrupted."""
-        for namespace, name in self._known - found:
+        for namespace, name in self._known - names:
             self._sink.forget(self.view.type.kind, namespace, name)
-        self._known = found
+        self._known = names
 
     def _learn(self, body: dict[str, Any]) -> tuple[str, str]:
         place = _place(body)

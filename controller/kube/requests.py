@@ -111,10 +111,10 @@ class Requests:
             why = unreachable(self._api.configuration.host, error)
             raise Failed("ApiServerUnavailable", f"the API server at {why}") from error
         try:
-            found = await read_json(content or b"{}")
+            parsed = await read_json(content or b"{}")
         except ValueError:
-            found = {"message": content[:200].decode(errors="replace")}
-        body_read = found if isinstance(found, dict) else {}
+            parsed = {"message": content[:200].decode(errors="replace")}
+        body_read = parsed if isinstance(parsed, dict) else {}
         return ApiResponse(response.status, body_read, retry_after(response.headers), date(response.headers))
 
     async def pages(
@@ -142,9 +142,9 @@ class Requests:
         balancer without an API server behind it answers the same. Raises Failed where what answers is no
         API server.
         """
-        found = await self.once("GET", root_of(api_version), {}, None)
-        if found.status == HTTPStatus.OK and found.body.get("kind") == "APIResourceList":
-            return any(object_.get("name") == plural for object_ in _objects(found.body.get("resources")))
+        answer = await self.once("GET", root_of(api_version), {}, None)
+        if answer.status == HTTPStatus.OK and answer.body.get("kind") == "APIResourceList":
+            return any(object_.get("name") == plural for object_ in _objects(answer.body.get("resources")))
         groups = await self.once("GET", "/apis", {}, None)
         if groups.status == HTTPStatus.OK and groups.body.get("kind") == "APIGroupList":
             return any(
@@ -174,8 +174,8 @@ async def decode_values(data: Mapping[str, Any], decode: Callable[[Any], bytes])
     return work() if len(data) < MANY else await asyncio.to_thread(work)
 
 
-def _objects(found: Any) -> Iterator[dict[str, Any]]:
-    return (item for item in (found if isinstance(found, list) else ()) if isinstance(item, dict))
+def _objects(items: Any) -> Iterator[dict[str, Any]]:
+    return (item for item in (items if isinstance(items, list) else ()) if isinstance(item, dict))
 
 
 def _overtaken(

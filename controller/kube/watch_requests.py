@@ -55,12 +55,12 @@ class WatchRequest:
             _, url, headers, _, _ = await self._api.param_serialize(
                 "GET", self._target, header_params={"Accept": self._accept}, auth_settings=["BearerToken"]
             )
-            found = await self._api.call_api("GET", url, headers, _request_timeout=self._timeout)
+            raw_response = await self._api.call_api("GET", url, headers, _request_timeout=self._timeout)
         except ApiException as error:
             raise Failed("ApiServerFailed", f"status {error.status}") from error
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise Failed("ApiServerUnavailable", self._unreachable(error)) from error
-        response: aiohttp.ClientResponse = found.response
+        response: aiohttp.ClientResponse = raw_response.response
         self._response = response
         if response.status == HTTPStatus.OK:
             return response
@@ -93,10 +93,10 @@ async def _message_of(response: aiohttp.ClientResponse) -> str:
 
 async def read_object(text: bytes) -> dict[str, Any]:
     """JSON of an object. Raises ValueError."""
-    found = await read_json(text)
-    if not isinstance(found, dict):
+    event = await read_json(text)
+    if not isinstance(event, dict):
         raise ValueError("not an object")  # noqa: TRY004 - of what was sent, like any other text that is wrong
-    return found
+    return event
 
 
 async def lines_of(response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:

@@ -46,8 +46,8 @@ class RevisionBuilt:
 
 
 @dataclass(frozen=True, slots=True)
-class Looked:
-    """The source was looked at. It is reported where it cannot be read, and once it can be read again."""
+class SourceChecked:
+    """The source was polled. This is reported where it cannot be read, and once it can be read again."""
 
     reason: str = ""
     """Why it could not be read, while what is served stays; empty: it was read."""
@@ -61,7 +61,7 @@ class Restored:
     saved: Saved
 
 
-LocalEvent: TypeAlias = RevisionBuilt | Looked | Restored
+LocalEvent: TypeAlias = RevisionBuilt | SourceChecked | Restored
 
 
 async def explain_build(

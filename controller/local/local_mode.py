@@ -10,7 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from controller.local.commits import open_backend
-from controller.local.local_events import LocalEvent, Looked, Restored, RevisionBuilt
+from controller.local.local_events import LocalEvent, Restored, RevisionBuilt, SourceChecked
 from controller.local.local_stages import LocalStages, stages_of
 from controller.runtime.clock import now
 from evaluator.flags.model import DIGEST_KEY, FlagSet
@@ -45,7 +45,7 @@ class Local:
     exchange: SnapshotSwapper
     report: Callable[[LocalEvent], None]
     _restored: Saved | None = field(default=None, init=False)
-    _down: Looked = field(default=Looked(), init=False)
+    _down: SourceChecked = field(default=SourceChecked(), init=False)
     """The last reported error of a source that is down."""
 
     @property
@@ -81,16 +81,16 @@ class Local:
             if isinstance(event, RevisionBuilt):
                 self.report(event)
             else:
-                await self._looked(event)
+                await self._report_check(event)
 
-    async def _looked(self, look: Looked) -> None:
-        fault = Fault(look.message) if look.reason else None
+    async def _report_check(self, checked: SourceChecked) -> None:
+        fault = Fault(checked.message) if checked.reason else None
         await self.exchange.apply(Report(self.display_name, now().timestamp(), fault=fault))
-        before, self._down = self._down, look
-        if look.reason and look != before:
-            self.report(look)
-        elif before.reason and not look.reason:
-            self.report(Looked(message="the source can be read again"))
+        before, self._down = self._down, checked
+        if checked.reason and checked != before:
+            self.report(checked)
+        elif before.reason and not checked.reason:
+            self.report(SourceChecked(message="the source can be read again"))
 
 
 @contextlib.asynccontextmanager

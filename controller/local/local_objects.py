@@ -20,7 +20,7 @@ NAME: Final = "flags"
 SOURCE: Final = ObjectKey(flagsource.KIND, NAMESPACE, NAME)
 FLAG_SET: Final = ObjectKey(flagset.KIND, NAMESPACE, NAME)
 INTERVAL: Final = "24h"
-"""Of both objects: the provider says when the source is to be looked at."""
+"""Of both objects: the provider says when the source is to be read."""
 
 
 def flag_source(source: LocalBackend) -> dict[str, Any]:

@@ -26,7 +26,7 @@ class LocalOptions:
     insecure: bool = False
     """Speak plain HTTP with a registry."""
     interval: float = 10.0
-    """Seconds between looks at a remote."""
+    """Seconds between two polls of a remote."""
     substitute: Mapping[str, str] | None = None
     """Values of variables; None: nothing is substituted."""
     age_keys: str = ""

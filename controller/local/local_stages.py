@@ -24,7 +24,7 @@ from controller.flagsets.reading.inputs import AGE, InputReader
 from controller.flagsets.reconciler import FlagSetReconciler
 from controller.flagsets.stage import FLAG_SETS
 from controller.local.commits import open_backend
-from controller.local.local_events import Looked, RevisionBuilt, explain_build
+from controller.local.local_events import RevisionBuilt, SourceChecked, explain_build
 from controller.local.local_objects import FLAG_SET, SOURCE, flag_set, flag_source
 from controller.local.state import AppliedFile
 from controller.runtime.clock import now
@@ -68,8 +68,8 @@ class _OneSource(BackendFactory[object]):
 
     provider: SourceBackend
 
-    async def open(self, spec: object, look: FetchRequest) -> SourceBackend:
-        del spec, look
+    async def open(self, spec: object, request: FetchRequest) -> SourceBackend:
+        del spec, request
         return self.provider
 
     async def close(self) -> None:
@@ -83,11 +83,11 @@ class _StoredArtifacts:
     storages: Storages
 
     async def read(self, namespace: str, artifact: ArtifactStatus) -> bytes:
-        """The archive. Raises Waiting where it is gone: the source's next look makes a new one."""
-        found = await asyncio.to_thread(self.storages.read, artifact.path)
-        if found is None:
+        """The archive. Raises Waiting where it is gone: the source's next reconcile makes a new one."""
+        archive = await asyncio.to_thread(self.storages.read, artifact.path)
+        if archive is None:
             raise Waiting("ArtifactFailed", f"the artifact of {artifact.revision} in {namespace} is gone")
-        return found
+        return archive
 
 
 class LocalStages:
@@ -163,15 +163,15 @@ class LocalStages:
                 else:
                     self._loops[flagsource.KIND].wake(SOURCE)
 
-    async def events(self) -> AsyncIterator[RevisionBuilt | Looked]:
+    async def events(self) -> AsyncIterator[RevisionBuilt | SourceChecked]:
         """The events in their order; a revision that is reported is served already."""
         while True:
-            found = await self._happened.get()
-            if isinstance(found, RevisionBuilt):
+            happened = await self._happened.get()
+            if isinstance(happened, RevisionBuilt):
                 status = FlagSourceStatus.of(self.objects.get(SOURCE))
-                yield await explain_build(found, self.source, status.artifact, self._paths)
+                yield await explain_build(happened, self.source, status.artifact, self._paths)
             else:
-                yield self._looked(found)
+                yield self._last_check(happened)
                 await self._save()
 
     def count_reconcile(self, key: ObjectKey, result: str, seconds: float) -> None:
@@ -188,10 +188,10 @@ class LocalStages:
         del account
         return {f"{namespace}.{name}{AGE}": self._age_keys}
 
-    def _looked(self, key: ObjectKey) -> Looked:
+    def _last_check(self, key: ObjectKey) -> SourceChecked:
         """What the object's status says; it was written before anybody could ask."""
         ready = Status.of(self.objects.get(key)).condition(READY)
-        return Looked(ready.reason, ready.message) if ready.status == FALSE else Looked()
+        return SourceChecked(ready.reason, ready.message) if ready.status == FALSE else SourceChecked()
 
     async def _build_aside(self, *arguments: Any) -> Built:
         return await asyncio.to_thread(self._build, *arguments)

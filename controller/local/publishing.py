@@ -106,16 +106,17 @@ def _package_files(options: PushOptions) -> tuple[Package, bool]:
     folder = options.folder
     if not folder.is_dir():
         raise FolderRefusedError(f"{folder} {'is not a folder' if folder.exists() else 'does not exist'}")
-    found = describe(folder)
-    annotations = {} if found is None else {
-        SOURCE: found.source, REVISION: found.revision + ("-dirty" if found.changed else ""),
-        AUTHORS: found.author, CREATED: found.created, SUBJECT: found.subject,
+    description = describe(folder)
+    annotations = {} if description is None else {
+        SOURCE: description.source,
+        REVISION: description.revision + ("-dirty" if description.changed else ""),
+        AUTHORS: description.author, CREATED: description.created, SUBJECT: description.subject,
     }  # fmt: skip
     given = {SOURCE: options.source, REVISION: options.revision, AUTHORS: options.author}
     annotations |= {key: text for key, text in given.items() if text is not None}
     with _refusing(folder):
         made = package(folder, annotations)
-    return made, found is not None and found.changed and options.revision is None
+    return made, description is not None and description.changed and options.revision is None
 
 
 def _login(given: tuple[str, str] | None) -> RegistryLogin | None:

@@ -147,8 +147,8 @@ async def _ask_helper(helper: str, host: str) -> RegistryLogin | None:
         message = f"{program}: no answer within {_HELPER_SECONDS:g} seconds"
         raise Failed("AuthenticationFailed", message) from error
     try:
-        found = json.loads(said)
-        login = RegistryLogin(str(found["Username"]), str(found["Secret"]))
+        answer = json.loads(said)
+        login = RegistryLogin(str(answer["Username"]), str(answer["Secret"]))
     except (ValueError, KeyError, TypeError):
         return None
     if login.username == "<token>":

@@ -136,10 +136,10 @@ def _claim(folder: Path, identity: StateIdentity) -> None:
 
 def _decode(content: bytes) -> StateIdentity:
     """Raises ValueError for what is not an identity."""
-    found = json.loads(content)
+    document = json.loads(content)
     try:
         return StateIdentity(
-            found["source"], found["reference"], tuple(found["paths"]), found.get("trusted", "")
+            document["source"], document["reference"], tuple(document["paths"]), document.get("trusted", "")
         )
     except (KeyError, TypeError) as error:
         raise ValueError(f"not the description of a source: {error!r}") from error

@@ -90,15 +90,15 @@ def _annotation(name: str, value: Any, *, asks: bool, bare: bool, path: Path) ->
 
 def _overlaid(annotations: Mapping[str, Any], namespace: str, known: Known, path: Path) -> Iterator[Finding]:
     """Fields that a later FeatureFlagSource resets, perhaps without its author's knowing."""
-    found: dict[str, tuple[str, Any]] = {}
+    templates: dict[str, tuple[str, Any]] = {}
     for name in str(annotations.get(well_known.SOURCES) or "").split(","):
         try:
             spec = known.spec(featureflagsource.KIND, namespace, name.strip().rpartition("/")[2])
         except Refused:
             continue
         for field, default in _DEFAULTS.items():
-            if field in spec and spec[field] == default and found.get(field, ("", default))[1] != default:
-                before, value = found[field]
+            if field in spec and spec[field] == default and templates.get(field, ("", default))[1] != default:
+                before, value = templates[field]
                 yield Finding(
                     Fate.CHANGED, path,
                     f"{field} {default} of {name.strip()} wins over {value} of {before}; "
@@ -106,7 +106,7 @@ def _overlaid(annotations: Mapping[str, Any], namespace: str, known: Known, path
                     "the definition of the kind fills it in, so that the earlier one is lost",
                 )  # fmt: skip
             if field in spec:
-                found[field] = name.strip(), spec[field]
+                templates[field] = name.strip(), spec[field]
 
 
 def _check_creation(
@@ -147,13 +147,18 @@ def _containers(pod: Any) -> set[Any]:
     lists = (
         [spec.get(part) or () for part in ("initContainers", "containers")] if isinstance(spec, dict) else []
     )
-    return {container.get("name") for found in lists for container in found if isinstance(container, dict)}
+    return {
+        container.get("name")
+        for containers in lists
+        for container in containers
+        if isinstance(container, dict)
+    }
 
 
 def _annotations(body: Any) -> Mapping[str, Any]:
     meta = body.get("metadata") if isinstance(body, dict) else None
-    found = meta.get("annotations") if isinstance(meta, dict) else None
-    return found if isinstance(found, dict) else {}
+    annotations = meta.get("annotations") if isinstance(meta, dict) else None
+    return annotations if isinstance(annotations, dict) else {}
 
 
 def _is_operators(name: str) -> bool:

@@ -169,10 +169,10 @@ class Given:
     ) -> tuple[tuple[str, ...], str]:
         """See Known; decides by the grants among the objects."""
         who = pods(reader)
-        found = granted_kinds(self._grants.get(namespace, ()), who, name, kinds)
-        if not found:
+        granted = granted_kinds(self._grants.get(namespace, ()), who, name, kinds)
+        if not granted:
             raise Refused(denial_message(who, namespace, name, kinds))
-        return found, ""
+        return granted, ""
 
     def flag_set(self, namespace: str, name: str, kinds: Sequence[str] = FLAG_SETS) -> FlagSetFound:
         """Return the name itself, assumed to be that of the served object."""
@@ -185,8 +185,8 @@ class Given:
 
     def spec(self, kind: str, namespace: str, name: str) -> Mapping[str, Any]:
         """Return the spec of one of the objects."""
-        found = self._specs.get((kind, namespace, name))
-        if not isinstance(found, dict):
+        spec = self._specs.get((kind, namespace, name))
+        if not isinstance(spec, dict):
             where = "is not there" if self._whole else "is not among the manifests; add its file with -f"
             raise Refused(f"{kind} {namespace}/{name}: {where}")
-        return found
+        return spec

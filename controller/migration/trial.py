@@ -62,9 +62,9 @@ class Trial:
     name: str
     options: Options
 
-    def judge(self, found: Iterable[Finding], spec: Mapping[str, Any]) -> list[Finding]:
+    def judge(self, findings_of_fields: Iterable[Finding], spec: Mapping[str, Any]) -> list[Finding]:
         """The findings of each field of `spec`, made to agree with what is refused and warned of."""
-        findings = [self._with_warning(finding, spec) for finding in found]
+        findings = [self._with_warning(finding, spec) for finding in findings_of_fields]
         for path, text in self._refusals(spec):
             refused = [finding for finding in findings if finding.fate is Fate.REFUSED and len(path) > 1]
             if any(finding.path[: len(path)] == path for finding in refused):

@@ -101,7 +101,7 @@ class SourceRun:
         is_new = self.before.content[1] != artifact.digest
         events = (_new_artifact(artifact, self.fetched),) if is_new else ()
         return Result(
-            Done(message), status=self._status(), details=details, events=events, next_look=next_poll
+            Done(message), status=self._status(), details=details, events=events, requeue_after=next_poll
         )
 
     def failure(self, setback: Setback) -> Result:
@@ -119,7 +119,7 @@ class SourceRun:
         next_poll = self.next_poll
         if isinstance(setback, Waiting) and setback.delay is not None:
             next_poll = setback.delay
-        return Result.of(setback, details=details, next_look=next_poll)
+        return Result.of(setback, details=details, requeue_after=next_poll)
 
     @property
     def _has_same_includes(self) -> bool:

@@ -6,9 +6,9 @@ counting references frees them, so the collector has nothing to find in them. He
 
 * While a set is read and compiled there are no full collections. Young ones go on, a few milliseconds each,
   so the garbage of requests does not pile up.
-* Then what is alive is frozen: full collections look only at what comes later. Freezing takes no time.
+* Then what is alive is frozen: full collections traverse only what comes later. Freezing takes no time.
 * What is frozen and becomes a cycle of garbage later (a connection of that time) is found by no collection.
-  So once the memory in use is three times what it was at the last look at everything, or once the first set
+  So once the memory in use is three times what it was at the last full collection, or once the first set
   was served, there is another: with flag sets of one size next to never, since the old and the new set
   together are twice that, and the garbage is bounded.
 """
@@ -35,11 +35,11 @@ class GcPolicy:
         self._lock = threading.Lock()
         self._growing = 0
         self._thresholds = gc.get_threshold()
-        self._looked_at = 0
+        self._allocated = 0
 
     @contextmanager
     def growing(self) -> Iterator[None]:
-        """Make no full collection in the block, and let none look at its objects afterwards. Blocks may be
+        """Make no full collection in the block, and let none traverse its objects afterwards. Blocks may be
         nested, and overlap in several threads.
         """
         with self._lock:
@@ -59,11 +59,11 @@ class GcPolicy:
     def settle(self) -> None:
         """Remember the memory in use now, the first set included, to compare with it later."""
         with self._lock:
-            self._looked_at = self._looked_at or sys.getallocatedblocks()
+            self._allocated = self._allocated or sys.getallocatedblocks()
 
     def _freeze(self) -> None:
-        if self._looked_at and sys.getallocatedblocks() > self._looked_at * _GROWTH:
+        if self._allocated and sys.getallocatedblocks() > self._allocated * _GROWTH:
             gc.unfreeze()
             gc.collect()
-            self._looked_at = sys.getallocatedblocks()
+            self._allocated = sys.getallocatedblocks()
         gc.freeze()

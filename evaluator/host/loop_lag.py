@@ -19,7 +19,7 @@ log = logging.getLogger(__name__)
 BOUNDS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
 """Upper bounds of the histogram's buckets, in seconds."""
 NAME: Final = "flagstaff_loop_lag_seconds"
-WHAT: Final = "How late the event loop ran what was due, looked at four times a second."
+WHAT: Final = "How late the event loop ran what was due, measured four times a second."
 HELD_SECONDS: Final = 0.25
 """Seconds of delay from which the place in the code is logged."""
 _EVERY: Final = 0.25
@@ -59,7 +59,7 @@ class LoopLag:
         """Start to measure the running loop."""
         self._thread_id = threading.get_ident()
         self._await_next(asyncio.get_running_loop())
-        threading.Thread(target=self._look, name="loop lag", daemon=True).start()
+        threading.Thread(target=self._watch, name="loop lag", daemon=True).start()
 
     def stop(self) -> None:
         """Stop to measure; may be called twice."""
@@ -87,7 +87,7 @@ class LoopLag:
                 f"in {where}" if where else "by no code of ours: the machine is busy, or was paused",
             )
 
-    def _look(self) -> None:
+    def _watch(self) -> None:
         wait = _LATE
         while not self._over.wait(wait):
             due, now = self._due, time.monotonic()
@@ -101,14 +101,14 @@ def place(frame: FrameType | None) -> str:
     """Return the innermost frames of our packages on the loop's stack, the caller last:
     `evaluator.flags.layers.merge:90 parse, …`; empty if there are none.
     """
-    found: list[str] = []
-    while frame is not None and len(found) < _FRAMES:
+    places: list[str] = []
+    while frame is not None and len(places) < _FRAMES:
         module = str(frame.f_globals.get("__name__"))
         if module in _LOOP:
             # Frames that started the loop do not block it, though they are ours. uvloop has no frames, its
             # caller has.
             break
         if module.startswith(_OURS) and module != __name__:
-            found.append(f"{module}:{frame.f_lineno} {frame.f_code.co_name}")
+            places.append(f"{module}:{frame.f_lineno} {frame.f_code.co_name}")
         frame = frame.f_back
-    return ", ".join(found)
+    return ", ".join(places)

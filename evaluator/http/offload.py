@@ -35,7 +35,7 @@ class Offload:
         return Streamed(200, headers, partial(self._start, make))
 
     def close(self) -> None:
-        """Cancel the answers that wait; one that is being made goes on."""
+        """Cancel the answers that wait; one that is being made continues."""
         self._thread.shutdown(wait=False, cancel_futures=True)
 
     def _start(self, make: Callable[[], bytes], stream: ByteStream) -> None:

@@ -81,7 +81,7 @@ class CompiledFlag:
             self.run = failing(str(excess))
             return
         if expanded == {}:
-            # flagd expands references before it looks whether there is any targeting.
+            # flagd expands references before it checks whether there is any targeting.
             return
         rule = compile_rule(expanded, bucketing=flags.bucketing_of(flag), flag_key=flag.key)
         self.run, self.reads_flagd, self._rule = rule.run, rule.reads_flagd, expanded
@@ -126,15 +126,15 @@ class CompiledFlag:
 
     def matches_of(self, wanted: FlagType | None) -> dict[str, Resolution]:
         """Return answers by the rule's result text, without names whose characters JSON would escape."""
-        found = self.matches.get(wanted)
-        if found is None:
+        resolution = self.matches.get(wanted)
+        if resolution is None:
             reason = EvaluationReason.TARGETING_MATCH
-            found = self.matches[wanted] = {
+            resolution = self.matches[wanted] = {
                 name: self._with_variant(name, wanted, reason)
                 for name in self.flag.variants
                 if variant_name(name) == name
             }
-        return found
+        return resolution
 
     def error_resolution(self, code: ErrorCode, message: str) -> Resolution:
         """Return the answer for an error, cached: a rule fails in few different ways."""
@@ -174,10 +174,10 @@ class CompiledFlagSet(Mapping[str, CompiledFlag]):
         """Flags compiled so far."""
 
     def __getitem__(self, key: str) -> CompiledFlag:
-        found = self.compiled.get(key)
-        if found is None:
-            found = self.compiled[key] = CompiledFlag(self.flag_set.flags[key], self)
-        return found
+        flag = self.compiled.get(key)
+        if flag is None:
+            flag = self.compiled[key] = CompiledFlag(self.flag_set.flags[key], self)
+        return flag
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.keys_in_order)
@@ -273,8 +273,8 @@ def resolve(
     try:
         result = run(context, frame)
         matches = flag.matches.get(wanted) or flag.matches_of(wanted)
-        found = matches.get(result) if result.__class__ is str else None
-        return found or flag.targeted_resolution(result, wanted)
+        resolution = matches.get(result) if result.__class__ is str else None
+        return resolution or flag.targeted_resolution(result, wanted)
     except RuleError as error:
         return flag.error_resolution(ErrorCode.PARSE_ERROR, str(error))
     except RecursionError:

@@ -145,11 +145,11 @@ class StoreBackend:
 
     def _refresh(self, selection: Selection, watched: _Watched, *, quiet: bool = False) -> None:
         watched.ask(quiet=quiet)
-        found = self._find(selection, watched)
-        if isinstance(found, Missing):
-            watched.deliver(watched.asked, found)
-        elif len(found.flags) <= LARGE:
-            made = _make(found, dict(self._context), watched.watchers, watched.quiet)
+        snapshot = self._find(selection, watched)
+        if isinstance(snapshot, Missing):
+            watched.deliver(watched.asked, snapshot)
+        elif len(snapshot.flags) <= LARGE:
+            made = _make(snapshot, dict(self._context), watched.watchers, watched.quiet)
             watched.deliver(watched.asked, made)
         else:
             self._waiting[selection] = None
@@ -173,11 +173,11 @@ class StoreBackend:
                 selection = next(iter(self._waiting))
                 del self._waiting[selection]
                 watched = self._watched[selection]
-                asked, found = watched.asked, self._find(selection, watched)
-                if not isinstance(found, Missing):
+                asked, snapshot = watched.asked, self._find(selection, watched)
+                if not isinstance(snapshot, Missing):
                     # Copies: both may change on the loop meanwhile.
-                    context, watchers, flag_sets = (dict(self._context), dict(watched.watchers), [found])
-                    del found
+                    context, watchers, flag_sets = (dict(self._context), dict(watched.watchers), [snapshot])
+                    del snapshot
                     made = await asyncio.to_thread(_make_aside, flag_sets, context, watchers, watched.quiet)
                     watched.deliver(asked, made)
         finally:

@@ -47,17 +47,17 @@ def from_flags(flags: Mapping[str, Sequence[str]]) -> dict[str, Given]:
 def from_environment(environ: Mapping[str, str]) -> tuple[dict[str, Given], list[str]]:
     """Return the options of variables that are set and not empty, and warnings about unknown variables."""
     variables = {option.variable: option for option in OPTIONS if option.name not in _NEVER_READ}
-    found: dict[str, Given] = {}
+    given: dict[str, Given] = {}
     warnings: list[str] = []
     for variable, text in environ.items():
         option = variables.get(variable)
         if text.startswith(_LINKS):
             continue
         if option is not None and text:
-            found[option.name] = Given(variable, (_split_words(option, text),))
+            given[option.name] = Given(variable, (_split_words(option, text),))
         elif option is None and _is_ours(variable):
             warnings.append(f"unknown variable {variable}{did_you_mean(variable, variables)}")
-    return found, warnings
+    return given, warnings
 
 
 def _is_ours(variable: str) -> bool:
@@ -72,15 +72,15 @@ def from_file(path: str, environ: Mapping[str, str]) -> tuple[dict[str, Given], 
     file = Path(path) if path else Path(environ.get("HOME", "")) / DEFAULT_FILE
     if not path and ("HOME" not in environ or not file.is_file()):
         return {}, []
-    found: dict[str, Given] = {}
+    given: dict[str, Given] = {}
     warnings: list[str] = []
     for key, value in _read(file).items():
         option = BY_NAME.get(key)
         if option is None or key in _NEVER_READ:
             warnings.append(f"{file}: unknown key {shorten(key)}{did_you_mean(key, BY_NAME)}")
         elif value is not None:
-            found[key] = Given(f"{key} in {file}", (_split_words(option, value),))
-    return found, warnings
+            given[key] = Given(f"{key} in {file}", (_split_words(option, value),))
+    return given, warnings
 
 
 def _split_words(option: Option, value: object) -> object:

@@ -60,7 +60,7 @@ def load(flags: Mapping[str, Sequence[str]], environ: Mapping[str, str]) -> Load
 
 def _settings(given: Mapping[str, Given], environ: Mapping[str, str], warnings: list[str]) -> Settings:
     defaults = Settings()
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for name, what in given.items():
         option = BY_NAME[name]
         _refuse(option, what)
@@ -68,29 +68,29 @@ def _settings(given: Mapping[str, Given], environ: Mapping[str, str], warnings: 
             option.kind is Kind.CHOICE and what.values[-1] == ""
         ):
             continue
-        found[option.target if option.target != "-" else name] = _value(option, what)
-    otel = _otel(found, environ)
+        values[option.target if option.target != "-" else name] = _value(option, what)
+    otel = _otel(values, environ)
     if otel.collector_uri and "OTEL_EXPORTER_OTLP_ENDPOINT" in environ:
-        found.setdefault("metrics_exporter", "otel")
-    if found.get("metrics_exporter") == "otel" and not otel.collector_uri:
+        values.setdefault("metrics_exporter", "otel")
+    if values.get("metrics_exporter") == "otel" and not otel.collector_uri:
         raise InvalidSettingError(
             f"{given['metrics-exporter'].where} is otel: --otel-collector-uri must say where to"
         )
-    authority = Path(found["client-ca-path"]) if found.get("client-ca-path") else None
+    authority = Path(values["client-ca-path"]) if values.get("client-ca-path") else None
     named = {field.name for field in fields(Settings)}
     sources = _sources(given, warnings)
     settings = replace(
         defaults,
-        **{name: value for name, value in found.items() if name in named},
+        **{name: value for name, value in values.items() if name in named},
         otel=otel,
         pod=_pod(environ),
-        server_tls=_tls(found, "", authority),
-        ofrep_tls=_tls(found, "ofrep-", authority),
-        management_tls=_tls(found, "management-", None),
+        server_tls=_tls(values, "", authority),
+        ofrep_tls=_tls(values, "ofrep-", authority),
+        management_tls=_tls(values, "management-", None),
         sources=sources,
         receipts_to=_receipts_to(given, sources, warnings),
     )
-    return _finish(settings, found)
+    return _finish(settings, values)
 
 
 def _refuse(option: Option, given: Given) -> None:
@@ -118,12 +118,12 @@ def _value(option: Option, given: Given) -> Any:
             return parsing.line(_text(last), where)
 
 
-def _otel(found: dict[str, Any], environ: Mapping[str, str]) -> OtelSettings:
+def _otel(values: dict[str, Any], environ: Mapping[str, str]) -> OtelSettings:
     foreign = {
         field: parsing.line(environ[name], name) for name, field in FOREIGN.items() if environ.get(name)
     }
-    merged = foreign | {name: value for name, value in found.items() if name.startswith(_OTEL)}
-    by_option = bool(found.get("otel.collector_uri"))
+    merged = foreign | {name: value for name, value in values.items() if name.startswith(_OTEL)}
+    by_option = bool(values.get("otel.collector_uri"))
     fields_ = {name.removeprefix(_OTEL): value for name, value in merged.items()}
     return OtelSettings(**fields_, by_option=by_option)
 
@@ -133,9 +133,9 @@ def _pod(environ: Mapping[str, str]) -> PodName:
     return PodName(**given)
 
 
-def _tls(found: Mapping[str, Any], port: str, client_ca: Path | None) -> TlsPaths | None:
+def _tls(values: Mapping[str, Any], port: str, client_ca: Path | None) -> TlsPaths | None:
     names = (f"{port}server-cert-path", f"{port}server-key-path")
-    certificate, key = (found.get(name, "") for name in names)
+    certificate, key = (values.get(name, "") for name in names)
     if bool(certificate) != bool(key):
         missing, other = names if key else names[::-1]
         raise InvalidSettingError(f"--{other} needs --{missing} beside it")
@@ -145,12 +145,12 @@ def _tls(found: Mapping[str, Any], port: str, client_ca: Path | None) -> TlsPath
 
 
 def _sources(given: Mapping[str, Given], warnings: list[str]) -> tuple[SourceConfig, ...]:
-    found: list[SourceConfig] = []
+    configs: list[SourceConfig] = []
     if uris := given.get("uri"):
-        found += (parse_uri(uri, uris.where) for uri in parsing.strings(uris.values, uris.where))
+        configs += (parse_uri(uri, uris.where) for uri in parsing.strings(uris.values, uris.where))
     if sources := given.get("sources"):
-        found += parse_sources(sources.values[-1], sources.where, warnings)
-    return tuple(found)
+        configs += parse_sources(sources.values[-1], sources.where, warnings)
+    return tuple(configs)
 
 
 def _receipts_to(
@@ -171,7 +171,7 @@ def _receipts_to(
     return tuple(endpoints)
 
 
-def _finish(settings: Settings, found: Mapping[str, Any]) -> Settings:
+def _finish(settings: Settings, values: Mapping[str, Any]) -> Settings:
     headers = {name.lower(): key for name, key in settings.context_from_header.items()}
     try:
         Cors(settings.cors_origins)
@@ -185,5 +185,5 @@ def _finish(settings: Settings, found: Mapping[str, Any]) -> Settings:
         state_dir=Path(cast("str", settings.state_dir)) if settings.state_dir else None,
         bucketing=Bucketing(settings.bucketing),
         max_request_header=settings.max_request_header or _GO_HEADER_BYTES,
-        log_level="debug" if found.get("debug") else settings.log_level,
+        log_level="debug" if values.get("debug") else settings.log_level,
     )

@@ -76,10 +76,10 @@ def choice(value: object, where: str, choices: Sequence[str]) -> str:
 
 def strings(values: Iterable[object], where: str) -> tuple[str, ...]:
     """Return all values of an option given several times, each a list, or texts quoted as in CSV."""
-    found: list[str] = []
+    items: list[str] = []
     for value in values:
-        found += value if isinstance(value, list) else _split(value, where)
-    return tuple(line(item, where) for item in found)
+        items += value if isinstance(value, list) else _split(value, where)
+    return tuple(line(item, where) for item in items)
 
 
 def words(text: str) -> tuple[str, ...]:
@@ -89,11 +89,11 @@ def words(text: str) -> tuple[str, ...]:
 
 def pairs(values: Iterable[object], where: str) -> dict[str, str]:
     """Return the pairs of `key=value` texts, a JSON object as text, or a mapping; later keys win."""
-    found: dict[str, str] = {}
+    pairs: dict[str, str] = {}
     for value in values:
         mapping = _mapping(value, where)
         if mapping is not None:
-            found |= {str(key): _plain(item, where) for key, item in mapping.items()}
+            pairs |= {str(key): _plain(item, where) for key, item in mapping.items()}
             continue
         text = str(value)
         # As in pflag, a single pair is not split, so that its value may hold commas.
@@ -104,8 +104,8 @@ def pairs(values: Iterable[object], where: str) -> dict[str, str]:
                 raise InvalidSettingError(
                     f"{where} has {shorten(item)}: must be key=value, separated by commas"
                 )
-            found[key] = rest
-    return found
+            pairs[key] = rest
+    return pairs
 
 
 def _mapping(value: object, where: str) -> dict[object, object] | None:

@@ -54,12 +54,12 @@ def _never(value: object, where: str) -> bool:
 def _oauth(value: object, where: str) -> OAuth:
     if not isinstance(value, dict):
         raise InvalidSettingError(f"{where} is {shorten(value)}: must be an object")
-    found = _fields(value, where, _OAUTH, None)
-    if not found.get("folder") and not (found.get("client_id") and found.get("client_secret")):
+    fields = _fields(value, where, _OAUTH, None)
+    if not fields.get("folder") and not (fields.get("client_id") and fields.get("client_secret")):
         raise InvalidSettingError(f"{where} needs clientID and clientSecret, or a folder with both")
-    if not found.get("token_url"):
+    if not fields.get("token_url"):
         raise InvalidSettingError(f"{where} needs a tokenURL")
-    return OAuth(**found)
+    return OAuth(**fields)
 
 
 _OAUTH: Final[Mapping[str, _Read]] = {
@@ -130,22 +130,22 @@ def _json(text: str, where: str) -> object:
 def _source(given: object, where: str, warnings: list[str]) -> SourceConfig:
     if not isinstance(given, dict):
         raise InvalidSettingError(f"{where} is {shorten(given)}: must be an object")
-    found = _fields(given, where, _SOURCE, warnings)
+    fields = _fields(given, where, _SOURCE, warnings)
     for name in ("uri", "provider"):
-        if not found.get(name):
+        if not fields.get(name):
             raise InvalidSettingError(f"{where} needs a {name}")
-    if found["provider"] == "kubernetes":
+    if fields["provider"] == "kubernetes":
         raise InvalidSettingError(f"{where}.provider is refused: {KUBERNETES}")
-    if found["provider"] not in tuple(Provider):
+    if fields["provider"] not in tuple(Provider):
         raise InvalidSettingError(
-            f"{where}.provider is {shorten(found['provider'])}: must be one of {', '.join(Provider)}"
+            f"{where}.provider is {shorten(fields['provider'])}: must be one of {', '.join(Provider)}"
         )
-    found["provider"] = Provider(found["provider"])
+    fields["provider"] = Provider(fields["provider"])
     for name in ("interval", "timeout"):
-        if found.get(name) == 0:
+        if fields.get(name) == 0:
             # Go's zero value counts as not given.
-            del found[name]
-    return _check_source(SourceConfig(**found), where)
+            del fields[name]
+    return _check_source(SourceConfig(**fields), where)
 
 
 def _check_source(source: SourceConfig, where: str) -> SourceConfig:
@@ -159,7 +159,7 @@ def _fields(
     given: Mapping[str, object], where: str, known: Mapping[str, _Read], warnings: list[str] | None
 ) -> dict[str, Any]:
     by_case = {json_key(field).lower(): field for field in known}
-    found: dict[str, Any] = {}
+    fields: dict[str, Any] = {}
     for key, value in given.items():
         field = by_case.get(key.lower())
         if field is None:
@@ -169,6 +169,6 @@ def _fields(
             warnings.append(unknown)
             continue
         if value is not None:
-            found[field] = known[field](value, f"{where}.{json_key(field)}")
-    found.pop("incremental_updates", None)
-    return found
+            fields[field] = known[field](value, f"{where}.{json_key(field)}")
+    fields.pop("incremental_updates", None)
+    return fields

@@ -77,7 +77,7 @@ class SourceConfig:
     interval: float = 5.0
     """Seconds between polls of an HTTP or object store source."""
     interval_seed: str = ""
-    """Looks fall on multiples of the interval on the clock, shifted by a hash of this, as flagd's."""
+    """Polls fall on multiples of the interval on the clock, shifted by a hash of this, as flagd's."""
     cron: str = ""
     """The times to poll, in place of an interval: five fields, in UTC; flagd has no such field."""
     timeout: float = 10.0

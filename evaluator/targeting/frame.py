@@ -99,7 +99,7 @@ def data_of(argument: Json) -> Json:
 def refuse_rule(value: Json, frame: Frame | None = None) -> None:
     """Raise RuleError if `value`, which flagd's engine would run as a rule once more, could be one: any
     object with one key that a context brings, at worst the client's own rule. With a frame, the elements of
-    lists are looked at too, as the engine would run them.
+    lists are checked too, as the engine would run them.
     """
     pending = [value]
     while pending:

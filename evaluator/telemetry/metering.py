@@ -92,12 +92,12 @@ class Metering:
         return Metric(name, family.documentation, unit, points)
 
     def _distributions(self, family: Family, now: int) -> list[HistogramDataPoint]:
-        found: dict[tuple[tuple[str, str], ...], dict[str, float]] = {}
+        buckets: dict[tuple[tuple[str, str], ...], dict[str, float]] = {}
         for sample in family.samples:
             series = tuple(item for item in sample.labels.items() if item[0] != "le")
             part = sample.labels.get("le") or sample.name.rpartition("_")[2]
-            found.setdefault(series, {})[part] = sample.value
-        return [self._distribution(dict(series), parts, now) for series, parts in found.items()]
+            buckets.setdefault(series, {})[part] = sample.value
+        return [self._distribution(dict(series), parts, now) for series, parts in buckets.items()]
 
     def _distribution(
         self, labels: Mapping[str, str], parts: Mapping[str, float], now: int

@@ -93,25 +93,25 @@ class Renewed(Generic[E]):
         self._interval, self._clock = interval, clock
         self._lock = threading.Lock()
         self._seen, self._exporter = contents(), make()
-        self._looked = clock()
+        self._checked_at = clock()
 
     def __call__(self) -> E:
         """Return the current exporter. Unreadable files change nothing: a replacement may be under way."""
         with self._lock:
             now = self._clock()
-            if self._interval and now - self._looked >= self._interval:
-                self._looked = now
-                self._look()
+            if self._interval and now - self._checked_at >= self._interval:
+                self._checked_at = now
+                self._check()
             return self._exporter
 
-    def _look(self) -> None:
+    def _check(self) -> None:
         try:
-            found = self._contents()
+            contents = self._contents()
         except OSError:
             return
-        if found != self._seen:
+        if contents != self._seen:
             former: Any = self._exporter
-            self._seen, self._exporter = found, self._make()
+            self._seen, self._exporter = contents, self._make()
             former.shutdown()
 
 
@@ -197,10 +197,10 @@ class Session:
 
 def resource() -> Resource:
     """Return the resource of our telemetry: the SDK's own, with our name if it has none."""
-    found = Resource.create()
+    resource = Resource.create()
     ours: dict[str, str] = {}
-    if str(found.attributes.get(SERVICE_NAME, "unknown_service")).startswith("unknown_service"):
+    if str(resource.attributes.get(SERVICE_NAME, "unknown_service")).startswith("unknown_service"):
         ours[SERVICE_NAME] = NAME
-    if SERVICE_VERSION not in found.attributes:
+    if SERVICE_VERSION not in resource.attributes:
         ours[SERVICE_VERSION] = version("flagstaff")
-    return found.merge(Resource(ours))
+    return resource.merge(Resource(ours))

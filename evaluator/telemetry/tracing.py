@@ -143,16 +143,16 @@ def parent(headers: Headers) -> Any:
 
 def attributes_of(query: Query, key: str, resolution: Resolution) -> dict[str, str]:
     """Return an evaluation as attributes."""
-    found = {
+    attributes = {
         "feature_flag.key": key,
         "feature_flag.provider.name": PROVIDER,
         "feature_flag.result.reason": resolution.reason.value.lower(),
     }
     if resolution.variant is not None:
-        found["feature_flag.result.variant"] = resolution.variant
+        attributes["feature_flag.result.variant"] = resolution.variant
     if (flag_set_id := query.flag_set_id(resolution)) is not None:
-        found["feature_flag.set.id"] = flag_set_id
+        attributes["feature_flag.set.id"] = flag_set_id
     if resolution.error_code is not None:
-        found["error.type"] = resolution.error_code.value.lower()
-        found["feature_flag.error.message"] = resolution.error_message
-    return found
+        attributes["error.type"] = resolution.error_code.value.lower()
+        attributes["feature_flag.error.message"] = resolution.error_message
+    return attributes

@@ -88,7 +88,7 @@ class SourceStatus(Status):
 
 def artifact_of(source: Resource) -> ArtifactStatus | None:
     """The artifact of a source, or None. Raises InvalidSpecError for one that cannot be used."""
-    found, given = SourceStatus.of(source).artifact, source.status.get("artifact")
-    if found is None and given is not None:
+    artifact, given = SourceStatus.of(source).artifact, source.status.get("artifact")
+    if artifact is None and given is not None:
         return read(ArtifactStatus, given if isinstance(given, dict) else {}, where="status.artifact")
-    return found
+    return artifact

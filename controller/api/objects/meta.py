@@ -158,9 +158,9 @@ def generation_of(resource: Resource | None) -> object:
 
 def owner_of(meta: Mapping[str, Any]) -> dict[str, str] | None:
     """Return a reference to the owner that manages an object, or else to the first; None if incomplete."""
-    found = meta.get("ownerReferences")
+    owners = meta.get("ownerReferences")
     listed = (
-        [reference for reference in found if isinstance(reference, dict)] if isinstance(found, list) else []
+        [reference for reference in owners if isinstance(reference, dict)] if isinstance(owners, list) else []
     )
     first = next(
         (reference for reference in listed if reference.get("controller") is True),

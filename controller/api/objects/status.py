@@ -57,7 +57,7 @@ class Status(StatusModel):
     """What `settle` writes into the status of each kind."""
 
     observed_generation: Annotated[int, INT64] = -1
-    """The generation of the spec that this status is about; -1 before the first look."""
+    """The generation of the spec that this status is about; -1 before the first reconcile."""
     last_handled_reconcile_at: str | None = None
     """The last value of the annotation reconcile.fluxcd.io/requestedAt that was acted on."""
     conditions: Annotated[tuple[OnErrorOmit[Condition], ...], CONDITIONS] = ()

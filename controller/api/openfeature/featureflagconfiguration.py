@@ -96,7 +96,7 @@ class LaggardStatus(Model):
     since: str | None = None
     """Since when it does not serve what it should."""
     silent: bool = False
-    """It was not heard of for 15 seconds."""
+    """It sent no report for 15 seconds."""
     claimed: bool = False
     """Nobody vouches for the name."""
 
@@ -207,10 +207,10 @@ def _union_of_shards(shards: Any, shard: Callable[[str], Resource | None]) -> Ma
     if not isinstance(shards, list) or not all(isinstance(reference, dict) for reference in shards):
         raise InvalidSpecError("spec.shards: this is a list of names and digests")
     for reference in shards:
-        found = shard(str(reference.get("name")))
-        if found is None or found.spec.get("digest") != reference.get("digest"):
+        resource = shard(str(reference.get("name")))
+        if resource is None or resource.spec.get("digest") != reference.get("digest"):
             raise MissingShardsError(f"FlagShard {reference.get('name')} is not there yet")
-        part = found.spec.get("flagSpec")
+        part = resource.spec.get("flagSpec")
         flags = part.get("flags") if isinstance(part, dict) else None
         if not isinstance(part, dict) or not isinstance(flags, dict):
             raise InvalidSpecError(f"spec.shards: FlagShard {reference.get('name')} has no flags")

@@ -95,14 +95,14 @@ def require_public(address: str, *, allow_local: bool) -> None:
     and those at which clouds serve a machine's credentials.
     """
     try:
-        found = effective(ipaddress.ip_address(address))
+        ip_address = effective(ipaddress.ip_address(address))
     except ValueError:
         raise AddressRefused(f"{address[:64]} is not an IP address") from None
     # Amazon's machines get their credentials at this address and at 169.254.169.254.
-    amazon = found == ipaddress.ip_address("fd00:ec2::254")
-    never = found.is_link_local or found.is_multicast or found.is_unspecified or amazon
-    if never or not (allow_local or found.is_global):
-        raise AddressRefused(f"{found} is not a public address")
+    amazon = ip_address == ipaddress.ip_address("fd00:ec2::254")
+    never = ip_address.is_link_local or ip_address.is_multicast or ip_address.is_unspecified or amazon
+    if never or not (allow_local or ip_address.is_global):
+        raise AddressRefused(f"{ip_address} is not a public address")
 
 
 def _literal(host: str) -> str | None:

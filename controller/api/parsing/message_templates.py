@@ -27,14 +27,14 @@ def check(text: str) -> None:
     """Raise InvalidTextError for a name that is not known, and for a `$` that begins none, with its place as
     `line:column: why`.
     """
-    for found in Words.pattern.finditer(text):
-        name = found["named"] or found["braced"]
-        if found["invalid"] is not None:
-            raise InvalidTextError(f"{_place(text, found.start())}: write $$ for a $ that begins no name")
+    for match in Words.pattern.finditer(text):
+        name = match["named"] or match["braced"]
+        if match["invalid"] is not None:
+            raise InvalidTextError(f"{_place(text, match.start())}: write $$ for a $ that begins no name")
         if name is not None and name not in NAMES:
             listed = ", ".join(sorted(NAMES))
             raise InvalidTextError(
-                f'{_place(text, found.start())}: "{name[:64]}" is not known; there is {listed}'
+                f'{_place(text, match.start())}: "{name[:64]}" is not known; there is {listed}'
             )
 
 

@@ -32,12 +32,12 @@ class AuthMode(StrEnum):
 
 def _object(value: Any) -> Any:
     try:
-        found = json.loads(value) if isinstance(value, str) else value
+        entries = json.loads(value) if isinstance(value, str) else value
     except (ValueError, RecursionError):
-        found = None
-    if not isinstance(found, dict):
+        entries = None
+    if not isinstance(entries, dict):
         raise ValueError("must be a JSON object")  # noqa: TRY004 - pydantic turns only this one into its own
-    return found
+    return entries
 
 
 class ProxySettings(SharedSettings):

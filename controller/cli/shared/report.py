@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TextIO, TypeAlias
 
 from controller.cli.shared.printing import printable, short
 from controller.cli.shared.problems import as_object
-from controller.local.local_events import LocalEvent, Looked, Restored, RevisionBuilt
+from controller.local.local_events import LocalEvent, Restored, RevisionBuilt, SourceChecked
 from controller.runtime.clock import now
 from evaluator.flags.syntax.text import visible
 
@@ -72,9 +72,9 @@ class JsonReport:
         match event:
             case RevisionBuilt():
                 self.revision(event)
-            case Looked(reason=""):
+            case SourceChecked(reason=""):
                 self._say(event="source", state="up", message=event.message)
-            case Looked():
+            case SourceChecked():
                 self.source_down(event.message)
             case Restored():
                 pass  # `ready` has reported it; the revision follows once the source answers
@@ -136,9 +136,9 @@ class TextReport:
         match event:
             case RevisionBuilt():
                 self.revision(event)
-            case Looked(reason=""):
+            case SourceChecked(reason=""):
                 self._say(f"source up: {event.message}")
-            case Looked():
+            case SourceChecked():
                 self.source_down(
                     f"{event.message}; retrying, and serving the last good flags if there are any"
                 )

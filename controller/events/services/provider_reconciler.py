@@ -66,12 +66,12 @@ class FlagProviderReconciler:
             box.push(alert_messages.of_test(resource, asked, now))
             box.tested = asked
         outcome: Done | Setback
-        next_look = box.seconds_to_next(now)
+        requeue_after = box.seconds_to_next(now)
         try:
             target = await self._target(resource)
         except Setback as setback:
             outcome = setback
-            next_look = setback.delay if next_look is None else next_look
+            requeue_after = setback.delay if requeue_after is None else requeue_after
             if not isinstance(setback, Failed):
                 self.deliverer.shut(resource.key)
         else:
@@ -79,7 +79,7 @@ class FlagProviderReconciler:
             self.deliverer.use(resource.key, target)
         # The result of the last try, which may be of an earlier leader.
         last = self.deliverer.last(resource.key) or FlagProviderStatus.of(resource).conditions_of(DELIVERED)
-        return Result(outcome, status=box.status(), details=last, next_look=next_look)
+        return Result(outcome, status=box.status(), details=last, requeue_after=requeue_after)
 
     def forget(self, key: ObjectKey) -> None:
         """Forget the provider and its waiting messages."""

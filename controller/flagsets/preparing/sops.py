@@ -33,7 +33,7 @@ _VALUE: Final = re.compile(
 _KINDS: Final = {"age": "recipient", "pgp": "fp"}
 """The lists that contain the copies of a file's key, and the field of an entry that names its recipient."""
 _MOST_KEYS: Final = 100
-"""Encrypted copies of a file's key that are looked at."""
+"""Most encrypted copies of a file's key that are read."""
 _LONGEST_COPY: Final = 8_192
 _MAC_ONLY_ENCRYPTED: Final = bytes.fromhex("8a3fd2ad54ce66527b1034f3d147be0b0b975b3bf44f72c6fdadec8176f27d69")
 """What sops begins the hash with where the MAC covers encrypted values alone."""

@@ -171,7 +171,7 @@ def transform(value: str, operator: str, arguments: Sequence[str], most: int) ->
 
 
 def work_of(pattern: str, value: str) -> int:
-    """What looking for a glob takes, as characters that take about as long to be written."""
+    """What a search for a glob takes, as characters that take about as long to be written."""
     return len(pattern) * (64 + len(value) // 16)
 
 

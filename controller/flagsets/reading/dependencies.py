@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 
 SOURCE_READY: Final = "SourceReady"
 """A detail, there only while it is False."""
-_LOOK: Final = 10.0
-"""Seconds until a new source is looked at again: that it takes its time wakes no FlagSet."""
+_RETRY_SECONDS: Final = 10.0
+"""Seconds until a new source is read again: a slow source wakes no FlagSet."""
 
 
 class Artifacts(Protocol):
@@ -132,8 +132,8 @@ def source_artifact(resource: Resource, spec: FlagSetSpec, objects: Cache) -> Ar
         message = f"{title} has no artifact yet{status_of(source).why}"
         new = not status_of(source).conditions and not status_of(resource).conditions
         if new and reference.kind == flagsource.KIND and not source.suspended:
-            # Both were just created, and the source will be looked at.
-            raise Passing("ArtifactFailed", message, delay=_LOOK)
+            # Both were just created, and the source will be reconciled.
+            raise Passing("ArtifactFailed", message, delay=_RETRY_SECONDS)
         raise Waiting("ArtifactFailed", message)
     return artifact if reference.kind == flagsource.KIND else artifact.without_signer()
 

@@ -99,17 +99,19 @@ class AdmissionObjects(CertificateSecret):
         answer = await self._cluster.request("GET", path)
         if answer.status == HTTPStatus.NOT_FOUND:
             return
-        found = require_object(answer, kind, name)
+        configuration = require_object(answer, kind, name)
         webhooks = [
-            webhook for webhook in found.get("webhooks") or () if str(webhook.get("name")).endswith(_OURS)
+            webhook
+            for webhook in configuration.get("webhooks") or ()
+            if str(webhook.get("name")).endswith(_OURS)
         ]
         if all(webhook["clientConfig"].get("caBundle") == wanted for webhook in webhooks):
             return
         for webhook in webhooks:
             webhook["clientConfig"]["caBundle"] = wanted
-        changed = await self._cluster.request("PUT", path, {}, found)
+        changed = await self._cluster.request("PUT", path, {}, configuration)
         if changed.status != HTTPStatus.CONFLICT:
-            # Another replica wrote first: the next look reads the result.
+            # Another replica wrote first: the next check reads the result.
             require_object(changed, kind, name)
 
 
@@ -119,7 +121,7 @@ class ProxyCertificates(CertificateSecret):
     """
 
     def __init__(self, cluster: Cluster, namespace: str, config_map: str, namespaces: Sequence[str]) -> None:
-        """`config_map`: that name; empty: none is written. `namespaces`: where it is looked for; empty: in
+        """`config_map`: that name; empty: none is written. `namespaces`: where it is searched for; empty: in
         all there are.
         """
         super().__init__(cluster, namespace, PROXY_SECRET)
@@ -142,7 +144,7 @@ class ProxyCertificates(CertificateSecret):
         if not self._config_map:
             return
         digest = f"sha256:{hashlib.sha256(authorities).hexdigest()}"
-        found = await self._cluster.everywhere(
+        config_maps = await self._cluster.everywhere(
             "v1", CONFIG_MAP.plural, self._namespaces, content=False, name=self._config_map
         )
         patch = {
@@ -150,7 +152,7 @@ class ProxyCertificates(CertificateSecret):
             "data": {"ca.crt": authorities.decode("ascii")},
         }
         last: Failed | None = None
-        for meta in (item["metadata"] for item in found):
+        for meta in (item["metadata"] for item in config_maps):
             if (meta.get("annotations") or {}).get(WRITTEN) == digest:
                 continue
             key = ObjectKey(CONFIG_MAP.kind, meta["namespace"], meta["name"])

@@ -81,8 +81,8 @@ class ClusterWorkloads:
 
     async def places(self, api_version: str, plural: str, namespaces: Sequence[str], name: str) -> set[str]:
         """The namespaces that hold an object of that name. Raises Failed."""
-        found = await self.cluster.everywhere(api_version, plural, namespaces, content=False, name=name)
-        return {item["metadata"]["namespace"] for item in found}
+        objects = await self.cluster.everywhere(api_version, plural, namespaces, content=False, name=name)
+        return {item["metadata"]["namespace"] for item in objects}
 
 
 class ClusterFiles(ClusterWorkloads):

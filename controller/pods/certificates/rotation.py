@@ -43,7 +43,7 @@ class CertificateStore(Protocol):
 
 @dataclass(slots=True)
 class CertificateRotation:
-    """Renews the certificates on one replica. Run `look` with `forever`."""
+    """Renews the certificates on one replica. Run `check` with `forever`."""
 
     owner: str
     """The owner of the certificates, for the log."""
@@ -56,7 +56,7 @@ class CertificateRotation:
     """The state for /readyz: starting, kept, not installed, or why nothing can be read."""
     _complaint: str = field(default="")
 
-    async def look(self) -> None:
+    async def check(self) -> None:
         """Compare the stored and trusted certificates once."""
         try:
             state, complaint = await self._settle(), ""

@@ -118,7 +118,7 @@ class EvaluatorUpgradeReconciler:
             if pod is not None and labels.items() <= pod.labels.items():
                 selected.append(pod)
                 await _turn(len(selected))
-        # Pods of one template ask for the same: it is looked for once.
+        # Pods of one template ask for the same: it is computed once.
         answers: dict[tuple[tuple[str, str], ...], Injected | str] = {}
         wanted = {}
         for number, pod in enumerate(selected):
@@ -290,5 +290,5 @@ def _result(resource: Resource, step: UpgradeStep, counts: EvaluatorUpgradeStatu
         outcome,
         status=counts | fields_of(resource, progress),
         events=_events(step, step.restart),
-        next_look=60.0 if isinstance(outcome, Done) else 5.0,
+        requeue_after=60.0 if isinstance(outcome, Done) else 5.0,
     )

@@ -133,7 +133,7 @@ def plan(states: Sequence[State], policy: Policy, before: UpgradeProgress, now: 
     if progress.halt is None:
         progress = replace(progress, halt=_find_undone(by_name, before) or _halt(going, policy, before, now))
     if progress.halt is not None:
-        return UpgradeStep(progress, (), finished, dict.fromkeys(pending, "until it goes on"), left)
+        return UpgradeStep(progress, (), finished, dict.fromkeys(pending, "until it continues"), left)
     if not pending and not going:
         # The next time there may be another canary.
         return UpgradeStep(_without_canary(progress), (), finished, {}, left)

@@ -42,7 +42,7 @@ MANAGER: Final = "flagstaff-flag-files"
 """The field manager."""
 OPERATORS_MARK: Final = "openfeature.dev/featureflag"
 """The annotation by which OpenFeature Operator marks its ConfigMaps, with the flag set's name."""
-LOOK: Final = 60.0
+CHECK_SECONDS: Final = 60.0
 """Seconds from one comparison with the cluster to the next."""
 MOST_BYTES: Final = 1_000_000
 """Most bytes of flags: 1 MiB of a ConfigMap, less the rest of it."""
@@ -97,7 +97,7 @@ class FlagFiles:
         """Keep files until cancelled."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self.touches.run(self._report_refusal))
-            group.create_task(self.queue.work(self.keep, self._report_refusal, longest=LOOK))
+            group.create_task(self.queue.work(self.keep, self._report_refusal, longest=CHECK_SECONDS))
 
     async def keep(self, file: FlagFile) -> None:
         """Update one file to the delivered flags, and compare again later. A file without readers is left
@@ -121,7 +121,7 @@ class FlagFiles:
         if served is None and not is_ours(config_map):
             # The flag set wakes us.
             return
-        self.queue.put(file, LOOK)
+        self.queue.put(file, CHECK_SECONDS)
         if config_map is not None and not is_ours(config_map):
             await self._adopt(config_map, file)
         before = ((config_map or {}).get("data") or {}).get(file.key)

@@ -29,7 +29,7 @@ MANAGER: Final = "flagstaff-flag-readers"
 """The field manager."""
 NAME: Final = "flagstaff-flag-readers"
 """The name of the Role and the RoleBinding."""
-LOOK: Final = 60.0
+CHECK_SECONDS: Final = 60.0
 """Seconds from one comparison with the cluster to the next."""
 
 
@@ -69,13 +69,13 @@ class FlagReaders:
         )
         for place in places:
             self.queue.put(place)
-        await self.queue.work(self.keep, _log_refused, longest=LOOK)
+        await self.queue.work(self.keep, _log_refused, longest=CHECK_SECONDS)
 
     async def keep(self, namespace: str) -> None:
         """Update the rights in one namespace to the needs of its pods; compare again later. Raises a
         Setback.
         """
-        self.queue.put(namespace, LOOK)
+        self.queue.put(namespace, CHECK_SECONDS)
         accounts = self.pods.texts(namespace)
         for type_, rest in _contents(namespace, accounts):
             await self._keep(type_, namespace, rest if accounts else None)

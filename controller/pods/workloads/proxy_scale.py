@@ -27,7 +27,7 @@ SELECTOR: Final = f"{PROXIED}=true"
 DEPLOYMENT: Final = "flagstaff-proxy"
 IDLE: Final = 600.0
 """Seconds without clients after which it is scaled to 0."""
-LOOK: Final = 30.0
+CHECK_SECONDS: Final = 30.0
 """Seconds from one check to the next."""
 
 
@@ -65,14 +65,14 @@ class ProxyScale:
         while True:
             self.pods.came.clear()
             try:
-                await self.look()
+                await self.adjust()
             except Setback as setback:
                 log.warning("Deployment %s: %s", DEPLOYMENT, setback.message)
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(LOOK):
+                async with asyncio.timeout(CHECK_SECONDS):
                     await self.pods.came.wait()
 
-    async def look(self) -> None:
+    async def adjust(self) -> None:
         """Check the clients once, and scale. Raises Setback."""
         asked = self.pods.any or any(map(_has_members, self.objects.of_kind(flagreceipt.KIND)))
         if asked:

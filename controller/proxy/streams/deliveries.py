@@ -98,7 +98,7 @@ class Deliveries:
                 self.contents.newest(place)
 
     def on_review(self) -> None:
-        """Look again at what a reader is sent: it may read more or less than before."""
+        """Decide again what a reader is sent: it may read more or less than before."""
         for topic, listeners in self._topics.topics_of_identifiers():
             self._refresh(topic, listeners)
 

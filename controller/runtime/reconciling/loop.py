@@ -136,8 +136,8 @@ class Loop:
         await self._write(latest, settled)
         if settled.retry:
             raise RetryLater
-        if settled.next_look is not None:
-            self.queue.put(key, settled.next_look)
+        if settled.requeue_after is not None:
+            self.queue.put(key, settled.requeue_after)
 
     async def _reconcile(self, resource: Resource) -> Result:
         slow: list[asyncio.Task[None]] = []

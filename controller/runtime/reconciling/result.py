@@ -52,7 +52,7 @@ class Result:
     """Types of detail conditions that hold no longer unless they are among `details`."""
     events: tuple[Occurrence, ...] = ()
     """What changed, as the difference to the status before: the same reconcile again has none."""
-    next_look: float | None = None
+    requeue_after: float | None = None
     """Seconds; None: only when something changes. A `Failed` is tried again after its backoff instead."""
 
     @classmethod
@@ -63,7 +63,7 @@ class Result:
         status: Status = NOTHING,
         details: tuple[Condition, ...] = (),
         events: tuple[Occurrence, ...] = (),
-        next_look: float | None = None,
+        requeue_after: float | None = None,
     ) -> Self:
         """Return the result of a raised `setback`, whose own delay is the default."""
         return cls(
@@ -71,7 +71,7 @@ class Result:
             status=status,
             details=details,
             events=events,
-            next_look=setback.delay if next_look is None else next_look,
+            requeue_after=setback.delay if requeue_after is None else requeue_after,
         )
 
     @property

@@ -46,7 +46,7 @@ class Settled:
     status: dict[str, Any]
     """Whole. Equal to the old one where nothing is to be written."""
     events: tuple[Event, ...]
-    next_look: float | None
+    requeue_after: float | None
     """Seconds."""
     retry: bool
     """True: reconcile again after the key's backoff."""
@@ -73,7 +73,7 @@ def settle(resource: Resource, result: Result, now: datetime) -> Settled:
         occurrences = _failure(resource, outcome)
     after = replace(resource, status=status)
     events = tuple(event_of(after, occurrence, now) for occurrence in (*occurrences, *result.events))
-    return Settled(status, events, result.next_look, retry=isinstance(outcome, Failed))
+    return Settled(status, events, result.requeue_after, retry=isinstance(outcome, Failed))
 
 
 def progressing(resource: Resource, message: str, now: datetime) -> dict[str, Any]:

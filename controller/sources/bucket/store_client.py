@@ -40,7 +40,7 @@ _MOST_LISTED: Final = 100_000
 
 async def list_objects(bucket: Bucket, limits: TreeLimits) -> list[Listed]:
     """List all objects with the prefix. Raises Setback."""
-    # obstore knows prefixes that are whole folders; any other one is looked for in its folder.
+    # obstore knows prefixes that are whole folders; any other one is searched for in its folder.
     folder = bucket.prefix.rpartition("/")[0]
     entries: list[Listed] = []
     seen = 0

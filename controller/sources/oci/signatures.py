@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 REFUSED: Final = "InvalidArtifactSignature"
 _MOST: Final = 20
-"""Signatures that are looked at of either kind."""
+"""Most signatures of either kind that are verified."""
 _BYTES: Final = 256 * 1024
 _MOST_TRIES: Final = 1_000
 """Pairs of a key and a signature that are tried; each takes a millisecond at most."""

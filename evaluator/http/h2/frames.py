@@ -99,7 +99,7 @@ def parse_settings(payload: bytes) -> dict[int, int]:
     """Return the last value of each identifier (section 6.5.2). Raises ConnectionFault for a bad value."""
     if len(payload) % 6:
         raise ConnectionFault(ErrorCode.FRAME_SIZE_ERROR, "SETTINGS length")
-    found: dict[int, int] = {}
+    settings: dict[int, int] = {}
     for key, value in _SETTING.iter_unpack(payload):
         if key == Setting.ENABLE_PUSH and value > 1:
             raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, "ENABLE_PUSH")
@@ -107,8 +107,8 @@ def parse_settings(payload: bytes) -> dict[int, int]:
             raise ConnectionFault(ErrorCode.FLOW_CONTROL_ERROR, "INITIAL_WINDOW_SIZE")
         if key == Setting.MAX_FRAME_SIZE and not (DEFAULT_FRAME_BYTES <= value <= LARGEST_FRAME_BYTES):
             raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, "MAX_FRAME_SIZE")
-        found[key] = value
-    return found
+        settings[key] = value
+    return settings
 
 
 def reset_frame(stream_id: int, error: int) -> bytes:

@@ -64,11 +64,11 @@ class Method:
 
 def methods(routes: Routes, limit: int) -> dict[str, Method]:
     """Return the RPCs of `routes` by path; a message may have `limit` bytes."""
-    found = {}
+    parameters = {}
     for path in {*routes.unary, *routes.streams, *routes.json_unary, *routes.json_streams}:
         posts = _posts(routes, path, limit)
-        found[path] = Method(posts, _gets(posts, limit) if path in routes.idempotent else None)
-    return found
+        parameters[path] = Method(posts, _gets(posts, limit) if path in routes.idempotent else None)
+    return parameters
 
 
 def _content_type(name: str) -> Headers:

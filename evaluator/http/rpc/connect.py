@@ -77,12 +77,12 @@ def _check_request(request: Request, wanted: frozenset[str]) -> tuple[dict[str, 
     """Return the headers with the `wanted` names, and the seconds left until the caller's deadline. Raises
     RpcError for an unknown version of the protocol.
     """
-    found = {name: value for name, value in request.headers if name in wanted}
-    if found.get(_VERSION, "1") != "1":
+    headers = {name: value for name, value in request.headers if name in wanted}
+    if headers.get(_VERSION, "1") != "1":
         raise RpcError(Code.INVALID_ARGUMENT, 'connect-protocol-version must be "1"')
-    if _TIMEOUT not in found:
-        return found, None
-    return found, timeout_seconds(found[_TIMEOUT]) - request.waited
+    if _TIMEOUT not in headers:
+        return headers, None
+    return headers, timeout_seconds(headers[_TIMEOUT]) - request.waited
 
 
 @dataclass(frozen=True, slots=True)

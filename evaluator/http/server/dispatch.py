@@ -102,11 +102,11 @@ class Dispatch:
         return response._replace(headers=response.headers + self._cors.headers(request))
 
     def _plain(self, request: Request) -> Answer:
-        found = self._find("GET" if request.method == "HEAD" else request.method, request.path)
-        if isinstance(found, Response):
-            return found
+        handler = self._find("GET" if request.method == "HEAD" else request.method, request.path)
+        if isinstance(handler, Response):
+            return handler
         try:
-            answer = found(request)
+            answer = handler(request)
             if isinstance(answer, Streamed):
                 _check_streamed(answer)
         except Exception:

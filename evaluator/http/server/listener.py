@@ -88,7 +88,7 @@ class _NewConnection(Peer):
             self.port.leave(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        # A handshake goes on over a duplicate of the socket: what is closed is the first transport.
+        # A handshake continues over a duplicate of the socket: what is closed is the first transport.
         if self._handshake is None:
             super().connection_lost(exc)
 

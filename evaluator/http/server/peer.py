@@ -34,7 +34,7 @@ BATCH_BYTES: Final = 65_536
 LARGE_READ_BYTES: Final = 32_768
 """Bytes of a read that is parsed in a turn of the FairQueue, and not at once: otherwise large reads of all
 connections would be parsed in one iteration of the loop, and uvloop reads one connection up to 32 times
-before it goes on to others.
+before it continues with others.
 """
 
 

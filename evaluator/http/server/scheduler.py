@@ -58,7 +58,7 @@ class FairQueue:
                 if turn(until):
                     waiting.append(turn)
         finally:
-            # The loop logs an exception of a task; the next task goes on.
+            # The loop logs an exception of a task; the next task continues.
             self._running = bool(waiting)
             if waiting:
                 self._call_soon()

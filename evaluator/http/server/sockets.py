@@ -70,10 +70,10 @@ def bind(path: str | Path, mode: int = MODE) -> UnixSocket:
 def _clear(path: Path) -> None:
     """Remove a socket file without a listener. Raises OSError for any other file."""
     try:
-        found = path.lstat()
+        attributes = path.lstat()
     except FileNotFoundError:
         return
-    if not stat.S_ISSOCK(found.st_mode):
+    if not stat.S_ISSOCK(attributes.st_mode):
         raise OSError(errno.EEXIST, "there is a file that is not a socket, so it is left", str(path))
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK) as probe:
         answer = probe.connect_ex(str(path))
@@ -85,12 +85,12 @@ def _clear(path: Path) -> None:
         )
         raise OSError(errno.EADDRINUSE, reason, str(path))
     with suppress(FileNotFoundError):
-        if _identity(path.lstat()) == _identity(found):
+        if _identity(path.lstat()) == _identity(attributes):
             path.unlink()
 
 
-def _identity(found: os.stat_result) -> tuple[int, int]:
-    return found.st_dev, found.st_ino
+def _identity(attributes: os.stat_result) -> tuple[int, int]:
+    return attributes.st_dev, attributes.st_ino
 
 
 def peer_name(peer: object) -> str:

@@ -98,10 +98,10 @@ class TlsFiles:
 
 def _signature(paths: _Paths) -> _Signature:
     try:
-        found = [path.stat() for path in paths]
+        attributes = [path.stat() for path in paths]
     except OSError as error:
         raise TlsError(f"{error.filename}: {error.strerror}") from error
-    return tuple((s.st_dev, s.st_ino, s.st_size, s.st_mtime_ns, s.st_ctime_ns) for s in found)
+    return tuple((s.st_dev, s.st_ino, s.st_size, s.st_mtime_ns, s.st_ctime_ns) for s in attributes)
 
 
 def _read(paths: _Paths) -> tuple[bytes, ...]:

@@ -83,8 +83,8 @@ class Histograms:
     def family(self) -> Metric:
         """Return the present values. Also called outside the loop, so it iterates over a copy."""
         family = histogram(*self._family)
-        for labels, found in list(self._found.items()):
-            family.add_metric(labels, found.buckets(), found.total)
+        for labels, values in list(self._found.items()):
+            family.add_metric(labels, values.buckets(), values.total)
         return family
 
 

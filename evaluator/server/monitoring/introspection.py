@@ -135,13 +135,13 @@ class Introspection:
         return version
 
     def _explain_served(self, snapshot: Snapshot, question: ExplainQuery, now: int) -> bytes:
-        found = explain(snapshot.compiled, question.key, question.wanted, question.context, now)
+        explanation = explain(snapshot.compiled, question.key, question.wanted, question.context, now)
         return _dump({
-            **_answer(question.key, found.resolution),
+            **_answer(question.key, explanation.resolution),
             "source": self._store.catalog.source_of(question.key),
             "revision": snapshot.revision,
             "digest": snapshot.digest,
-            "steps": [step.document() for step in found.steps],
+            "steps": [step.document() for step in explanation.steps],
         })  # fmt: skip
 
     def _explain_version(self, version: Version, question: ExplainQuery, now: int) -> bytes:
@@ -149,13 +149,13 @@ class Introspection:
         flag_set = version.read()
         moment = int(instant(question.at)) if question.at and not question.at.startswith("sha256:") else now
         compiled = self._store.compile(flag_set)
-        found = explain(compiled, question.key, question.wanted, question.context, moment)
+        explanation = explain(compiled, question.key, question.wanted, question.context, moment)
         return _dump({
-            **_answer(question.key, found.resolution),
+            **_answer(question.key, explanation.resolution),
             "revision": flag_set.revision,
             "digest": version.digest,
             "servedSince": version.since,
-            "steps": [step.document() for step in found.steps],
+            "steps": [step.document() for step in explanation.steps],
         })  # fmt: skip
 
     def _head(self, snapshot: Snapshot | None) -> dict[str, Any]:

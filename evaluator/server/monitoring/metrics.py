@@ -127,7 +127,7 @@ class Metrics:
 
 
 def _by_reason(answers: Answers) -> dict[str, int]:
-    found: dict[str, int] = {}
+    counts: dict[str, int] = {}
     for (_, reason), tally in answers.items():
-        found[reason] = found.get(reason, 0) + tally.count
-    return found
+        counts[reason] = counts.get(reason, 0) + tally.count
+    return counts

@@ -143,8 +143,8 @@ class StateMetrics:
         now, statuses = self._clock(), self._store.statuses
 
         def by_source(name: str, what: str, value: Callable[[SourceStatus], float | None]) -> Metric:
-            found = [((status.name,), value(status)) for status in statuses]
-            return _gauge(name, what, ("source",), ((at, v) for at, v in found if v is not None))
+            samples = [((status.name,), value(status)) for status in statuses]
+            return _gauge(name, what, ("source",), ((at, v) for at, v in samples if v is not None))
 
         yield by_source(
             "flagstaff_source_up",
@@ -194,12 +194,12 @@ class StateMetrics:
         for saving in self.saving:
             failures.add_metric((saving.source,), saving.failures)
         yield failures
-        found = [((writer.source,), writer.last_save_seconds) for writer in self.saving]
+        samples = [((writer.source,), writer.last_save_seconds) for writer in self.saving]
         yield _gauge(
             "flagstaff_source_last_save_duration_seconds",
             "Time from when the source's last change was served until it was on disk.",
             ("source",),
-            ((labels, seconds) for labels, seconds in found if seconds is not None),
+            ((labels, seconds) for labels, seconds in samples if seconds is not None),
         )
 
     def _swap_families(self) -> Iterator[Metric]:

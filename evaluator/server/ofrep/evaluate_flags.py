@@ -94,8 +94,8 @@ class Ofrep:
             context = read_context(request.body)
         except (RpcError, _BadRequest) as error:
             return _refusal(error, key=key)
-        found = self._service.evaluate(snapshot, request.headers, key, lambda: context)
-        return snapshot.kept[self].get(found) or self._answer(snapshot, key, found)
+        resolution = self._service.evaluate(snapshot, request.headers, key, lambda: context)
+        return snapshot.kept[self].get(resolution) or self._answer(snapshot, key, resolution)
 
     def bulk(self, request: Request) -> Response | Deferred[Response]:
         """POST …/flags: every flag, disabled and failing ones included.
@@ -121,9 +121,9 @@ class Ofrep:
         rest: dict[str, Any] = {"metadata": dict(selected.metadata)}
         if self._changes is not None:
             rest["eventStreams"] = self._changes.stream_links(selected)
-        found = self._service.evaluate_all(snapshot, request.headers, context)
+        resolutions = self._service.evaluate_all(snapshot, request.headers, context)
         pieces, answers, step = list[bytes](), snapshot.kept[self], flags_per_step(request.body)
-        for number, (key, resolution) in enumerate(found, 1):
+        for number, (key, resolution) in enumerate(resolutions, 1):
             answer = answers.get(resolution) or self._answer(snapshot, key, resolution)
             pieces.append(answer.body)
             if number % step == 0:
@@ -172,7 +172,7 @@ def _loads_halves(body: bytes) -> Any:
     """JSON with half of a surrogate pair, from a text that was cut within an emoji: flagd reads U+FFFD."""
     try:
         if b"\\u" in body and body.count(b"\\") <= MOST_VALUES:
-            return orjson.loads(_ESCAPE.sub(lambda found: rb"\ufffd" if found[1] else found[0], body))
+            return orjson.loads(_ESCAPE.sub(lambda match: rb"\ufffd" if match[1] else match[0], body))
     except orjson.JSONDecodeError:
         pass
     raise _BadRequest("INVALID_CONTEXT", _INVALID)

@@ -164,8 +164,8 @@ class Evaluation:
     ) -> Generator[None, None, bytes]:
         entries, parts, step = snapshot.kept[self], list[bytes](), flags_per_step(message)
         context = yield from self._codec.plain_in_steps(self._codec.decode_bulk_request(message))
-        found = self._service.evaluate_all(snapshot, call.headers, context, typed=True)
-        for number, (key, resolution) in enumerate(found, 1):
+        resolutions = self._service.evaluate_all(snapshot, call.headers, context, typed=True)
+        for number, (key, resolution) in enumerate(resolutions, 1):
             entry: bytes | None = entries.get(resolution)
             if entry is None:
                 entry = self._encode_entry(snapshot, key, resolution)

@@ -89,11 +89,11 @@ def _object(struct: Struct, depth: int) -> dict[str, Any]:
         raise RpcError(Code.INVALID_ARGUMENT, _TOO_DEEP)
     # Measured: iterating over keys costs half of items(), and asking which field is set more than reading
     # those that are not.
-    found, fields = {}, struct.fields
+    values, fields = {}, struct.fields
     for key in fields:
         value = fields[key]
-        found[key] = value.string_value or value.number_value or value.bool_value or _value(value, depth)
-    return found
+        values[key] = value.string_value or value.number_value or value.bool_value or _value(value, depth)
+    return values
 
 
 def _array(values: ListValue, depth: int) -> list[Any]:
@@ -128,10 +128,10 @@ def plain_in_steps(struct: Struct) -> Generator[None, None, Context]:
 
 
 def _object_in_steps(struct: Struct, numbers: Iterator[int]) -> Generator[None, None, dict[str, Any]]:
-    found, fields = {}, struct.fields
+    values, fields = {}, struct.fields
     for key in fields:
-        found[key] = yield from _value_in_steps(fields[key], numbers)
-    return found
+        values[key] = yield from _value_in_steps(fields[key], numbers)
+    return values
 
 
 def _value_in_steps(value: Value, numbers: Iterator[int]) -> Generator[None, None, Any]:
@@ -145,10 +145,10 @@ def _value_in_steps(value: Value, numbers: Iterator[int]) -> Generator[None, Non
         return (yield from _object_in_steps(value.struct_value, numbers))
     if kind != "list_value":
         return _value(value, MAX_DEPTH)
-    found = []
+    values = []
     for element in value.list_value.values:
-        found.append((yield from _value_in_steps(element, numbers)))  # noqa: PERF401 - it yields in between
-    return found
+        values.append((yield from _value_in_steps(element, numbers)))  # noqa: PERF401 - it yields in between
+    return values
 
 
 def encode_answer(version: str, wanted: FlagType, resolution: Resolution) -> bytes:

@@ -59,7 +59,7 @@ def around() -> Around:
 
 
 async def test_where_no_proxy_ever_wrote_a_receipt_nothing_is_asked(around: Around) -> None:
-    await around.proxies.look()
+    await around.proxies.poll()
     assert around.cluster.asked == 0
 
 
@@ -68,7 +68,7 @@ async def test_receipts_and_lease_of_a_dead_proxy_are_deleted_and_no_others(arou
         around.cache.learn(each)
     for moment in ("t1", "t2"):
         around.cluster.renewed = {f"{LEASE_PREFIX}p": "t1", f"{LEASE_PREFIX}q": moment}
-        await around.proxies.look()
+        await around.proxies.poll()
         around.time += DURATION
     assert around.proxies.proxies.alive == ["q"]
     assert around.cluster.deleted == [("FlagReceipt", "r"), ("Lease", f"{LEASE_PREFIX}p")]
@@ -81,7 +81,7 @@ async def test_leases_that_cannot_be_read_say_nothing_about_anybody(
     around.cache.learn(RECEIPT)
     around.cluster.fails = True
     around.time = 10 * DURATION
-    await around.proxies.look()
+    await around.proxies.poll()
     assert around.proxies.proxies.alive == ["p"]
     assert around.cluster.deleted == []
     assert "Leases cannot be read" in caplog.text

@@ -142,7 +142,7 @@ async def test_who_serves_it_is_written_once_a_second_and_at_last_is_right(world
         world.receipt("p1", "a", *(f"m{each}" for each in range(number)))
         await world.look(after=0.05)
     assert (world.status["served"], world.writes) == ("1/1", 1)
-    assert (await world.look()).next_look == pytest.approx(0.55)
+    assert (await world.look()).requeue_after == pytest.approx(0.55)
     await world.look(after=0.55)
     assert (world.status["served"], world.writes) == ("10/10", 2)
 
@@ -163,8 +163,8 @@ async def test_the_larger_the_object_the_seldomer_it_is_written(world: World) ->
     world.receipt("p1", "a", "b")
     settled = await world.look(after=2)
     assert world.writes == 1
-    assert settled.next_look is not None
-    assert settled.next_look > 3
+    assert settled.requeue_after is not None
+    assert settled.requeue_after > 3
 
 
 async def test_other_content_is_reported_at_once(world: World) -> None:

@@ -663,7 +663,7 @@ async def test_an_endless_overwriter_is_answered_with_pauses_and_named_once(worl
 async def test_a_dispute_is_over_once_nothing_was_changed_for_a_minute(world: World) -> None:
     seen = (await fought(world, 3))[-1]
     assert disputed(seen)
-    again = seen.settled.next_look
+    again = seen.settled.requeue_after
     assert again is not None
     assert 60 <= again <= 70
     assert disputed(await world.look(after=again)) is None
@@ -680,7 +680,7 @@ async def test_a_dispute_is_over_then_though_the_newest_commit_is_bad(world: Wor
 
 async def test_what_was_not_put_right_at_once_is_after_the_pause(world: World) -> None:
     seen = (await fought(world, 4))[-1]
-    assert (seen.writes, seen.settled.next_look) == ([], 4.0)
+    assert (seen.writes, seen.settled.requeue_after) == ([], 4.0)
     assert (await world.look(after=4.0)).writes == [APPLY]
 
 
@@ -903,7 +903,7 @@ async def test_after_a_restart_what_is_served_stays_while_the_artifact_cannot_be
     seen = await world.look()
     assert (seen.writes, seen.reason, seen.said) == ([], "Succeeded", [])
     assert find(seen.status, "Reconciling") is not None
-    assert seen.settled.next_look == 2
+    assert seen.settled.requeue_after == 2
     assert (await world.look(after=59)).reason == "Succeeded"
     seen = await world.look(after=1)
     assert (seen.writes, seen.result, seen.reason) == ([], "Failed", "ArtifactFailed")
@@ -1116,7 +1116,7 @@ async def test_the_next_look_is_after_the_interval_give_or_take(random: float, s
     world.commit("r1", document(a=flag()))
     world.flag_set(interval="10m")
     object.__setattr__(world.reconciler, "random", lambda: random)
-    assert (await world.look()).settled.next_look == pytest.approx(seconds)
+    assert (await world.look()).settled.requeue_after == pytest.approx(seconds)
 
 
 @pytest.mark.parametrize("text", ["{", document(a=BROKEN)], ids=["refused", "missing"])
@@ -1124,7 +1124,7 @@ async def test_a_stalled_set_is_looked_at_again_too(text: str) -> None:
     world = World()
     world.commit("r1", text)
     world.flag_set(interval="5m")
-    assert (await world.look()).settled.next_look == pytest.approx(300.0)
+    assert (await world.look()).settled.requeue_after == pytest.approx(300.0)
 
 
 # -- dependencies --------------------------------------------------------------------------------------------

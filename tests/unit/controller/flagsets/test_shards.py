@@ -67,19 +67,19 @@ async def test_old_shards_go_after_a_grace_time_and_the_next_look_is_then(world:
     old = set(world.cluster.names("FlagShard"))
     world.commit("r2", document(**MANY | {"flag-40": flag("on", metadata=NOTE)}))
     seen = await world.look()
-    assert seen.settled.next_look == pytest.approx(GRACE)
+    assert seen.settled.requeue_after == pytest.approx(GRACE)
     outdated = old - set(world.document_shards())
     assert outdated <= set(world.cluster.names("FlagShard"))
     assert (await world.look(after=GRACE - 1)).writes == []
     seen = await world.look(after=1)
     assert sorted(seen.writes) == [f"delete FlagShard/{name}" for name in sorted(outdated)]
-    assert seen.settled.next_look == pytest.approx(600)
+    assert seen.settled.requeue_after == pytest.approx(600)
 
 
 async def test_a_clock_that_is_set_back_keeps_old_shards_for_a_grace_time_and_no_longer(world: World) -> None:
     world.commit("r2", document(**MANY | {"flag-40": flag("on", metadata=NOTE)}))
     await world.look()
-    assert (await world.look(after=-100 * 86_400)).settled.next_look == pytest.approx(GRACE)
+    assert (await world.look(after=-100 * 86_400)).settled.requeue_after == pytest.approx(GRACE)
     await world.look(after=GRACE)
     assert world.cluster.names("FlagShard") == sorted(world.document_shards())
 
@@ -96,7 +96,7 @@ async def test_old_shards_go_while_a_flag_is_held_too(world: World) -> None:
     world.commit("r2", document(**MANY | {"flag-00": BROKEN, "flag-40": flag("on")}))
     seen = await world.look()
     assert seen.reason == "PartiallyApplied"
-    assert seen.settled.next_look == pytest.approx(GRACE)
+    assert seen.settled.requeue_after == pytest.approx(GRACE)
     await world.look(after=GRACE)
     assert world.cluster.names("FlagShard") == sorted(world.document_shards())
 

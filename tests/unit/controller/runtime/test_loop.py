@@ -249,7 +249,7 @@ async def test_an_unexpected_error_is_a_failure_that_shows_no_details(
 
 
 async def test_a_look_is_taken_again_after_the_time_that_was_asked_for() -> None:
-    async with running(Around(Result(Done("done"), next_look=0.001))) as around:
+    async with running(Around(Result(Done("done"), requeue_after=0.001))) as around:
         around.see(seen())
         await around.settled(2)
         assert len(around.server.written) == 1

@@ -227,14 +227,16 @@ def test_what_was_ready_stays_so_while_the_same_generation_is_worked_on() -> Non
 
 def test_a_failure_that_passes_within_moments_shows_only_that_work_goes_on() -> None:
     wide = Condition("Wide", "True", "Wider", "-")
-    passing = Result.of(Passing("ArtifactFailed", "gone"), status=Own(size=2), details=(wide,), next_look=2.0)
+    passing = Result.of(
+        Passing("ArtifactFailed", "gone"), status=Own(size=2), details=(wide,), requeue_after=2.0
+    )
     for before, ready, going in (
         (GOOD, ("True", "Succeeded"), "Progressing"),
         (INVALID, ("False", "URLInvalid"), "ProgressingWithRetry"),
     ):
         asked = replace(after(before), annotations={REQUESTED_AT: "t1"})
         settled = settle(asked, passing, NOW)
-        assert (events_of(settled), settled.next_look, settled.retry) == ((), 2.0, False)
+        assert (events_of(settled), settled.requeue_after, settled.retry) == ((), 2.0, False)
         assert summary(settled.status) == {
             "Ready": ready, "Reconciling": ("True", going), "Wide": ("True", "Wider"),
         }  # fmt: skip

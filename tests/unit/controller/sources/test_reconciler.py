@@ -182,7 +182,7 @@ async def test_the_next_look_is_an_interval_away_more_or_less(life: Life) -> Non
     delays = []
     for random in ([0.0], [0.5], [1.0]):
         life.reconciler = SourceReconciler({"git": life.source}, life.storages, life.expected, random.pop)
-        delays.append((await life.look()).next_look)
+        delays.append((await life.look()).requeue_after)
     assert delays == pytest.approx([570.0, 600.0, 630.0])
 
 
@@ -491,14 +491,14 @@ async def test_a_spec_that_cannot_be_read_stalls_and_names_its_field(
     after = await settled.look()
     assert settled.condition("Stalled") == ("True", "InvalidSpec")
     assert named in after.events[0].message
-    assert (after.retry, after.next_look) == (False, None)
+    assert (after.retry, after.requeue_after) == (False, None)
     assert settled.condition("ArtifactInStorage") == IN_STORAGE
 
 
 async def test_what_only_its_user_can_change_is_not_looked_at_again(life: Life) -> None:
     life.source.opening = Stalled("URLInvalid", "no such place")
     after = await life.look()
-    assert (after.retry, after.next_look) == (False, None)
+    assert (after.retry, after.requeue_after) == (False, None)
 
 
 @pytest.mark.parametrize("step", ["resolving", "fetching"])
@@ -511,15 +511,15 @@ async def test_what_a_commit_can_put_right_is_looked_at_again(
     setattr(life.source, step, setback)
     after = await life.look()
     assert life.condition("Ready") == ("False", setback.reason)
-    assert after.next_look == 600.0
+    assert after.requeue_after == 600.0
 
 
 async def test_a_commit_that_was_pushed_is_looked_for_until_it_is_seen(settled: Life) -> None:
     settled.expected.expect(KEY, SECOND, settled.now)
     after = await settled.look()
-    assert (after.next_look, after.events) == (0.25, ())
+    assert (after.requeue_after, after.events) == (0.25, ())
     settled.source.commit = SECOND
-    assert (await settled.look()).next_look == 600.0
+    assert (await settled.look()).requeue_after == 600.0
 
 
 async def test_while_a_commit_is_expected_only_the_newest_will_do(settled: Life) -> None:

@@ -53,7 +53,7 @@ def rotation(secret: Secret, *, leading: bool = True) -> CertificateRotation:
 
 
 async def look(replica: CertificateRotation) -> str:
-    await replica.look()
+    await replica.check()
     return replica.state
 
 

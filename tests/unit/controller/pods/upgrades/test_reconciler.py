@@ -161,7 +161,7 @@ async def test_nothing_is_restarted_where_all_pods_are_current() -> None:
     settled = await world.look()
     assert skew(settled) == (2, 2, 0)
     assert ready(settled) == ("True", "Succeeded", "2 of 2 pods are current")
-    assert (world.restarted, settled.events, settled.next_look) == ([], (), 60)
+    assert (world.restarted, settled.events, settled.requeue_after) == ([], (), 60)
 
 
 async def test_after_a_change_of_the_image_workloads_are_restarted_one_after_the_other() -> None:

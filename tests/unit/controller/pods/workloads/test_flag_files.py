@@ -190,7 +190,7 @@ async def test_what_changes_no_flag_writes_nothing() -> None:
     world.objects.learn(Resource(key, "ffc-uid", 1, "2", {"flagSpec": document(banner="on")}, {"flags": 1}))
     world.pods.learn("Pod", pod("a"))
     assert not world.due()
-    world.time += flag_files.LOOK
+    world.time += flag_files.CHECK_SECONDS
     assert world.due()
     await world.look()
     assert (world.writes, world.touched) == (1, ["a"])
@@ -202,7 +202,7 @@ async def test_what_was_deleted_is_made_again() -> None:
     world.pods.learn("Pod", pod("a"))
     await world.look()
     world.config_maps.clear()
-    world.time += flag_files.LOOK
+    world.time += flag_files.CHECK_SECONDS
     await world.look()
     # Of the same flags, the pods are annotated once more.
     assert (world.defaults, world.versions) == ({"banner": "on"}, ["1", "2"])
@@ -257,7 +257,7 @@ async def test_newer_pods_keep_the_last_flags_where_there_are_none_to_write(flag
     # Kubernetes takes off what is gone, and the next look leaves it so.
     del world.config_maps[FILE]["metadata"]["ownerReferences"][0]
     world.pods.forget("Pod", "shop", "a")
-    world.time += flag_files.LOOK
+    world.time += flag_files.CHECK_SECONDS
     await world.look()
     assert (world.owners, world.writes, world.reasons.count("FlagFileWritten")) == (["rs-2"], 2, 1)
 
@@ -269,7 +269,7 @@ async def test_without_a_flag_set_no_file_is_kept_and_other_pods_are_not_annotat
     world.config_maps[FILE] = {"metadata": {"name": "checkout", "namespace": "shop"}, "data": {"x": "y"}}
     world.pods.learn("Pod", pod("b"))
     await world.look()
-    world.time += flag_files.LOOK
+    world.time += flag_files.CHECK_SECONDS
     assert (world.writes, world.reasons, world.due()) == (0, [], False)
 
 
@@ -284,7 +284,7 @@ async def test_each_owner_of_pods_keeps_it_and_bare_pods_do() -> None:
     # One that Kubernetes removed does not come back.
     del world.config_maps[FILE]["metadata"]["ownerReferences"][0]
     world.pods.forget("Pod", "shop", "a")
-    world.time += flag_files.LOOK
+    world.time += flag_files.CHECK_SECONDS
     await world.look()
     assert world.owners == ["uid-b"]
 
@@ -296,9 +296,9 @@ async def test_a_file_without_readers_is_left_to_its_owners() -> None:
     await world.look()
     world.pods.forget("Pod", "shop", "a")
     world.flags(2, flagSpec=document(banner="off"))
-    world.time += flag_files.LOOK
+    world.time += flag_files.CHECK_SECONDS
     await world.look()
-    world.time += flag_files.LOOK
+    world.time += flag_files.CHECK_SECONDS
     assert (world.writes, world.due()) == (1, False)
 
 
@@ -311,7 +311,7 @@ async def test_somebody_elses_config_map_is_left_alone_and_the_operators_goes_on
     assert (world.writes, world.reasons) == (0, ["FlagFileFailed"])
     assert "not of Flagstaff; rename it" in world.events[0].message
     world.config_maps[FILE]["metadata"]["annotations"] = {"openfeature.dev/featureflag": "checkout"}
-    world.time += flag_files.LOOK
+    world.time += flag_files.CHECK_SECONDS
     await world.look()
     assert world.defaults == {"banner": "on"}
 
@@ -322,7 +322,7 @@ async def test_the_same_failure_is_reported_once() -> None:
     world.pods.learn("Pod", pod("a"))
     for _ in range(3):
         await world.look()
-        world.time += flag_files.LOOK
+        world.time += flag_files.CHECK_SECONDS
     assert world.reasons == ["FlagFileFailed"]
     world.failing = None
     await world.look()

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from controller.pods.workloads.flag_readers import LOOK, NAME, FlagReaders, account_of
+from controller.pods.workloads.flag_readers import CHECK_SECONDS, NAME, FlagReaders, account_of
 from controller.pods.workloads.marked_pods import MarkedPods
 from controller.runtime.reconciling.queue import KeyedQueue
 from controller.runtime.reconciling.setbacks import Failed
@@ -44,7 +44,7 @@ class World:
     async def look(self, seconds: float = 0.0) -> list[str]:
         """The writes, once all that is due then was worked on."""
         self.time += seconds
-        work = self.queue.work(self.readers.keep, lambda _key, _setback: None, longest=LOOK)
+        work = self.queue.work(self.readers.keep, lambda _key, _setback: None, longest=CHECK_SECONDS)
         task = asyncio.create_task(work)
         await until(lambda: not self.queue.busy)
         task.cancel()
@@ -101,11 +101,11 @@ async def test_accounts_of_pods_read_their_namespace_for_as_long_as_there_are_po
     assert world.accounts == ["default", "till"]
     world.pods.forget("Pod", "shop", "a")
     world.pods.forget("Pod", "shop", "c")
-    assert (await world.look(), await world.look(LOOK)) == ([], ["apply RoleBinding"])
+    assert (await world.look(), await world.look(CHECK_SECONDS)) == ([], ["apply RoleBinding"])
     assert world.accounts == ["till"]
     world.pods.forget("Pod", "shop", "b")
-    assert sorted(await world.look(LOOK)) == ["delete Role", "delete RoleBinding"]
-    assert (await world.look(LOOK), world.objects) == ([], {})
+    assert sorted(await world.look(CHECK_SECONDS)) == ["delete Role", "delete RoleBinding"]
+    assert (await world.look(CHECK_SECONDS), world.objects) == ([], {})
 
 
 @pytest.mark.parametrize("kind", ["Role", "RoleBinding"])
@@ -120,7 +120,7 @@ async def test_a_pod_that_comes_while_the_right_is_being_removed_gets_it(kind: s
             world.pods.learn("Pod", pod("till-0", "till"))
 
     world.deleted = deleted
-    await world.look(LOOK)
+    await world.look(CHECK_SECONDS)
     assert (sorted(world.objects), world.accounts) == (["Role", "RoleBinding"], ["till"])
 
 
@@ -128,10 +128,10 @@ async def test_what_was_taken_away_or_changed_is_restored_and_what_is_right_is_n
     world = World()
     world.pods.learn("Pod", pod("a", "till"))
     await world.look()
-    assert await world.look(LOOK) == []
+    assert await world.look(CHECK_SECONDS) == []
     del world.objects["Role"]
     world.objects["RoleBinding"]["subjects"] = []
-    assert await world.look(LOOK) == ["apply Role", "apply RoleBinding"]
+    assert await world.look(CHECK_SECONDS) == ["apply Role", "apply RoleBinding"]
 
 
 async def test_somebody_elses_role_is_left_alone() -> None:
@@ -139,7 +139,7 @@ async def test_somebody_elses_role_is_left_alone() -> None:
     world.pods.learn("Pod", pod("a", "till"))
     assert (await world.look(), [*world.objects]) == ([], ["Role"])
     world.pods.forget("Pod", "shop", "a")
-    assert await world.look(LOOK) == []
+    assert await world.look(CHECK_SECONDS) == []
 
 
 async def test_a_refusal_is_tried_again() -> None:
@@ -147,7 +147,7 @@ async def test_a_refusal_is_tried_again() -> None:
     world.pods.learn("Pod", pod("a", "till"))
     await world.look()
     world.failing = False
-    assert await world.look(LOOK) == ["apply Role", "apply RoleBinding"]
+    assert await world.look(CHECK_SECONDS) == ["apply Role", "apply RoleBinding"]
 
 
 def test_nothing_is_known_before_every_namespace_was_listed() -> None:

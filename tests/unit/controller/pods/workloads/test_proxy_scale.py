@@ -40,7 +40,7 @@ class World:
     async def look(self, seconds: float = 0.0) -> list[int]:
         """All that was asked for so far."""
         self.time += seconds
-        await self.scaler.look()
+        await self.scaler.adjust()
         return self.scaled
 
     def receipt(self, **status: Any) -> None:

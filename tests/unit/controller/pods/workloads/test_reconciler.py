@@ -168,7 +168,7 @@ async def test_without_gateway_api_all_else_is_made() -> None:
     world = World(gateways=False)
     settled = await world.look(gatewayApiRoutes=ROUTES)
     assert ready(settled)[1] == "GatewayApiMissing"
-    assert settled.next_look == 60
+    assert settled.requeue_after == 60
     assert world.taken() == ["apply Deployment/flags", "apply Service/flags"]
     world.gateways = True
     await world.look(gatewayApiRoutes=ROUTES)
@@ -185,7 +185,7 @@ async def test_without_gateway_api_an_ingress_is_removed_and_replicas_are_counte
     assert ("Pruned", "Ingress flags removed") in events_of(settled)
     assert ready(settled)[1] == "GatewayApiMissing"
     assert settled.status["readyReplicas"] == 1
-    assert settled.next_look == 60
+    assert settled.requeue_after == 60
 
 
 async def test_a_failed_write_is_tried_again_and_the_writes_that_succeeded_are_reported() -> None:
