@@ -18,7 +18,7 @@ from controller.cli.shared.ending import INTERRUPTED, OK, PROBLEM, UNREACHABLE, 
 from controller.cli.shared.printing import did_you_mean, printable
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
 VERBS: Final = {
     "up": "serve the flags of a Git repository or an artifact on this machine",
@@ -32,10 +32,16 @@ VERBS: Final = {
     "inject": "print manifests with the evaluators that their pods will get",
     "migrate": "move over from OpenFeature Operator: what becomes of each field, and the steps",
     "get": "list the sources, flag sets and flags of a cluster, and how they are",
+    "describe": "show one object in words: conditions, problems, history, evaluators and Events",
+    "tree": "show sources, their flag sets, and who does not serve these yet",
+    "stats": "count the objects of each kind, and how they are",
     "history": "list the revisions that a flag set applied",
     "reconcile": "have a source or flag set looked at now, and show each stage until it is served",
     "suspend": "keep the controller from acting on objects",
     "resume": "let the controller act on suspended objects again",
+    "create": "make a source or a flag set, or print its manifest",
+    "export": "print objects of a cluster as manifests",
+    "logs": "show what the controller, the proxy and admission log",
     "wait": "wait until all evaluators of a cluster serve a revision",
     "fleet": "show which revision each evaluator of a cluster serves",
     "events": "show what happened to the flags of a cluster, and what happens now",
@@ -45,13 +51,15 @@ VERBS: Final = {
 }
 _FOLDERS: Final = {
     "authoring": ("lint", "eval", "push", "flags", "explain"),
-    "cluster": ("inject", "migrate", "wait", "fleet", "events"),
-    "objects": ("get", "history", "reconcile", "suspend", "resume"),
+    "cluster": ("inject", "migrate", "wait", "fleet", "events", "logs"),
+    "objects": ("get", "describe", "tree", "stats", "history"),
+    "actions": ("reconcile", "suspend", "resume", "create"),
     "serving": ("up", "controller", "admission", "proxy"),
 }
 _MODULES: Final = {
     "evaluator": "evaluator.cli",
     "test-alert": "controller.cli.cluster.alerting",
+    "export": "controller.cli.objects.export_manifests",
     **{verb: f"controller.cli.{folder}.{verb}" for folder, verbs in _FOLDERS.items() for verb in verbs},
 }
 
@@ -77,15 +85,17 @@ class _Parser(argparse.ArgumentParser):
 
     def refuse(self, words: Sequence[str]) -> NoReturn:
         """Exit with 2 for words that are neither options nor arguments of this verb."""
-        below = [parser for action in self._actions for parser in _parsers_below(action)]
-        options = [text for parser in (self, *below) for text in parser._option_string_actions]
+        options = [text for parser in (self, *_parsers_below(self)) for text in parser._option_string_actions]
         hints = (did_you_mean(word.partition("=")[0], options) for word in words if word.startswith("-"))
         self.error(f"unrecognized arguments: {' '.join(words)}{next(filter(None, hints), '')}")
 
 
-def _parsers_below(action: argparse.Action) -> list[argparse.ArgumentParser]:
-    choices = action.choices if isinstance(action.choices, dict) else {}
-    return [parser for parser in choices.values() if isinstance(parser, argparse.ArgumentParser)]
+def _parsers_below(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:
+    for action in parser._actions:
+        for nested in action.choices.values() if isinstance(action.choices, dict) else ():
+            if isinstance(nested, argparse.ArgumentParser):
+                yield nested
+                yield from _parsers_below(nested)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

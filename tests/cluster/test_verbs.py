@@ -6,12 +6,14 @@ import re
 from typing import TYPE_CHECKING
 
 import pytest
+import yaml
 
 from tests.cluster.fleets import flagstaff, served
 from tests.cluster.golden import check, masked
 from tests.cluster.objects import flag_set, flags
 
 if TYPE_CHECKING:
+    from tests.cluster.objects import Namespace
     from tests.cluster.pods import PodProcess
     from tests.cluster.spines import Spine
 
@@ -25,7 +27,13 @@ def printed(spine: Spine, *words: str, code: int = 0) -> str:
     text = text.replace(spine.url.partition("/repository")[0], "https://git.example.com")
     text = re.sub(r"\b[0-9a-f]{12}\b", "<commit>", text)
     text = re.sub(r"(?m)^ *\d+\.\d\ds", "<seconds>", text)
-    return masked(text, spine.name)
+    return sorted_events(masked(text, spine.name))
+
+
+def sorted_events(text: str) -> str:
+    """`text` with each Event once and in the order of the alphabet: many have one time."""
+    before, heading, events = text.partition("\nEvents:\n")
+    return f"{before}{heading}" + "".join(f"{line}\n" for line in sorted(set(events.splitlines())))
 
 
 @pytest.fixture
@@ -95,3 +103,48 @@ def test_misspelt_name_is_answered_with_the_one_that_is_there(shop: Spine) -> No
     code, text = flagstaff(shop.plane, "get", "sets", "-n", f"{shop.name}x")
     assert code == 1
     assert f"there is no namespace '{shop.name}x'; did you mean '{shop.name}'?" in text
+
+
+def test_objects_are_described_drawn_and_counted(shop: Spine) -> None:
+    words = (
+        ("describe", "set", "flags"),
+        ("describe", "source", "flags"),
+        ("describe", "set", "misplaced"),
+        ("tree",),
+        ("tree", "misplaced", "-o", "json"),
+        ("stats",),
+        ("stats", "-o", "json"),
+        ("export", "all"),
+    )
+    check(
+        "verbs-describe", lambda: "\n".join(f"$ flagstaff {' '.join(w)}\n{printed(shop, *w)}" for w in words)
+    )
+    assert "Propagated  True  <time>  Served  3 of 3 evaluators serve" in printed(
+        shop, "describe", "ffc", "flags"
+    )
+    warnings = printed(shop, "events", "--types", "Warning", "--for", "FlagSet/misplaced")
+    assert {line.split("  ")[2] for line in warnings.splitlines()} == {"FlagSet/shop/misplaced"}
+
+
+def test_source_and_set_are_created_or_printed(space: Namespace) -> None:
+    def created(*words: str, code: int = 0) -> str:
+        ended, text = flagstaff(space.plane, "create", *words, "-n", space.name)
+        assert ended == code, text
+        return text
+
+    git = ("source", "git", "checkout", "--url", "https://git.example.com/shop/flags.git", "--branch", "main")
+    manifest = yaml.safe_load(created(*git, "--export"))
+    assert manifest["spec"]["git"]["ref"] == {"branch": "main"}
+    assert space.get("flagsource", "checkout") == {}
+    assert created(*git) == "FlagSource/checkout created\n"
+    assert created(*git, "--interval", "5m") == "FlagSource/checkout configured\n"
+    assert space.get("flagsource", "checkout")["spec"]["interval"] == "5m"
+    oci = ("source", "oci", "registry", "--url", "oci://registry.example.com/flags", "--semver", ">=1.0")
+    assert created(*oci) == "FlagSource/registry created\n"
+    bucket = ("source", "bucket", "store", "--bucket-name", "flags", "--provider", "aws")
+    assert created(*bucket) == "FlagSource/store created\n"
+    assert created("set", "flags", "--source", "checkout", "--path", "base") == "FlagSet/flags created\n"
+    assert space.get("flagset")["spec"]["paths"] == ["base"]
+    assert "spec.git.url: write ssh://" in created(
+        "source", "git", "a", "--url", "git@example.com:flags.git", code=2
+    )

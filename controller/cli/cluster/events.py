@@ -29,6 +29,8 @@ _TYPES: Final = {"error": "Warning", "info": "Normal"}
 def configure(parser: argparse.ArgumentParser) -> None:
     """Declare the verb's arguments."""
     parser.add_argument("--watch", action="store_true", help="keep running and show each Event, until Ctrl-C")
+    parser.add_argument("--for", dest="about", metavar="KIND/NAME", help="only Events about this object")
+    parser.add_argument("--types", choices=sorted(_TYPES.values()), help="only Events of this type")
     add_output_argument(parser, "text", "json")
     add_cluster_arguments(parser, lists=True)
     parser.set_defaults(run=run)
@@ -48,10 +50,19 @@ async def _show(options: argparse.Namespace) -> None:
     following = events_of(scope_of(options), watch=options.watch)
     async with contextlib.aclosing(following) as events:
         async for event in events:
+            if not _is_wanted(event, options):
+                continue
             if options.output == "json":
                 print(printable(json.dumps(event, ensure_ascii=False)), flush=True)
             else:
                 print("\n".join(lines(event, colours=colours)), flush=True)
+
+
+def _is_wanted(event: Mapping[str, Any], options: argparse.Namespace) -> bool:
+    about = event["involvedObject"]
+    if options.about and f"{about['kind']}/{about['name']}".lower() != options.about.lower():
+        return False
+    return options.types in {None, _TYPES[event["severity"]]}
 
 
 def lines(event: Mapping[str, Any], *, colours: bool) -> list[str]:

@@ -1,1 +1,1 @@
-"""Verbs about the objects of a cluster: they show them, ask for a reconcile, and change them."""
+"""Verbs that show the objects of a cluster."""

@@ -16,7 +16,7 @@ from controller.cli.shared.printing import printable, short
 if TYPE_CHECKING:
     import argparse
 
-    from controller.cli.objects.reconcile_stages import Stage
+    from controller.cli.actions.reconcile_stages import Stage
 
 _STYLES: Final = {"failed": "red", "served": "green"}
 
@@ -50,8 +50,8 @@ def run(options: argparse.Namespace) -> int:
 async def _follow(options: argparse.Namespace, kind: str) -> int:
     # Imported here: it takes a second or two.
     from controller.api.kinds import FLAG_SOURCE
+    from controller.cli.actions.reconcile_stages import ReconcileRun
     from controller.cli.cluster.connection import connected
-    from controller.cli.objects.reconcile_stages import ReconcileRun
 
     async with connected(scope_of(options)) as connection:
         run = ReconcileRun(connection)
@@ -74,7 +74,7 @@ async def _follow(options: argparse.Namespace, kind: str) -> int:
 
 def _print(stage: Stage, form: str) -> None:
     if form == "json":
-        from controller.cli.objects.reconcile_stages import Stage as Record
+        from controller.cli.actions.reconcile_stages import Stage as Record
 
         print(printable(json.dumps(plain([stage], Record)[0], ensure_ascii=False)), flush=True)
         return

@@ -4,6 +4,6 @@ from __future__ import annotations
 
 from functools import partial
 
-from controller.cli.objects import suspend
+from controller.cli.actions import suspend
 
 configure = partial(suspend.configure, suspend=False)

@@ -1,0 +1,1 @@
+"""Verbs that change objects of a cluster, or ask for a reconcile of them."""

@@ -1,0 +1,54 @@
+"""`flagstaff describe`: one object in words: its conditions, problems, history, evaluators and Events."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from controller.cli.shared.clusters import add_cluster_arguments, run_on_cluster, scope_of
+from controller.cli.shared.ending import OK
+from controller.cli.shared.output import DOCUMENTS, add_output_argument, document
+
+if TYPE_CHECKING:
+    import argparse
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Declare the verb's arguments."""
+    parser.add_argument("what", metavar="KIND", help="source, set, or another kind")
+    parser.add_argument("name", metavar="NAME", help="the object's name")
+    add_output_argument(parser, "text", *DOCUMENTS)
+    add_cluster_arguments(parser)
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """0 shown; 1 no such object; 2 wrong usage; 3 no cluster."""
+    body, events = run_on_cluster(lambda: _read(options), doing="reading the cluster")
+    from controller.api.objects.meta import Resource
+    from controller.cli.objects.description import described
+
+    if options.output in DOCUMENTS:
+        body["metadata"].pop("managedFields", None)
+        print(document({"object": body, "events": events}, options.output), end="")
+    else:
+        print(described(Resource.of(body), events), end="")
+    return OK
+
+
+async def _read(options: argparse.Namespace) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    # Imported here: it takes a second or two.
+    from controller.api.kinds import EVENT
+    from controller.cli.cluster.connection import connected
+    from controller.cli.cluster.event_stream import as_event
+    from controller.cli.objects.kind_words import type_named
+
+    type_ = type_named(options.what)
+    async with connected(scope_of(options)) as connection:
+        body = await connection.body(type_, options.name)
+        about = [
+            as_event(event)
+            for event in await connection.bodies(EVENT)
+            if (event.get("involvedObject") or {}).get("uid") == body["metadata"]["uid"]
+        ]
+    whole = {"apiVersion": type_.api_version, **body, "kind": type_.kind}
+    return whole, sorted(about, key=lambda event: str(event["timestamp"]))

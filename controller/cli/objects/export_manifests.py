@@ -1,0 +1,75 @@
+"""`flagstaff export`: objects of a cluster as manifests, without what the cluster added."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from controller.cli.shared.clusters import add_cluster_arguments, run_on_cluster, scope_of
+from controller.cli.shared.ending import OK, USAGE, Exit
+from controller.cli.shared.output import add_output_argument, document
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Mapping
+
+_KEPT: Final = ("name", "namespace", "labels", "annotations")
+_ALL: Final = "all"
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Declare the verb's arguments."""
+    parser.add_argument("what", metavar="KIND", help="source, set, another kind, or all")
+    parser.add_argument("names", metavar="NAME", nargs="*", help="only these objects")
+    add_output_argument(parser, "yaml", "json")
+    add_cluster_arguments(parser, lists=True)
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """0 printed; 1 no such object or namespace; 2 wrong usage; 3 no cluster."""
+    if options.names and (options.what == _ALL or options.all_namespaces):
+        raise Exit("names need a kind and one namespace, such as export set NAME -n NAMESPACE", USAGE)
+    manifests = run_on_cluster(lambda: _read(options), doing="reading the cluster")
+    if options.output == "json":
+        print(document({"apiVersion": "v1", "kind": "List", "items": manifests}, "json"), end="")
+    else:
+        print("".join(f"---\n{document(manifest, 'yaml')}" for manifest in manifests), end="")
+    return OK
+
+
+async def _read(options: argparse.Namespace) -> list[dict[str, Any]]:
+    # Imported here: it takes a second or two.
+    from controller.cli.cluster.connection import connected
+    from controller.cli.objects.kind_words import SHOWN, type_named
+
+    types = SHOWN if options.what == _ALL else (type_named(options.what, _ALL),)
+    async with connected(scope_of(options)) as connection:
+        if options.names:
+            bodies = [await connection.body(types[0], name) for name in options.names]
+        else:
+            bodies = [body for type_ in types for body in await connection.bodies(type_)]
+    return [manifest_of(body) for body in bodies if options.names or not _is_written(body)]
+
+
+def _is_written(body: Mapping[str, Any]) -> bool:
+    """Whether a FlagSet or another object writes it, so that it needs no manifest."""
+    from controller.api.flagset import LABEL
+
+    meta = body["metadata"]
+    return bool(meta.get("ownerReferences")) or LABEL in (meta.get("labels") or {})
+
+
+def manifest_of(body: Mapping[str, Any]) -> dict[str, Any]:
+    """The manifest of an object: without its status, and without what servers and requests left in it."""
+    from controller.api.objects.meta import REQUESTS
+
+    meta = {name: body["metadata"][name] for name in _KEPT if body["metadata"].get(name)}
+    annotations = {
+        name: text
+        for name, text in (meta.pop("annotations", None) or {}).items()
+        if name not in REQUESTS and not name.startswith("kubectl.kubernetes.io/")
+    }
+    if annotations:
+        meta["annotations"] = annotations
+    manifest = {"apiVersion": body["apiVersion"], "kind": body["kind"], "metadata": meta}
+    return {**manifest, "spec": body["spec"]} if "spec" in body else manifest

@@ -1,0 +1,105 @@
+"""`flagstaff stats`: how many objects of each kind there are, and how they are."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from controller.cli.objects.kind_words import SHOWN
+from controller.cli.objects.object_rows import RECORD, object_row
+from controller.cli.shared.clusters import add_cluster_arguments, run_on_cluster, scope_of
+from controller.cli.shared.ending import OK
+from controller.cli.shared.output import DOCUMENTS, Column, add_output_argument, document, plain, table
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Iterable, Iterator
+
+    from controller.api.kinds import ResourceType
+    from controller.api.objects.meta import Resource
+    from controller.cli.objects.object_rows import ObjectRow
+
+
+@dataclass(frozen=True, slots=True)
+class KindStats:
+    """The objects of one kind."""
+
+    __pydantic_config__ = RECORD
+
+    kind: str
+    """The kind."""
+    total: int
+    """All objects."""
+    ready: int
+    """Objects whose condition Ready is True."""
+    failing: int
+    """Objects whose condition Ready is False."""
+    suspended: int
+    """Objects that are suspended."""
+    flags: int
+    """Flags of all objects."""
+    evaluators: int
+    """Evaluators that follow the objects, one that follows two counted twice."""
+    up_to_date: int
+    """Of these, how many serve what they should."""
+
+
+COLUMNS: Final = (
+    Column("KIND", lambda row: row.kind),
+    Column("TOTAL", lambda row: str(row.total)),
+    Column("READY", lambda row: str(row.ready), style=lambda row: "green" if row.ready else ""),
+    Column("FAILING", lambda row: str(row.failing), style=lambda row: "red" if row.failing else ""),
+    Column("SUSPENDED", lambda row: str(row.suspended), style=lambda row: "yellow" if row.suspended else ""),
+    Column("FLAGS", lambda row: str(row.flags)),
+    Column("EVALUATORS", lambda row: f"{row.up_to_date}/{row.evaluators}" if row.evaluators else "-"),
+)
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Declare the verb's arguments."""
+    add_output_argument(parser, "table", *DOCUMENTS)
+    add_cluster_arguments(parser, lists=True)
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """0 shown; 1 no such namespace; 2 wrong usage; 3 no cluster."""
+    resources = run_on_cluster(lambda: _read(options), doing="reading the cluster")
+    rows = [*kind_stats(SHOWN, resources)]
+    if options.output in DOCUMENTS:
+        print(document(plain(rows, KindStats), options.output), end="")
+    else:
+        print(table(COLUMNS, rows, rows="objects"), end="")
+    return OK
+
+
+async def _read(options: argparse.Namespace) -> list[Resource]:
+    # Imported here: it takes a second or two.
+    from controller.cli.cluster.connection import connected
+
+    async with connected(scope_of(options)) as connection:
+        return await connection.resources(*SHOWN)
+
+
+def kind_stats(types: Iterable[ResourceType], resources: Iterable[Resource]) -> Iterator[KindStats]:
+    """Yield the numbers of each kind that has objects."""
+    rows = [object_row(resource) for resource in resources]
+    for type_ in types:
+        if of_kind := [row for row in rows if row.kind == type_.kind]:
+            served = [_served(row) for row in of_kind]
+            yield KindStats(
+                type_.kind,
+                len(of_kind),
+                ready=sum(row.ready == "True" for row in of_kind),
+                failing=sum(row.ready == "False" for row in of_kind),
+                suspended=sum(row.suspended for row in of_kind),
+                flags=sum(row.flags or 0 for row in of_kind),
+                evaluators=sum(total for _, total in served),
+                up_to_date=sum(count for count, _ in served),
+            )
+
+
+def _served(row: ObjectRow) -> tuple[int, int]:
+    """(evaluators that serve it, evaluators) of `2/3`."""
+    count, _, total = (row.served or "").partition("/")
+    return (int(count), int(total)) if count.isdecimal() and total.isdecimal() else (0, 0)

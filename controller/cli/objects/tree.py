@@ -1,0 +1,93 @@
+"""`flagstaff tree`: sources, their flag sets, what these write, and who does not serve it yet."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from controller.cli.shared.clusters import add_cluster_arguments, run_on_cluster, scope_of
+from controller.cli.shared.ending import OK
+from controller.cli.shared.output import DOCUMENTS, add_output_argument, document, drawing, plain
+from controller.cli.shared.printing import printable
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Sequence
+
+    from controller.api.objects.meta import Resource
+    from controller.cli.objects.object_tree import TreeNode
+
+_STYLES: Final = {"True": "green", "False": "red"}
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Declare the verb's arguments."""
+    parser.add_argument("name", metavar="NAME", nargs="?", help="only the source or flag set of this name")
+    add_output_argument(parser, "text", *DOCUMENTS)
+    add_cluster_arguments(parser, lists=True)
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """0 shown; 1 no such object or namespace; 2 wrong usage; 3 no cluster."""
+    from controller.cli.objects.object_tree import TreeNode as Record
+    from controller.cli.objects.object_tree import object_tree
+
+    roots = object_tree(run_on_cluster(lambda: _read(options), doing="reading the cluster"))
+    if options.name:
+        roots = named(roots, options.name)
+    if options.output in DOCUMENTS:
+        print(document(plain(roots, Record), options.output), end="")
+    else:
+        print(drawn(roots, namespaced=options.all_namespaces), end="")
+    return OK
+
+
+async def _read(options: argparse.Namespace) -> list[Resource]:
+    # Imported here: it takes a second or two.
+    from controller.api import kinds
+    from controller.cli.cluster.connection import connected
+    from controller.cli.objects.kind_words import SOURCES
+
+    async with connected(scope_of(options)) as connection:
+        return await connection.resources(*SOURCES, kinds.FLAG_SET, *kinds.DELIVERED[:2])
+
+
+def named(roots: Sequence[TreeNode], name: str) -> list[TreeNode]:
+    """The nodes of this name, each with all below it. Raises Exit with a name that is spelled alike."""
+    from controller.cli.shared.ending import PROBLEM, Exit
+    from controller.cli.shared.printing import did_you_mean
+
+    level, names = list(roots), set()
+    while level:
+        if matching := [node for node in level if node.name == name]:
+            return matching
+        names |= {node.name for node in level}
+        level = [child for node in level for child in node.children]
+    raise Exit(f"there is no source and no flag set {name}{did_you_mean(name, sorted(names))}", PROBLEM)
+
+
+def drawn(roots: Sequence[TreeNode], *, namespaced: bool) -> str:
+    """The trees as lines, coloured on a terminal."""
+    from rich.tree import Tree
+
+    if not roots:
+        return "no sources and no flag sets\n"
+    return "".join(
+        drawing(_branch(Tree(_label(root, namespaced=namespaced), guide_style="dim"), root)) for root in roots
+    )
+
+
+def _branch(branch: Any, node: TreeNode) -> Any:
+    for child in node.children:
+        _branch(branch.add(_label(child, namespaced=False)), child)
+    return branch
+
+
+def _label(node: TreeNode, *, namespaced: bool) -> Any:
+    from rich.text import Text
+
+    place = f"{node.namespace}/" if namespaced else ""
+    if node.kind == "Evaluator":
+        return Text(printable(node.state), style="red")
+    label = Text(printable(f"{node.kind}/{place}{node.name}"), style=_STYLES.get(node.ready or "", "yellow"))
+    return label.append(f"  {printable(node.state)}".replace("\n", " ").rstrip(), style="default")
