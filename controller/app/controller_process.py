@@ -109,6 +109,7 @@ async def open_controller(
             stack.push_async_callback(provider.close)
         usages = {**artifact_usage(objects), **usages_of(providers.values())}
         metrics.registry.register(QuotaMetrics(base.limits, usages))
+        sweeps = [provider.sweep for provider in providers.values()]
         proxies = ProxyFollower(LiveProxies(), objects, cluster, settings.namespace, clock)
         watches = reference_watches(cluster, objects, health)
         outputs = Outputs(cluster, metrics, (base.events, *notifying.sinks))
@@ -135,9 +136,7 @@ async def open_controller(
             leadership_of(settings, base.connection, role),
             dispatcher,
             loops,
-            Leftovers(
-                objects, shared.storages.keep, [provider.sweep for provider in providers.values()], now
-            ),
+            Leftovers(objects, shared.storages.keep, sweeps, now),
             proxies,
             watches,
             certificates,

@@ -88,7 +88,7 @@ class _SoFar:
     """Seconds until there is more to deliver."""
 
     @property
-    def soonest(self) -> float:
+    def wait(self) -> float:
         """Return the seconds until the next reconcile."""
         return self.requeue_after if self.more_in is None else min(self.requeue_after, self.more_in)
 
@@ -119,9 +119,7 @@ class FlagSetReconciler:
             result = await self._reconcile(resource, spec, so_far, now)
         except Setback as setback:
             so_far.requeue_after = setback.delay or so_far.requeue_after
-            result = Result.of(
-                setback, status=so_far.status, events=so_far.events, requeue_after=so_far.soonest
-            )
+            result = Result.of(setback, status=so_far.status, events=so_far.events, requeue_after=so_far.wait)
         details = (*result.details, *self._concerns(resource, now))
         events = (*result.events, *source_changes(FlagSetStatus.of(resource), details))
         return replace(result, details=details, ended=_DETAILS, events=events)
@@ -197,7 +195,7 @@ class FlagSetReconciler:
             status=messages.status(before, attempt, memory.state.manifests, now) | served,
             details=propagated,
             events=events,
-            requeue_after=so_far.soonest,
+            requeue_after=so_far.wait,
         )
 
     async def _build_or_recall(
@@ -298,6 +296,4 @@ def _refusal_result(resource: Resource, built: Built, attempt: messages.Attempt,
     else:
         reason, message = "BuildFailed", messages.message_of_refusal(attempt, "", served)
     status = so_far.status | FlagSetStatus(pending_removals=pending)
-    return Result.of(
-        Stalled(reason, message), status=status, events=so_far.events, requeue_after=so_far.soonest
-    )
+    return Result.of(Stalled(reason, message), status=status, events=so_far.events, requeue_after=so_far.wait)

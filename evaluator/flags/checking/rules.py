@@ -108,9 +108,8 @@ class _Walk:
         elif name not in self._evaluators:
             self._suggestions -= 1
             near = did_you_mean(name, self._evaluators) if self._suggestions >= 0 else ""
-            self._report(
-                path, "unknown-reference", f"$ref names {shorten(name)}, which is not in $evaluators{near}"
-            )
+            message = f"$ref names {shorten(name)}, which is not in $evaluators{near}"
+            self._report(path, "unknown-reference", message)
 
     def _var(self, arguments: Json, path: Path) -> None:
         if isinstance(arguments, list):
@@ -142,15 +141,13 @@ class _Walk:
             return
         least, names = arguments
         if isinstance(least, bool) or not isinstance(least, int | float):
-            self._report(
-                (*path, 0), "bad-argument", f"missing_some needs a number first, not {shorten(least)}"
-            )
+            message = f"missing_some needs a number first, not {shorten(least)}"
+            self._report((*path, 0), "bad-argument", message)
         if isinstance(names, list):
             self._check_missing(names, (*path, 1))
         else:
-            self._report(
-                (*path, 1), "bad-argument", f"missing_some takes a list of names, not {shorten(names)}"
-            )
+            message = f"missing_some takes a list of names, not {shorten(names)}"
+            self._report((*path, 1), "bad-argument", message)
 
     def _text_comparison(self, arguments: Json, path: Path) -> None:
         operator = str(path[-1])

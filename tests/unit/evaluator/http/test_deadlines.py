@@ -147,11 +147,11 @@ async def test_a_cancelled_call_that_waited_leaves_nothing_behind() -> None:
     client = Asking("HTTP/2", stage.routes)
     for _ in range(MOST_DEFERRED + 2):
         client.ask("/late", method="GET")
-    assert client.line.peer.unanswered == 2
+    assert client.line.peer.waiting_requests == 2
     client.line.feed(frames.reset_frame(17, frames.ErrorCode.CANCEL))
     stage.held = False
     await until(lambda: client.read().ended)
-    assert client.line.peer.unanswered == 0
+    assert client.line.peer.waiting_requests == 0
 
 
 @pytest.mark.parametrize("cors", [None, Cors(())], ids=["plain", "cors"])

@@ -117,7 +117,7 @@ async def test_a_read_of_many_requests_is_parsed_a_piece_at_a_time(scene: Scene)
     scene.ask(200)
     peer = scene.line.peer
     while scene.line.pipe.take():
-        assert peer.unanswered < 150
+        assert peer.waiting_requests < 150
         await asyncio.sleep(0)
     assert len(scene.asked) == 200
 
