@@ -1,0 +1,4 @@
+if obj.spec ~= nil then
+  obj.spec.suspend = nil
+end
+return obj

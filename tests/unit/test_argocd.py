@@ -1,0 +1,84 @@
+"""The health checks and actions for Argo CD, run by the Lua that it uses."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import pytest
+
+from controller.api.kinds import WATCHED
+from tests import argocd
+
+
+def resource(kind: str = "FlagSet", **status: Any) -> dict[str, Any]:
+    return {"kind": kind, "metadata": {"name": "x", "generation": 2}, "spec": {}, "status": status}
+
+
+def condition(name: str, status: str, reason: str = "Because", generation: int = 2) -> dict[str, Any]:
+    return {
+        "type": name, "status": status, "reason": reason, "message": "what happened",
+        "observedGeneration": generation,
+    }  # fmt: skip
+
+
+READY = condition("Ready", "True", "ReconciliationSucceeded")
+FAILED = condition("Ready", "False", "BuildFailed")
+WAITING = condition("Ready", "False", "DependencyNotReady")
+
+
+@pytest.mark.parametrize(
+    ("conditions", "health"),
+    [
+        ([READY], "Healthy"),
+        ([FAILED, condition("Reconciling", "True", "ProgressingWithRetry")], "Degraded"),
+        ([FAILED, condition("Stalled", "True")], "Degraded"),
+        ([WAITING, condition("Reconciling", "True", "Progressing")], "Progressing"),
+        ([READY, condition("Reconciling", "True", "Progressing")], "Progressing"),
+        ([condition("Ready", "True", generation=1)], "Progressing"),
+        ([], "Progressing"),
+    ],
+)
+def test_health_follows_the_conditions_of_the_newest_generation(
+    conditions: list[dict[str, Any]], health: str
+) -> None:
+    found = argocd.run("health.lua", resource(conditions=conditions, observedGeneration=2))
+    assert found["status"] == health
+    assert found["message"]
+
+
+def test_health_of_an_older_generation_is_progressing() -> None:
+    older = resource(conditions=[READY], observedGeneration=1)
+    assert argocd.run("health.lua", older)["status"] == "Progressing"
+
+
+def test_a_suspended_object_is_suspended_and_an_object_without_spec_or_status_is_progressing() -> None:
+    suspended = resource(conditions=[FAILED], observedGeneration=2) | {"spec": {"suspend": True}}
+    assert argocd.run("health.lua", suspended)["status"] == "Suspended"
+    assert argocd.run("health.lua", {"metadata": {}})["status"] == "Progressing"
+
+
+def test_actions_are_offered_where_they_change_something() -> None:
+    running, paused = resource(), resource() | {"spec": {"suspend": True}}
+    disabled = {
+        name: (action["disabled"], argocd.run("actions/discovery.lua", paused)[name]["disabled"])
+        for name, action in argocd.run("actions/discovery.lua", running).items()
+    }
+    assert disabled == {"reconcile": (False, True), "suspend": (False, True), "resume": (True, False)}
+    assert argocd.run("actions/discovery.lua", resource("FeatureFlag")).keys() == {"reconcile"}
+
+
+def test_actions_change_the_object_as_the_verbs_do() -> None:
+    suspended = argocd.run("actions/suspend.lua", resource())
+    assert suspended["spec"]["suspend"] is True
+    assert "suspend" not in argocd.run("actions/resume.lua", suspended)["spec"]
+    annotations = argocd.run("actions/reconcile.lua", resource())["metadata"]["annotations"]
+    assert annotations["reconcile.fluxcd.io/requestedAt"].endswith("Z")
+
+
+def test_the_patch_has_the_scripts_for_every_kind_with_conditions() -> None:
+    if os.environ.get("FLAGSTAFF_REWRITE"):
+        argocd.PATCH.write_text(argocd.patch())
+    assert argocd.PATCH.read_text() == argocd.patch()
+    known = {(kind.group, kind.kind) for kind in WATCHED}
+    assert {(group, kind) for group, kinds in argocd.KINDS.items() for kind in kinds} <= known
