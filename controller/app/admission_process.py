@@ -126,7 +126,13 @@ def _webhooks(
         known, settings.injection(), lambda: watched.synced, partial(metrics.count_review, "Pod"), report
     )
     workloads = WorkloadWebhook(
-        watched.objects, settings.namespaces, lambda: watched.synced, offload, metrics.count_review, now
+        watched.objects,
+        settings.direct_sets,
+        settings.namespaces,
+        lambda: watched.synced,
+        offload,
+        metrics.count_review,
+        now,
     )
     validator = Validator(objection, offload, metrics.count_review, settings.namespaces)
     return merge(injector.routes(), workloads.routes(), validator.routes())

@@ -117,10 +117,10 @@ async def open_controller(
             kind: Loop(reconciler, objects, outputs, now=now, queue=base.queues[kind])
             for kind, reconciler in reconcilers_of(shared, providers, proxies.proxies, notifying).items()
         }
-        pods = pod_work_of(settings, cluster, objects, outputs.sinks, health)
+        pods = pod_work_of(settings, base.accounts, objects, outputs.sinks, health)
         certificates = certificate_rotations(settings, base.connection, role)
         followers = (
-            *(() if pods.files is None else (pods.files.on_change,)),
+            *pods.followers,
             proxies.on_change,
             # Objects that claim the same name as one that changed.
             lambda change: shared.claims.follow(change.before, change.after).rivals,

@@ -66,7 +66,7 @@ class Controller:
         """Learn what is there, then lead whenever the election says so, until cancelled."""
         await self.collector.fill()
         beside = [self.collector.compare, *(watch.run for watch in self.watches)]
-        beside += [reflector.run for reflector in (*self.pods.pods, *self.refused_pods)]
+        beside += [reflector.run for reflector in (*self.pods.watches, *self.refused_pods)]
         beside += [keeper.check for keeper in self.certificates.values()]
         tasks = [asyncio.create_task(forever(task)) for task in beside]
         try:
@@ -84,7 +84,7 @@ class Controller:
             for loop in self.loops.values():
                 group.create_task(loop.run())
             group.create_task(self.deliverer.run())
-            for kept in (self.pods.files, self.pods.readers, self.pods.proxy):
+            for kept in (self.pods.files, self.pods.readers, self.pods.proxy, self.pods.direct_sets):
                 if kept is not None:
                     group.create_task(forever(kept.run))
             group.create_task(forever(self.proxies.poll))

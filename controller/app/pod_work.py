@@ -7,13 +7,18 @@ from __future__ import annotations
 import asyncio
 import random
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any
 
-from controller.api.kinds import POD
+from controller.api.kinds import FLAG_CARRIERS, POD
+from controller.api.objects.meta import Resource
 from controller.app.settings.process_settings import InvalidSettingError
 from controller.configurations.stage import BY_SHARD
 from controller.kube.adapters.workloads import FILES_ROLE, ClusterFiles, ClusterScale, ClusterWorkloads
 from controller.kube.reflector import Reflector, WatchScope
+from controller.pods.direct_sets import set_writer, workload_marks
+from controller.pods.direct_sets.marked_workloads import MarkedWorkloads
+from controller.pods.direct_sets.set_writer import DirectSets
 from controller.pods.workloads import flag_readers, proxy_scale
 from controller.pods.workloads.file_touches import FileTouches, queue_of_files
 from controller.pods.workloads.flag_files import FlagFiles
@@ -24,29 +29,38 @@ from controller.runtime.clock import now
 from controller.runtime.reconciling.queue import KeyedQueue
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable, Sequence
 
+    from controller.api.kinds import ResourceType
+    from controller.api.objects.meta import ObjectKey
     from controller.app.settings.process_settings import ControllerSettings
+    from controller.kube.accounts import Accounts
     from controller.kube.client import Cluster
     from controller.kube.reflector import Sink
     from controller.runtime.event import EventSink
-    from controller.runtime.objects.cache import Cache
+    from controller.runtime.objects.cache import Cache, Change
     from controller.runtime.objects.watch_health import WatchHealth
 
 
 @dataclass(frozen=True, slots=True)
 class PodWork:
-    """The enabled parts, and the watches of pods."""
+    """The enabled parts, and the watches of pods and workloads."""
 
     files: FlagFiles | None
     readers: FlagReaders | None
     proxy: ProxyScale | None
-    pods: tuple[Reflector, ...]
+    direct_sets: DirectSets | None
+    watches: tuple[Reflector, ...]
+
+    @property
+    def followers(self) -> tuple[Callable[[Change], tuple[()]], ...]:
+        """What is to be called with each change of an object."""
+        return tuple(part.on_change for part in (self.files, self.direct_sets) if part is not None)
 
 
 def pod_work_of(
     settings: ControllerSettings,
-    cluster: Cluster,
+    accounts: Accounts,
     objects: Cache,
     sinks: Iterable[EventSink],
     health: WatchHealth,
@@ -56,33 +70,58 @@ def pod_work_of(
         raise InvalidSettingError(
             "--flag-readers needs --compat openfeature-operator: our own container reads through the proxy"
         )
-    clock = asyncio.get_running_loop().time
+    cluster, clock = accounts.cluster, asyncio.get_running_loop().time
     views = settings.namespaces or ("",)
     watched: list[Reflector] = []
 
-    def watch(selector: str, sink: Sink) -> None:
+    def watch(selector: str, sink: Sink, type_: ResourceType = POD) -> None:
         for namespace in views:
-            view = WatchScope(POD, namespace, labels=selector)
+            view = WatchScope(type_, namespace, labels=selector)
             reflector = Reflector(cluster.api, view, sink)
-            health.follow(POD.plural, f"{view.path}?{selector}", reflector)
+            health.follow(type_.plural, f"{view.path}?{selector}", reflector)
             watched.append(reflector)
 
-    files = readers = proxy = None
+    files = readers = proxy = direct_sets = None
     if settings.flag_files:
-        queue = queue_of_files(clock, random.random)
-        reading, objects_of_files = FilePods(queue.put), ClusterFiles(cluster, FILES_ROLE)
-        touches = FileTouches(objects_of_files, reading, clock, queue_of_files(clock, random.random))
-        files = FlagFiles(objects, objects_of_files, sinks, now, queue, BY_SHARD, reading, touches)
-        watch(FILES_SELECTOR, reading)
+        files = _flag_files(cluster, objects, sinks)
+        watch(FILES_SELECTOR, files.pods)
     if settings.flag_readers:
         places: KeyedQueue[str] = KeyedQueue(clock, random.random, places=4, group=str)
-        accounts = MarkedPods(views, flag_readers.account_of, places.put)
+        readers_accounts = MarkedPods(views, flag_readers.account_of, places.put)
         rights = ClusterWorkloads(cluster, flag_readers.NAME)
-        readers = FlagReaders(rights, places, accounts, settings.namespaces)
-        watch(flag_readers.SELECTOR, accounts)
+        readers = FlagReaders(rights, places, readers_accounts, settings.namespaces)
+        watch(flag_readers.SELECTOR, readers_accounts)
     if settings.proxy_replicas:
         proxied = MarkedPods(views)
         scale, wanted = ClusterScale(cluster), settings.proxy_replicas
         proxy = ProxyScale(scale, objects, proxied, settings.namespace, wanted, clock)
         watch(proxy_scale.SELECTOR, proxied)
-    return PodWork(files, readers, proxy, tuple(watched))
+    if settings.direct_sets:
+        direct_sets = _direct_sets(accounts, objects, sinks, views)
+        for carrier in FLAG_CARRIERS:
+            watch(workload_marks.SELECTOR, direct_sets.workloads, carrier)
+    return PodWork(files, readers, proxy, direct_sets, tuple(watched))
+
+
+def _flag_files(cluster: Cluster, objects: Cache, sinks: Iterable[EventSink]) -> FlagFiles:
+    clock = asyncio.get_running_loop().time
+    queue = queue_of_files(clock, random.random)
+    reading, config_maps = FilePods(queue.put), ClusterFiles(cluster, FILES_ROLE)
+    touches = FileTouches(config_maps, reading, clock, queue_of_files(clock, random.random))
+    return FlagFiles(objects, config_maps, sinks, now, queue, BY_SHARD, reading, touches)
+
+
+def _direct_sets(
+    accounts: Accounts, objects: Cache, sinks: Iterable[EventSink], views: Sequence[str]
+) -> DirectSets:
+    """They are written with the rights of FlagSets that name no service account."""
+    clock = asyncio.get_running_loop().time
+
+    def learn(body: dict[str, Any]) -> None:
+        objects.learn(Resource.of(body))
+
+    queue: KeyedQueue[ObjectKey] = KeyedQueue(clock, random.random, places=4, group=attrgetter("namespace"))
+    reading = ClusterWorkloads(accounts.cluster, set_writer.ROLE)
+    return DirectSets(
+        objects, reading, accounts.client, learn, sinks, now, queue, MarkedWorkloads(views, queue.put)
+    )

@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import json
+import urllib.request
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.cluster.admission import admission
+from tests.clients.evaluator import evaluator
+from tests.cluster import golden
+from tests.cluster.admission import AdmissionProcess, admission
 from tests.cluster.controllers import controller
-from tests.cluster.objects import Namespace, flags
+from tests.cluster.objects import Namespace, configuration, flag_set, flags, reader
 from tests.cluster.patience import within
+from tests.cluster.plugin import ROOT
 from tests.cluster.proxies import proxy
+from tests.cluster.test_injection import sidecar_of, started_as_a_kubelet_would
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from tests.cluster.plane import Plane
-    from tests.cluster.proxies import ProxyProcess
 
 FLAGS = "openfeature.dev/flags"
 ENABLED = "openfeature.dev/enabled"
@@ -26,21 +31,31 @@ GROUPS = {"Job": "batch/v1", "CronJob": "batch/v1"}
 
 
 @pytest.fixture(scope="module")
-def installed(spare: Plane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ProxyProcess]:
+def installed(spare: Plane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[AdmissionProcess]:
     folder = tmp_path_factory.mktemp("direct")
+    spare.kubectl("apply", "--server-side", "-f", str(ROOT / "deploy/components/direct-sets/binding.yaml"))
     with proxy(spare, folder / "proxy") as delivering:
-        words = "--evaluator-image", "example/evaluator:0.4.0", "--proxy-address", delivering.target
+        image = "--evaluator-image", "example/evaluator:0.4.0"
+        words = (*image, "--proxy-address", delivering.target, "--direct-sets")
         with (
             controller(spare, folder / "controller", *words) as leader,
-            admission(spare, folder / "admission", *words),
+            admission(spare, folder / "admission", *words) as answering,
         ):
             leader.wait_leads()
-            yield delivering
+            within(lambda: asked(spare))
+            yield answering
+
+
+def asked(plane: Plane) -> bool:
+    """Whether the API server reaches admission."""
+    given = json.dumps(workload(annotations={FLAGS: flags(banner="on")}))
+    shown = plane.kubectl("apply", "--dry-run=server", "-o", "json", "-f", "-", given=given, check=False)
+    return DIRECT_SET in shown
 
 
 @pytest.fixture
-def shop(installed: ProxyProcess, spare: Plane, spare_namespace: str) -> Namespace:
-    assert installed.target
+def shop(installed: AdmissionProcess, spare: Plane, spare_namespace: str) -> Namespace:
+    assert installed.admission
     space = Namespace(spare, spare_namespace)
     within(lambda: space.get("serviceaccount", "default"))
     return space
@@ -80,6 +95,22 @@ def apply(space: Namespace, manifest: dict[str, Any], *words: str) -> str:
     return space.kubectl("apply", *words, "-f", "-", given=json.dumps(manifest), check=False)
 
 
+def annotate(space: Namespace, text: str | None, kind: str = "Deployment") -> None:
+    """Change the annotation of the workload alone."""
+    space.patch(kind, {"metadata": {"annotations": {FLAGS: text}}}, "checkout")
+
+
+def defaults(space: Namespace, name: str = "checkout") -> dict[str, str]:
+    """The default variant of each flag of a FeatureFlagConfiguration; empty where there is none."""
+    found = space.get("ffc", name)
+    served = found["spec"]["flagSpec"]["flags"] if found else {}
+    return {key: flag["defaultVariant"] for key, flag in served.items()}
+
+
+def events(space: Namespace, reason: str) -> list[str]:
+    return [each["message"] for each in space.all("event") if each["reason"] == reason]
+
+
 def template_of(found: dict[str, Any]) -> dict[str, Any]:
     spec = found["spec"]
     spec = spec["jobTemplate"]["spec"] if "jobTemplate" in spec else spec
@@ -88,11 +119,233 @@ def template_of(found: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("kind", ["Deployment", "StatefulSet", "DaemonSet", "Job", "CronJob"])
-def test_a_workload_with_flags_has_its_pods_ask_for_an_evaluator(shop: Namespace, kind: str) -> None:
+def test_flags_of_a_workload_become_a_configuration_of_its_name(shop: Namespace, kind: str) -> None:
     shown = apply(shop, workload(kind, annotations={FLAGS: flags(banner="on")}))
-    found = shop.get(kind.lower(), "checkout")
+    found = shop.get(kind, "checkout")
     assert found, shown
     assert template_of(found) == {ENABLED: "true", DIRECT_SET: "checkout"}
     assert found["metadata"]["labels"][DIRECT_SET] == "true"
+    made = shop.wait_ready("ffc", "checkout")
+    (owner,) = made["metadata"]["ownerReferences"]
+    assert (owner["kind"], owner["uid"]) == (kind, found["metadata"]["uid"])
+    annotations = made["metadata"]["annotations"]
     record = json.loads(found["metadata"]["annotations"]["flagstaff.dev/direct-set-applied"])
-    assert record["by"]
+    assert annotations["flagstaff.dev/author"] == record["by"] != ""
+    assert annotations["flagstaff.dev/committed-at"] == record["at"]
+    assert annotations["flagstaff.dev/revision"].startswith(f"{kind}/checkout@sha256:")
+    assert int(annotations["flagstaff.dev/workload-generation"]) >= 1
+    managers = {each["manager"] for each in made["metadata"]["managedFields"] if "subresource" not in each}
+    assert managers == {"flagstaff-direct-sets"}
+
+
+def test_running_pods_follow_the_annotation_of_their_workload(shop: Namespace, tmp_path: Path) -> None:
+    shop.apply(*reader("default"))
+    apply(shop, workload(annotations={FLAGS: flags(banner="on")}))
+    (found,) = within(lambda: shop.all("pod"), lambda: json.dumps(shop.all("event"))[-3000:])
+    remark = "namespaced, scoped, refreshable; flags of FeatureFlagConfiguration checkout; evaluator 0.4.0"
+    assert found["metadata"]["annotations"]["openfeature.dev/operator-remarks"] == remark
+    words, environ = started_as_a_kubelet_would(shop, found, tmp_path)
+    with evaluator(*words, cwd=tmp_path, environ=environ, leading=()) as running:
+        ports = running.said("listening")
+        running.said("flags served")
+        url = f"http://127.0.0.1:{ports['ofrep']}/ofrep/v1/evaluate/flags/banner"
+
+        def answer() -> dict[str, Any]:
+            request = urllib.request.Request(url, b"{}", {"content-type": "application/json"})
+            with urllib.request.urlopen(request) as response:
+                body: dict[str, Any] = json.load(response)
+            return body
+
+        assert answer()["value"] is True
+        annotate(shop, flags(banner="off"))
+        within(lambda: answer()["value"] is False, lambda: json.dumps(answer()))
+        assert answer()["metadata"]["flagstaff.dev/revision"].startswith("Deployment/checkout@sha256:")
+        annotate(shop, None)
+        shop.wait_gone("ffc", "checkout")
+        # What is served is not taken away: the evaluator keeps the flags of the deleted object.
+        assert answer()["value"] is False
+
+
+def test_annotation_of_the_workload_restarts_no_pod(shop: Namespace) -> None:
+    apply(shop, workload(annotations={FLAGS: flags(banner="on")}))
+    shop.wait_ready("ffc", "checkout")
+    before = within(lambda: shop.all("replicaset"))
+    annotate(shop, flags(banner="off"))
+    within(lambda: defaults(shop) == {"banner": "off"})
+    shop.wait("deployment", observed, "checkout")
+    after = shop.all("replicaset")
+    assert [each["metadata"]["uid"] for each in after] == [each["metadata"]["uid"] for each in before]
+
+
+def observed(found: dict[str, Any]) -> bool:
+    """Whether the controller of Deployments has seen the newest state."""
+    return bool(found["status"].get("observedGeneration") == found["metadata"]["generation"])
+
+
+def test_annotation_of_the_template_is_a_change_of_the_template(shop: Namespace) -> None:
+    apply(shop, workload(below={FLAGS: flags(banner="on")}))
+    within(lambda: defaults(shop) == {"banner": "on"})
+    within(lambda: len(shop.all("replicaset")) == 1)
+    apply(shop, workload(below={FLAGS: flags(banner="off")}))
+    within(lambda: defaults(shop) == {"banner": "off"})
+    within(lambda: len(shop.all("replicaset")) == 2)
+
+
+def test_flags_in_yaml_are_read(shop: Namespace) -> None:
+    text = "flags:\n  banner: {state: ENABLED, variants: {a: 1, b: 2}, defaultVariant: b}\n"
+    apply(shop, workload(annotations={FLAGS: text}))
+    within(lambda: defaults(shop) == {"banner": "b"})
+
+
+def large(size: int) -> str:
+    """Flags of so many bytes."""
+    text = flags(banner="on")
+    return text + " " * (size - len(text))
+
+
+def test_refusals_are_as_they_were_agreed(shop: Namespace) -> None:
+    shop.apply(
+        configuration("by-hand", flagSpec=json.loads(flags(banner="on"))), flag_set(name="of-flag-set")
+    )
+    apply(shop, workload("StatefulSet", "twice", annotations={FLAGS: flags(banner="on")}))
+    shop.wait_ready("ffc", "twice")
+    text = json.dumps(json.loads(flags(banner="on")), indent=2)
+    mistaken = text.replace('"defaultVariant": "on"', '"defaultVariant": "onn"')
+    without = '{"flags": {"banner": {"state": "ENABLED"}}}'
+    both = workload(annotations={FLAGS: text}, below={FLAGS: text})
+    cases = {
+        "broken JSON": workload(annotations={FLAGS: text[:-2]}),
+        "a variant that is not there": workload(annotations={FLAGS: mistaken}),
+        "a flag without variants": workload(below={FLAGS: without}),
+        "100 KiB": workload(annotations={FLAGS: large(100 * 1024)}),
+        "the annotation in both places": both,
+        "the name of a FeatureFlagConfiguration": workload("Job", "by-hand", {FLAGS: text}),
+        "the name of a FlagSet": workload("CronJob", "of-flag-set", {FLAGS: text}),
+        "the name of another workload with flags": workload("DaemonSet", "twice", {FLAGS: text}),
+    }
+
+    def show() -> str:
+        shown = (f"# {name}\n{apply(shop, manifest)}" for name, manifest in cases.items())
+        return golden.masked("".join(shown), shop.name)
+
+    golden.check("direct-sets", show)
+    assert not shop.all("deployment")
+
+
+def test_128_kib_are_taken_from_server_side_apply(shop: Namespace) -> None:
+    manifest = workload(annotations={FLAGS: large(100 * 1024)})
+    apply(shop, manifest, "--server-side")
+    within(lambda: defaults(shop) == {"banner": "on"})
+    manifest["metadata"]["annotations"][FLAGS] = large(129 * 1024)
+    assert "more than 131072; keep the flags in a FlagSet" in apply(shop, manifest, "--server-side")
+
+
+def test_dry_run_writes_nothing(shop: Namespace) -> None:
+    shown = apply(shop, workload(annotations={FLAGS: flags(banner="on")}), "--dry-run=server", "-o", "json")
+    assert template_of(json.loads(shown))[DIRECT_SET] == "checkout"
+    apply(shop, workload(name="other", annotations={FLAGS: flags(banner="on")}))
+    shop.wait_ready("ffc", "other")
+    assert [each["metadata"]["name"] for each in shop.all("ffc")] == ["other"]
+
+
+def test_removed_annotation_removes_the_flags_and_what_was_added(shop: Namespace) -> None:
+    apply(shop, workload(annotations={FLAGS: flags(banner="on")}))
+    shop.wait_ready("ffc", "checkout")
+    shown = apply(shop, workload())
+    assert "Warning: Deployment checkout no longer carries flags" in shown
+    shop.wait_gone("ffc", "checkout")
+    found = shop.get("deployment", "checkout")
+    assert template_of(found) == {}
+    assert DIRECT_SET not in found["metadata"].get("labels", {})
+    within(lambda: events(shop, "FlagsRemoved"))
+
+
+def test_flags_go_with_their_workload_unless_its_user_keeps_them(shop: Namespace) -> None:
+    for name in ("checkout", "kept"):
+        apply(shop, workload(name=name, annotations={FLAGS: flags(banner="on")}))
+        shop.wait_ready("ffc", name)
+    shop.kubectl("delete", "deployment", "checkout")
+    shop.kubectl("delete", "deployment", "kept", "--cascade=orphan")
+    shop.wait_gone("ffc", "checkout")
+    within(lambda: "ownerReferences" not in shop.get("ffc", "kept")["metadata"])
+    apply(shop, workload(name="kept", annotations={FLAGS: flags(banner="off")}))
+    within(lambda: defaults(shop, "kept") == {"banner": "off"})
+    assert shop.get("ffc", "kept")["metadata"]["ownerReferences"]
+
+
+def test_workload_that_is_deleted_while_its_flags_are_written_leaves_none(shop: Namespace) -> None:
+    manifest = workload(annotations={FLAGS: flags(banner="on")})
+    for _ in range(5):
+        apply(shop, manifest)
+        shop.kubectl("delete", "deployment", "checkout", "--wait=false")
+        shop.wait_gone("deployment", "checkout")
+    shop.wait_gone("ffc", "checkout")
+    apply(shop, manifest)
+    shop.wait_ready("ffc", "checkout")
+
+
+def test_of_two_workloads_of_one_name_one_has_its_flags_and_the_other_is_told(shop: Namespace) -> None:
+    pair = [
+        workload(kind, annotations={FLAGS: flags(banner=default)})
+        for kind, default in (("Deployment", "on"), ("StatefulSet", "off"))
+    ]
+    refusal = apply(shop, {"apiVersion": "v1", "kind": "List", "items": pair})
+    made = shop.wait_ready("ffc", "checkout")
+    (owner,) = made["metadata"]["ownerReferences"]
+    why = "are served under its name, which"
+    within(lambda: why in refusal or any(why in each for each in events(shop, "FlagsNotWritten")))
+    assert defaults(shop) == {"banner": "on" if owner["kind"] == "Deployment" else "off"}
+
+
+def test_flags_that_others_change_are_restored(shop: Namespace) -> None:
+    apply(shop, workload(annotations={FLAGS: flags(banner="on")}))
+    shop.wait_ready("ffc", "checkout")
+    shop.patch("ffc", {"spec": {"flagSpec": json.loads(flags(banner="off"))}}, "checkout")
+    within(lambda: defaults(shop) == {"banner": "on"})
+    uid = shop.get("ffc", "checkout")["metadata"]["uid"]
+    shop.delete("ffc", "checkout")
+    shop.wait("ffc", lambda found: found["metadata"]["uid"] != uid, "checkout")
+
+
+def test_configuration_that_stands_in_the_way_is_not_overwritten(shop: Namespace) -> None:
+    apply(shop, workload(annotations={FLAGS: flags(banner="on")}))
+    shop.wait_ready("ffc", "checkout")
+    labels = {DIRECT_SET: None}
+    shop.patch("ffc", {"metadata": {"labels": labels, "ownerReferences": None}}, "checkout")
+    within(lambda: events(shop, "FlagsNotWritten"))
+    annotate(shop, flags(banner="on"))
+    assert "which another FeatureFlagConfiguration has already" in events(shop, "FlagsNotWritten")[0]
+    shop.delete("ffc", "checkout")
+    shop.wait("ffc", lambda found: found["metadata"].get("ownerReferences"), "checkout")
+
+
+def test_other_workloads_are_never_sent_to_us(shop: Namespace, installed: AdmissionProcess) -> None:
+    def reviews() -> list[str]:
+        kinds = ('kind="Deployment"', 'kind="Job"')
+        return [line for line in installed.metrics().splitlines() if any(kind in line for kind in kinds)]
+
+    before = reviews()
+    apply(shop, workload())
+    apply(shop, workload("Job", "migrate"))
+    shop.kubectl("scale", "deployment/checkout", "--replicas=0")
+    assert reviews() == before
+
+
+def test_workload_that_is_refused_later_can_still_be_deleted_and_scaled(shop: Namespace) -> None:
+    apply(shop, workload(annotations={FLAGS: flags(banner="on")}))
+    shop.wait_ready("ffc", "checkout")
+    shop.kubectl("scale", "deployment/checkout", "--replicas=2")
+    shop.kubectl("delete", "deployment", "checkout", "--cascade=foreground")
+    shop.wait_gone("deployment", "checkout")
+
+
+def test_sidecar_of_both_follows_a_named_set_and_its_own(shop: Namespace) -> None:
+    shop.apply(configuration("base", flagSpec=json.loads(flags(base="on"))))
+    shop.wait_ready("ffc", "base")
+    manifest = workload(annotations={FLAGS: flags(banner="on")}, below={"flagstaff.dev/flagset": "base"})
+    apply(shop, manifest)
+    (found,) = within(lambda: shop.all("pod"), lambda: json.dumps(shop.all("event"))[-3000:])
+    sources = next(each for each in sidecar_of(found)["args"] if each.startswith("--sources="))
+    selectors = [each["selector"] for each in json.loads(sources.removeprefix("--sources="))]
+    # The last one wins for each flag.
+    assert selectors == [f"{shop.name}/base", f"{shop.name}/checkout"]

@@ -53,6 +53,11 @@ class InjectionSettings(SharedSettings):
         description="with --compat: the provider kubernetes has flagd read FeatureFlags from the API server, "
         "by Roles for pods' service accounts; needs the component flag-readers (default: through the proxy)",
     )
+    direct_sets: bool = Field(
+        default=False,
+        description="write the flags that workloads carry in the annotation openfeature.dev/flags; needs "
+        "deploy/components/direct-sets",
+    )
     allow_cross_namespace: Literal["", "ofo"] = Field(
         default="",
         description="ofo: pods may refer to objects of other namespaces without a FlagGrant, as with "

@@ -42,6 +42,8 @@ class WorkloadWebhook:
     """Answers from what is known, and writes nothing, so a dry run is like any other."""
 
     objects: Cache
+    enabled: bool
+    """Whether the controller writes the flags of workloads."""
     namespaces: Sequence[str]
     """The namespaces that the controller works in; empty: all."""
     ready: Callable[[], bool]
@@ -109,6 +111,11 @@ class WorkloadWebhook:
 
     def _require_place(self, carried: CarriedFlags, namespace: str) -> None:
         """Raise Refused where the flags cannot be kept in a FeatureFlagConfiguration of their own."""
+        if not self.enabled:
+            raise Refused(
+                f"{carried.where}: the controller runs without --direct-sets, so nothing would serve these "
+                "flags; add the option, or keep the flags in a FeatureFlagConfiguration"
+            )
         if self.namespaces and namespace not in self.namespaces:
             raise Refused(
                 f"{carried.where}: the controller works in {', '.join(self.namespaces)} alone; remove it, "

@@ -9,8 +9,12 @@ from controller.delivery.written_flags import CHARACTERS, MOST_NAMED, refused, s
 from controller.pods.injection.installation import Refused
 from controller.runtime.user_text.plain_text import one_line
 from evaluator.flags.layers.merge import parse
+from evaluator.flags.model import BUCKETING_KEY, PROVENANCE_PREFIX
+from evaluator.flags.syntax.text import json_path
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from evaluator.flags.model import FlagSet
     from evaluator.flags.syntax.problems import Problem
 
@@ -54,12 +58,23 @@ def read_flags(text: str, where: str, most: int = MOST_BYTES) -> DirectFlags:
     except RecursionError:
         raise Refused(f"{where}: the flags are nested too deeply to be read; make them flatter") from None
     problems = (*parsed.problems, *parsed.notes)
-    bad = refused(problems)
+    bad = [_text(problem) for problem in refused(problems)] or [*_reserved(parsed.flag_set)]
     if bad:
-        raise Refused(f"{where}: {summary([_text(problem) for problem in bad])}")
+        raise Refused(f"{where}: {summary(bad)}")
     return DirectFlags(
         parsed.flag_set, tuple(f"{where}: {_text(problem)}" for problem in problems[:MOST_NAMED])
     )
+
+
+def _reserved(flag_set: FlagSet) -> Iterator[str]:
+    """The texts about metadata that Flagstaff alone writes."""
+    flags = ((("flags", key, "metadata"), flag.metadata) for key, flag in flag_set.flags.items())
+    for path, metadata in ((("metadata",), flag_set.metadata), *flags):
+        for name in metadata:
+            if name.startswith(PROVENANCE_PREFIX) and (name, path) != (BUCKETING_KEY, ("metadata",)):
+                yield one_line(
+                    f"{json_path((*path, name))}: is written by Flagstaff alone; remove it", CHARACTERS
+                )
 
 
 def _text(problem: Problem) -> str:

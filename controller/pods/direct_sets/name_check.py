@@ -31,12 +31,12 @@ def taken_by(objects: Cache, workload: ObjectKey) -> str:
 
 def is_set_of(configuration: Resource, workload: ObjectKey) -> bool:
     """Whether a FeatureFlagConfiguration was made of the annotation of this workload, or of one that had its
-    kind and name before.
+    kind and name before: it may have been kept when that was deleted.
     """
-    return configuration.labels.get(well_known.DIRECT_SET) == workload.kind and any(
-        owner.get("kind") == workload.kind and owner.get("name") == workload.name
-        for owner in configuration.owners
-    )
+    owned_by = {(owner.get("kind"), owner.get("name")) for owner in configuration.owners}
+    return configuration.labels.get(well_known.DIRECT_SET) == workload.kind and owned_by <= {
+        (workload.kind, workload.name)
+    }
 
 
 def _flag_set(objects: Cache, namespace: str, name: str) -> str:
