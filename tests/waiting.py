@@ -1,12 +1,13 @@
-"""Waits for state of the code under test."""
+"""Runs what ends only when it is cancelled, and waits for state of the code under test."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import AsyncIterator, Awaitable, Callable
 
 
 async def until(true: Callable[[], object], *, seconds: float = 60.0, poll: float = 0.001) -> None:
@@ -14,3 +15,14 @@ async def until(true: Callable[[], object], *, seconds: float = 60.0, poll: floa
     async with asyncio.timeout(seconds):
         while not true():  # noqa: ASYNC110 - what is waited for is state of the code under test
             await asyncio.sleep(poll)
+
+
+@contextlib.asynccontextmanager
+async def running(work: Awaitable[object]) -> AsyncIterator[asyncio.Future[object]]:
+    """Run `work` beside the block, and cancel it at its end."""
+    task = asyncio.ensure_future(work)
+    try:
+        yield task
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)

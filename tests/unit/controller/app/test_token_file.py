@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from typing import TYPE_CHECKING
 
 import pytest
 
 from controller.app.settings.process_settings import InvalidSettingError
 from controller.app.token_file import MOST_BYTES, TokenFile
+from tests.waiting import running, until
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -73,14 +73,9 @@ def test_a_fault_that_comes_back_is_reported_again(path: Path, caplog: pytest.Lo
 
 async def test_a_file_that_changes_is_followed(path: Path) -> None:
     found = TokenFile(str(path))
-    task = asyncio.create_task(found.follow(0.001))
-    await asyncio.to_thread(path.write_text, "newest")
-    async with asyncio.timeout(60):
-        while found.tokens != ("newest",):  # noqa: ASYNC110 - a thread's
-            await asyncio.sleep(0.001)
-    task.cancel()
-    with contextlib.suppress(asyncio.CancelledError):
-        await task
+    async with running(found.follow(0.001)):
+        await asyncio.to_thread(path.write_text, "newest")
+        await until(lambda: found.tokens == ("newest",))
 
 
 async def test_where_no_tokens_are_asked_for_nothing_is_followed() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -11,10 +10,10 @@ import pytest
 
 from controller.runtime.process.leadership import Leadership, Role
 from controller.runtime.reconciling.setbacks import Failed
-from tests.waiting import until
+from tests.waiting import running, until
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable
+    from collections.abc import Awaitable, Callable
 
 
 @dataclass
@@ -47,26 +46,12 @@ class Votes:
         while True:
             await self.won.wait()
             self.won.clear()
-            task = asyncio.ensure_future(work())
-            try:
+            async with running(work()):
                 await self.lost.wait()
                 self.lost.clear()
-            finally:
-                task.cancel()
-                await asyncio.gather(task, return_exceptions=True)
 
     async def release(self) -> None:
         self.released += 1
-
-
-@contextlib.asynccontextmanager
-async def running(led: Leadership, work: Callable[[], Awaitable[None]]) -> AsyncIterator[None]:
-    task = asyncio.create_task(led.run(work))
-    try:
-        yield
-    finally:
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
 
 
 async def for_ever() -> None:
@@ -75,7 +60,7 @@ async def for_ever() -> None:
 
 async def test_a_replica_works_while_it_is_elected_and_bears_the_label() -> None:
     role, votes, labels = Role(), Votes(), Labels()
-    async with running(Leadership(role, votes, labels.set, again=0.001), for_ever):
+    async with running(Leadership(role, votes, labels.set, again=0.001).run(for_ever)):
         # A process before us may have left the label on our pod.
         await until(lambda: labels.calls == [False])
         votes.won.set()
@@ -88,7 +73,7 @@ async def test_a_replica_works_while_it_is_elected_and_bears_the_label() -> None
 
 async def test_a_single_replica_leads_without_an_election() -> None:
     role = Role()
-    async with running(Leadership(role, None, None, again=0.001), for_ever):
+    async with running(Leadership(role, None, None, again=0.001).run(for_ever)):
         await until(lambda: role.leading)
     assert not role.leading
 
@@ -98,7 +83,7 @@ async def test_a_label_that_could_not_be_set_is_set_later(
     error: Exception, caplog: pytest.LogCaptureFixture
 ) -> None:
     role, labels = Role(), Labels([error, error])
-    async with running(Leadership(role, Votes(), labels.set, again=0.001), for_ever):
+    async with running(Leadership(role, Votes(), labels.set, again=0.001).run(for_ever)):
         await until(lambda: len(labels.calls) >= 3)
         await asyncio.sleep(0.05)
     assert labels.calls == [False] * 3
@@ -115,7 +100,7 @@ async def test_work_that_fails_is_done_again() -> None:
             raise RuntimeError("nobody foresaw this")
         await for_ever()
 
-    async with running(Leadership(Role(), None, None, again=0.001), work):
+    async with running(Leadership(Role(), None, None, again=0.001).run(work)):
         await until(lambda: done == 3)
 
 
@@ -123,7 +108,7 @@ async def test_a_leader_whose_leadership_expired_may_not_write_though_it_was_not
     role, votes, labels = Role(), Votes(), Labels()
     with pytest.raises(Failed, match="leads no longer"):
         role.require_leading()
-    async with running(Leadership(role, votes, labels.set, again=0.001), for_ever):
+    async with running(Leadership(role, votes, labels.set, again=0.001).run(for_ever)):
         votes.won.set()
         await until(lambda: role.leading)
         role.require_leading()

@@ -23,6 +23,7 @@ from controller.runtime.reconciling.result import Done, Result
 from controller.runtime.reconciling.setbacks import Failed, Setback, Stalled
 from evaluator.host.logs import JsonLines
 from tests.statuses import find
+from tests.waiting import running as beside
 from tests.waiting import until
 
 if TYPE_CHECKING:
@@ -145,12 +146,8 @@ class Around:
 
 @asynccontextmanager
 async def running(around: Around) -> AsyncIterator[Around]:
-    task = asyncio.create_task(around.loop.run())
-    try:
+    async with beside(around.loop.run()):
         yield around
-    finally:
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
 
 
 def ready(status: Mapping[str, Any]) -> tuple[str, str]:
@@ -169,7 +166,7 @@ async def test_an_object_is_reconciled_and_its_status_written_once() -> None:
         assert around.reconciler.given[1].status == around.server.written[0]
 
 
-async def test_each_setback_counts_as_what_it_is() -> None:
+async def test_each_setback_counts_as_what_it_is_and_its_event_comes_before_the_status() -> None:
     async with running(Around(Stalled("A", "a"), DONE)) as around:
         around.see(seen())
         await around.settled(1)
@@ -177,6 +174,7 @@ async def test_each_setback_counts_as_what_it_is() -> None:
         await around.settled(2)
         assert around.observer.results == ["stalled", "success"]
         assert [each.reason for each in around.server.said] == ["A", "Recovered"]
+        assert around.server.written_when_said == [0, 1]
 
 
 async def test_each_event_is_one_line_of_the_log_with_its_object_and_revision(
@@ -195,15 +193,6 @@ async def test_each_event_is_one_line_of_the_log_with_its_object_and_revision(
         "object": "FlagSource/shop/flags",
         "revision": "main@sha1:r1",
     }
-
-
-async def test_events_are_accepted_before_the_status_is_written() -> None:
-    async with running(Around(Stalled("A", "a"), DONE)) as around:
-        around.see(seen())
-        await around.settled(1)
-        around.loop.wake(KEY)
-        await around.settled(2)
-        assert around.server.written_when_said == [0, 1]
 
 
 async def test_a_reconcile_that_is_repeated_after_a_crash_gives_the_same_events() -> None:

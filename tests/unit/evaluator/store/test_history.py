@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import asyncio
 import contextlib
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
@@ -12,7 +11,7 @@ from evaluator.store.store import Store
 from tests.stores import swap
 from tests.unit.evaluator.store.test_store import version
 from tests.unit.evaluator.sync.fakes import files
-from tests.waiting import until
+from tests.waiting import running, until
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -38,12 +37,8 @@ async def recording(
     history, store = History(folder, most=most, most_bytes=most_bytes), Store()
     history.load()
     store.subscribe(history.record)
-    task = asyncio.create_task(history.run())
-    try:
+    async with running(history.run()):
         yield store, history
-    finally:
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
 
 
 async def test_a_version_is_found_by_its_digest_and_by_when_it_was_served(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from evaluator.sync.follow import Followers
 from evaluator.sync.lastgood import StateFolder
 from evaluator.sync.source import Delivery
 from tests.clock import Clock
+from tests.waiting import running
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
@@ -73,13 +74,8 @@ async def following(
     folder = None if state_dir is None else StateFolder(state_dir, None, clock)
     followers = Followers(sources, store, clock=clock, folder=folder, random=lambda: 1.0)
     await followers.restore()
-    task = asyncio.create_task(followers.run())
-    try:
+    async with running(followers.run()):
         yield store, followers
-    finally:
-        task.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await task
 
 
 def files(folder: Path, pattern: str = "*") -> list[Path]:

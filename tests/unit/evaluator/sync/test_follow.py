@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import asyncio
 import errno
 import logging
 import os
@@ -22,7 +21,7 @@ from evaluator.wire.sync_messages import Payload
 from tests.clock import Clock
 from tests.unit.evaluator.server.fakes import call
 from tests.unit.evaluator.sync.fakes import FakeSource, delivery, document, files, following, value
-from tests.waiting import until
+from tests.waiting import running, until
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -183,10 +182,8 @@ async def test_a_source_that_answered_is_asked_as_soon_as_at_first_and_any_other
     if answer is not None:
         source.say(answer)
     source.fall(SourceFault(reason, "as the peer says"))
-    task = asyncio.create_task(follower.run())
-    await until(lambda: source.calls == 2)
-    task.cancel()
-    await asyncio.gather(task, return_exceptions=True)
+    async with running(follower.run()):
+        await until(lambda: source.calls == 2)
     assert backoff.asked == expected
 
 

@@ -16,6 +16,7 @@ from controller.events.services.http_sender import PostResult
 from controller.events.services.notice import ProviderTarget
 from tests.statuses import stored
 from tests.unit.controller.events.things import CHAT, NOW, Desk, alert, event, failed, message
+from tests.waiting import running
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
@@ -93,12 +94,10 @@ class Office:
 @contextlib.asynccontextmanager
 async def office(server: Server) -> AsyncIterator[Office]:
     found = Office(Desk(alert()), server)
-    task = asyncio.create_task(found.deliverer.run())
-    found.deliverer.use(CHAT, TARGET)
-    await asyncio.sleep(0)
-    yield found
-    task.cancel()
-    await asyncio.gather(task, return_exceptions=True)
+    async with running(found.deliverer.run()):
+        found.deliverer.use(CHAT, TARGET)
+        await asyncio.sleep(0)
+        yield found
 
 
 async def test_events_are_delivered_in_order_and_counted() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import contextlib
 import json
@@ -29,6 +28,7 @@ from controller.runtime.user_text.secret_texts import SecretTexts
 from tests.unit.controller.events.services.test_deliverer import Office
 from tests.unit.controller.events.services.test_provider_secrets import bound, reconciled
 from tests.unit.controller.events.things import CHAT, NOW, Desk, alert, http_sender, message
+from tests.waiting import running
 from tests.web_server import web_server
 
 if TYPE_CHECKING:
@@ -120,13 +120,9 @@ async def office(target: ProviderTarget) -> AsyncIterator[Office]:
     """Delivers by real requests."""
     async with http_sender() as sender:
         found = Office(Desk(alert()), sender)
-        task = asyncio.create_task(found.deliverer.run())
-        found.deliverer.use(CHAT, target)
-        try:
+        async with running(found.deliverer.run()):
+            found.deliverer.use(CHAT, target)
             yield found
-        finally:
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
 
 
 def push(found: Office, *keys: str) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import random
 import socket
 from dataclasses import replace
@@ -27,6 +26,7 @@ from controller.sources.reconciler import SourceReconciler
 from tests.git_http import git_server
 from tests.repositories import Repository
 from tests.statuses import find
+from tests.waiting import running
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator, Mapping
@@ -100,11 +100,8 @@ class World:
 @pytest.fixture
 async def world(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[World]:
     world = World(tmp_path, getattr(request, "param", 0))
-    task = asyncio.create_task(world.loop.run())
-    yield world
-    task.cancel()
-    with contextlib.suppress(asyncio.CancelledError):
-        await task
+    async with running(world.loop.run()):
+        yield world
     await world.sources.close()
     world.storages.close()
 
