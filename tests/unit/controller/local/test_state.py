@@ -6,10 +6,6 @@ import errno
 import json
 import logging
 import os
-import random
-import subprocess
-import sys
-import time
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
@@ -26,16 +22,6 @@ if TYPE_CHECKING:
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 OBJECTS = ({"kind": "A", "spec": {"text": "ünï", "list": [1, 0.5, None]}}, {"kind": "B"})
 FILE = "objects.json"
-
-WRITER = """
-import itertools, sys
-from datetime import UTC, datetime
-from pathlib import Path
-from controller.local.state import AppliedFile
-for number in itertools.count():
-    AppliedFile(Path(sys.argv[1])).save([{"number": number}] * 50_000, datetime(2026, 1, 2, tzinfo=UTC))
-    print(number, flush=True)
-"""
 
 
 def test_what_is_saved_is_loaded_equal(tmp_path: Path) -> None:
@@ -107,24 +93,6 @@ def test_a_file_that_cannot_be_read_is_a_failure_and_stays(tmp_path: Path) -> No
     with pytest.raises(Failed) as failure:
         AppliedFile(tmp_path).load()
     assert failure.value.reason == "StorageFailed"
-
-
-def test_a_kill_at_any_moment_leaves_a_whole_file(tmp_path: Path) -> None:
-    chance = random.Random(3)
-    for _ in range(6):
-        child = subprocess.Popen(
-            [sys.executable, "-c", WRITER, str(tmp_path)], stdout=subprocess.PIPE, text=True
-        )
-        assert child.stdout is not None
-        child.stdout.readline()
-        time.sleep(chance.random() * 0.05)
-        child.kill()
-        printed = child.communicate()[0].split()
-        loaded = AppliedFile(tmp_path).load()
-        assert loaded is not None
-        (number,) = {each["number"] for each in loaded.objects}
-        assert number >= int(printed[-1] if printed else 0)
-    assert [path.name for path in tmp_path.iterdir()] == [FILE]
 
 
 def test_state_of_an_earlier_build_is_set_aside_and_reported(

@@ -90,25 +90,6 @@ def test_a_proxy_that_was_paused_counts_no_member_as_silent() -> None:
     assert lagging(known) == []
 
 
-def test_a_member_whose_stream_ended_is_gone_when_it_would_be_silent() -> None:
-    known = membership("a", "b")
-    known.stream_ended(peer("a"))
-    wait(known, SILENT - 1)
-    assert there(known) == ["shop/a", "shop/b"]
-    known.tick(1.0)
-    assert there(known) == ["shop/b"]
-
-
-def test_a_member_that_reports_while_its_stream_is_opened_again_stays() -> None:
-    known = membership("a")
-    known.stream_ended(peer("a"))
-    wait(known, SILENT - 1)
-    report(known, "a")
-    known.stream_opened(peer("a"))
-    wait(known, SILENT)
-    assert lagging(known) == [("shop/a", True, 101.0)]
-
-
 def test_a_member_without_a_stream_is_silent_for_five_minutes_and_then_gone() -> None:
     known = membership()
     report(known, "a")

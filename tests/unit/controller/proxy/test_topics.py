@@ -20,18 +20,6 @@ BROKEN: dict[str, Any] = {
 }
 
 
-async def test_a_slow_stream_loses_no_newest_value() -> None:
-    scene = Scene()
-    scene.learn("shop/web", flags("0"))
-    slow = scene.open("shop/web")
-    slow.writable = False
-    for number in range(1, 1001):
-        scene.learn("shop/web", flags(str(number)))
-    await scene.rest()
-    slow.read()
-    assert said(slow) == ["0", "1000"]
-
-
 async def test_a_stream_that_hangs_up_during_a_delivery_delays_no_other() -> None:
     scene = Scene()
     scene.learn("shop/web", flags("0"))
@@ -70,16 +58,6 @@ async def test_fetching_what_is_not_there_says_so() -> None:
     assert scene.open("shop/web", path=FETCH).ended == (
         Code.NOT_FOUND, "shop/web: there is no such flag set",
     )  # fmt: skip
-
-
-async def test_a_deletion_ends_the_streams_that_were_sent_its_flags() -> None:
-    scene = Scene()
-    scene.learn("shop/web", flags("1"))
-    stream = scene.open("shop/web")
-    scene.forget("shop/web")
-    await scene.rest()
-    assert stream.ended is not None
-    assert (stream.ended[0], said(stream)) == (Code.NOT_FOUND, ["1"])
 
 
 async def test_a_slow_stream_gets_a_deletion_once_it_reads() -> None:

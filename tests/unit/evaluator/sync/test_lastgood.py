@@ -3,8 +3,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import subprocess
-import sys
 import threading
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
@@ -23,51 +21,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
-
-# One process forks a writer a hundred times, so that no kill waits for an interpreter to start.
-KILLED = """
-import itertools, os, random, signal, sys, time
-from datetime import UTC, datetime
-from pathlib import Path
-from evaluator.flags.model import Flag, FlagSet, State
-from evaluator.flags.saved import Saved
-from evaluator.sync.lastgood import KEPT_SECONDS, LastGood, sweep
-
-last_good = LastGood(Path(sys.argv[1]), "source")
-
-def write(start):
-    for number in itertools.count(start):
-        flags = {f"f{at}": Flag(f"f{at}", State.ENABLED, {"on": number}, "on") for at in range(200)}
-        last_good.save(Saved(FlagSet(flags), datetime(2026, 1, 2, tzinfo=UTC)))
-        os.write(written, b"%d\\n" % number)
-
-chance, newest = random.Random(5), 0
-for _ in range(100):
-    reported, written = os.pipe()
-    child = os.fork()
-    if not child:
-        write(newest + 1)
-    os.close(written)
-    first = os.read(reported, 100)
-    time.sleep(chance.random() * 0.02)
-    os.kill(child, signal.SIGKILL)
-    os.waitpid(child, 0)
-    newest = int((first + os.read(reported, 10**6)).split()[-1])
-    os.close(reported)
-    saved = last_good.load()
-    values = {flag.variants["on"] for flag in saved.flag_set.flags.values()}
-    assert len(saved.flag_set.flags) == 200 and len(values) == 1, values
-    assert values.pop() >= newest, newest
-left = {path.name for path in Path(sys.argv[1]).iterdir()}
-print(left == {last_good.path.name, f".{last_good.path.name}.spare"})
-"""
-
-
-def test_a_hundred_kills_at_any_moment_leave_a_whole_set_and_no_litter(tmp_path: Path) -> None:
-    result = subprocess.run(
-        [sys.executable, "-c", KILLED, str(tmp_path)], capture_output=True, text=True, check=False
-    )
-    assert (result.stdout, result.stderr) == ("True\n", "")
 
 
 def saved(**context: object) -> Saved:
