@@ -127,9 +127,8 @@ class _Walk:
 
     def _check_missing(self, arguments: Json, path: Path) -> None:
         if not isinstance(arguments, list):
-            self._report(
-                path, "bad-argument", f'missing takes a list of names: ["name"], not {shorten(arguments)}'
-            )
+            message = f'missing takes a list of names: ["name"], not {shorten(arguments)}'
+            self._report(path, "bad-argument", message)
             return
         for at, name in enumerate(arguments):
             if not isinstance(name, str):
