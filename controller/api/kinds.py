@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from controller.api import (
@@ -126,6 +126,9 @@ FLUX_SOURCES: Final = (
     ResourceType(FLUX, "Bucket", "buckets", status=SourceStatus),
     ResourceType(FLUX, "ExternalArtifact", "externalartifacts", status=SourceStatus),
 )
+
+ORDERED: Final = tuple(replace(type_, content=False) for type_ in FLAG_CARRIERS)
+"""Workloads whose annotations order flag sets for their pods; only metadata of them is read."""
 
 WATCHED: Final = (
     FLAG_SOURCE,

@@ -14,14 +14,16 @@ from typing import TYPE_CHECKING, Final
 
 from prometheus_client import CollectorRegistry, generate_latest
 
-from controller.api.kinds import DELIVERED, POD
+from controller.api.kinds import DELIVERED, FLAG_GRANT, NAMESPACE, ORDERED, POD
 from controller.app.namespace_quotas import QuotaMetrics
+from controller.delivery.standing_orders import ORDER, ORDERS_LABEL
 from controller.kube.client import Cluster
 from controller.kube.event_sink import ApiServerEvents
 from controller.kube.reflector import Reflector, WatchScope
 from controller.kube.reviews import ClusterReviews
 from controller.proxy.access.access import AccessReviews
 from controller.proxy.metrics import ProxyMetrics
+from controller.proxy.orders.order_objects import OrderObjects
 from controller.proxy.receipts import fleet_page
 from controller.proxy.receipts.metrics import ReceiptMetrics, served_after
 from controller.proxy.receipts.pods import PodUids
@@ -45,7 +47,7 @@ from evaluator.http.server.listener import Listener
 from evaluator.http.server.tls import TlsFiles
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import AsyncIterator, Callable, Sequence
 
     from controller.app.settings.process_settings import ProxySettings
     from controller.delivery.claim import Place
@@ -119,11 +121,14 @@ def _make_replica(
         proxy.receipts.pod_gone(uid)
 
     pods = PodUids(drop_members)
+    order_scopes = _order_scopes(namespaces)
+    orders = OrderObjects((scope.type.kind, scope.namespace) for scope in order_scopes)
     proxy = Proxy(
         _options(settings, limits),
         AccessReviews(ClusterReviews(cluster, settings.auth_audiences), clock=loop.time, unix_time=unix_time),
         ReceiptPorts(pods, unix_time, lambda place: queue.put(place, SETTLE), served_after(registry).observe),
         loop,
+        orders,
     )
     sink = CatalogSink(proxy.deliveries, namespaces)
     reflectors = [
@@ -131,7 +136,8 @@ def _make_replica(
         for type_ in DELIVERED
         for namespace in namespaces
     ]
-    pod_reflectors = [Reflector(cluster.api, WatchScope(POD, namespace), pods) for namespace in namespaces]
+    beside = [Reflector(cluster.api, WatchScope(POD, namespace), pods) for namespace in namespaces]
+    beside += [Reflector(cluster.api, scope, orders) for scope in order_scopes]
     # Another process of the same pod is another proxy: what the first one knew goes with its Lease.
     identity = f"{settings.identity}-{secrets.token_hex(3)}"
     recorder = Recorder(proxy.receipts, cluster, identity, settings.namespace, now, queue)
@@ -143,7 +149,16 @@ def _make_replica(
     registry.register(QuotaMetrics(limits, proxy.usage))
     registry.register(ReceiptMetrics(proxy.receipts, lambda: recorder.writes))
     draining = settings.drain_delay, settings.drain_seconds
-    return ProxyReplica(proxy, sync, recorder, reflectors, pod_reflectors, events, now, *draining)
+    return ProxyReplica(proxy, sync, recorder, reflectors, beside, events, now, *draining)
+
+
+def _order_scopes(namespaces: Sequence[str]) -> list[WatchScope]:
+    """What standing orders depend on. Namespaces are watched all over the cluster: they have no namespace."""
+    labelled = [
+        WatchScope(type_, each, labels=ORDERS_LABEL) for type_ in (POD, *ORDERED) for each in namespaces
+    ]
+    granting = [WatchScope(FLAG_GRANT, each) for each in namespaces]
+    return [WatchScope(replace(NAMESPACE, content=False), labels=ORDER), *labelled, *granting]
 
 
 def _port_limits(settings: ProxySettings) -> PortLimits:

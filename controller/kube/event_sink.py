@@ -31,6 +31,8 @@ log = logging.getLogger(__name__)
 
 MOST_ANSWERS: Final = 10
 """Most transient refusals of one Event, over about three minutes; missing answers do not count."""
+_OF_CLUSTER: Final = "default"
+"""The namespace of Events about objects without one."""
 _NOTE: Final = 1024
 """Characters that an Event's message may have."""
 
@@ -83,7 +85,8 @@ class ApiServerEvents(EventQueue):
 
     async def _post(self, event: Event) -> None:
         """Raise a setback where the API server refuses it for good."""
-        path, body = path_of("v1", "Event", event.object.namespace), manifest(event)
+        body = manifest(event)
+        path = path_of("v1", "Event", body["metadata"]["namespace"])
         pause, answers = self._timing.first_pause, 0
         self._wrote("event", event.object.kind)
         while True:
@@ -114,7 +117,7 @@ def manifest(event: Event) -> dict[str, Any]:
         "kind": "Event",
         "metadata": {
             "name": f"{key.name[:200].rstrip('-.')}.{event.key[:16]}",
-            "namespace": key.namespace,
+            "namespace": key.namespace or _OF_CLUSTER,
             "annotations": {name: text for name, text in annotations.items() if text},
         },
         "involvedObject": {

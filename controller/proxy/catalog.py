@@ -22,7 +22,9 @@ if TYPE_CHECKING:
     from controller.delivery.claim import Place
     from controller.delivery.claims import ClaimChange
 
-_KEPT: Final = ("name", "namespace", "uid", "generation", "resourceVersion", "creationTimestamp")
+_KEPT: Final = (
+    "name", "namespace", "uid", "generation", "resourceVersion", "creationTimestamp", "ownerReferences",
+)  # fmt: skip
 """Fields of the metadata that a proxy needs, beside annotations and labels of ours."""
 
 
@@ -60,6 +62,8 @@ class Catalog:
     def __init__(self) -> None:
         self._objects = Cache()
         self.claims = Claims()
+        self._written: dict[Place, dict[ObjectKey, None]] = {}
+        """Objects that a FlagSet has written, by its namespace and name."""
 
     def __len__(self) -> int:
         return len(self._objects)
@@ -69,7 +73,7 @@ class Catalog:
         resource = _without_spec(kind, body)
         known = self._objects.get(resource.key)
         same = _content(known) == _content(resource)
-        if known is not None and same and known.labels == resource.labels:
+        if known is not None and same and (known.labels, known.owners) == (resource.labels, resource.owners):
             # Its status or an annotation changed: nothing that is served.
             self._objects.put(replace(resource, spec=known.spec))
             return UNCHANGED
@@ -77,11 +81,13 @@ class Catalog:
         spec = spec if isinstance(spec, dict) else {}
         claim = claim_of(resource, spec)
         self._objects.put(replace(resource, spec=EncodedSpec(spec)))
+        self._list_written(known, resource)
         return self.claims.learn(claim)
 
     def forget(self, kind: str, namespace: str, name: str) -> ClaimChange:
         """Remove a deleted object."""
         key = ObjectKey(kind, namespace, name)
+        self._list_written(self._objects.get(key), None)
         self._objects.forget(key)
         return self.claims.forget(key)
 
@@ -89,6 +95,13 @@ class Catalog:
         """Return the object that is served under this name; its spec is encoded."""
         claim = self.claims.holder(place)
         return None if claim is None else self._objects.get(claim.key)
+
+    def written_by(self, flag_set: Place) -> Place | None:
+        """Return where the objects are that the FlagSet of this namespace and name has written; None: it has
+        written none.
+        """
+        key = next(iter(self._written.get(flag_set, ())), None)
+        return None if key is None else (key.namespace, key.name)
 
     def shards(self, place: Place) -> dict[str, Resource | None]:
         """The FlagShards that the object served there lists, by name; None for one that is not there yet."""
@@ -107,6 +120,19 @@ class Catalog:
         """Return where the objects with this flagSetId are: first those of `namespace`, the oldest first."""
         # Objects of others, however many and old, keep no reader waiting for those of its own namespace.
         return sorted(self.claims.holders(flag_set_id), key=lambda place: place[0] != namespace)
+
+    def _list_written(self, before: Resource | None, after: Resource | None) -> None:
+        for resource in (before, after):
+            if resource is None or resource.key.kind == flagshard.KIND or LABEL not in resource.labels:
+                continue
+            writer = resource.namespace, resource.labels[LABEL]
+            keys = self._written.setdefault(writer, {})
+            if resource is after:
+                keys[resource.key] = None
+            else:
+                keys.pop(resource.key, None)
+            if not keys:
+                del self._written[writer]
 
 
 def _without_spec(kind: str, body: Mapping[str, Any]) -> Resource:

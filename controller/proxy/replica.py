@@ -45,7 +45,8 @@ class ProxyReplica:
     recorder: Recorder
     watches: Sequence[ProxyWatch]
     """The watches of delivered objects."""
-    pods: Sequence[ProxyWatch]
+    beside: Sequence[ProxyWatch]
+    """The watches of what readiness does not depend on: Pods, and objects with standing orders."""
     events: EventSink
     now: Callable[[], datetime]
     drain_delay: float
@@ -68,7 +69,7 @@ class ProxyReplica:
     async def work(self) -> None:
         """Watch objects, record receipts, post Events, and check subscribers' rights, until cancelled."""
         async with asyncio.TaskGroup() as group:
-            for watch in (*self.watches, *self.pods):
+            for watch in (*self.watches, *self.beside):
                 group.create_task(watch.run())
             for turn in (self.recorder.run, self._notice, self._revoke):
                 group.create_task(forever(turn))
@@ -91,7 +92,7 @@ class ProxyReplica:
     async def _notice(self) -> None:
         await asyncio.sleep(_NOTICE_SECONDS)
         if self.proxy.deliveries.synced:
-            for resource, occurrence in self.proxy.notices.take():
+            for resource, occurrence in (*self.proxy.notices.take(), *self.proxy.order_notices.take()):
                 self.events.accept(event_of(resource, occurrence, self.now()))
 
     async def _revoke(self) -> None:

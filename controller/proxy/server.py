@@ -9,10 +9,13 @@ from controller.proxy.access.authorizer import ENFORCE, Authorizer
 from controller.proxy.access.notices import Notices
 from controller.proxy.access.views import Views
 from controller.proxy.catalog import Catalog
+from controller.proxy.orders.order_notices import OrderNotices
+from controller.proxy.orders.order_objects import OrderObjects
 from controller.proxy.receipts.receipts import Receipts
 from controller.proxy.receipts.service import OpenStreams, ReceiptService
 from controller.proxy.streams.contents import Contents
 from controller.proxy.streams.deliveries import Deliveries
+from controller.proxy.streams.ordered_topics import OrderedTopics
 from controller.proxy.streams.stream_limits import StreamLimits
 from controller.proxy.streams.topics import Topics
 from controller.runtime.tenancy.limits import UNLIMITED
@@ -72,7 +75,9 @@ class Proxy:
         access: AccessReviews,
         ports: ReceiptPorts,
         loop: asyncio.AbstractEventLoop,
+        orders: OrderObjects | None = None,
     ) -> None:
+        """`orders` are filled by the process; None: there are none."""
         enforced = options.auth == ENFORCE
         limits = StreamLimits(
             options.max_streams, options.max_streams_per_host, lambda _namespace: options.limits.streams
@@ -80,14 +85,14 @@ class Proxy:
         self.access = access
         self.catalog = Catalog()
         self.notices = Notices(self.catalog)
-        self.views = Views(access, enforced=enforced)
+        self.orders = orders or OrderObjects()
+        self.order_notices = OrderNotices()
+        self.views = Views(access, self.orders, enforced=enforced)
         self.authorizer = Authorizer(options.auth, access, self.views, self.catalog, self.notices, limits)
-        topics = Topics(self.catalog)
-        contents = Contents(self.catalog, options.context, topics.sinks)
-        self.deliveries = Deliveries(self.catalog, topics, contents, self.views)
-        self.receipt_service = ReceiptService(self.deliveries, access, options.auth)
+        self.deliveries = self._deliveries(options.context)
+        self.receipt_service = ReceiptService(self.deliveries, access, self.views, options.auth)
         self.receipts = Receipts(
-            place=self.receipt_service.place,
+            parts=self.receipt_service.parts,
             expected=self.receipt_service.expected_digest,
             caller=self.receipt_service.caller,
             pods=ports.pods,
@@ -97,14 +102,24 @@ class Proxy:
             most_per_host=options.max_streams_per_host,
             quota=lambda _namespace: options.limits.receipts,
         )
+        self.open_streams = OpenStreams(self.authorizer, self.deliveries, self.receipts)
+        self.deliveries.ordered.moved = self.open_streams.move
         self.hub = Hub(FairQueue())
         self.service = SyncService(
             self.deliveries,
             self.hub,
             loop,
             deadline_seconds=options.stream_seconds or (ENFORCED_STREAM_SECONDS if enforced else 0),
-            observer=OpenStreams(self.authorizer, self.deliveries, self.receipts),
+            observer=self.open_streams,
         )
+
+    def _deliveries(self, context: Mapping[str, Any]) -> Deliveries:
+        topics = Topics(self.catalog)
+        contents = Contents(self.catalog, context, topics.sinks)
+        ordered = OrderedTopics(self.orders, self.catalog, contents, topics, self.order_notices)
+        deliveries = Deliveries(self.catalog, topics, contents, ordered, self.views)
+        self.orders.changed = deliveries.on_orders
+        return deliveries
 
     def routes(self) -> Routes:
         """flagd.sync.v1, sync.v1 and flagstaff.delivery.v1, for authorized callers."""

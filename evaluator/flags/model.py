@@ -50,9 +50,11 @@ STALE_KEY: Final = "flagstaff.dev/stale"
 """Metadata key of a served set: true while its source cannot confirm it; absent otherwise."""
 STALE_SINCE_KEY: Final = "flagstaff.dev/stale-since"
 """Beside STALE_KEY: the last moment at which it was known to be current, RFC 3339 in UTC."""
+FLAG_SET_KEY: Final = "flagstaff.dev/flag-set"
+"""Metadata key of a flag that was delivered with those of other sets: its own set, as `Kind/name`."""
 PROVENANCE_KEYS: Final = frozenset({
     REVISION_KEY, DIGEST_KEY, AUTHOR_KEY, COMMITTED_AT_KEY, VERIFIED_BY_KEY, HELD_FROM_KEY, LEFT_OUT_KEY,
-    STALE_KEY, STALE_SINCE_KEY,
+    STALE_KEY, STALE_SINCE_KEY, FLAG_SET_KEY,
 })  # fmt: skip
 """Keys that record the origin of content; no digest covers them."""
 

@@ -2,8 +2,8 @@
 
 `off` reviews nothing. `warn` serves everybody at once, and counts and names the callers that `enforce` would
 refuse. `enforce` refuses: UNAUTHENTICATED without a token of this cluster, PERMISSION_DENIED where its user
-may not `get` the FeatureFlagConfiguration, UNAVAILABLE while no review is possible. A handler must return at
-once, so a stream stays open without a message until its token is reviewed.
+may not `get` the FeatureFlagConfiguration or is not one of the ordered pods, UNAVAILABLE while no review is
+possible. A handler must return at once, so a stream stays open without a message until its token is reviewed.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from controller.delivery.standing_orders import OrderedPods
 from controller.proxy.access.tokens import bearer
 from controller.proxy.streams.selector import Identified, Named, Topic, parse
 from controller.proxy.streams.stream_limits import StreamLimits, host_of
@@ -140,6 +141,8 @@ class Authorizer:
         user = self._access.known_user(call)
         if user is None or isinstance(topic, Identified):
             return False
+        if isinstance(topic, OrderedPods):
+            return self._views.covers(user.caller, topic) is True
         place = None if topic is None else (topic.namespace, topic.name)
         return place is None or self._access.readable(user.reader, place) is True
 
@@ -186,6 +189,11 @@ class Authorizer:
             for place in self._catalog.holders(topic.flag_set_id, user.caller.namespace)[:MOST_CLAIMS]:
                 if await self._access.may_read(user, place):
                     break
+        if isinstance(topic, OrderedPods):
+            covers = self._views.covers(user.caller, topic)
+            if covers is None:
+                raise Failed("PodUnknown", f"this proxy does not know pod {user.caller.pod} with orders yet")
+            return covers
         return True
 
     # -- open streams

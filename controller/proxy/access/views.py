@@ -15,8 +15,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from controller.delivery.claim import Place
+    from controller.delivery.standing_orders import OrderedPods
     from controller.proxy.access.access import AccessReviews
-    from controller.proxy.access.users import User
+    from controller.proxy.access.users import Caller, User
+    from controller.proxy.orders.order_objects import OrderObjects
     from evaluator.http.messages import Call
 
 AGAIN_SECONDS: Final = 2.0
@@ -26,8 +28,9 @@ AGAIN_SECONDS: Final = 2.0
 class Views:
     """The views of all readers."""
 
-    def __init__(self, access: AccessReviews, *, enforced: bool) -> None:
+    def __init__(self, access: AccessReviews, orders: OrderObjects, *, enforced: bool) -> None:
         self._access = access
+        self._orders = orders
         self._enforced = enforced
         self._reviewing: dict[tuple[str, Place], asyncio.Task[None]] = {}
 
@@ -56,6 +59,14 @@ class Views:
         """Return the namespace of a reader's service account; empty if it is none, or unknown."""
         user = self._access.user_of(reader) if reader else None
         return "" if user is None else user.caller.namespace
+
+    def covers(self, caller: Caller, topic: OrderedPods) -> bool | None:
+        """Whether a caller is one of the topic's pods; None: unknown yet. What is ordered for a pod it
+        may read without a right of its account.
+        """
+        if caller.namespace != topic.namespace or not caller.pod:
+            return False
+        return self._orders.covers(caller.namespace, caller.pod, topic)
 
     def close(self) -> None:
         """Review nothing more."""

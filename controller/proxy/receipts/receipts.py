@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
+from controller.delivery.standing_orders import PREFIX as ORDERS
 from controller.proxy.receipts import receipt_requests
 from controller.proxy.receipts.members import Membership
 from controller.proxy.receipts.receipt_status import receipt_status
@@ -16,13 +17,14 @@ from evaluator.wire.delivery import LEAVE, MARK, REPORT
 from evaluator.wire.delivery_pb2 import LeaveRequest, LeaveResponse, ReportRequest, ReportResponse
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable, Sequence
 
     from controller.api.flagreceipt import FlagReceiptStatus
     from controller.api.objects.meta import Resource
     from controller.delivery.claim import Place
     from controller.proxy.access.users import Caller
-    from controller.proxy.receipts.members import MemberIdentity, Pods
+    from controller.proxy.receipts.members import MemberIdentity, MemberKey, Pods, Report
+    from controller.proxy.streams.composed_sets import SetPart
     from evaluator.http.messages import Call
 
 SOONEST: Final = 5.0
@@ -91,8 +93,10 @@ class Subscribers:
 class Receipts:
     """Receipts for all flag sets of one proxy."""
 
-    place: Callable[[str, Call], Place | None]
-    """Returns the place that a selector means to a caller. Raises RpcError if it may not read it."""
+    parts: Callable[[str, Call, str, str], Sequence[SetPart]]
+    """Returns what a caller that serves a digest and a revision serves of each flag set that a selector means
+    to it: several by standing orders. Raises RpcError if it may not read them.
+    """
     expected: Callable[[Place], ExpectedDigest | None]
     """Returns what is delivered there now."""
     caller: Callable[[Call], Caller | None]
@@ -117,6 +121,8 @@ class Receipts:
     refused: Counter[str] = field(default_factory=Counter)
     """Reports that were refused, by gRPC's code in lower case."""
     _subscribers: dict[Place, Subscribers] = field(default_factory=dict)
+    _ordered: dict[tuple[MemberKey, str], tuple[Place, ...]] = field(default_factory=dict)
+    """The flag sets that a member has reported of a selector, where these may change."""
     _claimed: Counter[str] = field(default_factory=Counter)
     """Members without a reviewed token, by address."""
     _claimed_total: int = 0
@@ -140,11 +146,11 @@ class Receipts:
     def leave(self, call: Call, message: bytes) -> bytes:
         """A member stops."""
         request = receipt_requests.read(LeaveRequest, message)
-        place = self.place(request.selector, call)
-        if place is not None and (subscribers := self._subscribers.get(place)) is not None:
-            who = receipt_requests.identity(call, request.member, self.caller(call))
-            subscribers.membership.remove(who)
-            self._report_change(place, subscribers)
+        parts = self.parts(request.selector, call, "", "")
+        who = receipt_requests.identity(call, request.member, self.caller(call)) if parts else None
+        if who is not None:
+            places = self._ordered.pop((who.key, request.selector), ())
+            self._remove(who, {*places, *(part.place for part in parts)})
         return LeaveResponse().SerializeToString()
 
     def follow(self, place: Place, call: Call) -> Callable[[], None]:
@@ -181,6 +187,8 @@ class Receipts:
             if subscribers.empty:
                 del self._subscribers[place]
         known = [member.who for _, subscribers in self.all() for member in subscribers.membership.members()]
+        keys = {who.key for who in known}
+        self._ordered = {entry: places for entry, places in self._ordered.items() if entry[0] in keys}
         self._claimed = Counter(who.host for who in known if not who.verified)
         self._claimed_total = self._claimed.total()
         self._verified = Counter(who.namespace for who in known if who.verified)
@@ -213,18 +221,38 @@ class Receipts:
 
     def _report(self, call: Call, message: bytes) -> bytes:
         request = receipt_requests.read(ReportRequest, message)
-        place = self.place(request.selector, call)
-        if place is not None:
+        parts = self.parts(request.selector, call, request.digest, request.revision)
+        if parts:
             who, now = receipt_requests.identity(call, request.member, self.caller(call)), self.clock()
             report = receipt_requests.report(request, now)
-            subscribers = self._subscribers_of(place)
-            if not subscribers.membership.knows(who):
-                self._admit(who)
-            seconds = subscribers.membership.record_report(who, report, call.peer, now)
-            if seconds is not None:
-                self.served_after(seconds)
-            self._report_change(place, subscribers)
+            for part in parts:
+                served = replace(report, digest=part.digest, revision=part.revision)
+                self._record(part.place, who, served, call.peer, now)
+            self._leave_others(who, request.selector, parts)
         return ReportResponse(next_ms=round(self._pause() * 1000)).SerializeToString()
+
+    def _record(self, place: Place, who: MemberIdentity, report: Report, peer: str, now: float) -> None:
+        subscribers = self._subscribers_of(place)
+        if not subscribers.membership.knows(who):
+            self._admit(who)
+        seconds = subscribers.membership.record_report(who, report, peer, now)
+        if seconds is not None:
+            self.served_after(seconds)
+        self._report_change(place, subscribers)
+
+    def _leave_others(self, who: MemberIdentity, selector: str, parts: Sequence[SetPart]) -> None:
+        """Remove the member from the flag sets that its selector does not mean any more."""
+        key, places = (who.key, selector), tuple(part.place for part in parts)
+        before = self._ordered.get(key, ())
+        if selector.startswith(ORDERS):
+            self._ordered[key] = places
+        self._remove(who, set(before).difference(places))
+
+    def _remove(self, who: MemberIdentity, places: Iterable[Place]) -> None:
+        for place in places:
+            if (subscribers := self._subscribers.get(place)) is not None:
+                subscribers.membership.remove(who)
+                self._report_change(place, subscribers)
 
     def _admit(self, who: MemberIdentity) -> None:
         """Count one more member. Raises RpcError RESOURCE_EXHAUSTED."""

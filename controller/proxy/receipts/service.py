@@ -6,19 +6,22 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Final, cast
 
 from controller.api.flagreceipt import OBSERVED_AT
-from controller.proxy.access.authorizer import ENFORCE, OFF, Subscription
+from controller.delivery.standing_orders import OrderedPods
+from controller.proxy.access.authorizer import ENFORCE, OFF
 from controller.proxy.receipts.receipts import ExpectedDigest
+from controller.proxy.streams.composed_sets import SetPart
 from controller.proxy.streams.deliveries import UnreviewedError
 from controller.proxy.streams.selector import Named
 from evaluator.http.messages import Code, RpcError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable
+    from collections.abc import Callable, Hashable, Sequence
 
     from controller.delivery.claim import Place
     from controller.proxy.access.access import AccessReviews
-    from controller.proxy.access.authorizer import Authorizer
+    from controller.proxy.access.authorizer import Authorizer, Subscription
     from controller.proxy.access.users import Caller
+    from controller.proxy.access.views import Views
     from controller.proxy.receipts.receipts import Receipts
     from controller.proxy.streams.deliveries import Deliveries
     from controller.proxy.streams.selector import Topic
@@ -31,30 +34,35 @@ _MODE_REFUSAL: Final = "receipts need a bearer token of a pod that may get this 
 class ReceiptService:
     """Answers what `Receipts` must know of a call and of an object."""
 
-    def __init__(self, deliveries: Deliveries, access: AccessReviews, mode: str) -> None:
+    def __init__(self, deliveries: Deliveries, access: AccessReviews, views: Views, mode: str) -> None:
         """`mode` is the Authorizer's."""
         self._deliveries = deliveries
         self._access = access
+        self._views = views
         self._mode = mode
 
-    def place(self, selector: str, call: Call) -> Place | None:
-        """Return the place that a selector means to a caller. Raises RpcError if it may not read it."""
+    def parts(self, selector: str, call: Call, digest: str, revision: str) -> Sequence[SetPart]:
+        """Return what a caller that serves this digest serves of each flag set that a selector means to it:
+        several by standing orders, none where there is no such set. Raises RpcError if it may not read them.
+        """
         enforced = self._mode == ENFORCE
         # At first: which object a flagSetId means depends on who the caller is.
         if enforced and not self.caller(call).pod:
             raise RpcError(Code.PERMISSION_DENIED, _MODE_REFUSAL)
         topic = cast("Topic", self._deliveries.topic(selector, call))
+        if isinstance(topic, OrderedPods):
+            if enforced:
+                _require(self._views.covers(self.caller(call), topic))
+            return self._deliveries.ordered.parts(topic, digest)
         try:
             place = self._deliveries.place_sent(topic)
         except UnreviewedError as error:
             raise RpcError(*_PENDING) from error
-        if place is not None and enforced:
-            allowed = self._access.may_read_now(call, place)
-            if allowed is None:
-                raise RpcError(*_PENDING)
-            if not allowed:
-                raise RpcError(Code.PERMISSION_DENIED, _MODE_REFUSAL)
-        return place
+        if place is None:
+            return ()
+        if enforced:
+            _require(self._access.may_read_now(call, place))
+        return (SetPart(place, digest, revision),)
 
     def caller(self, call: Call) -> Caller:
         """Return the caller. Raises RpcError UNAVAILABLE while the token is reviewed: counted without a
@@ -85,28 +93,60 @@ class OpenStreams:
         self._authorizer = authorizer
         self._deliveries = deliveries
         self._receipts = receipts
-        self._ends: dict[Subscription, Callable[[], None]] = {}
+        self._ends: dict[Subscription, list[Callable[[], None]]] = {}
+        """For each stream, the functions that end its part in each flag set."""
+        self._ordered: dict[OrderedPods, dict[Subscription, Call]] = {}
+        """Streams whose flag sets may change while they are open."""
 
     def begin(self, call: Call, topic: Hashable, *, lasting: bool) -> object:
         """Count a stream that is about to start. Raises RpcError if there are too many."""
         subscription = self._authorizer.begin(call, topic, lasting=lasting)
-        place = self._place(cast("Topic", topic)) if lasting else None
-        if place is not None:
-            self._ends[subscription] = self._receipts.follow(place, call)
+        if lasting:
+            self._follow(subscription, call)
+            if isinstance(topic, OrderedPods):
+                self._ordered.setdefault(topic, {})[subscription] = call
         return subscription
 
     def end(self, visit: object) -> None:
         """Uncount a stream that has ended."""
         subscription = cast("Subscription", visit)
         self._authorizer.end(subscription)
-        end = self._ends.pop(subscription, None)
-        if end is not None:
+        self._end(subscription)
+        if isinstance(topic := subscription.topic, OrderedPods) and topic in self._ordered:
+            self._ordered[topic].pop(subscription, None)
+            if not self._ordered[topic]:
+                del self._ordered[topic]
+
+    def move(self, topic: OrderedPods) -> None:
+        """Count the streams of a topic with the flag sets that it has now."""
+        for subscription, call in tuple(self._ordered.get(topic, {}).items()):
+            self._end(subscription)
+            self._follow(subscription, call)
+
+    def _follow(self, subscription: Subscription, call: Call) -> None:
+        places = self._places(cast("Topic", subscription.topic))
+        if places:
+            self._ends[subscription] = [self._receipts.follow(place, call) for place in places]
+
+    def _end(self, subscription: Subscription) -> None:
+        for end in self._ends.pop(subscription, ()):
             end()
 
-    def _place(self, topic: Topic) -> Place | None:
+    def _places(self, topic: Topic) -> Sequence[Place]:
+        if isinstance(topic, OrderedPods):
+            return self._deliveries.ordered.places(topic)
         if isinstance(topic, Named):
-            return topic.namespace, topic.name
-        return self._deliveries.place_of(topic)
+            return ((topic.namespace, topic.name),)
+        place = self._deliveries.place_of(topic)
+        return () if place is None else (place,)
+
+
+def _require(allowed: bool | None) -> None:
+    """Raise RpcError unless it is known that the caller may read the flag set."""
+    if allowed is None:
+        raise RpcError(*_PENDING)
+    if not allowed:
+        raise RpcError(Code.PERMISSION_DENIED, _MODE_REFUSAL)
 
 
 def _unix_seconds(text: str | None) -> float | None:

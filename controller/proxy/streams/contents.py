@@ -79,6 +79,8 @@ class Contents:
         """
         self.built = 0
         """The number of contents that were built."""
+        self.rebuilt: Callable[[Place], None] = lambda _place: None
+        """Called when the content of an object was built, after its own subscribers were sent it."""
         self._catalog = catalog
         self.context = context
         self._sinks = sinks
@@ -214,6 +216,7 @@ class Contents:
         content = self._contents[place]
         for make, deliver in self._sinks(place):
             deliver(self.payload(content, make))
+        self.rebuilt(place)
 
 
 def _about(served: Resource) -> dict[str, str]:

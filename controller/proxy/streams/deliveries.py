@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
+from controller.delivery.standing_orders import OrderedPods
 from controller.proxy.streams.contents import NOT_SYNCED
 from controller.proxy.streams.selector import Identified, Named, parse
 from evaluator.http.messages import Code
 from evaluator.wire.servicer import Missing
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Mapping
+    from collections.abc import Callable, Hashable, Iterable, Mapping
 
     from controller.delivery.claim import Place
     from controller.delivery.claims import ClaimChange
     from controller.proxy.catalog import Catalog
     from controller.proxy.streams.contents import Contents
+    from controller.proxy.streams.ordered_topics import OrderedTopics
     from controller.proxy.streams.selector import Topic
     from controller.proxy.streams.topics import Listeners, Topics
     from evaluator.http.messages import Call
@@ -50,9 +52,13 @@ def missing_object(topic: Topic) -> Missing:
 class Deliveries:
     """Implements `Backend` of the sync service."""
 
-    def __init__(self, catalog: Catalog, topics: Topics, contents: Contents, views: Views) -> None:
+    def __init__(
+        self, catalog: Catalog, topics: Topics, contents: Contents, ordered: OrderedTopics, views: Views
+    ) -> None:
         self.catalog = catalog
         self.contents = contents
+        self.ordered = ordered
+        contents.rebuilt = ordered.on_build
         self.synced = False
         """Whether the catalog is complete; nothing is delivered before."""
         self._topics = topics
@@ -76,7 +82,14 @@ class Deliveries:
         wanted = cast("Topic", topic)
         listeners, cancel = self._topics.add(wanted, make, deliver)
         self._refresh(wanted, listeners)
-        return cancel
+        if not isinstance(wanted, OrderedPods):
+            return cancel
+
+        def cancel_ordered() -> None:
+            cancel()
+            self.ordered.forget(wanted)
+
+        return cancel_ordered
 
     # -- called by the watches
 
@@ -96,6 +109,11 @@ class Deliveries:
             # Without subscribers, too: the last good set must be current when the next one comes.
             if self.contents.of(place) is not None:
                 self.contents.newest(place)
+        self._refresh_ordered(self.ordered.of(change))
+
+    def on_orders(self, namespace: str) -> None:
+        """Send what a change of the orders of pods of a namespace changes; empty: of all namespaces."""
+        self._refresh_ordered(self.ordered.in_namespace(namespace))
 
     def on_review(self) -> None:
         """Decide again what a reader is sent: it may read more or less than before."""
@@ -104,14 +122,14 @@ class Deliveries:
 
     # -- asked by others
 
-    def place_of(self, topic: Topic) -> Place | None:
+    def place_of(self, topic: Named | Identified) -> Place | None:
         """Return where the object is whose flags a topic has; None also while its reader is reviewed."""
         try:
             return self._find(topic)
         except UnreviewedError:
             return None
 
-    def place_sent(self, topic: Topic) -> Place | None:
+    def place_sent(self, topic: Named | Identified) -> Place | None:
         """Return as `place_of` does; during a review, where the object is whose flags the topic's streams
         were sent last. Raises UnreviewedError if they were sent none.
         """
@@ -128,8 +146,9 @@ class Deliveries:
         """Deliver nothing more."""
         self._topics.clear()
         self.contents.close()
+        self.ordered.close()
 
-    def _find(self, topic: Topic) -> Place | None:
+    def _find(self, topic: Named | Identified) -> Place | None:
         """Return as `place_of` does. Raises UnreviewedError while the reader is reviewed."""
         if isinstance(topic, Named):
             place = (topic.namespace, topic.name)
@@ -145,10 +164,18 @@ class Deliveries:
                 raise UnreviewedError
         return None
 
+    def _refresh_ordered(self, topics: Iterable[OrderedPods]) -> None:
+        for topic in topics:
+            if (listeners := self._topics.get(topic)) is not None:
+                self._refresh(topic, listeners)
+
     def _refresh(self, topic: Topic, listeners: Listeners) -> None:
         """Deliver what the topic has now to its listeners, or have that encoded."""
         if not self.synced:
             _deliver_missing(listeners, NOT_SYNCED)
+            return
+        if isinstance(topic, OrderedPods):
+            self.ordered.refresh(topic, listeners)
             return
         try:
             listeners.place = self._find(topic)

@@ -1,15 +1,16 @@
-"""Selectors: a subscriber asks for an object by its name, or for the object that has a flagSetId. Pure."""
+"""Selectors: a subscriber asks for an object by its name, for the object that has a flagSetId, or for what
+is ordered for the pods that it belongs to. Pure.
+"""
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
+from controller.delivery import standing_orders as orders
+from controller.delivery.standing_orders import OrderedPods
 from evaluator.http.messages import Code, RpcError
 
-_NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
-_NAMESPACE: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 _SOURCE: Final = "source="
 _FLAGD_PREFIX: Final = "core.openfeature.dev/"
 _IDENTIFIER: Final = "flagSetId="
@@ -41,7 +42,7 @@ class Identified:
         return f"flagSetId={self.flag_set_id}"
 
 
-Topic: TypeAlias = Named | Identified
+Topic: TypeAlias = Named | Identified | OrderedPods
 
 
 def parse(selector: str) -> Topic:
@@ -53,9 +54,14 @@ def parse(selector: str) -> Topic:
         if not wanted or len(wanted) > MOST_IDENTIFIER or not wanted.isprintable():
             raise _invalid(f"flagSetId must be 1 to {MOST_IDENTIFIER} printable characters")
         return Identified(wanted)
+    if selector.startswith(orders.PREFIX):
+        pods = OrderedPods.parse(selector)
+        if pods is None:
+            raise _invalid(f"not a selector of standing orders: write {orders.SYNTAX}")
+        return pods
     path = selector.removeprefix(_SOURCE).removeprefix(_FLAGD_PREFIX)
     namespace, slash, name = path.partition("/")
-    if not slash or not _NAMESPACE.fullmatch(namespace) or not _NAME.fullmatch(name):
+    if not slash or not orders.NAMESPACE.fullmatch(namespace) or not orders.NAME.fullmatch(name):
         raise _invalid(f"not a selector of this proxy: {SYNTAX}")
     return Named(namespace, name)
 

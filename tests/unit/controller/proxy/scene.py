@@ -17,6 +17,7 @@ from controller.api.openfeature.featureflagconfiguration import FLAG_KIND, KIND
 from controller.delivery.claims import KINDS
 from controller.proxy.access.access import AccessReviews
 from controller.proxy.access.users import User
+from controller.proxy.orders.order_objects import OrderObjects
 from controller.proxy.receipts.pods import PodUids
 from controller.proxy.server import Proxy, ProxyOptions, ReceiptPorts
 from controller.proxy.watch import CatalogSink
@@ -26,7 +27,7 @@ from evaluator.wire.sync_messages import OLD_SERVICE, SERVICE
 from tests.unit.evaluator.server.fakes import FakeStream
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
 SYNC = SERVICE + "SyncFlags"
 FETCH = SERVICE + "FetchAllFlags"
@@ -83,7 +84,14 @@ def large(value: str) -> dict[str, Any]:
 class Scene:
     """One proxy."""
 
-    def __init__(self, auth: str = "off", *, synced: bool = True, **options: Any) -> None:
+    def __init__(
+        self,
+        auth: str = "off",
+        *,
+        synced: bool = True,
+        order_scopes: Iterable[tuple[str, str]] = (),
+        **options: Any,
+    ) -> None:
         loop = asyncio.get_running_loop()
         self.reviews = FakeReviews()
         self.now = 1_000.0
@@ -95,6 +103,7 @@ class Scene:
             self.access,
             ReceiptPorts(self.pods, lambda: self.now),
             loop,
+            OrderObjects(order_scopes),
         )
         self.sink = CatalogSink(self.proxy.deliveries)
         self.routes = self.proxy.routes()
@@ -154,8 +163,9 @@ class Scene:
         contents, reviews = self.proxy.deliveries.contents, (self.proxy.authorizer, self.proxy.views)
         quiet = 0
         for _ in range(5_000):
-            await asyncio.sleep(0.001 if contents.building else 0)
-            busy = contents.building or any(each.busy for each in reviews)
+            building = contents.building or self.proxy.deliveries.ordered.composed.building
+            await asyncio.sleep(0.001 if building else 0)
+            busy = building or any(each.busy for each in reviews)
             quiet = 0 if busy else quiet + 1
             if quiet > 20:
                 return

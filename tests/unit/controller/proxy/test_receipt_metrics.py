@@ -12,6 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from controller.api.objects.meta import ObjectKey, Resource
 from controller.proxy.receipts.metrics import MOST_SETS, ReceiptMetrics, served_after
 from controller.proxy.receipts.receipts import ExpectedDigest, Receipts
+from controller.proxy.streams.composed_sets import SetPart
 from evaluator.http.messages import Call, Code, RpcError
 from evaluator.wire.delivery import REPORT
 from evaluator.wire.delivery_pb2 import Member, ReportRequest
@@ -32,15 +33,15 @@ class World:
 
     def __post_init__(self) -> None:
         self.receipts = Receipts(
-            place=self.place, expected=self.expected, caller=lambda _: None, pods=self,
+            parts=self.parts, expected=self.expected, caller=lambda _: None, pods=self,
             clock=lambda: self.now, served_after=served_after(self.registry).observe,
         )  # fmt: skip
         self.registry.register(ReceiptMetrics(self.receipts, lambda: self.writes, most_sets=self.most_sets))
 
-    def place(self, selector: str, _: Call) -> Place | None:
+    def parts(self, selector: str, _: Call, digest: str, revision: str) -> list[SetPart]:
         if selector == "forbidden":
             raise RpcError(Code.PERMISSION_DENIED, "no")
-        return "shop", selector
+        return [SetPart(("shop", selector), digest, revision)]
 
     def expected(self, place: Place) -> ExpectedDigest:
         return ExpectedDigest(

@@ -11,6 +11,7 @@ from controller.api.objects.meta import ObjectKey, Resource
 from controller.proxy.access.users import Caller
 from controller.proxy.receipts.fleet_page import fleet
 from controller.proxy.receipts.receipts import ExpectedDigest, Receipts
+from controller.proxy.streams.composed_sets import SetPart
 from evaluator.http.messages import Call, Code, RpcError
 from evaluator.wire.delivery import LEAVE, MARK, REPORT
 from evaluator.wire.delivery_pb2 import LeaveRequest, Member, ReportRequest, ReportResponse
@@ -43,14 +44,14 @@ class World:
 
     def receipts(self, changed: Callable[[Place], None] | None = None) -> Receipts:
         return Receipts(
-            place=self.place, expected=lambda _: self.expected, caller=lambda _: self.caller,
+            parts=self.parts, expected=lambda _: self.expected, caller=lambda _: self.caller,
             pods=self, clock=lambda: self.now, changed=changed or self.changed.append,
         )  # fmt: skip
 
-    def place(self, selector: str, _: Call) -> Place | None:
+    def parts(self, selector: str, _: Call, digest: str, revision: str) -> list[SetPart]:
         if selector == "forbidden":
             raise RpcError(Code.PERMISSION_DENIED, "no")
-        return PLACE if selector == "shop/flags" else None
+        return [SetPart(PLACE, digest, revision)] if selector == "shop/flags" else []
 
 
 @pytest.fixture
