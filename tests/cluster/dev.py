@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 FOLDER: Final = Path(sys.argv[1]) if len(sys.argv) > 1 else ROOT / ".dev-cluster"
 EXAMPLE: Final = ROOT / "examples" / "gitops-repo"
+DIRECT_SET: Final = ROOT / "examples" / "direct-set" / "deployment.yaml"
 INJECTED: Final = ROOT / "examples" / "injection" / "pod.yaml"
 NAMESPACE: Final = "shop"
 FLAG_SET: Final = "checkout-production"
@@ -52,12 +53,13 @@ def main() -> int:
         plane = stack.enter_context(running(assets, FOLDER / "plane"))
         install(plane)
         plane.kubectl("apply", "-f", str(ROOT / "deploy/components/rights-policies/rights-policies.yaml"))
+        plane.kubectl("apply", "-f", str(ROOT / "deploy/components/direct-sets/binding.yaml"))
         link_tools(plane)
         server = stack.enter_context(git_server(FOLDER))
         copy_example()
         say("starting the proxy, the controller and admission, each as its own service account")
         delivering = stack.enter_context(proxy(plane, FOLDER / "proxy"))
-        words = ("--proxy-address", delivering.target)
+        words = ("--proxy-address", delivering.target, "--direct-sets")
         local = ("--allow-local-providers",)
         process = stack.enter_context(controller(plane, FOLDER / "controller", *words, *local))
         admitting = stack.enter_context(admission(plane, FOLDER / "admission", *words))
@@ -138,6 +140,8 @@ def explain(
     {kubectl} describe flagset {FLAG_SET}
     {kubectl} get ffc
     {kubectl} apply -f {os.path.relpath(INJECTED)} -o yaml
+    {kubectl} apply -f {os.path.relpath(DIRECT_SET)} -o yaml
+    {kubectl} wait --for=create --timeout=30s ffc/storefront
     sed -i 's/defaultVariant: plain/defaultVariant: christmas/' {flags}
     git -C {repository} commit -qam 'Christmas banner'
     {flagstaff} wait flagset/{FLAG_SET} {config} --revision $(git -C {repository} rev-parse HEAD)
@@ -154,7 +158,8 @@ Management ports (/metrics, /readyz; flags and explain take an evaluator's):
   127.0.0.1:{delivering.management}, evaluators {evaluators}
 FlagReceivers listen on http://127.0.0.1:{process.receiver}, artifacts are on 127.0.0.1:{process.artifacts}.
 
-What is applied is a pod with two annotations; what comes back has its evaluator. The last but one freezes
+What is applied is a pod with two annotations; what comes back has its evaluator. Then comes a Deployment that
+carries its flags, which become the ffc of its name. The last but one freezes
 {first.name}, which is named a laggard after 15 s (describe ffc {FLAG_SET}); kill -CONT brings it back.
 The logs are {os.path.relpath(process.log)}, {os.path.relpath(admitting.log)} and
 {os.path.relpath(delivering.log)}.

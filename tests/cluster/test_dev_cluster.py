@@ -27,7 +27,8 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
 PATIENCE = 90.0
 EXPECTED = (
     "flagset.flagstaff.dev/checkout-production", "Applied revision", " 3/3 ", "name: flagstaff-evaluator",
-    "", "", "3 of 3 evaluators serve", "3/3", "shop/checkout-1 (claimed)",
+    "flagstaff.dev/direct-set: storefront", "condition met", "", "",
+    "3 of 3 evaluators serve", "3/3", "shop/checkout-1 (claimed)",
     "banner-text", "christmas", '"Merry Christmas"', "",
 )  # fmt: skip
 """In what each line prints that is to be tried."""
@@ -42,7 +43,7 @@ def test_dev_cluster_is_ready_does_what_it_says_and_goes(cluster: Plane, tmp_pat
         assert process.poll() is None
         commands = [line.strip() for line in lines if line.startswith("    ")]
         assert [shlex.split(each)[0].rpartition("/")[2] for each in commands] == [
-            "kubectl", "kubectl", "kubectl", "kubectl", "sed", "git", *["flagstaff"] * 5,
+            *["kubectl"] * 6, "sed", "git", *["flagstaff"] * 5,
             "curl", "kill", "kubectl",
         ]  # fmt: skip
         *tried, watching = commands

@@ -11,6 +11,7 @@ import yaml
 from controller.cli.manifests.manifest_files import reading
 from controller.cli.shared.ending import OK, PROBLEM, Exit
 from controller.migration.objects import Given
+from controller.pods.direct_sets.marked_manifests import mark_manifest
 from controller.pods.injection.installation import ADDRESS, AUDIENCE, IMAGE, Options, Refused
 from controller.pods.injection.templates import inject_manifest
 from controller.pods.injection.well_known import OPERATORS
@@ -64,7 +65,8 @@ def run(arguments: argparse.Namespace) -> int:
     made: list[Any] = []
     for file, documents in given.items():
         try:
-            made += [inject_manifest(each, arguments.namespace, options, known) for each in documents]
+            marked = [mark_manifest(document) for document in documents]
+            made += [inject_manifest(each, arguments.namespace, options, known) for each in marked]
         except Refused as refusal:
             raise Exit(f"{_shown(file)}: {refusal}", PROBLEM) from refusal
     yaml.safe_dump_all(made, sys.stdout, sort_keys=False, allow_unicode=True, width=1_000)

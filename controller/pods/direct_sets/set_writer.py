@@ -36,7 +36,7 @@ MANAGER: Final = "flagstaff-direct-sets"
 """The field manager."""
 ROLE: Final = "flagstaff-direct-sets"
 """The ClusterRole that gives the right to read workloads."""
-RETRY: Final = 60.0
+RETRY_SECONDS: Final = 60.0
 """Seconds from one try to the next, at most."""
 _VERSIONS: Final = {type_.kind: type_.api_version for type_ in FLAG_CARRIERS}
 
@@ -84,7 +84,7 @@ class DirectSets:
             kind = resource.labels.get(DIRECT_SET)
             if kind in _VERSIONS:
                 self.queue.put(ObjectKey(kind, resource.namespace, resource.name))
-        await self.queue.work(self.keep, self._report_failure, longest=RETRY)
+        await self.queue.work(self.keep, self._report_failure, longest=RETRY_SECONDS)
 
     async def keep(self, key: ObjectKey) -> None:
         """Write the set of one workload, or delete it if the workload carries no flags. Raises a Setback."""

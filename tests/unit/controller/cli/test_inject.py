@@ -64,6 +64,14 @@ def test_the_example_gets_an_evaluator(name: str, capsys: pytest.CaptureFixture[
     assert '"selector":"shop/checkout-production"' in capsys.readouterr().out
 
 
+def test_a_workload_that_carries_flags_gets_an_evaluator_of_them(capsys: pytest.CaptureFixture[str]) -> None:
+    example = EXAMPLES.parent / "direct-set" / "deployment.yaml"
+    assert main(["inject", "-f", str(example), "-n", "shop"]) == 0
+    made = yaml.safe_load(capsys.readouterr().out)
+    assert made["metadata"]["labels"] == {"flagstaff.dev/direct-set": "true"}
+    assert '"selector":"shop/storefront"' in made["spec"]["template"]["spec"]["initContainers"][0]["args"][1]
+
+
 def test_what_it_prints_it_leaves_as_it_is(
     file: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -1,0 +1,106 @@
+"""Pods of workloads that carry flags, and the transport that a pod chooses."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, NoReturn
+
+import pytest
+
+from controller.pods.injection import well_known
+from controller.pods.injection.installation import NotThere
+from tests.unit.controller.pods.injection.pods import OPTIONS, Objects, env, injected, pod, refused
+
+DIRECT: dict[str, str | None] = {well_known.FLAG_SET: None, well_known.DIRECT_SET: "checkout"}
+SOURCES: dict[str, str | None] = {well_known.FLAG_SET: None, well_known.SOURCES: "s0"}
+
+
+class Nothing(Objects):
+    """No flag set is there yet."""
+
+    def flag_set(self, namespace: str, name: str, kinds: object = ()) -> NoReturn:
+        raise NotThere(f"{kinds} {namespace}/{name}")
+
+
+def evaluator_of(after: dict[str, Any]) -> dict[str, Any]:
+    container: dict[str, Any] = after["spec"]["initContainers"][0]
+    return container
+
+
+def selectors(after: dict[str, Any]) -> list[str]:
+    text = next(word for word in evaluator_of(after)["args"] if word.startswith("--sources="))
+    return [source["selector"] for source in json.loads(text.removeprefix("--sources="))]
+
+
+def test_flags_of_the_workload_are_followed_though_they_may_come_after_the_pod() -> None:
+    after = injected(pod(DIRECT), known=Nothing())
+    assert selectors(after) == ["shop/checkout"]
+    record = json.loads(after["metadata"]["annotations"][well_known.INJECTED])
+    assert (record["flagSet"], record["from"]) == ("shop/checkout", "FeatureFlagConfiguration/checkout")
+
+
+@pytest.mark.parametrize(
+    ("asks", "spec"),
+    [
+        ({well_known.FLAG_SET: "base"}, {}),
+        ({well_known.OLD_FLAGS: "base"}, {}),
+        ({well_known.SOURCES: "s0"}, {"sources": [{"source": "base"}]}),
+    ],
+)
+def test_flags_of_the_workload_win_over_what_it_names(
+    asks: dict[str, str | None], spec: dict[str, Any]
+) -> None:
+    after = injected(pod({**DIRECT, **asks}), known=Objects(s0=spec))
+    # The evaluator gives a flag of the last source that has it.
+    assert selectors(after) == ["shop/base", "shop/checkout"]
+
+
+def test_pod_with_flags_of_its_own_gets_an_evaluator_beside_an_in_process_configuration() -> None:
+    after = injected(pod({**DIRECT, well_known.IN_PROCESS: "s0"}))
+    assert selectors(after) == ["shop/checkout"]
+
+
+@pytest.mark.parametrize("name", ["pay/checkout", "Checkout", ""])
+def test_name_that_admission_would_not_write_is_refused(name: str) -> None:
+    assert "no object's name; remove it" in refused(pod({**DIRECT, well_known.DIRECT_SET: name}))
+
+
+def test_pod_that_carries_flags_without_a_workload_is_refused() -> None:
+    message = refused(pod({well_known.FLAGS: "{}"}))
+    assert message.startswith("annotation openfeature.dev/flags: is read where a Deployment,")
+
+
+def test_pod_of_a_template_with_flags_is_injected() -> None:
+    assert selectors(injected(pod({**DIRECT, well_known.FLAGS: "{}"}))) == ["shop/checkout"]
+
+
+@pytest.mark.parametrize(
+    ("asks", "setting", "path"),
+    [
+        ({well_known.TRANSPORT: "socket"}, "", "/var/run/flagd/flagd.sock"),
+        ({well_known.TRANSPORT: "socket"}, "/run/flags/a.sock", "/run/flags/a.sock"),
+        ({well_known.TRANSPORT: "socket", well_known.SOCKET_PATH: "/run/own/b.sock"}, "", "/run/own/b.sock"),
+        ({well_known.TRANSPORT: "port"}, "/run/flags/a.sock", None),
+        ({well_known.TRANSPORT: "port"}, "", None),
+        ({}, "/run/flags/a.sock", "/run/flags/a.sock"),
+    ],
+)
+def test_transport_is_a_socket_or_a_port(asks: dict[str, str | None], setting: str, path: str | None) -> None:
+    spec = {"sources": [{"source": "checkout"}], "socketPath": setting}
+    after = injected(pod({**SOURCES, **asks}), OPTIONS, Objects(s0=spec))
+    assert env(after["spec"]["containers"][0]).get("FLAGD_SOCKET_PATH") == path
+    assert any(word.startswith("--socket-path=") for word in evaluator_of(after)["args"]) == bool(path)
+
+
+@pytest.mark.parametrize(
+    ("asks", "message"),
+    [
+        ({well_known.TRANSPORT: "tcp"}, "annotation openfeature.dev/transport: is 'tcp'; write one of"),
+        (
+            {well_known.TRANSPORT: "port", well_known.SOCKET_PATH: "/run/own/b.sock"},
+            "annotation openfeature.dev/transport: is port, and flagstaff.dev/socket-path names a socket",
+        ),
+    ],
+)
+def test_transport_that_cannot_be_is_refused(asks: dict[str, str | None], message: str) -> None:
+    assert refused(pod(asks)).startswith(message)

@@ -1,0 +1,85 @@
+"""The line that says what was done to a pod."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from controller.pods.injection import well_known
+from controller.pods.injection.remarks import evaluator_of, remark_of, scope_of
+from tests.unit.controller.pods.injection.pods import OPTIONS, Objects, injected, pod
+
+IN_PROCESS = {well_known.FLAG_SET: None, well_known.IN_PROCESS: "s0"}
+SOURCES = {well_known.FLAG_SET: None, well_known.SOURCES: "s0"}
+
+
+@pytest.mark.parametrize(
+    ("sources", "words"),
+    [
+        ([{"selector": "shop/a"}, {"selector": "shop/b"}], ("namespaced", "scoped", "refreshable")),
+        ([{"selector": "shop/a"}, {"selector": "pay/b"}], ("cross-namespace", "scoped", "refreshable")),
+        ([{"selector": "shopping/a"}], ("cross-namespace", "scoped", "refreshable")),
+        ([{"provider": "file", "uri": "/etc/a"}], ("namespaced", "scoped", "refreshable")),
+        ([{"provider": "http", "uri": "https://a"}], ("external", "refreshable")),
+        ([{"provider": "grpc", "uri": "a:1", "selector": "x"}], ("external", "scoped", "refreshable")),
+    ],
+)
+def test_scope_is_said_of_the_sources(sources: list[dict[str, Any]], words: tuple[str, ...]) -> None:
+    assert scope_of(sources, "shop") == words
+
+
+@pytest.mark.parametrize(
+    ("image", "text"),
+    [
+        ("registry.example:5000/flagstaff-evaluator:0.4.0", "evaluator 0.4.0"),
+        ("registry.example:5000/flagstaff-evaluator", "evaluator latest"),
+        ("evaluator@sha256:0123456789abcdef", "evaluator sha256:0123456789ab"),
+        ("evaluator:0.4.0@sha256:0123456789abcdef", "evaluator 0.4.0"),
+    ],
+)
+def test_evaluator_is_named_by_its_version(image: str, text: str) -> None:
+    assert evaluator_of(image) == text
+
+
+def test_remark_is_one_bounded_line() -> None:
+    remark = remark_of(["namespaced"], "", "a\nb\x1b", "c" * 1_000)
+    assert remark.startswith("namespaced; a b ; c")
+    assert remark.isprintable()
+    assert len(remark) == 500
+
+
+@pytest.mark.parametrize(
+    ("asks", "spec", "remark"),
+    [
+        ({}, {}, "namespaced, scoped, refreshable; flags of FlagSet checkout; evaluator 1"),
+        (
+            SOURCES,
+            {"sources": [{"source": "https://a", "provider": "http"}]},
+            "external, refreshable; flags of FeatureFlagSource s0; evaluator 1",
+        ),
+        (
+            IN_PROCESS,
+            {"selector": "checkout"},
+            "namespaced, scoped, refreshable; flags of InProcessConfiguration s0; evaluates in process",
+        ),
+        (
+            IN_PROCESS,
+            {"offlineFlagSourcePath": "/flags.json"},
+            "external; flags of InProcessConfiguration s0; evaluates in process",
+        ),
+        (
+            IN_PROCESS,
+            {"host": "flagd.example"},
+            "external, refreshable; flags of InProcessConfiguration s0; evaluates in process",
+        ),
+    ],
+)
+def test_pod_has_the_remark(asks: dict[str, str | None], spec: dict[str, Any], remark: str) -> None:
+    after = injected(pod(asks), OPTIONS, Objects(s0=spec))
+    assert after["metadata"]["annotations"][well_known.REMARKS] == remark
+
+
+def test_remark_that_a_user_wrote_is_replaced() -> None:
+    after = injected(pod({well_known.REMARKS: "all is well"}))
+    assert after["metadata"]["annotations"][well_known.REMARKS].startswith("namespaced")
