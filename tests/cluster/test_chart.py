@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import tempfile
 from pathlib import Path
@@ -22,7 +23,14 @@ if TYPE_CHECKING:
 
 ROOT: Final = Path(__file__).parents[2]
 CHART: Final = ROOT / "deploy" / "chart"
-USUAL: Final = ("delivery", "proxy", "admission", "network-policies", "rights-policies")
+USUAL: Final = (
+    "delivery",
+    "proxy",
+    "admission",
+    "deletion-protection",
+    "network-policies",
+    "rights-policies",
+)
 TENANTS: Final = ("proxy", "admission", "proxy-tls", "network-policies", "rights-policies", "multi-tenant")
 CHOICES: Final = {
     "usual": USUAL,
@@ -137,6 +145,33 @@ def test_values_reach_the_deployments(helm: Callable[..., str]) -> None:
     assert controller["resources"]["limits"]["memory"] == "2Gi"
     assert pods["flagstaff-admission"]["nodeSelector"] == {"pool": "system"}
     assert all(pod["imagePullSecrets"] == [{"name": "pull"}] for pod in pods.values())
+
+
+SCOPE: Final = {"matchLabels": {"team": "shop"}}
+
+
+def selectors(text: str) -> dict[str, object]:
+    """The namespaceSelector of each webhook by its name."""
+    documents = yaml.load_all(text, yaml.CSafeLoader)
+    webhooks = [webhook for each in documents if each for webhook in each.get("webhooks", ())]
+    return {webhook["name"]: webhook["namespaceSelector"] for webhook in webhooks}
+
+
+def test_one_selector_scopes_every_webhook_that_no_label_opts_in_to(
+    cluster: Plane, helm: Callable[..., str], tmp_path: Path
+) -> None:
+    usual = selectors(cluster.kubectl("kustomize", str(ROOT / "deploy")))
+    assert selectors(helm("template", "x", str(CHART), "-n", "flagstaff-system")) == usual
+    shutil.copytree(ROOT / "deploy", tmp_path / "deploy")
+    scope = tmp_path / "deploy" / "webhook-scope" / "scope.yaml"
+    document = yaml.safe_load(scope.read_text())
+    scope.write_text(json.dumps({**document, "namespaceSelector": SCOPE}))
+    scoped = selectors(cluster.kubectl("kustomize", str(tmp_path / "deploy")))
+    assert {"inject.flagstaff.dev", "workloads.flagstaff.dev", "validate.flagstaff.dev"} <= scoped.keys()
+    everywhere = usual["inject.flagstaff.dev"]
+    assert scoped == {name: SCOPE if was == everywhere else was for name, was in usual.items()}
+    words = ("--set-json", f"admission.namespaceSelector={json.dumps(SCOPE)}")
+    assert selectors(helm("template", "x", str(CHART), "-n", "flagstaff-system", *words)) == scoped
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,90 @@
+"""deploy/components/deletion-protection on a real API server: who may delete flags that evaluators serve."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Final
+
+import pytest
+
+from tests.cluster.controllers import SYSTEM
+from tests.cluster.fleets import served
+from tests.cluster.golden import check, masked
+from tests.cluster.objects import configuration, flags
+from tests.cluster.patience import within
+from tests.cluster.plugin import ROOT
+
+if TYPE_CHECKING:
+    from tests.cluster.pods import PodProcess
+    from tests.cluster.spines import Spine
+
+pytestmark = pytest.mark.timeout(180)
+
+POLICY: Final = ROOT / "deploy/components/deletion-protection/deletion-protection.yaml"
+PROTECTED: Final = "flagstaff.dev/protect=served"
+ALLOWED: Final = "flagstaff.dev/allow-deletion=true"
+DRY: Final = "--dry-run=server"
+ACCOUNTS: Final = "system:serviceaccount"
+
+
+@pytest.fixture
+def protected(spine: Spine, fleet: list[PodProcess]) -> Spine:
+    """A namespace with the label, whose flags three evaluators serve."""
+    assert len(fleet) == 3
+    served(spine, "3/3", "flagset")
+    spine.plane.kubectl("apply", "-f", str(POLICY))
+    spine.plane.kubectl("label", "namespace", spine.name, PROTECTED)
+    within(lambda: "forbidden" in deleted(spine, "ffc", DRY))
+    return spine
+
+
+def deleted(spine: Spine, kind: str, *words: str, name: str = "flags") -> str:
+    """What kubectl prints."""
+    return spine.kubectl("delete", kind, name, "--wait=false", *words, check=False)
+
+
+def test_flags_that_evaluators_serve_are_deleted_only_with_the_annotation(protected: Spine) -> None:
+    # Of a FeatureFlag that is written by hand the status has the same count.
+    refusals = [deleted(protected, kind, DRY) for kind in ("ffc", "flagset")]
+    check("deletion-refused", lambda: masked("\n".join(refusals), protected.name))
+    assert "forbidden" in protected.kubectl("delete", "ffc", "--all", DRY, check=False)
+    assert "deleted" in deleted(protected, "flagsource", DRY)
+    for kind in ("ffc", "flagset"):
+        protected.kubectl("annotate", kind, "flags", ALLOWED)
+        assert "deleted" in deleted(protected, kind)
+    protected.wait_gone("flagset")
+
+
+def test_flags_that_nobody_serves_or_that_stay_are_deleted_without_it(protected: Spine) -> None:
+    protected.apply(configuration("unused", flagSpec=json.loads(flags(banner="on"))))
+    protected.wait_ready("ffc", "unused")
+    assert "deleted" in deleted(protected, "ffc", name="unused")
+    protected.patch("flagset", {"spec": {"prune": False}})
+    assert "deleted" in deleted(protected, "flagset", DRY)
+    protected.plane.kubectl("label", "namespace", protected.name, f"{PROTECTED.partition('=')[0]}-")
+    within(lambda: "deleted" in deleted(protected, "ffc", DRY))
+
+
+@pytest.mark.parametrize(
+    "account",
+    [
+        f"{ACCOUNTS}:kube-system:namespace-controller",
+        f"{ACCOUNTS}:kube-system:generic-garbage-collector",
+        "system:kube-controller-manager",
+        f"{ACCOUNTS}:{SYSTEM}:flagstaff-controller",
+    ],
+)
+def test_what_cleans_up_deletes_without_it(protected: Spine, account: str) -> None:
+    words = ("--as", account, "--as-group", "system:masters", DRY)
+    assert "deleted" in deleted(protected, "ffc", *words)
+
+
+def test_a_flag_set_prunes_as_the_service_account_of_its_namespace(protected: Spine) -> None:
+    def as_account(namespace: str) -> str:
+        account = f"{ACCOUNTS}:{namespace}:deployer"
+        return deleted(protected, "ffc", "--as", account, "--as-group", "system:masters", DRY)
+
+    assert "deleted" in as_account(protected.name)
+    assert "forbidden" in as_account("elsewhere")
+    words = ("--as", f"{ACCOUNTS}:{protected.name}:deployer", "--as-group", "system:masters", DRY)
+    assert "forbidden" in deleted(protected, "flagset", *words)
