@@ -11,7 +11,7 @@ PARALLEL := -n 4 --dist worksteal
 unexport PYTHONDONTWRITEBYTECODE
 COMPILE := $(BIN)/uv pip compile -q --generate-hashes --no-emit-index-url --no-header --python-version 3.11 --universal
 
-.PHONY: setup dev demo test test-fast coverage test-clients test-faults test-cluster-slow chaos check unit oracles engine registry stores sigstore helm plane kwok dev-cluster fuzz bench messages crds reference sbom lock clean
+.PHONY: setup dev demo test test-fast coverage test-clients test-faults test-cluster-slow images chaos check unit oracles engine registry stores sigstore helm plane kwok dev-cluster fuzz bench messages crds reference sbom lock clean
 
 setup: .venv/.ready ## what running needs, in .venv
 
@@ -103,6 +103,9 @@ kwok: dev ## the kubelets of a fleet that is not there, for test-cluster-slow, b
 test-cluster-slow: dev plane kwok ## kills, outages and quiet times on control planes, and a fleet of 500 pods (a quarter of an hour)
 	$(BIN)/python -m pytest $(AGAIN) -m slow tests/cluster
 
+images: dev ## both images, built without a registry and started, as root; installs Debian's buildah and mmdebstrap
+	$(BIN)/python -m pytest $(AGAIN) -m slow tests/images
+
 chaos: dev plane ## processes, disks, networks and Git that fail for CHAOS_SECONDS (300) while commits flow; CHAOS_SEED draws the same again
 	@$(BIN)/python -m tests.chaos
 
@@ -141,10 +144,11 @@ lock: dev ## pin again what pyproject.toml allows
 	$(COMPILE) --upgrade requirements/go.in -o requirements/go.txt
 	$(COMPILE) --upgrade requirements/node.in -o requirements/node.txt
 	$(COMPILE) --upgrade requirements/sbom.in -o requirements/sbom.txt
-	$(COMPILE) --upgrade --extra blob --extra controller --extra otel --group dev pyproject.toml -o requirements/dev.txt
-	$(COMPILE) --upgrade --extra blob --extra controller --extra otel --group build --group demo pyproject.toml -o requirements/run.txt
+	$(COMPILE) --upgrade --extra controller --extra otel --group dev pyproject.toml -o requirements/dev.txt
+	$(COMPILE) --upgrade --extra controller --extra otel --group build --group demo pyproject.toml -o requirements/run.txt
 	$(COMPILE) --upgrade --extra controller pyproject.toml -o requirements/controller.txt
-	$(COMPILE) --upgrade pyproject.toml -o requirements/evaluator.txt
+	$(COMPILE) --upgrade -c requirements/controller.txt requirements/evaluator.in -o requirements/evaluator.txt
+	$(COMPILE) --upgrade -c requirements/run.txt --group pyproject.toml:build -o requirements/build.txt
 
 clean:
 	rm -rf .venv .oracles .sbom sbom tests/node/node_modules tests/java/target .mypy_cache .ruff_cache .pytest_cache .coverage* coverage.xml

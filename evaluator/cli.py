@@ -49,7 +49,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     for option in OPTIONS:
         _declare(start, option)
     start.set_defaults(run=_start)
-    version = verbs.add_parser("version", help="print the version")
+    version = verbs.add_parser("version", help="print version, commit and date")
     version.set_defaults(run=_version)
 
 
@@ -70,9 +70,9 @@ def _declare(parser: argparse.ArgumentParser, option: Option) -> None:
 
 
 def _version(_: argparse.Namespace) -> int:
-    from importlib.metadata import version
+    from evaluator.host.build_version import describe_build
 
-    print(f"flagstaff {version('flagstaff')}")
+    print(describe_build())
     return 0
 
 

@@ -125,7 +125,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _run(arguments: Sequence[str]) -> int:
     parser = _Parser(prog="flagstaff", description="GitOps feature flags for OpenFeature.")
-    parser.add_argument("--version", action="store_true", help="print the version and exit")
+    parser.add_argument("--version", action="store_true", help="print version, commit and date, and exit")
     verbs = parser.add_subparsers(dest="verb", metavar="VERB")
     verb = _verb(arguments)
     if verb and verb not in VERBS:
@@ -141,9 +141,9 @@ def _run(arguments: Sequence[str]) -> int:
     if unknown:
         (verbs.choices[verb] if verb else parser).refuse(unknown)
     if options.version:
-        from importlib.metadata import version
+        from evaluator.host.build_version import describe_build
 
-        print(f"flagstaff {version('flagstaff')}")
+        print(describe_build())
         return OK
     if options.verb is None:
         parser.print_help(sys.stderr)

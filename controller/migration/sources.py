@@ -155,7 +155,7 @@ def _provider(provider: str, path: Path) -> Finding:
     if provider in PROXIED:
         return Finding(Fate.KEPT if provider == "flagd-proxy" else Fate.CHANGED, path, _THROUGH_PROXY)
     if provider in FIELDS:
-        blob = "" if provider in {"http", "grpc"} else "needs an evaluator's image with the extra blob"
+        blob = "" if provider in {"http", "grpc"} else "needs an evaluator's image with obstore added"
         return Finding(Fate.CHANGED if blob else Fate.KEPT, path, blob)
     known = ", ".join((*sorted(PROXIED), PROVIDER, *FIELDS))
     return Finding(Fate.REFUSED, path, f"provider {provider[:63]!r} is unknown; use one of {known}")

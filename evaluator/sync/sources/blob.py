@@ -24,7 +24,8 @@ try:
     from obstore.store import AzureStore, GCSStore, S3Store
 except ImportError as missing:
     raise InvalidSourceError(
-        "sources in S3, GCS and Azure need the extra `blob`: pip install 'flagstaff[blob]'"
+        "sources in S3, GCS and Azure need the package obstore, which the evaluator's image leaves out: "
+        "pip install obstore"
     ) from missing
 
 if TYPE_CHECKING:
