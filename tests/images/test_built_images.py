@@ -61,6 +61,8 @@ class Image:
                 os.kill(child(process.pid), signal.SIGKILL)
             process.wait()
             events.close()
+            if process.stdout is not None:
+                process.stdout.close()
 
 
 @pytest.fixture(scope="module")
