@@ -204,7 +204,7 @@ async def _open_ports(
         wake=dispatcher.wake,
         now=now,
         clock=asyncio.get_running_loop().time,
-        leading=lambda: base.role.leading,
+        role=base.role,
         received=base.metrics.count_webhook,
     )
     offload = Offload()

@@ -9,7 +9,6 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final
 
 from controller.api import flagsource
-from controller.api.objects.meta import Resource
 from controller.app.allowed_hosts import artifact_hosts_of, source_hosts_of
 from controller.app.namespace_quotas import artifact_quota
 from controller.configurations.reconciler import ConfigurationReconciler
@@ -122,7 +121,6 @@ def _flag_sets(parts: Parts) -> FlagSetReconciler:
         shared.objects,
         _reader(shared),
         accounts.client,
-        _write_through(shared.objects),
         random.random,
         shared.settings.provenance,
         InputReader(accounts.secret, accounts.config_map),
@@ -134,9 +132,7 @@ def _flagds(parts: Parts) -> FlagdReconciler:
     shared = parts.shared
     workloads = ClusterWorkloads(shared.accounts.cluster, accounts=shared.accounts)
     exposure = Exposure(shared.settings.flagd_hosts, shared.settings.flagd_annotations)
-    return FlagdReconciler(
-        shared.objects, workloads, _write_through(shared.objects), *parts.injected, exposure=exposure
-    )
+    return FlagdReconciler(shared.objects, workloads, *parts.injected, exposure=exposure)
 
 
 _KINDS: Final[tuple[tuple[Reconciles, Callable[[Parts], Reconciler]], ...]] = (
@@ -209,15 +205,6 @@ def _reader(shared: Shared) -> ArtifactReader:
         token=shared.tokens.first,
         judged=artifact_hosts_of(settings, shared.accounts.cluster.server),
     )
-
-
-def _write_through(objects: Cache) -> Callable[[dict[str, Any]], None]:
-    """Store our own write in the cache before its event arrives."""
-
-    def learn(body: dict[str, Any]) -> None:
-        objects.learn(Resource.of(body))
-
-    return learn
 
 
 def queue_of(kind: str, workers: int) -> KeyedQueue[ObjectKey]:

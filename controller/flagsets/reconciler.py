@@ -101,7 +101,6 @@ class FlagSetReconciler:
     artifacts: Artifacts
     writer: Callable[[str, str | None], Applier]
     """(namespace, service account) -> who writes with its rights, or with those of the installation."""
-    applied: Callable[[dict[str, Any]], None]
     random: Callable[[], float]
     """Returns a random number from 0 to 1."""
     detail: ProvenanceDetail = ProvenanceDetail.FULL
@@ -269,7 +268,7 @@ class FlagSetReconciler:
         self, resource: Resource, spec: FlagSetSpec, state: AppliedObjects, so_far: _SoFar, now: datetime
     ) -> None:
         writer = self.writer(resource.namespace, spec.service_account_name)
-        delivery = Delivery(self.objects, writer, self.applied)
+        delivery = Delivery(self.objects, writer)
         so_far.events, so_far.more_in = await delivery.deliver(resource, state, spec, now)
 
 

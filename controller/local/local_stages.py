@@ -120,7 +120,6 @@ class LocalStages:
                 self.objects,
                 _StoredArtifacts(self.storages),
                 lambda _namespace, _account: self._cluster,
-                lambda _: None,
                 random.random,
                 options.provenance,
                 InputReader(self._keys),

@@ -140,7 +140,7 @@ class Standby:
 
     def __init__(self, api: Cluster) -> None:
         self.objects = Cache(indexes_of((FLAG_SETS,)))
-        self.delivery = Delivery(self.objects, api, lambda body: None)
+        self.delivery = Delivery(self.objects, api)
 
     async def see(self, api: Cluster, flag_set: Resource) -> None:
         self.objects.learn(flag_set)

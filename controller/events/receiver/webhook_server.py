@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from controller.api.objects.meta import ObjectKey
     from controller.events.receiver.webhook_endpoints import Endpoint, Endpoints
     from controller.runtime.objects.cache import Cache
+    from controller.runtime.process.leadership import Role
     from evaluator.http.messages import Headers, Request
 
 log = logging.getLogger(__name__)
@@ -58,8 +59,8 @@ class Receiver:
     now: Callable[[], datetime]
     clock: Callable[[], float]
     """Seconds of a monotonic clock."""
-    leading: Callable[[], bool]
-    """Whether this replica leads, so that a push has an effect."""
+    role: Role
+    """A push has an effect only where this replica leads."""
     received: Callable[[str, str], None]
     """(sender's type, outcome) of each request, both fixed words: see docs/cluster.md."""
 
@@ -70,7 +71,7 @@ class Receiver:
     def answer(self, request: Request) -> Response:
         """200 with the sources that were woken, 4xx with what to do, 503 while suspended or on standby."""
         endpoint = self.endpoints.find(request.path)
-        if not self.leading():
+        if not self.role.leading:
             # An earlier lead may have opened it; without leading nothing is woken.
             outcome, response = "standby", _later("this replica is not the leader; try again")
         elif endpoint is None:

@@ -17,7 +17,7 @@ from controller.runtime.objects.applier import at_version
 from controller.runtime.reconciling.setbacks import Stalled, Waiting
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
     from datetime import datetime
 
     from controller.api.flagset import FlagSetSpec
@@ -59,7 +59,6 @@ class Delivery:
 
     objects: Cache
     writer: Applier
-    applied: Callable[[dict[str, Any]], None]
 
     async def deliver(
         self, resource: Resource, state: AppliedObjects, spec: FlagSetSpec, now: datetime
@@ -111,8 +110,9 @@ class Delivery:
         body, others = await self.writer.apply(
             at_version(manifest, version), manager=manager_of(resource.key)
         )
-        self.applied(body)
         written = Resource.of(body)
+        # The next reconcile must not read the object as it was: the event of our own write comes later.
+        self.objects.learn(written)
         state.taken[key] = Taken(manifest["spec"], written.spec)
         if not others and not state.settled:
             return []

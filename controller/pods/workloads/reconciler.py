@@ -22,7 +22,7 @@ from controller.runtime.reconciling.result import Done, Result, spec_of
 from controller.runtime.reconciling.setbacks import Setback, Stalled, Waiting
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
     from datetime import datetime
 
     from controller.pods.injection.installation import Known, Options
@@ -60,8 +60,6 @@ class FlagdReconciler:
 
     objects: Cache
     workloads: Workloads
-    applied: Callable[[dict[str, Any]], None]
-    """Receives each object that was written."""
     known: Known
     options: Options
     exposure: Exposure = field(default_factory=Exposure)
@@ -144,8 +142,9 @@ class FlagdReconciler:
             _require_ours(current, owner)
         version = "" if current is None else current.resource_version
         body, others = await workloads.apply(at_version(manifest, version), manager=MANAGER)
-        self.applied(body)
         written = Resource.of(body)
+        # The next reconcile must not read the object as it was: the event of our own write comes later.
+        self.objects.learn(written)
         taken[key] = _Applied(manifest, written)
         if version_of(current) == version_of(written):
             return ()

@@ -86,7 +86,6 @@ class World:
             self.cluster.objects,
             self,
             self.cluster.acting_as,
-            lambda body: None,
             lambda: 0.5,
             self.detail,
             InputReader(self._values("Secret"), self._values("ConfigMap")),

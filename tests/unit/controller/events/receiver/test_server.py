@@ -65,7 +65,7 @@ class Around:
         self.expected: list[tuple[str, str]] = []
         self.woken: list[str] = []
         self.time = 0.0
-        self.leads = True
+        self.role = Role(leading=True)
         self.counted: list[tuple[str, str]] = []
         self.receiver = Receiver(
             self.endpoints,
@@ -74,7 +74,7 @@ class Around:
             wake=lambda key: self.woken.append(key.name),
             now=lambda: NOW,
             clock=lambda: self.time,
-            leading=lambda: self.leads,
+            role=self.role,
             received=lambda sender, outcome: self.counted.append((sender, outcome)),
         )
         self.sender = sender
@@ -214,11 +214,11 @@ def test_one_that_was_suspended_before_we_began_says_so_too() -> None:
 
 def test_a_replica_that_does_not_lead_takes_nothing_and_says_when_to_try_again() -> None:
     around = Around(flag_source("production"))
-    around.leads = False
+    around.role.leading = False
     for path in (PATH, "/hook/unknown"):
         response = around.send(path=path)
         assert (response.status, dict(response.headers)["retry-after"]) == (503, "5")
-    around.leads = True
+    around.role.leading = True
     assert (around.send().status, around.woken) == (200, ["production"])
 
 

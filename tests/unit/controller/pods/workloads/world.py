@@ -60,9 +60,7 @@ class World(RecordingCluster):
         self.failing |= self.refused
         self.objects.learn(source())
         known = KnownObjects(self.objects, ())
-        self.reconciler = FlagdReconciler(
-            self.objects, self, lambda _: None, known, self.options, self.exposure
-        )
+        self.reconciler = FlagdReconciler(self.objects, self, known, self.options, self.exposure)
         self.status: Mapping[str, Any] = {}
 
     async def look(self, **spec: Any) -> Settled:
