@@ -24,6 +24,7 @@ VERBS: Final = {
     "up": "serve the flags of a Git repository or an artifact on this machine",
     "lint": "check flag definitions",
     "eval": "evaluate one flag of a folder or repository, and say why",
+    "diff": "say which flags a change adds, changes and removes, against a commit or a cluster",
     "push": "push a folder of definitions to a container registry",
     "evaluator": "serve flags from files, HTTP, gRPC or object stores; takes flagd's options",
     "controller": "run the Kubernetes controller",
@@ -34,6 +35,7 @@ VERBS: Final = {
     "get": "list the sources, flag sets and flags of a cluster, and how they are",
     "describe": "show one object in words: conditions, problems, history, evaluators and Events",
     "tree": "show sources, their flag sets, and who does not serve these yet",
+    "trace": "follow a flag of a cluster back to file, line, commit, author and pull request",
     "stats": "count the objects of each kind, and how they are",
     "history": "list the revisions that a flag set applied",
     "reconcile": "have a source or flag set looked at now, and show each stage until it is served",
@@ -50,9 +52,9 @@ VERBS: Final = {
     "explain": "evaluate one flag on a running evaluator, and say why",
 }
 _FOLDERS: Final = {
-    "authoring": ("lint", "eval", "push", "flags", "explain"),
+    "authoring": ("lint", "eval", "diff", "push", "flags", "explain"),
     "cluster": ("inject", "migrate", "wait", "fleet", "events", "logs"),
-    "objects": ("get", "describe", "tree", "stats", "history"),
+    "objects": ("get", "describe", "tree", "trace", "stats", "history"),
     "actions": ("reconcile", "suspend", "resume", "create"),
     "serving": ("up", "controller", "admission", "proxy"),
 }

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
     from controller.local.local_options import LocalOptions
+    from evaluator.flags.model import FlagSet
 
 _LIMITS: Final = TreeLimits(entries=100_000)
 """As for a commit, but that files which Git ignores are listed too."""
@@ -55,14 +56,22 @@ def working_tree_of(source: str) -> Path | None:
 
 def compose_working_tree(folder: Path, options: LocalOptions) -> Composition:
     """The flag set that `folder` would give if all of it were committed. Raises Setback."""
-    tree = read_working_tree(folder, options.paths)
+    return compose_tree(read_working_tree(folder, options.paths), options)
+
+
+def compose_tree(
+    tree: WorkingTree, options: LocalOptions, previous: FlagSet | None = None, flag_set_id: str | None = None
+) -> Composition:
+    """The flag set of some files, after `previous`; `flag_set_id` counts where the metadata has none."""
     composition = compose(
         tree.files,
         options.paths,
         provenance=_NOBODY,
-        previous=None,
+        previous=previous,
         policy=options.policy,
         lenient=options.lenient,
+        default_flag_set_id=flag_set_id,
+        bucketing=options.bucketing,
         skipped=tree.skipped,
         steps=steps(options.substitute, options.age_keys),
         patches=options.patches,

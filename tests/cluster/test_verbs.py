@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from typing import TYPE_CHECKING
 
@@ -13,6 +14,8 @@ from tests.cluster.golden import check, masked
 from tests.cluster.objects import flag_set, flags
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from tests.cluster.objects import Namespace
     from tests.cluster.pods import PodProcess
     from tests.cluster.spines import Spine
@@ -20,10 +23,12 @@ if TYPE_CHECKING:
 BAD = "main@sha1:" + "0" * 40
 
 
-def printed(spine: Spine, *words: str, code: int = 0) -> str:
+def printed(spine: Spine, *words: str, code: int = 0, masks: bool = True) -> str:
     """What a verb prints in the spine's namespace."""
     ended, text = flagstaff(spine.plane, *words, "-n", spine.name)
     assert ended == code, text
+    if not masks:
+        return text
     text = text.replace(spine.url.partition("/repository")[0], "https://git.example.com")
     text = re.sub(r"\b[0-9a-f]{12}\b", "<commit>", text)
     text = re.sub(r"(?m)^ *\d+\.\d\ds", "<seconds>", text)
@@ -147,4 +152,33 @@ def test_source_and_set_are_created_or_printed(space: Namespace) -> None:
     assert space.get("flagset")["spec"]["paths"] == ["base"]
     assert "spec.git.url: write ssh://" in created(
         "source", "git", "a", "--url", "git@example.com:flags.git", code=2
+    )
+
+
+def test_files_on_disk_are_compared_with_what_a_cluster_serves(shop: Spine) -> None:
+    source = ("--source", str(shop.repository.path))
+    text = printed(shop, "diff", "--against-cluster", "flags", *source)
+    assert text == "FlagSet/flags → working tree: no flag differs\n"
+    shop.repository.write("flags.json", flags(banner="on", snow="on"))
+    text = printed(shop, "diff", "--against-cluster", "flags", *source, code=1)
+    assert text.splitlines() == [
+        "FlagSet/flags → working tree: 1 flag differs: 1 changed",
+        "~ banner: default off (false) → on (true)",
+    ]
+
+
+def test_flag_is_traced_to_the_commit_that_changed_it(shop: Spine, tmp_path: Path) -> None:
+    newest = shop.repository.git("rev-parse", "HEAD")
+    clone = str(shop.repository.path)
+    text = printed(shop, "trace", "snow", "--repository", clone)
+    check("verbs-trace", lambda: text)
+    (trace,) = json.loads(printed(shop, "trace", "snow", "-o", "json", "--repository", clone, masks=False))
+    assert (trace["commit"], trace["places"]) == (newest, ["flags.json:1"])
+    # Without a clone, the source's own address is read.
+    (trace,) = json.loads(
+        printed(shop, "trace", "snow", "-o", "json", "--repository", str(tmp_path), masks=False)
+    )
+    assert trace["places"] == ["flags.json:1"]
+    assert "there is no flag 'snwo' in namespace shop; did you mean 'snow'?" in printed(
+        shop, "trace", "snwo", code=1
     )

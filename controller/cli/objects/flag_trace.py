@@ -1,0 +1,98 @@
+"""The way of a flag back from a cluster to the change request that brought it."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from controller.cli.objects.object_rows import RECORD
+from controller.cli.shared.printing import printable, short
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_REQUEST: Final = re.compile(r"\((?:#|!|pull request #)(\d+)\)|^Merge pull request #(\d+)|^Merged PR (\d+)")
+"""The number of a change request, as servers write it into the subject of its commit."""
+_PAGES: Final = (
+    (re.compile(r"/-/commit/\w+$"), "/-/merge_requests/"),
+    (re.compile(r"/commits/\w+$"), "/pull-requests/"),
+    (re.compile(r"(?<=/_git/)([^/]+)/commit/\w+$"), r"\1/pullrequest/"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class FlagTrace:
+    """One flag, and where it comes from."""
+
+    __pydantic_config__ = RECORD
+
+    flag: str
+    """The flag's key."""
+    object: str
+    """The object that delivers it: KIND/NAMESPACE/NAME."""
+    served: str | None = None
+    """How many evaluators serve that object's content, of how many there are."""
+    default_variant: str | None = None
+    """Its default variant."""
+    held_from: str | None = None
+    """The revision whose definition is served, where a newer one is bad."""
+    flag_set: str | None = None
+    """The FlagSet that writes the object: NAMESPACE/NAME."""
+    source: str | None = None
+    """Its source: KIND/NAMESPACE/NAME."""
+    address: str | None = None
+    """The address that the source reads."""
+    revision: str | None = None
+    """The revision that was applied."""
+    places: tuple[str, ...] = ()
+    """FILE:LINE in that revision for each layer that has the flag, base first."""
+    commit: str | None = None
+    """The commit that last changed these lines, or, where that is not known, the one that was applied."""
+    author: str | None = None
+    """Who wrote the commit."""
+    subject: str | None = None
+    """The first line of its message."""
+    commit_page: str | None = None
+    """The page of the commit, where the Git server is known."""
+    change_request: str | None = None
+    """The page of its pull or merge request, where its subject names one."""
+    unknown: str | None = None
+    """Why the places are not known."""
+
+
+def change_request_page(commit_page: str, subject: str) -> str:
+    """The page of the change request that a commit's subject names, beside the commit's own page; empty where
+    it names none.
+    """
+    match = _REQUEST.search(subject)
+    if match is None or not commit_page:
+        return ""
+    number = next(group for group in match.groups() if group)
+    for pattern, page in _PAGES:
+        if pattern.search(commit_page):
+            return f"{pattern.sub(page, commit_page)}{number}"
+    github = re.match(r"https?://[^/]*github", commit_page)
+    return f"{re.sub(r'/commit/[0-9a-f]+$', '', commit_page)}/{'pull' if github else 'pulls'}/{number}"
+
+
+def as_text(trace: FlagTrace) -> Iterator[str]:
+    """Yield a line for each step of the way."""
+    default = f", default {trace.default_variant}" if trace.default_variant else ""
+    served = f", served {trace.served}" if trace.served else ""
+    steps = {
+        "Flag": f"{trace.flag}{default}",
+        "Object": f"{trace.object}{served}",
+        "Held": trace.held_from and f"served as in {short(trace.held_from)}: newer definitions are bad",
+        "Flag set": trace.flag_set,
+        "Source": trace.source and f"{trace.source}, {trace.address or 'no address'}",
+        "Revision": trace.revision and short(trace.revision),
+        "Defined": ", ".join(trace.places) or trace.unknown,
+        "Commit": trace.commit and f"{trace.commit[:12]} {trace.subject or ''}".rstrip(),
+        "Author": trace.author,
+        "Page": trace.commit_page,
+        "Request": trace.change_request,
+    }
+    for name, step in steps.items():
+        if step:
+            yield printable(f"{f'{name}:':<10}{step}").replace("\n", " ")

@@ -1,0 +1,135 @@
+"""`flagstaff trace`: from a flag of a cluster back to file, line, commit, author and pull request."""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from controller.cli.shared.clusters import add_cluster_arguments, run_on_cluster, scope_of
+from controller.cli.shared.ending import OK, PROBLEM, Exit
+from controller.cli.shared.output import DOCUMENTS, add_output_argument, document, plain
+from controller.cli.shared.printing import did_you_mean
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Sequence
+
+    from controller.api.objects.meta import Resource
+    from controller.cli.cluster.connection import Connection
+    from controller.cli.objects.flag_trace import FlagTrace
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Declare the verb's arguments."""
+    parser.add_argument("flag", metavar="FLAG", help="the flag's key")
+    parser.add_argument("--set", dest="flag_set", metavar="NAME", help="only in the object of this name")
+    parser.add_argument(
+        "--repository", default=".", metavar="DIR", type=lambda folder: str(Path(folder).absolute()),
+        help="a clone of the source's repository (default: the current folder; one without the commit is not "
+        "used, and the source's address is read instead)",
+    )  # fmt: skip
+    add_output_argument(parser, "text", *DOCUMENTS)
+    add_cluster_arguments(parser)
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """0 shown; 1 no such flag; 2 wrong usage; 3 no cluster."""
+    from controller.cli.objects.flag_trace import FlagTrace as Record
+    from controller.cli.objects.flag_trace import as_text
+
+    traces = run_on_cluster(lambda: _traces(options), doing="reading the cluster and the repository")
+    if options.output in DOCUMENTS:
+        print(document(plain(traces, Record), options.output), end="")
+    else:
+        print("\n\n".join("\n".join(as_text(trace)) for trace in traces))
+    return OK
+
+
+async def _traces(options: argparse.Namespace) -> list[FlagTrace]:
+    # Imported here: it takes a second or two.
+    from controller.api.kinds import DELIVERED, FEATURE_FLAG_CONFIGURATION, FLAG_SHARD
+    from controller.cli.cluster.connection import connected
+    from controller.cli.objects.object_rows import flag_rows
+
+    async with connected(scope_of(options)) as connection:
+        shards = {shard.key: shard for shard in await connection.resources(FLAG_SHARD)}
+        keys: set[str] = set()
+        traces = []
+        for resource in await connection.resources(*DELIVERED[:2]):
+            if options.flag_set not in {None, resource.name}:
+                continue
+            rows = {row.key: row for row in flag_rows([resource], shards.get)}
+            keys |= rows.keys()
+            if (row := rows.get(options.flag)) is not None:
+                trace = await _trace(connection, resource, options)
+                traces.append(replace(trace, default_variant=row.default_variant, held_from=row.held_from))
+    # A FeatureFlag beside a FeatureFlagConfiguration of one flag set has the same way.
+    read = [trace for trace in traces if trace.object.startswith(FEATURE_FLAG_CONFIGURATION.kind)]
+    if not traces:
+        hint = did_you_mean(options.flag, sorted(keys))
+        raise Exit(f"there is no flag {options.flag!r} in namespace {connection.namespace}{hint}", PROBLEM)
+    return read or traces
+
+
+async def _trace(connection: Connection, resource: Resource, options: argparse.Namespace) -> FlagTrace:
+    """The way from an object back to its source."""
+    from controller.api import flagset
+    from controller.api.flagset_status import FlagSetStatus
+    from controller.api.kinds import FLAG_SET
+    from controller.cli.objects.flag_trace import FlagTrace
+    from controller.cli.objects.kind_words import SOURCES
+    from controller.cli.objects.object_rows import object_row, source_address
+
+    row = object_row(resource)
+    trace = FlagTrace(options.flag, str(resource.key), row.served)
+    writer = resource.labels.get(flagset.LABEL)
+    flag_set = await connection.find(FLAG_SET, resource.namespace, writer) if writer else None
+    if flag_set is None:
+        return replace(trace, revision=row.revision, unknown="the object is written by hand")
+    history, key = FlagSetStatus.of(flag_set).history, flagset.source_key(flag_set)
+    newest = history[0] if history else None
+    trace = replace(
+        trace,
+        flag_set=f"{flag_set.namespace}/{flag_set.name}",
+        revision=FlagSetStatus.of(flag_set).last_applied_revision,
+        author=None if newest is None else newest.author,
+        subject=None if newest is None else newest.subject,
+    )
+    type_ = next((type_ for type_ in SOURCES if key is not None and type_.kind == key.kind), None)
+    source = None if key is None or type_ is None else await connection.find(type_, key.namespace, key.name)
+    if source is None:
+        return replace(trace, unknown="the source is gone")
+    trace = replace(trace, source=str(source.key), address=source_address(source))
+    return await _placed(trace, tuple(flag_set.spec.get("paths") or (".",)), options.repository)
+
+
+async def _placed(trace: FlagTrace, paths: Sequence[str], repository: str) -> FlagTrace:
+    """The trace with file, line, commit and pages, as far as a repository is at hand."""
+    from controller.cli.objects.flag_trace import change_request_page
+    from controller.events.alerts.commit_pages import commit_in, link
+    from controller.local.flag_places import flag_places, last_change
+    from controller.local.local_options import LocalOptions
+    from controller.runtime.reconciling.setbacks import Setback
+
+    revision, address = trace.revision or "", trace.address or ""
+    commit = commit_in(revision)
+    if not commit:
+        return replace(trace, unknown="the source is no Git repository")
+    trace = replace(trace, commit=commit)
+    for source in (repository, address):
+        options = LocalOptions(source, paths=tuple(paths))
+        with contextlib.suppress(Setback):
+            places = await flag_places(options, commit, trace.flag)
+            changed = await last_change(source, commit, places) if source != address else None
+            trace = replace(trace, places=tuple(f"{place.file}:{place.line}" for place in places))
+            if changed is not None:
+                trace = replace(trace, commit=changed.commit, author=changed.author, subject=changed.subject)
+            break
+    else:
+        trace = replace(trace, unknown=f"neither {repository} nor {address} can be read; see --repository")
+    page = link(address, f"@sha1:{trace.commit}")
+    request = change_request_page(page, trace.subject or "")
+    return replace(trace, commit_page=page or None, change_request=request or None)
