@@ -75,17 +75,6 @@ def test_a_proxy_that_is_killed_and_comes_back_has_them_again_at_the_newest(both
     both.ours.becomes("current")
 
 
-def test_with_the_api_server_away_both_have_what_the_proxy_knows_and_then_the_newest(both: Both) -> None:
-    both.world.control.cut()
-    within(lambda: not both.world.proxy.readyz()[1]["watches"][0]["connected"])
-    both.world.put("two")
-    both.world.reconnect()
-    both.ours.becomes("current")
-    both.stay("one")
-    both.world.control.mend()
-    both.see("two")
-
-
 def test_a_deletion_leaves_the_last_good_flags_and_says_so_until_the_object_is_there_again(
     both: Both,
 ) -> None:

@@ -16,7 +16,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
-import trustme
 
 from controller.api.openfeature.featureflagconfiguration import KIND
 from tests.clients.evaluator import evaluator
@@ -243,12 +242,6 @@ def test_a_refused_pod_gets_the_reason_and_is_not_there(shop: Namespace) -> None
     assert shop.all("pod") == []
 
 
-def test_a_dry_run_answers_the_same(shop: Namespace) -> None:
-    found = create(shop, pod("checkout", ASKS), "?dryRun=All")
-    assert sidecar_of(found)["image"] == "example/evaluator:1"
-    assert shop.all("pod") == []
-
-
 def test_pod_security_restricted_admits_what_was_injected(shop: Namespace) -> None:
     shop.api.ask("PATCH", f"/api/v1/namespaces/{shop.name}", {"metadata": {"labels": RESTRICTED}}, MERGE)
     with pytest.raises(Refused):
@@ -324,12 +317,6 @@ def test_the_owner_gets_an_event_but_not_on_a_dry_run(shop: Namespace) -> None:
     within(messages)
     assert len(messages()) == 1
     assert "FeatureFlag wet; create it" in messages()[0]
-
-
-def test_a_deployments_pods_are_injected(shop: Namespace) -> None:
-    shop.apply(deployment(ASKS))
-    within(lambda: shop.all("pod"), lambda: json.dumps(shop.all("event"))[-3000:])
-    assert all(sidecar_of(each) for each in shop.all("pod"))
 
 
 def test_a_jobs_evaluator_does_not_keep_it_from_finishing(shop: Namespace) -> None:
@@ -470,20 +457,6 @@ def test_the_certificate_is_of_the_authority_in_the_secret_and_a_lost_one_is_mad
         each.mount()
     within(partial(admitted, shop))
     assert Api(admitting.plane).find(SECRET)["type"] == "Opaque"
-
-
-def test_with_a_client_authority_other_clients_are_refused(
-    spare: Plane, admitting: Admitting, tmp_path: Path
-) -> None:
-    authority = trustme.CA()
-    authority.cert_pem.write_to_path(tmp_path / "ca.crt")
-    words = ("--admission-client-ca", str(tmp_path / "ca.crt"))
-    with started(AdmissionProcess(spare, tmp_path / "closed", *words)) as closed:
-        context = ssl.create_default_context(cadata=authorities(admitting.plane).decode())
-        with pytest.raises((ssl.SSLError, ConnectionError, http.client.HTTPException)):
-            posted(closed, context)
-        authority.issue_cert("apiserver").configure_cert(context)
-        assert posted(closed, context) == 400
 
 
 def test_the_api_server_is_answered_by_the_certificate_that_it_shows(

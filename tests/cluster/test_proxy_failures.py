@@ -7,12 +7,10 @@ from __future__ import annotations
 import contextlib
 import json
 import signal
-import ssl
 from typing import TYPE_CHECKING, Any
 
 import grpc
 import pytest
-import trustme
 from openfeature.schemas.protobuf.flagd.sync.v1 import sync_pb2, sync_pb2_grpc
 
 from tests.clients.evaluator import evaluator
@@ -169,32 +167,6 @@ def test_a_proxy_that_is_asked_to_go_says_so_and_ends_well(plane: Plane, tmp_pat
             next(stream)
         assert moved.value.code() is grpc.StatusCode.UNAVAILABLE
         assert process.wait() == 0
-
-
-def test_a_certificate_that_is_replaced_is_shown_to_new_clients(plane: Plane, tmp_path: Path) -> None:
-    authority = trustme.CA()
-    certificate, key = tmp_path / "tls.crt", tmp_path / "tls.key"
-
-    def issue() -> str:
-        issued = authority.issue_cert("localhost", "127.0.0.1")
-        key.write_bytes(issued.private_key_pem.bytes())
-        certificate.write_bytes(issued.cert_chain_pems[0].bytes())
-        return certificate.read_text()
-
-    def shown(port: int) -> str:
-        return ssl.get_server_certificate(("127.0.0.1", port)).strip()
-
-    apply(plane, manifest(NAMESPACE, "secret", flags("1")))
-    issue()
-    with proxy(plane, tmp_path, "--tls-cert", str(certificate), "--tls-key", str(key)) as process:
-        credentials = grpc.ssl_channel_credentials(authority.cert_pem.bytes())
-        with grpc.secure_channel(f"localhost:{process.sync}", credentials) as channel:
-            stream = subscribe(sync_pb2_grpc.FlagSyncServiceStub(channel), f"{NAMESPACE}/secret")
-            assert value(next(stream)) == "1"
-            second = issue().strip()
-            within(lambda: shown(process.sync) == second)
-            apply(plane, manifest(NAMESPACE, "secret", flags("2")))
-            assert value(next(stream)) == "2"
 
 
 def test_a_thousand_streams_of_a_proxy_that_is_killed_all_end_at_the_newest_value(
