@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -10,9 +10,12 @@ from controller.api.objects.meta import ObjectKey, Resource
 from controller.configurations.reconciler import ConfigurationReconciler
 from controller.delivery.claims import Claims
 from controller.runtime.objects.cache import Cache
-from controller.runtime.reconciling.settle import Settled, settle
 from tests.statuses import find
 from tests.unit.controller.flagsets.world import BROKEN, START
+from tests.unit.controller.stage_world import take_turn
+
+if TYPE_CHECKING:
+    from controller.runtime.reconciling.settle import Settled
 
 FFC, FLAG = "FeatureFlagConfiguration", "FeatureFlag"
 
@@ -45,7 +48,7 @@ class World:
 
     async def look(self, key: ObjectKey) -> Settled:
         resource = self.resource(key)
-        settled = settle(resource, await self.reconciler.reconcile(resource, START), START)
+        settled = (await take_turn(self.reconciler, resource, START)).settled
         self.statuses[key] = settled.status
         return settled
 

@@ -24,6 +24,7 @@ from evaluator.flags.canonical import digest
 from evaluator.flags.layers.merge import parse
 from tests.statuses import find
 from tests.unit.controller.flagsets.world import BROKEN, START, flag
+from tests.unit.controller.stage_world import take_turn
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -74,7 +75,7 @@ class World:
 
     async def look(self, after: float = 0.0) -> Settled:
         self.now += timedelta(seconds=after)
-        settled = settle(self.resource, await self.reconciler.reconcile(self.resource, self.now), self.now)
+        settled = (await take_turn(self.reconciler, self.resource, self.now)).settled
         self.writes += settled.status != self.status
         self.status = settled.status
         return settled

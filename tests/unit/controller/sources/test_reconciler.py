@@ -22,18 +22,19 @@ from controller.artifacts.archive import SKIPPED_FILE, take_skipped, unpack
 from controller.artifacts.storages import Storages
 from controller.runtime.objects.cache import Cache
 from controller.runtime.reconciling.setbacks import Failed, Setback, Stalled, Waiting
-from controller.runtime.reconciling.settle import Settled, settle
 from controller.sources.backend import NOTHING_ACCEPTED, Accepted, Fetched, FetchRequest, Revision, Unverified
 from controller.sources.freshness import Freshness, PendingPushes
 from controller.sources.reconciler import SourceReconciler
 from evaluator.host import durable
 from tests.statuses import find
+from tests.unit.controller.stage_world import take_turn
 from tests.volumes import fill, small_volume
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from controller.api.sources.git_source import GitSpec
+    from controller.runtime.reconciling.settle import Settled
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 KEY = ObjectKey("FlagSource", "apps", "flags")
@@ -124,7 +125,7 @@ class Life:
 
     async def look(self, *, written: bool = True, **more: Any) -> Settled:
         resource = Resource(KEY, "uid", 1, "1", spec=self.spec, status=self.status, **more)
-        settled = settle(resource, await self.reconciler.reconcile(resource, self.now), self.now)
+        settled = (await take_turn(self.reconciler, resource, self.now)).settled
         if written:
             self.status = settled.status
         self.now += timedelta(minutes=1)

@@ -8,20 +8,19 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
-import pytest
-
 from controller.api.objects.meta import ObjectKey, Resource
 from controller.pods.injection.pod_injection import inject, record_now
 from controller.pods.upgrades.reconciler import EvaluatorUpgradeReconciler
-from controller.runtime.reconciling.setbacks import Failed, Stalled
-from controller.runtime.reconciling.settle import Settled, settle
+from controller.runtime.reconciling.setbacks import Failed
 from tests.statuses import find
 from tests.unit.controller.pods.injection.pods import OPTIONS, Objects
+from tests.unit.controller.stage_world import take_turn
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
 
     from controller.api.kinds import ResourceType
+    from controller.runtime.reconciling.settle import Settled
 
 NOW: Final = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 ASKS: Final = {"openfeature.dev/enabled": "true", "flagstaff.dev/flagset": "checkout"}
@@ -112,7 +111,7 @@ class World:
             key, "uid", self.generation, "1", {"pause": "1ms", **spec}, self.status, self.annotations
         )
         reconciler = EvaluatorUpgradeReconciler(self, self.known, self.options)
-        settled = settle(resource, await reconciler.reconcile(resource, self.now), self.now)
+        settled = (await take_turn(reconciler, resource, self.now)).settled
         self.status = settled.status
         return settled
 
@@ -430,5 +429,6 @@ async def test_the_canary_is_kept_in_the_status() -> None:
 
 
 async def test_a_spec_that_cannot_be_read_stalls() -> None:
-    with pytest.raises(Stalled, match=r"spec\.pause"):
-        await World().look(pause="soon")
+    status, reason, message = ready(await World().look(pause="soon"))
+    assert (status, reason) == ("False", "InvalidSpec")
+    assert "spec.pause" in message

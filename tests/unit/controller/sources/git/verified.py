@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 from controller.api.objects.meta import ObjectKey, Resource
 from controller.artifacts.archive import unpack
 from controller.artifacts.storages import Storages
-from controller.runtime.reconciling.settle import settle
 from controller.sources.freshness import PendingPushes
 from controller.sources.git.git_factory import GitFactory
 from controller.sources.reconciler import SourceReconciler
 from tests.statuses import find
+from tests.unit.controller.stage_world import take_turn
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -66,7 +66,7 @@ class Verified:
         resource = Resource(
             KEY, "uid", 1, "1", spec=self.spec, status=self.status, annotations=self.annotations
         )
-        settled = settle(resource, await self.reconciler.reconcile(resource, self.now), self.now)
+        settled = (await take_turn(self.reconciler, resource, self.now)).settled
         self.status = settled.status
         self.events = [(each.reason, each.message) for each in settled.events]
         return self.condition("Ready")[1]
