@@ -45,7 +45,7 @@ CHARACTERS: Final = 500
 """Of the text of one problem."""
 
 
-def refused(problems: Iterable[Problem]) -> list[Problem]:
+def refusals(problems: Iterable[Problem]) -> list[Problem]:
     """The problems for which flags are refused, in the given order."""
     return [
         problem

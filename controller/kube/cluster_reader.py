@@ -95,7 +95,7 @@ class ClusterReader:
         """A Secret's content by key, or None. Never kept. Raises Failed, which says how to grant the right
         where that is what lacks.
         """
-        body = await self._granted("Secret", namespace, name)
+        body = await self._read_granted("Secret", namespace, name)
         if body is None:
             return None
         try:
@@ -109,10 +109,10 @@ class ClusterReader:
         """A ConfigMap's texts by key, or None. Raises Failed, which says how to grant the right where that is
         what lacks.
         """
-        body = await self._granted("ConfigMap", namespace, name)
+        body = await self._read_granted("ConfigMap", namespace, name)
         return None if body is None else await decode_values(body.get("data") or {}, str.encode)
 
-    async def _granted(self, kind: str, namespace: str, name: str) -> dict[str, Any] | None:
+    async def _read_granted(self, kind: str, namespace: str, name: str) -> dict[str, Any] | None:
         """An object of a kind that is granted by namespace."""
         with granting(namespace, "flagstaff-secrets", self._acting):
             return await self.get("v1", kind, namespace, name)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 from controller.api.objects.fields import InvalidSpecError
 from controller.api.openfeature.featureflagconfiguration import MissingShardsError
 from controller.configurations.validation import judge
-from controller.delivery.written_flags import refused
+from controller.delivery.written_flags import refusals
 from controller.validation.structural_schema import SchemaProblem
 from evaluator.flags.syntax.problems import Severity
 
@@ -40,7 +40,7 @@ def flag_problems(resource: Resource) -> Iterator[SchemaProblem]:
         yield SchemaProblem(("spec",), message, "too-deep")
         return
     problems = (*verdict.problems, *verdict.notes)
-    bad = {id(problem) for problem in refused(problems)}
+    bad = {id(problem) for problem in refusals(problems)}
     for problem in problems:
         severity = Severity.ERROR if id(problem) in bad else problem.severity
         yield SchemaProblem(_steps(problem.file), problem.message, problem.code, severity=severity)

@@ -12,7 +12,7 @@ from controller.validation.flag_problems import flag_problems
 from controller.validation.kind_schemas import KEY, schemas
 from controller.validation.schema_rules import rule_problems
 from controller.validation.setting_problems import setting_problems
-from controller.validation.structural_schema import SchemaProblem, defaulted, schema_problems
+from controller.validation.structural_schema import SchemaProblem, schema_problems, with_defaults
 from evaluator.flags.syntax.problems import Severity
 from evaluator.flags.syntax.text import json_path
 
@@ -66,7 +66,7 @@ def object_problems(
         if problem.path[0] != "status" or problem.code == "unknown-field"
     )
     problems += _metadata_problems(body)
-    filled = defaulted(schema, body)
+    filled = with_defaults(schema, body)
     problems += [*rule_problems(schema, filled, without=[problem.path for problem in problems])]
     problems += _apart(_secrets(kind, body.get("spec"), ("spec",)), problems)
     problems = _in_the_models_words(kind, filled.get("spec"), problems)

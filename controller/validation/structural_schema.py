@@ -61,16 +61,16 @@ def schema_problems(schema: Mapping[str, Any], value: Any, path: Path = ()) -> I
     """Yield all that is wrong with `value`, an object as YAML has it. CEL rules are judged elsewhere."""
     if value is None:
         if not _takes_null(schema):
-            yield SchemaProblem(path, f"is empty; write {_wanted(schema)}")
+            yield SchemaProblem(path, f"is empty; write {_expected_type(schema)}")
         return
     kind = schema.get("type")
     if kind is not None and not _is(value, kind):
         quotes = (
             "; put it in quotes"
-            if _wanted(schema) == _NAMES["string"] and not isinstance(value, dict | list)
+            if _expected_type(schema) == _NAMES["string"] and not isinstance(value, dict | list)
             else ""
         )
-        yield SchemaProblem(path, f"must be {_wanted(schema)}, not {_shown(value)}{quotes}")
+        yield SchemaProblem(path, f"must be {_expected_type(schema)}, not {_shorten(value)}{quotes}")
         return
     if "enum" in schema and value not in schema["enum"]:
         listed = ", ".join(str(choice) or '""' for choice in schema["enum"])
@@ -86,7 +86,7 @@ def schema_problems(schema: Mapping[str, Any], value: Any, path: Path = ()) -> I
     yield from _of_choice(schema, value, path)
 
 
-def defaulted(schema: Mapping[str, Any], value: Any) -> Any:
+def with_defaults(schema: Mapping[str, Any], value: Any) -> Any:
     """Return a copy of a valid value with the defaults that the API server fills in, and without the nulls
     that it drops.
     """
@@ -94,17 +94,17 @@ def defaulted(schema: Mapping[str, Any], value: Any) -> Any:
         # The flags of a set may be a megabyte, and have neither.
         return value
     if isinstance(value, list):
-        return [defaulted(schema.get("items", {}), item) for item in value]
+        return [with_defaults(schema.get("items", {}), item) for item in value]
     if not isinstance(value, dict):
         return value
     filled = {
-        name: defaulted(_below(schema, name), inner)
+        name: with_defaults(_below(schema, name), inner)
         for name, inner in value.items()
         if not _is_dropped(schema, name, inner)
     }
     for name, field in schema.get("properties", {}).items():
         if name not in filled and "default" in field:
-            filled[name] = defaulted(field, field["default"])
+            filled[name] = with_defaults(field, field["default"])
     return filled
 
 
@@ -135,14 +135,14 @@ def _is(value: Any, kind: str) -> bool:
     return numbers and (kind == "number" or float(value).is_integer())
 
 
-def _wanted(schema: Mapping[str, Any]) -> str:
+def _expected_type(schema: Mapping[str, Any]) -> str:
     """What is asked for, in words."""
     if _DURATION in str(schema.get("pattern")):
         return "a duration such as 30s or 1m"
     return _NAMES.get(str(schema.get("type")), "a value")
 
 
-def _shown(value: Any) -> str:
+def _shorten(value: Any) -> str:
     if isinstance(value, dict):
         return "fields"
     if isinstance(value, list):
@@ -156,7 +156,7 @@ def _of_text(schema: Mapping[str, Any], text: str, path: Path) -> Iterator[Schem
     yield from _of_size(schema, "Length", len(text), path)
     pattern = schema.get("pattern")
     if pattern is not None and not _matches(pattern, text):
-        plain = _wanted(schema) if _DURATION in pattern else f"a string that matches {pattern}"
+        plain = _expected_type(schema) if _DURATION in pattern else f"a string that matches {pattern}"
         yield SchemaProblem(path, f"must be {schema.get(WORDS, plain)}", vague=True)
 
 
@@ -206,7 +206,7 @@ def _of_fields(schema: Mapping[str, Any], value: dict[Any, Any], path: Path) -> 
     meant = {_near(str(name), known) for name in value if name not in known} if missing else ()
     for name in missing:
         if name not in meant:
-            yield SchemaProblem((*path, name), f"is required: {_needed(known.get(name, {}))}")
+            yield SchemaProblem((*path, name), f"is required: {_required_names(known.get(name, {}))}")
     for name, inner in present.items():
         if name in known:
             yield from schema_problems(known[name], inner, (*path, name))
@@ -217,10 +217,10 @@ def _of_fields(schema: Mapping[str, Any], value: dict[Any, Any], path: Path) -> 
             yield SchemaProblem((*path, name), message, "unknown-field", at_key=True)
 
 
-def _needed(schema: Mapping[str, Any]) -> str:
+def _required_names(schema: Mapping[str, Any]) -> str:
     """What is missing, by its documentation."""
     first = str(schema.get("description", "")).partition(". ")[0].partition("; ")[0].rstrip(".")
-    return first or _wanted(schema)
+    return first or _expected_type(schema)
 
 
 def _guess(name: str, known: Mapping[str, Any]) -> str:

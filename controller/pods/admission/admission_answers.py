@@ -17,7 +17,7 @@ _SHOWN: Final = 8_000
 """Characters of a refusal: it may repeat what the object says."""
 
 
-def answered(
+def review_response(
     uid: str, refusal: str = "", warnings: Sequence[str] = (), patch: Sequence[dict[str, Any]] = ()
 ) -> dict[str, Any]:
     """The AdmissionReview to send back: allowed, with a JSON patch if there is one, or refused."""

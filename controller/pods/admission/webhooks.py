@@ -11,7 +11,7 @@ import orjson
 
 from controller.api.kinds import WATCHED
 from controller.api.objects.meta import GROUP, OPENFEATURE_GROUP, Resource
-from controller.pods.admission.admission_answers import JSON, answered, failure
+from controller.pods.admission.admission_answers import JSON, failure, review_response
 from controller.pods.injection.installation import Refused
 from controller.pods.injection.pod_injection import MOST_BYTES, inject
 from controller.runtime.user_text.plain_text import one_line
@@ -58,14 +58,14 @@ def answer(review: object, options: Options, known: Known) -> tuple[str, dict[st
     try:
         changes = inject(pod, namespace, options, known)
     except Refused as refusal:
-        return REFUSED, answered(uid, str(refusal))
+        return REFUSED, review_response(uid, str(refusal))
     warnings = () if changes is None else changes.warnings
     if changes is None or not changes.patch:
-        return UNCHANGED, answered(uid, warnings=warnings)
-    review = answered(uid, warnings=warnings, patch=changes.patch)
+        return UNCHANGED, review_response(uid, warnings=warnings)
+    review = review_response(uid, warnings=warnings, patch=changes.patch)
     if len(review["response"]["patch"]) > MOST_BYTES:
         message = f"the evaluator's part of the pod has more than {MOST_BYTES} bytes; name fewer sources"
-        return REFUSED, answered(uid, message)
+        return REFUSED, review_response(uid, message)
     return INJECTED, review
 
 
@@ -134,7 +134,7 @@ class Validator:
         if not judged:
             return failure(400, "not an AdmissionReview of a kind that is judged")
         if self.namespaces and resource.namespace not in self.namespaces:
-            return Response(200, orjson.dumps(answered(uid)), JSON)
+            return Response(200, orjson.dumps(review_response(uid)), JSON)
         return self.offload.answer(JSON, partial(self._judge, uid, resource, body))
 
     def _judge(self, uid: str, resource: Resource, body: Mapping[str, Any]) -> bytes:
@@ -142,4 +142,4 @@ class Validator:
         if refusal:
             log.info("%s is refused: %s", one_line(str(resource.key), _LOGGED), one_line(refusal, _LOGGED))
         self.answered(resource.key.kind, REFUSED if refusal else "allowed")
-        return orjson.dumps(answered(uid, refusal, warnings))
+        return orjson.dumps(review_response(uid, refusal, warnings))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 import orjson
 
 from controller.api.objects.meta import ObjectKey, timestamp
-from controller.pods.admission.admission_answers import JSON, answered, failure
+from controller.pods.admission.admission_answers import JSON, failure, review_response
 from controller.pods.direct_sets.carried_flags import KINDS, carried_flags, is_run_of_cron_job, text_of
 from controller.pods.direct_sets.direct_flags import MOST_APPLIED, MOST_BYTES, read_flags
 from controller.pods.direct_sets.name_check import taken_by
@@ -87,9 +87,9 @@ class WorkloadWebhook:
             place, why = one_line(namespace, _LOGGED), one_line(str(refusal), _LOGGED)
             log.info("a %s in %s is refused: %s", workload["kind"], place, why)
             self.reviewed(workload["kind"], REFUSED)
-            return orjson.dumps(answered(uid, str(refusal)))
+            return orjson.dumps(review_response(uid, str(refusal)))
         self.reviewed(workload["kind"], MARKED if changes.patch else UNCHANGED)
-        return orjson.dumps(answered(uid, warnings=changes.warnings, patch=changes.patch))
+        return orjson.dumps(review_response(uid, warnings=changes.warnings, patch=changes.patch))
 
     def _changes(
         self, workload: Mapping[str, Any], before: Mapping[str, Any] | None, namespace: str, applied: Applied

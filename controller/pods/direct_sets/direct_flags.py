@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from controller.delivery.written_flags import CHARACTERS, MOST_NAMED, refused, summary
+from controller.delivery.written_flags import CHARACTERS, MOST_NAMED, refusals, summary
 from controller.pods.injection.installation import Refused
 from controller.runtime.user_text.plain_text import one_line
 from evaluator.flags.layers.merge import parse
@@ -58,7 +58,7 @@ def read_flags(text: str, where: str, most: int = MOST_BYTES) -> DirectFlags:
     except RecursionError:
         raise Refused(f"{where}: the flags are nested too deeply to be read; make them flatter") from None
     problems = (*parsed.problems, *parsed.notes)
-    bad = [_text(problem) for problem in refused(problems)] or [*_reserved(parsed.flag_set)]
+    bad = [_text(problem) for problem in refusals(problems)] or [*_reserved_keys(parsed.flag_set)]
     if bad:
         raise Refused(f"{where}: {summary(bad)}")
     return DirectFlags(
@@ -66,7 +66,7 @@ def read_flags(text: str, where: str, most: int = MOST_BYTES) -> DirectFlags:
     )
 
 
-def _reserved(flag_set: FlagSet) -> Iterator[str]:
+def _reserved_keys(flag_set: FlagSet) -> Iterator[str]:
     """The texts about metadata that Flagstaff alone writes."""
     flags = ((("flags", key, "metadata"), flag.metadata) for key, flag in flag_set.flags.items())
     for path, metadata in ((("metadata",), flag_set.metadata), *flags):

@@ -70,7 +70,7 @@ class MarkedWorkloads:
 
     def learn(self, kind: str, body: dict[str, Any]) -> None:
         """Take in the state of a workload."""
-        workload = _marked(kind, body)
+        workload = _marked_workload(kind, body)
         known = self._workloads.get(workload.key)
         self._workloads[workload.key] = workload
         if known is None or _content(known) != _content(workload):
@@ -89,7 +89,7 @@ class MarkedWorkloads:
             self.known.set()
 
 
-def _marked(kind: str, body: dict[str, Any]) -> MarkedWorkload:
+def _marked_workload(kind: str, body: dict[str, Any]) -> MarkedWorkload:
     # A list leaves out what its items are.
     body = {**body, "apiVersion": _VERSIONS[kind], "kind": kind}
     meta = {name: text for name, text in body["metadata"].items() if name not in {"annotations", "labels"}}

@@ -43,7 +43,7 @@ class OrderObjects:
     def learn(self, kind: str, body: Mapping[str, Any]) -> None:
         """Take in an object. A malformed one is logged and affects no other."""
         try:
-            resource = _reduced(kind, body)
+            resource = _without_content(kind, body)
         except (KeyError, TypeError, AttributeError):
             _log.exception("a malformed %s was sent", kind)
             return
@@ -97,7 +97,7 @@ class OrderObjects:
         self.changed("" if key.kind == FLAG_GRANT else key.namespace or key.name)
 
 
-def _reduced(kind: str, body: Mapping[str, Any]) -> Resource:
+def _without_content(kind: str, body: Mapping[str, Any]) -> Resource:
     meta = body["metadata"]
     annotations, labels = meta.get("annotations") or {}, meta.get("labels") or {}
     kept: dict[str, Any] = {name: meta[name] for name in _KEPT if name in meta}
