@@ -12,15 +12,12 @@ import re
 from typing import TYPE_CHECKING, Final
 
 from evaluator.flags.checking.known_operators import shorten
+from evaluator.host.durations import parse_duration
 from evaluator.settings.settings import InvalidSettingError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-_UNITS: Final = {
-    "ns": 1e-9, "us": 1e-6, "µs": 1e-6, "μs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0,
-}  # fmt: skip
-_PART: Final = re.compile(r"([0-9]+(?:\.[0-9]*)?|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h)")
 _LONGEST: Final = 2**63 / 1e9
 """Most seconds of a Go duration."""
 _TRUE: Final = frozenset({"1", "t", "T", "TRUE", "true", "True"})
@@ -30,11 +27,8 @@ _FALSE: Final = frozenset({"0", "f", "F", "FALSE", "false", "False"})
 def duration(value: object, where: str) -> float:
     """Return the seconds of a duration in Go's syntax: `0`, or such as `1m30s`."""
     text = str(value).removeprefix("+") if isinstance(value, str | int) else ""
-    if text == "0":
-        return 0.0
-    parts = _PART.findall(text)
-    seconds = sum(float(number) * _UNITS[unit] for number, unit in parts)
-    if not parts or "".join(map("".join, parts)) != text or seconds > _LONGEST:
+    seconds = parse_duration(text)
+    if seconds is None or seconds > _LONGEST:
         raise InvalidSettingError(
             f"{where} is {shorten(value)}, which is not a valid duration; use 10s, 5m or 1h15m"
         )

@@ -21,14 +21,15 @@ from controller.api.objects.schema_words import in_schema
 from controller.api.parsing import INVALID, InvalidTextError
 from controller.api.parsing.names import require_object_name
 from controller.api.parsing.references import parse_range
+from evaluator.host.durations import parse_duration
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from pydantic_core import ErrorDetails, InitErrorDetails
 
-_UNITS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
-_DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h)", re.ASCII)
+_DURATION: Final = re.compile(r"(?:[0-9]+(?:\.[0-9]+)?(?:ms|s|m|h))+")
+"""Of Go's durations, those that the schema of the CRDs takes, too."""
 _LONGEST: Final = 366 * 24 * 3600.0
 SHORTEST_INTERVAL: Final = 0.5
 """Seconds: a source that is polled every millisecond would keep others from being polled."""
@@ -68,18 +69,14 @@ class InvalidSpecError(InvalidTextError):
 
 _LONGEST_PROBLEM: Final = 500
 """Characters of one problem of a spec."""
-_LONGEST_DURATION: Final = 64
-"""Characters of a duration."""
 
 
 def _seconds(value: object) -> object:
     if not isinstance(value, str):
         return value
-    # Of digits alone, the pattern tries the rest anew at each of them.
-    parts = _DURATION.findall(value) if len(value) <= _LONGEST_DURATION else []
-    if not parts or "".join(number + unit for number, unit in parts) != value:
+    seconds = parse_duration(value) if _DURATION.fullmatch(value) else None
+    if seconds is None:
         raise ValueError("must be a duration such as 30s or 1m")
-    seconds = sum(float(number) * _UNITS[unit] for number, unit in parts)
     if not 0 < seconds <= _LONGEST:
         raise ValueError("must be longer than nothing and shorter than a year")
     return seconds
