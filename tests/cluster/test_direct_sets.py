@@ -319,6 +319,38 @@ def test_configuration_that_stands_in_the_way_is_not_overwritten(shop: Namespace
     shop.wait("ffc", lambda found: found["metadata"].get("ownerReferences"), "checkout")
 
 
+def test_what_is_applied_or_replaced_again_changes_nothing(shop: Namespace) -> None:
+    manifest = workload(annotations={FLAGS: flags(banner="on")})
+    words = ("--server-side", "--field-manager=argocd-controller")
+    apply(shop, manifest, *words)
+    shop.wait_ready("ffc", "checkout")
+    shop.wait("deployment", observed, "checkout")
+    within(lambda: len(shop.all("replicaset")) == 1)
+    before = shop.get("deployment", "checkout")
+    for _ in range(3):
+        apply(shop, manifest, *words)
+    after = shop.get("deployment", "checkout")
+    assert after["metadata"]["resourceVersion"] == before["metadata"]["resourceVersion"]
+    shop.kubectl("replace", "-f", "-", given=json.dumps(manifest))
+    replaced = shop.get("deployment", "checkout")
+    # A replacement leaves out what was added: it is added again, and no pod is restarted.
+    assert replaced["spec"]["template"] == before["spec"]["template"]
+    assert replaced["metadata"]["labels"] == before["metadata"]["labels"]
+    record = "flagstaff.dev/direct-set-applied"
+    assert replaced["metadata"]["annotations"][record] == before["metadata"]["annotations"][record]
+
+
+def test_workload_moves_to_a_flag_set_in_one_change(shop: Namespace) -> None:
+    shop.apply(configuration("base", flagSpec=json.loads(flags(base="on"))))
+    shop.wait_ready("ffc", "base")
+    apply(shop, workload(annotations={FLAGS: flags(banner="on")}))
+    shop.wait_ready("ffc", "checkout")
+    follows = {ENABLED: "true", "flagstaff.dev/flagset": "base"}
+    apply(shop, workload(below=follows))
+    assert template_of(shop.get("deployment", "checkout")) == follows
+    shop.wait_gone("ffc", "checkout")
+
+
 def test_other_workloads_are_never_sent_to_us(shop: Namespace, installed: AdmissionProcess) -> None:
     def reviews() -> list[str]:
         kinds = ('kind="Deployment"', 'kind="Job"')

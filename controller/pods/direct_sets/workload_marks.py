@@ -82,8 +82,11 @@ def unmark(workload: Mapping[str, Any], before: Mapping[str, Any] | None) -> Cha
     _remove(changes, (*METADATA, "labels"), well_known.DIRECT_SET)
     _remove(changes, (*METADATA, "annotations"), well_known.APPLIED)
     _remove(changes, (*METADATA, "annotations"), well_known.REMARKS)
-    if workload["kind"] != "Job" and well_known.DIRECT_SET in annotations_at(workload, template):
-        if well_known.ENABLED in (record_in(before).get("added") or ()):
+    present = annotations_at(workload, template)
+    if workload["kind"] != "Job" and well_known.DIRECT_SET in present:
+        # Pods that follow other flags from now on still ask for an evaluator.
+        added = well_known.ENABLED in (record_in(before).get("added") or ())
+        if added and present.keys().isdisjoint(well_known.FOLLOWED):
             _remove(changes, (*template, "annotations"), well_known.ENABLED)
         _remove(changes, (*template, "annotations"), well_known.DIRECT_SET)
     if text_of(before) is not None:

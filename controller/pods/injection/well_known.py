@@ -73,6 +73,8 @@ OLD_SOURCES: Final = "openfeature.dev/flagsourceconfiguration"
 """OpenFeature Operator's name of SOURCES until 0.5."""
 OLD_FLAGS: Final = "openfeature.dev/featureflagconfiguration"
 """OpenFeature Operator's until 0.5: FeatureFlagConfigurations, separated by commas."""
+FOLLOWED: Final = (FLAG_SET, SOURCES, IN_PROCESS, OLD_SOURCES, OLD_FLAGS)
+"""Annotations by which a pod may name the flags that it follows."""
 
 CONTAINER: Final = "flagstaff-evaluator"
 TOKEN: Final = "flagstaff-token"  # noqa: S105 - the name of a volume

@@ -161,6 +161,14 @@ def test_enabled_that_the_user_wrote_stays_when_the_flags_go() -> None:
     assert template_of(changes.after) == {well_known.ENABLED: "true"}
 
 
+@pytest.mark.parametrize("annotation", well_known.FOLLOWED)
+def test_template_that_names_other_flags_still_asks_when_the_flags_go(annotation: str) -> None:
+    before = marked(workload()).after
+    given = workload(above=None, below={**template_of(before), annotation: "checkout-production"})
+    changes = unmarked(given, before)
+    assert template_of(changes.after) == {well_known.ENABLED: "true", annotation: "checkout-production"}
+
+
 def test_template_of_a_job_keeps_what_was_added_when_the_flags_go() -> None:
     before = marked(workload("Job")).after
     changes = unmarked(workload("Job", above=None, below=template_of(before)), before)

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from controller.pods.injection.installation import Known, Options
 
 SOURCED: dict[str, str | None] = {well_known.FLAG_SET: None, well_known.SOURCES: "s0"}
+DIRECT: dict[str, str | None] = {well_known.FLAG_SET: None, well_known.DIRECT_SET: "checkout"}
 IN_PROCESS: dict[str, str | None] = {well_known.FLAG_SET: None, well_known.IN_PROCESS: "s0"}
 OLD: list[dict[str, str | None]] = [
     {well_known.FLAG_SET: None, well_known.OLD_SOURCES: "s0"},
@@ -47,7 +48,7 @@ def test_a_pod_whose_flags_are_in_files_is_due_the_same_after_they_changed() -> 
 
 
 @pytest.mark.parametrize("compat", [False, True])
-@pytest.mark.parametrize("asks", [{}, SOURCED, IN_PROCESS, {well_known.CONTAINERS: "app"}, *OLD])
+@pytest.mark.parametrize("asks", [{}, SOURCED, IN_PROCESS, DIRECT, {well_known.CONTAINERS: "app"}, *OLD])
 def test_what_is_injected_is_what_is_due(asks: Mapping[str, str | None], *, compat: bool) -> None:
     options = replace(OPTIONS, compat=compat)
     known = Objects(s0={"sources": [{"source": "checkout"}], "selector": "checkout"})
