@@ -11,7 +11,7 @@ PARALLEL := -n 4 --dist worksteal
 unexport PYTHONDONTWRITEBYTECODE
 COMPILE := $(BIN)/uv pip compile -q --generate-hashes --no-emit-index-url --no-header --python-version 3.11 --universal
 
-.PHONY: setup dev demo test test-fast coverage test-clients test-faults test-cluster-slow images chaos check unit oracles engine registry stores sigstore helm plane kwok dev-cluster fuzz bench messages crds reference sbom lock clean
+.PHONY: setup dev demo test test-fast coverage test-clients test-faults test-cluster-slow images chaos check unit oracles engine registry stores sigstore helm plane kwok dev-cluster fuzz bench messages crds reference sbom release lock clean
 
 setup: .venv/.ready ## what running needs, in .venv
 
@@ -121,17 +121,26 @@ bench: dev oracles ## every measurement; wire and hostile also need h2load and w
 messages: setup ## every text that users may see, to be read as a stranger would
 	@$(BIN)/python -m tests.messages
 
+SBOM ?= sbom
+# Environments with what each image has, of which the lists are made.
+SBOM_OF ?= .sbom
+
 sbom: dev ## what the images contain beside their base, with versions, hashes and licences, as CycloneDX 1.6 in sbom/
-	@mkdir -p sbom
-	@$(BIN)/uv venv -q --clear .sbom/tool
-	@$(BIN)/uv pip install -q --python .sbom/tool/bin/python --require-hashes -r requirements/sbom.txt
+	@mkdir -p $(SBOM)
+	@$(BIN)/uv venv -q --clear $(SBOM_OF)/tool
+	@$(BIN)/uv pip install -q --python $(SBOM_OF)/tool/bin/python --require-hashes -r requirements/sbom.txt
 	@for image in controller evaluator; do \
-		echo "==> sbom/$$image.cdx.json"; \
-		$(BIN)/uv venv -q --clear .sbom/$$image; \
-		$(BIN)/uv pip install -q --python .sbom/$$image/bin/python --require-hashes -r requirements/$$image.txt || exit 1; \
-		.sbom/tool/bin/cyclonedx-py environment --output-reproducible --spec-version 1.6 --pyproject pyproject.toml \
-			--mc-type application -o sbom/$$image.cdx.json .sbom/$$image/bin/python || exit 1; \
+		echo "==> $(SBOM)/$$image.cdx.json"; \
+		$(BIN)/uv venv -q --clear $(SBOM_OF)/$$image; \
+		$(BIN)/uv pip install -q --python $(SBOM_OF)/$$image/bin/python --require-hashes -r requirements/$$image.txt || exit 1; \
+		$(SBOM_OF)/tool/bin/cyclonedx-py environment --output-reproducible --spec-version 1.6 --pyproject pyproject.toml \
+			--mc-type application -o $(SBOM)/$$image.cdx.json $(SBOM_OF)/$$image/bin/python || exit 1; \
 	done
+
+DIST ?= dist
+
+release: sbom ## all files of a release in dist/; TAG=v0.1.0 refuses what is not that release
+	@$(BIN)/python -m release --dist $(DIST) --sbom $(SBOM) $(if $(TAG),--tag $(TAG))
 
 crds: dev ## the CustomResourceDefinitions, and the tables of fields in docs/kinds, from the models
 	@$(BIN)/python -m controller.api.published.definitions
