@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import gzip
 import hashlib
 import os
 import shutil
@@ -46,19 +47,23 @@ class Release:
             _run(builder, "build", "-t", target, "-d", self.dist)
 
     def pack_context(self) -> None:
-        """The context of both images, which needs neither the repository nor Git."""
+        """The context of both images, as `docker build - <FILE` takes it."""
         file = self.dist / f"flagstaff-images-{self.version}.tar.gz"
         build = f"--add-virtual-file={BUILD_FILE}:{describe_build(ROOT)}"
-        prefix = f"flagstaff-images-{self.version}/"
-        _run("git", "archive", "--format=tar.gz", f"--prefix={prefix}", build, "-o", file, "HEAD", *CONTEXT)
+        _run("git", "archive", "--format=tar.gz", build, "-o", file, "HEAD", *CONTEXT)
 
     def pack_charts(self) -> None:
         """Each Helm chart of deploy/, with the files that its links lead to."""
         for chart in sorted(ROOT.glob("deploy/*/Chart.yaml")):
             facts = yaml.safe_load(chart.read_text(encoding="utf-8"))
             file = self.dist / f"{facts['name']}-{facts['version']}.tgz"
-            with tarfile.open(file, "w:gz", dereference=True) as packed:
-                packed.add(chart.parent, arcname=facts["name"], filter=_anonymous)
+            # gzip's header has a time, too.
+            epoch = int(os.environ["SOURCE_DATE_EPOCH"])
+            with (
+                gzip.GzipFile(file, "wb", mtime=epoch) as packed,
+                tarfile.open(fileobj=packed, mode="w", dereference=True) as archive,
+            ):
+                archive.add(chart.parent, arcname=facts["name"], filter=_anonymous)
 
     def copy_sboms(self, folder: Path) -> None:
         """Raises RefusedError where there are none."""

@@ -1,0 +1,132 @@
+"""`make release`, whole, into a folder of its own."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tarfile
+import zipfile
+from typing import TYPE_CHECKING, Final
+
+import pytest
+
+from release.build_hook import BUILD_FILE
+from release.notes import MissingNotesError, read_notes
+from tests.go import ROOT
+from tests.helm.program import program as helm
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+CHANGELOG: Final = (
+    "# Changelog\n\n## [0.2.0] - unreleased\n\n### Added\n- new\n\n## [0.1.0] - 2026-01-02\n- old\n"
+)
+
+
+def run(*command: str | Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=170)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    made = tmp_path_factory.mktemp("release")
+    words = (f"DIST={made}/dist", f"SBOM={made}/sbom", f"SBOM_OF={made}/environments")
+    done = run("make", "release", *words)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return made
+
+
+@pytest.fixture(scope="module")
+def dist(folder: Path) -> Path:
+    return folder / "dist"
+
+
+def one(dist: Path, pattern: str) -> Path:
+    (file,) = dist.glob(pattern)
+    return file
+
+
+def test_every_file_has_its_checksum(dist: Path) -> None:
+    sums = (dist / "SHA256SUMS").read_text(encoding="utf-8")
+    named = {line.split()[1] for line in sums.splitlines()}
+    assert named == {file.name for file in dist.iterdir()} - {"SHA256SUMS"}
+    done = subprocess.run(["sha256sum", "--check", "--quiet", "SHA256SUMS"], cwd=dist, check=False)
+    assert done.returncode == 0
+
+
+def test_wheel_source_and_context_of_the_images_tell_the_same_commit(dist: Path) -> None:
+    head = run("git", "rev-parse", "HEAD").stdout.strip()
+    with zipfile.ZipFile(one(dist, "*.whl")) as wheel:
+        builds = [json.loads(wheel.read(BUILD_FILE))]
+    source = one(dist, "flagstaff-[0-9]*.tar.gz")
+    folder = f"{source.name.removesuffix('.tar.gz')}/"
+    for packed, below in ((source, folder), (one(dist, "flagstaff-images-*.tar.gz"), "")):
+        with tarfile.open(packed) as archive:
+            content = archive.extractfile(below + BUILD_FILE)
+            assert content is not None
+            builds.append(json.load(content))
+    assert [build["commit"] for build in builds] == [head] * 3
+    assert len({build["date"] for build in builds}) == 1
+
+
+def test_a_wheel_of_the_source_distribution_keeps_the_commit(dist: Path, tmp_path: Path) -> None:
+    source = one(dist, "flagstaff-[0-9]*.tar.gz")
+    words = ("wheel", "-q", "--no-deps", "--no-build-isolation", "-w", tmp_path, source)
+    done = run(sys.executable, "-m", "pip", *words)
+    assert done.returncode == 0, done.stderr
+    with zipfile.ZipFile(one(dist, "*.whl")) as made, zipfile.ZipFile(one(tmp_path, "*.whl")) as again:
+        assert again.read(BUILD_FILE) == made.read(BUILD_FILE)
+        assert sorted(again.namelist()) == sorted(made.namelist())
+
+
+def test_the_context_of_the_images_has_all_that_the_dockerfile_copies(dist: Path, tmp_path: Path) -> None:
+    with tarfile.open(one(dist, "flagstaff-images-*.tar.gz")) as archive:
+        archive.extractall(tmp_path, filter="data")
+    lines = (tmp_path / "Dockerfile").read_text(encoding="utf-8").splitlines()
+    copied = [word for line in lines if line.startswith("COPY ") for word in line.split()[1:-1]]
+    assert "crds" in copied
+    assert [word for word in copied if not (tmp_path / word).exists()] == []
+    ignored = (tmp_path / ".dockerignore").read_text(encoding="utf-8")
+    assert [word for word in copied if f"!{word.split('/')[0]}\n" not in ignored] == []
+
+
+def test_helm_renders_the_packed_chart(dist: Path) -> None:
+    done = run(helm(), "template", "flagstaff", one(dist, "*.tgz"))
+    assert done.returncode == 0, done.stderr
+    assert "kind: Deployment" in done.stdout
+
+
+def test_the_lists_of_contents_are_those_of_the_images(dist: Path) -> None:
+    names = {}
+    for image in ("controller", "evaluator"):
+        listed = json.loads(one(dist, f"*-{image}.cdx.json").read_text(encoding="utf-8"))
+        names[image] = {component["name"] for component in listed["components"]}
+    assert {"kopf", "grpcio"} <= names["controller"]
+    assert "grpcio" in names["evaluator"]
+    assert not {"kopf", "pygit2", "pydantic"} & names["evaluator"]
+
+
+def test_the_same_commit_makes_the_same_files(folder: Path, dist: Path, tmp_path: Path) -> None:
+    done = run(sys.executable, "-m", "release", "--dist", tmp_path, "--sbom", folder / "sbom")
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "SHA256SUMS").read_text() == (dist / "SHA256SUMS").read_text()
+
+
+def test_a_tag_of_another_version_is_refused(tmp_path: Path) -> None:
+    done = run(sys.executable, "-m", "release", "--dist", tmp_path, "--tag", "v99.0.0")
+    assert done.returncode == 1
+    assert "the tag v99.0.0 is not the version of pyproject.toml" in done.stderr
+
+
+def test_notes_are_the_section_of_the_version() -> None:
+    assert read_notes(CHANGELOG, "0.2.0", dated=False) == "### Added\n- new\n"
+    assert read_notes(CHANGELOG, "0.1.0", dated=True) == "- old\n"
+
+
+@pytest.mark.parametrize(
+    ("version", "reason"), [("0.2.0", "0.2.0 is unreleased"), ("0.3.0", "has no section of 0.3.0")]
+)
+def test_notes_of_a_tag_without_a_dated_section_are_refused(version: str, reason: str) -> None:
+    with pytest.raises(MissingNotesError, match=reason):
+        read_notes(CHANGELOG, version, dated=True)
