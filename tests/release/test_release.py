@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 import tarfile
+import tomllib
 import zipfile
 from typing import TYPE_CHECKING, Final
 
 import pytest
+import yaml
 
 from release.build_hook import BUILD_FILE
 from release.notes import MissingNotesError, read_notes
@@ -111,6 +114,14 @@ def test_the_same_commit_makes_the_same_files(folder: Path, dist: Path, tmp_path
     done = run(sys.executable, "-m", "release", "--dist", tmp_path, "--sbom", folder / "sbom")
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "SHA256SUMS").read_text() == (dist / "SHA256SUMS").read_text()
+
+
+def test_project_chart_and_bake_file_name_one_version() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["version"]
+    chart = yaml.safe_load((ROOT / "deploy/chart/Chart.yaml").read_text(encoding="utf-8"))
+    bake = (ROOT / "docker-bake.hcl").read_text(encoding="utf-8")
+    assert (chart["version"], chart["appVersion"]) == (project, project)
+    assert re.findall(r'variable "VERSION" \{\n  default = "(.*)"', bake) == [project]
 
 
 def test_a_tag_of_another_version_is_refused(tmp_path: Path) -> None:
