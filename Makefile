@@ -11,7 +11,7 @@ PARALLEL := -n 4 --dist worksteal
 unexport PYTHONDONTWRITEBYTECODE
 COMPILE := $(BIN)/uv pip compile -q --generate-hashes --no-emit-index-url --no-header --python-version 3.11 --universal
 
-.PHONY: setup dev demo test test-fast coverage test-clients test-faults test-cluster-slow images chaos check unit oracles engine registry stores sigstore helm plane kwok dev-cluster fuzz bench messages crds reference sbom release lock clean
+.PHONY: setup dev demo test test-fast coverage test-clients test-faults test-cluster-slow images chaos check unit oracles engine registry stores sigstore helm plane kwok dev-cluster fuzz bench messages crds reference sbom docs release lock clean
 
 setup: .venv/.ready ## what running needs, in .venv
 
@@ -148,10 +148,19 @@ crds: dev ## the CustomResourceDefinitions, and the tables of fields in docs/kin
 reference: dev ## docs/reference, from the program
 	@$(BIN)/python -m controller.cli.published.files
 
+docs: .docs/.ready ## the documentation as a site, in site/
+	@.docs/bin/python release/site.py
+
+.docs/.ready: requirements/docs.txt | dev
+	@$(BIN)/uv venv -q --clear .docs
+	@$(BIN)/uv pip install -q --python .docs/bin/python --require-hashes -r requirements/docs.txt
+	@touch $@
+
 lock: dev ## pin again what pyproject.toml allows
 	$(COMPILE) --upgrade requirements/uv.in -o requirements/uv.txt
 	$(COMPILE) --upgrade requirements/go.in -o requirements/go.txt
 	$(COMPILE) --upgrade requirements/node.in -o requirements/node.txt
+	$(COMPILE) --upgrade requirements/docs.in -o requirements/docs.txt
 	$(COMPILE) --upgrade requirements/sbom.in -o requirements/sbom.txt
 	$(COMPILE) --upgrade --extra controller --extra otel --group dev pyproject.toml -o requirements/dev.txt
 	$(COMPILE) --upgrade --extra controller --extra otel --group build --group demo pyproject.toml -o requirements/run.txt
@@ -160,4 +169,4 @@ lock: dev ## pin again what pyproject.toml allows
 	$(COMPILE) --upgrade -c requirements/run.txt --group pyproject.toml:build -o requirements/build.txt
 
 clean:
-	rm -rf .venv .oracles .sbom sbom tests/node/node_modules tests/java/target .mypy_cache .ruff_cache .pytest_cache .coverage* coverage.xml
+	rm -rf .venv .oracles .sbom sbom .docs site tests/node/node_modules tests/java/target .mypy_cache .ruff_cache .pytest_cache .coverage* coverage.xml

@@ -84,6 +84,13 @@ def test_a_page_is_no_longer_than_a_reader_takes(page: str) -> None:
     assert len(f"{written}{rest.partition(END)[2]}".split()) <= MOST_WORDS
 
 
+def test_every_page_is_in_the_navigation_of_the_site() -> None:
+    named = set(re.findall(r": ([\w/-]+\.md)$", text("mkdocs.yml"), re.MULTILINE))
+    decisions = {page for page in PAGES if page.startswith("docs/adr/")} - {"docs/adr/README.md"}
+    pages = {page.removeprefix("docs/") for page in PAGES if page.startswith("docs/")}
+    assert named == pages - {page.removeprefix("docs/") for page in decisions}, "add the page to mkdocs.yml"
+
+
 def test_the_readme_has_at_most_200_lines() -> None:
     assert text("README.md").count("\n") <= 200
 
