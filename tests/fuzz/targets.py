@@ -15,6 +15,7 @@ from tests.fuzz import (
     signatures,
     streams,
     webhooks,
+    workloads,
 )
 
 if TYPE_CHECKING:
@@ -31,6 +32,7 @@ TARGETS: Final[Mapping[str, Target]] = {
     **streams.TARGETS,
     **settings.TARGETS,
     **webhooks.TARGETS,
+    **workloads.TARGETS,
     **artifacts.TARGETS,
     **signatures.TARGETS,
 }

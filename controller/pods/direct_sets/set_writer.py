@@ -141,7 +141,7 @@ class DirectSets:
         try:
             await self.client(key.namespace).delete(*place, uid=current.uid, version=version)
         except Setback as setback:
-            self._report_failure_of(resource, setback)
+            self._report_failure_of(resource, "FlagsNotRemoved", setback)
             raise
         what = f"{KIND} {key.name} is deleted, as its annotation was; running evaluators keep its flags"
         self._report(resource, Occurrence("FlagsRemoved", what, version=version))
@@ -149,13 +149,13 @@ class DirectSets:
     def _report_failure(self, key: ObjectKey, setback: Setback) -> None:
         log.warning("the flags of a workload: %s", setback.message, extra=about(key))
         if (workload := self.workloads.get(key)) is not None:
-            self._report_failure_of(workload.resource, setback)
+            self._report_failure_of(workload.resource, "FlagsNotWritten", setback)
 
-    def _report_failure_of(self, resource: Resource, setback: Setback) -> None:
+    def _report_failure_of(self, resource: Resource, reason: str, setback: Setback) -> None:
         if isinstance(setback, Waiting) or self._failed.get(resource.key) == setback.message:
             return
         self._failed[resource.key] = setback.message
-        self._report(resource, Occurrence("FlagsNotWritten", setback.message, warning=True))
+        self._report(resource, Occurrence(reason, setback.message, warning=True))
 
     def _report(self, resource: Resource, occurrence: Occurrence) -> None:
         # A workload's own version changes with the state of its pods.

@@ -51,7 +51,7 @@ def mark(
     """
     changes, template = Changes(workload), template_path(workload)
     known = record_in(before)
-    added = {str(name) for name in known.get("added") or ()}
+    added = _added(known)
     present = annotations_at(workload, template)
     if workload["kind"] != "Job" or before is None:
         missing = {} if well_known.ENABLED in present else {well_known.ENABLED: "true"}
@@ -85,7 +85,7 @@ def unmark(workload: Mapping[str, Any], before: Mapping[str, Any] | None) -> Cha
     present = annotations_at(workload, template)
     if workload["kind"] != "Job" and well_known.DIRECT_SET in present:
         # Pods that follow other flags from now on still ask for an evaluator.
-        added = well_known.ENABLED in (record_in(before).get("added") or ())
+        added = well_known.ENABLED in _added(record_in(before))
         if added and present.keys().isdisjoint(well_known.FOLLOWED):
             _remove(changes, (*template, "annotations"), well_known.ENABLED)
         _remove(changes, (*template, "annotations"), well_known.DIRECT_SET)
@@ -108,6 +108,12 @@ def record_in(workload: Mapping[str, Any] | None) -> Mapping[str, Any]:
     """What `mark` recorded in a workload; empty where it did not."""
     text = annotations_at(workload or {}, METADATA).get(well_known.APPLIED)
     return (json_object(text) if isinstance(text, str) else None) or {}
+
+
+def _added(record: Mapping[str, Any]) -> set[str]:
+    """The annotations of the template that were added; a user may have written the record."""
+    names = record.get("added")
+    return {str(name) for name in names} if isinstance(names, list) else set()
 
 
 def _remove(changes: Changes, path: Path, name: str) -> None:

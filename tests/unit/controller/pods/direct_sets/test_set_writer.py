@@ -266,7 +266,7 @@ async def test_refused_deletion_is_reported_on_the_workload_and_tried_again() ->
     world.cluster.failing[f"delete {CHECKOUT}"] = Failed("AccessDenied", "evaluators serve it")
     world.apply(workload(None))
     assert await world.settle() == []
-    assert world.reported() == [("FlagsNotWritten", "evaluators serve it")]
+    assert world.reported() == [("FlagsNotRemoved", "evaluators serve it")]
     world.cluster.failing.clear()
     assert await world.settle(RETRY_SECONDS) == [f"delete {CHECKOUT}"]
 
