@@ -1,4 +1,4 @@
-"""The Namespaces, workloads, pods and FlagGrants that decide which flag sets pods follow. No I/O."""
+"""The Namespaces, workloads, pods and FlagGrants that decide which flag sets pods follow."""
 
 from __future__ import annotations
 
