@@ -31,6 +31,7 @@ from controller.api.objects.rules import Rule
 from controller.api.objects.schema_words import in_schema
 from controller.api.parsing import InvalidTextError
 from controller.api.parsing.names import normalise
+from controller.api.remote_provider import RemoteFlagProvider
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -184,6 +185,10 @@ class FlagSetSpec(Model):
     drift_policy: DriftPolicy = DriftPolicy.CORRECT
     """`Correct`: a change to what was written is undone. `Warn`: the change is kept [and
     reported](#what-is-written), until new content is written.
+    """
+    remote_flag_provider: RemoteFlagProvider | None = None
+    """A [remote provider](../remote-providers.md) whose flags are merged with these, or override them. The
+    FeatureFlagConfiguration is written with this field; a FeatureFlag has the FlagSet's own flags alone.
     """
     service_account_name: ObjectName | None = None
     """The service account in the same namespace with whose rights the FlagSet writes

@@ -18,7 +18,7 @@ from controller.app.namespace_quotas import QuotaMetrics, artifact_usage, limits
 from controller.app.notifications import open_notifying
 from controller.app.pod_work import pod_work_of
 from controller.app.ports import artifact_address, bound_socket, listen
-from controller.app.reconcilers import STAGES, Shared, providers_of, queue_of, reconcilers_of, usages_of
+from controller.app.reconcilers import STAGES, Shared, open_providers, queue_of, reconcilers_of, usages_of
 from controller.app.referenced_objects import reference_watches
 from controller.app.token_file import TokenFile
 from controller.artifacts.artifact_server import ArtifactServer
@@ -104,12 +104,10 @@ async def open_controller(
             wake=lambda key, delay: base.queues[key.kind].put(key, delay),
         )
         shared, bound = await _open_shared(stack, base)
-        providers = providers_of(settings, base.limits, base.accounts.secret, cluster.server)
-        for provider in providers.values():
-            stack.push_async_callback(provider.close)
-        usages = {**artifact_usage(objects), **usages_of(providers.values())}
+        providers = open_providers(stack, settings, base.limits, base.accounts.secret, cluster.server)
+        usages = {**artifact_usage(objects), **usages_of(providers.backends.values())}
         metrics.registry.register(QuotaMetrics(base.limits, usages))
-        sweeps = [provider.sweep for provider in providers.values()]
+        sweeps = [provider.sweep for provider in providers.backends.values()]
         proxies = ProxyFollower(LiveProxies(), objects, cluster, settings.namespace, clock)
         watches = reference_watches(cluster, objects, health)
         outputs = Outputs(cluster, metrics, (base.events, *notifying.sinks))

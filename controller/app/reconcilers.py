@@ -12,6 +12,8 @@ from controller.api import flagsource
 from controller.app.allowed_hosts import artifact_hosts_of, source_hosts_of
 from controller.app.namespace_quotas import artifact_quota
 from controller.configurations.reconciler import ConfigurationReconciler
+from controller.configurations.remote_providers import RemoteProviders
+from controller.configurations.remote_shards import RemoteShards
 from controller.configurations.stage import CONFIGURATIONS, FEATURE_FLAGS
 from controller.events.alerts.alert_reconciler import FlagAlertReconciler
 from controller.events.alerts.stage import FLAG_ALERTS, FLAG_PROVIDERS
@@ -21,6 +23,7 @@ from controller.flagsets.building.commit_provenance import ProvenanceDetail
 from controller.flagsets.building.limited_build import HELPERS, LimitedBuild
 from controller.flagsets.reading.fetch import ArtifactReader
 from controller.flagsets.reading.inputs import InputReader
+from controller.flagsets.reading.source_flags import SourceFlags
 from controller.flagsets.reconciler import FlagSetReconciler
 from controller.flagsets.stage import FLAG_SETS
 from controller.kube.adapters.workloads import ClusterRestarts, ClusterWorkloads
@@ -31,6 +34,7 @@ from controller.pods.workloads.exposure import Exposure
 from controller.pods.workloads.reconciler import FlagdReconciler
 from controller.pods.workloads.settings_reconciler import SettingsReconciler
 from controller.pods.workloads.stage import FEATURE_FLAG_SOURCES, FLAGDS, IN_PROCESS_CONFIGURATIONS
+from controller.runtime.network.http_client import HttpClient
 from controller.runtime.reconciling.queue import KeyedQueue
 from controller.runtime.tenancy.places import Places
 from controller.sources.bucket.bucket_factory import BucketFactory
@@ -39,10 +43,14 @@ from controller.sources.freshness import PollSchedule
 from controller.sources.git.git_factory import GitFactory
 from controller.sources.oci.oci_factory import OciFactory
 from controller.sources.reconciler import SourceReconciler
+from controller.sources.remote.grpc_flags import GrpcFlags
+from controller.sources.remote.http_flags import HttpFlags
+from controller.sources.secrets import Secrets
 from controller.sources.stage import FLAG_SOURCES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
+    from contextlib import AsyncExitStack
 
     from controller.api.objects.meta import ObjectKey
     from controller.app.namespace_quotas import Usage
@@ -52,6 +60,7 @@ if TYPE_CHECKING:
     from controller.artifacts.storages import Storages
     from controller.configurations.live_proxies import LiveProxies
     from controller.delivery.claims import Claims
+    from controller.delivery.remote_answers import RemoteSource
     from controller.events.receiver.webhook_endpoints import Endpoints
     from controller.kube.accounts import Accounts
     from controller.pods.injection.installation import Options
@@ -68,6 +77,10 @@ SOURCES_AT_ONCE: Final = 128
 """A source whose server does not answer keeps its place for its whole timeout; the git programs at a time are
 bounded elsewhere.
 """
+
+
+REMOTE_AT_ONCE: Final = 16
+"""Requests to remote providers at a time, by HTTP and by gRPC; an answer has some MB at most."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,11 +103,21 @@ class Shared:
 
 
 @dataclass(frozen=True, slots=True)
+class Providers:
+    """What is asked for flags."""
+
+    backends: Mapping[str, BackendFactory[Any]]
+    """By the field of a FlagSource's spec that configures them."""
+    remote: Mapping[str, RemoteSource]
+    """By the type of a remote provider: servers of flags that objects merge with their own."""
+
+
+@dataclass(frozen=True, slots=True)
 class Parts:
     """All that reconcilers are made of."""
 
     shared: Shared
-    providers: Mapping[str, BackendFactory[Any]]
+    providers: Providers
     proxies: LiveProxies
     notifying: Notifying
     injected: tuple[KnownObjects, Options]
@@ -104,7 +127,7 @@ class Parts:
 def _sources(parts: Parts) -> SourceReconciler:
     shared = parts.shared
     return SourceReconciler(
-        parts.providers,
+        parts.providers.backends,
         shared.storages,
         shared.pending,
         random.random,
@@ -128,6 +151,15 @@ def _flag_sets(parts: Parts) -> FlagSetReconciler:
     )
 
 
+def _configurations(parts: Parts) -> ConfigurationReconciler:
+    shared = parts.shared
+    objects = shared.objects
+    sources = {**parts.providers.remote, "flagSource": SourceFlags(objects, _reader(shared))}
+    shards = RemoteShards(objects, shared.accounts.client)
+    remote = RemoteProviders(objects, sources, shards)
+    return ConfigurationReconciler(objects, shared.claims, parts.proxies, remote=remote)
+
+
 def _flagds(parts: Parts) -> FlagdReconciler:
     shared = parts.shared
     workloads = ClusterWorkloads(shared.accounts.cluster, accounts=shared.accounts)
@@ -138,7 +170,7 @@ def _flagds(parts: Parts) -> FlagdReconciler:
 _KINDS: Final[tuple[tuple[Reconciles, Callable[[Parts], Reconciler]], ...]] = (
     (FLAG_SOURCES, _sources),
     (FLAG_SETS, _flag_sets),
-    (CONFIGURATIONS, lambda of: ConfigurationReconciler(of.shared.objects, of.shared.claims, of.proxies)),
+    (CONFIGURATIONS, _configurations),
     (FEATURE_FLAGS, lambda of: ConfigurationReconciler(of.shared.objects, of.shared.claims)),
     (FLAG_RECEIVERS, lambda of: FlagReceiverReconciler(of.shared.accounts.secret, of.shared.endpoints)),
     (FLAG_PROVIDERS, lambda of: of.notifying.providers),
@@ -156,7 +188,7 @@ STAGES: Final = tuple(stage for stage, _ in _KINDS)
 
 
 def reconcilers_of(
-    shared: Shared, providers: Mapping[str, BackendFactory[Any]], proxies: LiveProxies, notifying: Notifying
+    shared: Shared, providers: Providers, proxies: LiveProxies, notifying: Notifying
 ) -> dict[str, Reconciler]:
     """By kind."""
     settings = shared.settings
@@ -183,6 +215,24 @@ def providers_of(
     identity = not settings.deny_cloud_identity
     bucket = BucketFactory(secret, hosts, authors=authors, cloud_identity=identity)
     return {"git": git, "oci": oci, "bucket": bucket}
+
+
+def open_providers(
+    stack: AsyncExitStack,
+    settings: ControllerSettings,
+    limits: NamespaceLimits,
+    secret: ReadSecret,
+    api_server: str,
+) -> Providers:
+    """All providers, until `stack` closes them. Remote ones ask the hosts that FlagSources may use."""
+    backends = providers_of(settings, limits, secret, api_server)
+    for backend in backends.values():
+        stack.push_async_callback(backend.close)
+    hosts, secrets = source_hosts_of(settings, api_server), Secrets(secret)
+    http, rpc = (Places(REMOTE_AT_ONCE, REMOTE_AT_ONCE) for _ in range(2))
+    client = HttpClient(hosts, http, system_proxies=True)
+    stack.push_async_callback(client.close)
+    return Providers(backends, {"http": HttpFlags(client, secrets), "grpc": GrpcFlags(hosts, secrets, rpc)})
 
 
 def usages_of(providers: Iterable[BackendFactory[Any]]) -> dict[str, Usage]:

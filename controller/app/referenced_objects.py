@@ -6,6 +6,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from controller.api.kinds import CONFIG_MAP, NAMESPACE, WORKLOADS
+from controller.configurations.stage import BY_SECRET as CONFIGURATION_BY_SECRET
 from controller.events.alerts.stage import BY_SECRET as PROVIDER_BY_SECRET
 from controller.events.alerts.stage import SELECTING
 from controller.events.receiver.stage import BY_SECRET as RECEIVER_BY_SECRET
@@ -21,7 +22,13 @@ if TYPE_CHECKING:
     from controller.runtime.objects.cache import Cache
     from controller.runtime.objects.watch_health import WatchHealth
 
-_BY_SECRET = (SOURCE_BY_SECRET, RECEIVER_BY_SECRET, PROVIDER_BY_SECRET, FLAG_SET_BY_SECRET)
+_BY_SECRET = (
+    SOURCE_BY_SECRET,
+    RECEIVER_BY_SECRET,
+    PROVIDER_BY_SECRET,
+    FLAG_SET_BY_SECRET,
+    CONFIGURATION_BY_SECRET,
+)
 
 
 def reference_watches(cluster: Cluster, objects: Cache, health: WatchHealth) -> tuple[ReferenceWatches, ...]:

@@ -8,8 +8,9 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from controller.api import flagshard
-from controller.api.objects.conditions import LAST_GOOD_SAVED, NAME_CONFLICT, PROPAGATED
+from controller.api.objects.conditions import LAST_GOOD_SAVED, NAME_CONFLICT, PROPAGATED, REMOTE_FLAGS
 from controller.api.openfeature.featureflagconfiguration import ConfigurationStatus
+from controller.api.remote_provider import entries_in_force, provider_shards
 from controller.configurations import name_conflicts
 from controller.configurations.propagation import (
     SERVED,
@@ -19,6 +20,13 @@ from controller.configurations.propagation import (
     propagation_events,
     propagation_of,
     receipts,
+)
+from controller.configurations.remote_providers import NO_PROVIDER
+from controller.configurations.remote_report import (
+    fetch_conditions,
+    fetch_events,
+    provider_status,
+    with_state,
 )
 from controller.configurations.validation import validate
 from controller.delivery.delivered import no_progress
@@ -31,6 +39,7 @@ if TYPE_CHECKING:
 
     from controller.api.objects.meta import ObjectKey, Resource
     from controller.configurations.live_proxies import LiveProxies
+    from controller.configurations.remote_providers import RemoteProviders
     from controller.configurations.validation import ContentVerdict
     from controller.delivery.claims import Claims
     from controller.runtime.objects.cache import Cache
@@ -60,10 +69,17 @@ class ConfigurationReconciler:
     """The proxies whose reports on who serves an object are summed up. None: the kind has no such reports."""
     progress: Callable[[Resource], Progress] = no_progress
     """Rollouts and overrides of an object: what is served is digested, as at the proxy."""
+    remote: RemoteProviders | None = None
+    """Fetches the flags of remote providers. None: the kind has none."""
     _kept: dict[ObjectKey, _Kept] = field(default_factory=dict)
 
     async def reconcile(self, resource: Resource, now: datetime) -> Result:
-        """Validate a new content, sum up who serves it, and name conflicts, in a condition and in `Ready`."""
+        """Ask the remote provider if it is time, validate a new content, sum up who serves it, and name
+        conflicts, in a condition and in `Ready`.
+        """
+        before = ConfigurationStatus.of(resource)
+        remote = NO_PROVIDER if self.remote is None else await self.remote.follow(resource, now)
+        resource = with_state(resource, remote)
         kept = await self._validate(resource)
         served = await self._propagation_of(resource, kept, now)
         claim_conflicts = self.claims.conflicts_of(resource.key)
@@ -73,17 +89,21 @@ class ConfigurationReconciler:
             # `Ready` stays True: the object itself is valid.
             texts = (text for _, text in conflicts)
             outcome = replace(outcome, message="; ".join((outcome.message, *texts)))
-        before, status = ConfigurationStatus.of(resource), kept.validation.status | served.status
+        status = kept.validation.status | served.status
         propagated = propagation_events(before, status, served.details, kept.propagated)
         if any(detail.reason == SERVED for detail in served.details):
             kept.propagated = status.digest or ""
         return Result(
             outcome,
-            status=status,
-            details=(*served.details, *name_conflicts.name_conflict(conflicts)),
-            ended=(PROPAGATED, LAST_GOOD_SAVED, NAME_CONFLICT),
-            events=(*name_conflicts.new_conflicts(before, conflicts), *propagated),
-            requeue_after=served.again,
+            status=status | provider_status(remote),
+            details=(*served.details, *name_conflicts.name_conflict(conflicts), *fetch_conditions(remote)),
+            ended=(PROPAGATED, LAST_GOOD_SAVED, NAME_CONFLICT, REMOTE_FLAGS),
+            events=(
+                *name_conflicts.new_conflicts(before, conflicts),
+                *propagated,
+                *fetch_events(before, remote),
+            ),
+            requeue_after=min(filter(None, (served.again, remote.requeue_after)), default=None),
         )
 
     @property
@@ -94,12 +114,15 @@ class ConfigurationReconciler:
     def forget(self, key: ObjectKey) -> None:
         """Drop what is known of a deleted object."""
         self._kept.pop(key, None)
+        if self.remote is not None:
+            self.remote.forget(key)
 
     async def _validate(self, resource: Resource) -> _Kept:
         part = flagshard.finder(self.objects.get, resource.namespace)
-        parts = [part(name) for name in flagshard.names(resource.spec)]
+        names = (*flagshard.names(resource.spec), *provider_shards(resource.status))
+        parts = [part(name) for name in names]
         versions = [(part.name, part.resource_version) for part in parts if part is not None]
-        content = (resource.uid, resource.generation, *versions)
+        content = (resource.uid, resource.generation, entries_in_force(resource.status), *versions)
         known = self._kept.get(resource.key)
         if known is not None and known.content == content:
             return known

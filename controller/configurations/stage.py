@@ -4,24 +4,59 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from controller.api import flagreceipt, flagshard
-from controller.api.kinds import FEATURE_FLAG, FEATURE_FLAG_CONFIGURATION
-from controller.api.objects.meta import ObjectKey
+from controller.api import flagreceipt, flagshard, flagsource
+from controller.api.kinds import FEATURE_FLAG, FEATURE_FLAG_CONFIGURATION, SECRET, status_of
+from controller.api.objects.conditions import READY
+from controller.api.objects.meta import ObjectKey, version_of
 from controller.api.openfeature import featureflagconfiguration
+from controller.api.remote_provider import provider_shards, provider_spec
 from controller.runtime.objects.cache import Index
 from controller.runtime.reconciling.watches import Reconciles, Watch, listed_by
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from controller.api.objects.meta import Resource
     from controller.runtime.objects.cache import Cache, Change
+
+
+def _secrets(resource: Resource) -> Iterator[str]:
+    login = (provider_spec(resource) or {}).get("credentials")
+    if isinstance(login, dict):
+        yield str(login.get("secret"))
+
+
+def _sources(resource: Resource) -> Iterator[str]:
+    name = (provider_spec(resource) or {}).get("flagSource")
+    if name is not None:
+        yield str(name)
+
+
+def _owners(shard: Resource) -> Iterator[str]:
+    kind = featureflagconfiguration.KIND
+    yield from (str(owner.get("name")) for owner in shard.owners if owner.get("kind") == kind)
 
 
 BY_SHARD: Final = Index(
     "FeatureFlagConfiguration by shard",
     frozenset({featureflagconfiguration.KIND}),
-    lambda resource: flagshard.names(resource.spec),
+    lambda resource: {*flagshard.names(resource.spec), *provider_shards(resource.status)},
 )
+
+
+BY_SECRET: Final = Index(
+    "FeatureFlagConfiguration by Secret", frozenset({featureflagconfiguration.KIND}), _secrets
+)
+BY_FLAG_SOURCE: Final = Index(
+    "FeatureFlagConfiguration by FlagSource", frozenset({featureflagconfiguration.KIND}), _sources
+)
+SHARDS_BY_OWNER: Final = Index("FlagShard by FeatureFlagConfiguration", frozenset({flagshard.KIND}), _owners)
+
+
+def _artifact(source: Resource | None) -> object:
+    status = status_of(source)
+    ready = status.condition(READY)
+    return source is None, status.content, ready.status, ready.reason
 
 
 def _counted_configurations(_cache: Cache, change: Change) -> Iterator[ObjectKey]:
@@ -39,7 +74,9 @@ CONFIGURATIONS: Final = Reconciles(
             changed=lambda resource: None if resource is None else (resource.uid, resource.status),
             keys=_counted_configurations,
         ),
+        Watch(frozenset({SECRET.kind}), changed=version_of, keys=listed_by(BY_SECRET)),
+        Watch(frozenset({flagsource.KIND}), changed=_artifact, keys=listed_by(BY_FLAG_SOURCE)),
     ),
-    indexes=(BY_SHARD,),
+    indexes=(BY_SHARD, BY_SECRET, BY_FLAG_SOURCE, SHARDS_BY_OWNER),
 )
 FEATURE_FLAGS: Final = Reconciles(FEATURE_FLAG)

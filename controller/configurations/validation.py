@@ -98,6 +98,8 @@ def _status(verdict: Delivered) -> ConfigurationStatus:
     )
     if verdict.digest:
         status |= ConfigurationStatus(digest=verdict.digest)
+    if verdict.local_digest != verdict.digest:
+        status |= ConfigurationStatus(local_digest=verdict.local_digest)
     if flag_set.flag_set_id:
         status |= ConfigurationStatus(flag_set_id=flag_set.flag_set_id)
     if REVISION_KEY in flag_set.metadata:

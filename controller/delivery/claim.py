@@ -9,6 +9,7 @@ import orjson
 
 from controller.api import flagshard
 from controller.api.flagset import LABEL
+from controller.api.remote_provider import provider_shards
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -31,6 +32,8 @@ class Claim:
     flag_set_id: str = ""
     shards: tuple[str, ...] = ()
     """Names of the FlagShards that it consists of."""
+    remote: tuple[str, ...] = ()
+    """Names of the FlagShards with the flags of its remote provider."""
 
     @property
     def place(self) -> Place:
@@ -56,6 +59,7 @@ def claim_of(meta: Resource, spec: Mapping[str, Any]) -> Claim:
         maker=meta.labels.get(LABEL, ""),
         flag_set_id=wanted if isinstance(wanted, str) else "",
         shards=flagshard.names(spec) if spec.get("flagSpec") is None else (),
+        remote=provider_shards(meta.status),
     )
 
 

@@ -218,7 +218,7 @@ class Claims:
             return None
         parts = [served]
         if served.shards:
-            keys = (ObjectKey(flagshard.KIND, *part) for part in _parts(served))
+            keys = (ObjectKey(flagshard.KIND, served.key.namespace, name) for name in served.shards)
             parts = [self._known[key] for key in keys if key in self._known]
         wanted = next((part.flag_set_id for part in parts if part.flag_set_id), "")
         return (wanted, _Turn(served.created, place, served.key.kind)) if wanted else None
@@ -255,5 +255,6 @@ def _key(turn: _Turn) -> ObjectKey:
 
 
 def _parts(claim: Claim | None) -> list[Place]:
-    """Return the places of an object's FlagShards."""
-    return [] if claim is None else [(claim.key.namespace, name) for name in claim.shards]
+    """Return the places of an object's FlagShards, those with remote flags last."""
+    names = () if claim is None else (*claim.shards, *claim.remote)
+    return [] if claim is None else [(claim.key.namespace, name) for name in names]

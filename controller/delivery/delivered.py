@@ -11,7 +11,9 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from controller.api.openfeature.featureflagconfiguration import flag_document
-from evaluator.flags.accept import NO_PROGRESS, Progress, Refused, accept
+from controller.delivery.remote_flags import compose, remote_flags
+from evaluator.flags.accept import NO_PROGRESS, Progress, Refused, accept, effective
+from evaluator.flags.canonical import digest
 from evaluator.flags.checking.known_operators import DEPTH
 from evaluator.flags.layers.merge import parse
 from evaluator.flags.syntax.problems import Problem, Severity
@@ -26,7 +28,7 @@ if TYPE_CHECKING:
 _FILE: Final = "flags.json"
 _BOUNDS: Final = Bounds(document_bytes=256 * 1024 * 1024, flags=1_000_000, nodes=50_000_000)
 """Limits for 256 shards; the API server limits a single object."""
-_KEPT_BOUNDS: Final = replace(_BOUNDS, depth=2 * DEPTH + 16)
+KEPT_BOUNDS: Final = replace(_BOUNDS, depth=2 * DEPTH + 16)
 """Held rules are expanded, hence deeper than any that a person writes."""
 
 
@@ -41,9 +43,11 @@ class Delivered:
     """What one object delivers."""
 
     flag_set: FlagSet
-    """What evaluators read: the desired flags with progress; where it is refused, what could be read."""
+    """What evaluators read: the desired flags and those of a remote provider, with progress; where it is
+    refused, what could be read of the object's own.
+    """
     desired: FlagSet
-    """The content without rollouts in progress: the `previous` of the object's next content."""
+    """The object's own flags without rollouts in progress: the `previous` of its next content."""
     digest: str
     """The digest of `flag_set`, `sha256:<hex>`; empty for a refused one, as the wanted content is unknown."""
     problems: tuple[Problem, ...]
@@ -54,6 +58,8 @@ class Delivered:
     """Keys of bad flags that have no last good definition and so are not delivered, sorted."""
     notes: tuple[Problem, ...] = ()
     """Remarks that are no failures, by place."""
+    local_digest: str = ""
+    """The digest of the object's own flags, without those of a remote provider and without progress."""
 
     @property
     def cause(self) -> str:
@@ -67,21 +73,28 @@ def delivery_of(
     progress: Progress = NO_PROGRESS,
     previous: bytes | None = None,
 ) -> Delivered:
-    """What `resource` delivers; `shard` finds a FlagShard beside it by name. `previous` is the last `desired`
-    in its canonical form with provenance, of which flags with an error are held. Takes long for a large set.
+    """What `resource` delivers, with the flags of its remote provider by its status. `shard` finds a
+    FlagShard beside it by name; `previous` is the last `desired` in its canonical form with provenance, of
+    which flags with an error are held. Takes long for a large set.
 
     Raises InvalidSpecError where the object has no flags, MissingShardsError where a part of it is not there.
     """
     document = flag_document(resource, shard)
+    remote = remote_flags(resource, shard, KEPT_BOUNDS)
     parsed = parse(document.content, file=_FILE, bounds=_BOUNDS)
     before = None
     if parsed.errors and previous is not None:
-        before = parse(previous, file=_FILE, bounds=_KEPT_BOUNDS).flag_set
-    judged = accept(parsed, before, progress=progress)
+        before = parse(previous, file=_FILE, bounds=KEPT_BOUNDS).flag_set
+    judged = accept(parsed, before)
     historic = (Problem("", 0, 0, Severity.WARNING, "historic", warning) for warning in document.warnings)
     problems = (*judged.problems, *historic)
     if isinstance(judged, Refused):
         return Delivered(parsed.flag_set, parsed.flag_set, "", problems, notes=parsed.notes)
-    return Delivered(
-        judged.flag_set, judged.desired, judged.digest, problems, judged.held, judged.missing, parsed.notes
+    whole = judged.desired if remote is None else compose(judged.desired, remote, judged.missing)
+    flag_set = effective(whole, progress)
+    content = judged.digest if flag_set is judged.desired else digest(flag_set)
+    replaced = remote.flags if remote is not None and remote.overrides else {}
+    held, missing = (
+        tuple(key for key in keys if key not in replaced) for keys in (judged.held, judged.missing)
     )
+    return Delivered(flag_set, judged.desired, content, problems, held, missing, parsed.notes, judged.digest)

@@ -65,10 +65,10 @@ def wait_state(configuration: Resource | None, flag_set: Resource | None, wanted
         return WaitState(False, "the controller has not processed the FeatureFlagConfiguration yet")
     entry = _entry(flag_set, wanted.revision)
     # Where the two differ, one of them is older: whether all flags are as the revision has them is not known.
-    agree = flag_set is None or (FlagSetStatus.of(flag_set).digest or "") == (status.digest or "")
+    agree = flag_set is None or (FlagSetStatus.of(flag_set).digest or "") == status.own_digest
     partly = entry is not None and entry.held
     # Also a commit that changed no flag made what is in the object.
-    same = entry is not None and entry.digest == (status.digest or "")
+    same = entry is not None and entry.digest == status.own_digest
     if not agree or partly or not (same or names(wanted.revision, status.revision or "")):
         return _elsewhere(status.revision or "no revision", flag_set, wanted.revision)
     return _count_state(status, wanted)

@@ -257,11 +257,11 @@ def _targets(manifests: Sequence[Mapping[str, Any]]) -> tuple[TargetStatus, ...]
 
 
 def serving_status(target: Resource | None, digest: str) -> tuple[FlagSetStatus, tuple[Condition, ...]]:
-    """(fields, conditions) that say who serves `digest`, by the object that delivers it; empty where that has
-    another one, or no proxy has reported.
+    """(fields, conditions) that say who serves `digest`, by the object that delivers it, alone or merged with
+    remote flags; empty where that has another one, or no proxy has reported.
     """
     status = ConfigurationStatus.of(target)
-    if status.digest != digest:
+    if status.own_digest != digest:
         return FlagSetStatus(), ()
     fields = FlagSetStatus() if status.served is None else FlagSetStatus(served=status.served)
     return fields, status.conditions_of(PROPAGATED)

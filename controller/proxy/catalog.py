@@ -11,6 +11,7 @@ import orjson
 from controller.api import flagshard
 from controller.api.flagset import LABEL
 from controller.api.objects.meta import ObjectKey, Resource
+from controller.api.remote_provider import entries_in_force
 from controller.delivery.claim import claim_of
 from controller.delivery.claims import UNCHANGED, Claims
 from controller.runtime.objects.cache import Cache
@@ -75,7 +76,7 @@ class Catalog:
         same = _content(known) == _content(resource)
         if known is not None and same and (known.labels, known.owners) == (resource.labels, resource.owners):
             # Its status or an annotation changed: nothing that is served.
-            self._objects.put(replace(resource, spec=known.spec))
+            self._objects.put(replace(resource, spec=known.spec, status=known.status))
             return UNCHANGED
         spec = body.get("spec")
         spec = spec if isinstance(spec, dict) else {}
@@ -104,9 +105,9 @@ class Catalog:
         return None if key is None else (key.namespace, key.name)
 
     def shards(self, place: Place) -> dict[str, Resource | None]:
-        """The FlagShards that the object served there lists, by name; None for one that is not there yet."""
+        """The FlagShards of the object that is served there, by name; None for one that is not there yet."""
         claim = self.claims.holder(place)
-        names = () if claim is None else claim.shards
+        names = () if claim is None else (*claim.shards, *claim.remote)
         return {name: self._objects.get(ObjectKey(flagshard.KIND, place[0], name)) for name in names}
 
     def version(self, place: Place) -> Hashable:
@@ -141,14 +142,19 @@ def _without_spec(kind: str, body: Mapping[str, Any]) -> Resource:
     ours = {key: text for key, text in annotations.items() if key.startswith(PROVENANCE_PREFIX)}
     labels = {key: text for key, text in (meta.get("labels") or {}).items() if key == LABEL}
     kept = {name: meta.get(name) for name in _KEPT}
+    providers = entries_in_force(body.get("status"))
     return Resource.of(
         {
             "apiVersion": body.get("apiVersion", ""),
             "kind": kind,
             "metadata": kept | {"annotations": ours, "labels": labels},
+            "status": {"providers": providers} if providers else None,
         }
     )
 
 
 def _content(resource: Resource | None) -> Hashable:
-    return None if resource is None else (resource.uid, resource.generation)
+    if resource is None:
+        return None
+    remote = orjson.dumps(resource.status["providers"]) if resource.status else b""
+    return resource.uid, resource.generation, remote

@@ -6,9 +6,7 @@ import difflib
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
-import semantic_version
-
-from controller.api.parsing.references import parse_range
+from controller.api.parsing.references import parse_range, read_version
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -29,22 +27,9 @@ def highest(tags: Iterable[str], text: str) -> str | None:
     matching = [
         (version.precedence_key, tag)
         for tag in tags
-        if (version := _version(tag)) is not None and wanted.match(version)
+        if (version := read_version(tag)) is not None and wanted.match(version)
     ]
     return max(matching)[1] if matching else None
-
-
-def is_older(tag: str, other: str) -> bool:
-    """Return whether `tag` is a lower version than `other`; False if either is no version."""
-    this, that = _version(tag), _version(other)
-    return this is not None and that is not None and bool(this.precedence_key < that.precedence_key)
-
-
-def _version(tag: str) -> semantic_version.Version | None:
-    try:
-        return semantic_version.Version(tag.removeprefix("v"))
-    except ValueError:
-        return None
 
 
 def near(wanted: str, names: Iterable[str], kinds: str) -> str:

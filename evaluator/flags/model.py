@@ -52,9 +52,13 @@ STALE_SINCE_KEY: Final = "flagstaff.dev/stale-since"
 """Beside STALE_KEY: the last moment at which it was known to be current, RFC 3339 in UTC."""
 FLAG_SET_KEY: Final = "flagstaff.dev/flag-set"
 """Metadata key of a flag that was delivered with those of other sets: its own set, as `Kind/name`."""
+PROVIDER_KEY: Final = "flagstaff.dev/provider"
+"""Metadata key of a flag that a remote provider defines: that provider."""
+PROVIDER_VERSION_KEY: Final = "flagstaff.dev/provider-version"
+"""Beside PROVIDER_KEY: the version of the provider's flags."""
 PROVENANCE_KEYS: Final = frozenset({
     REVISION_KEY, DIGEST_KEY, AUTHOR_KEY, COMMITTED_AT_KEY, VERIFIED_BY_KEY, HELD_FROM_KEY, LEFT_OUT_KEY,
-    STALE_KEY, STALE_SINCE_KEY, FLAG_SET_KEY,
+    STALE_KEY, STALE_SINCE_KEY, FLAG_SET_KEY, PROVIDER_KEY, PROVIDER_VERSION_KEY,
 })  # fmt: skip
 """Keys that record the origin of content; no digest covers them."""
 

@@ -16,6 +16,7 @@ from controller.api.objects.meta import OPENFEATURE_VERSION
 from controller.api.objects.schema_words import ATOMIC_LIST, OPEN
 from controller.api.objects.status import Status
 from controller.api.openfeature.historic import modernise
+from controller.api.remote_provider import ProviderStatus, RemoteFlagProvider
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -65,6 +66,8 @@ class ConfigurationSpec(Model):
     """The [historic form](#versions): the document as a JSON string or as an object."""
     revision: str | None = None
     """The revision of a set in shards, which has no metadata here."""
+    remote_flag_provider: RemoteFlagProvider | None = None
+    """A [remote provider](../remote-providers.md) whose flags are merged with these, or override them."""
     service_provider: Annotated[Any, _IGNORED] = None
     """Ignored; a field of earlier versions of OpenFeature Operator."""
     sync_provider: Annotated[Any, _IGNORED] = None
@@ -146,6 +149,15 @@ class ConfigurationStatus(FeatureFlagStatus):
     """
     laggards: Annotated[tuple[OnErrorOmit[LaggardStatus], ...] | None, Field(max_length=20)] = None
     """Evaluators that are silent or serve something else, the longest first."""
+    local_digest: str | None = None
+    """Of the object's own flags, where those of a remote provider are merged with them."""
+    providers: Annotated[tuple[OnErrorOmit[ProviderStatus], ...] | None, Field(max_length=8)] = None
+    """The remote provider's flags that are in force."""
+
+    @property
+    def own_digest(self) -> str:
+        """Return the digest of the object's own flags; empty where none is known."""
+        return self.local_digest or self.digest or ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +185,7 @@ def flag_document(
     if spec.get("flagSpec") is not None:
         return FlagDocument(_bytes(spec["flagSpec"]))
     if spec.get("shards") is not None:
-        return FlagDocument(_bytes(_union_of_shards(spec["shards"], shard)))
+        return FlagDocument(_bytes(union_of_shards(spec["shards"], shard)))
     historic = spec.get("featureFlagSpec")
     if isinstance(historic, str):
         return _from_text(historic)
@@ -201,8 +213,10 @@ def _from_text(text: str) -> FlagDocument:
     return FlagDocument(text.encode(errors="replace") if same else _bytes(modern), warnings)
 
 
-def _union_of_shards(shards: Any, shard: Callable[[str], Resource | None]) -> Mapping[str, Any]:
-    """The union of all shards; metadata and evaluators stand in the first."""
+def union_of_shards(shards: Any, shard: Callable[[str], Resource | None]) -> Mapping[str, Any]:
+    """The union of all shards, as a document; metadata and evaluators stand in the first. Raises as
+    `flag_document` does.
+    """
     whole: dict[str, Any] = {"flags": {}}
     if not isinstance(shards, list) or not all(isinstance(reference, dict) for reference in shards):
         raise InvalidSpecError("spec.shards: this is a list of names and digests")

@@ -73,3 +73,19 @@ def parse_range(text: str) -> semantic_version.NpmSpec:
     except ValueError:
         message = f"{text!r} is not a version range; write for example '>=1.0 <2', '1.x' or '^2.1'"
         raise InvalidTextError(message, REASON) from None
+
+
+def is_older(text: str, other: str) -> bool:
+    """Return whether `text` is a lower version or number than `other`; False if either is none."""
+    if all(number.isascii() and number.isdigit() for number in (text, other)):
+        return (len(text.lstrip("0")), text.lstrip("0")) < (len(other.lstrip("0")), other.lstrip("0"))
+    this, that = read_version(text), read_version(other)
+    return this is not None and that is not None and bool(this.precedence_key < that.precedence_key)
+
+
+def read_version(text: str) -> semantic_version.Version | None:
+    """Return a version such as `1.2.3` or `v1.2.3`; None for any other text."""
+    try:
+        return semantic_version.Version(text.removeprefix("v"))
+    except ValueError:
+        return None

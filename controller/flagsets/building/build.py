@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 from controller.api.flagset import Validation
 from controller.api.objects.meta import ACCEPT_REVISION, lets_through
+from controller.api.remote_provider import provider_spec
 from controller.artifacts.archive import take_skipped, unpack
 from controller.delivery.changed_flags import changed_flags
+from controller.delivery.sharding import TooLargeError
 from controller.flagsets.building.commit_provenance import provenance_of
 from controller.flagsets.building.compose import (
     Composition,
@@ -17,12 +19,7 @@ from controller.flagsets.building.compose import (
     compose,
     refuse_revision,
 )
-from controller.flagsets.building.render import (
-    RenderTarget,
-    TooLargeError,
-    configuration_manifests,
-    flag_manifest,
-)
+from controller.flagsets.building.render import RenderTarget, configuration_manifests, flag_manifest
 from controller.flagsets.preparing.patches import Patch
 from controller.flagsets.preparing.preparation import NO_STEPS, Steps
 from evaluator.flags.diff import diff
@@ -30,6 +27,8 @@ from evaluator.flags.model import Bucketing, FlagSet
 from evaluator.flags.syntax.problems import Problem, Severity
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from controller.api.flagset import FlagSetSpec
     from controller.api.objects.artifact_status import ArtifactStatus
     from controller.api.objects.meta import Resource
@@ -132,6 +131,7 @@ def _manifests(flag_set: FlagSet, spec: FlagSetSpec, resource: Resource) -> tupl
         spec.target.name or resource.name,
         resource.name,
         resource.owner_reference | {"controller": True} if spec.prune else None,
+        _remote(spec, resource),
     )
     manifests: list[dict[str, Any]] = []
     if "FeatureFlagConfiguration" in spec.target.kinds:
@@ -139,3 +139,10 @@ def _manifests(flag_set: FlagSet, spec: FlagSetSpec, resource: Resource) -> tupl
     if "FeatureFlag" in spec.target.kinds:
         manifests.append(flag_manifest(flag_set, target))
     return tuple(manifests)
+
+
+def _remote(spec: FlagSetSpec, resource: Resource) -> Mapping[str, Any] | None:
+    """Return the remote provider as it was written; its Secret is read as the FlagSet's service account."""
+    given = provider_spec(resource)
+    account = spec.service_account_name
+    return given if given is None or account is None else {"serviceAccountName": account, **given}

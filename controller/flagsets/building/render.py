@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from dataclasses import dataclass
 from datetime import datetime
@@ -12,26 +11,20 @@ from controller.api import flagset, flagshard
 from controller.api.flagreceipt import OBSERVED_AT
 from controller.api.objects.meta import API_VERSION, OPENFEATURE_VERSION, ObjectKey
 from controller.api.openfeature import featureflagconfiguration
+from controller.api.remote_provider import FIELD
+from controller.delivery.sharding import LARGEST, TooLargeError, parts, shard_of
 from evaluator.flags.canonical import canonical
 from evaluator.flags.model import AUTHOR_KEY, COMMITTED_AT_KEY, DIGEST_KEY, REVISION_KEY, VERIFIED_BY_KEY
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from controller.api.objects.artifact_status import ArtifactStatus
     from controller.api.objects.meta import Resource
     from evaluator.flags.model import FlagSet
 
-LARGEST: Final = 1_000_000
-"""Bytes of a flagSpec in one object: etcd takes 1.5 MiB a request, and the object has more to it."""
-SHARD_BYTES: Final = 500_000
-"""No shard is larger, but for a flag that is."""
-SHARD_BYTES_LEAST: Final = 200_000
-"""No shard but the first and the last is smaller."""
 MOST_SHARDS: Final = 256
 """Most shards of one set: as many as an index lists."""
-_EVERY: Final = 32
-"""A shard may end at one of this many flags, by a hash of the key."""
 ANNOTATIONS: Final = (REVISION_KEY, DIGEST_KEY, AUTHOR_KEY, COMMITTED_AT_KEY, VERIFIED_BY_KEY)
 
 
@@ -44,10 +37,8 @@ class RenderTarget:
     flag_set: str
     owner: dict[str, Any] | None
     """The FlagSet's owner reference, for objects that shall be deleted with it."""
-
-
-class TooLargeError(Exception):
-    """The set does not fit into objects of the wanted kind; the text says what to do."""
+    remote: Mapping[str, Any] | None = None
+    """The remote provider of its spec."""
 
 
 def configuration_manifests(
@@ -56,10 +47,11 @@ def configuration_manifests(
     """The manifests in the order to write them: shards before their index. Raises TooLargeError."""
     document = canonical(flag_set, provenance=True)
     whole = _manifest(OPENFEATURE_VERSION, featureflagconfiguration.KIND, target.name, target, flag_set)
+    remote = {} if target.remote is None else {FIELD: target.remote}
     if len(document) <= LARGEST:
-        whole["spec"] = {"flagSpec": json.loads(document)}
+        whole["spec"] = {"flagSpec": json.loads(document), **remote}
         return [whole]
-    shards = [_shard(part, target, flag_set) for part in _parts(json.loads(document))]
+    shards = [_shard(part, target, flag_set) for part in parts(json.loads(document))]
     if len(shards) > most_shards:
         raise TooLargeError(
             f"the flag set takes {len(shards)} shards, of {most_shards} that there may be; "
@@ -75,6 +67,7 @@ def configuration_manifests(
             for shard in shards
         ],
         "revision": str(flag_set.metadata.get(REVISION_KEY, "")),
+        **remote,
     }
     return [*shards, whole]
 
@@ -94,52 +87,12 @@ def flag_manifest(flag_set: FlagSet, target: RenderTarget) -> dict[str, Any]:
     return manifest
 
 
-def _parts(document: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """What belongs to all flags, which changes with every revision; then the flags, in parts.
-
-    A flag's key decides where a part ends, not the size of what comes before it: so one flag more or less
-    changes one part, not all that follow.
-    """
-    shared = {name: value for name, value in document.items() if name != "flags"}
-    if len(_text(shared)) > LARGEST:
-        raise TooLargeError(
-            f"$evaluators and metadata take {len(_text(shared))} bytes, of {LARGEST} that they may have; "
-            "make several FlagSets of it"
-        )
-    if shared:
-        yield {"flags": {}, **shared}
-    part: dict[str, Any] = {}
-    size = 0
-    for key, flag in document["flags"].items():
-        weight = len(_text({key: flag}))
-        if weight > LARGEST:
-            raise TooLargeError(
-                f"the flag {key[:100]} takes {weight} bytes, of {LARGEST} that one may have; make it smaller"
-            )
-        if part and (size + weight > SHARD_BYTES or (size >= SHARD_BYTES_LEAST and _may_end_shard(key))):
-            yield {"flags": part}
-            part, size = {}, 0
-        part[key] = flag
-        size += weight
-    yield {"flags": part}
-
-
-def _may_end_shard(key: str) -> bool:
-    return hashlib.sha256(key.encode()).digest()[0] % _EVERY == 0
-
-
-def _text(value: Any) -> bytes:
-    return json.dumps(value, sort_keys=True, ensure_ascii=False, separators=(",", ":")).encode()
-
-
 def _shard(part: dict[str, Any], target: RenderTarget, flag_set: FlagSet) -> dict[str, Any]:
-    digest = hashlib.sha256(_text(part)).hexdigest()
-    # A name's parts between dots do not begin with a dash.
-    name = f"{target.name[:200].rstrip('-.')}-{digest[:16]}"
+    name, spec = shard_of(target.name, part)
     manifest = _manifest(API_VERSION, flagshard.KIND, name, target, flag_set)
     # A shard outlives the revision that first had it.
     manifest["metadata"].pop("annotations")
-    manifest["spec"] = {"digest": f"sha256:{digest}", "flagSpec": part}
+    manifest["spec"] = spec
     return manifest
 
 

@@ -15,6 +15,7 @@ from controller.api.kinds import CONFIG_MAP
 from controller.api.objects.fields import InvalidSpecError
 from controller.api.objects.meta import ObjectKey, about, generation_of
 from controller.api.openfeature.featureflagconfiguration import MissingShardsError
+from controller.api.remote_provider import entries_in_force
 from controller.delivery.delivered import delivery_of
 from controller.pods.injection.flag_file import FlagFile
 from controller.pods.injection.installation import SERVED
@@ -80,7 +81,7 @@ class FlagFiles:
     def on_change(self, change: Change) -> tuple[()]:
         """Handle a change of any object."""
         key = change.latest.key
-        if generation_of(change.before) == generation_of(change.after):
+        if _content(change.before) == _content(change.after):
             return ()
         if key.kind in SERVED:
             self._wake(FlagFile(key.namespace, key.name))
@@ -170,6 +171,10 @@ class FlagFiles:
         event = event_of(served, occurrence, self.now())
         for sink in self.sinks:
             sink.accept(event)
+
+
+def _content(resource: Resource | None) -> object:
+    return generation_of(resource), entries_in_force(None if resource is None else resource.status)
 
 
 def _key(file: FlagFile, served: Resource | None) -> ObjectKey:

@@ -126,6 +126,11 @@ class Metrics(Collector):
         age = GaugeMetricFamily(
             "flagstaff_artifact_age_seconds", "Time since a source's artifact last changed.", labels=_OBJECT
         )
+        stale = GaugeMetricFamily(
+            "flagstaff_remote_flags_stale_seconds",
+            "Time since a remote provider confirmed its flags last; 0 while it does.",
+            labels=("namespace", "name", "provider"),
+        )
         for resource in self._objects:
             if resource.key.kind not in self._queues:
                 continue
@@ -135,10 +140,18 @@ class Metrics(Collector):
                 conditions.add_metric((*key, condition.type, condition.status), 1.0)
             since = _artifact_time(status)
             if since is not None:
-                age.add_metric(key, max(0.0, (self._now() - since).total_seconds()))
+                age.add_metric(key, self._since(since))
+            for entry in (status.providers or ()) if isinstance(status, ConfigurationStatus) else ():
+                lapsed = _time(entry.stale_since or "")
+                seconds = 0.0 if lapsed is None else self._since(lapsed)
+                stale.add_metric((resource.namespace, resource.name, entry.name), seconds)
         yield conditions
         yield suspended
         yield age
+        yield stale
+
+    def _since(self, moment: datetime) -> float:
+        return max(0.0, (self._now() - moment).total_seconds())
 
     def _of_evaluators(self) -> Metric:
         """Evaluators of the objects whose status lists them; only of the leader, so that sums are right."""
@@ -176,8 +189,12 @@ class ProcessMetrics(Collector):
 def _artifact_time(status: Status) -> datetime | None:
     if not isinstance(status, SourceStatus) or status.artifact is None:
         return None
+    return _time(status.artifact.last_update_time)
+
+
+def _time(text: str) -> datetime | None:
     try:
-        return datetime.fromisoformat(status.artifact.last_update_time)
+        return datetime.fromisoformat(text)
     except ValueError:
         return None
 

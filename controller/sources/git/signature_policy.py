@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from controller.api.objects.meta import lets_through
+from controller.api.parsing.references import is_older
 from controller.api.sources.verification import TAG_MODES
 from controller.runtime.reconciling.setbacks import Stalled
 from controller.runtime.user_text.secret_texts import SecretTexts
@@ -21,7 +22,6 @@ from controller.sources.git.commit_verification import (
 )
 from controller.sources.trust_advice import OF_OPTIONS, TrustAdvice, on_command_line
 from controller.sources.verification.keys import Keys, epoch, read_keys
-from controller.sources.versions import is_older
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

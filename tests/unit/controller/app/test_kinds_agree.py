@@ -25,7 +25,7 @@ from controller.api.kinds import (
     ResourceType,
 )
 from controller.api.objects.meta import API_VERSION
-from controller.app.reconcilers import STAGES, reconcilers_of
+from controller.app.reconcilers import STAGES, Providers, reconcilers_of
 from controller.app.settings.process_settings import ControllerSettings
 from controller.runtime.objects.cache import Cache
 from controller.runtime.tenancy.limits import UNLIMITED
@@ -54,7 +54,7 @@ def _name(document: dict[str, Any]) -> tuple[str, str]:
 def test_each_stage_has_a_reconciler_and_each_reconciler_a_stage() -> None:
     shared = MagicMock(settings=ControllerSettings(), objects=Cache(), limits=UNLIMITED)
     shared.accounts.cluster.server = "https://10.0.0.1:6443"
-    reconcilers = reconcilers_of(shared, {}, MagicMock(), MagicMock())
+    reconcilers = reconcilers_of(shared, Providers({}, {}), MagicMock(), MagicMock())
     assert list(reconcilers) == [each.kind for each in RECONCILED]
 
 

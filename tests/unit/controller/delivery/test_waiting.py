@@ -154,3 +154,9 @@ def test_a_revision_is_named_by_all_of_it_or_by_its_commit_s_beginning(wanted: s
 )  # fmt: skip
 def test_what_may_be_waited_for(text: str, ok: bool) -> None:
     assert is_revision(text) is ok
+
+
+def test_a_set_with_remote_flags_is_served_once_all_serve_what_it_is_merged_to() -> None:
+    merged = configuration(digest="sha256:merged", localDigest="sha256:new")
+    assert look(merged, flag_set((NEW, "sha256:new"))).done
+    assert not look(configuration(digest="sha256:merged", localDigest="sha256:old"), flag_set()).done

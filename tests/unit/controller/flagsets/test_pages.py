@@ -16,9 +16,9 @@ from controller.api.objects.meta import Resource
 from controller.api.openfeature.featureflagconfiguration import ConfigurationStatus
 from controller.configurations.validation import validate
 from controller.delivery.problem_text import MOST_PROBLEMS
+from controller.delivery.sharding import LARGEST, SHARD_BYTES, SHARD_BYTES_LEAST
 from controller.flagsets import messages
 from controller.flagsets.applying import delivery
-from controller.flagsets.building.render import LARGEST, SHARD_BYTES, SHARD_BYTES_LEAST
 
 ROOT = Path(__file__).parents[4]
 REASON = re.compile(

@@ -12,14 +12,8 @@ from hypothesis import strategies as st
 
 from controller.api.objects.meta import Resource
 from controller.api.openfeature.featureflagconfiguration import flag_document
-from controller.flagsets.building.render import (
-    LARGEST,
-    SHARD_BYTES,
-    RenderTarget,
-    TooLargeError,
-    configuration_manifests,
-    flag_manifest,
-)
+from controller.delivery.sharding import LARGEST, SHARD_BYTES, TooLargeError
+from controller.flagsets.building.render import RenderTarget, configuration_manifests, flag_manifest
 from evaluator.flags.canonical import canonical, digest
 from evaluator.flags.layers.merge import parse
 from evaluator.flags.model import Flag, FlagSet, State

@@ -13,6 +13,7 @@ from controller.runtime.objects.cache import Cache
 from controller.runtime.objects.watch_health import WatchHealth
 from controller.runtime.process.leadership import Role
 from controller.runtime.process.metrics import Metrics
+from controller.runtime.reconciling.queue import KeyedQueue
 
 KIND = "FeatureFlagConfiguration"
 
@@ -51,3 +52,19 @@ def test_a_standby_says_nothing_so_that_sums_are_right() -> None:
 )  # fmt: skip
 def test_a_status_without_counts_has_no_series(status: dict[str, Any]) -> None:
     assert scraped(status, "FlagSet") == {}
+
+
+def test_remote_flags_are_stale_since_their_provider_confirmed_them_last() -> None:
+    objects = Cache()
+    for name, entry in (("ill", {"staleSince": "2025-12-31T23:59:00Z"}), ("well", {})):
+        providers = [{"name": "there", "type": "http", **entry}]
+        objects.learn(Resource(ObjectKey(KIND, "shop", name), name, 1, "1", status={"providers": providers}))
+    health, queue = WatchHealth(lambda: 0.0), KeyedQueue[ObjectKey](lambda: 0.0, lambda: 0.0)
+    metrics = Metrics(objects, {KIND: queue}, lambda: datetime(2026, 1, 1, tzinfo=UTC), health, Role(True))
+    seconds = {
+        (sample.labels["name"], sample.labels["provider"]): sample.value
+        for family in text_string_to_metric_families(metrics.text().decode())
+        for sample in family.samples
+        if sample.name == "flagstaff_remote_flags_stale_seconds"
+    }
+    assert seconds == {("ill", "there"): 60.0, ("well", "there"): 0.0}

@@ -109,3 +109,44 @@ OF_A_FLAG = [
 @pytest.mark.parametrize("case", OF_A_FLAG, ids=lambda case: case.name)
 def test_whatever_flags_the_operator_refuses_are_refused(case: Case) -> None:
     assert objected({"flagSpec": case.document})[0]
+
+
+PROVIDER = "FeatureFlagConfiguration x: spec.remoteFlagProvider"
+
+
+@pytest.mark.parametrize(
+    ("provider", "refusal"),
+    [
+        ({"type": "http", "url": "https://flags.example.com/a.json"}, ""),
+        ({"type": "grpc", "url": "grpcs://[::1]:8015", "strategy": "override"}, ""),
+        ({"type": "flagSource", "flagSource": "platform"}, ""),
+        ({"type": "smoke"}, f"{PROVIDER}.type: must be one of http, grpc, flagSource"),
+        ({"type": "http", "url": "https://a.example", "strategy": "mix"}, f"{PROVIDER}.strategy: must"),
+        ({"type": "http", "url": "https://a.example", "interval": "soon"}, f"{PROVIDER}.interval: must"),
+        ({"type": "http", "url": "https://ada:secret@a.example"}, f"{PROVIDER}: url must be https://HOST/PATH"),
+        ({"type": "http", "url": "ftp://a.example"}, f"{PROVIDER}: url must be https://HOST/PATH"),
+        ({"type": "grpc", "url": "https://a.example"}, f"{PROVIDER}: url must be grpcs://HOST:PORT"),
+        ({"type": "http"}, f"{PROVIDER}: type flagSource needs flagSource"),
+        ({"type": "flagSource", "url": "https://a.example"}, f"{PROVIDER}: type flagSource needs flagSource"),
+        ("https://a.example", PROVIDER),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_a_remote_provider_that_cannot_be_asked_is_refused_with_its_field(
+    provider: Any, refusal: str
+) -> None:
+    refused, _ = objected({**flags(), "remoteFlagProvider": provider}, "FeatureFlagConfiguration")
+    assert refused.startswith(refusal)
+    assert bool(refused) == bool(refusal)
+    assert "secret" not in refused
+
+
+def test_own_flags_are_judged_whatever_a_provider_has_sent() -> None:
+    meta = {"name": "x", "namespace": "shop"}
+    provider = {"type": "http", "url": "https://a.example"}
+    status = {"providers": [{"name": "there", "shards": [{"name": "gone", "digest": "d"}]}]}
+    kind, version = "FeatureFlagConfiguration", "core.openfeature.dev/v1beta1"
+    body = {"apiVersion": version, "kind": kind, "metadata": meta, "status": status}
+    bad = flags(defaultVariant="onn") | {"remoteFlagProvider": provider}
+    refused, _ = objection({**body, "spec": bad})
+    assert refused.startswith("FeatureFlagConfiguration x: spec.flagSpec.flags.banner.defaultVariant")
