@@ -14,6 +14,7 @@ from controller.api.kinds import FLAG_CARRIERS, POD
 from controller.api.objects.meta import Resource
 from controller.app.settings.process_settings import InvalidSettingError
 from controller.configurations.stage import BY_SHARD
+from controller.flagsets.building.commit_provenance import ProvenanceDetail
 from controller.kube.adapters.workloads import FILES_ROLE, ClusterFiles, ClusterScale, ClusterWorkloads
 from controller.kube.reflector import Reflector, WatchScope
 from controller.pods.direct_sets import set_writer, workload_marks
@@ -29,7 +30,7 @@ from controller.runtime.clock import now
 from controller.runtime.reconciling.queue import KeyedQueue
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable
 
     from controller.api.kinds import ResourceType
     from controller.api.objects.meta import ObjectKey
@@ -97,7 +98,7 @@ def pod_work_of(
         proxy = ProxyScale(scale, objects, proxied, settings.namespace, wanted, clock)
         watch(proxy_scale.SELECTOR, proxied)
     if settings.direct_sets:
-        direct_sets = _direct_sets(accounts, objects, sinks, views)
+        direct_sets = _direct_sets(settings, accounts, objects, sinks)
         for carrier in FLAG_CARRIERS:
             watch(workload_marks.SELECTOR, direct_sets.workloads, carrier)
     return PodWork(files, readers, proxy, direct_sets, tuple(watched))
@@ -112,16 +113,15 @@ def _flag_files(cluster: Cluster, objects: Cache, sinks: Iterable[EventSink]) ->
 
 
 def _direct_sets(
-    accounts: Accounts, objects: Cache, sinks: Iterable[EventSink], views: Sequence[str]
+    settings: ControllerSettings, accounts: Accounts, objects: Cache, sinks: Iterable[EventSink]
 ) -> DirectSets:
     """They are written with the rights of FlagSets that name no service account."""
-    clock = asyncio.get_running_loop().time
 
     def learn(body: dict[str, Any]) -> None:
         objects.learn(Resource.of(body))
 
+    clock, authors = asyncio.get_running_loop().time, settings.provenance is ProvenanceDetail.FULL
     queue: KeyedQueue[ObjectKey] = KeyedQueue(clock, random.random, places=4, group=attrgetter("namespace"))
+    marked = MarkedWorkloads(settings.namespaces or ("",), queue.put, authors=authors)
     reading = ClusterWorkloads(accounts.cluster, set_writer.ROLE)
-    return DirectSets(
-        objects, reading, accounts.client, learn, sinks, now, queue, MarkedWorkloads(views, queue.put)
-    )
+    return DirectSets(objects, reading, accounts.client, learn, sinks, now, queue, marked)

@@ -191,6 +191,16 @@ def test_annotation_of_the_template_is_a_change_of_the_template(shop: Namespace)
     within(lambda: len(shop.all("replicaset")) == 2)
 
 
+def test_runs_of_a_cron_job_follow_its_flags(shop: Namespace) -> None:
+    apply(shop, workload("CronJob", below={FLAGS: flags(banner="on")}))
+    shop.wait_ready("ffc", "checkout")
+    shop.kubectl("create", "job", "run", "--from=cronjob/checkout")
+    (found,) = within(lambda: shop.all("pod"), lambda: json.dumps(shop.all("event"))[-3000:])
+    sources = next(each for each in sidecar_of(found)["args"] if each.startswith("--sources="))
+    assert f'"selector":"{shop.name}/checkout"' in sources
+    assert [each["metadata"]["name"] for each in shop.all("ffc")] == ["checkout"]
+
+
 def test_flags_in_yaml_are_read(shop: Namespace) -> None:
     text = "flags:\n  banner: {state: ENABLED, variants: {a: 1, b: 2}, defaultVariant: b}\n"
     apply(shop, workload(annotations={FLAGS: text}))

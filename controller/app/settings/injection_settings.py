@@ -55,8 +55,8 @@ class InjectionSettings(SharedSettings):
     )
     direct_sets: bool = Field(
         default=False,
-        description="write the flags that workloads carry in the annotation openfeature.dev/flags; needs "
-        "deploy/components/direct-sets",
+        description="serve the flags that workloads carry in the annotation openfeature.dev/flags; needs the "
+        "component direct-sets",
     )
     allow_cross_namespace: Literal["", "ofo"] = Field(
         default="",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from controller.api.kinds import FLAG_CARRIERS
@@ -30,7 +30,7 @@ class MarkedWorkload:
     where: str
     """Their place, as messages name it."""
     by: str
-    """Who applied the flags."""
+    """Who applied the flags; empty where that is not known, or not to be said."""
     at: str
     """When; RFC 3339."""
     refusal: str = ""
@@ -47,11 +47,16 @@ class MarkedWorkloads:
     that is new, deleted, no longer marked, or whose flags changed.
     """
 
-    def __init__(self, views: Iterable[str], wake: Callable[[ObjectKey], None]) -> None:
-        """`views`: the namespaces that are listed, an empty one for all."""
+    def __init__(
+        self, views: Iterable[str], wake: Callable[[ObjectKey], None], *, authors: bool = True
+    ) -> None:
+        """`views`: the namespaces that are listed, an empty one for all; `authors`: whether the names of
+        users are kept.
+        """
         self.known = asyncio.Event()
         """Set once all workloads were reported."""
         self._wake = wake
+        self._authors = authors
         self._unlisted = set(itertools.product(KINDS, views))
         self._workloads: dict[ObjectKey, MarkedWorkload] = {}
 
@@ -71,6 +76,8 @@ class MarkedWorkloads:
     def learn(self, kind: str, body: dict[str, Any]) -> None:
         """Take in the state of a workload."""
         workload = _marked_workload(kind, body)
+        if not self._authors:
+            workload = replace(workload, by="")
         known = self._workloads.get(workload.key)
         self._workloads[workload.key] = workload
         if known is None or _content(known) != _content(workload):

@@ -44,13 +44,14 @@ class World:
     """Workloads, and the objects that are made of them."""
 
     events: list[Event] = field(default_factory=list)
+    authors: bool = True
 
     def __post_init__(self) -> None:
         self.cluster = RecordingCluster()
         self.clock = Clock()
         self.bodies: dict[ObjectKey, dict[str, Any]] = {}
         queue: KeyedQueue[ObjectKey] = KeyedQueue(self.clock, lambda: 0.0)
-        self.workloads = MarkedWorkloads([""], queue.put)
+        self.workloads = MarkedWorkloads([""], queue.put, authors=self.authors)
         self.sets = DirectSets(
             self.cluster.objects,
             self,
@@ -134,6 +135,15 @@ async def test_flags_are_written_with_owner_and_provenance() -> None:
     assert world.reported() == [
         ("FlagsWritten", f"{KIND} checkout has 1 flag of the annotation, applied by alice")
     ]
+
+
+async def test_without_authors_no_user_is_named() -> None:
+    world = World(authors=False)
+    world.apply(workload(flags(banner="on")))
+    await world.settle()
+    made = world.cluster.the(KIND, "checkout")
+    assert "alice" not in f"{made}{world.reported()}"
+    assert made.annotations["flagstaff.dev/committed-at"] == "2026-01-01T00:00:00Z"
 
 
 async def test_what_is_as_it_should_be_is_not_written_again() -> None:
