@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from typing import TYPE_CHECKING
@@ -9,6 +10,7 @@ import pytest
 from controller import cli as flagstaff
 from evaluator import cli
 from evaluator.settings import OPTIONS
+from tests.go import ROOT
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -64,9 +66,12 @@ def test_an_option_is_not_taken_by_its_beginning(capsys: pytest.CaptureFixture[s
     assert "unrecognized arguments" in capsys.readouterr().err
 
 
-def test_the_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_checkout_tells_its_version_and_the_commit_of_git(capsys: pytest.CaptureFixture[str]) -> None:
+    command = ["git", "-C", ROOT, "rev-parse", "HEAD"]
+    head = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     assert cli.main(["version"]) == 0
-    assert capsys.readouterr().out.startswith("flagstaff ")
+    told = capsys.readouterr().out
+    assert re.fullmatch(rf"flagstaff \d+\.\d+\.\d+ \(commit {head[:12]}, not built\)\n", told)
 
 
 def test_help_names_every_option_that_is_taken(capsys: pytest.CaptureFixture[str]) -> None:
