@@ -169,4 +169,4 @@ lock: dev ## pin again what pyproject.toml allows
 	$(COMPILE) --upgrade -c requirements/run.txt --group pyproject.toml:build -o requirements/build.txt
 
 clean:
-	rm -rf .venv .oracles .sbom sbom .docs site tests/node/node_modules tests/java/target .mypy_cache .ruff_cache .pytest_cache .coverage* coverage.xml
+	rm -rf .venv .oracles .sbom sbom dist .docs site tests/node/node_modules tests/java/target .mypy_cache .ruff_cache .pytest_cache .coverage* coverage.xml

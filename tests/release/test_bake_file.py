@@ -30,9 +30,11 @@ VALUES: Final = {
 
 @pytest.fixture(scope="module")
 def bake() -> dict[str, Any]:
-    words = ("--spec", HCL / "bake.hcldec", "--vars", json.dumps(VALUES), ROOT / "docker-bake.hcl")
-    command = [program(HCLDEC, "THE BAKE FILE IS NOT READ: hcldec cannot be built"), *words]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    reader = program(HCLDEC, "THE BAKE FILE IS NOT READ: hcldec cannot be built")
+    words: list[str | Path] = ["--spec", HCL / "bake.hcldec", "--vars", json.dumps(VALUES)]
+    done = subprocess.run(
+        [reader, *words, ROOT / "docker-bake.hcl"], capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stderr
     content: dict[str, Any] = json.loads(done.stdout)
     return content

@@ -67,7 +67,7 @@ def test_an_option_is_not_taken_by_its_beginning(capsys: pytest.CaptureFixture[s
 
 
 def test_a_checkout_tells_its_version_and_the_commit_of_git(capsys: pytest.CaptureFixture[str]) -> None:
-    command = ["git", "-C", ROOT, "rev-parse", "HEAD"]
+    command = ["git", "-C", str(ROOT), "rev-parse", "HEAD"]
     head = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     assert cli.main(["version"]) == 0
     told = capsys.readouterr().out
