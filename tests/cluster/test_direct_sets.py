@@ -108,7 +108,7 @@ def defaults(space: Namespace, name: str = "checkout") -> dict[str, str]:
 
 
 def events(space: Namespace, reason: str) -> list[str]:
-    return [each["message"] for each in space.all("event") if each["reason"] == reason]
+    return [event["message"] for event in space.all("event") if event["reason"] == reason]
 
 
 def template_of(found: dict[str, Any]) -> dict[str, Any]:
@@ -134,7 +134,8 @@ def test_flags_of_a_workload_become_a_configuration_of_its_name(shop: Namespace,
     assert annotations["flagstaff.dev/committed-at"] == record["at"]
     assert annotations["flagstaff.dev/revision"].startswith(f"{kind}/checkout@sha256:")
     assert int(annotations["flagstaff.dev/workload-generation"]) >= 1
-    managers = {each["manager"] for each in made["metadata"]["managedFields"] if "subresource" not in each}
+    fields = made["metadata"]["managedFields"]
+    managers = {entry["manager"] for entry in fields if "subresource" not in entry}
     assert managers == {"flagstaff-direct-sets"}
 
 
@@ -174,7 +175,7 @@ def test_annotation_of_the_workload_restarts_no_pod(shop: Namespace) -> None:
     within(lambda: defaults(shop) == {"banner": "off"})
     shop.wait("deployment", observed, "checkout")
     after = shop.all("replicaset")
-    assert [each["metadata"]["uid"] for each in after] == [each["metadata"]["uid"] for each in before]
+    assert [one["metadata"]["uid"] for one in after] == [one["metadata"]["uid"] for one in before]
 
 
 def observed(found: dict[str, Any]) -> bool:
@@ -196,9 +197,9 @@ def test_runs_of_a_cron_job_follow_its_flags(shop: Namespace) -> None:
     shop.wait_ready("ffc", "checkout")
     shop.kubectl("create", "job", "run", "--from=cronjob/checkout")
     (found,) = within(lambda: shop.all("pod"), lambda: json.dumps(shop.all("event"))[-3000:])
-    sources = next(each for each in sidecar_of(found)["args"] if each.startswith("--sources="))
+    sources = next(word for word in sidecar_of(found)["args"] if word.startswith("--sources="))
     assert f'"selector":"{shop.name}/checkout"' in sources
-    assert [each["metadata"]["name"] for each in shop.all("ffc")] == ["checkout"]
+    assert [made["metadata"]["name"] for made in shop.all("ffc")] == ["checkout"]
 
 
 def test_flags_in_yaml_are_read(shop: Namespace) -> None:
@@ -255,7 +256,7 @@ def test_dry_run_writes_nothing(shop: Namespace) -> None:
     assert template_of(json.loads(shown))[DIRECT_SET] == "checkout"
     apply(shop, workload(name="other", annotations={FLAGS: flags(banner="on")}))
     shop.wait_ready("ffc", "other")
-    assert [each["metadata"]["name"] for each in shop.all("ffc")] == ["other"]
+    assert [made["metadata"]["name"] for made in shop.all("ffc")] == ["other"]
 
 
 def test_removed_annotation_removes_the_flags_and_what_was_added(shop: Namespace) -> None:
@@ -303,7 +304,7 @@ def test_of_two_workloads_of_one_name_one_has_its_flags_and_the_other_is_told(sh
     made = shop.wait_ready("ffc", "checkout")
     (owner,) = made["metadata"]["ownerReferences"]
     why = "are served under its name, which"
-    within(lambda: why in refusal or any(why in each for each in events(shop, "FlagsNotWritten")))
+    within(lambda: why in refusal or any(why in message for message in events(shop, "FlagsNotWritten")))
     assert defaults(shop) == {"banner": "on" if owner["kind"] == "Deployment" else "off"}
 
 
@@ -387,7 +388,7 @@ def test_sidecar_of_both_follows_a_named_set_and_its_own(shop: Namespace) -> Non
     manifest = workload(annotations={FLAGS: flags(banner="on")}, below={"flagstaff.dev/flagset": "base"})
     apply(shop, manifest)
     (found,) = within(lambda: shop.all("pod"), lambda: json.dumps(shop.all("event"))[-3000:])
-    sources = next(each for each in sidecar_of(found)["args"] if each.startswith("--sources="))
-    selectors = [each["selector"] for each in json.loads(sources.removeprefix("--sources="))]
+    sources = next(word for word in sidecar_of(found)["args"] if word.startswith("--sources="))
+    selectors = [source["selector"] for source in json.loads(sources.removeprefix("--sources="))]
     # The last one wins for each flag.
     assert selectors == [f"{shop.name}/base", f"{shop.name}/checkout"]

@@ -13,7 +13,7 @@ from controller.api.objects.meta import ObjectKey, timestamp
 from controller.pods.admission.admission_answers import JSON, failure, review_response
 from controller.pods.direct_sets.carried_flags import KINDS, carried_flags, is_run_of_cron_job, text_of
 from controller.pods.direct_sets.direct_flags import MOST_APPLIED, MOST_BYTES, read_flags
-from controller.pods.direct_sets.name_check import taken_by
+from controller.pods.direct_sets.name_check import name_refusal
 from controller.pods.direct_sets.workload_marks import Applied, mark, remark_on, unmark
 from controller.pods.injection.changes import Changes
 from controller.pods.injection.installation import Refused
@@ -121,6 +121,6 @@ class WorkloadWebhook:
                 f"{carried.where}: the controller works in {', '.join(self.namespaces)} alone; remove it, "
                 f"or add {namespace} to --namespaces"
             )
-        taken = taken_by(self.objects, ObjectKey(carried.kind, namespace, carried.name))
-        if taken:
-            raise Refused(f"{carried.where}: {taken}")
+        refusal = name_refusal(self.objects, ObjectKey(carried.kind, namespace, carried.name))
+        if refusal:
+            raise Refused(f"{carried.where}: {refusal}")

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from controller.runtime.objects.cache import Cache
 
 
-def taken_by(objects: Cache, workload: ObjectKey) -> str:
+def name_refusal(objects: Cache, workload: ObjectKey) -> str:
     """Why the flags of a workload cannot get its name, and what to do; empty where they can."""
     namespace, name = workload.namespace, workload.name
     configuration = objects.get(ObjectKey(KIND, namespace, name))

@@ -12,7 +12,7 @@ from controller.api.objects.meta import ObjectKey, Resource, about
 from controller.api.openfeature.featureflagconfiguration import KIND
 from controller.delivery.claims import KINDS as SERVED
 from controller.pods.direct_sets.direct_flags import MOST_APPLIED, read_flags
-from controller.pods.direct_sets.name_check import is_set_of, taken_by
+from controller.pods.direct_sets.name_check import is_set_of, name_refusal
 from controller.pods.direct_sets.set_manifest import is_written, set_manifest
 from controller.pods.direct_sets.workload_marks import MARKED
 from controller.pods.injection.installation import Refused
@@ -100,8 +100,8 @@ class DirectSets:
         key = workload.key
         if workload.refusal:
             raise Stalled("InvalidFlags", workload.refusal)
-        if taken := taken_by(self.objects, key):
-            raise Stalled("NameTaken", f"{workload.where}: {taken}")
+        if refusal := name_refusal(self.objects, key):
+            raise Stalled("NameTaken", f"{workload.where}: {refusal}")
         try:
             flags = await asyncio.to_thread(read_flags, workload.text, workload.where, MOST_APPLIED)
         except Refused as refusal:

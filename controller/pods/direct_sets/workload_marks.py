@@ -51,7 +51,7 @@ def mark(
     """
     changes, template = Changes(workload), template_path(workload)
     known = record_in(before)
-    added = _added(known)
+    added = _added_names(known)
     present = annotations_at(workload, template)
     if workload["kind"] != "Job" or before is None:
         missing = {} if well_known.ENABLED in present else {well_known.ENABLED: "true"}
@@ -85,7 +85,7 @@ def unmark(workload: Mapping[str, Any], before: Mapping[str, Any] | None) -> Cha
     present = annotations_at(workload, template)
     if workload["kind"] != "Job" and well_known.DIRECT_SET in present:
         # Pods that follow other flags from now on still ask for an evaluator.
-        added = well_known.ENABLED in _added(record_in(before))
+        added = well_known.ENABLED in _added_names(record_in(before))
         if added and present.keys().isdisjoint(well_known.FOLLOWED):
             _remove(changes, (*template, "annotations"), well_known.ENABLED)
         _remove(changes, (*template, "annotations"), well_known.DIRECT_SET)
@@ -110,7 +110,7 @@ def record_in(workload: Mapping[str, Any] | None) -> Mapping[str, Any]:
     return (json_object(text) if isinstance(text, str) else None) or {}
 
 
-def _added(record: Mapping[str, Any]) -> set[str]:
+def _added_names(record: Mapping[str, Any]) -> set[str]:
     """The annotations of the template that were added; a user may have written the record."""
     names = record.get("added")
     return {str(name) for name in names} if isinstance(names, list) else set()

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from controller.api.objects.meta import ObjectKey, Resource
-from controller.pods.direct_sets.name_check import taken_by
+from controller.pods.direct_sets.name_check import name_refusal
 from controller.pods.injection.well_known import DIRECT_SET
 from controller.runtime.objects.cache import Cache
 
@@ -36,7 +36,7 @@ def configuration(kind: str, owner: str) -> Cache:
     ],
 )
 def test_name_is_free(objects: Cache) -> None:
-    assert taken_by(objects, CHECKOUT) == ""
+    assert name_refusal(objects, CHECKOUT) == ""
 
 
 @pytest.mark.parametrize(
@@ -51,7 +51,7 @@ def test_name_is_free(objects: Cache) -> None:
     ],
 )
 def test_name_that_is_taken_is_refused_with_its_holder_and_what_to_do(objects: Cache, holder: str) -> None:
-    assert taken_by(objects, CHECKOUT) == (
+    assert name_refusal(objects, CHECKOUT) == (
         f"the flags of Deployment checkout are served under its name, which {holder} has already; rename one "
         "of the two, or remove the annotation and follow what is there with flagstaff.dev/flagset"
     )
