@@ -145,7 +145,7 @@ release: sbom ## all files of a release in dist/; TAG=v0.1.0 refuses what is not
 crds: dev ## the CustomResourceDefinitions, and the tables of fields in docs/kinds, from the models
 	@$(BIN)/python -m controller.api.published.definitions
 
-reference: dev ## docs/reference, from the program
+reference: dev ## docs/reference and schemas, from the program
 	@$(BIN)/python -m controller.cli.published.files
 
 docs: .docs/.ready ## the documentation as a site, in site/

@@ -8,6 +8,7 @@ libraries.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import gc
 import importlib
 import os
@@ -18,13 +19,14 @@ from controller.cli.shared.ending import INTERRUPTED, OK, PROBLEM, UNREACHABLE, 
 from controller.cli.shared.printing import did_you_mean, printable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
 VERBS: Final = {
     "up": "serve the flags of a Git repository or an artifact on this machine",
     "lint": "check flag definitions",
     "eval": "evaluate one flag of a folder or repository, and say why",
     "diff": "say which flags a change adds, changes and removes, against a commit or a cluster",
+    "schema": "print the JSON Schema of definitions, layers, kinds, or of what a verb prints",
     "push": "push a folder of definitions to a container registry",
     "evaluator": "serve flags from files, HTTP, gRPC or object stores; takes flagd's options",
     "controller": "run the Kubernetes controller",
@@ -44,6 +46,8 @@ VERBS: Final = {
     "create": "make a source or a flag set, or print its manifest",
     "export": "print objects of a cluster as manifests",
     "logs": "show what the controller, the proxy and admission log",
+    "check": "say whether a cluster and the installation in it are sound",
+    "completion": "print the script by which a shell completes verbs and options",
     "wait": "wait until all evaluators of a cluster serve a revision",
     "fleet": "show which revision each evaluator of a cluster serves",
     "events": "show what happened to the flags of a cluster, and what happens now",
@@ -52,10 +56,11 @@ VERBS: Final = {
     "explain": "evaluate one flag on a running evaluator, and say why",
 }
 _FOLDERS: Final = {
-    "authoring": ("lint", "eval", "diff", "push", "flags", "explain"),
+    "authoring": ("lint", "eval", "diff", "schema", "push", "flags", "explain"),
     "cluster": ("inject", "migrate", "wait", "fleet", "events", "logs"),
     "objects": ("get", "describe", "tree", "trace", "stats", "history"),
     "actions": ("reconcile", "suspend", "resume", "create"),
+    "installation": ("check", "completion"),
     "serving": ("up", "controller", "admission", "proxy"),
 }
 _MODULES: Final = {
@@ -100,6 +105,15 @@ def _parsers_below(parser: argparse.ArgumentParser) -> Iterator[argparse.Argumen
                 yield from _parsers_below(nested)
 
 
+def whole_parser() -> argparse.ArgumentParser:
+    """The parser with the arguments of every verb whose packages are installed. Imports all of these."""
+    parser, verbs = _parsers()
+    for name, verb in verbs.items():
+        with contextlib.suppress(ModuleNotFoundError):
+            importlib.import_module(module_of(name)).configure(verb)
+    return parser
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a verb; 0: done, 1: problems, 2: wrong usage, 3: source or server not reachable, 130: stopped."""
     arguments = sys.argv[1:] if argv is None else list(argv)
@@ -126,22 +140,18 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(arguments: Sequence[str]) -> int:
-    parser = _Parser(prog="flagstaff", description="GitOps feature flags for OpenFeature.")
-    parser.add_argument("--version", action="store_true", help="print version, commit and date, and exit")
-    verbs = parser.add_subparsers(dest="verb", metavar="VERB")
+    parser, verbs = _parsers()
     verb = _verb(arguments)
     if verb and verb not in VERBS:
         parser.error(f"there is no verb {verb!r}{did_you_mean(verb, VERBS)}")
     # What modules make stays: collecting it while they load is a seventh of the start.
     gc.disable()
-    for name, summary in VERBS.items():
-        sub = verbs.add_parser(name, help=summary, description=sentence(summary))
-        if name == verb:
-            importlib.import_module(module_of(verb)).configure(sub)
+    if verb:
+        importlib.import_module(module_of(verb)).configure(verbs[verb])
     gc.enable()
     options, unknown = parser.parse_known_args(arguments)
     if unknown:
-        (verbs.choices[verb] if verb else parser).refuse(unknown)
+        (verbs[verb] if verb else parser).refuse(unknown)
     if options.version:
         from evaluator.host.build_version import describe_build
 
@@ -153,6 +163,17 @@ def _run(arguments: Sequence[str]) -> int:
     code: int = options.run(options)
     sys.stdout.flush()
     return code
+
+
+def _parsers() -> tuple[_Parser, Mapping[str, _Parser]]:
+    """The parser, and those of its verbs, which have no arguments yet."""
+    parser = _Parser(prog="flagstaff", description="GitOps feature flags for OpenFeature.")
+    parser.add_argument("--version", action="store_true", help="print version, commit and date, and exit")
+    verbs = parser.add_subparsers(dest="verb", metavar="VERB")
+    return parser, {
+        name: verbs.add_parser(name, help=summary, description=sentence(summary))
+        for name, summary in VERBS.items()
+    }
 
 
 def _verb(arguments: Sequence[str]) -> str:

@@ -6,9 +6,11 @@ import json
 import re
 from typing import TYPE_CHECKING
 
+import jsonschema_rs
 import pytest
 import yaml
 
+from controller.cli.published.json_schemas import json_schemas
 from tests.cluster.fleets import flagstaff, served
 from tests.cluster.golden import check, masked
 from tests.cluster.objects import flag_set, flags
@@ -182,3 +184,34 @@ def test_flag_is_traced_to_the_commit_that_changed_it(shop: Spine, tmp_path: Pat
     assert "there is no flag 'snwo' in namespace shop; did you mean 'snow'?" in printed(
         shop, "trace", "snwo", code=1
     )
+
+
+def test_cluster_without_processes_fails_the_check(shop: Spine) -> None:
+    code, text = flagstaff(shop.plane, "check", "-o", "json")
+    results = {result["check"]: result for result in json.loads(text)}
+    assert code == 1
+    assert {name for name, result in results.items() if result["result"] == "failed"} == {"processes"}
+    assert results["Kubernetes"]["message"].startswith("v1.")
+    assert results["FlagSet"]["message"] == "v1beta1, as this program knows it"
+    assert results["your rights"]["result"] == "ok"
+    code, text = flagstaff(shop.plane, "check", "--pre")
+    assert (code, text.count("\n")) == (0, 2)
+
+
+@pytest.mark.parametrize(
+    ("schema", "words"),
+    [
+        ("get", ("get", "all")),
+        ("get-flags", ("get", "flags")),
+        ("history", ("history", "flags")),
+        ("tree", ("tree",)),
+        ("trace", ("trace", "snow")),
+        ("stats", ("stats",)),
+    ],
+)
+def test_json_output_has_the_schema_that_is_published(
+    schema: str, words: tuple[str, ...], shop: Spine
+) -> None:
+    records = json.loads(printed(shop, *words, "-o", "json", masks=False))
+    assert records
+    jsonschema_rs.validator_for(json_schemas()[f"output-{schema}"]).validate(records)

@@ -6,6 +6,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from controller.cli.published.cli_reference import reference
+from controller.cli.published.json_schemas import json_schemas
+from controller.cli.shared.output import document
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -15,7 +17,8 @@ ROOT: Final = Path(__file__).parents[3]
 
 def published() -> Mapping[str, str]:
     """The content of each file by its path from the root of the repository."""
-    return {"docs/reference/cli.md": reference()}
+    schemas = {f"schemas/{name}.json": document(schema, "json") for name, schema in json_schemas().items()}
+    return {"docs/reference/cli.md": reference(), **schemas}
 
 
 def main() -> None:

@@ -1,0 +1,36 @@
+"""`flagstaff schema`: the JSON Schema of definitions, layers, kinds, or of what a verb prints."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from controller.cli.shared.ending import OK, USAGE, Exit
+from controller.cli.shared.output import document
+from controller.cli.shared.printing import did_you_mean
+
+if TYPE_CHECKING:
+    import argparse
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Declare the verb's arguments."""
+    parser.add_argument(
+        "name", metavar="NAME", nargs="?",
+        help="definitions, layer, kinds, one kind such as flagset, or output-VERB (default: list the names)",
+    )  # fmt: skip
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """0 printed; 2 no such schema."""
+    # Imported here: it takes a second.
+    from controller.cli.published.json_schemas import json_schemas
+
+    schemas = json_schemas()
+    if options.name is None:
+        print("\n".join(schemas))
+        return OK
+    if (schema := schemas.get(options.name.lower())) is None:
+        raise Exit(f"there is no schema {options.name!r}{did_you_mean(options.name, schemas)}", USAGE)
+    print(document(schema, "json"), end="")
+    return OK

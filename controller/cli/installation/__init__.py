@@ -1,0 +1,1 @@
+"""Verbs about an installation: they make it, check it, and remove it."""

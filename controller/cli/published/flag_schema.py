@@ -1,0 +1,207 @@
+"""The JSON Schema of flag definitions, whole or as layers, for editors. The parser judges more (`lint`)."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from evaluator.flags.checking.known_operators import OPERATORS, UNLISTED, Arity
+
+DRAFT: Final = "http://json-schema.org/draft-07/schema#"
+_NAME: Final = "^.{1,}$"
+_MEANINGS: Final = {
+    "fractional": "Percentages: [VARIANT, WEIGHT] pairs, after an optional value to hash.",
+    "sem_ver": "Compares versions: [VERSION, OPERATOR, VERSION].",
+    "starts_with": "Whether a text begins so: [TEXT, BEGINNING].",
+    "ends_with": "Whether a text ends so: [TEXT, END].",
+    "var": "A value of the evaluation context, by its path, and a default.",
+    "if": "[CONDITION, THEN, ELSE]; more conditions may follow.",
+    "in": "Whether a value is in a list, or a text in a text: [VALUE, LIST].",
+}
+_SCALAR: Final = {"type": ["string", "number", "boolean"]}
+
+
+def definition_schema(*, layer: bool) -> dict[str, Any]:
+    """The schema of a file; in a `layer`, flags may lack fields, and null removes what lower layers have."""
+    what = "A layer of a flag set" if layer else "Flag definitions"
+    return {
+        "$schema": DRAFT,
+        "title": what,
+        "description": f"{what}, as flagd and Flagstaff read it.",
+        "type": "object",
+        "properties": {
+            "$schema": {"type": "string"},
+            "flags": {
+                "description": "Flags by key, or a list of flags with a key each.",
+                "oneOf": [_named("#/definitions/flag", layer=layer), _LIST],
+            },
+            "$evaluators": {
+                "description": 'Shared rules by name, for {"$ref": NAME}.',
+                **_named("#/definitions/rule", layer=layer),
+            },
+            "metadata": {
+                "description": "Of the flag set; part of each flag's own, unless the flag has another.",
+                **_metadata(layer=layer),
+                "properties": {
+                    "flagSetId": {"description": "The identity of the set.", "type": "string"},
+                    "version": {"description": "The version of the set.", "type": "string"},
+                },
+            },
+        },
+        **({} if layer else {"required": ["flags"]}),
+        "definitions": {"flag": _flag(layer=layer), "rule": _RULE, **_ARITIES},
+    }
+
+
+_LIST: Final = {
+    "type": "array",
+    "items": {
+        "allOf": [
+            {"$ref": "#/definitions/flag"},
+            {
+                "type": "object",
+                "required": ["key"],
+                "properties": {"key": {"description": "The flag's key.", "type": "string", "minLength": 1}},
+            },
+        ]
+    },
+}
+
+
+def _named(reference: str, *, layer: bool) -> dict[str, Any]:
+    """An object of named things of one schema; null removes one in a layer."""
+    thing: dict[str, Any] = {"$ref": reference}
+    if layer:
+        thing = {"anyOf": [thing, {"type": "null"}]}
+    return {"type": "object", "patternProperties": {_NAME: thing}, "additionalProperties": False}
+
+
+def _metadata(*, layer: bool) -> dict[str, Any]:
+    types = [*_SCALAR["type"], *(["null"] if layer else [])]
+    return {"type": "object", "patternProperties": {_NAME: {"type": types}}, "additionalProperties": False}
+
+
+def _flag(*, layer: bool) -> dict[str, Any]:
+    return {
+        "type": "object",
+        "properties": {
+            "state": {
+                "description": "DISABLED: the application's own default is used.",
+                "enum": ["ENABLED", "DISABLED"],
+            },
+            "variants": {
+                "description": "Values by name, all of one type.",
+                "type": "object",
+                "patternProperties": {_NAME: {}},
+                "additionalProperties": False,
+                **({} if layer else {"minProperties": 1, "anyOf": _OF_ONE_TYPE}),
+            },
+            "defaultVariant": {
+                "description": "The variant if no rule chooses one; null: the application's own default.",
+                "type": ["string", "null"],
+            },
+            "targeting": {
+                "description": "A JSONLogic rule that returns the name of a variant.",
+                "$ref": "#/definitions/rule",
+            },
+            "metadata": {"description": "Part of each answer.", **_metadata(layer=layer)},
+        },
+        **({} if layer else {"required": ["state", "variants"]}),
+    }
+
+
+_OF_ONE_TYPE: Final = [
+    {"additionalProperties": False, "patternProperties": {_NAME: {"type": type_}}}
+    for type_ in ("boolean", "string", "number", "object")
+]
+
+
+def _arguments(arity: Arity) -> dict[str, Any]:
+    """A list of arguments, or the only one by itself."""
+    several: dict[str, Any] = {
+        "type": "array",
+        "items": {"$ref": "#/definitions/rule"},
+        "minItems": arity.least,
+    }
+    if arity.most is not None:
+        several["maxItems"] = arity.most
+    single = {"allOf": [{"not": {"type": "array"}}, {"$ref": "#/definitions/rule"}]}
+    return {"anyOf": [several, single]} if arity.admits(1) else several
+
+
+def _arity_name(arity: Arity) -> str:
+    return f"arguments-{arity}".replace(" ", "-")
+
+
+_ARITIES: Final = {_arity_name(arity): _arguments(arity) for arity in OPERATORS.values()}
+
+
+_REFERENCE: Final = {"$ref": "#/definitions/rule"}
+_COMPUTED: Final = {"allOf": [{"type": "object"}, _REFERENCE]}
+_TEXT: Final = {"anyOf": [{"type": "string"}, _COMPUTED]}
+_VERSION: Final = {
+    "anyOf": [
+        {
+            "type": "string",
+            "pattern": r"^(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)(-[0-9A-Za-z.-]+)?(\+[0-9A-Za-z.-]+)?$",
+        },
+        _COMPUTED,
+    ]
+}
+_COMPARISONS: Final = ("=", "!=", ">", "<", ">=", "<=", "~", "^")
+_PART: Final = {
+    "type": "array",
+    "minItems": 1,
+    "maxItems": 2,
+    "items": [_REFERENCE, {"anyOf": [{"type": "integer", "minimum": 0}, _COMPUTED]}],
+}
+_PATH: Final = {"type": "string", "pattern": r"^(?!\$flagd\.(?!(flagKey|timestamp)$))"}
+"""Of what begins with $flagd there are two values."""
+_TEXTS: Final = {"type": "array", "minItems": 2, "maxItems": 2, "items": _TEXT}
+_PARTICULAR: Final[dict[str, Any]] = {
+    "starts_with": _TEXTS,
+    "ends_with": _TEXTS,
+    "sem_ver": {
+        "type": "array",
+        "minItems": 3,
+        "maxItems": 3,
+        "items": [_VERSION, {"enum": [*_COMPARISONS]}, _VERSION],
+    },
+    "fractional": {
+        "anyOf": [
+            {"type": "array", "minItems": 1, "items": _PART},
+            {"type": "array", "minItems": 1, "items": [_COMPUTED], "additionalItems": _PART},
+        ]
+    },
+    "var": {
+        "anyOf": [
+            _PATH,
+            {"type": "number"},
+            _COMPUTED,
+            {"type": "array", "maxItems": 2, "items": [{"anyOf": [_PATH, {"not": {"type": "string"}}]}]},
+        ]
+    },
+}
+"""Operators whose arguments are of certain types."""
+
+
+def _operator(name: str, arity: Arity) -> dict[str, Any]:
+    meaning = {"description": _MEANINGS[name]} if name in _MEANINGS else {}
+    return {**meaning, "allOf": [_PARTICULAR.get(name, {"$ref": f"#/definitions/{_arity_name(arity)}"})]}
+
+
+_RULE: Final = {
+    "anyOf": [
+        {"type": ["string", "number", "boolean", "null"]},
+        {"type": "array", "items": {"$ref": "#/definitions/rule"}},
+        {
+            "type": "object",
+            "maxProperties": 1,
+            "additionalProperties": False,
+            "properties": {
+                "$ref": {"description": "A rule of $evaluators.", "type": "string"},
+                **{name: _operator(name, arity) for name, arity in OPERATORS.items()},
+                **{name: {"$ref": "#/definitions/rule"} for name in sorted(UNLISTED)},
+            },
+        },
+    ]
+}
