@@ -64,9 +64,9 @@ test-fast: dev ## the unit tests alone: no control plane, no clients, nothing to
 coverage: dev oracles engine registry stores sigstore helm plane kwok ## the tests of `make test`, and which lines no test reaches, in coverage.xml; twice as slow
 	$(BIN)/python -m pytest $(PARALLEL) --cov --cov-report=term --cov-report=xml
 
-test-clients: dev ## the published providers of other languages, fetched once
+test-clients: dev plane ## the published providers of other languages, fetched once
 	@$(BIN)/python -m tests.foreign.languages
-	$(BIN)/python -m pytest $(AGAIN) tests/foreign
+	$(BIN)/python -m pytest $(AGAIN) tests/foreign tests/cluster/test_in_process.py
 
 test-faults: dev ## upstreams, disks, clocks and clients that fail; tells how long each recovery took
 	$(BIN)/python -m pytest -n 2 $(AGAIN) -m faults tests/clients

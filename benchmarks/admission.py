@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Any
 
 import trustme
 
+from benchmarks import validation
 from benchmarks.cluster import memory, plane
 from benchmarks.results import keep, median, percentile
 from controller.migration.objects import Given
@@ -78,6 +79,7 @@ def main() -> None:
         install_webhooks(cluster, process.admission)
         within(partial(admitted, cluster, ASKS))
         keep(f"{DIRECT} reviews, sent to our admission port", [asked_directly(cluster, process, unused)])
+        keep(validation.TITLE, validation.validated(cluster, process))
         with empty_webhook(cluster, folder):
             taken: dict[str, list[float]] = {name: [] for name in WAYS}
             for name, annotations in WAYS.items():

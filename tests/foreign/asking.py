@@ -23,8 +23,9 @@ PATIENCE = 30.0
 class Asked:
     """A provider that has started."""
 
-    def __init__(self, words: list[str], errors: IO[str]) -> None:
+    def __init__(self, words: list[str], errors: IO[str], patience: float) -> None:
         self._errors = errors
+        self._patience = patience
         self._process = subprocess.Popen(
             words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True
         )
@@ -62,7 +63,7 @@ class Asked:
 
     def _next(self, source: queue.Queue[dict[str, Any]], wanted: str) -> dict[str, Any]:
         try:
-            return source.get(timeout=PATIENCE)
+            return source.get(timeout=self._patience)
         except queue.Empty:
             self._errors.seek(0)
             raise AssertionError(f"no {wanted}; stderr: {self._errors.read()}") from None
@@ -74,10 +75,10 @@ class Asked:
 
 
 @contextlib.contextmanager
-def asked(language: str, provider: str, port: int) -> Iterator[Asked]:
-    """The provider, ready, and ended at the end."""
+def asked(language: str, provider: str, port: int, patience: float = PATIENCE) -> Iterator[Asked]:
+    """The provider, ready within `patience` seconds, and ended at the end. Raises AssertionError."""
     with tempfile.TemporaryFile("w+") as errors:
-        running = Asked(command(language, provider, port), errors)
+        running = Asked(command(language, provider, port), errors, patience)
         try:
             running.expect("ready")
             yield running

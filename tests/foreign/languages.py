@@ -1,4 +1,4 @@
-"""Node and Java with the published providers: found, or fetched once into folders that Git ignores.
+"""Node, Java and Go with the published providers: found, or fetched once into folders that Git ignores.
 
 `python -m tests.foreign.languages` fetches them.
 """
@@ -13,10 +13,11 @@ import sys
 from pathlib import Path
 from typing import Final
 
-from tests.go import CACHE, ROOT
+from tests.go import CACHE, ROOT, Module, build, find
 
 NODE: Final = ROOT / "tests" / "node"
 JAVA: Final = ROOT / "tests" / "java"
+GO: Final = Module("go-provider", ROOT / "tests" / "foreign" / "go", "the Go provider: a minute or two")
 _OLDEST_NODE: Final = 20
 _OLDEST_JAVA: Final = 17
 _NODE_PACKAGE: Final = CACHE / "node"
@@ -44,8 +45,25 @@ def command(language: str, provider: str, port: int) -> list[str]:
     """What asks `provider` about the server on `port`."""
     if language == "node":
         return [str(node() / "node"), str(NODE / "ask.mjs"), provider, str(port)]
+    if language == "python":
+        return [sys.executable, "-m", "tests.foreign.ask", provider, str(port)]
+    if language == "go":
+        return [str(GO.cache() / GO.name), provider, str(port)]
     target = JAVA / "target"
     return ["java", "-cp", f"{target / 'classes'}:{target / 'dependency'}/*", "Ask", provider, str(port)]
+
+
+def lacking(language: str) -> str | None:
+    """Why providers of this language cannot be asked now, or None."""
+    if language == "java" and (reason := java()):
+        return reason
+    there = {
+        "python": True,
+        "node": (NODE / "node_modules" / ".fetched").exists(),
+        "java": (JAVA / "target" / ".fetched").exists(),
+        "go": find(GO) is not None,
+    }
+    return None if there[language] else "its provider is not fetched; `make test-clients` fetches it"
 
 
 def fetch() -> None:
@@ -56,6 +74,10 @@ def fetch() -> None:
         _fetch_java()
     else:
         _say(f"SKIPPED: the Java provider is not tested, as there is {reason}")
+    try:
+        find(GO) or build(GO)
+    except (subprocess.SubprocessError, OSError) as error:
+        _say(f"SKIPPED: the Go provider is not tested: {error}")
 
 
 def fetch_packages(folder: Path, announcement: str) -> None:

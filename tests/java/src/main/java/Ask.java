@@ -11,18 +11,31 @@ import dev.openfeature.sdk.ImmutableContext;
 import dev.openfeature.sdk.OpenFeatureAPI;
 import dev.openfeature.sdk.Structure;
 import dev.openfeature.sdk.Value;
+import io.grpc.Metadata;
+import io.grpc.stub.MetadataUtils;
 import java.io.BufferedReader;
 import java.io.InputStreamReader;
 import java.nio.charset.StandardCharsets;
+import java.util.List;
 import java.util.Map;
 
-/** Asks flagd's published provider; the arguments and the lines are those of tests/node/ask.mjs. */
+/**
+ * Asks flagd's published provider; the arguments and the lines are those of tests/node/ask.mjs. ASK_TOKEN is a bearer
+ * token that is sent.
+ */
 public final class Ask {
     private static final ObjectMapper JSON = new ObjectMapper();
 
     public static void main(String[] arguments) throws Exception {
         boolean inProcess = arguments[0].equals("flagd-in-process");
-        FlagdOptions options = FlagdOptions.builder()
+        FlagdOptions.FlagdOptionsBuilder builder = FlagdOptions.builder();
+        String token = System.getenv("ASK_TOKEN");
+        if (token != null) {
+            Metadata header = new Metadata();
+            header.put(Metadata.Key.of("authorization", Metadata.ASCII_STRING_MARSHALLER), "Bearer " + token);
+            builder.clientInterceptors(List.of(MetadataUtils.newAttachHeadersInterceptor(header)));
+        }
+        FlagdOptions options = builder
                 .resolverType(inProcess ? Config.Resolver.IN_PROCESS : Config.Resolver.RPC)
                 .host("127.0.0.1")
                 .port(Integer.parseInt(arguments[1]))
