@@ -25,6 +25,7 @@ PROTECTED: Final = "flagstaff.dev/protect=served"
 ALLOWED: Final = "flagstaff.dev/allow-deletion=true"
 DRY: Final = "--dry-run=server"
 ACCOUNTS: Final = "system:serviceaccount"
+CONTROLLER: Final = f"{ACCOUNTS}:{SYSTEM}:flagstaff-controller"
 
 
 @pytest.fixture
@@ -71,7 +72,7 @@ def test_flags_that_nobody_serves_or_that_stay_are_deleted_without_it(protected:
         f"{ACCOUNTS}:kube-system:namespace-controller",
         f"{ACCOUNTS}:kube-system:generic-garbage-collector",
         "system:kube-controller-manager",
-        f"{ACCOUNTS}:{SYSTEM}:flagstaff-controller",
+        CONTROLLER,
     ],
 )
 def test_what_cleans_up_deletes_without_it(protected: Spine, account: str) -> None:
@@ -88,3 +89,9 @@ def test_a_flag_set_prunes_as_the_service_account_of_its_namespace(protected: Sp
     assert "forbidden" in as_account("elsewhere")
     words = ("--as", f"{ACCOUNTS}:{protected.name}:deployer", "--as-group", "system:masters", DRY)
     assert "forbidden" in deleted(protected, "flagset", *words)
+
+
+def test_flags_that_a_workload_carries_no_longer_stay_while_they_are_served(protected: Spine) -> None:
+    words = ("--as", CONTROLLER, "--as-group", "system:masters", DRY)
+    protected.kubectl("label", "ffc", "flags", "flagstaff.dev/direct-set=Deployment")
+    assert "forbidden" in deleted(protected, "ffc", *words)
