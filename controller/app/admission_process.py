@@ -10,12 +10,14 @@ import asyncio
 import contextlib
 import signal
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from prometheus_client import CollectorRegistry, generate_latest
 
+from controller.api.kinds import NAMESPACE
+from controller.delivery.standing_orders import ORDER
 from controller.kube.client import Cluster
 from controller.kube.event_sink import ApiServerEvents
 from controller.kube.reflector import Reflector, WatchScope
@@ -24,6 +26,7 @@ from controller.pods.admission.metrics import AdmissionMetrics
 from controller.pods.admission.refusals import FlagSetRefusals, Refusals
 from controller.pods.admission.watched_objects import WATCHED, WatchedObjects
 from controller.pods.admission.webhooks import LIMITS, Injector, Validator
+from controller.pods.admission.workload_orders import WorkloadOrders
 from controller.pods.admission.workload_webhook import WorkloadWebhook
 from controller.runtime.clock import now
 from controller.runtime.objects.watch_health import WatchHealth
@@ -100,6 +103,7 @@ def _watches(
     settings: AdmissionSettings, cluster: Cluster, watched: WatchedObjects, health: WatchHealth
 ) -> tuple[Reflector, ...]:
     scopes = [WatchScope(type_, namespace) for type_ in WATCHED for namespace in settings.namespaces or ("",)]
+    scopes.append(WatchScope(replace(NAMESPACE, content=False), labels=ORDER))
     watches = tuple(Reflector(cluster.api, scope, watched) for scope in scopes)
     for watch in watches:
         health.follow(watch.view.type.plural, watch.view.path, watch)
@@ -121,9 +125,16 @@ def _webhooks(
         refusals.report(request, why)
         flag_set_refusals.take(request, why)
 
-    known = KnownObjects(watched.objects, settings.namespaces, open=bool(settings.allow_cross_namespace))
+    known = KnownObjects(
+        watched.objects, settings.namespaces, bool(settings.allow_cross_namespace), watched.flag_set_ids
+    )
     injector = Injector(
-        known, settings.injection(), lambda: watched.synced, partial(metrics.count_review, "Pod"), report
+        known,
+        settings.injection(),
+        lambda: watched.synced,
+        partial(metrics.count_review, "Pod"),
+        report,
+        watched.namespace_labels,
     )
     workloads = WorkloadWebhook(
         watched.objects,
@@ -133,6 +144,7 @@ def _webhooks(
         offload,
         metrics.count_review,
         now,
+        WorkloadOrders(known, watched.namespace_labels),
     )
     validator = Validator(objection, offload, metrics.count_review, settings.namespaces)
     return merge(injector.routes(), workloads.routes(), validator.routes())

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
 from controller.api.flagset import KIND as FLAG_SET
-from controller.api.objects.meta import owner_of
 from controller.api.openfeature.featureflagconfiguration import FLAG_KIND, KIND
 
 if TYPE_CHECKING:
@@ -120,10 +119,12 @@ def order_of(texts: Mapping[str, str], namespace: str) -> Order | None:
 
 def workload_of_pod(meta: Mapping[str, Any]) -> tuple[str, str]:
     """(kind, name) of the workload that a pod belongs to, by its metadata; empty for a pod without one."""
-    owner = owner_of(meta)
-    if owner is None:
+    listed = meta.get("ownerReferences")
+    owners = [owner for owner in listed if isinstance(owner, dict)] if isinstance(listed, list) else []
+    owner = next((owner for owner in owners if owner.get("controller")), {})
+    kind, name = str(owner.get("kind", "")), str(owner.get("name", ""))
+    if not (_KIND.fullmatch(kind) and NAME.fullmatch(name)):
         return "", ""
-    kind, name = owner["kind"], owner["name"]
     # The name of a ReplicaSet contains its Deployment's: ReplicaSets need not be read.
     tail = f"-{(meta.get('labels') or {}).get('pod-template-hash', '')}"
     if kind == "ReplicaSet" and tail != "-" and name.endswith(tail):

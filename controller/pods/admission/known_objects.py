@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from controller.api import flaggrant, flagset
@@ -12,7 +12,7 @@ from controller.api.objects.meta import ObjectKey
 from controller.api.openfeature.featureflagconfiguration import ConfigurationStatus
 from controller.delivery.grants import denial_message, granted_kinds, pods
 from controller.pods.injection import well_known
-from controller.pods.injection.installation import FLAG_SETS, FlagSetFound, NotThere, Refused
+from controller.pods.injection.installation import FLAG_SETS, SERVED, FlagSetFound, NotThere, Refused
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -30,6 +30,8 @@ class KnownObjects:
     """The namespaces that the controller works in; empty: all."""
     open: bool = False
     """Whether pods may refer to other namespaces without a grant, as with OpenFeature Operator."""
+    flag_set_ids: Mapping[ObjectKey, str] = field(default_factory=dict)
+    """The flagSetIds of objects."""
 
     def refer(
         self, reader: str, kinds: Sequence[str], namespace: str, name: str
@@ -49,7 +51,7 @@ class KnownObjects:
         for kind in kinds:
             served = self.objects.get(ObjectKey(kind, namespace, name))
             if served is not None:
-                return _flag_set_found(served)
+                return self._found(served)
         kind_names = " or ".join(filter(None, (", ".join(kinds[:-1]), kinds[-1])))
         raise self._absence(kind_names, kinds, namespace, name)
 
@@ -78,11 +80,12 @@ class KnownObjects:
             + (f" (did you mean {near[0]}?)" if near else "")
         )
 
-
-def _flag_set_found(served: Resource) -> FlagSetFound:
-    """Return the served object: a FlagSet may write one of another name."""
-    if served.key.kind == flagset.KIND:
-        name, revision = flagset.target_name(served), FlagSetStatus.of(served).last_applied_revision
-    else:
-        name, revision = served.name, ConfigurationStatus.of(served).revision
-    return FlagSetFound(name, f"{served.key.kind}/{served.name}", revision or "")
+    def _found(self, served: Resource) -> FlagSetFound:
+        """Return the served object: a FlagSet may write one of another name."""
+        if served.key.kind == flagset.KIND:
+            name, revision = flagset.target_name(served), FlagSetStatus.of(served).last_applied_revision
+        else:
+            name, revision = served.name, ConfigurationStatus.of(served).revision
+        keys = (ObjectKey(kind, served.namespace, name) for kind in SERVED)
+        flag_set_id = next((self.flag_set_ids[key] for key in keys if key in self.flag_set_ids), "")
+        return FlagSetFound(name, f"{served.key.kind}/{served.name}", revision or "", flag_set_id)

@@ -14,6 +14,7 @@ from controller.api.objects.meta import GROUP, OPENFEATURE_GROUP, Resource
 from controller.pods.admission.admission_answers import JSON, failure, review_response
 from controller.pods.injection.installation import Refused
 from controller.pods.injection.pod_injection import MOST_BYTES, inject
+from controller.pods.injection.pod_orders import Surroundings
 from controller.runtime.user_text.plain_text import one_line
 from evaluator.http.messages import Response
 from evaluator.http.routes import Routes
@@ -48,15 +49,22 @@ class InvalidReviewError(ValueError):
     """The body is no AdmissionReview of a pod."""
 
 
-def answer(review: object, options: Options, known: Known) -> tuple[str, dict[str, Any]]:
-    """(INJECTED, REFUSED or UNCHANGED; the AdmissionReview to send back). Raises InvalidReviewError."""
+def answer(
+    review: object,
+    options: Options,
+    known: Known,
+    labels_of: Callable[[str], Mapping[str, str] | None] = lambda _namespace: None,
+) -> tuple[str, dict[str, Any]]:
+    """(INJECTED, REFUSED or UNCHANGED; the AdmissionReview to send back). `labels_of` returns the labels of a
+    Namespace that has standing orders. Raises InvalidReviewError.
+    """
     request = review.get("request") if isinstance(review, dict) else None
     pod = request.get("object") if isinstance(request, dict) else None
     if not (isinstance(request, dict) and isinstance(pod, dict) and pod.get("kind") == "Pod"):
         raise InvalidReviewError("not an AdmissionReview of a Pod")
     uid, namespace = str(request.get("uid", "")), str(request.get("namespace", ""))
     try:
-        changes = inject(pod, namespace, options, known)
+        changes = inject(pod, namespace, options, known, Surroundings(labels_of(namespace)))
     except Refused as refusal:
         return REFUSED, review_response(uid, str(refusal))
     warnings = () if changes is None else changes.warnings
@@ -81,20 +89,28 @@ class Injector:
     """Receives the outcome of each review."""
     refused: Callable[[Mapping[str, Any], str], None]
     """Receives the request of each review that is refused, and why; must not wait."""
+    namespace_labels: Callable[[str], Mapping[str, str] | None] = lambda _namespace: None
+    """Returns the labels of a Namespace with a standing order, as far as it is known."""
 
     def routes(self) -> Routes:
-        """`POST /inject`."""
-        return Routes(http={("POST", "/inject"): self.answer})
+        """`POST /inject` for pods that ask, `POST /inject-ordered` for all pods of Namespaces with a standing
+        order.
+        """
+        ordered = partial(self._answer, labels_of=lambda name: self.namespace_labels(name) or {})
+        return Routes(http={("POST", "/inject"): self.answer, ("POST", "/inject-ordered"): ordered})
 
     def answer(self, request: Request) -> Response:
         """Answer an AdmissionReview; 400 for another body, 503 while objects are still being read."""
+        return self._answer(request, labels_of=lambda _namespace: None)
+
+    def _answer(self, request: Request, *, labels_of: Callable[[str], Mapping[str, str] | None]) -> Response:
         if len(request.body) > MOST_POD:
             return failure(413, f"a review of a pod has at most {MOST_POD} bytes")
         if not self.ready():
             return failure(503, "this replica does not know all objects yet; try again")
         try:
             review = orjson.loads(request.body)
-            outcome, reply = answer(review, self.options, self.known)
+            outcome, reply = answer(review, self.options, self.known, labels_of)
         except (ValueError, InvalidReviewError):
             return failure(400, "not an AdmissionReview of a Pod")
         if outcome == REFUSED:

@@ -1,4 +1,6 @@
-"""The webhook for workloads that carry flags: refuses bad ones, and has the pods ask for an evaluator."""
+"""The webhook for workloads that carry flags or have standing orders: refuses bad ones, and has the pods ask
+for an evaluator.
+"""
 
 from __future__ import annotations
 
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from datetime import datetime
 
+    from controller.pods.admission.workload_orders import WorkloadOrders
     from controller.pods.direct_sets.carried_flags import CarriedFlags
     from controller.runtime.objects.cache import Cache
     from evaluator.http.messages import Request, Response, Streamed
@@ -52,6 +55,7 @@ class WorkloadWebhook:
     reviewed: Callable[[str, str], None]
     """Receives kind and outcome of each review. Called in a thread."""
     now: Callable[[], datetime]
+    orders: WorkloadOrders
 
     def routes(self) -> Routes:
         """`POST /inject-workload`."""
@@ -83,6 +87,8 @@ class WorkloadWebhook:
         applied = Applied(str(name or "unknown"), timestamp(self.now()))
         try:
             changes = self._changes(workload, before, namespace, applied)
+            if not is_run_of_cron_job(workload):
+                self.orders.mark(changes, before, namespace)
         except Refused as refusal:
             place, why = one_line(namespace, _LOGGED), one_line(str(refusal), _LOGGED)
             log.info("a %s in %s is refused: %s", workload["kind"], place, why)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from controller.delivery.standing_orders import ORDERS_LABEL
 from controller.pods.injection import flag_file as files
 from controller.pods.injection import operators_sidecar as operators
 from controller.pods.injection import sidecar, well_known
 from controller.pods.injection import source_settings as source
 from controller.pods.injection.addition import Addition, Mounted, record_of
+from controller.pods.injection.pod_orders import MARKED
 from controller.pods.injection.remarks import evaluator_of, flags_of, remark_of
 
 if TYPE_CHECKING:
@@ -73,6 +75,8 @@ def variables(wanted: PodSettings) -> list[dict[str, Any]]:
 def marks(wanted: PodSettings, account: str | None) -> Iterator[tuple[str, str, str]]:
     """(labels or annotations, name, value) of a pod that the controller is to find."""
     yield from files.marks(wanted.files)
+    if wanted.ordered:
+        yield "labels", ORDERS_LABEL, MARKED
     direct = wanted.direct
     asked = any(source.get("selector") not in direct for source in wanted.follows if "provider" not in source)
     if asked or (wanted.files and not wanted.options.compat):

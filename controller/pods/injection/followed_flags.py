@@ -11,6 +11,7 @@ from controller.api.openfeature import featureflagsource
 from controller.api.openfeature.featureflagconfiguration import KIND as CONFIGURATION_KIND
 from controller.api.openfeature.featureflagsource import FeatureFlagSourceSpec
 from controller.api.openfeature.inprocessconfiguration import InProcessConfigurationSpec
+from controller.delivery.standing_orders import ORDER
 from controller.pods.injection import annotation_values as values
 from controller.pods.injection import source_settings as source
 from controller.pods.injection import well_known
@@ -29,33 +30,43 @@ MOST_ENTRIES: Final = 200
 
 
 def read_followed(
-    annotations: Mapping[str, str], referring: PodReferences, *, compat: bool
+    annotations: Mapping[str, str], referring: PodReferences, orders: str, *, compat: bool
 ) -> tuple[FeatureFlagSourceSpec, source.Followed, Mapping[str, str]]:
     """(the merged FeatureFlagSources that the pod names, what is followed, what the pod's record says of
     that). The flags that the pod's workload carries are the last source, which wins for each flag. They may
-    come after the pod: the evaluator waits for them. Raises Refused.
+    come after the pod: the evaluator waits for them. `orders`: the selector of the pod's standing orders,
+    which are the first source; empty: it has none. Raises Refused.
     """
-    settings, follows, followed = _read_named(annotations, referring, compat=compat)
+    settings, follows, followed = _read_named(annotations, referring, ordered=bool(orders), compat=compat)
     name = values.direct_set(annotations)
-    if not name:
-        return settings, follows, followed
-    selector = f"{referring.namespace}/{name}"
+    # The proxy lays the flags of the workload over its orders by itself.
+    direct = f"{referring.namespace}/{name}" if name and (follows.sources or not orders) else ""
     both = {
-        "flagSet": ",".join(filter(None, (followed.get("flagSet"), selector))),
-        "from": ",".join(filter(None, (followed.get("from"), f"{CONFIGURATION_KIND}/{name}"))),
+        "flagSet": _list(orders, followed.get("flagSet"), direct),
+        "from": _list(
+            "standing orders" if orders else "",
+            followed.get("from"),
+            f"{CONFIGURATION_KIND}/{name}" if name else "",
+        ),
     }
-    sources = (*follows.sources, {"selector": selector})
-    return settings, follows._replace(sources=sources), {**followed, **both}
+    first, last = ([{"selector": selector}] if selector else [] for selector in (orders, direct))
+    sources = (*first, *follows.sources, *last)
+    record = {**followed, **{field: text for field, text in both.items() if text}}
+    return settings, follows._replace(sources=sources), record
+
+
+def _list(*names: str | None) -> str:
+    return ",".join(filter(None, names))
 
 
 def _read_named(
-    annotations: Mapping[str, str], referring: PodReferences, *, compat: bool
+    annotations: Mapping[str, str], referring: PodReferences, *, ordered: bool, compat: bool
 ) -> tuple[FeatureFlagSourceSpec, source.Followed, Mapping[str, str]]:
     """(settings, what is followed, what the pod's record says of that)."""
     namespace, known = referring.namespace, referring.known
     annotation = well_known.sources(annotations)
     if not annotation:
-        annotation, flag_sets = _flag_sets(annotations, referring)
+        annotation, flag_sets = _flag_sets(annotations, referring, ordered=ordered)
         with _named_by(annotation):
             sets = [
                 known.flag_set(reference.namespace, reference.name, reference.kinds)
@@ -120,8 +131,10 @@ def read_specs(
     return asked, specs
 
 
-def _flag_sets(annotations: Mapping[str, str], referring: PodReferences) -> tuple[str, list[NamedObject]]:
-    """Return the annotation that names flag sets, and its value."""
+def _flag_sets(
+    annotations: Mapping[str, str], referring: PodReferences, *, ordered: bool
+) -> tuple[str, list[NamedObject]]:
+    """Return the annotation that names flag sets, and its value; `ordered`: there may be none."""
     given = annotations.get(well_known.FLAG_SET, "").strip()
     if well_known.FLAG_SET not in annotations and well_known.OLD_FLAGS in annotations:
         return well_known.OLD_FLAGS, referring.references(
@@ -129,6 +142,8 @@ def _flag_sets(annotations: Mapping[str, str], referring: PodReferences) -> tupl
         )
     if not given and well_known.DIRECT_SET in annotations:
         return well_known.DIRECT_SET, []
+    if ordered and well_known.FLAG_SET not in annotations:
+        return ORDER, []
     if not given:
         raise Refused(
             f"annotation {well_known.ENABLED} is true: name the flag set too, as in "

@@ -6,8 +6,8 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from controller.api import flagset
 from controller.api.openfeature import featureflagconfiguration
+from controller.delivery import standing_orders
 from controller.pods.injection import well_known
 
 if TYPE_CHECKING:
@@ -18,8 +18,7 @@ ADDRESS: Final = "flagstaff-proxy.flagstaff-system.svc:8015"
 AUDIENCE: Final = "flagstaff-proxy"
 SERVED: Final = (featureflagconfiguration.KIND, featureflagconfiguration.FLAG_KIND)
 """Kinds of what the proxy serves."""
-FLAG_SETS: Final = (flagset.KIND, *SERVED)
-"""Kinds that the name of a flag set may mean; the first that has an object of the name is meant."""
+FLAG_SETS: Final = standing_orders.FLAG_SETS
 
 
 NAME: Final = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?")
@@ -71,6 +70,8 @@ class FlagSetFound:
     """`Kind/name` of the object that the annotation names; empty where it was not looked up."""
     revision: str = ""
     """The one that was applied last; empty where it is not known."""
+    flag_set_id: str = ""
+    """Empty where it has none, or it is not known."""
 
 
 class Known(Protocol):

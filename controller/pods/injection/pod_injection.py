@@ -18,7 +18,8 @@ from controller.pods.injection.pod_containers import (
     require_containers,
     taken_ports,
 )
-from controller.pods.injection.pod_settings import is_enabled, read
+from controller.pods.injection.pod_orders import ALONE, is_ordered, orders_selector
+from controller.pods.injection.pod_settings import read, wants_evaluator
 from controller.runtime.user_text.plain_text import json_object
 
 if TYPE_CHECKING:
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
     from controller.pods.injection.addition import Addition, Mounted
     from controller.pods.injection.installation import Known, Options
+    from controller.pods.injection.pod_orders import Surroundings
     from controller.pods.injection.pod_settings import PodSettings
 
 
@@ -33,31 +35,39 @@ MOST_BYTES: Final = 1_048_576
 """Of the answer to a review."""
 
 
-def inject(pod: Mapping[str, Any], namespace: str, options: Options, known: Known) -> Changes | None:
+def inject(
+    pod: Mapping[str, Any], namespace: str, options: Options, known: Known, around: Surroundings = ALONE
+) -> Changes | None:
     """What is added to a pod of `namespace`, or to a workload's template of one; None where it asks for
-    nothing. An injected pod stays as it is, but for containers that came later. Raises Refused.
+    nothing and nothing is ordered for it. An injected pod stays as it is, but for containers that came later.
+    Raises Refused.
     """
     meta = pod.get("metadata")
-    annotations = meta.get("annotations") if isinstance(meta, dict) else None
-    if not (isinstance(annotations, dict) and is_enabled(annotations)):
+    annotations = (meta.get("annotations") or {}) if isinstance(meta, dict) else None
+    if not isinstance(meta, dict) or not isinstance(annotations, dict):
+        return None
+    if not wants_evaluator(annotations, ordered=is_ordered(meta, around)):
         return None
     check_form(pod, annotations)
     if _evaluates_itself(annotations):
         addition, _ = make_in_process(annotations, namespace, options, known)
         return _add_variables(pod, addition)
-    wanted = read(annotations, namespace, options, known)
+    orders = orders_selector(meta, namespace, known, around)
+    wanted = read(annotations, namespace, options, known, orders)
     return _add_evaluator(pod, wanted, make(wanted, pod["spec"].get("serviceAccountName")))
 
 
 def record_now(
-    annotations: Mapping[str, str], namespace: str, options: Options, known: Known
+    annotations: Mapping[str, str], namespace: str, options: Options, known: Known, orders: str = ""
 ) -> Mapping[str, str] | None:
-    """Return `flagstaff.dev/injected` for a new pod; None: it wants no evaluator. Raises Refused."""
-    if not is_enabled(annotations):
+    """Return `flagstaff.dev/injected` for a new pod, whose standing orders have the selector `orders`; None:
+    it wants no evaluator. Raises Refused.
+    """
+    if not wants_evaluator(annotations, ordered=bool(orders)):
         return None
     if _evaluates_itself(annotations):
         return make_in_process(annotations, namespace, options, known)[0].record
-    return make(read(annotations, namespace, options, known), None).record
+    return make(read(annotations, namespace, options, known, orders), None).record
 
 
 def _add_variables(pod: Mapping[str, Any], addition: Addition) -> Changes:
@@ -75,7 +85,7 @@ def _add_variables(pod: Mapping[str, Any], addition: Addition) -> Changes:
 
 def _add_evaluator(pod: Mapping[str, Any], wanted: PodSettings, addition: Addition) -> Changes:
     changes, options = Changes(pod), wanted.options
-    annotations = pod["metadata"]["annotations"]
+    annotations = pod["metadata"].get("annotations") or {}
     if options.compat and well_known.INJECTED not in annotations and _has_container(pod, options):
         changes.warnings = (f"container {options.container}: the pod brings its own, which stays as it is",)
         return changes
@@ -127,8 +137,7 @@ def _add_volumes(changes: Changes, volumes: Iterable[Mounted]) -> None:
 
 def _record(changes: Changes, addition: Addition) -> None:
     text = json.dumps(addition.record, separators=(",", ":"))
-    changes.set(("metadata", "annotations", well_known.INJECTED), text)
-    for part, name, value in addition.marks:
+    for part, name, value in (("annotations", well_known.INJECTED, text), *addition.marks):
         if changes.after["metadata"].get(part):
             changes.set(("metadata", part, name), value)
         else:

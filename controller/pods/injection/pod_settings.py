@@ -83,6 +83,9 @@ class PodSettings:
     scope: tuple[str, ...] = ()
     """How far the flags reach, in the words of remarks."""
 
+    ordered: bool = False
+    """Whether the first of `follows` are standing orders."""
+
     @property
     def direct(self) -> frozenset[str]:
         """Selectors of the FeatureFlags that the evaluator reads from the API server."""
@@ -94,12 +97,21 @@ def is_enabled(annotations: Mapping[str, Any]) -> bool:
     return annotations.get(well_known.ENABLED) in ("true", True)
 
 
-def read(annotations: Mapping[str, str], namespace: str, options: Options, known: Known) -> PodSettings:
-    """Read a pod's annotations. Raises Refused, also if there is nothing to follow."""
+def wants_evaluator(annotations: Mapping[str, Any], *, ordered: bool) -> bool:
+    """Return whether the pod asks for an evaluator, or has standing orders and does not refuse it."""
+    return is_enabled(annotations) or (ordered and well_known.ENABLED not in annotations)
+
+
+def read(
+    annotations: Mapping[str, str], namespace: str, options: Options, known: Known, orders: str = ""
+) -> PodSettings:
+    """Read a pod's annotations; `orders` is the selector of its standing orders. Raises Refused, also if
+    there is nothing to follow.
+    """
     compat = options.compat
     _check_names(annotations, compat=compat)
     referring = PodReferences(namespace, known)
-    settings, follows, followed = read_followed(annotations, referring, compat=compat)
+    settings, follows, followed = read_followed(annotations, referring, orders, compat=compat)
     amounts = settings.resources or {}
     # Of the operator's, requests and limits are each replaced as a whole.
     theirs = {**_OPERATORS_RESOURCES, **{part: amount for part, amount in amounts.items() if amount}}
@@ -138,6 +150,7 @@ def read(annotations: Mapping[str, str], namespace: str, options: Options, known
         files=follows.files,
         cluster_flags=follows.cluster_flags,
         scope=scope_of(follows.sources, namespace),
+        ordered=bool(orders),
     )
     _require_flags(wanted, known)
     return wanted

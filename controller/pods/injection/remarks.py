@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any, Final
 
+from controller.delivery.standing_orders import PREFIX
 from controller.runtime.user_text.plain_text import one_line
 
 if TYPE_CHECKING:
@@ -36,7 +38,7 @@ def scope_of(sources: Sequence[Mapping[str, Any]], namespace: str) -> tuple[str,
     reach = NAMESPACED
     if any(source.get("provider", "file") != "file" for source in sources):
         reach = EXTERNAL
-    elif any(not selector.startswith(f"{namespace}/") for selector in selectors):
+    elif any(re.split("[/+]", selector.removeprefix(PREFIX))[0] != namespace for selector in selectors):
         reach = ACROSS
     return (reach, *([SCOPED] if named else []), REFRESHABLE)
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 import copy
 from typing import TYPE_CHECKING, Any, Final
 
+from controller.delivery.standing_orders import ORDERS_LABEL, asks_for_order
 from controller.pods.injection.installation import Refused
 from controller.pods.injection.pod_injection import inject
+from controller.pods.injection.pod_orders import ALONE, MARKED, Surroundings
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -53,15 +55,27 @@ def _with_template(
     manifest: Mapping[str, Any], path: tuple[str, ...], namespace: str, options: Options, known: Known
 ) -> Any:
     made: Any = copy.deepcopy(dict(manifest))
+    around = _surroundings(made) if path else ALONE
     holder, template = None, made
     for step in path:
         holder, template = template, template.get(step)
         if not isinstance(template, dict):
             raise Refused(f"{'.'.join(path)}: is no object; write a pod's template")
-    changes = inject(template, namespace, options, known)
+    changes = inject(template, namespace, options, known, around)
     if changes is None:
         return manifest
     if holder is None:
         return changes.after
     holder[path[-1]] = changes.after
     return made
+
+
+def _surroundings(workload: dict[str, Any]) -> Surroundings:
+    """What its pods' orders depend on. A workload with an order gets the label by which proxies find it."""
+    meta = workload.get("metadata")
+    annotations = meta.get("annotations") if isinstance(meta, dict) else None
+    asks = isinstance(annotations, dict) and asks_for_order(annotations)
+    if asks and isinstance(meta, dict):
+        meta["labels"] = {**(meta.get("labels") or {}), ORDERS_LABEL: MARKED}
+    name = str(meta.get("name", "")) if isinstance(meta, dict) else ""
+    return Surroundings({} if asks else None, (str(workload["kind"]), name) if name else ("", ""))

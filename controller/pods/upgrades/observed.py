@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from controller.api.kinds import DAEMON_SET, DEPLOYMENT, STATEFUL_SET
 from controller.api.objects.conditions import FALSE, READY, TRUE
+from controller.delivery.standing_orders import PREFIX, workload_of_pod
 from controller.pods.injection import well_known
 from controller.pods.injection.addition import Injected, read_record
+from controller.runtime.user_text.plain_text import json_object
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -35,6 +37,8 @@ class Pod:
     asks: Mapping[str, str]
     """The annotations that injection reads."""
     injected: Injected
+    orders: str
+    """The selector of its standing orders; empty: it follows none."""
     owner: str
     """`Kind/name` of the workload or other owner; of the pod itself without an owner."""
     trouble: str
@@ -113,7 +117,10 @@ def pod_of(body: Mapping[str, Any]) -> Pod | None:
     labels = meta.get("labels") or {}
     ready = _conditions(status).get(READY, {})
     since = moment(ready.get("lastTransitionTime")) if ready.get("status") == TRUE else None
-    return Pod(meta["name"], labels, asks, injected, _owner(meta, labels), _trouble(status), since)
+    record = json_object(annotations.get(well_known.INJECTED, "")) or {}
+    first = str(record.get("flagSet", "")).partition(",")[0]
+    orders = first if first.startswith(PREFIX) else ""
+    return Pod(meta["name"], labels, asks, injected, orders, _owner(meta), _trouble(status), since)
 
 
 def workload_of(kind: str, body: Mapping[str, Any]) -> Workload:
@@ -154,17 +161,9 @@ def moment(text: object) -> datetime | None:
     return time if time is None or time.tzinfo else time.replace(tzinfo=UTC)
 
 
-def _owner(meta: Mapping[str, Any], labels: Mapping[str, str]) -> str:
-    owners = meta.get("ownerReferences") or ()
-    owner = next((reference for reference in owners if reference.get("controller")), None)
-    if owner is None:
-        return f"Pod/{meta['name']}"
-    kind, name = owner["kind"], owner["name"]
-    # The name of a ReplicaSet contains its Deployment's: ReplicaSets need not be read.
-    tail = f"-{labels.get('pod-template-hash', '')}"
-    if kind == "ReplicaSet" and tail != "-" and name.endswith(tail):
-        return f"{DEPLOYMENT.kind}/{name.removesuffix(tail)}"
-    return f"{kind}/{name}"
+def _owner(meta: Mapping[str, Any]) -> str:
+    kind, name = workload_of_pod(meta)
+    return f"{kind}/{name}" if kind else f"Pod/{meta['name']}"
 
 
 def _conditions(status: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:

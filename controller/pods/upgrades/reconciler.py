@@ -119,11 +119,11 @@ class EvaluatorUpgradeReconciler:
                 selected.append(pod)
                 await _turn(len(selected))
         # Pods of one template ask for the same: it is computed once.
-        answers: dict[tuple[tuple[str, str], ...], Injected | str] = {}
+        answers: dict[tuple[str, tuple[tuple[str, str], ...]], Injected | str] = {}
         wanted = {}
         for number, pod in enumerate(selected):
             await _turn(number)
-            asks = tuple(sorted(pod.asks.items()))
+            asks = pod.orders, tuple(sorted(pod.asks.items()))
             if asks not in answers:
                 answers[asks] = self._record_now(pod, namespace)
             wanted[pod.name] = answers[asks]
@@ -131,7 +131,7 @@ class EvaluatorUpgradeReconciler:
 
     def _record_now(self, pod: Pod, namespace: str) -> Injected | str:
         try:
-            record = record_now(pod.asks, namespace, self.options, self.known)
+            record = record_now(pod.asks, namespace, self.options, self.known, pod.orders)
         except Refused as refusal:
             return str(refusal)
         # It was injected, and its annotations ask no more: that change leaves the running pod as it is.
