@@ -37,10 +37,13 @@ class WorkloadOrders:
         workload = changes.after
         asks = asks_for_order(annotations_at(workload, METADATA))
         template = (*template_path(workload), "labels")
-        marked = ORDERS_LABEL in part_at(workload, template)
-        # The template of a stored Job cannot be changed.
+        inherited = self.namespace_labels(namespace)
+        marked = ORDERS_LABEL in part_at(workload, template) or inherited is not None
         paths: list[Path] = [_LABELS]
-        paths += [template] if workload["kind"] != "Job" or before is None else []
+        # The template of a stored Job cannot be changed. Where a Namespace has an order, pods follow orders
+        # already: a changed template would replace them.
+        if before is None or (workload["kind"] != "Job" and inherited is None):
+            paths.append(template)
         if workload["kind"] == "CronJob":
             paths.append(("spec", "jobTemplate", "metadata", "labels"))
         if not asks:
@@ -48,12 +51,18 @@ class WorkloadOrders:
                 if ORDERS_LABEL in part_at(workload, path):
                     changes.remove((*path, ORDERS_LABEL))
             return
-        self._require(workload, before, namespace)
+        self._require(workload, before, namespace, inherited or {})
         for path in paths:
             changes.merge(path, {ORDERS_LABEL: MARKED})
         changes.warnings += _warnings(workload, before, marked=marked)
 
-    def _require(self, workload: Mapping[str, Any], before: Mapping[str, Any] | None, namespace: str) -> None:
+    def _require(
+        self,
+        workload: Mapping[str, Any],
+        before: Mapping[str, Any] | None,
+        namespace: str,
+        labels: Mapping[str, str],
+    ) -> None:
         own = _order_at(workload, METADATA, namespace)
         try:
             stored = None if before is None else _order_at(before, METADATA, namespace)
@@ -61,9 +70,8 @@ class WorkloadOrders:
             stored = None
         if own == stored:
             return
-        inherited = read_order(self.namespace_labels(namespace) or {}, namespace, "label")
         of_pods = _order_at(workload, template_path(workload), namespace)
-        require_orders([inherited, of_pods, own], namespace, self.known)
+        require_orders([read_order(labels, namespace, "label"), of_pods, own], namespace, self.known)
 
 
 def _order_at(workload: Mapping[str, Any], path: Path, namespace: str) -> PlacedOrder | None:

@@ -1,0 +1,272 @@
+"""Standing orders on the real API server: the evaluator that admission injected follows what is ordered for
+its pod, and what changes of that reaches it without a restart.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import urllib.error
+import urllib.request
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.clients.evaluator import evaluator
+from tests.cluster.admission import AdmissionProcess, install_rights, install_webhooks
+from tests.cluster.api import Refused, path_of
+from tests.cluster.controllers import controller
+from tests.cluster.objects import Namespace, configuration, flags
+from tests.cluster.patience import within
+from tests.cluster.proxies import ProxyProcess, proxy
+from tests.cluster.replica import started
+from tests.cluster.test_injection import Service, pod, sidecar_of, started_as_a_kubelet_would
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from tests.cluster.plane import Plane
+
+ORDER = "openfeature.dev/standing-orders"
+ORDER_NAMESPACE = "openfeature.dev/standing-orders-namespace"
+ORIGIN = "flagstaff.dev/flag-set"
+
+
+@dataclass(frozen=True, slots=True)
+class Installed:
+    """What runs."""
+
+    plane: Plane
+    proxy: ProxyProcess
+    admission: AdmissionProcess
+    address: Service
+
+
+@pytest.fixture(scope="module")
+def installed(spare: Plane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installed]:
+    folder = tmp_path_factory.mktemp("orders")
+    # With `enforce`, though no account of these tests has a right: the order is the right.
+    with proxy(spare, folder / "proxy", "--auth", "enforce") as delivering:
+        words = "--evaluator-image", "example/evaluator:1", "--proxy-address", delivering.target
+        with controller(spare, folder / "controller", "--lease-name", "orders", *words) as leader:
+            install_rights(spare)
+            leader.wait_leads()
+            with (
+                started(AdmissionProcess(spare, folder / "a", *words)) as answering,
+                contextlib.closing(Service(answering.admission)) as address,
+            ):
+                install_webhooks(spare, address.port)
+                yield Installed(spare, delivering, answering, address)
+
+
+@pytest.fixture
+def shop(installed: Installed, spare_namespace: str) -> Namespace:
+    """A namespace with two flag sets."""
+    space = Namespace(installed.plane, spare_namespace)
+    within(lambda: space.get("serviceaccount", "default"))
+    for name in ("base", "special"):
+        space.apply(configuration(name, flagSpec=json.loads(flags(banner="on" if name == "base" else "off"))))
+        space.wait_ready("ffc", name)
+    return space
+
+
+@pytest.fixture
+def platform(shop: Namespace) -> Iterator[Namespace]:
+    """Another namespace, with kill switches."""
+    space = Namespace(shop.plane, f"{shop.name}-platform")
+    shop.plane.kubectl("create", "namespace", space.name)
+    space.apply(configuration("kill", flagSpec=json.loads(flags(kill="on"))))
+    space.wait_ready("ffc", "kill")
+    yield space
+    shop.plane.kubectl("delete", "namespace", space.name, "--wait=false")
+
+
+def label(space: Namespace, order: str) -> None:
+    """Order for all pods of the namespace; `…-` removes the label."""
+    words = f"{ORDER}{order}" if order == "-" else f"{ORDER}={order}"
+    space.plane.kubectl("label", "namespace", space.name, words, "--overwrite")
+
+
+def create(space: Namespace, annotations: dict[str, str], name: str = "web", **meta: Any) -> dict[str, Any]:
+    given = pod(name, annotations)
+    given["metadata"] |= meta
+    return space.api.ask("POST", path_of("pod", space.name), given)
+
+
+def injected(space: Namespace, annotations: dict[str, str], name: str = "web") -> dict[str, Any]:
+    """The pod that was created, once admission knows what it names."""
+    pods: list[dict[str, Any]] = []
+
+    def made() -> bool:
+        with contextlib.suppress(Refused):
+            found = create(space, annotations, name)
+            if "initContainers" in found["spec"]:
+                pods.append(found)
+                return True
+            path = path_of("pod", space.name, name)
+            space.api.ask("DELETE", path, {"gracePeriodSeconds": 0})
+        return False
+
+    within(made)
+    return pods[0]
+
+
+@contextlib.contextmanager
+def running(
+    space: Namespace, found: dict[str, Any], folder: Path
+) -> Iterator[Callable[[str], tuple[Any, Any]]]:
+    """The evaluator of a pod; the function returns the value of a flag and the set that it is of."""
+    words, environ = started_as_a_kubelet_would(space, found, folder)
+    with evaluator(*words, cwd=folder, environ=environ, leading=()) as process:
+        ports = process.said("listening")
+        process.said("flags served")
+
+        def ask(flag: str) -> tuple[Any, Any]:
+            url = f"http://127.0.0.1:{ports['ofrep']}/ofrep/v1/evaluate/flags/{flag}"
+            asked = urllib.request.Request(url, b"{}", {"content-type": "application/json"})
+            with contextlib.suppress(urllib.error.HTTPError), urllib.request.urlopen(asked) as answer:
+                body = json.load(answer)
+                return body["value"], body["metadata"].get(ORIGIN)
+            return None, None
+
+        yield ask
+        assert process.process.poll() is None
+
+
+def test_a_pods_own_order_is_served_by_its_evaluator(
+    shop: Namespace, installed: Installed, tmp_path: Path
+) -> None:
+    found = injected(shop, {"openfeature.agent/standing-orders-resource": "base"})
+    assert f'"selector":"flagstaff.dev/orders={shop.name}+{shop.name}/base"' in sidecar_of(found)["args"][1]
+    assert found["metadata"]["labels"]["flagstaff.dev/orders"] == "true"
+    with running(shop, found, tmp_path) as ask:
+        assert ask("banner") == (True, "FeatureFlagConfiguration/base")
+        within(lambda: shop.get("ffc", "base")["status"].get("served") == "1/1", installed.proxy.said)
+
+
+def test_the_label_of_a_namespace_orders_for_all_its_pods_and_a_change_needs_no_restart(
+    shop: Namespace, installed: Installed, tmp_path: Path
+) -> None:
+    label(shop, "base")
+    found = injected(shop, {})
+    with running(shop, found, tmp_path) as ask:
+        assert ask("banner") == (True, "FeatureFlagConfiguration/base")
+        label(shop, "special")
+        within(lambda: ask("banner") == (False, "FeatureFlagConfiguration/special"), installed.proxy.said)
+        # It is counted where it is now, and not where it was.
+        within(lambda: shop.get("ffc", "special")["status"].get("served") == "1/1", installed.proxy.said)
+        within(lambda: shop.get("ffc", "base")["status"].get("served") in {None, "", "0/0"})
+        # What cannot be followed changes nothing, and is reported.
+        label(shop, "nothing")
+        namespace_events = ("get", "events", "-n", "default", "-o", "json",
+                            "--field-selector", f"involvedObject.name={shop.name}")  # fmt: skip
+        within(lambda: "has no flags of" in shop.plane.kubectl(*namespace_events), installed.proxy.said)
+        assert ask("banner") == (False, "FeatureFlagConfiguration/special")
+
+
+def test_pods_of_other_namespaces_and_pods_that_refuse_are_never_sent_to_us(
+    shop: Namespace, platform: Namespace, installed: Installed
+) -> None:
+    within(lambda: platform.get("serviceaccount", "default"))
+    label(shop, "base")
+    injected(shop, {})
+    connections, reviews = installed.address.accepted, installed.admission.metrics()
+    assert "initContainers" not in create(platform, {})["spec"]
+    assert "initContainers" not in create(shop, {"openfeature.dev/enabled": "false"}, "refusing")["spec"]
+    counted = [line for line in reviews.splitlines() if line.startswith("flagstaff_admission_reviews_total")]
+    after = installed.admission.metrics()
+    assert all(line in after for line in counted)
+    assert installed.address.accepted == connections
+
+
+def test_a_workloads_order_is_followed_as_its_annotation_changes_and_the_direct_set_wins(
+    shop: Namespace, installed: Installed, tmp_path: Path
+) -> None:
+    label(shop, "base")
+    deployment = {
+        "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web"},
+        "spec": {"selector": {"matchLabels": {"app": "web"}},
+                 "template": {"metadata": {"labels": {"app": "web"}}, "spec": pod("", {})["spec"]}},
+    }  # fmt: skip
+    shop.kubectl("apply", "-f", "-", given=json.dumps(deployment))
+    found = within(lambda: shop.all("pod"), lambda: json.dumps(shop.all("event"))[-2000:])[0]
+    assert f"flagstaff.dev/orders={shop.name}/Deployment/web" in sidecar_of(found)["args"][1]
+    with running(shop, found, tmp_path) as ask:
+        assert ask("banner") == (True, "FeatureFlagConfiguration/base")
+        generation = shop.get("deployment", "web")["metadata"]["generation"]
+        shop.kubectl("annotate", "deployment", "web", f"{ORDER}=special")
+        within(lambda: ask("banner") == (False, "FeatureFlagConfiguration/special"), installed.proxy.said)
+        annotated = shop.get("deployment", "web")
+        assert annotated["metadata"]["labels"]["flagstaff.dev/orders"] == "true"
+        owner = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web",
+                 "uid": annotated["metadata"]["uid"]}  # fmt: skip
+        direct = configuration("web", flagSpec=json.loads(flags(banner="on", own="on")))
+        direct["metadata"]["ownerReferences"] = [owner]
+        shop.apply(direct)
+        within(lambda: ask("banner") == (True, "FeatureFlagConfiguration/web"), installed.proxy.said)
+        assert ask("own") == (True, "FeatureFlagConfiguration/web")
+        shop.kubectl("annotate", "deployment", "web", f"{ORDER}=nothing", "--overwrite", check=False)
+        assert shop.get("deployment", "web")["metadata"]["annotations"][ORDER] == "special"
+        # No template was changed, so no pod was replaced.
+        assert shop.get("deployment", "web")["metadata"]["generation"] == generation
+
+
+def test_across_namespaces_a_flag_grant_is_needed(
+    shop: Namespace, platform: Namespace, installed: Installed, tmp_path: Path
+) -> None:
+    asks = {ORDER: "kill", ORDER_NAMESPACE: platform.name}
+    with pytest.raises(Refused) as refusal:
+        create(shop, asks)
+    text = json.loads(str(refusal.value).partition(" ")[2])["message"]
+    assert (
+        f"annotation {ORDER}: FlagSet kill is in namespace {platform.name}, where no FlagGrant lets" in text
+    )
+    platform.kubectl("apply", "-f", "-", given=text.partition("may apply: ")[2])
+    found = injected(shop, asks)
+    with running(shop, found, tmp_path) as ask:
+        assert ask("kill") == (True, f"FeatureFlagConfiguration/{platform.name}/kill")
+
+
+@pytest.mark.parametrize(
+    ("order", "message"),
+    [
+        (
+            "bas",
+            "has no FlagSet, FeatureFlagConfiguration or FeatureFlag bas; create it, or correct the name",
+        ),
+        ("Base!", "'Base!' is no object's name; write that of a FlagSet"),
+    ],
+)
+def test_a_workload_with_an_order_that_cannot_be_followed_is_refused(
+    shop: Namespace, order: str, message: str
+) -> None:
+    deployment = {
+        "apiVersion": "apps/v1", "kind": "Deployment",
+        "metadata": {"name": "web", "namespace": shop.name, "annotations": {ORDER: order}},
+        "spec": {"selector": {"matchLabels": {"app": "web"}},
+                 "template": {"metadata": {"labels": {"app": "web"}}, "spec": pod("", {})["spec"]}},
+    }  # fmt: skip
+    refusal = shop.kubectl("apply", "-f", "-", given=json.dumps(deployment), check=False)
+    assert message in refusal
+    with pytest.raises(Refused, match=message.partition(";")[0].replace("(", r"\(")):
+        create(shop, {ORDER: order})
+
+
+def test_two_orders_of_one_flag_set_id_are_refused(shop: Namespace) -> None:
+    for name in ("one", "two"):
+        document = json.loads(flags(banner="on")) | {"metadata": {"flagSetId": "kills"}}
+        shop.apply(configuration(name, flagSpec=document))
+    label(shop, "one")
+
+    def refused() -> bool:
+        try:
+            create(shop, {ORDER: "two"}, "twice")
+        except Refused as refusal:
+            return "have the flagSetId 'kills' both; give one of them another" in str(refusal)
+        shop.api.ask("DELETE", path_of("pod", shop.name, "twice"), {"gracePeriodSeconds": 0})
+        return False
+
+    within(partial(refused))
