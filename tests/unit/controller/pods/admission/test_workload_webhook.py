@@ -12,6 +12,9 @@ from typing import Any
 import pytest
 
 from controller.api.objects.meta import ObjectKey, Resource
+from controller.delivery.standing_orders import ORDER, ORDERS_LABEL
+from controller.pods.admission.known_objects import KnownObjects
+from controller.pods.admission.workload_orders import WorkloadOrders
 from controller.pods.admission.workload_webhook import WorkloadWebhook
 from controller.pods.injection import well_known
 from controller.runtime.objects.cache import Cache
@@ -53,6 +56,7 @@ class World:
                 offload,
                 lambda kind, outcome: self.reviewed.append((kind, outcome)),
                 lambda: datetime(2026, 1, 2, tzinfo=UTC),
+                WorkloadOrders(KnownObjects(self.objects, self.namespaces), lambda _namespace: None),
             )
             answer = webhook.routes().http["POST", "/inject-workload"]
             response = answer(Request("POST", "/inject-workload", "", (), body, "127.0.0.1:1"))
@@ -164,3 +168,17 @@ async def test_replica_that_does_not_know_all_names_answers_503() -> None:
 )
 async def test_what_is_no_review_of_a_workload_is_400(body: bytes) -> None:
     assert (await World().post(body))[0] == 400
+
+
+async def test_an_order_that_cannot_be_followed_refuses_the_workload_and_a_good_one_marks_it() -> None:
+    world = World()
+    ordered = workload(None, annotations={ORDER: "kill"})
+    refusal = await world.review(ordered)
+    assert "namespace shop has no FlagSet" in refusal["status"]["message"]
+    world.objects.learn(Resource(ObjectKey("FlagSet", "shop", "kill"), "u", 1, "1"))
+    made = changed(ordered, await world.review(ordered))
+    assert made["metadata"]["labels"] == {ORDERS_LABEL: "true"}
+    both = workload(annotations={ORDER: "kill", well_known.FLAGS: GOOD})
+    made = changed(both, await world.review(both))
+    assert made["metadata"]["labels"] == {ORDERS_LABEL: "true", well_known.DIRECT_SET: "true"}
+    assert world.reviewed == [("Deployment", "refused"), ("Deployment", "marked"), ("Deployment", "marked")]
