@@ -142,6 +142,7 @@ def explain(
     {kubectl} apply -f {os.path.relpath(INJECTED)} -o yaml
     {kubectl} apply -f {os.path.relpath(DIRECT_SET)} -o yaml
     {kubectl} wait --for=create --timeout=30s ffc/storefront
+    {kubectl} run ordered --image=app:1 --annotations=openfeature.dev/standing-orders=checkout-staging -o yaml
     sed -i 's/defaultVariant: plain/defaultVariant: christmas/' {flags}
     git -C {repository} commit -qam 'Christmas banner'
     {flagstaff} wait flagset/{FLAG_SET} {config} --revision $(git -C {repository} rev-parse HEAD)
@@ -159,7 +160,8 @@ Management ports (/metrics, /readyz; flags and explain take an evaluator's):
 FlagReceivers listen on http://127.0.0.1:{process.receiver}, artifacts are on 127.0.0.1:{process.artifacts}.
 
 What is applied is a pod with two annotations; what comes back has its evaluator. Then comes a Deployment that
-carries its flags, which become the ffc of its name. The last but one freezes
+carries its flags, which become the ffc of its name, and a pod with a standing order, whose evaluator asks the
+proxy for what is ordered for it. The last but one freezes
 {first.name}, which is named a laggard after 15 s (describe ffc {FLAG_SET}); kill -CONT brings it back.
 The logs are {os.path.relpath(process.log)}, {os.path.relpath(admitting.log)} and
 {os.path.relpath(delivering.log)}.
