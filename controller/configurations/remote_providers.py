@@ -141,6 +141,8 @@ class RemoteProviders:
             before is not None and same and before.version == judged.version and before.shards == shards
         )
         modified = None if answer.modified is None else timestamp(answer.modified)
+        if before is not None and unchanged:
+            modified = max(filter(None, (modified, before.last_modified)), default=None)
         entry = ProviderStatus(
             name=place_of(spec),
             type=spec.type,
@@ -199,9 +201,9 @@ class RemoteProviders:
             key = ObjectKey(SECRET.kind, resource.namespace, spec.credentials.secret)
             secret = version_of(self.objects.get(key))
         if spec.flag_source is not None:
-            found = self.objects.get(ObjectKey(flagsource.KIND, resource.namespace, spec.flag_source))
-            status = status_of(found)
-            source = (found is None, status.content, status.condition(READY).reason)
+            flags = self.objects.get(ObjectKey(flagsource.KIND, resource.namespace, spec.flag_source))
+            status = status_of(flags)
+            source = (flags is None, status.content, status.condition(READY).reason)
         return (resource.uid, spec, requests, secret, source)
 
     async def _sweep(

@@ -16,6 +16,7 @@ from controller.runtime.reconciling.setbacks import Failed, Stalled
 from controller.runtime.user_text.plain_text import one_line
 from evaluator.flags.accept import Refused, accept
 from evaluator.flags.canonical import canonical
+from evaluator.flags.canonical import digest as digest_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -72,9 +73,10 @@ def judge_answer(
 
 def _how_older(answer: RemoteAnswer, before: ProviderStatus | None, last: FlagSet | None, digest: str) -> str:
     """Return in which way an answer is older than what is served; empty: in none that can be seen."""
-    if last is None or before is None:
+    if last is None or before is None or digest_of(last) == digest:
+        # Of the same flags, replicas may differ in when they were written.
         return ""
-    new, old = (str(each.metadata.get("version") or "") for each in (answer.parsed.flag_set, last))
+    new, old = (str(flag_set.metadata.get("version") or "") for flag_set in (answer.parsed.flag_set, last))
     if is_older(new, old):
         return f"version {one_line(new, _KEY)} is older than {one_line(old, _KEY)}, which was fetched before"
     try:

@@ -75,8 +75,8 @@ class RemoteShards:
         return min(waits, default=None)
 
     def _has(self, namespace: str, name: str, digest: str) -> bool:
-        found = self.objects.get(ObjectKey(flagshard.KIND, namespace, name))
-        return found is not None and not found.deleting and found.spec.get("digest") == digest
+        shard = self.objects.get(ObjectKey(flagshard.KIND, namespace, name))
+        return shard is not None and not shard.deleting and shard.spec.get("digest") == digest
 
 
 def _manifest(resource: Resource, name: str, spec: dict[str, Any]) -> dict[str, Any]:

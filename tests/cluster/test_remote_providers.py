@@ -110,7 +110,7 @@ def sent_by(proxy: ProxyProcess, space: Namespace) -> Iterator[Any]:
 
 
 def defaults(sent: dict[str, Any]) -> dict[str, str]:
-    return {key: flag.get("defaultVariant") for key, flag in sent.items() if isinstance(flag, dict)}
+    return {key: str(flag.get("defaultVariant")) for key, flag in sent.items() if isinstance(flag, dict)}
 
 
 def test_flags_of_a_server_are_served_with_the_objects_own_whatever_becomes_of_the_server(

@@ -351,6 +351,18 @@ async def test_a_document_that_was_changed_earlier_than_the_one_in_force_is_kept
     assert (world.served["remote"], world.condition["reason"]) == ("on", "OlderVersion")
 
 
+async def test_the_same_flags_of_a_replica_that_wrote_them_earlier_are_no_older_version(
+    world: RemoteWorld, web_flags: tuple[FlagServer, str]
+) -> None:
+    server, url = web_flags
+    server.headers["Last-Modified"] = "Fri, 02 Jan 2026 03:04:05 GMT"
+    world.write(type="http", url=url)
+    await world.look()
+    server.headers["Last-Modified"] = "Thu, 01 Jan 2026 03:04:05 GMT"
+    await world.look()
+    assert (world.condition["status"], world.provider["lastModified"]) == ("True", "2026-01-02T03:04:05Z")
+
+
 async def test_another_providers_version_is_compared_with_none(
     world: RemoteWorld, web_flags: tuple[FlagServer, str]
 ) -> None:

@@ -92,10 +92,11 @@ class GrpcFlags:
                 raise Stalled("URLInvalid", message)
             addresses = await self.hosts.addresses(host, port)
         version = ipaddress.ip_address(addresses[0].partition("%")[0]).version
-        alike = [each for each in addresses if (":" in each) == (version == 6)]
+        # One target has addresses of one version.
+        same = [address for address in addresses if (":" in address) == (version == 6)]
         if version == 6:
-            return "ipv6:" + ",".join(f"[{each}]:{port}" for each in alike)
-        return "ipv4:" + ",".join(f"{each}:{port}" for each in alike)
+            return "ipv6:" + ",".join(f"[{address}]:{port}" for address in same)
+        return "ipv4:" + ",".join(f"{address}:{port}" for address in same)
 
     async def _channel(self, scheme: str, authority: str, target: str, tls: Tls) -> grpc.aio.Channel:
         import grpc.aio  # noqa: PLC0415 - see `fetch`
