@@ -21,6 +21,9 @@ from controller.runtime.tenancy.hosts import Hosts
 from controller.sources.remote.http_flags import MOST_BYTES
 from evaluator.flags.canonical import digest
 from evaluator.flags.model import PROVIDER_KEY, PROVIDER_VERSION_KEY, REVISION_KEY, STALE_KEY, STALE_SINCE_KEY
+from evaluator.http.messages import Code, RpcError, header
+from evaluator.http.routes import Routes
+from evaluator.wire.sync_messages import SERVICE
 from tests.contract.remote_world import SECONDS, document, flag_server, remote_world
 from tests.sync_sources import GrpcPeer
 from tests.unit.controller.flagsets.world import BROKEN, CONFIGURATION, flag, packed
@@ -32,6 +35,7 @@ from tests.web_server import web_server
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
+    from evaluator.http.messages import Call, MessageStream
     from tests.contract.remote_world import FlagServer, RemoteWorld
 
 OWN = {"own": "off", "both": "off"}
@@ -456,6 +460,16 @@ async def test_a_spec_that_cannot_be_read_leaves_own_flags_alone(world: RemoteWo
     assert world.served == OWN
 
 
+@pytest.mark.parametrize("url", ["https://[x/flags.json", "https://[::x]/", "grpc://[x:80", "grpc://a:70000"])
+async def test_a_url_without_a_usable_host_or_port_leaves_own_flags_alone(
+    world: RemoteWorld, url: str
+) -> None:
+    world.write(type=url[:4], url=url)
+    await world.look()
+    assert (world.condition["reason"], world.served) == ("URLInvalid", OWN)
+    assert "correct url" in world.condition["message"]
+
+
 # -- flagd.sync ----------------------------------------------------------------------------------------------
 
 
@@ -481,6 +495,21 @@ async def test_the_flags_of_a_flagstaff_proxy_are_merged_with_their_revision(wor
         assert world.condition["reason"] == "AuthenticationFailed"
     await world.look()
     assert (world.condition["reason"], world.served["remote"]) == ("FetchFailed", "off")
+
+
+async def test_words_of_a_server_that_repeat_the_token_are_in_no_message(world: RemoteWorld) -> None:
+    world.secrets["login"] = {"token": b"s3cret-token"}
+
+    def repeat(call: Call, message: bytes, stream: MessageStream) -> None:
+        raise RpcError(code, f"unknown: {header(call.headers, 'authorization')}")
+
+    routes = Routes(streams={f"{SERVICE}FetchAllFlags": repeat})
+    for code in (Code.UNAUTHENTICATED, Code.UNAVAILABLE):
+        async with serving(routes) as (_, port):
+            world.write(type="grpc", url=f"grpc://127.0.0.1:{port}", credentials={"secret": "login"})
+            settled = await world.look()
+            assert f"answers {code.name}" in world.condition["message"]
+            assert "s3cret-token" not in str((world.resource.status, settled.events))
 
 
 async def test_a_server_with_streams_alone_is_read_from_its_first_message(world: RemoteWorld) -> None:

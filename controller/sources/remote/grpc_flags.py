@@ -8,22 +8,19 @@ import ssl
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import urlsplit
 
 from controller.delivery.remote_answers import RemoteAnswer
 from controller.runtime.reconciling.setbacks import Failed, Stalled
 from controller.runtime.tenancy.hosts import resolve
 from controller.runtime.user_text.plain_text import one_line
 from controller.sources.remote.http_flags import MOST_BYTES, SECONDS
-from controller.sources.remote.provider_login import login_of
+from controller.sources.remote.provider_login import login_of, split_url
 from evaluator.flags.layers.merge import parse
 from evaluator.flags.model import REVISION_KEY
 from evaluator.wire import sync_pb2
 from evaluator.wire.sync_messages import SELECTOR_HEADER, SERVICE
 
 if TYPE_CHECKING:
-    from urllib.parse import SplitResult
-
     import grpc.aio
 
     from controller.delivery.remote_answers import RemoteRequest
@@ -40,6 +37,7 @@ _REASONS: Final = {
     "UNAUTHENTICATED": "AuthenticationFailed",
     "PERMISSION_DENIED": "AuthenticationFailed",
     "NOT_FOUND": "NotFound",
+    "INVALID_ARGUMENT": "NotFound",
     "DEADLINE_EXCEEDED": "Timeout",
 }
 _TODO: Final = {
@@ -64,8 +62,8 @@ class GrpcFlags:
         """See RemoteSource."""
         import grpc.aio  # noqa: PLC0415 - 15 MB, for those who have such a provider
 
-        parts = urlsplit(request.spec.url or "")
-        host, port = parts.hostname or "", _port_of(parts)
+        parts = split_url(request)
+        host, port = parts.hostname or "", parts.port or 0
         login = await login_of(request, self.secrets, host)
         async with self.places.place(request.key.namespace):
             try:
@@ -75,7 +73,7 @@ class GrpcFlags:
                     async with channel:
                         content = await self._ask(channel, request, login)
             except grpc.aio.AioRpcError as error:
-                raise _failure(host, error.code().name, error.details() or "") from error
+                raise _failure(host, error.code().name, error.details() or "", login.token) from error
             except TimeoutError:
                 raise Failed("Timeout", f"{host}: no answer within {self.seconds:g} s") from None
         parsed = await asyncio.to_thread(parse, content, file="flags.json")
@@ -166,14 +164,10 @@ def _roots(tls: Tls) -> bytes:
     return (Path(system).read_bytes() if system else b"") + tls.authority.encode()
 
 
-def _failure(host: str, code: str, details: str) -> Failed:
+def _failure(host: str, code: str, details: str, token: str) -> Failed:
     reason = "TooLarge" if _OWN_LIMIT in details else _REASONS.get(code, "FetchFailed")
     todo = _TODO.get(reason, "it is asked again")
-    return Failed(reason, f"{host} answers {code}: {one_line(details, _DETAILS)}; {todo}")
-
-
-def _port_of(parts: SplitResult) -> int:
-    try:
-        return parts.port or 0
-    except ValueError:
-        raise Stalled("URLInvalid", "the port in url must be from 1 to 65535; correct it") from None
+    # Of a connection that fails, gRPC itself says why. A server's own words may repeat what it was sent.
+    words = details.replace(token, "…") if token else details
+    said = f": {one_line(words, _DETAILS)}" if code == "UNAVAILABLE" else ""
+    return Failed(reason, f"{host} answers {code}{said}; {todo}")

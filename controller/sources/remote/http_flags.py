@@ -6,14 +6,13 @@ import asyncio
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Final
-from urllib.parse import urlsplit
 
 from yarl import URL
 
 from controller.delivery.remote_answers import INVALID, RemoteAnswer
 from controller.runtime.network.http_client import Cause, HttpClient, RequestError, Route, read_all
 from controller.runtime.reconciling.setbacks import Failed
-from controller.sources.remote.provider_login import login_of
+from controller.sources.remote.provider_login import login_of, split_url
 from evaluator.flags.layers.merge import parse
 from evaluator.flags.syntax.document import Syntax, format_of
 
@@ -55,7 +54,7 @@ class HttpFlags:
     async def fetch(self, request: RemoteRequest) -> RemoteAnswer | None:
         """See RemoteSource."""
         url = request.spec.url or ""
-        host = urlsplit(url).hostname or ""
+        host = split_url(request).hostname or ""
         login = await login_of(request, self.secrets, host)
         headers = {"Accept": _ACCEPT}
         if login.token:
