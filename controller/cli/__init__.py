@@ -26,6 +26,7 @@ VERBS: Final = {
     "lint": "check flag definitions",
     "eval": "evaluate one flag of a folder or repository, and say why",
     "diff": "say which flags a change adds, changes and removes, against a commit or a cluster",
+    "init": "write a repository to start from",
     "schema": "print the JSON Schema of definitions, layers, kinds, or of what a verb prints",
     "push": "push a folder of definitions to a container registry",
     "evaluator": "serve flags from files, HTTP, gRPC or object stores; takes flagd's options",
@@ -47,6 +48,8 @@ VERBS: Final = {
     "export": "print objects of a cluster as manifests",
     "logs": "show what the controller, the proxy and admission log",
     "check": "say whether a cluster and the installation in it are sound",
+    "install": "apply or print the manifests of the usual installation",
+    "uninstall": "remove the processes and their rights, and keep all flags",
     "completion": "print the script by which a shell completes verbs and options",
     "wait": "wait until all evaluators of a cluster serve a revision",
     "fleet": "show which revision each evaluator of a cluster serves",
@@ -56,11 +59,11 @@ VERBS: Final = {
     "explain": "evaluate one flag on a running evaluator, and say why",
 }
 _FOLDERS: Final = {
-    "authoring": ("lint", "eval", "diff", "schema", "push", "flags", "explain"),
+    "authoring": ("lint", "eval", "diff", "init", "schema", "push", "flags", "explain"),
     "cluster": ("inject", "migrate", "wait", "fleet", "events", "logs"),
     "objects": ("get", "describe", "tree", "trace", "stats", "history"),
     "actions": ("reconcile", "suspend", "resume", "create"),
-    "installation": ("check", "completion"),
+    "installation": ("check", "install", "uninstall", "completion"),
     "serving": ("up", "controller", "admission", "proxy"),
 }
 _MODULES: Final = {

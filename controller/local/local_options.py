@@ -45,6 +45,8 @@ class LocalOptions:
     """What every response's metadata says of its commit."""
     prune_guard: bool = False
     """Refuse a revision that removes flags in bulk, instead of warning about it."""
+    worktree: bool = False
+    """Read the files of a folder as they are on disk, instead of commits."""
     state_dir: Path | None = None
     """Where mirror, artifacts and applied objects outlive the process; None: a temporary folder."""
     endpoint: str | None = None

@@ -78,6 +78,10 @@ async def _artifact(options: LocalOptions) -> AsyncIterator[LocalBackend]:
 
 @contextlib.asynccontextmanager
 async def _repository(options: LocalOptions) -> AsyncIterator[LocalBackend]:
+    if options.worktree:
+        module = await asyncio.to_thread(import_module, "controller.local.worktree_backend")
+        yield module.open_working_tree(options)
+        return
     source = open_source(
         options.source,
         reference=options.reference,

@@ -59,6 +59,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="keep the last good flags here, and start with them when SOURCE cannot be read; for one SOURCE, "
         "--ref and --path only, and one process at a time",
     )  # fmt: skip
+    parser.add_argument(
+        "--worktree", action="store_true",
+        help="serve the files of a folder as they are on disk, committed or not; their revision is "
+        "worktree@sha256:…",
+    )  # fmt: skip
     parser.add_argument("--once", action="store_true", help="check the current revision without serving it")
     parser.add_argument(
         "--prune-guard", action="store_true",

@@ -155,6 +155,7 @@ def local_options(arguments: argparse.Namespace) -> LocalOptions:
         show_bucketing=getattr(arguments, "show_bucketing", False),
         provenance=ProvenanceDetail(getattr(arguments, "provenance", ProvenanceDetail.FULL)),
         prune_guard=getattr(arguments, "prune_guard", False),
+        worktree=getattr(arguments, "worktree", False),
     )
 
 

@@ -1,0 +1,110 @@
+"""The files of a repository to start from. Pure."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_ENVIRONMENTS: Final = ("staging", "production")
+_BASE: Final = """\
+# yaml-language-server: $schema=../../schemas/layer.json
+# Every flag, with the values that hold wherever an overlay does not change them.
+flags:
+  new-banner:
+    state: ENABLED
+    variants: {on: true, off: false}
+    defaultVariant: off
+    targeting:
+      if:
+        - {$ref: is-colleague}
+        - on
+        - fractional: [[on, 10], [off, 90]]
+
+  banner-text:
+    state: ENABLED
+    variants: {plain: Welcome, party: Hooray}
+    defaultVariant: plain
+
+$evaluators:
+  is-colleague:
+    ends_with: [{var: email}, "@example.com"]
+"""
+_OVERLAYS: Final = {
+    "staging": """\
+# Everybody sees what is new.
+flags:
+  new-banner:
+    defaultVariant: on
+    targeting: {}
+""",
+    "production": """\
+# What differs from base.
+flags:
+  banner-text:
+    defaultVariant: plain
+""",
+}
+_OVERLAY_HEAD: Final = "# yaml-language-server: $schema=../../../schemas/layer.json\n"
+_SOURCE: Final = """\
+# yaml-language-server: $schema=../schemas/kinds.json
+apiVersion: flagstaff.dev/v1beta1
+kind: FlagSource
+metadata:
+  name: {name}
+spec:
+  interval: 1m
+  git:
+    url: {url}
+    ref: {{branch: main}}
+"""
+_FLAG_SET: Final = """\
+---
+# yaml-language-server: $schema=../schemas/kinds.json
+apiVersion: flagstaff.dev/v1beta1
+kind: FlagSet
+metadata:
+  name: {name}-{environment}
+spec:
+  sourceRef: {{kind: FlagSource, name: {name}}}
+  paths: [flags/base, flags/overlays/{environment}]
+"""
+_README: Final = """\
+# Flags of {name}
+
+`flags/base` defines every flag, and `flags/overlays/ENVIRONMENT` changes some of them. Try them:
+
+    flagstaff lint --path flags/base --path flags/overlays/production
+    flagstaff up . --worktree --path flags/base --path flags/overlays/staging
+    flagstaff diff --path flags/base --path flags/overlays/production
+
+`clusters/{name}.yaml` has a cluster follow this repository:
+
+    flagstaff lint -f clusters
+    kubectl apply -n {name} -f clusters/{name}.yaml
+    flagstaff get all -n {name}
+
+`schemas` is for editors; `flagstaff schema layer > schemas/layer.json` makes it anew.
+"""
+
+
+def starter_files(name: str, url: str, schemas: Mapping[str, Any]) -> dict[str, str]:
+    """The content of each file by its path; `schemas` has `layer` and `kinds`."""
+    sets = "".join(_FLAG_SET.format(name=name, environment=environment) for environment in _ENVIRONMENTS)
+    overlays = {
+        f"flags/overlays/{environment}/flags.yaml": f"{_OVERLAY_HEAD}{_OVERLAYS[environment]}"
+        for environment in _ENVIRONMENTS
+    }
+    written = {
+        f"schemas/{schema}.json": json.dumps(schemas[schema], indent=2, ensure_ascii=False) + "\n"
+        for schema in ("layer", "kinds")
+    }
+    return {
+        "README.md": _README.format(name=name),
+        "flags/base/flags.yaml": _BASE,
+        **overlays,
+        f"clusters/{name}.yaml": _SOURCE.format(name=name, url=url) + sets,
+        **written,
+    }
