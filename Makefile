@@ -142,8 +142,9 @@ DIST ?= dist
 release: sbom ## all files of a release in dist/; TAG=v0.1.0 refuses what is not that release
 	@$(BIN)/python -m release --dist $(DIST) --sbom $(SBOM) $(if $(TAG),--tag $(TAG))
 
-crds: dev ## the CustomResourceDefinitions, and the tables of fields in docs/kinds, from the models
+crds: dev ## the CustomResourceDefinitions, the tables of fields in docs/kinds, and what `make reference` writes, from the models
 	@$(BIN)/python -m controller.api.published.definitions
+	@$(BIN)/python -m controller.cli.published.files
 
 reference: dev ## docs/reference and schemas, from the program
 	@$(BIN)/python -m controller.cli.published.files
