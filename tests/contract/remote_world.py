@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from controller.delivery.remote_answers import RemoteSource
     from controller.runtime.tenancy.hosts import Hosts
 
-SECONDS = 0.5
+SECONDS = 2.0
 """Seconds that a provider may take."""
 
 

@@ -197,13 +197,13 @@ async def endless(request: web.Request) -> web.StreamResponse:
     await answer.prepare(request)
     try:
         while True:
-            await answer.write(b" " * 65_536)
+            await answer.write(b" " * 1_048_576)
     except ConnectionError:
         return answer
 
 
 async def silent(request: web.Request) -> web.StreamResponse:
-    await asyncio.sleep(2 * SECONDS)
+    await asyncio.sleep(SECONDS + 0.5)
     return web.Response()
 
 
