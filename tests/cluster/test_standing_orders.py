@@ -18,7 +18,7 @@ from tests.clients.evaluator import evaluator
 from tests.cluster.admission import AdmissionProcess, install_rights, install_webhooks
 from tests.cluster.api import Refused, path_of
 from tests.cluster.controllers import controller
-from tests.cluster.objects import Namespace, configuration, flags
+from tests.cluster.objects import Namespace, configuration, flags, reader
 from tests.cluster.patience import within
 from tests.cluster.proxies import ProxyProcess, proxy
 from tests.cluster.replica import started
@@ -167,6 +167,18 @@ def test_the_label_of_a_namespace_orders_for_all_its_pods_and_a_change_needs_no_
         assert ask("banner") == (False, "FeatureFlagConfiguration/special")
 
 
+def test_a_pod_that_asks_for_a_flag_set_follows_it_beside_the_order(shop: Namespace, tmp_path: Path) -> None:
+    label(shop, "base")
+    asks = {"openfeature.dev/enabled": "true", "flagstaff.dev/flagset": "special"}
+    found = injected(shop, asks)
+    shop.apply(*reader("default"))
+    if "flagstaff.dev/orders" not in found["metadata"].get("labels", {}):
+        # Admission did not know of the label yet.
+        found = injected(shop, asks, "later")
+    with running(shop, found, tmp_path) as ask:
+        within(lambda: ask("banner")[0] is False)
+
+
 def test_pods_of_other_namespaces_and_pods_that_refuse_are_never_sent_to_us(
     shop: Namespace, platform: Namespace, installed: Installed
 ) -> None:
@@ -196,7 +208,7 @@ def test_a_workloads_order_is_followed_as_its_annotation_changes_and_the_direct_
     assert f"flagstaff.dev/orders={shop.name}/Deployment/web" in sidecar_of(found)["args"][1]
     with running(shop, found, tmp_path) as ask:
         assert ask("banner") == (True, "FeatureFlagConfiguration/base")
-        generation = shop.get("deployment", "web")["metadata"]["generation"]
+        template = shop.get("deployment", "web")["spec"]["template"]
         shop.kubectl("annotate", "deployment", "web", f"{ORDER}=special")
         within(lambda: ask("banner") == (False, "FeatureFlagConfiguration/special"), installed.proxy.said)
         annotated = shop.get("deployment", "web")
@@ -210,8 +222,8 @@ def test_a_workloads_order_is_followed_as_its_annotation_changes_and_the_direct_
         assert ask("own") == (True, "FeatureFlagConfiguration/web")
         shop.kubectl("annotate", "deployment", "web", f"{ORDER}=nothing", "--overwrite", check=False)
         assert shop.get("deployment", "web")["metadata"]["annotations"][ORDER] == "special"
-        # No template was changed, so no pod was replaced.
-        assert shop.get("deployment", "web")["metadata"]["generation"] == generation
+        # So no pod was replaced.
+        assert shop.get("deployment", "web")["spec"]["template"] == template
 
 
 def test_across_namespaces_a_flag_grant_is_needed(

@@ -101,7 +101,7 @@ class Injector:
 
     def answer(self, request: Request) -> Response:
         """Answer an AdmissionReview; 400 for another body, 503 while objects are still being read."""
-        return self._answer(request, labels_of=lambda _namespace: None)
+        return self._answer(request, labels_of=self.namespace_labels)
 
     def _answer(self, request: Request, *, labels_of: Callable[[str], Mapping[str, str] | None]) -> Response:
         if len(request.body) > MOST_POD:

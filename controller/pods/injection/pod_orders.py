@@ -15,6 +15,7 @@ from controller.delivery.standing_orders import (
     workload_of_pod,
 )
 from controller.pods.injection.installation import NotThere, Refused
+from controller.pods.injection.well_known import INJECTED
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -44,8 +45,12 @@ def is_ordered(meta: Mapping[str, Any], around: Surroundings) -> bool:
     """Return whether a pod with this metadata follows standing orders, its own or others'."""
     annotations, labels = meta.get("annotations"), meta.get("labels")
     marked = isinstance(labels, dict) and labels.get(ORDERS_LABEL) == MARKED
-    asks = isinstance(annotations, dict) and asks_for_order(annotations)
-    return around.namespace_labels is not None or marked or asks
+    texts = annotations if isinstance(annotations, dict) else {}
+    inherits = around.namespace_labels is not None
+    if around.namespace_labels == {} and INJECTED in texts:
+        # By the webhook for pods that ask, which did not know of the Namespace's order either.
+        inherits = False
+    return inherits or marked or asks_for_order(texts)
 
 
 def orders_selector(meta: Mapping[str, Any], namespace: str, known: Known, around: Surroundings) -> str:

@@ -93,6 +93,15 @@ def test_the_pod_gets_the_label_by_which_proxies_find_it_and_a_record() -> None:
     assert again.patch == []
 
 
+def test_a_pod_that_was_injected_before_the_label_was_known_stays_as_it_is() -> None:
+    given = asking({well_known.ENABLED: "true", well_known.FLAG_SET: "checkout"})
+    changes = inject(given, "shop", Options(), known("checkout"))
+    assert changes is not None
+    again = inject(changes.after, "shop", Options(), known("checkout"), Surroundings({}))
+    assert again is not None
+    assert again.patch == []
+
+
 def test_a_pod_that_refuses_and_one_without_orders_are_left_alone() -> None:
     refusing = asking({well_known.ENABLED: "false"})
     assert inject(refusing, "shop", Options(), known(), Surroundings({ORDER: "base"})) is None
