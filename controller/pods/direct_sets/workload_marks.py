@@ -14,7 +14,7 @@ from controller.pods.direct_sets.carried_flags import (
 )
 from controller.pods.injection import well_known
 from controller.pods.injection.changes import Changes
-from controller.pods.injection.remarks import NAMESPACED, REFRESHABLE, SCOPED, remark_of
+from controller.pods.injection.remarks import NAMESPACED, REFRESHABLE, SCOPED, remark_annotations, remark_of
 from controller.runtime.user_text.plain_text import json_object, one_line
 
 if TYPE_CHECKING:
@@ -71,8 +71,9 @@ def mark(
         known = {"by": one_line(applied.by, _USER), "at": applied.at}
     record = {"by": str(known["by"]), "at": str(known.get("at", "")), "added": sorted(added)}
     changes.merge((*METADATA, "labels"), {well_known.DIRECT_SET: MARKED})
-    notes = {well_known.APPLIED: json.dumps(record, separators=(",", ":")), well_known.REMARKS: remark}
-    changes.merge((*METADATA, "annotations"), notes)
+    applied_by = {well_known.APPLIED: json.dumps(record, separators=(",", ":"))}
+    remarks = remark_annotations(remark, annotations_at(workload, METADATA))
+    changes.merge((*METADATA, "annotations"), {**applied_by, **remarks})
     return changes
 
 
@@ -81,7 +82,8 @@ def unmark(workload: Mapping[str, Any], before: Mapping[str, Any] | None) -> Cha
     changes, template = Changes(workload), template_path(workload)
     _remove(changes, (*METADATA, "labels"), well_known.DIRECT_SET)
     _remove(changes, (*METADATA, "annotations"), well_known.APPLIED)
-    _remove(changes, (*METADATA, "annotations"), well_known.REMARKS)
+    for remarks in (well_known.REMARKS, well_known.PROPOSED_REMARKS):
+        _remove(changes, (*METADATA, "annotations"), remarks)
     present = annotations_at(workload, template)
     if workload["kind"] != "Job" and well_known.DIRECT_SET in present:
         # Pods that follow other flags from now on still ask for an evaluator.

@@ -53,6 +53,9 @@ class Addition:
     early: bool
     """Whether init containers evaluate flags, too."""
     marks: tuple[Mark, ...]
+    """Further annotations and labels of the pod."""
+    remark: str
+    """In one line, what was done to the pod."""
     warnings: tuple[str, ...]
     container: dict[str, Any] | None = None
     """The evaluator; None: the application evaluates by itself."""

@@ -36,11 +36,8 @@ def make(wanted: PodSettings, account: str | None) -> Addition:
         chosen=wanted.containers,
         # Before a plain sidecar no init container can ask it; OpenFeature Operator gives it to none.
         early=wanted.native and not options.compat,
-        marks=(
-            *([operators_mark] if asks else []),
-            *marks(wanted, account),
-            ("annotations", well_known.REMARKS, remark),
-        ),
+        marks=(*([operators_mark] if asks else []), *marks(wanted, account)),
+        remark=remark,
         warnings=warnings(wanted),
         container=container,
         native=wanted.native,

@@ -59,7 +59,8 @@ def make_in_process(
         volumes=mounts,
         chosen=chosen,
         early=not options.compat,
-        marks=(*(proxy_marks(options) if proxied else ()), ("annotations", well_known.REMARKS, remark)),
+        marks=(*(proxy_marks(options) if proxied else ()),),
+        remark=remark,
         warnings=tuple(referring.warnings),
     )
     return addition, selector

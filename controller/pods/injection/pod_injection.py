@@ -20,6 +20,7 @@ from controller.pods.injection.pod_containers import (
 )
 from controller.pods.injection.pod_orders import ALONE, is_ordered, orders_selector
 from controller.pods.injection.pod_settings import read, wants_evaluator
+from controller.pods.injection.remarks import remark_annotations
 from controller.runtime.user_text.plain_text import json_object
 
 if TYPE_CHECKING:
@@ -137,7 +138,9 @@ def _add_volumes(changes: Changes, volumes: Iterable[Mounted]) -> None:
 
 def _record(changes: Changes, addition: Addition) -> None:
     text = json.dumps(addition.record, separators=(",", ":"))
-    for part, name, value in (("annotations", well_known.INJECTED, text), *addition.marks):
+    remarks = remark_annotations(addition.remark, changes.after["metadata"].get("annotations") or {})
+    written = (("annotations", name, value) for name, value in {well_known.INJECTED: text, **remarks}.items())
+    for part, name, value in (*written, *addition.marks):
         if changes.after["metadata"].get(part):
             changes.set(("metadata", part, name), value)
         else:

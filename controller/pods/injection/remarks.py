@@ -6,10 +6,11 @@ import re
 from typing import TYPE_CHECKING, Any, Final
 
 from controller.delivery.standing_orders import PREFIX
+from controller.pods.injection import well_known
 from controller.runtime.user_text.plain_text import one_line
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
 NAMESPACED: Final = "namespaced"
 """All flags are of the pod's own namespace."""
@@ -22,11 +23,20 @@ SCOPED: Final = "scoped"
 REFRESHABLE: Final = "refreshable"
 """Changes of the flags reach the pod without a restart."""
 _MOST: Final = 500
+_PROPOSAL: Final = ("openfeature.io/", "openfeature.agent/")
 
 
 def remark_of(words: Sequence[str], *parts: str) -> str:
     """The line: `namespaced, scoped; flags of FlagSet checkout; …`. Empty parts are left out."""
     return one_line("; ".join(filter(None, (", ".join(words), *parts))), _MOST)
+
+
+def remark_annotations(remark: str, annotations: Iterable[str]) -> dict[str, str]:
+    """The annotations that hold a remark, on an object with these annotations: also under the name of the
+    proposal OFEP-001 where one of its annotations is used.
+    """
+    proposed = any(name.startswith(_PROPOSAL) for name in annotations)
+    return {well_known.REMARKS: remark, **({well_known.PROPOSED_REMARKS: remark} if proposed else {})}
 
 
 def scope_of(sources: Sequence[Mapping[str, Any]], namespace: str) -> tuple[str, ...]:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from controller.pods.injection import well_known
-from controller.pods.injection.remarks import evaluator_of, remark_of, scope_of
+from controller.pods.injection.remarks import evaluator_of, remark_annotations, remark_of, scope_of
 from tests.unit.controller.pods.injection.pods import OPTIONS, Objects, injected, pod
 
 IN_PROCESS = {well_known.FLAG_SET: None, well_known.IN_PROCESS: "s0"}
@@ -83,3 +83,10 @@ def test_pod_has_the_remark(asks: dict[str, str | None], spec: dict[str, Any], r
 def test_remark_that_a_user_wrote_is_replaced() -> None:
     after = injected(pod({well_known.REMARKS: "all is well"}))
     assert after["metadata"]["annotations"][well_known.REMARKS].startswith("namespaced")
+
+
+def test_a_remark_is_also_written_under_the_proposals_name_where_its_annotations_are_used() -> None:
+    ours, theirs = "openfeature.dev/operator-remarks", "openfeature.io/operator-remarks"
+    assert remark_annotations("x", ["openfeature.dev/standing-orders"]) == {ours: "x"}
+    for name in ("openfeature.io/standingorder", "openfeature.agent/standing-orders-resource"):
+        assert remark_annotations("x", [name]) == {ours: "x", theirs: "x"}

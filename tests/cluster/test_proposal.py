@@ -1,0 +1,163 @@
+"""The proposal that OpenFeature's integration grew out of: its manifest and annotations, applied as it prints
+them, and the manifests of docs/proposal.md.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+import urllib.request
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+import yaml
+
+from tests.clients.evaluator import evaluator
+from tests.cluster.admission import admission
+from tests.cluster.controllers import controller
+from tests.cluster.objects import Namespace, configuration, flags, reader
+from tests.cluster.patience import within
+from tests.cluster.plugin import ROOT
+from tests.cluster.proxies import proxy
+from tests.cluster.test_injection import started_as_a_kubelet_would
+from tests.proposal import manifest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from tests.cluster.plane import Plane
+
+SAMPLE: Final = "featureflagconfiguration-sample"
+REMARKS: Final = ("openfeature.dev/operator-remarks", "openfeature.io/operator-remarks")
+
+pytestmark = pytest.mark.timeout(240)
+
+
+@pytest.fixture(scope="module")
+def installed(spare: Plane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Plane]:
+    """A cluster with the usual installation."""
+    folder = tmp_path_factory.mktemp("proposal")
+    spare.kubectl("apply", "--server-side", "-f", str(ROOT / "deploy/components/direct-sets/binding.yaml"))
+    with proxy(spare, folder / "proxy") as delivering:
+        image = ("--evaluator-image", "example/evaluator:0.4.0")
+        words = (*image, "--proxy-address", delivering.target, "--direct-sets")
+        with (
+            controller(spare, folder / "controller", *words) as leader,
+            admission(spare, folder / "admission", *words),
+        ):
+            leader.wait_leads()
+            yield spare
+
+
+@pytest.fixture
+def shop(installed: Plane, spare_namespace: str) -> Namespace:
+    """A namespace with the manifest of the first demonstration, as printed."""
+    space = Namespace(installed, spare_namespace)
+    within(lambda: space.get("serviceaccount", "default"))
+    space.apply(*reader("default"))
+    assert "created" in space.kubectl("apply", "-f", "-", given=manifest())
+    space.wait_ready("ffc", SAMPLE)
+    return space
+
+
+def deployment(name: str, annotations: dict[str, str], below: dict[str, str] | None = None) -> dict[str, Any]:
+    """A Deployment; `below`: annotations of the pods' template."""
+    labels = {"app": name}
+    container = {"name": "app", "image": "app:1"}
+    template = {
+        "metadata": {"labels": labels, "annotations": below or {}},
+        "spec": {"containers": [container]},
+    }
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": name, "annotations": annotations},
+        "spec": {"selector": {"matchLabels": labels}, "template": template},
+    }
+
+
+@contextlib.contextmanager
+def evaluating(
+    space: Namespace, manifest: dict[str, Any], folder: Path
+) -> Iterator[tuple[dict[str, Any], Callable[..., Any]]]:
+    """(the pod that the API server has of a Deployment, a function that asks its evaluator for a value)."""
+    name = manifest["metadata"]["name"]
+
+    def injected() -> dict[str, Any] | None:
+        space.kubectl("apply", "-f", "-", given=json.dumps(manifest), check=False)
+        pods = [pod for pod in space.all("pod") if pod["metadata"]["labels"].get("app") == name]
+        return next((pod for pod in pods if "initContainers" in pod["spec"]), None)
+
+    pod = within(injected, lambda: json.dumps(space.all("event"))[-2000:])
+    assert pod is not None
+    words, environ = started_as_a_kubelet_would(space, pod, folder)
+    with evaluator(*words, cwd=folder, environ=environ, leading=()) as process:
+        ports = process.said("listening")
+        process.said("flags served")
+
+        def ask(flag: str, **context: str) -> Any:
+            url = f"http://127.0.0.1:{ports['ofrep']}/ofrep/v1/evaluate/flags/{flag}"
+            body = json.dumps({"context": context}).encode()
+            request = urllib.request.Request(url, body, {"content-type": "application/json"})
+            with urllib.request.urlopen(request, timeout=10) as response:
+                return json.load(response).get("value")
+
+        yield pod, ask
+
+
+def test_the_first_manifest_is_served_to_the_proposals_subscribers_and_its_change_follows(
+    shop: Namespace, tmp_path: Path
+) -> None:
+    subscriber = deployment("subscriber", {"openfeature.io/standingorder": SAMPLE})
+    with evaluating(shop, subscriber, tmp_path) as (pod, ask):
+        assert ask("fibAlgo", email="x@faas.com") == "binet"
+        assert ask("fibAlgo", email="x@example.com") == "recursive"
+        assert ask("hexColor") == "0000CC"
+        assert ask("newWelcomeMessage") is None
+        assert "namespaced, scoped, refreshable" in pod["metadata"]["annotations"][REMARKS[0]]
+        changed = manifest().replace('"defaultVariant": "blue"', '"defaultVariant": "red"')
+        shop.kubectl("apply", "-f", "-", given=changed)
+        within(lambda: ask("hexColor") == "CC0000", lambda: str(ask("hexColor")))
+
+
+def test_the_proposals_subscription_names_object_and_namespace(shop: Namespace, tmp_path: Path) -> None:
+    subscription = {
+        "openfeature.agent/standing-orders-resource": SAMPLE,
+        "openfeature.agent/standing-orders-resource-namespace": shop.name,
+    }
+    subscriber = deployment("subscriber", {}, subscription)
+    with evaluating(shop, subscriber, tmp_path) as (pod, ask):
+        assert ask("hexColor") == "0000CC"
+        first, second = (pod["metadata"]["annotations"][name] for name in REMARKS)
+        assert first == second
+        assert first.startswith("namespaced, scoped, refreshable; flags of ")
+        assert first.endswith("evaluator 0.4.0")
+
+
+def test_direct_set_and_standing_order_live_beside_each_other(shop: Namespace, tmp_path: Path) -> None:
+    own = json.loads(flags(banner="on"))
+    own["flags"]["hexColor"] = {"state": "ENABLED", "variants": {"own": "own"}, "defaultVariant": "own"}
+    annotations = {"openfeature.io/standingorder": SAMPLE, "openfeature.dev/flags": json.dumps(own)}
+    both = deployment("both", annotations)
+    with evaluating(shop, both, tmp_path) as (_, ask):
+        within(lambda: (ask("banner"), ask("hexColor")) == (True, "own"), lambda: str(ask("hexColor")))
+        assert ask("fibAlgo", email="x@faas.com") == "binet"
+        workload = shop.get("deployment", "both")["metadata"]["annotations"]
+        assert workload[REMARKS[0]] == workload[REMARKS[1]]
+
+
+def page_manifests() -> list[dict[str, Any]]:
+    """The whole manifests of the page about the proposal."""
+    blocks = re.findall(r"```yaml\n(.*?)```", (ROOT / "docs" / "proposal.md").read_text(), re.DOTALL)
+    parsed = [yaml.safe_load(block) for block in blocks]
+    return [document for document in parsed if "kind" in document]
+
+
+def test_every_manifest_of_the_page_is_taken(shop: Namespace) -> None:
+    shop.apply(configuration("kill-switches", flagSpec=json.loads(flags(kill="off"))))
+    documents = page_manifests()
+    assert {document["kind"] for document in documents} == {"Deployment", "FeatureFlagConfiguration"}
+    for document in documents:
+        assert "created" in shop.kubectl("apply", "-f", "-", given=json.dumps(document))
