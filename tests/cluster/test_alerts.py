@@ -159,7 +159,7 @@ def test_a_test_is_sent_and_says_what_came_of_it(space: Namespace, listener: Lis
     assert (done.returncode, done.stderr) == (1, "provider/local: the last try failed: status 400\n")
     done = flagstaff(space, "test-alert", "provider/other")
     assert done.returncode == 1
-    assert "FlagProvider other is not in namespace" in done.stderr
+    assert "there is no FlagProvider other in namespace" in done.stderr
 
 
 def test_events_are_shown_and_followed(spine: Spine) -> None:

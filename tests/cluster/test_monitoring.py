@@ -14,14 +14,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
+import trustme
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
-from tests.cluster.admission import admission
+from tests.cluster.admission import MANIFEST, AdmissionProcess
 from tests.cluster.fleets import wait
 from tests.cluster.objects import flags
 from tests.cluster.patience import within
 from tests.cluster.prometheus import Prometheus, folder, scraping
+from tests.cluster.replica import started
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -41,10 +43,21 @@ HEAD: Final = """# Metrics
 What each process serves at `/metrics` of its management port, written from a scrape of all of them.
 [Operating](../operating.md) has the alerts.
 """
+RIGHTS: Final = ("ServiceAccount", "ClusterRole", "ClusterRoleBinding")
 REWRITE: Final = "FLAGSTAFF_REWRITE" in os.environ
 PARTS_OF_HISTOGRAMS: Final = ("le", "quantile")
 
 pytestmark = pytest.mark.timeout(300)
+
+
+class UnaskedAdmission(AdmissionProcess):
+    """Admission with a certificate of its own, on a plane that other tests use and that never asks it."""
+
+    def mount(self) -> None:
+        """Write the certificate."""
+        issued = trustme.CA().issue_cert("127.0.0.1")
+        issued.cert_chain_pems[0].write_to_path(self.log.parent / "tls.crt")
+        issued.private_key_pem.write_to_path(self.log.parent / "tls.key")
 
 
 @pytest.fixture
@@ -53,7 +66,9 @@ def ports(
     controller_ports: ControllerPorts, tmp_path: Path,
 ) -> Iterator[Mapping[str, list[int]]]:  # fmt: skip
     """The management ports by process; the evaluators have been asked, and a commit has reached them."""
-    with admission(cluster, tmp_path / "admission") as process:
+    rights = [document for document in yaml.safe_load_all(MANIFEST.read_text()) if document["kind"] in RIGHTS]
+    cluster.kubectl("apply", "--server-side", "-f", "-", given="\n---\n".join(map(json.dumps, rights)))
+    with started(UnaskedAdmission(cluster, tmp_path / "admission")) as process:
         commit = spine.push(flags__json=flags(banner="off"))
         assert wait(spine, "ffc/flags", commit)[0] == 0
         yield {
