@@ -88,7 +88,9 @@ def part_at(body: Mapping[str, Any], path: Path) -> Mapping[str, Any]:
 
 
 def is_run_of_cron_job(workload: Mapping[str, Any]) -> bool:
-    """Whether a CronJob made it: its template, a copy, follows the flags of that."""
+    """Whether it is a Job that a CronJob made: its template, a copy, follows the flags of that."""
+    if workload.get("kind") != "Job":
+        return False
     owners = part_at(workload, METADATA).get("ownerReferences")
     listed = owners if isinstance(owners, list) else ()
     return any(isinstance(owner, dict) and owner.get("kind") == "CronJob" for owner in listed)

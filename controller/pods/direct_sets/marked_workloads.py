@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from controller.api.kinds import FLAG_CARRIERS
 from controller.api.objects.meta import ObjectKey, Resource
-from controller.pods.direct_sets.carried_flags import KINDS, carried_flags
+from controller.pods.direct_sets.carried_flags import KINDS, carried_flags, is_run_of_cron_job
 from controller.pods.direct_sets.workload_marks import record_in
 from controller.pods.injection.installation import Refused
 
@@ -101,6 +101,9 @@ def _marked_workload(kind: str, body: dict[str, Any]) -> MarkedWorkload:
     body = {**body, "apiVersion": _VERSIONS[kind], "kind": kind}
     meta = {name: text for name, text in body["metadata"].items() if name not in {"annotations", "labels"}}
     resource = Resource.of({"apiVersion": body["apiVersion"], "kind": kind, "metadata": meta})
+    if is_run_of_cron_job(body):
+        # Admission lets it through as it is, so its record may name anybody.
+        return MarkedWorkload(resource, "", "", "", "", "its CronJob carries the flags; remove the label")
     record = record_in(body)
     by, at = str(record.get("by", "")), str(record.get("at", ""))
     try:

@@ -132,6 +132,15 @@ async def test_run_of_a_cron_job_is_let_through() -> None:
     assert await World().review(given) == {"uid": "u", "allowed": True}
 
 
+async def test_workload_that_names_a_cron_job_as_its_owner_is_reviewed_like_any_other() -> None:
+    owner = {"apiVersion": "batch/v1", "kind": "CronJob", "name": "nightly", "uid": "u"}
+    forged = {well_known.FLAGS: GOOD, well_known.APPLIED: '{"by": "mallory", "at": "2020", "added": []}'}
+    given = workload(annotations=forged, ownerReferences=[owner])
+    after = changed(given, await World().review(given))
+    assert json.loads(after["metadata"]["annotations"][well_known.APPLIED])["by"] == "alice"
+    assert not (await World().review(workload(BAD, ownerReferences=[owner])))["allowed"]
+
+
 @pytest.mark.parametrize(
     ("world", "message"),
     [

@@ -268,6 +268,14 @@ async def test_workload_that_is_marked_by_hand_without_flags_is_reported() -> No
     assert world.reported() == [("FlagsNotWritten", "it carries no flags; remove the label")]
 
 
+async def test_marked_job_of_a_cron_job_whose_record_nobody_reviewed_is_written_nothing() -> None:
+    world = World()
+    owner = {"apiVersion": "batch/v1", "kind": "CronJob", "name": "nightly", "uid": "u"}
+    world.apply(workload(flags(banner="on"), "Job", ownerReferences=[owner]))
+    assert await world.settle() == []
+    assert world.reported() == [("FlagsNotWritten", "its CronJob carries the flags; remove the label")]
+
+
 async def test_refused_deletion_is_reported_on_the_workload_and_tried_again() -> None:
     world = World()
     world.apply(workload(flags(banner="on")))
