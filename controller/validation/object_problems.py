@@ -10,7 +10,7 @@ from controller.api.openfeature import featureflagconfiguration, featureflagsour
 from controller.api.parsing.patterns import compile_pattern
 from controller.validation.flag_problems import flag_problems
 from controller.validation.kind_schemas import KEY, schemas
-from controller.validation.schema_rules import rule_problems
+from controller.validation.schema_rules import places_around, rule_problems
 from controller.validation.setting_problems import setting_problems
 from controller.validation.structural_schema import SchemaProblem, schema_problems, with_defaults
 from evaluator.flags.syntax.problems import Severity
@@ -67,7 +67,8 @@ def object_problems(
     )
     problems += _metadata_problems(body)
     filled = with_defaults(schema, body)
-    problems += [*rule_problems(schema, filled, without=[problem.path for problem in problems])]
+    without = places_around(problem.path for problem in problems)
+    problems += [*rule_problems(schema, filled, without=without)]
     problems += _apart(_secrets(kind, body.get("spec"), ("spec",)), problems)
     problems = _in_the_models_words(kind, filled.get("spec"), problems)
     if kind.kind in FLAG_KINDS:
@@ -117,13 +118,15 @@ def _steps(field_path: str) -> Path:
 
 def _apart(more: Iterable[SchemaProblem], known: Iterable[SchemaProblem]) -> list[SchemaProblem]:
     """Return those of `more` about fields with which, around which and within which nothing is wrong yet."""
-    paths = [problem.path for problem in known]
-    return [problem for problem in more if not _overlaps(problem.path, paths)]
-
-
-def _overlaps(path: Path, others: Iterable[Path]) -> bool:
-    """Whether one of `others` is the same field, or one around it or within it."""
-    return any(path[: len(other)] == other[: len(path)] for other in others)
+    # As sets: an object of some MB may have a problem in each of its fields.
+    paths = {problem.path for problem in known}
+    around = places_around(paths)
+    return [
+        problem
+        for problem in more
+        if problem.path not in around
+        and not any(problem.path[:length] in paths for length in range(len(problem.path)))
+    ]
 
 
 def _secrets(kind: ResourceType, value: Any, path: Path) -> Iterator[SchemaProblem]:

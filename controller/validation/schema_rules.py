@@ -9,7 +9,7 @@ from controller.runtime.user_text.expressions import Expression
 from controller.validation.structural_schema import SchemaProblem
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping, Set
 
     from evaluator.flags.model import Path
 
@@ -20,12 +20,12 @@ _BUDGET: Final = 10_000_000
 
 
 def rule_problems(
-    schema: Mapping[str, Any], value: Any, path: Path = (), *, without: Collection[Path] = ()
+    schema: Mapping[str, Any], value: Any, path: Path = (), *, without: Set[Path] = frozenset()
 ) -> Iterator[SchemaProblem]:
-    """Yield the rules that `value`, which has its defaults, breaks. What holds one of the places `without`
-    is not judged: its fields are not as the rules expect them.
+    """Yield the rules that `value`, which has its defaults, breaks. Places `without` are not judged: their
+    fields are not as the rules expect them.
     """
-    if not any(wrong[: len(path)] == path for wrong in without):
+    if path not in without:
         for rule in schema.get(RULES, ()):
             # A rule over `oldSelf` is about a change.
             if "oldSelf" not in rule["rule"] and not _holds(rule["rule"], value):
@@ -39,6 +39,11 @@ def rule_problems(
             below = schema.get("properties", {}).get(name, more)
             if isinstance(below, dict):
                 yield from rule_problems(below, inner, (*path, name), without=without)
+
+
+def places_around(paths: Iterable[Path]) -> set[Path]:
+    """These paths, and those of everything that holds one of them."""
+    return {path[:length] for path in paths for length in range(len(path) + 1)}
 
 
 def _holds(rule: str, value: Any) -> bool:
