@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from controller.api import (
     evaluatorupgrade,
@@ -29,8 +29,6 @@ from controller.api.openfeature import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from controller.api.objects.definition import Definition
     from controller.api.objects.fields import Model, SpecProblem
     from controller.api.objects.meta import Resource
@@ -199,11 +197,3 @@ def read_spec(resource: Resource) -> None:
     if (model := _SPECS.get(resource.key.kind)) is not None:
         with contextlib.suppress(InvalidSpecError):
             parse_spec(model, resource)
-
-
-_WRITTEN: Final = {(kind.group, kind.kind): kind for kind in WATCHED if kind.spec is not None}
-
-
-def type_of(body: Mapping[str, Any]) -> ResourceType | None:
-    """The kind of a manifest, of those whose spec is validated here; None for any other."""
-    return _WRITTEN.get((str(body.get("apiVersion")).rpartition("/")[0], str(body.get("kind"))))

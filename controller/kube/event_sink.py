@@ -16,6 +16,7 @@ from controller.kube.client import COMPONENT
 from controller.kube.paths import path_of
 from controller.kube.requests import PASSING, PAUSES, Requests
 from controller.runtime.event_queue import DRAIN, MOST_WAITING, EventQueue
+from controller.runtime.reconciling.queue import Backoff
 from controller.runtime.reconciling.setbacks import Setback
 from evaluator.flags.model import DIGEST_KEY, REVISION_KEY
 
@@ -31,6 +32,7 @@ log = logging.getLogger(__name__)
 
 MOST_ANSWERS: Final = 10
 """Most transient refusals of one Event, over about three minutes; missing answers do not count."""
+_BACKOFF: Final = Backoff(first=1.0, most=30.0, jitter=0.0)
 _OF_CLUSTER: Final = "default"
 """The namespace of Events about objects without one."""
 _NOTE: Final = 1024
@@ -41,9 +43,8 @@ _NOTE: Final = 1024
 class EventTiming:
     """How long Events wait, in seconds."""
 
-    first_pause: float = 1.0
-    """After the first refusal; doubled after each."""
-    most_pause: float = 30.0
+    backoff: Backoff = _BACKOFF
+    """After refusals."""
     pauses: Sequence[float] = PAUSES
     """Before a request is tried again."""
     drain: float = DRAIN
@@ -87,14 +88,15 @@ class ApiServerEvents(EventQueue):
         """Raise a setback where the API server refuses it for good."""
         body = manifest(event)
         path = path_of("v1", "Event", body["metadata"]["namespace"])
-        pause, answers = self._timing.first_pause, 0
+        tries = answers = 0
         self._wrote("event", event.object.kind)
         while True:
+            tries += 1
+            wait = self._timing.backoff.delay(tries, 0.0)
             try:
                 answer = await self._server.ask("POST", path, {}, body)
             except Setback as setback:
                 log.debug("an Event is posted later: %s", setback.message)
-                wait = pause
             else:
                 # It exists: posted before a crash, or by a request whose answer was lost.
                 if answer.status == HTTPStatus.CONFLICT:
@@ -103,9 +105,8 @@ class ApiServerEvents(EventQueue):
                 answers += 1
                 if answer.status not in PASSING or answers == MOST_ANSWERS:
                     return require_good(answer, "Event", body["metadata"]["name"])
-                wait = max(pause, answer.retry_after)
+                wait = max(wait, answer.retry_after)
             await asyncio.sleep(wait)
-            pause = min(self._timing.most_pause, 2 * pause)
 
 
 def manifest(event: Event) -> dict[str, Any]:

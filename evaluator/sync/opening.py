@@ -34,12 +34,11 @@ def open_sources(
     configs: Sequence[SourceConfig],
     *,
     clock: Callable[[], float],
-    random: Callable[[], float] = _random,
     companion: Callable[[str, str], Companion] | None = None,
     timing: SourceTiming = DEFAULT_TIMING,
 ) -> tuple[SyncSource, ...]:
     """Return a source for each configuration, in order, with unique names; no request is sent yet. clock:
-    Unix seconds. random: numbers from 0 to 1. companion: makes, of a source's name and selector, the
+    Unix seconds. companion: makes, of a source's name and selector, the
     Companion of a gRPC source. Raises InvalidSourceError.
     """
 
@@ -53,7 +52,7 @@ def open_sources(
             return GrpcSource(name, identity, config, companion=beside, timing=timing)
         from evaluator.sync.schedule import Schedule  # noqa: PLC0415
 
-        schedule = Schedule(config, random)
+        schedule = Schedule(config, _random)
         if config.provider is Provider.HTTP:
             from evaluator.sync.sources.http import HttpSource  # noqa: PLC0415
 

@@ -82,23 +82,16 @@ class Collector:
 class Renewed(Generic[E]):
     """An exporter that is replaced when its files change; checked every `interval` seconds."""
 
-    def __init__(
-        self,
-        make: Callable[[], E],
-        contents: Callable[[], object],
-        interval: float,
-        clock: Callable[[], float] = monotonic,
-    ) -> None:
-        self._make, self._contents = make, contents
-        self._interval, self._clock = interval, clock
+    def __init__(self, make: Callable[[], E], contents: Callable[[], object], interval: float) -> None:
+        self._make, self._contents, self._interval = make, contents, interval
         self._lock = threading.Lock()
         self._seen, self._exporter = contents(), make()
-        self._checked_at = clock()
+        self._checked_at = monotonic()
 
     def __call__(self) -> E:
         """Return the current exporter. Unreadable files change nothing: a replacement may be under way."""
         with self._lock:
-            now = self._clock()
+            now = monotonic()
             if self._interval and now - self._checked_at >= self._interval:
                 self._checked_at = now
                 self._check()

@@ -1,5 +1,5 @@
 """Settings that say what evaluators get: admission injects by them, and the controller runs and upgrades
-evaluators by the same ones.
+evaluators by the same ones. Those of admission alone, too.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from controller.app.settings.settings_values import Names, Namespace, SharedSettings, own_namespace
+from controller.app.settings.settings_values import Names, Namespace, Port, SharedSettings, own_namespace
 from controller.pods.injection.installation import AUDIENCE, IMAGE, Options
 
 
@@ -76,3 +76,20 @@ class InjectionSettings(SharedSettings):
             flag_readers=self.flag_readers,
             proxy_on_demand=self.proxy_replicas > 0,
         )
+
+
+class AdmissionSettings(InjectionSettings):
+    """One process of admission. A field is an option of `flagstaff admission` and FLAGSTAFF_<NAME>."""
+
+    admission_host: str = Field(default="", description="address of --admission-port (default: --host)")
+    admission_port: Port = Field(default=9443, description="port of the webhooks; 0 takes a free port")
+    admission_cert: str = Field(
+        default="",
+        description="PEM certificate of --admission-port, read again when it changes; the controller "
+        "keeps one in the Secret flagstaff-admission",
+    )
+    admission_key: str = Field(default="", description="private key of --admission-cert")
+    admission_client_ca: str = Field(
+        default="",
+        description="CAs that must have issued the API server's certificate (default: none needed)",
+    )

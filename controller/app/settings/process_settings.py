@@ -7,8 +7,8 @@ from typing import Any, Final, TypeVar
 
 from pydantic import ValidationError
 
-from controller.app.settings.admission_settings import AdmissionSettings
 from controller.app.settings.controller_settings import ControllerSettings
+from controller.app.settings.injection_settings import AdmissionSettings
 from controller.app.settings.proxy_settings import AuthMode, ProxySettings
 from controller.app.settings.settings_values import PREFIX, LogFormat
 

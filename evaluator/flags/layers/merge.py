@@ -11,19 +11,19 @@ from evaluator.flags.checking.rules import check_rule
 from evaluator.flags.checking.shapes import check_base, check_shape, metadata_message, scalar, unusual
 from evaluator.flags.checking.suggestions import did_you_mean, misspelt
 from evaluator.flags.layers.assembled import Assembled, removes_nothing
-from evaluator.flags.layers.layer import as_read, read_layer
+from evaluator.flags.layers.layer import read_layer
 from evaluator.flags.layers.parsed import report
 from evaluator.flags.model import ABSENT, FlagSet
 from evaluator.flags.syntax.problems import Finding, Severity
 from evaluator.flags.syntax.text import DEFAULT, quote
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from evaluator.flags.layers.layer import Layer
     from evaluator.flags.layers.parsed import Parsed
     from evaluator.flags.model import Flag, Json, Scalar
-    from evaluator.flags.syntax.problems import Document, Piece
+    from evaluator.flags.syntax.problems import Piece
     from evaluator.flags.syntax.text import Bounds
 
 _SUGGESTIONS: Final = 10
@@ -32,18 +32,9 @@ _SET_TEXTS: Final = ("flagSetId", "version")
 """Set metadata that must be text by the schema."""
 
 
-def parse(
-    data: bytes,
-    *,
-    file: str,
-    bounds: Bounds = DEFAULT,
-    prepare: Callable[[Document], Sequence[Document]] = as_read,
-) -> Parsed:
-    """Read flagd's definitions, JSON or YAML by the extension of `file`. Never raises. `prepare` as in
-    `read_layer`.
-    """
-    layer = read_layer([(file, data)], bounds=bounds, prepare=prepare)
-    return merge([layer], document=True, bounds=bounds)
+def parse(data: bytes, *, file: str, bounds: Bounds = DEFAULT) -> Parsed:
+    """Read flagd's definitions, JSON or YAML by the extension of `file`. Never raises."""
+    return merge([read_layer([(file, data)], bounds=bounds)], document=True, bounds=bounds)
 
 
 def merge(layers: Sequence[Layer], *, document: bool = False, bounds: Bounds = DEFAULT) -> Parsed:

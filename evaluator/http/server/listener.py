@@ -34,7 +34,7 @@ _TLS_BUFFER_BYTES: Final = 65_536
 """
 _TLS_GOODBYE_SECONDS: Final = 30.0
 """Seconds for the client to read the last bytes and answer close_notify: closing earlier may lose bytes."""
-_wall_date = partial(formatdate, usegmt=True)
+_http_date = partial(formatdate, usegmt=True)
 
 
 class _NewConnection(Peer):
@@ -146,8 +146,7 @@ class _NewConnection(Peer):
 class Listener:
     """Answers the requests of one port by `routes`, on the event loop that `start` was called on.
 
-    `name` names the port in logs and errors. Without `cors` no script of a browser may read answers. `date`
-    returns the `date` header and is called once a second.
+    `name` names the port in logs and errors. Without `cors` no script of a browser may read answers.
     """
 
     def __init__(
@@ -157,15 +156,15 @@ class Listener:
         *,
         name: str,
         cors: Cors | None = None,
-        date: Callable[[], str] = _wall_date,
         queue: FairQueue | None = None,
     ) -> None:
         """Listeners that share a `queue` share its time budget; None makes one for this listener alone."""
         if limits.header_bytes <= 0:
             raise ValueError(f"{name}: header_bytes must be positive")
         self.name = name
-        self._date = date
-        self._port = Port(routes, Dispatch(routes, limits, cors), limits, date(), queue=queue or FairQueue())
+        self._port = Port(
+            routes, Dispatch(routes, limits, cors), limits, _http_date(), queue=queue or FairQueue()
+        )
         self._servers: list[asyncio.Server] = []
         self._unix: list[UnixSocket] = []
         self._tls: list[TlsFiles] = []
@@ -240,13 +239,13 @@ class Listener:
         self._sweep_later(loop)
         for tls in self._tls:
             tls.poll(loop)
-        self._port.date = self._date()
+        self._port.date = _http_date()
         # In turns: ten thousand connections at once would hold up the others for a twentieth of a second.
         self._port.queue.put(partial(self._sweep_some, iter(tuple(self._port.peers)), loop.time()))
 
     def sweep(self, now: float) -> None:
         """Enforce all timeouts at `now` (loop.time()). Runs once a second in place of many timers."""
-        self._port.date = self._date()
+        self._port.date = _http_date()
         self._sweep_some(iter(tuple(self._port.peers)), now, inf)
 
     def _sweep_some(self, peers: Iterator[Peer], now: float, until: float) -> bool:

@@ -28,7 +28,6 @@ from controller.api.kinds import (
     FLAGD,
     IN_PROCESS_CONFIGURATION,
     WATCHED,
-    type_of,
 )
 from controller.api.objects.fields import read
 from controller.api.objects.meta import ObjectKey
@@ -224,8 +223,6 @@ def test_all_that_is_wrong_is_told_by_field_with_the_reason_of_its_condition(
 def test_each_kind_that_a_user_writes_is_validated_and_has_a_row() -> None:
     written = {each.kind for each in WATCHED if each.spec is not None}
     assert {kind.kind for kind, _, _ in ROWS} == written | {FEATURE_FLAG.kind}
-    assert type_of({"apiVersion": "flagstaff.dev/v9", "kind": "FlagSet"}) == FLAG_SET
-    assert type_of({"apiVersion": "example.com/v1", "kind": "FlagSet"}) is None
 
 
 # -- what is not refused here is used ------------------------------------------------------------------------

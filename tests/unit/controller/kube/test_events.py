@@ -17,6 +17,7 @@ from controller.kube import event_sink
 from controller.kube.event_sink import ApiServerEvents, EventTiming
 from controller.runtime.event import Event, Occurrence, event_of
 from controller.runtime.event_queue import MOST_WAITING
+from controller.runtime.reconciling.queue import Backoff
 from evaluator.http.messages import Response
 from evaluator.http.routes import Routes
 from evaluator.http.server.limits import Limits
@@ -32,7 +33,7 @@ PATH = "/api/v1/namespaces/shop/events"
 OBJECT = Resource(ObjectKey("FlagSet", "shop", "flags"), "u", 1, "7")
 
 
-QUICK = EventTiming(first_pause=0.001, most_pause=0.01, pauses=())
+QUICK = EventTiming(backoff=Backoff(first=0.001, most=0.01, jitter=0.0), pauses=())
 
 
 def happened(message: str, resource: Resource = OBJECT) -> Event:
