@@ -115,7 +115,7 @@ def flagstaff_up(repository: Path) -> Iterator[tuple[dict[str, int], Queue[dict[
     """`flagstaff up` on free ports, and what it says."""
     ports = [word for name in ("", "sync-", "ofrep-", "management-") for word in (f"--{name}port", "0")]
     command = ["flagstaff", "up", str(repository), *LAYERS]
-    say("$ " + " ".join(command))
+    say("served by: " + " ".join(command))
     script = Path(sys.executable).parent / "flagstaff"
     process = subprocess.Popen(  # noqa: S603 - our own script
         [str(script), *command[1:], *ports, "--json"], stdout=subprocess.PIPE, text=True

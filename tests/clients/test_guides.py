@@ -1,0 +1,34 @@
+"""Every command of the guides and of the README's first screen, typed in order."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Final
+
+import pytest
+
+from tests.guides import ROOT, play
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+ON_A_CLUSTER: Final = {"from-git-to-pod.md", "flux-and-argo-cd.md", "on-call.md"}
+"""Those that tests/cluster/test_guides.py runs."""
+GUIDES: Final = sorted(
+    f"docs/guides/{path.name}" for path in ROOT.glob("docs/guides/*.md") if path.name not in ON_A_CLUSTER
+)
+
+
+@pytest.mark.parametrize("page", ["docs/tutorial.md", *GUIDES])
+def test_every_command_of_a_guide_prints_what_the_guide_says(page: str, tmp_path: Path) -> None:
+    play(page, tmp_path)
+
+
+def test_first_screen_of_the_readme_prints_what_it_says(tmp_path: Path) -> None:
+    clone = tmp_path / "flagstaff"
+    clone.mkdir()
+    (clone / "examples").symlink_to(ROOT / "examples")
+    (clone / ".venv").symlink_to(sys.prefix)
+    prologue = "cd flagstaff; make() { python examples/demo.py; }"
+    home = {"/home/ada": str(tmp_path)}
+    play("README.md", tmp_path, prologue=prologue, end="## Who it is for", words=home)
