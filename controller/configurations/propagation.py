@@ -21,7 +21,10 @@ if TYPE_CHECKING:
     from controller.delivery.fleet_members import Count
     from controller.runtime.objects.cache import Cache
 
-SERVED, PROGRESSING, LAGGING, NOBODY = "Served", "Progressing", "Lagging", "NobodySubscribed"
+SERVED: Final = "Served"
+PROGRESSING: Final = "Progressing"
+LAGGING: Final = "Lagging"
+NOBODY: Final = "NobodySubscribed"
 NOT_SAVED: Final = "NotSaved"
 LAST_GOOD_NOT_SAVED: Final = "LastGoodNotSaved"
 """The reason of an Event."""

@@ -12,8 +12,11 @@ from typing import Annotated, Any, Final
 from pydantic import Field, WithJsonSchema
 
 READY: Final = "Ready"
+"""Whether the object does what its spec says, as of its newest generation."""
 RECONCILING: Final = "Reconciling"
+"""True while the controller works on it, or waits, or will retry."""
 STALLED: Final = "Stalled"
+"""True while the controller cannot go on until somebody changes something."""
 PROPAGATED: Final = "Propagated"
 """A detail: whether all who follow a flag set serve it. `Ready` does not wait for it."""
 LAST_GOOD_SAVED: Final = "LastGoodSaved"

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from controller.cli.published.cli_reference import reference
 from controller.cli.published.json_schemas import json_schemas
+from controller.cli.published.reason_reference import reason_reference
 from controller.cli.shared.output import document
 
 if TYPE_CHECKING:
@@ -18,7 +19,8 @@ ROOT: Final = Path(__file__).parents[3]
 def published() -> Mapping[str, str]:
     """The content of each file by its path from the root of the repository."""
     schemas = {f"schemas/{name}.json": document(schema, "json") for name, schema in json_schemas().items()}
-    return {"docs/reference/cli.md": reference(), **schemas}
+    pages = {"docs/reference/cli.md": reference(), "docs/reference/conditions.md": reason_reference()}
+    return {**pages, **schemas}
 
 
 def main() -> None:

@@ -1,0 +1,172 @@
+"""The reference of conditions and reasons, docs/reference/conditions.md, read from the modules that set them.
+
+The modules are parsed and not imported: a reason stands where its fact is known, as an argument of a setback
+or an Event, and nowhere else.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from itertools import pairwise
+from operator import itemgetter
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+CONTROLLER: Final = Path(__file__).parents[2]
+_CONDITIONS: Final = "api/objects/conditions.py"
+_ALL: Final = "Every kind"
+_KINDS: Final = {
+    "sources": "FlagSource", "artifacts": "FlagSource", "flagsets": "FlagSet", "delivery": "FlagSet",
+    "configurations": "FeatureFlagConfiguration", "proxy": "FeatureFlagConfiguration",
+    "events/receiver": "FlagReceiver", "events/services": "FlagProvider", "events/alerts": "FlagAlert",
+    "pods/upgrades": "EvaluatorUpgrade", "pods/workloads": "Flagd, FeatureFlagSource",
+    "pods/direct_sets": "Workloads with flags", "pods/admission": "Pods", "pods/injection": "Pods",
+    "pods/certificates": "Pods", "api": _ALL, "runtime": _ALL, "kube": _ALL,
+}  # fmt: skip
+"""What the modules of a folder work for."""
+_NEXT: Final = {
+    "Stalled": "waits for a change", "InvalidTextError": "waits for a change",
+    "Waiting": "waits for what is missing", "Passing": "waits for what is missing", "Failed": "retries",
+    "Unverified": "retries", "Occurrence": "Event", "Condition": "condition",
+}  # fmt: skip
+"""What the controller does next, by the call that names the reason."""
+_REASON: Final = re.compile(r"[A-Z][a-z]+(?:[A-Z]+[a-z]*)*|[A-Z]{2,}[a-z]\w+")
+_HEAD: Final = """\
+# Conditions and reasons
+
+Written by `make reference` from the code. The pages of the [kinds](../README.md#reference) say more.
+
+## Conditions
+
+`Ready` sums up an object's state; `Reconciling` and `Stalled` are there only while they are True.
+
+| condition | |
+|---|---|
+"""
+_REASONS: Final = """
+## Reasons
+
+A reason stands in conditions and Events. After a failure, the controller `retries`, `waits for what is
+missing`, or `waits for a change` of yours (`Stalled`). In messages, `…` stands for names and values.
+"""
+
+
+class Reason(NamedTuple):
+    """A reason as one call names it."""
+
+    kind: str
+    name: str
+    next: str
+    message: str
+
+
+def reason_reference() -> str:
+    """The page in Markdown."""
+    rows = "".join(f"| `{name}` | {text} |\n" for name, text in condition_types())
+    kinds: dict[str, dict[str, list[Reason]]] = {}
+    for reason in sorted(reasons(), key=lambda one: (one.kind == _ALL, one)):
+        kinds.setdefault(reason.kind, {}).setdefault(reason.name, []).append(reason)
+    return _HEAD + rows + _REASONS + "".join(_table(kind, named) for kind, named in kinds.items())
+
+
+def _table(kind: str, named: Mapping[str, list[Reason]]) -> str:
+    lines = [f"\n### {kind}\n", "| reason | where, and what comes next | such as |", "|---|---|---|"]
+    for name, calls in named.items():
+        where = ", ".join(dict.fromkeys(call.next for call in calls))
+        lines.append(f"| `{name}` | {where} | {max((call.message for call in calls), key=len)} |")
+    return "\n".join(lines) + "\n"
+
+
+def condition_types() -> Iterator[tuple[str, str]]:
+    """Each type of condition, with the docstring of its constant, in the order of the module."""
+    body = ast.parse((CONTROLLER / _CONDITIONS).read_text(encoding="utf-8")).body
+    for constant, text in pairwise(body):
+        match constant, text:
+            case (
+                ast.AnnAssign(value=ast.Constant(value=str(name))),
+                ast.Expr(value=ast.Constant(value=str(meaning))),
+            ):
+                yield name, " ".join(meaning.split())
+
+
+def reasons() -> Iterator[Reason]:
+    """Each call that names a reason, of every module that works for a kind."""
+    trees = {
+        path.relative_to(CONTROLLER): ast.parse(path.read_text(encoding="utf-8"))
+        for path in sorted(CONTROLLER.rglob("*.py"))
+    }
+    constants = {path: _constants(tree) for path, tree in trees.items()}
+    for path, tree in trees.items():
+        kind = _KINDS.get("/".join(path.parts[:2])) or _KINDS.get(path.parts[0])
+        known = dict(constants[path])
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("controller."):
+                origin = Path(*node.module.split(".")[1:]).with_suffix(".py")
+                known |= {
+                    one.asname or one.name: constants.get(origin, {}).get(one.name, "") for one in node.names
+                }
+        if kind:
+            for function in ast.walk(tree):
+                if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
+                    yield from _in_function(function, known, kind)
+
+
+def _in_function(
+    function: ast.FunctionDef | ast.AsyncFunctionDef, known: Mapping[str, str], kind: str
+) -> Iterator[Reason]:
+    """Messages are written beside the call, or into a variable before it."""
+    texts: dict[str, list[tuple[int, ast.expr]]] = {}
+    for node in ast.walk(function):
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
+            texts.setdefault(node.targets[0].id, []).append((node.lineno, node.value))
+    for node in ast.walk(function):
+        if isinstance(node, ast.Call):
+            before = {
+                name: written[-1]
+                for name, lines in texts.items()
+                if (
+                    written := [text for line, text in sorted(lines, key=itemgetter(0)) if line < node.lineno]
+                )
+            }
+            yield from _named(node, known, before, kind)
+
+
+def _constants(tree: ast.Module) -> dict[str, str]:
+    return {
+        node.target.id: node.value.value
+        for node in tree.body
+        if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name)
+        if isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
+    }
+
+
+def _named(
+    call: ast.Call, constants: Mapping[str, str], before: Mapping[str, ast.expr], kind: str
+) -> Iterator[Reason]:
+    name = call.func.id if isinstance(call.func, ast.Name) else ""
+    place = {"Condition": 2, "InvalidTextError": 1}.get(name, 0)
+    if name not in _NEXT or len(call.args) < 2 or len(call.args) <= place:
+        return
+    given = call.args[place]
+    parts = [given.body, given.orelse] if isinstance(given, ast.IfExp) else [given]
+    said = call.args[0 if name == "InvalidTextError" else place + 1 :]
+    text = said[0] if said else None
+    message = _text(before.get(text.id) if isinstance(text, ast.Name) else text)
+    for part in parts:
+        value = constants.get(part.id) if isinstance(part, ast.Name) else getattr(part, "value", None)
+        if isinstance(value, str) and _REASON.fullmatch(value):
+            yield Reason(kind, value, _NEXT[name], message)
+
+
+def _text(node: ast.expr | None) -> str:
+    """A message with `…` for what is filled in; empty for one that is made elsewhere."""
+    if isinstance(node, ast.JoinedStr):
+        text = "".join(str(part.value) if isinstance(part, ast.Constant) else "…" for part in node.values)
+    else:
+        text = node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else ""
+    text = re.sub(r"[\s…]*…[\s…]*…", "…", " ".join(text.split())) if set(text) - set("…: ;,") else ""
+    return text.replace("|", "\\|").replace("<", "&lt;").replace("[", "\\[")
