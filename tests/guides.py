@@ -46,23 +46,23 @@ class Step(NamedTuple):
 def steps(page: str) -> Iterator[Step]:
     """Those of a page, in order."""
     lines = page.splitlines()
-    number, target = 0, None
+    number, paragraph = 0, ""
     while number < len(lines):
         start, line = number, lines[number]
         number += 1
         if line.startswith("```"):
             end = lines.index("```", number)
-            if target:
+            if target := _FILE.search(paragraph):
                 yield Step(start + 1, writing(target[1], target[2], lines[number:end]), [])
-            number, target = end + 1, None
+            number, paragraph = end + 1, ""
         elif line.startswith("    "):
             while number < len(lines) and (lines[number].startswith("    ") or not lines[number]):
                 number += 1
             yield from in_block(start + 1, [each[4:] for each in lines[start:number]])
         elif line:
-            target = _FILE.search(line) or target
+            paragraph += f"{line} "
         elif number < len(lines) and not lines[number].startswith("```"):
-            target = None
+            paragraph = ""
 
 
 def in_block(start: int, lines: list[str]) -> Iterator[Step]:
@@ -95,6 +95,7 @@ def pattern(expected: list[str]) -> re.Pattern[str]:
         text = ".*".join(re.escape(part) for part in re.sub(" +", " ", line.strip()).split("…"))
         text = re.sub(r"(?<![0-9a-z])(?=[a-f]*\d)[0-9a-f]{7,64}(?![0-9a-z])", "[0-9a-f]{7,64}", text)
         text = re.sub(r"\d+\\\.\d\ds", r"\\d+\\.\\d\\ds", text)
+        text = re.sub(r"\d{4}\\-\d\d\\-\d\dT[\d:]+Z", r"[\\dT:-]+Z", text)
         whole += f"{text}\n"
     return re.compile(whole)
 

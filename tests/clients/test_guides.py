@@ -12,11 +12,8 @@ from tests.guides import ROOT, play
 if TYPE_CHECKING:
     from pathlib import Path
 
-ON_A_CLUSTER: Final = {"from-git-to-pod.md", "flux-and-argo-cd.md", "on-call.md"}
-"""Those that tests/cluster/test_guides.py runs."""
-GUIDES: Final = sorted(
-    f"docs/guides/{path.name}" for path in ROOT.glob("docs/guides/*.md") if path.name not in ON_A_CLUSTER
-)
+GUIDES: Final = sorted(f"docs/guides/{path.name}" for path in ROOT.glob("docs/guides/*.md"))
+"""Those below docs/guides/on-a-cluster are run by tests/cluster/test_guides.py."""
 
 
 @pytest.mark.parametrize("page", ["docs/tutorial.md", *GUIDES])

@@ -38,7 +38,8 @@ _REASON: Final = re.compile(r"[A-Z][a-z]+(?:[A-Z]+[a-z]*)*|[A-Z]{2,}[a-z]\w+")
 _HEAD: Final = """\
 # Conditions and reasons
 
-Written by `make reference` from the code. The pages of the [kinds](../README.md#reference) say more.
+Written by `make reference` from the code. The pages of the [kinds](../README.md#reference) say
+more.
 
 ## Conditions
 
@@ -50,8 +51,9 @@ Written by `make reference` from the code. The pages of the [kinds](../README.md
 _REASONS: Final = """
 ## Reasons
 
-A reason stands in conditions and Events. After a failure, the controller `retries`, `waits for what is
-missing`, or `waits for a change` of yours (`Stalled`). In messages, `…` stands for names and values.
+A reason stands in conditions and Events. After a failure, the controller `retries`, `waits for what
+is missing`, or `waits for a change` of yours (`Stalled`). In messages, `…` stands for names and
+values.
 """
 
 
