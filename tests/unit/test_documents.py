@@ -48,7 +48,12 @@ OF_TESTS: Final = {"FLAGSTAFF_REWRITE"}
 OF_VERBS: Final = {PASSWORD}
 OF_OTHERS: Final = {"--encrypted-regex", "--server-side", "--unencrypted-regex"}
 """Options of other people's commands that a page names."""
-MOST_WORDS: Final = 2600
+MOST_WORDS: Final = 1200
+LONGER: Final = {
+    "CONTRIBUTING.md": 1900, "README.md": 1400, "docs/architecture.md": 1900,
+    "docs/kinds/flagprovider.md": 1300, "docs/kinds/flagsource.md": 1500,
+}  # fmt: skip
+"""What one reads in parts, and may have more words."""
 COLUMNS: Final = 100
 
 
@@ -76,12 +81,17 @@ def test_every_relative_link_leads_somewhere(page: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "page", [page for page in PAGES if page != "CHANGELOG.md" and not page.startswith("docs/reference/")]
+    "page",
+    [
+        page
+        for page in PAGES
+        if page != "CHANGELOG.md" and not page.startswith(("docs/reference/", "docs/adr/"))
+    ],
 )
 def test_a_page_is_no_longer_than_a_reader_takes(page: str) -> None:
     # A table of fields is looked up, not read.
     written, _, rest = text(page).partition(BEGIN)
-    assert len(f"{written}{rest.partition(END)[2]}".split()) <= MOST_WORDS
+    assert len(f"{written}{rest.partition(END)[2]}".split()) <= LONGER.get(page, MOST_WORDS)
 
 
 def test_every_page_is_in_the_navigation_of_the_site() -> None:
@@ -194,24 +204,24 @@ def strings(folder: str) -> Iterator[str]:
 
 def test_the_problem_codes_on_the_page_are_those_of_the_code() -> None:
     listed = re.findall(
-        r"^\| `([a-z0-9-]+)` \| [EWN](?:/[EWN])* \|", text("docs/definitions.md"), re.MULTILINE
+        r"^\| `([a-z0-9-]+)` \| [EWN](?:/[EWN])* \|", text("docs/reference/problems.md"), re.MULTILINE
     )
     found = {word for folder in CODE_FOLDERS for word in strings(folder) if CODE.fullmatch(word)} - NO_CODES
     assert listed == sorted(found)
 
 
 def test_every_promise_of_security_names_tests_that_exist() -> None:
-    promises = text("docs/security.md").partition("## Promises")[2].partition("\n## ")[0]
+    promises = text("docs/security-promises.md").partition("## Promises")[2].partition("\n## ")[0]
     rows = [line for line in promises.splitlines() if line.startswith("|")]
     kept = [line for line in rows if not line.startswith(("| promise |", "|---"))]
     assert kept
     assert [line for line in kept if not NAMED_TEST.search(line)] == []
-    named = set(NAMED_TEST.findall(text("docs/security.md")))
+    named = set(NAMED_TEST.findall(text("docs/security-promises.md")))
     assert {(file, test) for file, test in named if f"def {test}(" not in text(f"tests/{file}")} == set()
 
 
 def test_the_limits_on_the_page_are_the_defaults() -> None:
-    section = text("docs/serving.md").partition("## Limits")[2].partition("\n## ")[0]
+    section = text("docs/serving-limits.md").partition("## Limits")[2].partition("\n## ")[0]
     numbers = {int(n.replace(",", "")) for n in re.findall(r"^\| [^|]+ \| ([\d,]+)", section, re.MULTILINE)}
     limits = Limits()
     counted = {limits.body_bytes, limits.streams_per_connection, limits.connections, limits.buffered_bytes}
@@ -222,7 +232,7 @@ def test_the_limits_on_the_page_are_the_defaults() -> None:
 
 
 def test_every_option_of_the_evaluator_is_on_its_page_with_its_letter_and_default() -> None:
-    page, defaults = text("docs/evaluator.md"), Settings()
+    page, defaults = text("docs/evaluator-options.md"), Settings()
     for option in OPTIONS:
         letter = f", `-{option.short}`" if option.short else ""
         row = next(
