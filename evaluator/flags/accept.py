@@ -12,6 +12,7 @@ from evaluator.flags.checking.references import Expander, RuleTooLarge, measure
 from evaluator.flags.diff import same
 from evaluator.flags.layers.layer import EVALUATORS
 from evaluator.flags.model import ABSENT, EMPTY, HELD_FROM_KEY, REVISION_KEY
+from evaluator.flags.overrides import override_flags
 from evaluator.flags.syntax.problems import Severity
 from evaluator.flags.syntax.text import json_path
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
     from evaluator.flags.layers.parsed import Parsed
     from evaluator.flags.model import Flag, FlagSet, Json
+    from evaluator.flags.overrides import Override
     from evaluator.flags.syntax.problems import Problem
 
 
@@ -35,6 +37,8 @@ class Progress:
 
     flags: Mapping[str, Flag] = field(default_factory=lambda: EMPTY)
     """Definitions to be served instead of the desired ones, by key."""
+    overrides: tuple[Override, ...] = ()
+    """Overrides in force, over `flags`. Of several for one flag, the first that fits it counts."""
 
 
 NO_PROGRESS: Final = Progress()
@@ -43,6 +47,8 @@ NO_PROGRESS: Final = Progress()
 def effective(desired: FlagSet, progress: Progress = NO_PROGRESS) -> FlagSet:
     """Return the set to be served. Progress never restores a flag that is no longer desired."""
     instead = {key: flag for key, flag in progress.flags.items() if key in desired.flags}
+    if progress.overrides:
+        instead |= override_flags({**desired.flags, **instead}, progress.overrides)
     if not instead:
         return desired
     return replace(desired, flags=MappingProxyType({**desired.flags, **instead}))
