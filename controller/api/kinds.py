@@ -10,6 +10,7 @@ from controller.api import (
     evaluatorupgrade,
     flagalert,
     flaggrant,
+    flagoverride,
     flagprovider,
     flagreceipt,
     flagreceiver,
@@ -84,6 +85,7 @@ FLAG_SOURCE: Final = _kind_of(flagsource.DEFINITION)
 FLAG_SET: Final = _kind_of(flagset.DEFINITION)
 FLAG_SHARD: Final = _kind_of(flagshard.DEFINITION, judged=False)
 FLAG_GRANT: Final = _kind_of(flaggrant.DEFINITION)
+FLAG_OVERRIDE: Final = _kind_of(flagoverride.DEFINITION)
 FLAG_RECEIVER: Final = _kind_of(flagreceiver.DEFINITION)
 FLAG_PROVIDER: Final = _kind_of(flagprovider.DEFINITION)
 FLAG_ALERT: Final = _kind_of(flagalert.DEFINITION)
@@ -133,6 +135,7 @@ WATCHED: Final = (
     FLAG_SET,
     FLAG_SHARD,
     FLAG_GRANT,
+    FLAG_OVERRIDE,
     FLAG_RECEIVER,
     FLAG_PROVIDER,
     FLAG_ALERT,
@@ -151,6 +154,7 @@ DEFINITIONS: Final = (
     flagset.DEFINITION,
     flagshard.DEFINITION,
     flaggrant.DEFINITION,
+    flagoverride.DEFINITION,
     flagreceiver.DEFINITION,
     flagprovider.DEFINITION,
     flagalert.DEFINITION,

@@ -1,0 +1,86 @@
+"""The FlagOverrides in force for an object with flags, as every process that delivers applies them. Pure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from controller.api.flagoverride import KIND, FlagOverrideSpec, moment_of
+from controller.api.flagset import LABEL
+from controller.api.objects.fields import InvalidSpecError
+from controller.api.objects.parsed_spec import parse_spec
+from controller.runtime.objects.cache import Index
+from evaluator.flags.accept import NO_PROGRESS, Progress
+from evaluator.flags.model import ABSENT
+from evaluator.flags.overrides import Override
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from controller.api.objects.meta import Resource
+    from controller.runtime.objects.cache import Cache
+
+
+def set_name(override: Resource) -> str:
+    """The name of the object whose flag is overridden; empty where the spec is malformed."""
+    reference = override.spec.get("flagSetRef")
+    name = reference.get("name") if isinstance(reference, dict) else None
+    return name if isinstance(name, str) else ""
+
+
+BY_FLAG_SET: Final = Index("FlagOverride by flag set", frozenset({KIND}), lambda resource: (set_name(resource),))
+
+
+def names_of(target: Resource) -> frozenset[str]:
+    """The names by which FlagOverrides refer to an object with flags: its own, and that of its FlagSet."""
+    return frozenset(filter(None, (target.name, target.labels.get(LABEL))))
+
+
+def override_of(resource: Resource) -> Override:
+    """What a FlagOverride asks for. Raises InvalidSpecError."""
+    spec = parse_spec(FlagOverrideSpec, resource)
+    return Override(
+        resource.name,
+        spec.flag,
+        spec.variant,
+        spec.reason,
+        int(moment_of(spec.expires_at).timestamp()),
+        ABSENT if spec.audience is None else spec.audience,
+    )
+
+
+def overrides_of(objects: Cache, target: Resource) -> list[Resource]:
+    """The FlagOverrides of an object with flags, ended ones too; the oldest first."""
+    listed = {
+        resource.key: resource
+        for name in names_of(target)
+        for resource in objects.find(BY_FLAG_SET, target.namespace, name)
+    }
+    return sorted(listed.values(), key=lambda resource: (resource.created, resource.name))
+
+
+def in_force(resources: Iterable[Resource], now: float) -> tuple[Override, ...]:
+    """What FlagOverrides ask for at `now`, in Unix seconds. Malformed and deleted ones ask for nothing."""
+    asked = []
+    for resource in resources:
+        if resource.deleting:
+            continue
+        try:
+            override = override_of(resource)
+        except InvalidSpecError:
+            continue
+        if override.expires is not None and now < override.expires:
+            asked.append(override)
+    return tuple(asked)
+
+
+def progress_of(objects: Cache, target: Resource, now: float) -> Progress:
+    """The progress of an object with flags at `now`, in Unix seconds."""
+    overrides = in_force(overrides_of(objects, target), now)
+    return Progress(overrides=overrides) if overrides else NO_PROGRESS
+
+
+def seconds_to_next_end(progress: Progress, now: float) -> float | None:
+    """Seconds until the first of the overrides ends; None: there is none."""
+    ends = (override.expires for override in progress.overrides if override.expires is not None)
+    first = min(ends, default=None)
+    return None if first is None else max(0.0, first - now)
