@@ -32,12 +32,6 @@ KEPT_BOUNDS: Final = replace(_BOUNDS, depth=2 * DEPTH + 16)
 """Held rules are expanded, hence deeper than any that a person writes."""
 
 
-def no_progress(resource: Resource) -> Progress:
-    """The progress of an object that has neither rollouts nor overrides."""
-    del resource
-    return NO_PROGRESS
-
-
 @dataclass(frozen=True, slots=True)
 class Delivered:
     """What one object delivers."""

@@ -104,6 +104,10 @@ class Catalog:
         key = next(iter(self._written.get(flag_set, ())), None)
         return None if key is None else (key.namespace, key.name)
 
+    def places_written_by(self, flag_set: Place) -> set[Place]:
+        """Where all objects are that the FlagSet of this namespace and name has written."""
+        return {(key.namespace, key.name) for key in self._written.get(flag_set, ())}
+
     def shards(self, place: Place) -> dict[str, Resource | None]:
         """The FlagShards of the object that is served there, by name; None for one that is not there yet."""
         claim = self.claims.holder(place)

@@ -11,6 +11,7 @@ from controller.proxy.access.views import Views
 from controller.proxy.catalog import Catalog
 from controller.proxy.orders.order_notices import OrderNotices
 from controller.proxy.orders.order_objects import OrderObjects
+from controller.proxy.override_objects import OverrideObjects
 from controller.proxy.receipts.receipts import Receipts
 from controller.proxy.receipts.service import OpenStreams, ReceiptService
 from controller.proxy.streams.contents import Contents
@@ -86,6 +87,7 @@ class Proxy:
         self.catalog = Catalog()
         self.notices = Notices(self.catalog)
         self.orders = orders or OrderObjects()
+        self.overrides = OverrideObjects(ports.clock, loop)
         self.order_notices = OrderNotices()
         self.views = Views(access, self.orders, enforced=enforced)
         self.authorizer = Authorizer(options.auth, access, self.views, self.catalog, self.notices, limits)
@@ -115,7 +117,7 @@ class Proxy:
 
     def _deliveries(self, context: Mapping[str, Any]) -> Deliveries:
         topics = Topics(self.catalog)
-        contents = Contents(self.catalog, context, topics.sinks)
+        contents = Contents(self.catalog, context, topics.sinks, self.overrides)
         ordered = OrderedTopics(self.orders, self.catalog, contents, topics, self.order_notices)
         deliveries = Deliveries(self.catalog, topics, contents, ordered, self.views)
         self.orders.changed = deliveries.on_orders
@@ -151,6 +153,7 @@ class Proxy:
         self.authorizer.close()
         self.views.close()
         self.access.close()
+        self.overrides.close()
         self.deliveries.close()
 
     def _metadata(self, call: Call, message: bytes, stream: MessageStream) -> None:

@@ -10,6 +10,7 @@ import itertools
 import logging
 from typing import TYPE_CHECKING, Any
 
+from controller.api import flagoverride
 from controller.delivery.claims import KINDS, UNCHANGED
 
 if TYPE_CHECKING:
@@ -28,12 +29,18 @@ class CatalogSink:
         """`namespaces` are watched one by one; an empty name is all of them."""
         self._catalog = deliveries.catalog
         self._deliveries = deliveries
-        self._unlisted = set(itertools.product(KINDS, namespaces))
+        self._overrides = deliveries.contents.overrides
+        # Before the overrides are known, a flag that is switched off would be delivered as Git has it.
+        self._unlisted = set(itertools.product((*KINDS, flagoverride.KIND), namespaces))
 
     def learn(self, kind: str, body: Mapping[str, Any]) -> None:
         """Take in an object. A malformed one is logged and affects no other."""
+        change = UNCHANGED
         try:
-            change = self._catalog.learn(kind, body)
+            if kind == flagoverride.KIND:
+                self._overrides.learn(body)
+            else:
+                change = self._catalog.learn(kind, body)
         except (KeyError, TypeError, AttributeError):
             _log.exception("a malformed %s was sent", kind)
             return
@@ -41,6 +48,9 @@ class CatalogSink:
 
     def forget(self, kind: str, namespace: str, name: str) -> None:
         """Remove a deleted object."""
+        if kind == flagoverride.KIND:
+            self._overrides.forget(namespace, name)
+            return
         self._notify(self._catalog.forget(kind, namespace, name))
 
     def end_listing(self, kind: str, namespace: str) -> None:

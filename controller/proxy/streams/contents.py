@@ -14,7 +14,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from controller.api.objects.meta import about
-from controller.delivery.delivered import no_progress
 from controller.proxy.catalog import decode_spec, spec_bytes
 from controller.proxy.streams.building import EncodedFlagSet, Undeliverable, build
 from evaluator.flags.model import REVISION_KEY
@@ -22,11 +21,12 @@ from evaluator.http.messages import Code
 from evaluator.wire.servicer import Missing
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from controller.api.objects.meta import Resource
     from controller.delivery.claim import Place
     from controller.proxy.catalog import Catalog
+    from controller.proxy.override_objects import OverrideObjects
     from evaluator.flags.accept import Progress
     from evaluator.wire.servicer import Deliver, Make
     from evaluator.wire.sync_messages import Payload
@@ -45,8 +45,8 @@ UNBUILDABLE: Final = Undeliverable(
 class Content:
     """What is delivered of one object."""
 
-    version: Hashable = None
-    """The catalog's version of the content that was built last; None: none was yet."""
+    version: object = None
+    """The version of the content that was built last, overrides included; None: none was yet."""
     built: EncodedFlagSet | None = None
     """The last good one."""
     undeliverable: Undeliverable | None = None
@@ -72,10 +72,10 @@ class Contents:
         catalog: Catalog,
         context: Mapping[str, Any],
         sinks: Callable[[Place], Iterable[tuple[Make, Deliver]]],
-        progress: Callable[[Resource], Progress] = no_progress,
+        overrides: OverrideObjects,
     ) -> None:
         """`context` is what in-process providers lay over each evaluation context; `sinks` are those of the
-        object's subscribers; `progress` is an object's rollouts and overrides, as in its status.
+        object's subscribers.
         """
         self.built = 0
         """The number of contents that were built."""
@@ -84,7 +84,7 @@ class Contents:
         self._catalog = catalog
         self.context = context
         self._sinks = sinks
-        self._progress = progress
+        self.overrides = overrides
         self._contents: dict[Place, Content] = {}
         self._waiting: dict[Place, None] = {}
         """The objects whose content is to be built in the thread, in order."""
@@ -120,11 +120,12 @@ class Contents:
         if served is None:
             return self._contents.get(place) or Content()
         content = self._contents.setdefault(place, Content())
-        version = self._catalog.version(place)
+        progress = self.overrides.progress(served)
+        version = self._version(place, progress)
         if content.version == version:
             return content
         if spec_bytes(served) <= LARGE and not self._catalog.shards(place):
-            self._take(content, version, served, self._build(served, content.built, {}))
+            self._take(content, version, served, self._build(served, content.built, {}, progress))
             self._deliver_all(place)
         else:
             self._waiting[place] = None
@@ -141,8 +142,15 @@ class Contents:
             payload = content.payloads[make] = make(content.built.document, self.context)
         return payload
 
+    def _version(self, place: Place, progress: Progress) -> object:
+        return self._catalog.version(place), progress.overrides
+
     def _build(
-        self, served: Resource, before: EncodedFlagSet | None, shards: Mapping[str, Resource | None]
+        self,
+        served: Resource,
+        before: EncodedFlagSet | None,
+        shards: Mapping[str, Resource | None],
+        progress: Progress,
     ) -> EncodedFlagSet | Undeliverable:
         def shard(name: str) -> Resource | None:
             resource = shards.get(name)
@@ -150,7 +158,7 @@ class Contents:
 
         previous = None if before is None else before.good
         try:
-            return build(decode_spec(served), shard, previous, self._progress(served))
+            return build(decode_spec(served), shard, previous, progress)
         except Exception:  # noqa: BLE001 - logged; what is delivered stays
             _log.exception("it cannot be built", extra=_about(served))
             return UNBUILDABLE
@@ -162,13 +170,16 @@ class Contents:
                 place = next(iter(self._waiting))
                 del self._waiting[place]
                 served, content = self._catalog.object_at(place), self._contents.get(place)
-                version = self._catalog.version(place)
-                if served is None or content is None or version == content.version:
+                if served is None or content is None:
+                    continue
+                progress = self.overrides.progress(served)
+                version = self._version(place, progress)
+                if version == content.version:
                     continue
                 shards = self._catalog.shards(place)
                 makes = {make for make, _ in self._sinks(place)}
                 built, payloads = await asyncio.to_thread(
-                    partial(self._build_with_payloads, served, content.built, shards, makes)
+                    partial(self._build_with_payloads, served, content.built, shards, makes, progress)
                 )
                 # Another object of that name may have come meanwhile.
                 if self._contents.get(place) is content:
@@ -185,14 +196,15 @@ class Contents:
         before: EncodedFlagSet | None,
         shards: Mapping[str, Resource | None],
         makes: Iterable[Make],
+        progress: Progress,
     ) -> tuple[EncodedFlagSet | Undeliverable, dict[Make, Payload]]:
-        built = self._build(served, before, shards)
+        built = self._build(served, before, shards, progress)
         if isinstance(built, Undeliverable):
             return built, {}
         return built, {make: make(built.document, self.context) for make in makes}
 
     def _take(
-        self, content: Content, version: Hashable, served: Resource, built: EncodedFlagSet | Undeliverable
+        self, content: Content, version: object, served: Resource, built: EncodedFlagSet | Undeliverable
     ) -> None:
         content.version = version
         self.built += 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
+from controller.delivery.claims import ClaimChange
 from controller.delivery.standing_orders import OrderedPods
 from controller.proxy.streams.contents import NOT_SYNCED
 from controller.proxy.streams.selector import Identified, Named, parse
@@ -14,7 +15,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Mapping
 
     from controller.delivery.claim import Place
-    from controller.delivery.claims import ClaimChange
     from controller.proxy.catalog import Catalog
     from controller.proxy.streams.contents import Contents
     from controller.proxy.streams.ordered_topics import OrderedTopics
@@ -57,6 +57,7 @@ class Deliveries:
     ) -> None:
         self.catalog = catalog
         self.contents = contents
+        contents.overrides.changed = self.on_override
         self.ordered = ordered
         contents.rebuilt = ordered.on_build
         self.synced = False
@@ -110,6 +111,13 @@ class Deliveries:
             if self.contents.of(place) is not None:
                 self.contents.newest(place)
         self._refresh_ordered(self.ordered.of(change))
+
+    def on_override(self, namespace: str, name: str) -> None:
+        """Send what a change of an override of the flag set of this name changes."""
+        if self.synced:
+            named = {(namespace, name), *self.catalog.places_written_by((namespace, name))}
+            places = frozenset(place for place in named if self.catalog.object_at(place) is not None)
+            self.on_change(ClaimChange(places=places))
 
     def on_orders(self, namespace: str) -> None:
         """Send what a change of the orders of pods of a namespace changes; empty: of all namespaces."""

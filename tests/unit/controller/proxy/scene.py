@@ -8,10 +8,12 @@ import asyncio
 import itertools
 import json
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from openfeature.schemas.protobuf.flagd.sync.v1 import sync_pb2
 
+from controller.api import flagoverride
 from controller.api import flagshard as shard
 from controller.api.openfeature.featureflagconfiguration import FLAG_KIND, KIND
 from controller.delivery.claims import KINDS
@@ -112,7 +114,7 @@ class Scene:
             self.sync()
 
     def sync(self) -> None:
-        for kind in KINDS:
+        for kind in (*KINDS, flagoverride.KIND):
             self.sink.end_listing(kind, "")
 
     def learn(self, place: str, document: Any, kind: str = KIND, **meta: Any) -> None:
@@ -126,6 +128,19 @@ class Scene:
             "spec": document if "shards" in document or "digest" in document else {"flagSpec": document},
         }  # fmt: skip
         self.sink.learn(kind, json.loads(json.dumps(body)))
+
+    def override(self, name: str, flag_set: str, **spec: Any) -> None:
+        """A FlagOverride `NAMESPACE/NAME` of a flag set's `hello`, by default until one second from now."""
+        namespace, _, name = name.partition("/")
+        number = next(_numbers)
+        expires = datetime.fromtimestamp(self.now + 1, UTC).isoformat()
+        wanted = {"flagSetRef": {"name": flag_set}, "flag": "hello", "reason": "INC-1", "expiresAt": expires}
+        self.sink.learn(flagoverride.KIND, {
+            "apiVersion": "flagstaff.dev/v1beta1",
+            "metadata": {"namespace": namespace, "name": name, "uid": f"o-{name}", "generation": number,
+                         "resourceVersion": str(number), "creationTimestamp": "2026-01-01T00:00:00Z"},
+            "spec": {**wanted, **spec},
+        })  # fmt: skip
 
     def shard(self, place: str, document: Mapping[str, Any]) -> None:
         namespace, _, name = place.partition("/")

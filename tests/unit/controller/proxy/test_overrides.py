@@ -1,0 +1,143 @@
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from openfeature.schemas.protobuf.flagd.sync.v1 import sync_pb2
+
+from controller.api import flagoverride
+from controller.api.flagset import LABEL
+from controller.delivery.claims import KINDS
+from tests.unit.controller.proxy.scene import Scene, large
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from tests.unit.evaluator.server.fakes import FakeStream
+
+
+def flags(**more: object) -> dict[str, Any]:
+    flag = {"state": "ENABLED", "variants": {"on": "yes", "off": "no"}, "defaultVariant": "on", **more}
+    return {"flags": {"hello": flag}}
+
+
+def documents(stream: FakeStream) -> list[Mapping[str, Any]]:
+    return [
+        json.loads(sync_pb2.SyncFlagsResponse.FromString(message).flag_configuration)
+        for message in stream.sent
+    ]
+
+
+def overrides(stream: FakeStream) -> list[str | None]:
+    """The override of the flag `hello`, message by message."""
+    return [each["flags"]["hello"].get("metadata", {}).get("flagstaff.dev/override") for each in documents(stream)]
+
+
+async def test_an_override_is_sent_when_it_begins_and_when_it_is_deleted() -> None:
+    scene = Scene()
+    scene.learn("shop/checkout", flags())
+    stream = scene.open("shop/checkout")
+    await scene.rest()
+    scene.override("shop/off", "checkout", variant="off")
+    await scene.rest()
+    scene.forget("shop/off", flagoverride.KIND)
+    await scene.rest()
+    assert overrides(stream) == [None, "off", None]
+    first, _, last = documents(stream)
+    assert first == last
+    scene.proxy.close()
+
+
+async def test_the_proxy_ends_an_override_by_itself() -> None:
+    scene = Scene()
+    scene.learn("shop/checkout", flags())
+    scene.override("shop/off", "checkout", disabled=True)
+    stream = scene.open("shop/checkout")
+    await scene.rest()
+    assert [each["flags"]["hello"]["state"] for each in documents(stream)] == ["DISABLED"]
+    scene.now += 1
+    async with asyncio.timeout(5):
+        while len(stream.sent) < 2:
+            await asyncio.sleep(0.01)
+    assert documents(stream)[1]["flags"]["hello"]["state"] == "ENABLED"
+    assert not len(scene.proxy.overrides)
+    scene.proxy.close()
+
+
+async def test_an_override_names_the_flag_set_that_wrote_the_object() -> None:
+    scene = Scene()
+    scene.learn("shop/checkout-eu", flags(), labels={LABEL: "checkout"})
+    stream = scene.open("shop/checkout-eu")
+    await scene.rest()
+    scene.override("shop/off", "checkout", variant="off")
+    await scene.rest()
+    assert overrides(stream) == [None, "off"]
+    scene.proxy.close()
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        pytest.param({"flagSetRef": {"name": "other"}}, id="another set"),
+        pytest.param({"flag": "bye"}, id="another flag"),
+        pytest.param({"variant": "of"}, id="an unknown variant"),
+        pytest.param({"variant": None}, id="neither variant nor disabled"),
+        pytest.param({"expiresAt": "1970-01-01T00:00:00Z"}, id="expired"),
+        pytest.param({"expiresAt": "soon"}, id="no time"),
+        pytest.param({"flagSetRef": None}, id="no set"),
+    ],
+)
+async def test_an_override_that_is_not_in_force_is_not_sent(spec: dict[str, Any]) -> None:
+    scene = Scene()
+    scene.learn("shop/checkout", flags())
+    stream = scene.open("shop/checkout")
+    await scene.rest()
+    scene.override("shop/off", "checkout", **{"variant": "off", **spec})
+    scene.override("billing/off", "checkout", variant="off")
+    await scene.rest()
+    assert overrides(stream) == [None]
+    scene.proxy.close()
+
+
+async def test_a_large_set_is_sent_with_its_override() -> None:
+    scene = Scene()
+    scene.learn("shop/checkout", large("yes"))
+    stream = scene.open("shop/checkout")
+    await scene.rest()
+    scene.override("shop/on", "checkout", variant="on")
+    await scene.rest()
+    assert overrides(stream) == [None, "on"]
+    scene.proxy.close()
+
+
+async def test_nothing_is_sent_before_the_overrides_are_known() -> None:
+    scene = Scene(synced=False)
+    scene.learn("shop/checkout", flags())
+    stream = scene.open("shop/checkout")
+    for kind in KINDS:
+        scene.sink.end_listing(kind, "")
+    await scene.rest()
+    assert not stream.sent
+    scene.override("shop/off", "checkout", variant="off")
+    scene.sink.end_listing(flagoverride.KIND, "")
+    await scene.rest()
+    assert overrides(stream) == ["off"]
+    scene.proxy.close()
+
+
+async def test_a_bad_change_beneath_an_override_holds_the_definition_and_not_the_override() -> None:
+    scene = Scene()
+    scene.learn("shop/checkout", flags())
+    scene.override("shop/off", "checkout", variant="off")
+    stream = scene.open("shop/checkout")
+    await scene.rest()
+    scene.learn("shop/checkout", flags(defaultVariant="typo"))
+    await scene.rest()
+    scene.forget("shop/off", flagoverride.KIND)
+    await scene.rest()
+    last = documents(stream)[-1]["flags"]["hello"]
+    assert last["defaultVariant"] == "on"
+    assert "targeting" not in last
+    scene.proxy.close()
