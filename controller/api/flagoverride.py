@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Annotated, Any, Final, Literal
 
 from pydantic import Field
@@ -24,15 +24,14 @@ CONFLICT: Final = "Conflict"
 
 
 def moment_of(text: str) -> datetime:
-    """The moment that RFC 3339 `text` names, with its offset. Raises InvalidTextError."""
+    """The moment that RFC 3339 `text` names, in UTC. Raises InvalidTextError."""
     try:
         moment = datetime.fromisoformat(text)
-        moment.timestamp()
+        if moment.tzinfo is not None and "T" in text.upper():
+            return moment.astimezone(UTC)
     except (ValueError, OverflowError):
-        moment = None
-    if moment is None or moment.tzinfo is None or "T" not in text.upper():
-        raise InvalidTextError("must be a time such as 2026-12-01T18:00:00Z")
-    return moment
+        pass
+    raise InvalidTextError("must be a time such as 2026-12-01T18:00:00Z")
 
 
 def _require_words(text: str) -> None:

@@ -34,6 +34,8 @@ from controller.pods.workloads.exposure import Exposure
 from controller.pods.workloads.reconciler import FlagdReconciler
 from controller.pods.workloads.settings_reconciler import SettingsReconciler
 from controller.pods.workloads.stage import FEATURE_FLAG_SOURCES, FLAGDS, IN_PROCESS_CONFIGURATIONS
+from controller.rollouts.override_reconciler import FlagOverrideReconciler
+from controller.rollouts.stage import FLAG_OVERRIDES
 from controller.runtime.network.http_client import HttpClient
 from controller.runtime.reconciling.queue import KeyedQueue
 from controller.runtime.tenancy.places import Places
@@ -172,6 +174,7 @@ _KINDS: Final[tuple[tuple[Reconciles, Callable[[Parts], Reconciler]], ...]] = (
     (FLAG_SETS, _flag_sets),
     (CONFIGURATIONS, _configurations),
     (FEATURE_FLAGS, lambda of: ConfigurationReconciler(of.shared.objects, of.shared.claims)),
+    (FLAG_OVERRIDES, lambda of: FlagOverrideReconciler(of.shared.objects)),
     (FLAG_RECEIVERS, lambda of: FlagReceiverReconciler(of.shared.accounts.secret, of.shared.endpoints)),
     (FLAG_PROVIDERS, lambda of: of.notifying.providers),
     (FLAG_ALERTS, lambda of: FlagAlertReconciler(of.shared.objects, of.notifying.outbox)),

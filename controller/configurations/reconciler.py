@@ -8,7 +8,13 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from controller.api import flagshard
-from controller.api.objects.conditions import LAST_GOOD_SAVED, NAME_CONFLICT, PROPAGATED, REMOTE_FLAGS
+from controller.api.objects.conditions import (
+    LAST_GOOD_SAVED,
+    NAME_CONFLICT,
+    OVERRIDE_ACTIVE,
+    PROPAGATED,
+    REMOTE_FLAGS,
+)
 from controller.api.openfeature.featureflagconfiguration import ConfigurationStatus
 from controller.api.remote_provider import entries_in_force, provider_shards
 from controller.configurations import name_conflicts
@@ -29,12 +35,12 @@ from controller.configurations.remote_report import (
     with_state,
 )
 from controller.configurations.validation import validate
-from controller.delivery.delivered import no_progress
 from controller.delivery.fleet_members import count
+from controller.delivery.override_report import override_condition, override_events
+from controller.delivery.overrides import progress_of, seconds_to_next_end
 from controller.runtime.reconciling.result import Done, Result
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from datetime import datetime
 
     from controller.api.objects.meta import ObjectKey, Resource
@@ -67,8 +73,6 @@ class ConfigurationReconciler:
     claims: Claims
     proxies: LiveProxies | None = None
     """The proxies whose reports on who serves an object are summed up. None: the kind has no such reports."""
-    progress: Callable[[Resource], Progress] = no_progress
-    """Rollouts and overrides of an object: what is served is digested, as at the proxy."""
     remote: RemoteProviders | None = None
     """Fetches the flags of remote providers. None: the kind has none."""
     _kept: dict[ObjectKey, _Kept] = field(default_factory=dict)
@@ -80,7 +84,9 @@ class ConfigurationReconciler:
         before = ConfigurationStatus.of(resource)
         remote = NO_PROVIDER if self.remote is None else await self.remote.follow(resource, now)
         resource = with_state(resource, remote)
-        kept = await self._validate(resource)
+        # What is served is digested, as at the proxy.
+        progress = progress_of(self.objects, resource, now.timestamp())
+        kept = await self._validate(resource, progress)
         served = await self._propagation_of(resource, kept, now)
         claim_conflicts = self.claims.conflicts_of(resource.key)
         conflicts = [name_conflicts.describe_conflict(conflict, resource.key) for conflict in claim_conflicts]
@@ -93,17 +99,21 @@ class ConfigurationReconciler:
         propagated = propagation_events(before, status, served.details, kept.propagated)
         if any(detail.reason == SERVED for detail in served.details):
             kept.propagated = status.digest or ""
+        overridden = override_condition(kept.validation.overridden)
+        conflicted = name_conflicts.name_conflict(conflicts)
+        waits = served.again, remote.requeue_after, seconds_to_next_end(progress, now.timestamp())
         return Result(
             outcome,
             status=status | provider_status(remote),
-            details=(*served.details, *name_conflicts.name_conflict(conflicts), *fetch_conditions(remote)),
-            ended=(PROPAGATED, LAST_GOOD_SAVED, NAME_CONFLICT, REMOTE_FLAGS),
+            details=(*served.details, *conflicted, *fetch_conditions(remote), *overridden),
+            ended=(PROPAGATED, LAST_GOOD_SAVED, NAME_CONFLICT, REMOTE_FLAGS, OVERRIDE_ACTIVE),
             events=(
                 *name_conflicts.new_conflicts(before, conflicts),
                 *propagated,
                 *fetch_events(before, remote),
+                *override_events(before, overridden),
             ),
-            requeue_after=min(filter(None, (served.again, remote.requeue_after)), default=None),
+            requeue_after=min(filter(None, waits), default=None),
         )
 
     @property
@@ -117,16 +127,17 @@ class ConfigurationReconciler:
         if self.remote is not None:
             self.remote.forget(key)
 
-    async def _validate(self, resource: Resource) -> _Kept:
+    async def _validate(self, resource: Resource, progress: Progress) -> _Kept:
         part = flagshard.finder(self.objects.get, resource.namespace)
         names = (*flagshard.names(resource.spec), *provider_shards(resource.status))
         parts = [part(name) for name in names]
         versions = [(part.name, part.resource_version) for part in parts if part is not None]
-        content = (resource.uid, resource.generation, entries_in_force(resource.status), *versions)
+        remote, overrides = entries_in_force(resource.status), progress.overrides
+        content = (resource.uid, resource.generation, remote, overrides, *versions)
         known = self._kept.get(resource.key)
         if known is not None and known.content == content:
             return known
-        validation = await asyncio.to_thread(validate, resource, part, self.progress(resource))
+        validation = await asyncio.to_thread(validate, resource, part, progress)
         size = await asyncio.to_thread(lambda: len(json.dumps(resource.spec)))
         kept = self._kept[resource.key] = _Kept(content, validation, pace(size))
         if known is None:

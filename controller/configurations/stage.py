@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from controller.api import flagreceipt, flagshard, flagsource
+from controller.api import flagoverride, flagreceipt, flagshard, flagsource
 from controller.api.kinds import FEATURE_FLAG, FEATURE_FLAG_CONFIGURATION, SECRET, status_of
 from controller.api.objects.conditions import READY
 from controller.api.objects.meta import ObjectKey, version_of
 from controller.api.openfeature import featureflagconfiguration
 from controller.api.remote_provider import provider_shards, provider_spec
+from controller.delivery.overrides import BY_FLAG_SET, BY_WRITER, set_name
 from controller.runtime.objects.cache import Index
 from controller.runtime.reconciling.watches import Reconciles, Watch, listed_by
 
@@ -53,6 +54,23 @@ BY_FLAG_SOURCE: Final = Index(
 SHARDS_BY_OWNER: Final = Index("FlagShard by FeatureFlagConfiguration", frozenset({flagshard.KIND}), _owners)
 
 
+def _overridden(kind: str) -> Watch:
+    """FlagOverrides wake the objects of `kind` whose flags they concern."""
+
+    def keys(cache: Cache, change: Change) -> Iterator[ObjectKey]:
+        for override in filter(None, (change.before, change.after)):
+            name = set_name(override)
+            yield ObjectKey(kind, override.namespace, name)
+            written = cache.find(BY_WRITER, override.namespace, name)
+            yield from (resource.key for resource in written if resource.key.kind == kind)
+
+    return Watch(frozenset({flagoverride.KIND}), changed=_order, keys=keys)
+
+
+def _order(override: Resource | None) -> object:
+    return override and (override.uid, override.generation, override.deleting)
+
+
 def _artifact(source: Resource | None) -> object:
     status = status_of(source)
     ready = status.condition(READY)
@@ -76,7 +94,10 @@ CONFIGURATIONS: Final = Reconciles(
         ),
         Watch(frozenset({SECRET.kind}), changed=version_of, keys=listed_by(BY_SECRET)),
         Watch(frozenset({flagsource.KIND}), changed=_artifact, keys=listed_by(BY_FLAG_SOURCE)),
+        _overridden(featureflagconfiguration.KIND),
     ),
-    indexes=(BY_SHARD, BY_SECRET, BY_FLAG_SOURCE, SHARDS_BY_OWNER),
+    indexes=(BY_SHARD, BY_SECRET, BY_FLAG_SOURCE, SHARDS_BY_OWNER, BY_WRITER, BY_FLAG_SET),
 )
-FEATURE_FLAGS: Final = Reconciles(FEATURE_FLAG)
+FEATURE_FLAGS: Final = Reconciles(
+    FEATURE_FLAG, wakes=(_overridden(featureflagconfiguration.FLAG_KIND),), indexes=(BY_WRITER, BY_FLAG_SET)
+)

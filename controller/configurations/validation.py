@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 from controller.api.objects.fields import InvalidSpecError
 from controller.api.openfeature.featureflagconfiguration import ConfigurationStatus, MissingShardsError
 from controller.delivery.delivered import delivery_of
+from controller.delivery.overrides import override_texts
 from controller.delivery.problem_text import first_problem, problem_list, withheld
 from controller.runtime.reconciling.result import Done
 from controller.runtime.reconciling.setbacks import Stalled, Waiting
@@ -35,6 +36,8 @@ class ContentVerdict:
     outcome: Done | Setback
     """Stalled for errors, Waiting for shards that are to come."""
     status: ConfigurationStatus = _NOTHING
+    overridden: tuple[str, ...] = ()
+    """What FlagOverrides do to flags, see `override_texts`."""
 
 
 def validate(
@@ -51,17 +54,19 @@ def validate(
         message = f"{missing}; the set comes into force once all of its shards are there"
         return ContentVerdict(Waiting("ShardsMissing", message))
     status = _status(verdict)
+    overridden = override_texts(verdict.flag_set, progress)
     errors = [problem for problem in verdict.problems if problem.severity is Severity.ERROR]
     if errors:
         problem = first_problem(errors)
         end = "" if problem.endswith("?") else "."
         message = f"{problem}{end} Correct it where this object is written"
-        return ContentVerdict(Stalled("InvalidFlags", message), status)
+        return ContentVerdict(Stalled("InvalidFlags", message), status, overridden)
     count = len(verdict.flag_set.flags)
     what = "1 flag is" if count == 1 else f"{count} flags are"
     if not verdict.problems:
-        return ContentVerdict(Done(f"{what} valid"), status)
-    return ContentVerdict(Done(f"{what} served, with a warning: {first_problem(verdict.problems)}"), status)
+        return ContentVerdict(Done(f"{what} valid"), status, overridden)
+    warning = f"{what} served, with a warning: {first_problem(verdict.problems)}"
+    return ContentVerdict(Done(warning), status, overridden)
 
 
 def judge(

@@ -16,6 +16,7 @@ from evaluator.flags.accept import NO_PROGRESS, Progress, Refused, accept, effec
 from evaluator.flags.canonical import digest
 from evaluator.flags.checking.known_operators import DEPTH
 from evaluator.flags.layers.merge import parse
+from evaluator.flags.overrides import end_expired
 from evaluator.flags.syntax.problems import Problem, Severity
 from evaluator.flags.syntax.text import Bounds
 
@@ -68,8 +69,8 @@ def delivery_of(
     previous: bytes | None = None,
 ) -> Delivered:
     """What `resource` delivers, with the flags of its remote provider by its status. `shard` finds a
-    FlagShard beside it by name; `previous` is the last `desired` in its canonical form with provenance, of
-    which flags with an error are held. Takes long for a large set.
+    FlagShard beside it by name. `previous` is the last `desired`, or what was served of it, in its canonical
+    form with provenance: flags with an error are held at their definitions in it. Takes long for a large set.
 
     Raises InvalidSpecError where the object has no flags, MissingShardsError where a part of it is not there.
     """
@@ -78,7 +79,8 @@ def delivery_of(
     parsed = parse(document.content, file=_FILE, bounds=_BOUNDS)
     before = None
     if parsed.errors and previous is not None:
-        before = parse(previous, file=_FILE, bounds=KEPT_BOUNDS).flag_set
+        # What is kept of a set may be what was served, with overrides, which are never last good.
+        before = end_expired(parse(previous, file=_FILE, bounds=KEPT_BOUNDS).flag_set, None)
     judged = accept(parsed, before)
     historic = (Problem("", 0, 0, Severity.WARNING, "historic", warning) for warning in document.warnings)
     problems = (*judged.problems, *historic)

@@ -7,17 +7,20 @@ from typing import TYPE_CHECKING, Final
 from controller.api.flagoverride import KIND, FlagOverrideSpec, moment_of
 from controller.api.flagset import LABEL
 from controller.api.objects.fields import InvalidSpecError
+from controller.api.objects.meta import ObjectKey
 from controller.api.objects.parsed_spec import parse_spec
+from controller.api.openfeature import featureflagconfiguration
 from controller.runtime.objects.cache import Index
 from evaluator.flags.accept import NO_PROGRESS, Progress
 from evaluator.flags.model import ABSENT
-from evaluator.flags.overrides import Override
+from evaluator.flags.overrides import OVERRIDE_EXPIRES_KEY, OVERRIDE_KEY, OVERRIDE_REASON_KEY, Override
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from controller.api.objects.meta import Resource
     from controller.runtime.objects.cache import Cache
+    from evaluator.flags.model import FlagSet
 
 
 def set_name(override: Resource) -> str:
@@ -27,12 +30,28 @@ def set_name(override: Resource) -> str:
     return name if isinstance(name, str) else ""
 
 
-BY_FLAG_SET: Final = Index("FlagOverride by flag set", frozenset({KIND}), lambda resource: (set_name(resource),))
+FLAG_KINDS: Final = frozenset({featureflagconfiguration.KIND, featureflagconfiguration.FLAG_KIND})
+"""The kinds of objects with flags."""
+BY_WRITER: Final = Index(
+    "objects with flags by FlagSet", FLAG_KINDS, lambda resource: filter(None, (resource.labels.get(LABEL),))
+)
+BY_FLAG_SET: Final = Index(
+    "FlagOverride by flag set", frozenset({KIND}), lambda resource: (set_name(resource),)
+)
 
 
 def names_of(target: Resource) -> frozenset[str]:
     """The names by which FlagOverrides refer to an object with flags: its own, and that of its FlagSet."""
     return frozenset(filter(None, (target.name, target.labels.get(LABEL))))
+
+
+def targets_of(objects: Cache, override: Resource) -> list[Resource]:
+    """The objects whose flag a FlagOverride is about: of its name, and those that the FlagSet has written."""
+    namespace, name = override.namespace, set_name(override)
+    named = (objects.get(ObjectKey(kind, namespace, name)) for kind in sorted(FLAG_KINDS))
+    written = objects.find(BY_WRITER, namespace, name)
+    targets = {target.key: target for target in (*named, *written) if target is not None}
+    return [targets[key] for key in sorted(targets)]
 
 
 def override_of(resource: Resource) -> Override:
@@ -84,3 +103,21 @@ def seconds_to_next_end(progress: Progress, now: float) -> float | None:
     ends = (override.expires for override in progress.overrides if override.expires is not None)
     first = min(ends, default=None)
     return None if first is None else max(0.0, first - now)
+
+
+def override_texts(flag_set: FlagSet, progress: Progress) -> tuple[str, ...]:
+    """A sentence for each flag of a served set that is overridden, sorted by the flag."""
+    asked = {override.name: override for override in progress.overrides}
+    texts = []
+    for key in sorted({override.flag for override in progress.overrides}):
+        flag = flag_set.flags.get(key)
+        override = None if flag is None else asked.get(str(flag.metadata.get(OVERRIDE_KEY)))
+        if flag is None or override is None:
+            continue
+        state = "disabled" if override.variant is None else f'"{override.variant}"'
+        some = "" if override.audience is ABSENT else " for an audience"
+        texts.append(
+            f'flag "{key}" is {state}{some} until {flag.metadata.get(OVERRIDE_EXPIRES_KEY)} by FlagOverride '
+            f"{override.name}: {flag.metadata.get(OVERRIDE_REASON_KEY)}"
+        )
+    return tuple(texts)

@@ -7,16 +7,15 @@ from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 
-from controller.api.flagset import DriftPolicy, FlagSetSpec, target_name
+from controller.api.flagset import DriftPolicy, FlagSetSpec
 from controller.api.flagset_status import FlagSetStatus
-from controller.api.objects.conditions import DRIFT_CONTESTED, DRIFT_KEPT, NAME_CONFLICT, TRUE, Condition
+from controller.api.objects.conditions import DRIFT_CONTESTED, DRIFT_KEPT, NAME_CONFLICT, OVERRIDE_ACTIVE
 from controller.api.objects.meta import ACCEPT_REVISION, ObjectKey, lets_through
 from controller.api.openfeature import featureflagconfiguration
-from controller.api.openfeature.featureflagconfiguration import ConfigurationStatus
+from controller.delivery.override_report import override_events
 from controller.flagsets import messages
 from controller.flagsets.applying.applied import LastDelivered, last_applied, written_by
 from controller.flagsets.applying.delivery import AppliedObjects, Delivery
-from controller.flagsets.applying.plan import belongs_to
 from controller.flagsets.building.commit_provenance import ProvenanceDetail, without_author
 from controller.flagsets.building.limited_build import build_in_thread
 from controller.flagsets.building.render import with_observation_time
@@ -29,6 +28,7 @@ from controller.flagsets.reading.dependencies import (
     source_health,
 )
 from controller.flagsets.reading.inputs import NO_INPUTS, InputReader
+from controller.flagsets.written_concerns import written_concerns
 from controller.runtime.event import Occurrence
 from controller.runtime.reconciling.result import Done, Result, spec_of
 from controller.runtime.reconciling.setbacks import Failed, Passing, Setback, Stalled, Waiting
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from controller.api.objects.artifact_status import ArtifactStatus
+    from controller.api.objects.conditions import Condition
     from controller.api.objects.meta import Resource
     from controller.flagsets.building.build import Built
     from controller.flagsets.preparing.preparation import Steps
@@ -53,7 +54,7 @@ JITTER: Final = 0.05
 _PATIENCE: Final = timedelta(minutes=1)
 _AGAIN: Final = 2.0
 """Seconds."""
-_DETAILS: Final = (DRIFT_CONTESTED, DRIFT_KEPT, NAME_CONFLICT, SOURCE_READY)
+_DETAILS: Final = (DRIFT_CONTESTED, DRIFT_KEPT, NAME_CONFLICT, OVERRIDE_ACTIVE, SOURCE_READY)
 """What is there only while it holds."""
 
 
@@ -120,7 +121,8 @@ class FlagSetReconciler:
             so_far.requeue_after = setback.delay or so_far.requeue_after
             result = Result.of(setback, status=so_far.status, events=so_far.events, requeue_after=so_far.wait)
         details = (*result.details, *self._concerns(resource, now))
-        events = (*result.events, *source_changes(FlagSetStatus.of(resource), details))
+        before = FlagSetStatus.of(resource)
+        events = (*result.events, *source_changes(before, details), *override_events(before, details))
         return replace(result, details=details, ended=_DETAILS, events=events)
 
     def _concerns(self, resource: Resource, now: datetime) -> tuple[Condition, ...]:
@@ -128,17 +130,7 @@ class FlagSetReconciler:
         drift = (
             () if memory is None else (*memory.state.dispute.conditions(now), *memory.state.kept.conditions())
         )
-        return (*drift, *self._conflict(resource), *source_health(resource, self.objects))
-
-    def _conflict(self, resource: Resource) -> tuple[Condition, ...]:
-        """Return the conflict if another object has the name or the flagSetId of what this one wrote."""
-        key = ObjectKey(featureflagconfiguration.KIND, resource.namespace, target_name(resource))
-        written = self.objects.get(key)
-        if written is None or not belongs_to(written, resource.name):
-            return ()
-        conflicts = ConfigurationStatus.of(written).conditions_of(NAME_CONFLICT)
-        name = f"{written.key.kind} {written.name}"
-        return tuple(Condition(NAME_CONFLICT, TRUE, c.reason, f"{name}: {c.message}") for c in conflicts)
+        return (*drift, *written_concerns(resource, self.objects), *source_health(resource, self.objects))
 
     def forget(self, key: ObjectKey) -> None:
         """Drop what is known of a deleted FlagSet. Its objects go by their owner references, or stay."""

@@ -9,7 +9,7 @@ from controller.api.flagset import list_items, source_key, target_name
 from controller.api.flagset_status import FlagSetStatus
 from controller.api.kinds import CONFIG_MAP, FLAG_SET, SECRET, status_of
 from controller.api.objects.artifact_status import SourceStatus
-from controller.api.objects.conditions import FALSE, NAME_CONFLICT, PROPAGATED, READY
+from controller.api.objects.conditions import FALSE, NAME_CONFLICT, OVERRIDE_ACTIVE, PROPAGATED, READY
 from controller.api.objects.meta import ObjectKey, secret_names, version_of
 from controller.api.openfeature import featureflagconfiguration
 from controller.api.openfeature.featureflagconfiguration import ConfigurationStatus
@@ -127,11 +127,11 @@ def _content(resource: Resource | None) -> object:
 
 
 def _served_status(resource: Resource | None) -> object:
-    """Return who serves an object, and which other object conflicts with it, by its status."""
+    """Return who serves an object, which other object conflicts with it, and its overrides, by its status."""
     if resource is None:
         return None
     status = ConfigurationStatus.of(resource)
-    said = [status.condition(type_) for type_ in (PROPAGATED, NAME_CONFLICT)]
+    said = [status.condition(type_) for type_ in (PROPAGATED, NAME_CONFLICT, OVERRIDE_ACTIVE)]
     return status.served, status.served and status.digest, said
 
 

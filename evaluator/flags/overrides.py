@@ -26,7 +26,9 @@ OVERRIDE_EXPIRES_KEY: Final = f"{PROVENANCE_PREFIX}override-expires"
 """When the override ends: RFC 3339 in UTC, whole seconds. Absent: it has no end."""
 OVERRIDE_HIDES_KEY: Final = f"{PROVENANCE_PREFIX}override-hides"
 """The state of the definition that the override hides."""
-OVERRIDE_KEYS: Final = frozenset({OVERRIDE_KEY, OVERRIDE_REASON_KEY, OVERRIDE_EXPIRES_KEY, OVERRIDE_HIDES_KEY})
+OVERRIDE_KEYS: Final = frozenset(
+    {OVERRIDE_KEY, OVERRIDE_REASON_KEY, OVERRIDE_EXPIRES_KEY, OVERRIDE_HIDES_KEY}
+)
 
 WRAPPED: Final = 2
 """Levels that a rule lies deeper below the condition of an override."""
@@ -141,8 +143,8 @@ def next_expiry(flags: Iterable[Flag]) -> int | None:
 
 
 def end_expired(flag_set: FlagSet, now: float | None) -> FlagSet:
-    """Return the set with the hidden definition of each flag whose override has ended by `now`; None: of every
-    one. The same set where there is none.
+    """Return the set with the hidden definition of each flag whose override has ended by `now`, or of every
+    one where that is None; the same set where there is none.
     """
     hidden = {
         key: without_override(flag)
@@ -162,7 +164,7 @@ def _has_ended(flag: Flag, now: float | None) -> bool:
 
 
 def override_flags(flags: Mapping[str, Flag], overrides: Iterable[Override]) -> dict[str, Flag]:
-    """Return what the overrides make of flags, by key. Of several for one flag, the first that fits counts."""
+    """What the overrides make of flags, by key. Of several for one flag, the first that fits counts."""
     made: dict[str, Flag] = {}
     for override in overrides:
         flag = flags.get(override.flag)

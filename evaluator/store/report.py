@@ -76,6 +76,12 @@ class Health:
             return None
         return datetime.fromtimestamp(self.stale.since, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
+    def keeping(self, source: str, content: Content) -> Report:
+        """A report of other content of the source that leaves the health as it is."""
+        fault = None if self.stale is None else Fault(self.stale.reason, self.stale.cause)
+        known = self.last_success if self.stale is None else self.stale.since
+        return Report(source, 0.0 if known is None else known, content, fault, self.from_disk)
+
     def after(self, report: Report) -> Health:
         """Return the health after a report. A continued fault keeps the time of its first report."""
         fault = report.fault

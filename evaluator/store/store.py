@@ -212,6 +212,10 @@ class Store:
 
         return unsubscribe
 
+    def health(self, source: str) -> Health:
+        """Return how current a source is. Raises UnknownSourceError."""
+        return self._health_of(source)
+
     def status(self, source: str) -> SourceStatus:
         """Return the status of one source. Raises UnknownSourceError."""
         health = self._health_of(source)

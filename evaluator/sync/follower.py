@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from contextlib import aclosing
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
-from evaluator.flags.model import EMPTY
+from evaluator.flags.canonical import digest
+from evaluator.flags.model import DIGEST_KEY, EMPTY
+from evaluator.flags.overrides import end_expired, next_expiry
 from evaluator.flags.saved import Saved
 from evaluator.flags.syntax.problems import Severity
 from evaluator.store.exchange import free_one_by_one
@@ -36,6 +40,8 @@ _RESTAMP: Final = 600.0
 """Seconds after which an unchanged set is saved again, so that a restart knows how old it is."""
 _NOT_READ: Final = "not read since the start; its last good set is served"
 _UNREAD: Final = "NotRead"
+_CLOCK_READ: Final = 60.0
+"""Most seconds until the clock is read again for the end of an override."""
 _LOGGED: Final = 20
 """Most problems of one delivery that are logged one by one."""
 
@@ -68,6 +74,11 @@ class Follower:
         self._refusal: SourceFault | None = None
         self._stale_message: str | None = None
         self._stamped: float | None = None
+        self._turn = asyncio.Lock()
+        self._end: float | None = None
+        """When the first override of `_accepted` expires."""
+        self._ending = asyncio.Event()
+        """Set when `_end` may have changed."""
         self._log = logging.LoggerAdapter(log, {"source": source.name})
 
     async def restore(self) -> None:
@@ -82,14 +93,21 @@ class Follower:
             return
         if saved is None:
             return
-        self._accepted, self._context = saved.flag_set, saved.context
-        content = Content(saved.flag_set, context=saved.context)
+        flag_set = await self._exchange.read(partial(end_expired, saved.flag_set, self._clock()))
+        self._accepted, self._context = flag_set, saved.context
+        await self._find_end()
+        content = Content(flag_set, context=saved.context)
         at, fault = saved.saved_at.timestamp(), Fault(_NOT_READ, _UNREAD)
         await self._exchange.apply(Report(name, at, content, fault, from_disk=True))
         self._log.info("serving the last good flag set of %s", saved.saved_at.isoformat())
 
     async def run(self) -> None:
         """Follow until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._end_overrides())
+            await self._follow()
+
+    async def _follow(self) -> None:
         clock = asyncio.get_running_loop().time
         while True:
             began, answered = clock(), False
@@ -111,6 +129,10 @@ class Follower:
             await asyncio.sleep(self._backoff.pause())
 
     async def _on_event(self, event: SourceEvent) -> None:
+        async with self._turn:
+            await self._take_in(event)
+
+    async def _take_in(self, event: SourceEvent) -> None:
         if isinstance(event, SourceFault):
             await self._mark_stale(event)
         elif isinstance(event, Delivery):
@@ -123,7 +145,8 @@ class Follower:
 
     async def _take(self, delivery: Delivery) -> None:
         known = self._store.catalog.digest_of(self._source.name)
-        judged = await self._exchange.read(partial(_judge, delivery, self._accepted, known))
+        judge = partial(_judge, delivery, self._accepted, known, self._clock())
+        judged = await self._exchange.read(judge)
         self._log_problems(judged.problems)
         if not isinstance(judged, Accepted):
             self._untaken = None
@@ -140,6 +163,7 @@ class Follower:
         content = Content(judged.flag_set, judged.digest, delivery.context)
         await self._current(content)
         self._accepted, self._context = judged.desired, delivery.context
+        await self._find_end()
         self._untaken = self._refusal = None
         self._save(anew=True, changed=changed)
 
@@ -166,6 +190,40 @@ class Follower:
             moment = datetime.fromtimestamp(now, UTC)
             self._keeper.keep(Saved(self._accepted, moment, self._context), changed=changed)
 
+    async def _find_end(self) -> None:
+        flags = EMPTY if self._accepted is None else self._accepted.flags
+        self._end = await self._exchange.read(partial(next_expiry, flags.values()))
+        self._ending.set()
+
+    async def _end_overrides(self) -> None:
+        """Serve the definition again that an override hides, once it expires: also without any delivery."""
+        while True:
+            self._ending.clear()
+            if self._end is None:
+                await self._ending.wait()
+                continue
+            # The clock may be set meanwhile.
+            wait = min(max(0.0, self._end - self._clock()), _CLOCK_READ)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(wait):
+                    await self._ending.wait()
+            async with self._turn:
+                await self._end_expired()
+
+    async def _end_expired(self) -> None:
+        if self._accepted is None or self._end is None or self._clock() < self._end:
+            return
+        ended = await self._exchange.read(partial(end_expired, self._accepted, self._clock()))
+        flag_set = _without_digest(ended)
+        health = self._store.health(self._source.name)
+        await self._exchange.apply(
+            health.keeping(self._source.name, Content(flag_set, context=self._context))
+        )
+        self._accepted = flag_set
+        await self._find_end()
+        self._log.info("an override has expired")
+        self._save(anew=True, changed=True)
+
     async def _mark_stale(self, fault: SourceFault) -> None:
         message = f"{fault.reason}: {fault.message}"
         report = Report(self._source.name, self._clock(), fault=Fault(message, fault.reason))
@@ -185,12 +243,16 @@ class Follower:
             self._log.debug("%d warnings", len(problems) - len(errors))
 
 
-def _judge(delivery: Delivery, previous: FlagSet | None, known: str | None) -> Accepted | Refused:
-    """Judge a delivery after `previous`, whose digest is `known`. For equal content return `previous` itself,
+def _judge(delivery: Delivery, previous: FlagSet | None, known: str | None, now: float) -> Accepted | Refused:
+    """Judge a delivery after `previous`, whose digest is `known`, without overrides that ended before `now`.
+    For equal content return `previous` itself,
     or its flags if only the set's metadata differs: the loop then compares by identity, and the copy is freed
     here.
     """
     judged = accept(delivery, previous)
+    if isinstance(judged, Accepted) and (ended := end_expired(judged.flag_set, now)) is not judged.flag_set:
+        ended = _without_digest(ended)
+        judged = replace(judged, flag_set=ended, desired=ended, digest=digest(ended))
     if previous is None or not isinstance(judged, Accepted) or judged.digest != known:
         return judged
     made = judged.flag_set
@@ -203,3 +265,9 @@ def _judge(delivery: Delivery, previous: FlagSet | None, known: str | None) -> A
     del made
     free_one_by_one(objects)
     return judged
+
+
+def _without_digest(flag_set: FlagSet) -> FlagSet:
+    """The peer's digest covers its delivery, with the override."""
+    metadata = {key: value for key, value in flag_set.metadata.items() if key != DIGEST_KEY}
+    return replace(flag_set, metadata=MappingProxyType(metadata))

@@ -10,19 +10,21 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from controller.api import flagshard
+from controller.api import flagoverride, flagshard
 from controller.api.kinds import CONFIG_MAP
 from controller.api.objects.fields import InvalidSpecError
 from controller.api.objects.meta import ObjectKey, about, generation_of
 from controller.api.openfeature.featureflagconfiguration import MissingShardsError
 from controller.api.remote_provider import entries_in_force
 from controller.delivery.delivered import delivery_of
+from controller.delivery.overrides import BY_WRITER, progress_of, seconds_to_next_end, set_name
 from controller.pods.injection.flag_file import FlagFile
 from controller.pods.injection.installation import SERVED
 from controller.pods.workloads.flagd_objects import MANAGED_BY, OURS, is_ours
 from controller.runtime.event import Occurrence, event_of
 from controller.runtime.objects.applier import at_version
 from controller.runtime.reconciling.setbacks import Setback, Stalled, Waiting
+from evaluator.flags.accept import NO_PROGRESS
 from evaluator.flags.canonical import canonical
 from evaluator.flags.model import DIGEST_KEY
 
@@ -36,6 +38,7 @@ if TYPE_CHECKING:
     from controller.runtime.event import EventSink
     from controller.runtime.objects.cache import Cache, Change, Index
     from controller.runtime.reconciling.queue import KeyedQueue
+    from evaluator.flags.accept import Progress
 
 log = logging.getLogger(__name__)
 
@@ -88,6 +91,12 @@ class FlagFiles:
         elif key.kind == flagshard.KIND:
             for resource in self.objects.find(self.by_shard, key.namespace, key.name):
                 self._wake(FlagFile(resource.namespace, resource.name))
+        elif key.kind == flagoverride.KIND:
+            for override in filter(None, (change.before, change.after)):
+                name = set_name(override)
+                self._wake(FlagFile(key.namespace, name))
+                for resource in self.objects.find(BY_WRITER, key.namespace, name):
+                    self._wake(FlagFile(resource.namespace, resource.name))
         return ()
 
     def _wake(self, file: FlagFile) -> None:
@@ -122,7 +131,10 @@ class FlagFiles:
         if served is None and not is_ours(config_map):
             # The flag set wakes us.
             return
-        self.queue.put(file, CHECK_SECONDS)
+        now = self.now().timestamp()
+        progress = NO_PROGRESS if served is None else progress_of(self.objects, served, now)
+        end = seconds_to_next_end(progress, now)
+        self.queue.put(file, CHECK_SECONDS if end is None else min(CHECK_SECONDS, end))
         if config_map is not None and not is_ours(config_map):
             await self._adopt(config_map, file)
         before = ((config_map or {}).get("data") or {}).get(file.key)
@@ -130,7 +142,7 @@ class FlagFiles:
         if served is not None:
             try:
                 part = flagshard.finder(self.objects.get, file.namespace)
-                text = await asyncio.to_thread(_text, served, part, before)
+                text = await asyncio.to_thread(_text, served, part, before, progress)
             except Setback as raised:
                 setback = raised
         references = _owners(config_map, readers)
@@ -181,11 +193,13 @@ def _key(file: FlagFile, served: Resource | None) -> ObjectKey:
     return ObjectKey(CONFIG_MAP.kind, file.namespace, file.name) if served is None else served.key
 
 
-def _text(served: Resource, part: Callable[[str], Resource | None], before: str | None) -> str:
-    """Return the file's content; an invalid flag keeps its present text. Raises a setback."""
+def _text(
+    served: Resource, part: Callable[[str], Resource | None], before: str | None, progress: Progress
+) -> str:
+    """Return the file's content; an invalid flag keeps its present definition. Raises a setback."""
     previous = None if before is None else before.encode()
     try:
-        made = delivery_of(served, part, previous=previous)
+        made = delivery_of(served, part, progress, previous)
     except MissingShardsError as missing:
         raise Waiting("ShardsMissing", str(missing)) from missing
     except InvalidSpecError as error:

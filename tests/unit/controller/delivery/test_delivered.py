@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from datetime import UTC, datetime
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -13,12 +14,14 @@ from controller.api.objects.meta import Resource
 from controller.api.openfeature.featureflagconfiguration import MissingShardsError
 from controller.configurations.reconciler import ConfigurationReconciler
 from controller.delivery.claims import Claims
-from controller.delivery.delivered import delivery_of, no_progress
+from controller.delivery.delivered import delivery_of
+from controller.delivery.overrides import BY_FLAG_SET, progress_of
 from controller.proxy.streams.building import EncodedFlagSet, build
 from controller.runtime.objects.cache import Cache
-from evaluator.flags.accept import NO_PROGRESS, Progress
+from evaluator.flags.accept import Progress
 from evaluator.flags.layers.merge import parse
 
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
 GOOD: dict[str, Any] = {"state": "ENABLED", "variants": {"on": 1, "off": 2}, "defaultVariant": "on"}
 OFF = {**GOOD, "defaultVariant": "off"}
 
@@ -32,20 +35,51 @@ def nothing(_: str) -> Resource | None:
     return None
 
 
-async def digest_in_status(resource: Resource, progress: Progress) -> object:
-    reconciler = ConfigurationReconciler(Cache(), Claims(), progress=lambda _: progress)
-    result = await reconciler.reconcile(resource, datetime(2026, 1, 1, tzinfo=UTC))
+def override(name: str, **spec: Any) -> Resource:
+    meta = {"name": name, "namespace": "shop", "creationTimestamp": "2026-01-01T00:00:00Z"}
+    wanted = {
+        "flagSetRef": {"name": "web"}, "flag": "a", "variant": "off", "reason": "INC-1",
+        "expiresAt": "2026-01-01T12:00:00+01:00",
+    }  # fmt: skip
+    return Resource.of({"kind": "FlagOverride", "metadata": meta, "spec": wanted | spec})
+
+
+async def digest_in_status(resource: Resource, objects: Cache, now: datetime = NOW) -> object:
+    result = await ConfigurationReconciler(objects, Claims()).reconcile(resource, now)
     return result.status.fields()["digest"]
 
 
-async def test_proxy_and_status_digest_a_set_under_rollout_alike() -> None:
-    resource = configuration({"flagSpec": {"flags": {"a": GOOD, "b": GOOD}}})
-    before = parse(json.dumps({"flags": {"a": OFF}}).encode(), file="flags.json").flag_set
-    progress = Progress({"a": before.flags["a"]})
-    built = build(resource, nothing, None, progress)
+async def test_proxy_and_status_digest_a_set_with_an_override_alike() -> None:
+    resource, objects = configuration({"flagSpec": {"flags": {"a": GOOD, "b": GOOD}}}), Cache([BY_FLAG_SET])
+    objects.put(override("off"))
+    built = build(resource, nothing, None, progress_of(objects, resource, NOW.timestamp()))
     assert isinstance(built, EncodedFlagSet)
-    assert built.digest == await digest_in_status(resource, progress)
-    assert built.digest != await digest_in_status(resource, NO_PROGRESS)
+    assert built.digest == await digest_in_status(resource, objects)
+    assert built.digest != await digest_in_status(resource, Cache())
+    end = NOW + timedelta(hours=11)
+    assert await digest_in_status(resource, objects, end) == await digest_in_status(resource, Cache())
+
+
+@pytest.mark.parametrize(
+    ("objects", "expected"),
+    [
+        ([override("off"), override("on", variant="on")], ["off", "on"]),
+        ([override("off", flagSetRef={"name": "other"})], []),
+        ([override("off", expiresAt="2025-12-31T23:59:59Z")], []),
+        ([override("off", expiresAt="9999-12-31T23:59:59-23:00")], []),
+        ([override("off", flag=3)], []),
+        ([replace(override("off"), deleting=True)], []),
+        ([override("young"), replace(override("zzz"), created="2025-01-01T00:00:00Z")], ["zzz", "young"]),
+    ],
+)
+def test_overrides_in_force_are_valid_and_before_their_expiry_the_oldest_first(
+    objects: list[Resource], expected: list[str]
+) -> None:
+    cache = Cache([BY_FLAG_SET])
+    for resource in objects:
+        cache.put(resource)
+    progress = progress_of(cache, configuration({}), NOW.timestamp())
+    assert [one.name for one in progress.overrides] == expected
 
 
 def test_the_next_content_is_held_to_the_desired_flags_and_not_to_progress() -> None:
@@ -57,7 +91,7 @@ def test_the_next_content_is_held_to_the_desired_flags_and_not_to_progress() -> 
 
 
 def test_a_document_that_cannot_be_read_has_no_digest_and_a_cause() -> None:
-    found = delivery_of(configuration({"featureFlagSpec": "{"}), nothing, no_progress(configuration({})))
+    found = delivery_of(configuration({"featureFlagSpec": "{"}), nothing)
     assert (found.digest, bool(found.cause)) == ("", True)
 
 

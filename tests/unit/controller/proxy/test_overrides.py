@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import asyncio
 import json
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +10,7 @@ from controller.api import flagoverride
 from controller.api.flagset import LABEL
 from controller.delivery.claims import KINDS
 from tests.unit.controller.proxy.scene import Scene, large
+from tests.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -32,7 +32,9 @@ def documents(stream: FakeStream) -> list[Mapping[str, Any]]:
 
 def overrides(stream: FakeStream) -> list[str | None]:
     """The override of the flag `hello`, message by message."""
-    return [each["flags"]["hello"].get("metadata", {}).get("flagstaff.dev/override") for each in documents(stream)]
+    return [
+        each["flags"]["hello"].get("metadata", {}).get("flagstaff.dev/override") for each in documents(stream)
+    ]
 
 
 async def test_an_override_is_sent_when_it_begins_and_when_it_is_deleted() -> None:
@@ -58,9 +60,7 @@ async def test_the_proxy_ends_an_override_by_itself() -> None:
     await scene.rest()
     assert [each["flags"]["hello"]["state"] for each in documents(stream)] == ["DISABLED"]
     scene.now += 1
-    async with asyncio.timeout(5):
-        while len(stream.sent) < 2:
-            await asyncio.sleep(0.01)
+    await until(lambda: len(stream.sent) == 2, seconds=5)
     assert documents(stream)[1]["flags"]["hello"]["state"] == "ENABLED"
     assert not len(scene.proxy.overrides)
     scene.proxy.close()

@@ -93,7 +93,9 @@ def test_outside_of_the_audience_the_answers_are_those_of_the_definition(
     assert (resolution.variant, resolution.value) == expected
 
 
-@given(flags, st.sampled_from([OVERRIDE, replace(OVERRIDE, variant=None), replace(OVERRIDE, audience=COUNTRY)]))
+@given(
+    flags, st.sampled_from([OVERRIDE, replace(OVERRIDE, variant=None), replace(OVERRIDE, audience=COUNTRY)])
+)
 def test_without_the_override_the_definition_is_as_it_was(flag: Flag, override: Override) -> None:
     assert without_override(with_override(flag, override)) == flag
 
@@ -174,6 +176,8 @@ def test_the_largest_rule_that_is_wrapped_is_still_accepted_by_evaluators() -> N
 
 def test_marks_that_no_override_made_change_no_definition() -> None:
     marks = {"flagstaff.dev/override-expires": "tomorrow", "flagstaff.dev/override-hides": 3}
-    flag = parse(document(metadata=marks, targeting={"if": [True, "on", "off", "on", "off"]}), file="f").flag_set
+    flag = parse(
+        document(metadata=marks, targeting={"if": [True, "on", "off", "on", "off"]}), file="f"
+    ).flag_set
     assert end_expired(flag, EXPIRES) is flag
     assert without_override(flag.flags["f"]).targeting == flag.flags["f"].targeting
