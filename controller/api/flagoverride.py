@@ -115,7 +115,7 @@ DEFINITION: Final = Definition(
         Column("State", ".status.state"),
         Column("By", r".metadata.annotations.flagstaff\.dev/set-by", priority=1),
         READY_COLUMN,
-        STATUS_COLUMN,
         AGE_COLUMN,
+        STATUS_COLUMN,
     ),
 )

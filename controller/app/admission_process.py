@@ -23,6 +23,7 @@ from controller.kube.event_sink import ApiServerEvents
 from controller.kube.reflector import Reflector, WatchScope
 from controller.pods.admission.known_objects import KnownObjects
 from controller.pods.admission.metrics import AdmissionMetrics
+from controller.pods.admission.override_webhook import OverrideWebhook
 from controller.pods.admission.refusals import FlagSetRefusals, Refusals
 from controller.pods.admission.watched_objects import WATCHED, WatchedObjects
 from controller.pods.admission.webhooks import LIMITS, Injector, Validator
@@ -117,7 +118,7 @@ def _webhooks(
     metrics: AdmissionMetrics,
     offload: Offload,
 ) -> Routes:
-    """Those for pods, for workloads that carry flags, and for objects of our kinds."""
+    """Those for pods, for workloads that carry flags, for FlagOverrides, and for objects of our kinds."""
     refusals = Refusals(events, now)
     flag_set_refusals = FlagSetRefusals(watched.objects, [events], now, asyncio.get_running_loop().time)
 
@@ -146,8 +147,9 @@ def _webhooks(
         now,
         WorkloadOrders(known, watched.namespace_labels),
     )
+    overrides = OverrideWebhook(settings.override_max_days, metrics.count_review, now)
     validator = Validator(objection, offload, metrics.count_review, settings.namespaces)
-    return merge(injector.routes(), workloads.routes(), validator.routes())
+    return merge(injector.routes(), workloads.routes(), overrides.routes(), validator.routes())
 
 
 def _readiness(watched: WatchedObjects, health: WatchHealth) -> dict[str, Any]:

@@ -47,8 +47,8 @@ class FlagOverrideReconciler:
             return Result.of(stalled, status=FlagOverrideStatus(state="InvalidSpec", hides=None))
         override, at = override_of(resource), now.timestamp()
         if override.expires is not None and override.expires <= at:
-            outcome = Done(f"it ended at {resource.spec['expiresAt']}; delete it", EXPIRED)
-            return Result(outcome, status=FlagOverrideStatus(state=EXPIRED))
+            ended = Done(f"it ended at {resource.spec['expiresAt']}; delete it", EXPIRED)
+            return Result(ended, status=FlagOverrideStatus(state=EXPIRED))
         outcome, hides = await self._judge(resource, override, at)
         state = ACTIVE if isinstance(outcome, Done) else outcome.reason
         known = FlagOverrideStatus.model_validate({"state": state, "hides": hides})

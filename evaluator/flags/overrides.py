@@ -14,17 +14,17 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from evaluator.flags.checking.known_operators import DEPTH, NODES
 from evaluator.flags.checking.references import measure
-from evaluator.flags.model import ABSENT, PROVENANCE_PREFIX, Absent, Flag, FlagSet, Json, State
+from evaluator.flags.model import ABSENT, Absent, Flag, FlagSet, Json, State
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-OVERRIDE_KEY: Final = f"{PROVENANCE_PREFIX}override"
+OVERRIDE_KEY: Final = "flagstaff.dev/override"
 """Metadata key of a flag under an override: the override's name."""
-OVERRIDE_REASON_KEY: Final = f"{PROVENANCE_PREFIX}override-reason"
-OVERRIDE_EXPIRES_KEY: Final = f"{PROVENANCE_PREFIX}override-expires"
+OVERRIDE_REASON_KEY: Final = "flagstaff.dev/override-reason"
+OVERRIDE_EXPIRES_KEY: Final = "flagstaff.dev/override-expires"
 """When the override ends: RFC 3339 in UTC, whole seconds. Absent: it has no end."""
-OVERRIDE_HIDES_KEY: Final = f"{PROVENANCE_PREFIX}override-hides"
+OVERRIDE_HIDES_KEY: Final = "flagstaff.dev/override-hides"
 """The state of the definition that the override hides."""
 OVERRIDE_KEYS: Final = frozenset(
     {OVERRIDE_KEY, OVERRIDE_REASON_KEY, OVERRIDE_EXPIRES_KEY, OVERRIDE_HIDES_KEY}

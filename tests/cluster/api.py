@@ -28,6 +28,7 @@ _GROUPS: Final = {
     "flagsource": "apis/flagstaff.dev/v1beta1",
     "flagset": "apis/flagstaff.dev/v1beta1",
     "flaggrant": "apis/flagstaff.dev/v1beta1",
+    "flagoverride": "apis/flagstaff.dev/v1beta1",
     "flagreceiver": "apis/flagstaff.dev/v1beta1",
     "flagprovider": "apis/flagstaff.dev/v1beta1",
     "flagalert": "apis/flagstaff.dev/v1beta1",

@@ -33,6 +33,10 @@ GRANT: Final[dict[str, Any]] = {
     "to": [{"group": "flagstaff.dev", "kind": "FlagSource"}],
 }
 SET: Final = {"sourceRef": {"kind": "FlagSource", "name": "flags"}}
+OVERRIDE: Final[dict[str, Any]] = {
+    "flagSetRef": {"name": "flags"}, "flag": "a", "variant": "on", "reason": "INC-1",
+    "expiresAt": "2026-12-01T18:00:00Z",
+}  # fmt: skip
 HOOK: Final = {"type": "github", "secretRef": {"name": "hook"}, "resources": [{"name": "*"}]}
 PROVIDER: Final = {"type": "generic", "address": "https://alerts.example.com/"}
 ALERT: Final = {"providerRef": {"name": "x"}, "eventSources": [{"kind": "FlagSet", "name": "*"}]}
@@ -212,6 +216,22 @@ REFUSED: Final[dict[str, tuple[str, Any, str]]] = {
     "a grant to a Job": (
         "FlagGrant", {**GRANT, "from": [{**GRANT["from"][0], "kind": "Job"}]}, rf"from\[0\]{KIND}",
     ),
+    "an override to nothing": (
+        "FlagOverride", {**OVERRIDE, "variant": None}, "exactly one of variant and disabled: true",
+    ),
+    "an override to two things": (
+        "FlagOverride", {**OVERRIDE, "disabled": True}, "exactly one of variant and disabled: true",
+    ),
+    "an audience of a disabled flag": (
+        "FlagOverride", {**OVERRIDE, "variant": None, "disabled": True, "audience": {"var": "a"}},
+        "audience needs a variant",
+    ),
+    "no reason": ("FlagOverride", {**OVERRIDE, "reason": None}, r"spec\.reason: Required value"),
+    "a blank reason": ("FlagOverride", {**OVERRIDE, "reason": " "}, r"spec\.reason.*should match"),
+    "no expiry": ("FlagOverride", {**OVERRIDE, "expiresAt": None}, r"spec\.expiresAt: Required value"),
+    "an expiry that is no time": (
+        "FlagOverride", {**OVERRIDE, "expiresAt": "2h"}, r"spec\.expiresAt.*date-time",
+    ),
     "a shard without flags": ("FlagShard", {"digest": "sha256:1"}, r"spec\.flagSpec: Required value"),
 }  # fmt: skip
 
@@ -314,7 +334,7 @@ def test_kinds_have_short_names_and_a_category(applying: Applying, cluster: Plan
     names = {line.split()[0]: line.split()[1] for line in output.splitlines()}
     assert names == {
         "flagsources": "fsrc", "flagsets": "fset", "flagreceivers": "frcv", "flagshards": "fshard",
-        "flagproviders": "fprov", "flagalerts": "falert", "flaggrants": "fgrant",
+        "flagproviders": "fprov", "flagalerts": "falert", "flaggrants": "fgrant", "flagoverrides": "fover",
         "featureflags": "ff", "featureflagconfigurations": "ffc",
         "featureflagsources": "ffs", "inprocessconfigurations": "ipc", "flagds": "fd",
         "evaluatorupgrades": "eup",
@@ -333,6 +353,7 @@ COLUMNS: Final = {
     "frcv": "NAME READY STATUS AGE",
     "fprov": "NAME READY DELIVERED WAITING DEAD AGE",
     "falert": "NAME READY PROVIDER WAITING STATUS AGE",
+    "fover": "NAME SET FLAG VARIANT REASON EXPIRES STATE READY AGE STATUS",
     "ffc": "NAME READY REVISION FLAGS SERVED AGE",
     "ffs": "NAME READY SOURCE PROVIDER AGE STATUS",
     "ipc": "NAME READY SELECTOR HOST AGE STATUS",
@@ -350,6 +371,7 @@ def test_a_line_says_whether_it_is_live_which_revision_and_since_when(
         body("FlagReceiver", HOOK),
         body("FlagProvider", PROVIDER),
         body("FlagAlert", ALERT),
+        body("FlagOverride", OVERRIDE),
         configured({"flagSpec": FLAGS}),
         configured({"sources": [{"source": "x"}]}, kind="FeatureFlagSource"),
         configured({"selector": "x"}, kind="InProcessConfiguration"),
@@ -364,7 +386,8 @@ def test_a_line_says_whether_it_is_live_which_revision_and_since_when(
 @pytest.mark.parametrize(
     "kind",
     [
-        "flagsource", "flagset", "flagreceiver", "flagprovider", "flagalert", "flaggrant", "ffc", "ff", "ffs",
+        "flagsource", "flagset", "flagreceiver", "flagprovider", "flagalert", "flaggrant", "flagoverride",
+        "ffc", "ff", "ffs",
         "ipc", "flagd", "flagshard", "evaluatorupgrade",
     ],
 )  # fmt: skip

@@ -16,6 +16,7 @@ from tests.cluster.test_kinds import (
     ALERT,
     GRANT,
     HOOK,
+    OVERRIDE,
     PROVIDER,
     REFUSED,
     SET,
@@ -72,6 +73,7 @@ SAME: Final = {
     **{f"{kind} as documented": body(kind, spec) for kind, spec in (
         ("FlagSource", SOURCE), ("FlagSet", SET), ("FlagReceiver", HOOK), ("FlagProvider", PROVIDER),
         ("FlagAlert", ALERT), ("FlagGrant", GRANT), ("FlagShard", SHARD), ("EvaluatorUpgrade", {}),
+        ("FlagOverride", OVERRIDE),
     )},
     **{f"refused for {name}": body(kind, spec) for name, (kind, spec, _) in REFUSED.items()},
     **{

@@ -89,6 +89,9 @@ class AdmissionSettings(InjectionSettings):
         "keeps one in the Secret flagstaff-admission",
     )
     admission_key: str = Field(default="", description="private key of --admission-cert")
+    override_max_days: float = Field(
+        default=7.0, gt=0, le=366, description="days ahead that a FlagOverride may end at most"
+    )
     admission_client_ca: str = Field(
         default="",
         description="CAs that must have issued the API server's certificate (default: none needed)",

@@ -22,6 +22,7 @@ SHOWN: Final = (
     kinds.FLAG_PROVIDER,
     kinds.FLAG_ALERT,
     kinds.FLAG_GRANT,
+    kinds.FLAG_OVERRIDE,
     kinds.FEATURE_FLAG_SOURCE,
     kinds.IN_PROCESS_CONFIGURATION,
     kinds.FLAGD,
@@ -36,6 +37,7 @@ _SHORT: Final = {
     "provider": kinds.FLAG_PROVIDER,
     "alert": kinds.FLAG_ALERT,
     "grant": kinds.FLAG_GRANT,
+    "override": kinds.FLAG_OVERRIDE,
     "upgrade": kinds.EVALUATOR_UPGRADE,
 }
 

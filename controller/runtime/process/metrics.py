@@ -9,8 +9,12 @@ from prometheus_client import CollectorRegistry, Counter, Histogram, generate_la
 from prometheus_client.core import GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.registry import Collector
 
+from controller.api import flagoverride
+from controller.api.flagoverride import ACTIVE, FlagOverrideSpec, FlagOverrideStatus
 from controller.api.kinds import status_of
 from controller.api.objects.artifact_status import SourceStatus
+from controller.api.objects.fields import InvalidSpecError
+from controller.api.objects.parsed_spec import parse_spec
 from controller.api.openfeature.featureflagconfiguration import ConfigurationStatus
 from evaluator.host.loop_lag import NAME, WHAT, LoopLag
 from evaluator.server.monitoring.port_metrics import PortMetrics
@@ -113,6 +117,7 @@ class Metrics(Collector):
         yield depth
         yield from watch_metrics(self._watches)
         yield from self._of_objects()
+        yield self._of_overrides()
         if self._role.leading:
             yield self._of_evaluators()
 
@@ -149,6 +154,22 @@ class Metrics(Collector):
         yield suspended
         yield age
         yield stale
+
+    def _of_overrides(self) -> Metric:
+        active = GaugeMetricFamily(
+            "flagstaff_override_active",
+            "1 while a FlagOverride is in force.",
+            labels=("namespace", "name", "flag_set", "flag"),
+        )
+        for resource in self._objects.of_kind(flagoverride.KIND):
+            if FlagOverrideStatus.of(resource).state != ACTIVE:
+                continue
+            try:
+                spec = parse_spec(FlagOverrideSpec, resource)
+            except InvalidSpecError:
+                continue
+            active.add_metric((resource.namespace, resource.name, spec.flag_set_ref.name, spec.flag), 1.0)
+        return active
 
     def _since(self, moment: datetime) -> float:
         return max(0.0, (self._now() - moment).total_seconds())

@@ -21,6 +21,7 @@ from controller.api.kinds import (
     FEATURE_FLAG_SOURCE,
     FLAG_ALERT,
     FLAG_GRANT,
+    FLAG_OVERRIDE,
     FLAG_PROVIDER,
     FLAG_RECEIVER,
     FLAG_SET,
@@ -57,6 +58,10 @@ SIGNERS: Final = [{"signers": ["ada"]}]
 ODD: Final = {"interval": "1d", "timeout": "x", "ignore": "!"}
 OF_TAGS: Final = {"verify": {"mode": "Tag", **KEY}}
 SECRETS: Final = {"kind": "Secret", "name": "A"}
+OVERRIDE: Final[dict[str, Any]] = {
+    "flagSetRef": {"name": "flags"}, "flag": "a", "variant": "on", "reason": "INC-1",
+    "expiresAt": "2026-12-01T18:00:00Z",
+}  # fmt: skip
 NAMES: Final = ("target.name", "substituteFrom.0.name", "serviceAccountName")
 
 
@@ -182,6 +187,14 @@ ROWS: Final[list[tuple[ResourceType, Any, list[str]]]] = [
     (FLAG_RECEIVER, {"type": "svn", "resources": []}, invalid("type: ", "secretRef: ", "resources: ")),
     (FLAG_GRANT, {"from": [{"group": "", "kind": "Node", "namespace": "a"}]},
      invalid("from.0.kind: ", "to: ")),
+    (FLAG_OVERRIDE, {"flagSetRef": {"name": "_"}, "flag": "", "reason": " ", "expiresAt": "2026-12-01"},
+     invalid("flagSetRef.name: ", "flag: ", "reason: must say why", "expiresAt: must be a time such as")),
+    (FLAG_OVERRIDE, {**OVERRIDE, "disabled": True},
+     ["InvalidSpec spec: set exactly one of variant and disabled: true"]),
+    (FLAG_OVERRIDE, {**OVERRIDE, "variant": None, "disabled": True, "audience": {"var": "a"}},
+     ["InvalidSpec spec: audience needs a variant"]),
+    (FLAG_OVERRIDE, {**OVERRIDE, "expiresAt": "9999-12-31T23:59:59-01:00"}, invalid("expiresAt: must be")),
+    (FLAG_OVERRIDE, {**OVERRIDE, "audience": {"==": [{"var": "country"}, "NL"]}}, []),
     (EVALUATOR_UPGRADE, {"pause": "1 m", "maxConcurrent": 0}, invalid("maxConcurrent: ", "pause: ")),
     (FLAGD, {"replicas": -1, "ingress": {"hosts": [], "flagdPath": "a"}},
      invalid("replicas: ", "featureFlagSource: ", "ingress.flagdPath: ")),

@@ -66,6 +66,7 @@ ODD = (
     thing("FlagSource", "odd", {"git": 7, "secretRef": ["git"]}),
     thing("FeatureFlagConfiguration", "odd", {"shards": {"name": "s1"}}),
     thing("FlagAlert", "odd", {"providerRef": "chat"}),
+    thing("FlagOverride", "odd", {"flagSetRef": "mine", "flag": 7}),
 )
 SHARDED = thing("FeatureFlagConfiguration", "large", {"shards": [{"name": "s1", "digest": "d"}]})
 THERE = (SOURCE, RECEIVER, PROVIDER, ALERT, FLAGD, *SETS, *ODD, SHARDED)

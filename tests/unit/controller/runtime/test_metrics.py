@@ -68,3 +68,29 @@ def test_remote_flags_are_stale_since_their_provider_confirmed_them_last() -> No
         if sample.name == "flagstaff_remote_flags_stale_seconds"
     }
     assert seconds == {("ill", "there"): 60.0, ("well", "there"): 0.0}
+
+
+def test_overrides_in_force_have_a_series_each() -> None:
+    objects = Cache()
+    spec = {"flagSetRef": {"name": "checkout"}, "flag": "pay", "reason": "INC-1", "disabled": True,
+            "expiresAt": "2026-01-02T00:00:00Z"}  # fmt: skip
+    odd = {"flagSetRef": "checkout", "flag": 7}
+    states = {
+        "active": (spec, "Active"),
+        "ended": (spec, "Expired"),
+        "new": (spec, None),
+        "odd": (odd, "Active"),
+    }
+    for name, (given, state) in states.items():
+        key = ObjectKey("FlagOverride", "shop", name)
+        objects.learn(Resource(key, name, 1, "1", given, {} if state is None else {"state": state}))
+    health = WatchHealth(lambda: 0.0)
+    metrics = Metrics(objects, {}, lambda: datetime(2026, 1, 1, tzinfo=UTC), health, Role(True))
+    samples = [
+        (sample.labels, sample.value)
+        for family in text_string_to_metric_families(metrics.text().decode())
+        for sample in family.samples
+        if sample.name == "flagstaff_override_active"
+    ]
+    labels = {"namespace": "shop", "name": "active", "flag_set": "checkout", "flag": "pay"}
+    assert samples == [(labels, 1.0)]

@@ -103,7 +103,7 @@ async def test_an_override_ends_in_the_last_good_set_of_a_restarted_evaluator(tm
     source, clock = FakeSource(), Clock(1_000.0)
     async with following([source], state_dir=tmp_path, clock=clock) as (store, _):
         source.say(overridden(None))
-        await until(lambda: files(tmp_path))
+        await until(lambda: files(tmp_path, "*.flags"))
     clock.now = EXPIRES
     async with following([FakeSource()], state_dir=tmp_path, clock=clock) as (store, _):
         assert answer(store, EXPIRES) == ("on", "STATIC")
