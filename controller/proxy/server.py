@@ -11,12 +11,12 @@ from controller.proxy.access.views import Views
 from controller.proxy.catalog import Catalog
 from controller.proxy.orders.order_notices import OrderNotices
 from controller.proxy.orders.order_objects import OrderObjects
-from controller.proxy.override_objects import OverrideObjects
 from controller.proxy.receipts.receipts import Receipts
 from controller.proxy.receipts.service import OpenStreams, ReceiptService
 from controller.proxy.streams.contents import Contents
 from controller.proxy.streams.deliveries import Deliveries
 from controller.proxy.streams.ordered_topics import OrderedTopics
+from controller.proxy.streams.override_objects import OverrideObjects
 from controller.proxy.streams.stream_limits import StreamLimits
 from controller.proxy.streams.topics import Topics
 from controller.runtime.tenancy.limits import UNLIMITED

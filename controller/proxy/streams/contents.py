@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from controller.api.objects.meta import Resource
     from controller.delivery.claim import Place
     from controller.proxy.catalog import Catalog
-    from controller.proxy.override_objects import OverrideObjects
+    from controller.proxy.streams.override_objects import OverrideObjects
     from evaluator.flags.accept import Progress
     from evaluator.wire.servicer import Deliver, Make
     from evaluator.wire.sync_messages import Payload
