@@ -6,7 +6,10 @@ import hashlib
 import hmac
 from collections import OrderedDict
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Final
+
+from controller.runtime.tenancy.limits import Pace
 
 if TYPE_CHECKING:
     from controller.api.objects.meta import ObjectKey
@@ -33,8 +36,7 @@ class ReplayGuard:
     """The recent deliveries of one receiver. `now`: seconds of a monotonic clock."""
 
     _seen: OrderedDict[str, float] = field(default_factory=OrderedDict)
-    _left: float = BURST
-    _since: float | None = None
+    _pace: Pace = field(default_factory=partial(Pace, BURST, PER_SECOND))
 
     def is_replay(self, identity: str, now: float) -> bool:
         """Whether the delivery was accepted within the window."""
@@ -43,12 +45,8 @@ class ReplayGuard:
 
     def take(self, identity: str, now: float) -> float:
         """Accept the delivery and return 0, or return the seconds to wait if there were too many."""
-        since = now if self._since is None else self._since
-        self._left = min(BURST, self._left + (now - since) * PER_SECOND)
-        self._since = now
-        if self._left < 1.0:
-            return (1.0 - self._left) / PER_SECOND
-        self._left -= 1.0
+        if wait := self._pace.wait(now, most=0.0):
+            return wait
         self._seen.pop(identity, None)
         self._seen[identity] = now
         while len(self._seen) > REMEMBERED:

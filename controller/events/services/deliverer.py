@@ -17,9 +17,10 @@ from controller.events.services.flux_events import post_of_flux
 from controller.events.services.git_deliveries import app_token, send_test_status, upsert_comment
 from controller.events.services.git_servers import CHECKED_BY_REPOSITORY
 from controller.events.services.http_sender import PostResult
-from controller.events.services.retries import Again, Dead, Pace, verdict
+from controller.events.services.retries import Again, Dead, verdict
 from controller.events.services.service_types import is_known, is_refusal, post_of
 from controller.runtime.reconciling.setbacks import Setback
+from controller.runtime.tenancy.limits import Pace
 
 if TYPE_CHECKING:
     from collections.abc import Callable

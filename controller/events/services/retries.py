@@ -59,21 +59,3 @@ def verdict(
     if old:
         return Dead(f"not delivered for {OLDEST.total_seconds() / 3600:g} h, last: {answer.text}")
     return Again(max(answer.retry_after, _BACKOFF.delay(failures, random)))
-
-
-@dataclass(slots=True)
-class Pace:
-    """A rate limit for a provider: a burst, then a steady rate. `now`: seconds of a monotonic clock."""
-
-    burst: float = 20.0
-    per_second: float = 2.0
-    _left: float = 20.0
-    _since: float | None = None
-
-    def wait(self, now: float) -> float:
-        """Reserve one message; return the seconds to wait before it may be sent."""
-        if self._since is not None:
-            self._left = min(self.burst, self._left + (now - self._since) * self.per_second)
-        self._since = now
-        self._left -= 1.0
-        return max(0.0, -self._left / self.per_second)

@@ -7,7 +7,8 @@ from datetime import timedelta
 import pytest
 
 from controller.events.services.http_sender import PostResult
-from controller.events.services.retries import LONGEST, OLDEST, Again, Dead, Pace, verdict
+from controller.events.services.retries import LONGEST, OLDEST, Again, Dead, verdict
+from controller.runtime.tenancy.limits import Pace
 from tests.unit.controller.events.things import NOW, message
 
 
