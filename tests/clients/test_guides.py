@@ -21,6 +21,17 @@ def test_every_command_of_a_guide_prints_what_the_guide_says(page: str, tmp_path
     play(page, tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("said", "printed"),
+    [("$ echo one\n    two", "it printed\none"), ("$ echo one; false", "it ended with 1")],
+)
+def test_guide_that_says_something_else_fails(said: str, printed: str, tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text(f"    {said}\n", encoding="utf-8")
+    with pytest.raises(AssertionError, match=printed):
+        play(str(page), tmp_path)
+
+
 def test_first_screen_of_the_readme_prints_what_it_says(tmp_path: Path) -> None:
     clone = tmp_path / "flagstaff"
     clone.mkdir()

@@ -50,7 +50,7 @@ OF_OTHERS: Final = {"--encrypted-regex", "--server-side", "--unencrypted-regex"}
 """Options of other people's commands that a page names."""
 MOST_WORDS: Final = 1200
 LONGER: Final = {
-    "CONTRIBUTING.md": 1900, "README.md": 1400, "docs/architecture.md": 1900,
+    "CONTRIBUTING.md": 2000, "README.md": 1400, "docs/architecture.md": 1900,
     "docs/kinds/flagprovider.md": 1300, "docs/kinds/flagsource.md": 1500,
 }  # fmt: skip
 """What one reads in parts, and may have more words."""
