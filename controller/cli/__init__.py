@@ -44,6 +44,7 @@ VERBS: Final = {
     "reconcile": "have a source or flag set looked at now, and show each stage until it is served",
     "suspend": "keep the controller from acting on objects",
     "resume": "let the controller act on suspended objects again",
+    "override": "set a flag by hand for a while, over what Git says",
     "create": "make a source or a flag set, or print its manifest",
     "export": "print objects of a cluster as manifests",
     "logs": "show what the controller, the proxy and admission log",
@@ -62,7 +63,7 @@ _FOLDERS: Final = {
     "authoring": ("lint", "eval", "diff", "init", "schema", "push", "flags", "explain"),
     "cluster": ("inject", "migrate", "wait", "fleet", "events", "logs"),
     "objects": ("get", "describe", "tree", "trace", "stats", "history"),
-    "actions": ("reconcile", "suspend", "resume", "create"),
+    "actions": ("reconcile", "suspend", "resume", "override", "create"),
     "installation": ("check", "install", "uninstall", "completion"),
     "serving": ("up", "controller", "admission", "proxy"),
 }

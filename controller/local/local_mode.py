@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from controller.local.commits import open_backend
 from controller.local.local_events import LocalEvent, Restored, RevisionBuilt, SourceChecked
+from controller.local.local_overrides import LocalOverrides
 from controller.local.local_stages import LocalStages, stages_of
 from controller.runtime.clock import now
 from evaluator.flags.model import DIGEST_KEY, FlagSet
@@ -44,6 +45,7 @@ class Local:
     stages: LocalStages
     exchange: SnapshotSwapper
     report: Callable[[LocalEvent], None]
+    overrides: LocalOverrides
     _restored: Saved | None = field(default=None, init=False)
     _down: SourceChecked = field(default=SourceChecked(), init=False)
     """The last reported error of a source that is down."""
@@ -58,7 +60,9 @@ class Local:
         saved = self._restored = await self.stages.restore()
         if saved is not None:
             digest = saved.flag_set.metadata.get(DIGEST_KEY)
-            content = Content(saved.flag_set, str(digest or "") or None)
+            known = str(digest or "") or None
+            served = await self.exchange.read(partial(self.overrides.served, saved.flag_set, known))
+            content = Content(*served)
             at = saved.saved_at.timestamp()
             await self.exchange.apply(Report(self.display_name, at, content, from_disk=True))
 
@@ -111,9 +115,10 @@ async def open_local(
         )
         exchange = SnapshotSwapper(store, lambda: now().timestamp(), gc_policy)
 
-        applied = partial(_apply, exchange, source.display_name)
+        overrides = LocalOverrides(options.overrides)
+        applied = partial(_apply, exchange, source.display_name, overrides)
         async with stages_of(options, source, folder, gc_policy.growing, applied) as stages:
-            local = Local(stages, exchange, report)
+            local = Local(stages, exchange, report, overrides)
             await local.restore()
             serving = await serve(store, settings)
             try:
@@ -122,9 +127,12 @@ async def open_local(
                 await serving.stop()
 
 
-async def _apply(exchange: SnapshotSwapper, source: str, flag_set: FlagSet, digest: str) -> None:
+async def _apply(
+    exchange: SnapshotSwapper, source: str, overrides: LocalOverrides, flag_set: FlagSet, digest: str
+) -> None:
     """Serve the newest flag set of the source."""
-    await exchange.apply(Report(source, now().timestamp(), Content(flag_set, digest)))
+    served = await exchange.read(partial(overrides.served, flag_set, digest))
+    await exchange.apply(Report(source, now().timestamp(), Content(*served)))
 
 
 def evaluator_settings(*, host: str, **ports: int | None) -> Settings:

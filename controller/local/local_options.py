@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from controller.flagsets.preparing.patches import Patch
+    from evaluator.flags.overrides import Override
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +50,8 @@ class LocalOptions:
     """Read the files of a folder as they are on disk, instead of commits."""
     state_dir: Path | None = None
     """Where mirror, artifacts and applied objects outlive the process; None: a temporary folder."""
+    overrides: tuple[Override, ...] = ()
+    """Flags that are set by hand while the process runs."""
     endpoint: str | None = None
     """Of a bucket: the URL of its store."""
     region: str | None = None

@@ -9,10 +9,11 @@ from urllib.parse import quote
 from controller.cli.shared.ending import OK, UNREACHABLE, Exit
 from controller.cli.shared.printing import columns, printable, short
 from controller.cli.shared.remote import Remote, add_address_argument, remote
+from evaluator.flags.overrides import OVERRIDE_EXPIRES_KEY, OVERRIDE_KEY, OVERRIDE_REASON_KEY
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
 MOST_FLAGS: Final = 1_000_000
 TRIES: Final = 3
@@ -66,9 +67,20 @@ def lines(served: dict[str, Any]) -> Iterator[str]:
     yield f"age       {_age(served.get('ageSeconds'))}"
     for source in served.get("sources", ()):
         yield f"source    {_source(source)}"
+    yield from _overrides(served.get("flags", ()))
     yield ""
     rows = ([_cell(flag.get(name)) for name in _COLUMNS] for flag in served.get("flags", ()))
     yield from columns([list(_COLUMNS.values()), *rows])
+
+
+def _overrides(flags: Iterable[dict[str, Any]]) -> Iterator[str]:
+    """A line for each flag that is not as its definition says."""
+    for flag in flags:
+        metadata = flag.get("metadata") or {}
+        if (name := metadata.get(OVERRIDE_KEY)) is not None:
+            end = f" until {metadata[OVERRIDE_EXPIRES_KEY]}" if OVERRIDE_EXPIRES_KEY in metadata else ""
+            reason = metadata.get(OVERRIDE_REASON_KEY, "-")
+            yield f"override  {flag.get('key')}: by {name}{end}: {reason}".replace("\n", " ")
 
 
 def _source(source: dict[str, Any]) -> str:

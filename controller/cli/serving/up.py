@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import contextlib
 import logging
@@ -21,9 +22,9 @@ from controller.local.local_events import LocalEvent, Restored, RevisionBuilt
 from controller.local.local_mode import InvalidSettingError, evaluator_settings, open_local
 from controller.local.local_stages import build_once
 from controller.runtime.reconciling.setbacks import Setback
+from evaluator.flags.overrides import Override
 
 if TYPE_CHECKING:
-    import argparse
     from collections.abc import Coroutine
 
     from controller.local.local_options import LocalOptions
@@ -64,6 +65,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="serve the files of a folder as they are on disk, committed or not; their revision is "
         "worktree@sha256:…",
     )  # fmt: skip
+    parser.add_argument(
+        "--override", action="append", default=[], type=_override, dest="overrides", metavar="FLAG=VARIANT",
+        help="serve this variant of a flag, whatever its definition says; repeat for others",
+    )  # fmt: skip
     parser.add_argument("--once", action="store_true", help="check the current revision without serving it")
     parser.add_argument(
         "--prune-guard", action="store_true",
@@ -86,6 +91,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     parser.add_argument("--json", action="store_const", const="json", dest="output", help="as -o json")
     parser.set_defaults(run=run)
+
+
+def _override(text: str) -> Override:
+    flag, equals, variant = text.rpartition("=")
+    if not (equals and flag and variant):
+        raise argparse.ArgumentTypeError(f"{text!r} is not FLAG=VARIANT, such as new-checkout=off")
+    return Override(f"--override {text}", flag, variant, "set on the command line", None)
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -156,6 +156,7 @@ def local_options(arguments: argparse.Namespace) -> LocalOptions:
         provenance=ProvenanceDetail(getattr(arguments, "provenance", ProvenanceDetail.FULL)),
         prune_guard=getattr(arguments, "prune_guard", False),
         worktree=getattr(arguments, "worktree", False),
+        overrides=tuple(getattr(arguments, "overrides", ())),
     )
 
 

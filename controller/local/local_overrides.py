@@ -1,0 +1,43 @@
+"""Flags that the command line of `flagstaff up` sets by hand."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+from evaluator.flags.accept import Progress, effective
+from evaluator.flags.canonical import digest
+from evaluator.flags.model import DIGEST_KEY
+from evaluator.flags.overrides import misfit
+
+if TYPE_CHECKING:
+    from evaluator.flags.model import FlagSet
+    from evaluator.flags.overrides import Override
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class LocalOverrides:
+    """Applies them to each set that is served; what is kept on disk stays without them."""
+
+    overrides: tuple[Override, ...] = ()
+
+    def served(self, flag_set: FlagSet, known: str | None) -> tuple[FlagSet, str | None]:
+        """What is served of a set, whose digest is `known`, and the digest of that. Warns of an override that
+        does not fit.
+        """
+        for override in self.overrides:
+            flag = flag_set.flags.get(override.flag)
+            if flag is None:
+                log.warning("%s: there is no such flag", override.name)
+            elif (reason := misfit(flag, override)) is not None:
+                log.warning("%s does not fit the flag: %s", override.name, reason)
+        served = effective(flag_set, Progress(overrides=self.overrides))
+        if served is flag_set:
+            return flag_set, known
+        made = digest(served)
+        metadata = MappingProxyType({**served.metadata, DIGEST_KEY: made})
+        return replace(served, metadata=metadata), made
