@@ -1,4 +1,4 @@
-"""(k) Delivery: a write and a push until evaluators serve them, and what 10,000 receipts cost.
+"""(k) Delivery: a write, an override and a push until evaluators serve them, and what 10,000 receipts cost.
 
     python -m benchmarks.delivery
 
@@ -13,6 +13,7 @@ import contextlib
 import json
 import queue
 import time
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Self
 
 import grpc
@@ -25,12 +26,14 @@ from benchmarks.cluster import plane
 from benchmarks.commit import document
 from benchmarks.loads import cpu_seconds
 from benchmarks.results import keep, median, percentile
+from controller.api.objects.meta import timestamp
 from controller.kube.client import Cluster
+from controller.runtime.clock import now
 from evaluator.wire.delivery import REPORT, MemberText
 from evaluator.wire.delivery_pb2 import ReportRequest, ReportResponse
 from tests.cluster.fleets import NAMES, following, served
 from tests.cluster.hooks import Hook
-from tests.cluster.objects import Namespace, configuration
+from tests.cluster.objects import Namespace, configuration, manifest
 from tests.cluster.pods import PodProcess, pods
 from tests.cluster.proxies import ProxyProcess, proxy
 from tests.cluster.spines import spine_in
@@ -42,7 +45,7 @@ if TYPE_CHECKING:
     from tests.cluster.controllers import ControllerProcess
     from tests.cluster.plane import Plane
 
-WRITES, PUSHES, FLAGS = 200, 60, 21
+WRITES, PUSHES, FLAGS, OVERRIDES = 200, 60, 21, 100
 MEMBERS, CONNECTIONS, AT_ONCE, ROUND_SECONDS = 10_000, 20, 400, 10.0
 PATIENCE = 60.0
 NAMESPACE = "shop"
@@ -50,12 +53,14 @@ RECEIPTS, FFC = "flagreceipts", "featureflagconfigurations"
 
 
 def main() -> None:
-    """All three on one plane."""
+    """All of them on one plane."""
     # All members come from one address, beside the evaluators of the rows before.
     limits = "--max-streams-per-host", str(2 * MEMBERS), "--max-streams", str(2 * MEMBERS)
     with plane() as (cluster, process, folder), proxy(cluster, folder / "proxy", *limits) as delivering:
         row = asyncio.run(written(cluster, delivering, folder))
         keep("write to a subscribed client of an evaluator", [row])
+        row = asyncio.run(overridden(cluster, delivering, folder))
+        keep("FlagOverride to a subscribed client of an evaluator", [row])
         keep(
             f"push to subscribed clients of {len(NAMES)} evaluators, the last of them",
             [pushed(cluster, process, delivering, folder)],
@@ -121,6 +126,38 @@ async def written(cluster: Plane, delivering: ProxyProcess, folder: Path) -> dic
     finally:
         await client.close()
     return {"writes": WRITES, "flags": FLAGS, **figures(times)}
+
+
+async def overridden(cluster: Plane, delivering: ProxyProcess, folder: Path) -> dict[str, Any]:
+    """OVERRIDES FlagOverrides of one flag, one after another."""
+    client = await Cluster.connect(str(cluster.kubeconfig))
+    source, times = following(delivering.target, NAMESPACE, "overridden"), []
+    variants = {str(number): number for number in range(OVERRIDES + 1)}
+    flag = {"state": "ENABLED", "variants": variants, "defaultVariant": "0"}
+    served_set = configuration("overridden", flagSpec={"flags": {"number": flag}})
+    served_set["metadata"]["namespace"] = NAMESPACE
+    try:
+        await client.apply(served_set, manager="bench")
+        with pods(cluster, NAMESPACE, source, folder / "pods", "overridden") as [pod], Reader(pod) as reader:
+            for number in range(1, OVERRIDES + 1):
+                started = time.perf_counter()
+                await client.apply(override(number), manager="bench")
+                times.append(await asyncio.to_thread(reader.wait, number) - started)
+                await asyncio.sleep(0.05)
+    finally:
+        await client.close()
+    return {"overrides": OVERRIDES, **figures(times)}
+
+
+def override(number: int) -> dict[str, Any]:
+    """The FlagOverride that sets the flag to this variant for an hour."""
+    spec = {
+        "flagSetRef": {"name": "overridden"}, "flag": "number", "variant": str(number), "reason": "x",
+        "expiresAt": timestamp(now() + timedelta(hours=1)),
+    }  # fmt: skip
+    found = manifest("FlagOverride", "number", spec)
+    found["metadata"]["namespace"] = NAMESPACE
+    return found
 
 
 def numbered(name: str, number: int) -> dict[str, Any]:

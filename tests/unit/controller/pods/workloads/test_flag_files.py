@@ -123,6 +123,12 @@ class World:
         return {key: each["defaultVariant"] for key, each in content["flags"].items()}
 
     @property
+    def states(self) -> dict[str, str]:
+        """The states of the flags in the file."""
+        content = json.loads(self.config_maps[FILE]["data"]["shop_checkout.flagd.json"])
+        return {key: each["state"] for key, each in content["flags"].items()}
+
+    @property
     def owners(self) -> list[str]:
         return [each["uid"] for each in self.config_maps[FILE]["metadata"]["ownerReferences"]]
 
@@ -407,3 +413,35 @@ def test_a_pod_names_few_files() -> None:
         [each.name for each in pods.readers(FlagFile("shop", "f1"))],
         pods.readers(FlagFile("shop", "f2")),
     ) == (["a"], [])
+
+
+async def test_a_file_has_the_override_and_a_bad_change_beneath_it_holds_the_definition() -> None:
+    world = World()
+    world.flags(flagSpec=document(banner="on"))
+    world.pods.learn("Pod", pod("a"))
+    key = ObjectKey("FlagOverride", "shop", "off")
+    spec = {"flagSetRef": {"name": "checkout"}, "flag": "banner", "disabled": True, "reason": "INC-1",
+            "expiresAt": "2026-01-02T00:00:30Z"}  # fmt: skip
+    world.objects.learn(Resource(key, "o", 1, "1", spec))
+    await world.look()
+    assert world.states == {"banner": "DISABLED"}
+    world.flags(2, flagSpec=document(banner="of"))
+    await world.look()
+    assert (world.states, world.defaults) == ({"banner": "DISABLED"}, {"banner": "on"})
+    world.objects.forget(key)
+    await world.look()
+    assert (world.states, world.defaults) == ({"banner": "ENABLED"}, {"banner": "on"})
+
+
+async def test_a_file_is_looked_at_again_when_its_override_ends() -> None:
+    world = World()
+    world.flags(flagSpec=document(banner="on"))
+    world.pods.learn("Pod", pod("a"))
+    spec = {"flagSetRef": {"name": "checkout"}, "flag": "banner", "disabled": True, "reason": "INC-1",
+            "expiresAt": "2026-01-02T00:00:30Z"}  # fmt: skip
+    world.objects.learn(Resource(ObjectKey("FlagOverride", "shop", "off"), "o", 1, "1", spec))
+    await world.look()
+    world.time += 29.0
+    assert not world.due()
+    world.time += 1.0
+    assert world.due()
