@@ -9,6 +9,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final
 
 from controller.api import flagsource
+from controller.api.openfeature import featureflagconfiguration
 from controller.app.allowed_hosts import artifact_hosts_of, source_hosts_of
 from controller.app.namespace_quotas import artifact_quota
 from controller.configurations.reconciler import ConfigurationReconciler
@@ -76,9 +77,11 @@ if TYPE_CHECKING:
     from controller.sources.secrets import ReadSecret
 
 SOURCES_AT_ONCE: Final = 128
-"""A source whose server does not answer keeps its place for its whole timeout; the git programs at a time are
-bounded elsewhere.
+"""An object whose server does not answer keeps its place for its whole timeout; the git programs and the
+requests to remote providers at a time are bounded elsewhere.
 """
+_ASK_SERVERS: Final = frozenset({flagsource.KIND, featureflagconfiguration.KIND})
+"""Kinds whose objects are fetched from servers."""
 
 
 REMOTE_AT_ONCE: Final = 16
@@ -262,6 +265,6 @@ def _reader(shared: Shared) -> ArtifactReader:
 
 def queue_of(kind: str, workers: int) -> KeyedQueue[ObjectKey]:
     """The queue of one kind's keys; half of its places are one namespace's at most, and each finds one."""
-    places = SOURCES_AT_ONCE if kind == flagsource.KIND else 2 * workers
+    places = SOURCES_AT_ONCE if kind in _ASK_SERVERS else 2 * workers
     clock = asyncio.get_running_loop().time
     return KeyedQueue(clock, random.random, places=places, firsts=places, group=attrgetter("namespace"))
