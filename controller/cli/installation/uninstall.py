@@ -13,9 +13,12 @@ if TYPE_CHECKING:
     import argparse
 
 _KEPT: Final = ("Namespace", "CustomResourceDefinition")
+_FIRST: Final = ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
+"""Kinds that are deleted before the processes: a webhook that nobody answers refuses pods."""
 _NOTE: Final = """\
 kept: the CustomResourceDefinitions with all sources, flag sets and flags, and the namespace
 Evaluators keep serving what they have; nothing new reaches them until Flagstaff is installed again.
+New pods get no evaluator meanwhile, and use the defaults in their code.
 To delete the flags, too: kubectl delete -f <(flagstaff install --export)\
 """
 
@@ -35,6 +38,7 @@ def run(options: argparse.Namespace) -> int:
     from controller.cli.installation.packaged import cluster_words, documents, kubectl, manifests
 
     removed = [body for body in documents(manifests(None)) if body["kind"] not in _KEPT]
+    removed.sort(key=lambda body: body["kind"] not in _FIRST)
     if options.dry_run:
         print("\n".join(map(_name, removed)))
         return OK
