@@ -155,9 +155,11 @@ def _make_replica(
 def _order_scopes(namespaces: Sequence[str]) -> list[WatchScope]:
     """What standing orders depend on. Namespaces are watched all over the cluster: they have no namespace."""
     labelled = [
-        WatchScope(type_, each, labels=ORDERS_LABEL) for type_ in (POD, *ORDERED) for each in namespaces
+        WatchScope(type_, namespace, labels=ORDERS_LABEL)
+        for type_ in (POD, *ORDERED)
+        for namespace in namespaces
     ]
-    granting = [WatchScope(FLAG_GRANT, each) for each in namespaces]
+    granting = [WatchScope(FLAG_GRANT, namespace) for namespace in namespaces]
     return [WatchScope(replace(NAMESPACE, content=False), labels=ORDER), *labelled, *granting]
 
 

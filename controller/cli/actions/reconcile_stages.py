@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from controller.api.objects.meta import Resource
     from controller.cli.cluster.connection import Connection
 
-_LOOK: Final = 0.2
-"""Seconds from one look at an object to the next."""
+_POLL: Final = 0.2
+"""Seconds from one request for an object to the next."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,8 +60,8 @@ class ReconcileRun:
         source = await self._connection.get(type_, name)
         token = await self._request(self._connection, type_, source)
         yield self._stage(source, "requested", _revision(source) or "nothing fetched yet")
-        source = await self._handled(self._connection, type_, name, token)
-        yield self._ended(source) or self._stage(source, "fetched", _revision(source))
+        source = await self._wait_until_handled(self._connection, type_, name, token)
+        yield self._failure_of(source) or self._stage(source, "fetched", _revision(source))
 
     async def flag_set(self, name: str, *, with_source: bool) -> AsyncIterator[Stage]:
         """Yield the stages of a flag set, and before them those of its source, up to served or failed. Raises
@@ -73,8 +73,8 @@ class ReconcileRun:
             type_, source, place = await self._source_of(flag_set)
             token = await self._request(place, type_, source)
             yield self._stage(source, "requested", _revision(source) or "nothing fetched yet")
-            source = await self._handled(place, type_, source.name, token)
-            failed, revision = self._ended(source), _revision(source)
+            source = await self._wait_until_handled(place, type_, source.name, token)
+            failed, revision = self._failure_of(source), _revision(source)
             yield failed or self._stage(source, "fetched", revision)
             if failed:
                 return
@@ -82,8 +82,8 @@ class ReconcileRun:
         yield self._stage(
             flag_set, "requested", FlagSetStatus.of(flag_set).last_applied_revision or "nothing applied yet"
         )
-        flag_set = await self._handled(self._connection, FLAG_SET, name, token, revision)
-        if (failed := self._ended(flag_set)) is not None:
+        flag_set = await self._wait_until_handled(self._connection, FLAG_SET, name, token, revision)
+        if (failed := self._failure_of(flag_set)) is not None:
             yield failed
             return
         status = FlagSetStatus.of(flag_set)
@@ -106,7 +106,7 @@ class ReconcileRun:
                 if state.done:
                     yield self._stage(written, "served", state.message)
                     return
-            await asyncio.sleep(_LOOK)
+            await asyncio.sleep(_POLL)
 
     async def _source_of(self, flag_set: Resource) -> tuple[ResourceType, Resource, Connection]:
         key = flagset.source_key(flag_set)
@@ -123,7 +123,7 @@ class ReconcileRun:
         await place.merge(type_, resource.name, {"metadata": {"annotations": {REQUESTED_AT: token}}})
         return token
 
-    async def _handled(
+    async def _wait_until_handled(
         self, place: Connection, type_: ResourceType, name: str, token: str, revision: str = ""
     ) -> Resource:
         """The object once its controller acted on the request, and attempted the revision if one is given."""
@@ -140,9 +140,9 @@ class ReconcileRun:
                 return resource
             if handled and status.condition(READY).message:
                 self.waits_for = f"{type_.kind}/{name}: {status.condition(READY).message}"
-            await asyncio.sleep(_LOOK)
+            await asyncio.sleep(_POLL)
 
-    def _ended(self, resource: Resource) -> Stage | None:
+    def _failure_of(self, resource: Resource) -> Stage | None:
         """The stage of an object that failed, or None."""
         ready = status_of(resource).condition(READY)
         return self._stage(resource, "failed", ready.message) if ready.status != TRUE else None

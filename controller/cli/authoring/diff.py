@@ -102,7 +102,7 @@ def _between_commits(options: argparse.Namespace) -> tuple[FlagChanges, Composit
 def _against_cluster(options: argparse.Namespace) -> tuple[FlagChanges, Composition]:
     if ".." in options.range:
         raise Exit("--against-cluster compares one side: name no commit, or one", USAGE)
-    flag_set, before = run_on_cluster(lambda: _delivered(options), doing="reading the cluster")
+    flag_set, before = run_on_cluster(lambda: _read_delivered(options), doing="reading the cluster")
     local = _options_of(flag_set, options)
     reference = None if options.range == _HEAD else options.range
     with ending(UNREACHABLE, Setback):
@@ -113,7 +113,7 @@ def _against_cluster(options: argparse.Namespace) -> tuple[FlagChanges, Composit
     return compare(names, before or FlagSet(), after), after
 
 
-async def _delivered(options: argparse.Namespace) -> tuple[Resource, FlagSet | None]:
+async def _read_delivered(options: argparse.Namespace) -> tuple[Resource, FlagSet | None]:
     """The FlagSet, and what it delivers."""
     # Imported here: it takes a second or two.
     from controller.api.flagset import target_name

@@ -58,7 +58,7 @@ def run(arguments: argparse.Namespace) -> int:
     )
     given: dict[str, list[Any]] = {}
     for file in arguments.files:
-        with reading(_shown(file)):
+        with reading(_file_words(file)):
             given[file] = [*_documents(file)]
     everything = [each for documents in given.values() for each in documents]
     known = Given(everything, arguments.namespace, whole=False)
@@ -68,7 +68,7 @@ def run(arguments: argparse.Namespace) -> int:
             marked = [mark_manifest(document) for document in documents]
             made += [inject_manifest(each, arguments.namespace, options, known) for each in marked]
         except Refused as refusal:
-            raise Exit(f"{_shown(file)}: {refusal}", PROBLEM) from refusal
+            raise Exit(f"{_file_words(file)}: {refusal}", PROBLEM) from refusal
     yaml.safe_dump_all(made, sys.stdout, sort_keys=False, allow_unicode=True, width=1_000)
     return OK
 
@@ -79,5 +79,5 @@ def _documents(file: str) -> Iterator[Any]:
     yield from (each for each in yaml.safe_load_all(text) if each is not None)
 
 
-def _shown(file: str) -> str:
+def _file_words(file: str) -> str:
     return "standard input" if file == STDIN else file

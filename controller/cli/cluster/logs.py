@@ -74,12 +74,12 @@ async def _pod(
     # A quiet pod logs nothing for long.
     async with WatchRequest(connection.cluster.api, target, "*/*", silent=86_400.0) as response:
         async for content in lines_of(response):
-            text = shown(content.decode(errors="replace"), pod, options, namespace)
+            text = format_line(content.decode(errors="replace"), pod, options, namespace)
             if text:
                 print(text, flush=True)
 
 
-def shown(line: str, pod: str, options: argparse.Namespace, namespace: str) -> str:
+def format_line(line: str, pod: str, options: argparse.Namespace, namespace: str) -> str:
     """A line of a log for people; empty for one that was not asked for."""
     try:
         fields: Any = json.loads(line)

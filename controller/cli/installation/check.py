@@ -56,6 +56,6 @@ async def _check(options: argparse.Namespace) -> list[CheckResult]:
     async with connected(scope) as connection:
         results = [result async for result in check_cluster(connection.cluster)]
         if not options.pre:
-            found = check_installation(connection.cluster, options.system_namespace)
-            results += [result async for result in found]
+            checks = check_installation(connection.cluster, options.system_namespace)
+            results += [result async for result in checks]
     return results

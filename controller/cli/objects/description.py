@@ -54,7 +54,7 @@ def _sections(resource: Resource, events: Sequence[Mapping[str, Any]]) -> Iterat
             ]
             yield _section("Held flags", held)
         if status.history:
-            yield _section("History", history.written(status.history, "table").splitlines())
+            yield _section("History", history.render(status.history, "table").splitlines())
     if isinstance(status, ConfigurationStatus) and status.laggards:
         yield _section("Evaluators that lag", [line(laggard) for laggard in status.laggards])
     yield _section("Events", [text for event in events for text in lines(event, colours=False)] or ["none"])

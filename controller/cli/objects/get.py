@@ -105,10 +105,10 @@ def _text(
             raise connection.missing("flag" if kind == _FLAGS else kind, name, named)
     if options.names:
         shown = [row for row in shown if _name(row) in options.names]
-    return _written(options.output, kind, shown, namespaced=options.all_namespaces)
+    return _render(options.output, kind, shown, namespaced=options.all_namespaces)
 
 
-def _written(form: str, kind: str, shown: Sequence[Row], *, namespaced: bool) -> str:
+def _render(form: str, kind: str, shown: Sequence[Row], *, namespaced: bool) -> str:
     record = FlagRow if kind == _FLAGS else ObjectRow
     if form in {"json", "yaml"}:
         return document(plain(shown, record), form)

@@ -41,7 +41,7 @@ def run(options: argparse.Namespace) -> int:
     from controller.api.flagset_status import FlagSetStatus
 
     flag_set = run_on_cluster(lambda: _read(options), doing="reading the cluster")
-    print(written(FlagSetStatus.of(flag_set).history, options.output), end="")
+    print(render(FlagSetStatus.of(flag_set).history, options.output), end="")
     return OK
 
 
@@ -54,7 +54,7 @@ async def _read(options: argparse.Namespace) -> Resource:
         return await connection.get(FLAG_SET, options.name)
 
 
-def written(history: Sequence[HistoryEntry], form: str) -> str:
+def render(history: Sequence[HistoryEntry], form: str) -> str:
     """The history as a table, or as JSON or YAML."""
     if form in DOCUMENTS:
         from controller.api.flagset_status import HistoryEntry as Record

@@ -86,7 +86,7 @@ def kind_stats(types: Iterable[ResourceType], resources: Iterable[Resource]) -> 
     rows = [object_row(resource) for resource in resources]
     for type_ in types:
         if of_kind := [row for row in rows if row.kind == type_.kind]:
-            served = [_served(row) for row in of_kind]
+            served = [_count_served(row) for row in of_kind]
             yield KindStats(
                 type_.kind,
                 len(of_kind),
@@ -99,7 +99,7 @@ def kind_stats(types: Iterable[ResourceType], resources: Iterable[Resource]) -> 
             )
 
 
-def _served(row: ObjectRow) -> tuple[int, int]:
+def _count_served(row: ObjectRow) -> tuple[int, int]:
     """(evaluators that serve it, evaluators) of `2/3`."""
     count, _, total = (row.served or "").partition("/")
     return (int(count), int(total)) if count.isdecimal() and total.isdecimal() else (0, 0)

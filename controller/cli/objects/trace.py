@@ -103,10 +103,10 @@ async def _trace(connection: Connection, resource: Resource, options: argparse.N
     if source is None:
         return replace(trace, unknown="the source is gone")
     trace = replace(trace, source=str(source.key), address=source_address(source))
-    return await _placed(trace, tuple(flag_set.spec.get("paths") or (".",)), options.repository)
+    return await _add_places(trace, tuple(flag_set.spec.get("paths") or (".",)), options.repository)
 
 
-async def _placed(trace: FlagTrace, paths: Sequence[str], repository: str) -> FlagTrace:
+async def _add_places(trace: FlagTrace, paths: Sequence[str], repository: str) -> FlagTrace:
     """The trace with file, line, commit and pages, as far as a repository is at hand."""
     from controller.cli.objects.flag_trace import change_request_page
     from controller.events.alerts.commit_pages import commit_in, link

@@ -34,7 +34,7 @@ def run(options: argparse.Namespace) -> int:
 
     roots = object_tree(run_on_cluster(lambda: _read(options), doing="reading the cluster"))
     if options.name:
-        roots = named(roots, options.name)
+        roots = nodes_named(roots, options.name)
     if options.output in DOCUMENTS:
         print(document(plain(roots, Record), options.output), end="")
     else:
@@ -52,7 +52,7 @@ async def _read(options: argparse.Namespace) -> list[Resource]:
         return await connection.resources(*SOURCES, kinds.FLAG_SET, *kinds.DELIVERED[:2])
 
 
-def named(roots: Sequence[TreeNode], name: str) -> list[TreeNode]:
+def nodes_named(roots: Sequence[TreeNode], name: str) -> list[TreeNode]:
     """The nodes of this name, each with all below it. Raises Exit with a name that is spelled alike."""
     from controller.cli.shared.ending import PROBLEM, Exit
     from controller.cli.shared.printing import did_you_mean

@@ -32,11 +32,11 @@ def definition_schema(*, layer: bool) -> dict[str, Any]:
             "$schema": {"type": "string"},
             "flags": {
                 "description": "Flags by key, or a list of flags with a key each.",
-                "oneOf": [_named("#/definitions/flag", layer=layer), _LIST],
+                "oneOf": [_reference_to("#/definitions/flag", layer=layer), _LIST],
             },
             "$evaluators": {
                 "description": 'Shared rules by name, for {"$ref": NAME}.',
-                **_named("#/definitions/rule", layer=layer),
+                **_reference_to("#/definitions/rule", layer=layer),
             },
             "metadata": {
                 "description": "Of the flag set; part of each flag's own, unless the flag has another.",
@@ -67,7 +67,7 @@ _LIST: Final = {
 }
 
 
-def _named(reference: str, *, layer: bool) -> dict[str, Any]:
+def _reference_to(reference: str, *, layer: bool) -> dict[str, Any]:
     """An object of named things of one schema; null removes one in a layer."""
     thing: dict[str, Any] = {"$ref": reference}
     if layer:

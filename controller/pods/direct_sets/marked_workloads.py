@@ -68,7 +68,7 @@ class MarkedWorkloads:
         """The keys of all marked workloads."""
         return list(self._workloads)
 
-    def named(self, namespace: str, name: str) -> list[ObjectKey]:
+    def keys_named(self, namespace: str, name: str) -> list[ObjectKey]:
         """The keys of the marked workloads of one name."""
         keys = (ObjectKey(kind, namespace, name) for kind in KINDS)
         return [key for key in keys if key in self._workloads]

@@ -70,7 +70,7 @@ class DirectSets:
         """Handle a change of any object: of a set, or of what has or had its name."""
         for resource in (change.before, change.after):
             if resource is not None and resource.key.kind in SERVED:
-                for key in self.workloads.named(resource.namespace, resource.name):
+                for key in self.workloads.keys_named(resource.namespace, resource.name):
                     self.queue.put(key)
         return ()
 

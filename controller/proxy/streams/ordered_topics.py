@@ -77,14 +77,14 @@ class OrderedTopics:
         if not self._objects.synced:
             _deliver(listeners, _NOT_SYNCED)
             return
-        found = resolve(topic, self._objects, self._catalog)
-        problem = found.problem
+        resolution = resolve(topic, self._objects, self._catalog)
+        problem = resolution.problem
         self._notices.note(topic, problem)
-        sets = found.sets
+        sets = resolution.sets
         if problem is not None:
             # What may no longer be read is not followed any more; streams keep what they were sent.
             sets = () if problem.reason == NOT_GRANTED else state.sets
-        self._follow(topic, state, sets, found.names)
+        self._follow(topic, state, sets, resolution.names)
         if sets:
             self._deliver_newest(sets, listeners)
         elif problem is not None:

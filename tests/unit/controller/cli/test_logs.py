@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-from controller.cli.cluster.logs import configure, shown
+from controller.cli.cluster.logs import configure, format_line
 
 LINE = json.dumps(
     {
@@ -20,7 +20,7 @@ LINE = json.dumps(
 def line(text: str, *words: str, namespace: str = "shop") -> str:
     parser = argparse.ArgumentParser()
     configure(parser)
-    return shown(text, "pod-1", parser.parse_args(words), namespace)
+    return format_line(text, "pod-1", parser.parse_args(words), namespace)
 
 
 def test_line_has_its_time_pod_level_object_message_and_fields() -> None:
