@@ -17,8 +17,11 @@ import trustme
 from aiohttp import web
 
 from controller.api.objects.meta import ACCEPT_REVISION, REQUESTED_AT
+from controller.api.remote_provider import RemoteFlagProvider
+from controller.delivery.remote_answers import RemoteRequest
 from controller.runtime.tenancy.hosts import Hosts
-from controller.sources.remote.http_flags import MOST_BYTES
+from controller.sources.remote.http_flags import MOST_BYTES, HttpFlags
+from controller.sources.secrets import Secrets
 from evaluator.flags.canonical import digest
 from evaluator.flags.model import PROVIDER_KEY, PROVIDER_VERSION_KEY, REVISION_KEY, STALE_KEY, STALE_SINCE_KEY
 from evaluator.http.messages import Code, RpcError, header
@@ -125,6 +128,27 @@ async def test_an_unchanged_document_is_asked_for_with_its_etag_and_nothing_is_w
     assert server.asked[1]["If-None-Match"] == 'W/"v1"'
     assert again.status == first.status
     assert world.cluster.taken() == []
+
+
+async def no_secret(namespace: str, name: str, account: str | None) -> None:
+    raise AssertionError((namespace, name, account))
+
+
+async def test_an_unchanged_document_without_an_etag_is_not_parsed_again(
+    world: RemoteWorld, web_flags: tuple[FlagServer, str]
+) -> None:
+    server, url = web_flags
+    world.write(type="http", url=url)
+    await world.look()
+    source = HttpFlags(world.client, Secrets(no_secret), SECONDS)
+    spec = RemoteFlagProvider(type="http", url=url)
+    in_force = RemoteRequest(world.resource, spec, "sha256:known")
+    assert await source.fetch(in_force) is not None
+    assert await source.fetch(in_force) is None
+    # What was fetched last was bad, or is of another provider.
+    assert await source.fetch(RemoteRequest(world.resource, spec)) is not None
+    server.document = document(remote="off")
+    assert await source.fetch(in_force) is not None
 
 
 async def test_a_provider_is_not_asked_before_its_interval_is_over(

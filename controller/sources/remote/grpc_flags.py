@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import ssl
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -14,6 +14,7 @@ from controller.runtime.reconciling.setbacks import Failed, Stalled
 from controller.runtime.tenancy.hosts import resolve
 from controller.runtime.user_text.plain_text import one_line
 from controller.sources.remote.http_flags import MOST_BYTES, SECONDS
+from controller.sources.remote.known_contents import KnownContents
 from controller.sources.remote.provider_login import login_of, split_url
 from evaluator.flags.layers.merge import parse
 from evaluator.flags.model import REVISION_KEY
@@ -57,8 +58,9 @@ class GrpcFlags:
     places: Places
     """The requests at a time."""
     seconds: float = SECONDS
+    known: KnownContents = field(default_factory=KnownContents)
 
-    async def fetch(self, request: RemoteRequest) -> RemoteAnswer:
+    async def fetch(self, request: RemoteRequest) -> RemoteAnswer | None:
         """See RemoteSource."""
         import grpc.aio  # noqa: PLC0415 - 15 MB, for those who have such a provider
 
@@ -76,6 +78,8 @@ class GrpcFlags:
                 raise _failure(host, error.code().name, error.details() or "", login.token) from error
             except TimeoutError:
                 raise Failed("Timeout", f"{host}: no answer within {self.seconds:g} s") from None
+        if self.known.is_in_force(request, content):
+            return None
         parsed = await asyncio.to_thread(parse, content, file="flags.json")
         revision = str(parsed.flag_set.metadata.get(REVISION_KEY, ""))
         return RemoteAnswer(parsed, one_line(revision, _DETAILS))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Final
 
@@ -12,6 +12,7 @@ from yarl import URL
 from controller.delivery.remote_answers import INVALID, RemoteAnswer
 from controller.runtime.network.http_client import Cause, HttpClient, RequestError, Route, read_all
 from controller.runtime.reconciling.setbacks import Failed
+from controller.sources.remote.known_contents import KnownContents
 from controller.sources.remote.provider_login import login_of, split_url
 from evaluator.flags.layers.merge import parse
 from evaluator.flags.syntax.document import Syntax, format_of
@@ -50,6 +51,7 @@ class HttpFlags:
     client: HttpClient
     secrets: Secrets
     seconds: float = SECONDS
+    known: KnownContents = field(default_factory=KnownContents)
 
     async def fetch(self, request: RemoteRequest) -> RemoteAnswer | None:
         """See RemoteSource."""
@@ -76,6 +78,8 @@ class HttpFlags:
         _require_whole(answer, file, host)
         if content.lstrip()[:1] == b"<":
             raise _is_html(host)
+        if self.known.is_in_force(request, content):
+            return None
         parsed = await asyncio.to_thread(parse, content, file=file)
         etag = answer.headers.get("ETag", "")
         return RemoteAnswer(parsed, etag if _is_etag(etag) else "", _time_of(answer))
