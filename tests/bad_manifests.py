@@ -30,6 +30,16 @@ BY_SCHEMA: Final = {
     "FlagGrant by schema": manifest("FlagGrant", {"from": [], "to": [{"kind": "FlagSource"}]}),
     "FlagReceiver by schema": manifest("FlagReceiver", {**_HOOK, "secretRef": {"name": "Hook"}}),
     "FlagReceipt by schema": manifest("FlagReceipt", {"configuration": "", "proxy": "a"}),
+    "FlagOverride by schema": manifest(
+        "FlagOverride",
+        {
+            "flagSetRef": {"name": "checkout"},
+            "flag": "banner",
+            "variant": "on",
+            "reason": "",
+            "expiresAt": "2026-12-01T18:00:00Z",
+        },
+    ),
     "EvaluatorUpgrade by schema": manifest("EvaluatorUpgrade", {"maxConcurrent": 0}),
 }
 """What the API server refuses by its CustomResourceDefinition."""

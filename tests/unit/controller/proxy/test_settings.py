@@ -12,7 +12,7 @@ from controller.cli import main
 from controller.cli.serving import proxy as cli
 from controller.cli.shared import running
 
-PAGE = Path(__file__).parents[4] / "docs" / "proxy.md"
+PAGE = Path(__file__).parents[4] / "docs" / "proxy-options.md"
 
 
 def parser() -> argparse.ArgumentParser:
