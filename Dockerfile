@@ -15,6 +15,7 @@ COPY release release
 COPY controller controller
 COPY evaluator evaluator
 COPY crds crds
+COPY deploy deploy
 # What `--version` tells: there is no repository in the context.
 ARG COMMIT
 ARG SOURCE_DATE_EPOCH

@@ -22,8 +22,8 @@ from release.notes import MissingNotesError, read_notes
 
 ROOT: Final = Path(__file__).parents[1]
 CONTEXT: Final = (
-    ".dockerignore", "Dockerfile", "LICENSE", "README.md", "controller", "crds", "docker-bake.hcl",
-    "evaluator", "pyproject.toml", "release", "requirements",
+    ".dockerignore", "Dockerfile", "LICENSE", "README.md", "controller", "crds", "deploy",
+    "docker-bake.hcl", "evaluator", "pyproject.toml", "release", "requirements",
 )  # fmt: skip
 """What the images are built of."""
 CHECKSUMS: Final = "SHA256SUMS"

@@ -5,10 +5,12 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import pytest
+import yaml
 
 from tests.clients.up import banner
 
@@ -73,6 +75,14 @@ def test_the_wheel_without_extras_lints_and_evaluates(local: Path) -> None:
 def test_the_wheel_without_extras_lints_manifests(local: Path) -> None:
     done = run(local / "flagstaff", "lint", "-f", ROOT / "examples" / "sources")
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_the_wheel_has_every_folder_of_the_usual_installation(wheel: Path) -> None:
+    kustomization = yaml.safe_load((ROOT / "deploy" / "kustomization.yaml").read_text())
+    with zipfile.ZipFile(wheel) as archive:
+        names = set(archive.namelist())
+    for folder in (*kustomization["resources"], *kustomization["components"]):
+        assert f"controller/deploy/{folder}/kustomization.yaml" in names
 
 
 def test_the_wheel_without_extras_starts_an_evaluator_alone(local: Path) -> None:

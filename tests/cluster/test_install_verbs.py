@@ -50,7 +50,9 @@ def test_export_has_kinds_and_processes_with_the_images_of_a_registry(
 def test_installation_is_applied_checked_and_removed_without_the_flags(
     verb: Callable[..., subprocess.CompletedProcess[str]], spare: Plane, spare_namespace: str
 ) -> None:
-    assert verb("install").returncode == 0
+    refused = verb("install")
+    assert (refused.returncode, "name the registry that has the images" in refused.stderr) == (2, True)
+    assert verb("install", "--registry", "images.example.com/flags").returncode == 0
     results = {result["check"]: result for result in json.loads(verb("check", "-o", "json").stdout)}
     # No kubelet runs the pods here.
     assert results["flagstaff-controller"]["message"].startswith("0 of 2 replicas are ready")

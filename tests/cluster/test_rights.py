@@ -109,9 +109,9 @@ def test_a_proxy_changes_no_lease_but_its_own(cluster: Plane, namespace: str, po
 def test_the_overlay_of_shared_clusters_is_taken_by_the_api_server(cluster: Plane) -> None:
     overlay = ROOT / "deploy" / "multi-tenant"
     built = cluster.kubectl("kustomize", str(overlay))
-    output = cluster.kubectl(
-        "apply", "--server-side", "--dry-run=server", "--validate=strict", "-f", "-", given=built
-    )
+    # Other tests apply some of these objects as another manager.
+    words = ("--server-side", "--force-conflicts", "--dry-run=server", "--validate=strict", "-f", "-")
+    output = cluster.kubectl("apply", *words, given=built)
     assert output.count("serverside-applied") == built.count("\nkind: ")
     proxy = next(each for each in yaml.safe_load_all(built) if each["metadata"]["name"] == "flagstaff-proxy"
                  and each["kind"] == "Deployment")  # fmt: skip

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from controller.cli.shared.clusters import add_kubeconfig_arguments
-from controller.cli.shared.ending import OK
+from controller.cli.shared.ending import OK, USAGE, Exit
 from controller.cli.shared.status_line import progress
 
 if TYPE_CHECKING:
@@ -26,6 +26,12 @@ def run(options: argparse.Namespace) -> int:
     """0 applied or printed; 1 the cluster refuses; 2 wrong usage; 3 no kubectl."""
     from controller.cli.installation.packaged import cluster_words, definitions, kubectl, manifests
 
+    if not (options.export or options.registry):
+        raise Exit(
+            "name the registry that has the images, as in --registry ghcr.io/your-team; no images are "
+            "published, and docs/install.md says how to build them",
+            USAGE,
+        )
     objects = manifests(options.registry)
     if options.export:
         print(f"{definitions()}---\n{objects}", end="")
