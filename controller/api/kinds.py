@@ -28,6 +28,7 @@ from controller.api.openfeature import (
     flagd,
     inprocessconfiguration,
 )
+from controller.api.rollouts import flagrollout, metrictemplate
 
 if TYPE_CHECKING:
     from controller.api.objects.definition import Definition
@@ -86,6 +87,8 @@ FLAG_SET: Final = _kind_of(flagset.DEFINITION)
 FLAG_SHARD: Final = _kind_of(flagshard.DEFINITION, judged=False)
 FLAG_GRANT: Final = _kind_of(flaggrant.DEFINITION)
 FLAG_OVERRIDE: Final = _kind_of(flagoverride.DEFINITION)
+FLAG_ROLLOUT: Final = _kind_of(flagrollout.DEFINITION)
+METRIC_TEMPLATE: Final = _kind_of(metrictemplate.DEFINITION)
 FLAG_RECEIVER: Final = _kind_of(flagreceiver.DEFINITION)
 FLAG_PROVIDER: Final = _kind_of(flagprovider.DEFINITION)
 FLAG_ALERT: Final = _kind_of(flagalert.DEFINITION)
@@ -136,6 +139,8 @@ WATCHED: Final = (
     FLAG_SHARD,
     FLAG_GRANT,
     FLAG_OVERRIDE,
+    FLAG_ROLLOUT,
+    METRIC_TEMPLATE,
     FLAG_RECEIVER,
     FLAG_PROVIDER,
     FLAG_ALERT,
@@ -155,6 +160,8 @@ DEFINITIONS: Final = (
     flagshard.DEFINITION,
     flaggrant.DEFINITION,
     flagoverride.DEFINITION,
+    flagrollout.DEFINITION,
+    metrictemplate.DEFINITION,
     flagreceiver.DEFINITION,
     flagprovider.DEFINITION,
     flagalert.DEFINITION,

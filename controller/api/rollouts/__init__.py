@@ -1,0 +1,1 @@
+"""The kinds of progressive delivery: FlagRollout and MetricTemplate."""
