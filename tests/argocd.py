@@ -16,8 +16,8 @@ PATCH: Final = FOLDER / "argocd-cm.yaml"
 ACTIONS: Final = ("suspend", "resume", "reconcile")
 KINDS: Final = {
     "flagstaff.dev": (
-        "EvaluatorUpgrade", "FlagAlert", "FlagOverride", "FlagProvider", "FlagReceiver", "FlagSet",
-        "FlagSource",
+        "EvaluatorUpgrade", "FlagAlert", "FlagOverride", "FlagProvider", "FlagReceiver", "FlagRollout",
+        "FlagSet", "FlagSource",
     ),
     "core.openfeature.dev": (
         "FeatureFlag", "FeatureFlagConfiguration", "FeatureFlagSource", "Flagd", "InProcessConfiguration",

@@ -11,6 +11,7 @@ _FLAG: Final = {"state": "ENABLED", "variants": {"on": True, "off": False}, "def
 _GIT: Final = {"url": "https://git.example.com/flags.git"}
 _SET: Final = {"sourceRef": {"kind": "FlagSource", "name": "flags"}}
 _ALERT: Final = {"providerRef": {"name": "chat"}, "eventSources": [{"kind": "FlagSet", "name": "*"}]}
+_ROLLOUT: Final = {"flagSetRef": {"name": "checkout"}, "flags": ["*"]}
 _HOOK: Final = {"type": "github", "resources": [{"name": "*"}]}
 
 
@@ -40,6 +41,11 @@ BY_SCHEMA: Final = {
             "expiresAt": "2026-12-01T18:00:00Z",
         },
     ),
+    "FlagRollout by schema": manifest("FlagRollout", {**_ROLLOUT, "steps": [{"share": 10}, {"share": 5}]}),
+    "MetricTemplate by schema": manifest(
+        "MetricTemplate",
+        {"provider": {"type": "http", "address": "https://metrics.example.com/"}, "query": "x"},
+    ),
     "EvaluatorUpgrade by schema": manifest("EvaluatorUpgrade", {"maxConcurrent": 0}),
 }
 """What the API server refuses by its CustomResourceDefinition."""
@@ -48,6 +54,17 @@ BEYOND_SCHEMA: Final = {
     "FlagSet": manifest("FlagSet", {**_SET, "paths": ["/flags", "a/../b"]}),
     "FlagProvider": manifest("FlagProvider", {"type": "generic"}),
     "FlagAlert": manifest("FlagAlert", {**_ALERT, "exclusionList": ["("]}),
+    "FlagRollout": manifest(
+        "FlagRollout",
+        {
+            **_ROLLOUT,
+            "steps": [{"share": 0.001}],
+            "windows": [{"days": ["Mon"], "from": "08:00", "to": "16:00", "timeZone": "Berlin"}],
+        },
+    ),
+    "MetricTemplate": manifest(
+        "MetricTemplate", {"provider": {"type": "prometheus", "address": "prometheus:9090"}, "query": "x"}
+    ),
     "FeatureFlagConfiguration": manifest("FeatureFlagConfiguration", _flags(defaultVariant="onn")),
     "FeatureFlag": manifest("FeatureFlag", _flags(targeting={"bogus": []}, state="on")),
     "FeatureFlag with many faults": manifest(

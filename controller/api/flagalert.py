@@ -110,7 +110,13 @@ class EventSource(Model):
     """Objects of one kind in the alert's namespace, or in those that are selected and let the alert in."""
 
     kind: Literal[
-        "FlagSource", "FlagSet", "FlagReceiver", "FeatureFlagConfiguration", "FeatureFlag", "EvaluatorUpgrade"
+        "FlagSource",
+        "FlagSet",
+        "FlagRollout",
+        "FlagReceiver",
+        "FeatureFlagConfiguration",
+        "FeatureFlag",
+        "EvaluatorUpgrade",
     ]
     """The kind of the objects."""
     name: Name

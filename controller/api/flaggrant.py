@@ -31,6 +31,7 @@ class GrantTo(Model):
     kind: Literal[
         "FlagSource",
         "FlagSet",
+        "FlagRollout",
         "FlagReceiver",
         "FeatureFlagConfiguration",
         "FeatureFlag",

@@ -11,6 +11,7 @@ from controller.api.objects.fields import InvalidSpecError
 from controller.api.objects.meta import API_VERSION, GROUP, OPENFEATURE_GROUP
 from controller.api.objects.parsed_spec import parse_spec
 from controller.api.openfeature import featureflagconfiguration, featureflagsource, inprocessconfiguration
+from controller.api.rollouts import flagrollout
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
 _GROUPS: Final = {kind: version.partition("/")[0] for kind, version in flagset.SOURCE_API.items()} | {
     flagset.KIND: GROUP,
+    flagrollout.KIND: GROUP,
     flagreceiver.KIND: GROUP,
     evaluatorupgrade.KIND: GROUP,
     featureflagconfiguration.KIND: OPENFEATURE_GROUP,

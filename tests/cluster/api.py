@@ -29,6 +29,8 @@ _GROUPS: Final = {
     "flagset": "apis/flagstaff.dev/v1beta1",
     "flaggrant": "apis/flagstaff.dev/v1beta1",
     "flagoverride": "apis/flagstaff.dev/v1beta1",
+    "flagrollout": "apis/flagstaff.dev/v1beta1",
+    "metrictemplate": "apis/flagstaff.dev/v1beta1",
     "flagreceiver": "apis/flagstaff.dev/v1beta1",
     "flagprovider": "apis/flagstaff.dev/v1beta1",
     "flagalert": "apis/flagstaff.dev/v1beta1",

@@ -37,6 +37,16 @@ OVERRIDE: Final[dict[str, Any]] = {
     "flagSetRef": {"name": "flags"}, "flag": "a", "variant": "on", "reason": "INC-1",
     "expiresAt": "2026-12-01T18:00:00Z",
 }  # fmt: skip
+ROLLOUT: Final[dict[str, Any]] = {
+    "flagSetRef": {"name": "flags"}, "flags": ["new-*"], "steps": [{"share": 1}, {"share": 50}],
+    "analysis": {"metrics": [
+        {"name": "errors", "templateRef": {"name": "x"}, "thresholdRange": {"max": 0.01}},
+    ]},
+}  # fmt: skip
+TEMPLATE: Final[dict[str, Any]] = {
+    "provider": {"type": "prometheus", "address": "http://prometheus:9090"},
+    "query": "up",
+}
 HOOK: Final = {"type": "github", "secretRef": {"name": "hook"}, "resources": [{"name": "*"}]}
 PROVIDER: Final = {"type": "generic", "address": "https://alerts.example.com/"}
 ALERT: Final = {"providerRef": {"name": "x"}, "eventSources": [{"kind": "FlagSet", "name": "*"}]}
@@ -232,6 +242,29 @@ REFUSED: Final[dict[str, tuple[str, Any, str]]] = {
     "an expiry that is no time": (
         "FlagOverride", {**OVERRIDE, "expiresAt": "2h"}, r"spec\.expiresAt.*date-time",
     ),
+    "an audience with a share": (
+        "FlagRollout", {**ROLLOUT, "steps": [{"share": 1, "audience": {"var": "a"}}]},
+        "exactly one of audience and share",
+    ),
+    "shares that fall": (
+        "FlagRollout", {**ROLLOUT, "steps": [{"share": 10}, {"audience": {"var": "a"}}, {"share": 1}]},
+        "shares must increase",
+    ),
+    "no step": ("FlagRollout", {**ROLLOUT, "steps": []}, r"spec\.steps.*at least 1 items"),
+    "checks too often": (
+        "FlagRollout", {**ROLLOUT, "analysis": {"interval": "1s"}}, r"spec\.analysis\.interval",
+    ),
+    "a threshold without bounds": (
+        "FlagRollout",
+        {**ROLLOUT, "analysis": {"metrics": [
+            {"name": "a", "templateRef": {"name": "x"}, "thresholdRange": {}},
+        ]}},
+        "set min, max or both",
+    ),
+    "an unknown metric server": (
+        "MetricTemplate", {**TEMPLATE, "provider": {**TEMPLATE["provider"], "type": "graphite"}},
+        r"spec\.provider\.type: Unsupported value",
+    ),
     "a shard without flags": ("FlagShard", {"digest": "sha256:1"}, r"spec\.flagSpec: Required value"),
 }  # fmt: skip
 
@@ -335,6 +368,7 @@ def test_kinds_have_short_names_and_a_category(applying: Applying, cluster: Plan
     assert names == {
         "flagsources": "fsrc", "flagsets": "fset", "flagreceivers": "frcv", "flagshards": "fshard",
         "flagproviders": "fprov", "flagalerts": "falert", "flaggrants": "fgrant", "flagoverrides": "fover",
+        "flagrollouts": "froll", "metrictemplates": "mtmpl",
         "featureflags": "ff", "featureflagconfigurations": "ffc",
         "featureflagsources": "ffs", "inprocessconfigurations": "ipc", "flagds": "fd",
         "evaluatorupgrades": "eup",
@@ -354,6 +388,8 @@ COLUMNS: Final = {
     "fprov": "NAME READY DELIVERED WAITING DEAD AGE",
     "falert": "NAME READY PROVIDER WAITING STATUS AGE",
     "fover": "NAME SET FLAG VARIANT REASON EXPIRES STATE READY AGE STATUS",
+    "froll": "NAME SET PHASE STEP SHARE VERDICT READY AGE STATUS",
+    "mtmpl": "NAME PROVIDER AGE",
     "ffc": "NAME READY REVISION FLAGS SERVED AGE",
     "ffs": "NAME READY SOURCE PROVIDER AGE STATUS",
     "ipc": "NAME READY SELECTOR HOST AGE STATUS",
@@ -372,6 +408,8 @@ def test_a_line_says_whether_it_is_live_which_revision_and_since_when(
         body("FlagProvider", PROVIDER),
         body("FlagAlert", ALERT),
         body("FlagOverride", OVERRIDE),
+        body("FlagRollout", ROLLOUT),
+        body("MetricTemplate", TEMPLATE),
         configured({"flagSpec": FLAGS}),
         configured({"sources": [{"source": "x"}]}, kind="FeatureFlagSource"),
         configured({"selector": "x"}, kind="InProcessConfiguration"),
@@ -387,6 +425,7 @@ def test_a_line_says_whether_it_is_live_which_revision_and_since_when(
     "kind",
     [
         "flagsource", "flagset", "flagreceiver", "flagprovider", "flagalert", "flaggrant", "flagoverride",
+        "flagrollout", "metrictemplate",
         "ffc", "ff", "ffs",
         "ipc", "flagd", "flagshard", "evaluatorupgrade",
     ],

@@ -19,9 +19,11 @@ from tests.cluster.test_kinds import (
     OVERRIDE,
     PROVIDER,
     REFUSED,
+    ROLLOUT,
     SET,
     SHARD,
     SOURCE,
+    TEMPLATE,
     body,
     configured,
 )
@@ -73,7 +75,7 @@ SAME: Final = {
     **{f"{kind} as documented": body(kind, spec) for kind, spec in (
         ("FlagSource", SOURCE), ("FlagSet", SET), ("FlagReceiver", HOOK), ("FlagProvider", PROVIDER),
         ("FlagAlert", ALERT), ("FlagGrant", GRANT), ("FlagShard", SHARD), ("EvaluatorUpgrade", {}),
-        ("FlagOverride", OVERRIDE),
+        ("FlagOverride", OVERRIDE), ("FlagRollout", ROLLOUT), ("MetricTemplate", TEMPLATE),
     )},
     **{f"refused for {name}": body(kind, spec) for name, (kind, spec, _) in REFUSED.items()},
     **{

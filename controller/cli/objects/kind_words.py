@@ -23,6 +23,8 @@ SHOWN: Final = (
     kinds.FLAG_ALERT,
     kinds.FLAG_GRANT,
     kinds.FLAG_OVERRIDE,
+    kinds.FLAG_ROLLOUT,
+    kinds.METRIC_TEMPLATE,
     kinds.FEATURE_FLAG_SOURCE,
     kinds.IN_PROCESS_CONFIGURATION,
     kinds.FLAGD,

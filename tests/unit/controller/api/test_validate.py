@@ -24,10 +24,12 @@ from controller.api.kinds import (
     FLAG_OVERRIDE,
     FLAG_PROVIDER,
     FLAG_RECEIVER,
+    FLAG_ROLLOUT,
     FLAG_SET,
     FLAG_SOURCE,
     FLAGD,
     IN_PROCESS_CONFIGURATION,
+    METRIC_TEMPLATE,
     WATCHED,
 )
 from controller.api.objects.fields import read
@@ -62,6 +64,10 @@ OVERRIDE: Final[dict[str, Any]] = {
     "flagSetRef": {"name": "flags"}, "flag": "a", "variant": "on", "reason": "INC-1",
     "expiresAt": "2026-12-01T18:00:00Z",
 }  # fmt: skip
+ROLLOUT: Final[dict[str, Any]] = {
+    "flagSetRef": {"name": "flags"}, "flags": ["new-*"], "steps": [{"share": 1}],
+}  # fmt: skip
+WINDOW: Final[dict[str, Any]] = {"days": ["Mon"], "from": "08:00", "to": "16:00", "timeZone": "Europe/Berlin"}
 NAMES: Final = ("target.name", "substituteFrom.0.name", "serviceAccountName")
 
 
@@ -195,6 +201,21 @@ ROWS: Final[list[tuple[ResourceType, Any, list[str]]]] = [
      ["InvalidSpec spec: audience needs a variant"]),
     (FLAG_OVERRIDE, {**OVERRIDE, "expiresAt": "9999-12-31T23:59:59-01:00"}, invalid("expiresAt: must be")),
     (FLAG_OVERRIDE, {**OVERRIDE, "audience": {"==": [{"var": "country"}, "NL"]}}, []),
+    (FLAG_ROLLOUT, {**ROLLOUT, "flags": [], "steps": []}, invalid("flags: ", "steps: ")),
+    (FLAG_ROLLOUT, {**ROLLOUT, "steps": [{"share": 1, "audience": {"var": "a"}}]},
+     invalid("steps.0: set exactly one of audience and share")),
+    (FLAG_ROLLOUT, {**ROLLOUT, "steps": [{"share": 10}, {"share": 10}]},
+     ["InvalidSpec spec: shares must increase from step to step"]),
+    (FLAG_ROLLOUT, {**ROLLOUT, "steps": [{"share": 0.125}, {"share": 100.5}]},
+     invalid("steps.0.share: must have at most two decimals", "steps.1.share: ")),
+    (FLAG_ROLLOUT, {**ROLLOUT, "windows": [{**WINDOW, "from": "8:00", "timeZone": "Berlin"}],
+                    "freeze": [{"from": "2026-12-24", "to": "2026-12-27T00:00:00Z"}]},
+     invalid("windows.0.from: ", "windows.0.timeZone: must be a time zone", "freeze.0.from: must be a time")),
+    (FLAG_ROLLOUT, {**ROLLOUT, "windows": [WINDOW], "steps": [{"share": 0.01}, {"share": 100}]}, []),
+    (METRIC_TEMPLATE, {"provider": {"type": "graphite", "address": "http://h"}, "query": "up"},
+     invalid("provider.type: ")),
+    (METRIC_TEMPLATE, {"provider": {"type": "http", "address": "http://h"}, "query": "up"},
+     invalid("provider: type http needs jsonPath")),
     (EVALUATOR_UPGRADE, {"pause": "1 m", "maxConcurrent": 0}, invalid("maxConcurrent: ", "pause: ")),
     (FLAGD, {"replicas": -1, "ingress": {"hosts": [], "flagdPath": "a"}},
      invalid("replicas: ", "featureFlagSource: ", "ingress.flagdPath: ")),
