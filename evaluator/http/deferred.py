@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -18,6 +19,8 @@ T = TypeVar("T")
 R = TypeVar("R")
 Result: TypeAlias = Callable[[], T]
 """Returns the answer, or raises the error of making it."""
+Wait: TypeAlias = Callable[[Callable[[], None]], object]
+"""Takes a function, which it has called on the event loop once what is waited for is there."""
 
 
 def raising(error: BaseException) -> Result[Any]:
@@ -37,8 +40,10 @@ def _call(result: Result[Any]) -> Any:
 class Deferred(Generic[T]):
     """An answer that takes milliseconds: made in steps, so that others are answered in between."""
 
-    steps: Generator[None, None, Any]
-    """Does the work; yields every few hundred microseconds; is closed if the caller stops waiting."""
+    steps: Generator[Wait | None, None, Any]
+    """Does the work; yields every few hundred microseconds; is closed if the caller stops waiting. A Wait
+    that it yields, such as for a thread, is over before the next step.
+    """
     finish: Callable[[Result[Any]], T] = _call
     """Makes the answer from the result of `steps`, or raises what a handler may raise. The result raises
     DEADLINE_EXCEEDED if the caller's deadline has passed, GeneratorExit if the client has disconnected.
@@ -79,7 +84,7 @@ def at_once(steps: Generator[None, None, T]) -> T:
 class Job(Generic[T]):
     """A deferred answer in progress."""
 
-    __slots__ = ("_answer", "_clock", "_done", "_until")
+    __slots__ = ("_answer", "_clock", "_done", "_until", "wait")
 
     def __init__(
         self, answer: Deferred[T], clock: Callable[[], float], done: Callable[[Result[T]], None]
@@ -89,6 +94,8 @@ class Job(Generic[T]):
         self._clock = clock
         self._until = inf if answer.seconds is None else clock() + answer.seconds
         self._done: Callable[[Result[T]], None] | None = done
+        self.wait: Wait | None = None
+        """What must be over before the next step."""
 
     def cancel(self) -> None:
         """Stop: the client disconnected and `done` is not called."""
@@ -106,7 +113,7 @@ class Job(Generic[T]):
         result: Result[Any]
         try:
             if self._clock() < self._until:
-                next(steps)
+                self.wait = next(steps)
                 return False
             steps.close()
             result = raising(deadline_exceeded())
@@ -117,3 +124,38 @@ class Job(Generic[T]):
         done, self._done = self._done, None
         done(partial(self._answer.finish, result))
         return True
+
+
+class Jobs:
+    """The deferred answers of one connection: those to continue, in order, and those that wait."""
+
+    __slots__ = ("_waiting", "due")
+
+    def __init__(self) -> None:
+        self._waiting: tuple[Job[Any], ...] = ()
+        self.due: deque[Job[Any]] = deque()
+
+    def add(self, job: Job[Any]) -> None:
+        """Begin or continue an answer."""
+        self._waiting = tuple(other for other in self._waiting if other is not job)
+        self.due.append(job)
+
+    def advance(
+        self, until: float, stopwatch: Callable[[], float], resume: Callable[[Job[Any]], None]
+    ) -> None:
+        """Make steps until the stopwatch reaches `until`; `resume` is called with a job that has waited."""
+        due = self.due
+        while due:
+            job = due[0]
+            if job.advance():
+                due.popleft()
+            elif job.wait is not None:
+                self._waiting = (*self._waiting, due.popleft())
+                job.wait(partial(resume, job))
+            if stopwatch() >= until:
+                break
+
+    def cancel(self) -> None:
+        """Cancel all answers: the connection is closed."""
+        for job in (*self.due, *self._waiting):
+            job.cancel()

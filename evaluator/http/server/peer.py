@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import sys
 from abc import abstractmethod
-from collections import Counter, deque
+from collections import Counter
 from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
-from evaluator.http.deferred import Job
+from evaluator.http.deferred import Job, Jobs
 from evaluator.http.server.scheduler import FairQueue
 
 if TYPE_CHECKING:
@@ -127,7 +127,7 @@ class Peer(asyncio.Protocol):
         """Time at which our side was half-closed; later requests are not read."""
         self.until = 0.0
         """Time at which the current turn ends, by the queue's stopwatch."""
-        self._jobs: deque[Job[Any]] = deque()
+        self._jobs = Jobs()
         """Answers in progress. The first is completed before the next is begun."""
         self._queued = False
         self._late = False
@@ -186,9 +186,12 @@ class Peer(asyncio.Protocol):
     def defer(self, answer: Deferred[T], done: Callable[[Result[T]], None]) -> Job[T]:
         """Make an answer step by step in turns of the queue, then call `done`."""
         job = Job(answer, self.clock, done)
-        self._jobs.append(job)
-        self._enqueue()
+        self._start(job)
         return job
+
+    def _start(self, job: Job[Any]) -> None:
+        self._jobs.add(job)
+        self._enqueue()
 
     def answer_later(self) -> None:
         """Answer the waiting requests at the next turn, and read nothing until then."""
@@ -205,24 +208,16 @@ class Peer(asyncio.Protocol):
     def run(self, until: float) -> bool:
         """Work until the stopwatch reaches `until`; return whether work is left (FairQueue calls this)."""
         self.until = until
-        if self._jobs:
-            self._make(until)
+        if self._jobs.due:
+            self._jobs.advance(until, self.port.queue.stopwatch, self._start)
         late, self._late = self._late, False
         if late and not self.transport.is_closing():
             if not self.paused:
                 self.transport.resume_reading()
             if self.ended is None:
                 self.answer_waiting()
-        self._queued = bool(self._jobs) or self._late
+        self._queued = bool(self._jobs.due) or self._late
         return self._queued
-
-    def _make(self, until: float) -> None:
-        jobs, stopwatch = self._jobs, self.port.queue.stopwatch
-        while jobs:
-            if jobs[0].advance():
-                jobs.popleft()
-            if stopwatch() >= until:
-                break
 
     def start_turn(self, size: int = 0) -> bool:
         """Begin a turn for a read of `size` bytes; return False if it must wait for the next turn."""
@@ -239,8 +234,7 @@ class Peer(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Cancel its answers: the connection is closed (asyncio calls this)."""
-        for job in self._jobs:
-            job.cancel()
+        self._jobs.cancel()
         self.port.leave(self)
 
     def sweep(self, now: float) -> None:

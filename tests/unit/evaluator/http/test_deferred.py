@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import grpc
 import pytest
 
-from evaluator.http.deferred import Deferred, at_once
+from evaluator.http.deferred import Deferred, Wait, at_once
 from evaluator.http.h1.http1_peer import Http1Peer
 from evaluator.http.h2 import frames
 from evaluator.http.h2.frames import END_HEADERS, END_STREAM
@@ -281,3 +281,49 @@ async def test_a_connection_with_many_deferred_answers_has_one_turn_among_others
 
 def test_few_steps_are_taken_at_once() -> None:
     assert at_once(Stage().made(b"a")) == b"a"
+
+
+class Waiting:
+    """Routes with an answer that waits until `resume`, if it is given, is called."""
+
+    def __init__(self) -> None:
+        self.resume: Callable[[], None] | None = None
+        self.closed = False
+        self.routes = Routes(http={("GET", "/late"): lambda _: Deferred(self.steps())})
+
+    def steps(self) -> Generator[Wait | None, None, Response]:
+        try:
+            yield
+            yield self.wait
+        except GeneratorExit:
+            self.closed = True
+            raise
+        return Response(404, b"waited")
+
+    def wait(self, resume: Callable[[], None]) -> None:
+        self.resume = resume
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+async def test_an_answer_that_waits_goes_on_once_its_wait_is_over(version: str) -> None:
+    waiting = Waiting()
+    asking = Asking(version, waiting.routes)
+    asking.ask("/late", method="GET")
+    await until(lambda: waiting.resume is not None)
+    assert not asking.read().ended
+    assert waiting.resume is not None
+    waiting.resume()
+    await until(lambda: asking.read().ended)
+    assert (asking.answer.status, asking.answer.body) == (404, b"waited")
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+async def test_an_answer_that_waits_is_given_up_with_its_connection(version: str) -> None:
+    waiting = Waiting()
+    asking = Asking(version, waiting.routes)
+    asking.ask("/late", method="GET")
+    await until(lambda: waiting.resume is not None)
+    asking.line.peer.connection_lost(None)
+    assert waiting.closed
+    assert waiting.resume is not None
+    waiting.resume()
