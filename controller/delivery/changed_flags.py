@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from evaluator.flags.model import Flag, Json
 
 MOST_LINES: Final = 20
-_NAME: Final = 64
+MOST_NAME: Final = 64
 """Characters of a key or a variant's name."""
 _VALUE: Final = 64
 """Characters of a value, as JSON."""
@@ -42,7 +42,7 @@ def changed_flags(
 
 
 def _line(key: str, old: FlagSet | None, new: FlagSet, changed: Diff) -> str:
-    name = one_line(key, _NAME)
+    name = one_line(key, MOST_NAME)
     before = None if old is None else old.flags.get(key)
     after = new.flags.get(key)
     if after is None:
@@ -95,14 +95,14 @@ def _default(flag: Flag) -> str:
     if name is None:
         return "no default"
     value = f" ({one_line(_text(flag.variants[name]), _VALUE)})" if name in flag.variants else ""
-    return f"{one_line(name, _NAME)}{value}"
+    return f"{one_line(name, MOST_NAME)}{value}"
 
 
 def _entries(before: Mapping[str, Json], after: Mapping[str, Json]) -> str:
     """`on: 1 → 2, new: none → 3`."""
     values = [(name, before.get(name, ABSENT), after.get(name, ABSENT)) for name in {**before, **after}]
     differing = [
-        f"{one_line(name, _NAME)}: {_change(one, other)}"
+        f"{one_line(name, MOST_NAME)}: {_change(one, other)}"
         for name, one, other in values
         if one is ABSENT or other is ABSENT or not same(one, other)
     ]

@@ -12,20 +12,27 @@ from typing import TYPE_CHECKING, Any, Final
 from controller.local.commits import open_backend
 from controller.local.local_events import LocalEvent, Restored, RevisionBuilt, SourceChecked
 from controller.local.local_overrides import LocalOverrides
+from controller.local.local_providers import provider_of
 from controller.local.local_stages import LocalStages, stages_of
+from controller.local.page.local_page import LocalPage
+from controller.page.page_server import PageServer
+from controller.page.page_streams import PageStreams
 from controller.runtime.clock import now
+from controller.runtime.reconciling.setbacks import Setback
 from evaluator.flags.model import DIGEST_KEY, FlagSet
 from evaluator.host.gc_policy import GcPolicy
 from evaluator.settings import InvalidSettingError, Settings, from_env
 from evaluator.store.exchange import SnapshotSwapper
 from evaluator.store.store import Content, Fault, Report, Store
-from evaluator.wiring import Ports, serve
+from evaluator.wiring import Additions, Ports, serve
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
+    from pathlib import Path
 
     from controller.local.local_options import LocalOptions
     from evaluator.flags.saved import Saved
+    from evaluator.http.messages import Request
 
 __all__ = ["InvalidSettingError", "Local", "Ports", "evaluator_settings", "open_local"]
 
@@ -46,6 +53,7 @@ class Local:
     exchange: SnapshotSwapper
     report: Callable[[LocalEvent], None]
     overrides: LocalOverrides
+    page: LocalPage
     _restored: Saved | None = field(default=None, init=False)
     _down: SourceChecked = field(default=SourceChecked(), init=False)
     """The last reported error of a source that is down."""
@@ -63,6 +71,7 @@ class Local:
             known = str(digest or "") or None
             served = await self.exchange.read(partial(self.overrides.served, saved.flag_set, known))
             content = Content(*served)
+            self.page.define(saved.flag_set, self.overrides.in_force(saved.flag_set))
             at = saved.saved_at.timestamp()
             await self.exchange.apply(Report(self.display_name, at, content, from_disk=True))
 
@@ -70,7 +79,8 @@ class Local:
         """Follow the source until cancelled. Raises what `report` raises."""
         if self._restored is not None:
             self.report(Restored(self._restored))
-        tasks = [asyncio.create_task(work) for work in (self.stages.run(), self._follow())]
+        work = (self.stages.run(), self._follow(), self.page.run())
+        tasks = [asyncio.create_task(part) for part in work]
         try:
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             for task in done:
@@ -82,6 +92,7 @@ class Local:
 
     async def _follow(self) -> None:
         async for event in self.stages.events():
+            self.page.change()
             if isinstance(event, RevisionBuilt):
                 self.report(event)
             else:
@@ -116,22 +127,51 @@ async def open_local(
         exchange = SnapshotSwapper(store, lambda: now().timestamp(), gc_policy)
 
         overrides = LocalOverrides(options.overrides)
-        applied = partial(_apply, exchange, source.display_name, overrides)
+        page = LocalPage(options, await asyncio.to_thread(_repository_of, options))
+        store.subscribe(lambda snapshot: page.serve(snapshot.compiled))
+        applied = partial(_apply, exchange, source.display_name, overrides, page)
         async with stages_of(options, source, folder, gc_policy.growing, applied) as stages:
-            local = Local(stages, exchange, report, overrides)
+            page.stages = stages.objects
+            local = Local(stages, exchange, report, overrides, page)
             await local.restore()
-            serving = await serve(store, settings)
+            serving = await serve(store, settings, additions=_page_additions(page))
             try:
                 yield local, serving.ports
             finally:
                 await serving.stop()
 
 
+def _repository_of(options: LocalOptions) -> Path | None:
+    """The repository of the source, where it is on this machine."""
+    try:
+        return provider_of(options.source).folder(options.source)
+    except Setback:
+        return None
+
+
+def _page_additions(page: LocalPage) -> Additions:
+    """The page on the management port, and what it counts."""
+
+    async def source_for(_: Request) -> LocalPage:
+        return page
+
+    streams = PageStreams(asyncio.get_running_loop(), lambda: page.version)
+    server = PageServer(source_for, streams, now, local=True)
+    page.notify = streams.notify
+    return Additions(observers=(page.evaluations.count,), management=server.routes(), closers=(server.close,))
+
+
 async def _apply(
-    exchange: SnapshotSwapper, source: str, overrides: LocalOverrides, flag_set: FlagSet, digest: str
+    exchange: SnapshotSwapper,
+    source: str,
+    overrides: LocalOverrides,
+    page: LocalPage,
+    flag_set: FlagSet,
+    digest: str,
 ) -> None:
     """Serve the newest flag set of the source."""
     served = await exchange.read(partial(overrides.served, flag_set, digest))
+    page.define(flag_set, overrides.in_force(flag_set))
     await exchange.apply(Report(source, now().timestamp(), Content(*served)))
 
 

@@ -25,6 +25,14 @@ class LocalOverrides:
 
     overrides: tuple[Override, ...] = ()
 
+    def in_force(self, flag_set: FlagSet) -> dict[str, str]:
+        """A sentence on each override that fits, by flag."""
+        return {
+            override.flag: f"{override.variant} for all, by {override.name}"
+            for override in self.overrides
+            if (flag := flag_set.flags.get(override.flag)) is not None and misfit(flag, override) is None
+        }
+
     def served(self, flag_set: FlagSet, known: str | None) -> tuple[FlagSet, str | None]:
         """What is served of a set, whose digest is `known`, and the digest of that. Warns of an override that
         does not fit.

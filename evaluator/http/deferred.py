@@ -71,8 +71,8 @@ class Deferred(Generic[T]):
         return self.then(report)
 
 
-def at_once(steps: Generator[None, None, T]) -> T:
-    """Run all steps without a pause and return their result."""
+def at_once(steps: Generator[Wait | None, None, T]) -> T:
+    """Run all steps without a pause and return their result; none of them may be a Wait."""
     while True:
         try:
             next(steps)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from evaluator.http.deferred import Deferred
 from evaluator.http.messages import Call, MessageStream, Request, Response, Streamed
@@ -45,6 +45,9 @@ class Routes:
     """The handler of each method and path. A path that ends in `/*` is a prefix; an exact path comes before
     prefixes, a longer prefix before a shorter one. An unknown path gets 404, another method 405 with `allow`.
     """
+
+
+NO_ROUTES: Final = Routes()
 
 
 def merge(*several: Routes) -> Routes:

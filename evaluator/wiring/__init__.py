@@ -23,7 +23,7 @@ from evaluator.sync.config import FILES, InvalidSourceError
 from evaluator.sync.follow import Followers
 from evaluator.sync.lastgood import StateFolder
 from evaluator.sync.opening import open_sources
-from evaluator.wiring.serving import serve, unix_time
+from evaluator.wiring.serving import Additions, serve, unix_time
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from evaluator.store.store import Snapshot
     from evaluator.sync.source import SyncSource
 
-__all__ = ["Ports", "Serving", "run", "serve"]
+__all__ = ["Additions", "Ports", "Serving", "run", "serve"]
 
 _SWITCH_SECONDS: Final = 0.001
 """Seconds for which the loop waits for a thread that reads or compiles a flag set, after each sleep: Python's
@@ -83,7 +83,12 @@ async def _run(settings: Settings, stop: asyncio.Event, clock: Callable[[], floa
     # Before the ports open: no client may get FLAG_NOT_FOUND for a flag that is on disk.
     await followers.restore()
     serving = await serve(
-        store, settings, clock=clock, context=store.context, history=history, saving=followers.keepers
+        store,
+        settings,
+        clock=clock,
+        context=store.context,
+        history=history,
+        additions=Additions(saving=followers.keepers),
     )
     log.info("listening", extra=asdict(serving.ports))
     following = asyncio.create_task(_follow(followers, *endpoints, history))

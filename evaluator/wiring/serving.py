@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import ChainMap
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any, cast
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from evaluator.flags.model import EMPTY
 from evaluator.http.host_check import without_pages
 from evaluator.http.offload import Offload
-from evaluator.http.routes import Routes, merge
+from evaluator.http.routes import NO_ROUTES, Routes, merge
 from evaluator.http.server.cors import Cors
 from evaluator.http.server.limits import MANAGEMENT, Limits
 from evaluator.http.server.listener import Listener
@@ -38,10 +38,28 @@ if TYPE_CHECKING:
     from evaluator.server.monitoring.port_metrics import PortMetrics
     from evaluator.server.monitoring.state_metrics import Saving
     from evaluator.settings import Settings, TlsPaths
+    from evaluator.store.evaluate import Observer
     from evaluator.store.history import History
     from evaluator.store.store import Store
 
 unix_time: Callable[[], float] = time.time  # noqa: TID251 - the clock's one reading place
+
+
+@dataclass(frozen=True, slots=True)
+class Additions:
+    """What a process adds to the evaluator in it."""
+
+    saving: Sequence[Saving] = ()
+    """What saves the served sets."""
+    observers: Sequence[Observer] = ()
+    """Called with each evaluation."""
+    management: Routes = NO_ROUTES
+    """More of the management port."""
+    closers: Sequence[Callable[[], None]] = ()
+    """Called at the end, before the ports close."""
+
+
+NO_ADDITIONS: Final = Additions()
 
 
 async def serve(
@@ -51,21 +69,23 @@ async def serve(
     clock: Callable[[], float] = unix_time,
     context: Mapping[str, Any] = EMPTY,
     history: History | None = None,
-    saving: Sequence[Saving] = (),
+    additions: Additions = NO_ADDITIONS,
 ) -> Serving:
-    """Listen on all ports; return once they are open. `history` holds earlier versions for /explain, `saving`
-    saves the served sets, `context` holds the sources' context values, which the settings' override; it may
-    change in place. Raises OSError if a port cannot be opened, and leaves none open then.
+    """Listen on all ports; return once they are open. `history` holds earlier versions for /explain,
+    `context` holds the sources' context values, which the settings' override; it may change in place. Raises
+    OSError if a port cannot be opened, and leaves none open then.
     """
     observed = Observed(store, settings, clock)
+    observed.observers.extend(additions.observers)
     sources = ContextSources(_under(settings.context_values, context), settings.context_from_header)
     service = EvaluationService(store, sources, clock, observed.observers)
     parts = _Parts(service, settings, observed, history)
-    observed.metrics.state.saving = saving
-    addresses = _addresses(parts.routes(), settings, parts.queue, observed.metrics.state.ports)
+    observed.metrics.state.saving = additions.saving
+    routes = parts.routes(additions.management)
+    addresses = _addresses(routes, settings, parts.queue, observed.metrics.state.ports)
     lag = observed.metrics.lag
     lag.start()
-    closers = (*parts.closers(), observed.metrics.close, lag.stop)
+    closers = (*parts.closers(), *additions.closers, observed.metrics.close, lag.stop)
     return await start_listeners(addresses, closers, settings.shutdown_seconds, observed.close)
 
 
@@ -122,8 +142,8 @@ class _Parts:
         parts = (self._health, *events, self._changes, self._syncing, self._backend, self._offload)
         return [part.close for part in parts if part is not None]
 
-    def routes(self) -> tuple[Routes, Routes, Routes, Routes]:
-        """Return the routes of the ports: evaluation, OFREP, management, sync."""
+    def routes(self, more: Routes) -> tuple[Routes, Routes, Routes, Routes]:
+        """Return the routes of the ports: evaluation, OFREP, management with `more`, sync."""
         settings, observed, status = self._settings, self._observed, self._health
         by_grpc, by_sync = evaluation.routes(self._protobuf, self._json), self._syncing.routes()
         by_ofrep = ofrep.routes(ofrep.Ofrep(self._service, self._changes), self._changes)
@@ -135,7 +155,7 @@ class _Parts:
                 health.routes(status, by_grpc),
             ),
             observed.routes(by_ofrep, secure=settings.ofrep_tls is not None),
-            merge(managed, without_pages(self._introspection.routes()), health.routes(status, by_grpc)),
+            merge(managed, without_pages(self._introspection.routes()), health.routes(status, by_grpc), more),
             merge(observed.rpcs(by_sync), health.routes(status, by_sync)),
         )
 

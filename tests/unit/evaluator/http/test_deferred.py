@@ -293,7 +293,7 @@ class Waiting:
 
     def steps(self) -> Generator[Wait | None, None, Response]:
         try:
-            yield
+            yield None
             yield self.wait
         except GeneratorExit:
             self.closed = True

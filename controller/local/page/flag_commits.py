@@ -1,0 +1,177 @@
+"""The commits of a repository on this machine that changed flags, the newest first."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Final
+
+from controller.api.parsing import InvalidTextError
+from controller.api.parsing.git_url import parse_location
+from controller.delivery.changed_flags import MOST_NAME, changed_flags
+from controller.flagsets.reading.layers import LayersRefused, PathRefused, read_layers, select
+from controller.local.worktree import WorkingTree, compose_tree
+from controller.page.page_source import FlagChange, FlagPlace
+from controller.runtime.reconciling.setbacks import Setback
+from controller.runtime.user_text.plain_text import one_line
+from evaluator.flags.diff import Diff, diff
+from evaluator.flags.layers.layer import as_read
+from evaluator.flags.model import FlagSet
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator, Iterator, Mapping
+    from pathlib import Path
+
+    import pygit2
+
+    from controller.local.local_options import LocalOptions
+
+MOST_COMMITS: Final = 200
+"""Most commits with changes that are compared."""
+MOST_SEEN: Final = 5_000
+"""Most commits that are looked at."""
+_MOST_LINES: Final = 100_000
+
+
+@dataclass(frozen=True, slots=True)
+class CommitChanges:
+    """A commit, and its words on each flag that it changed."""
+
+    change: FlagChange
+    """The commit, without words."""
+    lines: Mapping[str, str]
+    """By flag, such as `default off (false) → on (true)`."""
+
+    def of(self, key: str) -> FlagChange:
+        """The commit with its words on a flag that it changed."""
+        return replace(self.change, difference=self.lines[key])
+
+
+@dataclass(frozen=True, slots=True)
+class _Definitions:
+    """The files of a commit that the options' paths mean."""
+
+    commit: pygit2.Commit
+    blobs: Mapping[str, str]
+    """The ids of the files' contents by name."""
+
+
+class FlagCommits:
+    """Reads a repository; all methods block."""
+
+    def __init__(self, folder: Path, options: LocalOptions) -> None:
+        self._folder = folder
+        self._options = options
+
+    def read(self, commit: str, until: Callable[[str], bool]) -> Generator[CommitChanges]:
+        """Yield the commits from `commit` back that changed a flag, by first parents, up to one for which
+        `until` is true. Raises KeyError, ValueError, pygit2.GitError where the repository cannot be read.
+        """
+        definitions = self._history(commit)
+        after = next(definitions, None)
+        newer = None if after is None else self._flag_set(after)
+        while after is not None and newer is not None and not until(str(after.commit.id)):
+            before = next(definitions, None)
+            older = (FlagSet(), frozenset[str]()) if before is None else self._flag_set(before)
+            lines = _lines(older[0], newer[0], older[1] | newer[1])
+            if lines:
+                yield CommitChanges(_change(after.commit), lines)
+            after, newer = before, older
+
+    def origin(self) -> str:
+        """The URL of the repository's origin, without a password; empty where it has none."""
+        import pygit2  # noqa: PLC0415 - see `_commit`
+
+        try:
+            return parse_location(pygit2.Repository(str(self._folder)).remotes["origin"].url or "").url
+        except (KeyError, InvalidTextError):
+            return ""
+
+    def places(self, commit: str) -> dict[str, tuple[FlagPlace, ...]]:
+        """Where the layers of a commit define each flag. Raises as `read`."""
+        definitions = self._definitions(self._commit(commit))
+        try:
+            layers = read_layers(self._files(definitions), self._options.paths, (), as_read)
+        except LayersRefused:
+            return {}
+        places: dict[str, tuple[FlagPlace, ...]] = {}
+        for layer in layers:
+            for key, piece in layer.flags.items():
+                line = piece.document.place(piece.path, key=True)[0]
+                places[key] = (*places.get(key, ()), FlagPlace(piece.document.file, line))
+        return places
+
+    def _commit(self, commit: str) -> pygit2.Commit:
+        import pygit2  # noqa: PLC0415 - other sources than repositories on disk do without it
+
+        repository = pygit2.Repository(str(self._folder))
+        return repository.revparse_single(commit or "HEAD").peel(pygit2.Commit)
+
+    def _history(self, commit: str) -> Iterator[_Definitions]:
+        """Each commit whose files differ from those of its first parent; the first commit, too."""
+        definitions = self._definitions(self._commit(commit))
+        for _ in range(MOST_SEEN):
+            parent = next(iter(definitions.commit.parents), None)
+            older = None if parent is None else self._definitions(parent)
+            if older is None or older.blobs != definitions.blobs:
+                yield definitions
+            if older is None:
+                return
+            definitions = older
+
+    def _definitions(self, commit: pygit2.Commit) -> _Definitions:
+        names = dict(_blobs(commit.tree, ""))
+        meant: set[str] = set()
+        for path in self._options.paths:
+            try:
+                meant.update(select(names, path))
+            except PathRefused:
+                continue
+        return _Definitions(commit, {name: names[name] for name in sorted(meant)})
+
+    def _files(self, definitions: _Definitions) -> dict[str, bytes]:
+        import pygit2  # noqa: PLC0415 - see above
+
+        repository = pygit2.Repository(str(self._folder))
+        return {name: repository[blob].peel(pygit2.Blob).data for name, blob in definitions.blobs.items()}
+
+    def _flag_set(self, definitions: _Definitions) -> tuple[FlagSet, frozenset[str]]:
+        """The flags of a commit, and the keys of those that it defines badly."""
+        try:
+            made = compose_tree(WorkingTree(self._files(definitions), ()), self._options)
+        except Setback:
+            return FlagSet(), frozenset()
+        return made.flag_set, frozenset(made.missing)
+
+
+def _blobs(tree: pygit2.Tree, prefix: str) -> Iterator[tuple[str, str]]:
+    for entry in tree:
+        name = f"{prefix}{entry.name}"
+        if entry.type_str == "tree":
+            yield from _blobs(entry, f"{name}/")  # type: ignore[arg-type]  # an entry of that type is a Tree
+        elif entry.type_str == "blob":
+            yield name, str(entry.id)
+
+
+def _lines(before: FlagSet, after: FlagSet, bad: frozenset[str]) -> dict[str, str]:
+    """Words on each flag that differs, but for those that one side defines badly."""
+    changes = diff(before, after)
+    concerned = Diff(
+        tuple(key for key in changes.added if key not in bad),
+        {key: parts for key, parts in changes.changed.items() if key not in bad},
+        tuple(key for key in changes.removed if key not in bad),
+    )
+    lines = changed_flags(before, after, concerned, _MOST_LINES)
+    return {key: _difference(key, line) for key, line in zip(concerned.keys, lines, strict=True)}
+
+
+def _difference(key: str, line: str) -> str:
+    """`default off → on` of `~ key: default off → on`."""
+    words = line[len(f"~ {one_line(key, MOST_NAME)}: ") :]
+    return {"+": f"added, default {words}", "-": "removed"}.get(line[:1], words)
+
+
+def _change(commit: pygit2.Commit) -> FlagChange:
+    author = f"{commit.author.name} <{commit.author.email}>"
+    at = datetime.fromtimestamp(commit.commit_time, UTC)
+    return FlagChange(str(commit.id), author, commit.message.partition("\n")[0], at)

@@ -1,0 +1,112 @@
+"""The page of `flagstaff up`: the flags of this process, and the history of its repository."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from controller.events.alerts.commit_pages import commit_in
+from controller.local.local_objects import NAME
+from controller.local.page.evaluation_rates import SECONDS, EvaluationRates
+from controller.local.page.local_history import LocalHistory
+from controller.page.page_source import ShownSet
+from controller.runtime.clock import now
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from pathlib import Path
+
+    from controller.api.objects.meta import Resource
+    from controller.local.local_options import LocalOptions
+    from controller.page.page_source import FlagHistory, VariantRates
+    from evaluator.flags.model import FlagSet
+    from evaluator.resolving.resolve import CompiledFlagSet
+
+
+class LocalPage:
+    """What the page shows; everybody who reaches the port may see it. Implements PageSource."""
+
+    def __init__(self, options: LocalOptions, folder: Path | None) -> None:
+        """folder: the repository, where it is on this machine."""
+        self.evaluations = EvaluationRates()
+        self.notify: Callable[[], None] = lambda: None
+        """Called on the loop after each change."""
+        self.stages: Iterable[Resource] = ()
+        """The objects of the stages."""
+        self._history = LocalHistory(folder, options)
+        self._began, self._changes = int(now().timestamp()), 0
+        self._defined: FlagSet | None = None
+        self._served: CompiledFlagSet | None = None
+        self._in_force: Mapping[str, str] = {}
+        self._applied = asyncio.Event()
+
+    def define(self, flag_set: FlagSet, in_force: Mapping[str, str]) -> None:
+        """Show these flags once they are served; `in_force` as ShownSet has it."""
+        self._defined, self._in_force = flag_set, in_force
+        self._applied.set()
+
+    def serve(self, served: CompiledFlagSet) -> None:
+        """Show what is served now."""
+        self._served = served
+        self.change()
+
+    def change(self) -> None:
+        """Tell open pages that something has changed."""
+        self._changes += 1
+        self.notify()
+
+    async def run(self) -> None:
+        """Count evaluations and read the history until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._count())
+            tasks.create_task(self._follow())
+
+    @property
+    def version(self) -> str:
+        """Another one after each change, and in each process."""
+        return f"{self._began}-{self._changes}"
+
+    def sets(self) -> Sequence[str]:
+        """The one flag set, once it is known."""
+        return () if self._defined is None else (NAME,)
+
+    def shown_set(self, name: str) -> ShownSet | None:
+        """The one flag set."""
+        defined, served = self._defined, self._served
+        if name != NAME or defined is None or served is None:
+            return None
+        return ShownSet(
+            name, defined, served, defined.revision or "", self._history.address,
+            last_changes=self._history.last_changes, in_force=self._in_force,
+        )  # fmt: skip
+
+    def history(self, name: str, key: str) -> FlagHistory:
+        """What is known of a flag's history now."""
+        del name
+        return self._history.of(key)
+
+    def rates(self, name: str, keys: Sequence[str]) -> Mapping[str, VariantRates]:
+        """The evaluations of this process."""
+        del name
+        return self.evaluations.of(keys)
+
+    def objects(self) -> Sequence[Resource]:
+        """The FlagSource and the FlagSet in memory, and what the FlagSet writes."""
+        return [*self.stages]
+
+    async def _count(self) -> None:
+        while True:
+            await asyncio.sleep(SECONDS)
+            self.evaluations.end_interval(int(now().timestamp()))
+
+    async def _follow(self) -> None:
+        loop = asyncio.get_running_loop()
+
+        def changed() -> None:
+            loop.call_soon_threadsafe(self.change)
+
+        while True:
+            await self._applied.wait()
+            self._applied.clear()
+            revision = "" if self._defined is None else self._defined.revision or ""
+            await asyncio.to_thread(self._history.read, commit_in(revision), changed)

@@ -1,0 +1,110 @@
+"""The port of the page: what it shows, as far as one caller may see it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol
+
+from evaluator.flags.model import EMPTY
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from datetime import datetime
+
+    from controller.api.objects.meta import Resource
+    from evaluator.flags.model import FlagSet
+    from evaluator.resolving.resolve import CompiledFlagSet
+
+
+@dataclass(frozen=True, slots=True)
+class FlagChange:
+    """One commit that changed a flag."""
+
+    commit: str
+    """40 hexadecimal digits, or another revision; empty: unknown."""
+    author: str = ""
+    """`Name <mail>`."""
+    subject: str = ""
+    """The first line of the commit's message."""
+    at: datetime | None = None
+    difference: str = ""
+    """What it changed, in words, such as `default off (false) → on (true)`."""
+
+
+@dataclass(frozen=True, slots=True)
+class FlagPlace:
+    """Where a layer defines a flag."""
+
+    file: str
+    line: int
+    """From 1."""
+
+
+@dataclass(frozen=True, slots=True)
+class FlagHistory:
+    """Where a flag is defined, and the commits that changed it."""
+
+    changes: tuple[FlagChange, ...] = ()
+    """The newest first."""
+    places: tuple[FlagPlace, ...] = ()
+    """Base first."""
+    gap: str = ""
+    """Why earlier changes, or the places, are not known; empty: all are."""
+
+
+@dataclass(frozen=True, slots=True)
+class VariantRates:
+    """Evaluations of one flag per minute, by variant."""
+
+    times: tuple[int, ...]
+    """The ends of the intervals, in Unix seconds."""
+    rates: Mapping[str, tuple[float, ...]]
+    """Evaluations per minute in each interval, by variant; an empty name: the caller's own default."""
+
+
+@dataclass(frozen=True, slots=True)
+class ShownSet:
+    """A flag set as the page shows it."""
+
+    name: str
+    """NAMESPACE/NAME, or NAME alone without a cluster."""
+    flag_set: FlagSet
+    """As it is defined, without overrides and rollouts."""
+    served: CompiledFlagSet
+    """As it is evaluated."""
+    revision: str = ""
+    """The revision that it was made of, such as `main@sha1:…`."""
+    address: str = ""
+    """The URL of the source, for links to its Git server."""
+    served_since: datetime | None = None
+    last_changes: Mapping[str, FlagChange] = field(default_factory=lambda: EMPTY)
+    """The newest change of each flag, as far as it is known."""
+    in_force: Mapping[str, str] = field(default_factory=lambda: EMPTY)
+    """By flag, a sentence on the override or rollout that decides it now, such as `off for all until 14:00
+    UTC, by incident-7: payments fail`.
+    """
+    problems: tuple[str, ...] = ()
+    """What is wrong with the newest revision, `FILE:LINE: what`."""
+
+
+class PageSource(Protocol):
+    """What one caller may see. Methods may block: they are called in a thread."""
+
+    @property
+    def version(self) -> str:
+        """A text that changes whenever anything that is shown does."""
+
+    def sets(self) -> Sequence[str]:
+        """Return the names of the flag sets that the caller may see, sorted."""
+
+    def shown_set(self, name: str) -> ShownSet | None:
+        """Return a flag set; None where there is none, or the caller may not see it."""
+
+    def history(self, name: str, key: str) -> FlagHistory:
+        """Return the history of a flag of a set that the caller may see."""
+
+    def rates(self, name: str, keys: Sequence[str]) -> Mapping[str, VariantRates]:
+        """Return the evaluations of some flags, as far as they are known."""
+
+    def objects(self) -> Sequence[Resource]:
+        """Return the objects behind the sets: sources, FlagSets, what they write, and receipts."""

@@ -1,0 +1,105 @@
+"""Server-sent events that tell open pages that something has changed; a page then asks again for its view.
+
+Nothing of a flag is in an event, so that every reader may have it. The framing is
+https://html.spec.whatwg.org/multipage/server-sent-events.html.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from controller.page.rendering import SAFE
+from evaluator.http.messages import Response, Streamed, header
+from evaluator.wire.countdown import Countdown
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from evaluator.http.messages import ByteStream, Request
+    from evaluator.wire.countdown import Timers
+
+KEEP_ALIVE_SECONDS: Final = 20.0
+"""Proxies close what is silent for longer."""
+MOST: Final = 400
+"""Most open streams; further pages are told to come back."""
+_HEADERS: Final = (
+    ("content-type", "text/event-stream"),
+    ("cache-control", "no-store"),
+    ("x-accel-buffering", "no"),
+    *SAFE,
+)
+
+
+class PageStreams:
+    """The open streams, and the version that they were told last."""
+
+    def __init__(self, timers: Timers, version: Callable[[], str]) -> None:
+        """`version` returns a text that changes whenever anything that is shown does."""
+        self.version = version
+        self.silence: Countdown[PageStream] = Countdown(timers, KEEP_ALIVE_SECONDS, PageStream.keep_alive)
+        self._open: set[PageStream] = set()
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def open(self, request: Request) -> Response | Streamed:
+        """The stream of one page; its `last-event-id`, or at first `?seen=`, is the version that it shows."""
+        if len(self._open) >= MOST:
+            return Response(503, b"too many open pages\n", (("retry-after", "30"), *SAFE))
+        seen = header(request.headers, "last-event-id") or request.query.removeprefix("seen=")
+
+        def start(stream: ByteStream) -> None:
+            opened = PageStream(self, stream, seen)
+            self._open.add(opened)
+            opened.advance()
+
+        return Streamed(200, _HEADERS, start)
+
+    def notify(self) -> None:
+        """Tell all pages that something has changed."""
+        for opened in tuple(self._open):
+            opened.advance()
+
+    def forget(self, opened: PageStream) -> None:
+        """Remove a stream that has ended."""
+        self._open.discard(opened)
+        self.silence.forget(opened)
+
+    def close(self) -> None:
+        """End all streams."""
+        for opened in tuple(self._open):
+            opened.shut_down()
+
+
+class PageStream:
+    """One page, and the version that it was told last."""
+
+    def __init__(self, streams: PageStreams, stream: ByteStream, seen: str) -> None:
+        self._streams = streams
+        self._stream = stream
+        self._seen = seen
+        stream.on_writable = self.advance
+        stream.on_closed = self._on_closed
+
+    def advance(self) -> None:
+        """Send the newest version, where the page was told another one."""
+        version = self._streams.version()
+        if version == self._seen or not self._stream.writable:
+            return
+        self._seen = version
+        self._stream.send(f"id: {version}\nevent: change\ndata:\n\n".encode())
+        self._streams.silence.restart(self)
+
+    def keep_alive(self) -> None:
+        """Send a comment; a peer that does not read has messages waiting already."""
+        if self._stream.writable:
+            self._stream.send(b":\n\n")
+        self._streams.silence.restart(self)
+
+    def shut_down(self) -> None:
+        """End it."""
+        self._on_closed()
+        self._stream.close()
+
+    def _on_closed(self) -> None:
+        self._streams.forget(self)

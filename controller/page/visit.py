@@ -1,0 +1,52 @@
+"""One request for a view."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from datetime import datetime
+
+    from controller.page.page_source import PageSource, ShownSet
+
+
+class NotShown(LookupError):
+    """There is nothing to show; the text says what is missing."""
+
+
+@dataclass(frozen=True)
+class Visit:
+    """A view that was asked for, and what its caller may see."""
+
+    view: str
+    """Its name, which its path ends with."""
+    query: Mapping[str, str]
+    form: Mapping[str, str]
+    source: PageSource
+    now: datetime
+
+    @cached_property
+    def sets(self) -> Sequence[str]:
+        """The names of the flag sets that the caller may see."""
+        return self.source.sets()
+
+    @property
+    def set_name(self) -> str:
+        """The flag set that is shown: that of the query, or the first; empty: there is none."""
+        return self.query.get("set") or next(iter(self.sets), "")
+
+    @cached_property
+    def shown_set(self) -> ShownSet:
+        """The flag set that is shown. Raises NotShown."""
+        shown = self.source.shown_set(self.set_name) if self.set_name else None
+        if shown is None:
+            # The same words for a set that is hidden as for one that is not there.
+            raise NotShown(
+                f"There is no flag set {self.set_name!r}, or you may not see it."
+                if self.set_name
+                else "There is no flag set yet, or you may see none."
+            )
+        return shown

@@ -1,0 +1,50 @@
+"""Times, names, revisions and values as the page writes them. Pure."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from evaluator.flags.model import Json
+
+_UNITS: Final = (
+    (86_400 * 365, "year"),
+    (86_400 * 30, "month"),
+    (86_400, "day"),
+    (3600, "hour"),
+    (60, "minute"),
+)
+_DIGEST: Final = re.compile(r"^(.*@)?(?:sha1|sha256):([0-9a-f]{7})[0-9a-f]*$")
+
+
+def ago(moment: datetime | None, now: datetime) -> str:
+    """`3 hours ago`; empty for an unknown moment."""
+    if moment is None:
+        return ""
+    seconds = (now - moment).total_seconds()
+    for size, unit in _UNITS:
+        if seconds >= size:
+            count = int(seconds // size)
+            return f"{count} {unit}{'' if count == 1 else 's'} ago"
+    return "just now"
+
+
+def person(author: str) -> str:
+    """`Ada` of `Ada <ada@example.com>`."""
+    return author.partition(" <")[0].strip() or author
+
+
+def short_revision(revision: str) -> str:
+    """`main@1a2b3c4` of `main@sha1:1a2b3c4…`."""
+    match = _DIGEST.match(revision)
+    return f"{match[1] or ''}{match[2]}" if match else revision
+
+
+def value_text(value: Json, most: int = 120) -> str:
+    """A variant's value as JSON, cut after `most` characters."""
+    text = json.dumps(value, ensure_ascii=False, default=str)
+    return text if len(text) <= most else f"{text[: most - 1]}…"

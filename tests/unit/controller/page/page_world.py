@@ -1,0 +1,76 @@
+"""A source of the page in memory, and requests to the page without a port."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from html import unescape
+from typing import TYPE_CHECKING, Any
+
+from controller.flagsets.building.compose import compose
+from controller.page.page_source import FlagHistory, ShownSet
+from controller.page.pages import respond
+from evaluator.http.messages import Request
+from evaluator.resolving.resolve import compile_flag_set
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from controller.api.objects.meta import Resource
+    from controller.page.page_source import VariantRates
+    from evaluator.http.messages import Response
+
+NOW = datetime(2026, 11, 28, 12, 0, tzinfo=UTC)
+
+
+def flag(*, on: bool = False, **more: Any) -> dict[str, Any]:
+    """The definition of a switch."""
+    default = "on" if on else "off"
+    return {"state": "ENABLED", "variants": {"on": True, "off": False}, "defaultVariant": default, **more}
+
+
+def shown_set(flags: Mapping[str, Any], name: str = "flags", **more: Any) -> ShownSet:
+    """A flag set as the page shows it; `more` as ShownSet has it."""
+    document = json.dumps({"flags": flags}).encode()
+    made = compose({"flags.json": document}, ["flags.json"], provenance={}, previous=None, lenient=True)
+    assert (made.accepted, made.missing) == (True, ()), made.problems
+    return replace(ShownSet(name, made.flag_set, compile_flag_set(made.flag_set)), **more)
+
+
+@dataclass
+class FakeSource:
+    """A PageSource of what a test gives it."""
+
+    shown: Sequence[ShownSet] = ()
+    histories: Mapping[tuple[str, str], FlagHistory] = field(default_factory=dict)
+    known_rates: Mapping[str, VariantRates] = field(default_factory=dict)
+    resources: Sequence[Resource] = ()
+    version: str = "1"
+
+    def sets(self) -> Sequence[str]:
+        return sorted(one.name for one in self.shown)
+
+    def shown_set(self, name: str) -> ShownSet | None:
+        return next((one for one in self.shown if one.name == name), None)
+
+    def history(self, name: str, key: str) -> FlagHistory:
+        return self.histories.get((name, key), FlagHistory())
+
+    def rates(self, name: str, keys: Sequence[str]) -> Mapping[str, VariantRates]:
+        del name
+        return {key: self.known_rates[key] for key in keys if key in self.known_rates}
+
+    def objects(self) -> Sequence[Resource]:
+        return self.resources
+
+
+def ask(source: FakeSource, target: str = "/ui", body: str = "") -> Response:
+    """The page's answer to a GET, or to a POST of a form."""
+    path, _, query = target.partition("?")
+    return respond(Request("POST" if body else "GET", path, query, (), body.encode(), "test"), source, NOW)
+
+
+def text(response: Response) -> str:
+    """The page, its characters unescaped."""
+    return unescape(response.body.decode())
