@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
 from pydantic import Field, OnErrorOmit
 
@@ -24,6 +24,8 @@ Phase = Literal[
 Verdict = Literal["Pass", "Fail", "Inconclusive", "Error"]
 Text = Annotated[str, Field(max_length=1024)]
 Time = Annotated[str, Field(max_length=64), TIME]
+PROMOTION: Final = "promotion"
+"""The gate after the last step."""
 
 
 class Revision(Model):
@@ -171,3 +173,12 @@ class FlagRolloutStatus(Status):
     """Of definitions that were promoted, the newest first: for `spec.rollbackWindow`."""
     history: Annotated[tuple[OnErrorOmit[Outcome], ...], Field(max_length=10)] = ()
     """Rollouts that ended, the newest first."""
+
+    @property
+    def gate(self) -> str:
+        """What an approval lets end now: `promotion`, the step's number from 1 as in `step_text`, or `0`
+        before the first step.
+        """
+        if self.phase == "WaitingPromotion":
+            return PROMOTION
+        return "0" if self.step is None else str(self.step + 1)

@@ -9,9 +9,11 @@ from controller.api.flagset_status import FlagSetStatus
 from controller.api.kinds import status_of
 from controller.api.objects.artifact_status import SourceStatus
 from controller.api.openfeature.featureflagconfiguration import ConfigurationStatus, FeatureFlagStatus
+from controller.api.rollouts.rollout_status import FlagRolloutStatus
 from controller.cli.cluster.events import lines
 from controller.cli.objects import history
 from controller.cli.objects.object_rows import object_row
+from controller.cli.rollouts.rollout_view import check_lines, history_lines, step_lines, view_of
 from controller.cli.shared.output import Column, table
 from controller.cli.shared.printing import printable
 from controller.delivery.waiting import line
@@ -57,7 +59,21 @@ def _sections(resource: Resource, events: Sequence[Mapping[str, Any]]) -> Iterat
             yield _section("History", history.render(status.history, "table").splitlines())
     if isinstance(status, ConfigurationStatus) and status.laggards:
         yield _section("Evaluators that lag", [line(laggard) for laggard in status.laggards])
+    if isinstance(status, FlagRolloutStatus):
+        yield from _rollout_sections(resource)
     yield _section("Events", [text for event in events for text in lines(event, colours=False)] or ["none"])
+
+
+def _rollout_sections(rollout: Resource) -> Iterator[str]:
+    view = view_of(rollout)
+    asked = [f"{check.name}: {check.query}" for check in view.metrics if check.query]
+    sections = {
+        "Steps": step_lines(view),
+        "Checks": check_lines(view),
+        "Queries": asked,
+        "Earlier rollouts": history_lines(view),
+    }
+    yield from (_section(title, lines_) for title, lines_ in sections.items() if lines_)
 
 
 def _facts(resource: Resource) -> str:
@@ -77,6 +93,10 @@ def _facts(resource: Resource) -> str:
         "Verified by": artifact and artifact.verified_by,
         "Flags": row.flags,
         "Served": row.served,
+        "Phase": row.phase,
+        "Step": row.step,
+        "Share": row.share,
+        "Verdict": row.verdict,
     }
     return "\n".join(
         f"{f'{name}:':<13}{printable(str(fact))}" for name, fact in facts.items() if fact not in (None, "")

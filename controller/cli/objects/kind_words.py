@@ -40,6 +40,8 @@ _SHORT: Final = {
     "alert": kinds.FLAG_ALERT,
     "grant": kinds.FLAG_GRANT,
     "override": kinds.FLAG_OVERRIDE,
+    "rollout": kinds.FLAG_ROLLOUT,
+    "template": kinds.METRIC_TEMPLATE,
     "upgrade": kinds.EVALUATOR_UPGRADE,
 }
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from pydantic import ConfigDict
@@ -16,9 +16,12 @@ from controller.api.objects.conditions import FALSE, READY, TRUE
 from controller.api.objects.fields import InvalidSpecError
 from controller.api.openfeature import featureflagconfiguration
 from controller.api.openfeature.featureflagconfiguration import FeatureFlagStatus, MissingShardsError
+from controller.api.rollouts import flagrollout
+from controller.api.rollouts.rollout_status import FlagRolloutStatus
 from controller.cli.shared.output import Column
 from controller.cli.shared.printing import short
 from controller.delivery.delivered import delivery_of
+from controller.delivery.overrides import set_name
 from evaluator.flags.model import ABSENT, HELD_FROM_KEY, REVISION_KEY
 
 if TYPE_CHECKING:
@@ -61,6 +64,16 @@ class ObjectRow:
     """How many evaluators serve it, of how many there are, such as 2/3."""
     source: str | None = None
     """Where it comes from: a URL, or KIND/NAME."""
+    flag_set: str | None = None
+    """Of a FlagRollout: the name of the flag set that it is about."""
+    phase: str | None = None
+    """Of a FlagRollout: what it is at."""
+    step: str | None = None
+    """Of a FlagRollout: the step that is served, such as 2/4."""
+    share: str | None = None
+    """Of a FlagRollout: who gets the new definitions, such as 10% or audience."""
+    verdict: str | None = None
+    """Of a FlagRollout: the worst of its newest checks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +114,7 @@ def object_row(resource: Resource) -> ObjectRow:
         revision, flags, served = status.revision, status.flags, status.served
     elif isinstance(status, SourceStatus) and status.artifact is not None:
         revision, since = status.artifact.revision, status.artifact.last_update_time or None
-    return ObjectRow(
+    row = ObjectRow(
         *(resource.key.kind, resource.namespace, resource.name),
         ready=ready.status or None,
         reason=ready.reason or None,
@@ -112,6 +125,20 @@ def object_row(resource: Resource) -> ObjectRow:
         flags=flags,
         served=served or None,
         source=_source(resource),
+    )
+    return _rollout_row(row, resource) if resource.key.kind == flagrollout.KIND else row
+
+
+def _rollout_row(row: ObjectRow, resource: Resource) -> ObjectRow:
+    """The row with what only a FlagRollout has."""
+    status = FlagRolloutStatus.of(resource)
+    return replace(
+        row,
+        flag_set=set_name(resource) or None,
+        phase=status.phase,
+        step=status.step_text,
+        share=status.share_text,
+        verdict=status.verdict,
     )
 
 
@@ -180,6 +207,7 @@ def _ready_style(row: ObjectRow) -> str:
     return {TRUE: "green", FALSE: "red"}.get(row.ready or "", "yellow")
 
 
+_PHASES: Final = {"Failed": "red", "RollingBack": "red", "Paused": "yellow", "WaitingPromotion": "yellow"}
 _NAMESPACE: Final = Column("NAMESPACE", lambda row: row.namespace)
 _NAME: Final = Column("NAME", lambda row: row.name)
 _READY: Final = Column("READY", lambda row: row.ready or "-", style=_ready_style)
@@ -193,11 +221,21 @@ _SERVED: Final = Column("SERVED", lambda row: row.served or "-")
 _SINCE: Final = Column("SINCE", lambda row: row.since or "-", wide=True)
 _SOURCE: Final = Column("SOURCE", lambda row: row.source or "-", wide=True)
 _ENDING: Final = (_SINCE, _SOURCE, _SUSPENDED, _STATUS)
+_OF_ROLLOUTS: Final = (
+    _NAME,
+    Column("SET", lambda row: row.flag_set or "-"),
+    Column("PHASE", lambda row: row.phase or "-", style=lambda row: _PHASES.get(row.phase or "", "")),
+    Column("STEP", lambda row: row.step or "-"),
+    Column("SHARE", lambda row: row.share or "-"),
+    Column("VERDICT", lambda row: row.verdict or "-"),
+    *(_READY, _SUSPENDED, _STATUS),
+)
 _OF_KINDS: Final = {
     flagsource.KIND: (_NAME, _READY, _REVISION, *_ENDING),
     flagset.KIND: (_NAME, _READY, _REVISION, _FLAGS, _SERVED, *_ENDING),
     featureflagconfiguration.KIND: (_NAME, _READY, _REVISION, _FLAGS, _SERVED, _SOURCE, _STATUS),
     featureflagconfiguration.FLAG_KIND: (_NAME, _READY, _REVISION, _FLAGS, _SOURCE, _STATUS),
+    flagrollout.KIND: _OF_ROLLOUTS,
 }
 _OF_OTHERS: Final = (_NAME, _READY, _SUSPENDED, _STATUS)
 _OF_ALL: Final = (

@@ -1,4 +1,6 @@
-"""Sources, the flag sets made of them, the objects that these write, and evaluators that lag. Pure."""
+"""Sources, the flag sets made of them, the objects that these write, what rolls their changes out, and
+evaluators that lag. Pure.
+"""
 
 from __future__ import annotations
 
@@ -9,9 +11,11 @@ from controller.api import flagset
 from controller.api.objects.meta import ObjectKey
 from controller.api.openfeature import featureflagconfiguration
 from controller.api.openfeature.featureflagconfiguration import ConfigurationStatus
+from controller.api.rollouts import flagrollout
 from controller.cli.objects.kind_words import SOURCES
 from controller.cli.objects.object_rows import RECORD, object_row
 from controller.cli.shared.printing import short
+from controller.delivery.overrides import set_name
 from controller.delivery.waiting import line
 
 if TYPE_CHECKING:
@@ -35,7 +39,7 @@ class TreeNode:
     ready: str | None = None
     """The status of the condition Ready; absent where there is none."""
     state: str = ""
-    """Its revision and how far it is served, or what an evaluator serves."""
+    """Its revision and how far it is served, how far a rollout is, or what an evaluator serves."""
     children: tuple[TreeNode, ...] = field(default_factory=tuple)
     """What is made of it."""
 
@@ -57,6 +61,10 @@ def _parent(resource: Resource, known: Collection[ObjectKey]) -> ObjectKey | Non
     key: ObjectKey | None = None
     if resource.key.kind == flagset.KIND:
         key = flagset.source_key(resource)
+    elif resource.key.kind == flagrollout.KIND:
+        kinds = (flagset.KIND, featureflagconfiguration.KIND)
+        keys = (ObjectKey(kind, resource.namespace, set_name(resource)) for kind in kinds)
+        key = next((named for named in keys if named in known), None)
     elif writer := resource.labels.get(flagset.LABEL):
         key = ObjectKey(flagset.KIND, resource.namespace, writer)
     return key if key is not None and key in known else None
@@ -64,16 +72,16 @@ def _parent(resource: Resource, known: Collection[ObjectKey]) -> ObjectKey | Non
 
 def _node(resource: Resource, children: Mapping[ObjectKey | None, Sequence[Resource]]) -> TreeNode:
     row = object_row(resource)
-    parts = (short(row.revision or ""), f"served {row.served}" if row.served else "")
+    parts = [short(row.revision or ""), f"served {row.served}" if row.served else ""]
+    if row.phase:
+        parts = [row.phase, f"step {row.step}" if row.step else "", row.share or ""]
     state = ", ".join(part for part in parts if part)
     if row.suspended:
         state = f"{state}, suspended".lstrip(", ")
     if row.ready == "False":
         state = short(row.message or row.reason or "")
     below = [_node(child, children) for child in children.get(resource.key, ())]
-    return TreeNode(
-        row.kind, row.namespace, row.name, row.ready, state, (*below, *_laggards(resource))
-    )  # fmt: skip
+    return TreeNode(row.kind, row.namespace, row.name, row.ready, state, (*below, *_laggards(resource)))
 
 
 def _laggards(resource: Resource) -> list[TreeNode]:

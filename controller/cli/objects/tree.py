@@ -49,7 +49,7 @@ async def _read(options: argparse.Namespace) -> list[Resource]:
     from controller.cli.objects.kind_words import SOURCES
 
     async with connected(scope_of(options)) as connection:
-        return await connection.resources(*SOURCES, kinds.FLAG_SET, *kinds.DELIVERED[:2])
+        return await connection.resources(*SOURCES, kinds.FLAG_SET, *kinds.DELIVERED[:2], kinds.FLAG_ROLLOUT)
 
 
 def nodes_named(roots: Sequence[TreeNode], name: str) -> list[TreeNode]:
