@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from controller.api.objects.meta import Resource
+    from controller.page.delivery.proxy_members import FleetMember
+    from controller.page.delivery.shown_events import ShownEvent
     from evaluator.flags.model import FlagSet
     from evaluator.resolving.resolve import CompiledFlagSet
 
@@ -108,3 +110,12 @@ class PageSource(Protocol):
 
     def objects(self) -> Sequence[Resource]:
         """Return the objects behind the sets: sources, FlagSets, what they write, and receipts."""
+
+    def events(self) -> Sequence[ShownEvent]:
+        """Return the last Events about these objects, the newest first."""
+
+    def members(self) -> Mapping[str, Sequence[FleetMember]]:
+        """Return evaluators by the object that they follow, NAMESPACE/NAME, as far as anybody was asked."""
+
+    def faults(self) -> Sequence[str]:
+        """Return why something is missing or may be outdated: a sentence for each fault."""

@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING, Final
 from urllib.parse import parse_qsl
 
 from controller.page.rendering import PREFIX, SAFE, page
+from controller.page.views.delivery_view import delivery_view
 from controller.page.views.flags_view import flags_view
+from controller.page.views.pending_view import pending_view
 from controller.page.visit import NotShown, Visit
 from evaluator.http.messages import Response
 
@@ -20,6 +22,8 @@ if TYPE_CHECKING:
 VIEWS: Final[Mapping[tuple[str, str], Callable[[Visit], Response]]] = {
     ("GET", ""): flags_view,
     ("GET", "/flags"): flags_view,
+    ("GET", "/delivery"): delivery_view,
+    ("GET", "/pending"): pending_view,
 }
 """The views by method and path below PREFIX."""
 _MOST_FIELDS: Final = 200

@@ -59,7 +59,9 @@ def environment() -> Environment:
     )
     made.globals["address"] = address
     made.filters |= {
+        "after": words.after,
         "ago": words.ago,
+        "clock": words.clock,
         "person": words.person,
         "revision": words.short_revision,
         "value": words.value_text,

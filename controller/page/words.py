@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import re
+from datetime import UTC
 from typing import TYPE_CHECKING, Final
+
+from controller.configurations.propagation import duration_text
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -31,6 +34,16 @@ def ago(moment: datetime | None, now: datetime) -> str:
             count = int(seconds // size)
             return f"{count} {unit}{'' if count == 1 else 's'} ago"
     return "just now"
+
+
+def clock(moment: datetime) -> str:
+    """`2026-11-28 12:03:04 UTC`."""
+    return f"{moment.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
+
+
+def after(seconds: float) -> str:
+    """`after 1.2s`."""
+    return f"after {duration_text(seconds)}" if seconds else "at once"
 
 
 def person(author: str) -> str:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from controller.api.kinds import status_of
-from controller.api.objects.meta import NOTHING
+from controller.api.objects.meta import GROUP, NOTHING
 from controller.runtime.user_text.plain_text import clean
 
 if TYPE_CHECKING:
@@ -117,3 +117,23 @@ def event_of(resource: Resource, occurrence: Occurrence, now: datetime) -> Event
         flags=occurrence.flags,
         ends=occurrence.ends,
     )
+
+
+def as_event(body: Mapping[str, Any]) -> dict[str, Any]:
+    """An Event of the API server in the form in which alerts are posted."""
+    about, meta = body["involvedObject"], body["metadata"]
+    names = ("apiVersion", "kind", "namespace", "name", "uid")
+    return {
+        "involvedObject": {name: about.get(name, "") for name in names},
+        "severity": "error" if body.get("type") == "Warning" else "info",
+        "timestamp": body.get("lastTimestamp")
+        or body.get("eventTime")
+        or meta.get("creationTimestamp")
+        or "",
+        "message": body.get("message") or "",
+        "reason": body.get("reason") or "",
+        "metadata": {
+            name: text for name, text in (meta.get("annotations") or {}).items() if name.startswith(GROUP)
+        },
+        "reportingController": body.get("reportingComponent") or "",
+    }

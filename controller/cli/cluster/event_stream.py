@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any, Final
 from controller.api.kinds import EVENT
 from controller.api.objects.meta import GROUP, OPENFEATURE_GROUP
 from controller.cli.cluster.cluster_view import ClusterView, watching
+from controller.runtime.event import as_event
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Mapping
+    from collections.abc import AsyncGenerator
 
     from controller.cli.shared.clusters import ClusterScope
 
@@ -50,23 +51,3 @@ async def events_of(scope: ClusterScope, *, watch: bool) -> AsyncGenerator[dict[
             if not watch:
                 return
             await events.wait(_LOOK)
-
-
-def as_event(body: Mapping[str, Any]) -> dict[str, Any]:
-    """An Event of the API server in the form in which alerts are posted."""
-    about, meta = body["involvedObject"], body["metadata"]
-    names = ("apiVersion", "kind", "namespace", "name", "uid")
-    return {
-        "involvedObject": {name: about.get(name, "") for name in names},
-        "severity": "error" if body.get("type") == "Warning" else "info",
-        "timestamp": body.get("lastTimestamp")
-        or body.get("eventTime")
-        or meta.get("creationTimestamp")
-        or "",
-        "message": body.get("message") or "",
-        "reason": body.get("reason") or "",
-        "metadata": {
-            name: text for name, text in (meta.get("annotations") or {}).items() if name.startswith(GROUP)
-        },
-        "reportingController": body.get("reportingComponent") or "",
-    }

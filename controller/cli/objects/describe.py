@@ -39,8 +39,8 @@ async def _read(options: argparse.Namespace) -> tuple[dict[str, Any], list[dict[
     # Imported here: it takes a second or two.
     from controller.api.kinds import EVENT
     from controller.cli.cluster.connection import connected
-    from controller.cli.cluster.event_stream import as_event
     from controller.cli.objects.kind_words import type_named
+    from controller.runtime.event import as_event
 
     type_ = type_named(options.what)
     async with connected(scope_of(options)) as connection:

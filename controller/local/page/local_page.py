@@ -6,18 +6,21 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from controller.events.alerts.commit_pages import commit_in
-from controller.local.local_objects import NAME
+from controller.local.local_objects import NAME, NAMESPACE
 from controller.local.page.evaluation_rates import SECONDS, EvaluationRates
 from controller.local.page.local_history import LocalHistory
+from controller.page.delivery.proxy_members import FleetMember
 from controller.page.page_source import ShownSet
 from controller.runtime.clock import now
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
+    from datetime import datetime
     from pathlib import Path
 
     from controller.api.objects.meta import Resource
     from controller.local.local_options import LocalOptions
+    from controller.page.delivery.shown_events import ShownEvent
     from controller.page.page_source import FlagHistory, VariantRates
     from evaluator.flags.model import FlagSet
     from evaluator.resolving.resolve import CompiledFlagSet
@@ -37,6 +40,7 @@ class LocalPage:
         self._began, self._changes = int(now().timestamp()), 0
         self._defined: FlagSet | None = None
         self._served: CompiledFlagSet | None = None
+        self._served_since: datetime | None = None
         self._in_force: Mapping[str, str] = {}
         self._applied = asyncio.Event()
 
@@ -47,7 +51,7 @@ class LocalPage:
 
     def serve(self, served: CompiledFlagSet) -> None:
         """Show what is served now."""
-        self._served = served
+        self._served, self._served_since = served, now()
         self.change()
 
     def change(self) -> None:
@@ -93,6 +97,21 @@ class LocalPage:
     def objects(self) -> Sequence[Resource]:
         """The FlagSource and the FlagSet in memory, and what the FlagSet writes."""
         return [*self.stages]
+
+    def events(self) -> Sequence[ShownEvent]:
+        """Without a cluster there are none."""
+        return ()
+
+    def members(self) -> Mapping[str, Sequence[FleetMember]]:
+        """This process, which evaluates."""
+        if self._served is None:
+            return {}
+        served = self._served.flag_set.revision or ""
+        return {f"{NAMESPACE}/{NAME}": (FleetMember("this process", served, since=self._served_since),)}
+
+    def faults(self) -> Sequence[str]:
+        """Nothing is missing: no cluster is asked."""
+        return ()
 
     async def _count(self) -> None:
         while True:

@@ -8,10 +8,10 @@ import pytest
 
 from controller.api.flagprovider import FlagProviderStatus
 from controller.cli import main
-from controller.cli.cluster.event_stream import as_event
 from controller.cli.cluster.events import lines
 from controller.cli.cluster.sample_message import Outcome, outcome_of
 from controller.events.alerts.alert_messages import test_key as key_of
+from controller.runtime.event import as_event
 from tests.unit.controller.events.things import message, thing
 
 if TYPE_CHECKING:

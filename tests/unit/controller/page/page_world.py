@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from controller.api.objects.meta import Resource
+    from controller.page.delivery.proxy_members import FleetMember
+    from controller.page.delivery.shown_events import ShownEvent
     from controller.page.page_source import VariantRates
     from evaluator.http.messages import Response
 
@@ -46,6 +48,9 @@ class FakeSource:
     histories: Mapping[tuple[str, str], FlagHistory] = field(default_factory=dict)
     known_rates: Mapping[str, VariantRates] = field(default_factory=dict)
     resources: Sequence[Resource] = ()
+    known_events: Sequence[ShownEvent] = ()
+    fleet: Mapping[str, Sequence[FleetMember]] = field(default_factory=dict)
+    known_faults: Sequence[str] = ()
     version: str = "1"
 
     def sets(self) -> Sequence[str]:
@@ -63,6 +68,15 @@ class FakeSource:
 
     def objects(self) -> Sequence[Resource]:
         return self.resources
+
+    def events(self) -> Sequence[ShownEvent]:
+        return self.known_events
+
+    def members(self) -> Mapping[str, Sequence[FleetMember]]:
+        return self.fleet
+
+    def faults(self) -> Sequence[str]:
+        return self.known_faults
 
 
 def ask(source: FakeSource, target: str = "/ui", body: str = "") -> Response:

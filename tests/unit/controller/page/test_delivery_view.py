@@ -1,0 +1,171 @@
+"""The view of deliveries: stages, laggards, problems, Events and the way of a commit."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from controller.api.objects.meta import Resource
+from controller.page.delivery.commit_timeline import timeline
+from controller.page.delivery.proxy_members import FleetMember, read_fleets, served_since
+from controller.page.delivery.set_deliveries import Health, deliveries
+from controller.page.delivery.shown_events import read_event
+from tests.unit.controller.page.page_world import FakeSource, ask, text
+
+NEW: Final = "main@sha1:" + "2" * 40
+OLD: Final = "main@sha1:" + "1" * 40
+READY: Final = {"type": "Ready", "status": "True", "reason": "Succeeded", "message": "as it should be"}
+
+
+def resource(kind: str, name: str = "flags", **more: Any) -> Resource:
+    meta = {"namespace": "shop", "name": name, "generation": 1, **more.pop("metadata", {})}
+    return Resource.of({"kind": kind, "metadata": meta, **more})
+
+
+def source() -> Resource:
+    metadata = {
+        "flagstaff.dev/committed-at": "2026-11-28T11:59:00Z",
+        "flagstaff.dev/observed-at": "2026-11-28T11:59:01.500Z",
+    }
+    artifact = {
+        "url": "http://artifacts/a", "revision": NEW, "digest": "sha256:aa",
+        "lastUpdateTime": "2026-11-28T11:59:02Z", "metadata": metadata,
+    }  # fmt: skip
+    status = {"conditions": [READY], "artifact": artifact, "observedGeneration": 1}
+    return resource("FlagSource", spec={"git": {"url": "https://git.test/a/b"}}, status=status)
+
+
+def flag_set(applied: str = NEW, **status: Any) -> Resource:
+    entry = {"revision": applied, "digest": "sha256:bb", "appliedAt": "2026-11-28T11:59:03Z"}
+    known = {
+        "conditions": [READY], "observedGeneration": 1, "lastAppliedRevision": applied,
+        "lastAttemptedRevision": NEW, "digest": "sha256:bb", "history": [entry], **status,
+    }  # fmt: skip
+    return resource("FlagSet", spec={"sourceRef": {"kind": "FlagSource", "name": "flags"}}, status=known)
+
+
+def configuration(served: str = "1/2", **status: Any) -> Resource:
+    known = {
+        "conditions": [READY], "observedGeneration": 1, "revision": NEW, "digest": "sha256:bb",
+        "served": served, "total": 2, **status,
+    }  # fmt: skip
+    metadata = {
+        "labels": {"flagstaff.dev/flagset": "flags"},
+        "annotations": {"flagstaff.dev/observed-at": "2026-11-28T11:59:01.500Z"},
+    }
+    return resource("FeatureFlagConfiguration", metadata=metadata, status=known)
+
+
+def at(seconds: int) -> datetime:
+    return datetime(2026, 11, 28, 11, 59, seconds, tzinfo=UTC)
+
+
+def members(*lagging: bool) -> dict[str, list[FleetMember]]:
+    return {
+        "shop/flags": [
+            FleetMember(f"shop/pod-{number}", NEW, since=at(4 + number), lagging=late)
+            for number, late in enumerate(lagging)
+        ]
+    }
+
+
+def test_a_revision_is_followed_from_its_source_to_the_evaluators() -> None:
+    receipt = resource(
+        "FlagReceipt", "r",
+        spec={"configuration": "flags", "proxy": "proxy-1"},
+        status={"digest": "sha256:bb", "groups": [{"digest": "sha256:bb", "revision": NEW, "count": 1}]},
+    )  # fmt: skip
+    [delivery] = deliveries([source(), flag_set(), configuration(), receipt], {})
+    assert [(stage.title, stage.health) for stage in delivery.stages] == [
+        ("Source", Health.READY), ("Artifact", Health.READY), ("Flag set", Health.READY),
+        ("Object", Health.READY), ("Proxy", Health.READY), ("Evaluators", Health.WAITING),
+    ]  # fmt: skip
+    assert delivery.state.message == f"1 of 2 evaluators serve {NEW}"
+
+
+def test_the_way_of_a_commit_has_the_time_of_each_step() -> None:
+    [delivery] = deliveries([source(), flag_set(), configuration()], members(False, True))
+    assert [(step.title, step.done, step.seconds) for step in timeline(delivery)] == [
+        ("Committed", True, None), ("Seen", True, 1.5), ("Built", True, 0.5), ("Applied", True, 1.0),
+        ("Served by 50 %", True, 1.0), ("Served by 100 %", False, None),
+    ]  # fmt: skip
+
+
+def test_what_is_served_of_an_older_revision_is_no_step_of_the_newest() -> None:
+    behind = configuration(served="2/2", revision=OLD, digest="sha256:cc")
+    [delivery] = deliveries([source(), flag_set(OLD, digest="sha256:cc"), behind], members(False, False))
+    done = {step.title: step.done for step in timeline(delivery)}
+    assert not done["Applied"]
+    assert not done["Served by 50 %"]
+
+
+def test_everybody_served_without_a_proxy_to_ask_has_the_time_of_the_slowest() -> None:
+    [delivery] = deliveries([source(), flag_set(), configuration(served="2/2", servedWithin="3.5s")], {})
+    assert timeline(delivery)[-1].at == at(5)
+
+
+@given(st.lists(st.tuples(st.booleans(), st.integers(0, 59)), max_size=20), st.sampled_from([50, 100]))
+def test_so_many_percent_serve_it_since_the_last_of_them_does(
+    fleet: list[tuple[bool, int]], percent: int
+) -> None:
+    known = [FleetMember(str(n), lagging=late, since=at(second)) for n, (late, second) in enumerate(fleet)]
+    since = served_since(known, percent)
+    serving = [
+        one for one in known if not one.lagging and since is not None and (one.since or since) <= since
+    ]
+    enough = sum(not one.lagging for one in known) * 100 >= percent * len(known)
+    assert (since is not None) == (enough and bool(known))
+    assert since is None or len(serving) * 100 >= percent * len(known)
+
+
+@given(st.recursive(st.none() | st.booleans() | st.text(), lambda inner: st.lists(inner) | st.dictionaries(
+    st.sampled_from(["flagSets", "members", "name", "namespace", "since", "x"]), inner
+)))  # fmt: skip
+def test_no_answer_of_a_proxy_breaks_the_view(answer: object) -> None:
+    for listed in read_fleets([answer]).values():
+        assert all(isinstance(member.name, str) for member in listed)
+
+
+def test_problems_say_file_and_line_and_what_is_served_meanwhile() -> None:
+    problem = {"severity": "error", "file": "flags.json", "line": 3, "message": "no such variant"}
+    objects = [source(), flag_set(OLD, problems=[problem]), configuration(revision=OLD)]
+    shown = text(ask(FakeSource(resources=objects), "/ui/delivery"))
+    assert "flags.json:3: error: no such variant" in shown
+    assert "main@1111111 is served meanwhile." in shown
+
+
+def test_the_names_of_laggards_are_those_of_fleet() -> None:
+    laggard = {"name": "shop/checkout-1", "node": "node-3", "serves": OLD, "since": "2026-11-28T11:59:30Z"}
+    shown = text(ask(FakeSource(resources=[flag_set(), configuration(laggards=[laggard])]), "/ui/delivery"))
+    assert f"shop/checkout-1 on node-3: serves {OLD} (behind since 2026-11-28T11:59:30Z)" in shown
+
+
+def test_texts_of_strangers_are_escaped() -> None:
+    hostile = "<script>alert(1)</script>"
+    about = {"kind": "FlagSet", "namespace": "shop", "name": "flags"}
+    event = read_event(
+        {
+            "metadata": {"annotations": {"flagstaff.dev/changes": f"+ {hostile}: on"}},
+            "involvedObject": about, "message": hostile, "reason": hostile, "type": "Warning",
+        }
+    )  # fmt: skip
+    late = [FleetMember(hostile, hostile, hostile, hostile, lagging=True)]
+    source_ = FakeSource(
+        resources=[flag_set(), configuration()], known_events=[event], fleet={"shop/flags": late},
+        known_faults=[hostile],
+    )  # fmt: skip
+    body = ask(source_, "/ui/delivery").body
+    assert b"<script>alert" not in body
+    assert body.count(b"&lt;script&gt;") >= 5
+
+
+def test_many_flag_sets_are_listed_on_pages_and_each_has_its_own_address() -> None:
+    many = [resource("FlagSet", f"set-{number:03}", spec={}) for number in range(250)]
+    source_ = FakeSource(resources=many)
+    assert "set-100" in text(ask(source_, "/ui/delivery?page=2"))
+    assert "set-250" not in text(ask(source_, "/ui/delivery?page=9999999999"))
+    assert "shop/set-007" in text(ask(source_, "/ui/delivery?set=shop/set-007"))
+    assert ask(source_, "/ui/delivery?set=shop/none").status == 404
