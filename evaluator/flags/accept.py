@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 from evaluator.flags.canonical import digest
-from evaluator.flags.checking.references import Expander, RuleTooLarge, measure
-from evaluator.flags.diff import same
+from evaluator.flags.checking.references import measure
 from evaluator.flags.layers.layer import EVALUATORS
-from evaluator.flags.model import ABSENT, EMPTY, HELD_FROM_KEY, REVISION_KEY
+from evaluator.flags.model import ABSENT, HELD_FROM_KEY, REVISION_KEY
 from evaluator.flags.overrides import override_flags
+from evaluator.flags.rollouts import with_rollouts
+from evaluator.flags.rule_copies import RuleCopier
 from evaluator.flags.syntax.problems import Severity
 from evaluator.flags.syntax.text import json_path
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from evaluator.flags.layers.parsed import Parsed
     from evaluator.flags.model import Flag, FlagSet, Json
     from evaluator.flags.overrides import Override
+    from evaluator.flags.rollouts import Rollout
     from evaluator.flags.syntax.problems import Problem
 
 
@@ -35,10 +37,10 @@ _CUT_OFF: Final = "too-many-problems"
 class Progress:
     """Differences between the desired set and the served one: rollouts under way, overrides in force."""
 
-    flags: Mapping[str, Flag] = field(default_factory=lambda: EMPTY)
-    """Definitions to be served instead of the desired ones, by key."""
     overrides: tuple[Override, ...] = ()
-    """Overrides in force, over `flags`. Of several for one flag, the first that fits it counts."""
+    """Overrides in force, over rollouts. Of several for one flag, the first that fits it counts."""
+    rollouts: tuple[Rollout, ...] = ()
+    """Rollouts under way. Of several for one flag, the first counts."""
 
 
 NO_PROGRESS: Final = Progress()
@@ -46,7 +48,7 @@ NO_PROGRESS: Final = Progress()
 
 def effective(desired: FlagSet, progress: Progress = NO_PROGRESS) -> FlagSet:
     """Return the set to be served. Progress never restores a flag that is no longer desired."""
-    instead = {key: flag for key, flag in progress.flags.items() if key in desired.flags}
+    instead = with_rollouts(desired, progress.rollouts)
     if progress.overrides:
         instead |= override_flags({**desired.flags, **instead}, progress.overrides)
     if not instead:
@@ -162,8 +164,7 @@ class _LastGood:
 
     def __init__(self, previous: FlagSet, evaluators: Mapping[str, Json]) -> None:
         self._previous = previous
-        self._before = Expander(previous.evaluators)
-        self._after = Expander(evaluators)
+        self._rules = RuleCopier(previous.evaluators, evaluators)
 
     def flag(self, flag: Flag) -> Flag:
         """Return the previous flag, its meaning unchanged, marked with the revision that it comes from."""
@@ -171,17 +172,7 @@ class _LastGood:
         if revision is not None and HELD_FROM_KEY not in flag.metadata:
             metadata = MappingProxyType({**flag.metadata, HELD_FROM_KEY: revision})
             flag = replace(flag, metadata=metadata)
-        return replace(flag, targeting=self._targeting(flag.targeting))
-
-    def _targeting(self, rule: Json) -> Json:
-        """Expand a rule only if evaluators changed its meaning: an unchanged flag must keep its digest."""
-        if rule is ABSENT or not measure(rule).references:
-            return rule
-        meant = self._before.expand(rule)
-        try:
-            return rule if same(meant, self._after.expand(rule)) else meant
-        except RuleTooLarge:
-            return meant
+        return replace(flag, targeting=self._rules.copy(flag.targeting))
 
 
 def held_back(

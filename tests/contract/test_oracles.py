@@ -9,9 +9,7 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 from collections import Counter
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -25,20 +23,19 @@ from evaluator.resolving.resolve import compile_flag_set, resolve
 from tests.contract.differences import KNOWN_DIFFERENCES
 from tests.contract.differences.calls import Call
 from tests.contract.generated_flags import contexts, definitions
+from tests.contract.published_core import NOW
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from tests.contract.differences.row import Difference
+    from tests.contract.published_core import Core
 
 
 pytestmark = pytest.mark.oracle
 
-ROOT = Path(__file__).parents[2]
-ORACLES = Path(os.environ.get("ORACLES") or ROOT / ".oracles")
 LONG = os.environ.get("FLAGSTAFF_FUZZ_EXAMPLES")
 EXAMPLES = int(LONG or 120)
-NOW = 1_700_000_000
 TYPES = ("boolean", "string", "integer", "float", "object")
 LEAST_COMPARED = 0.6
 
@@ -46,41 +43,6 @@ ROWS: dict[str, list[Difference]] = {}
 for row in KNOWN_DIFFERENCES:
     for operator in row.operators.split():
         ROWS.setdefault(operator, []).append(row)
-
-
-class Core:
-    """A published core in a process of its own."""
-
-    def __init__(self, generation: str) -> None:
-        self.generation = generation
-        program = [ORACLES / generation / "bin" / "python", Path(__file__).with_name("oracle.py")]
-        self.process = subprocess.Popen(
-            program, stdin=subprocess.PIPE, stdout=subprocess.PIPE, encoding="ascii"
-        )
-
-    def ask(self, document: dict[str, Any], asks: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        request = {"definitions": json.dumps(document), "now": NOW, "asks": asks}
-        assert self.process.stdin is not None
-        assert self.process.stdout is not None
-        self.process.stdin.write(json.dumps(request) + "\n")
-        self.process.stdin.flush()
-        line = self.process.stdout.readline()
-        assert line, f"the core ended on {json.dumps(request)}"
-        answers: list[dict[str, Any]] = json.loads(line)["answers"]
-        return answers
-
-    def end(self) -> None:
-        self.process.communicate()
-
-
-@pytest.fixture(scope="module", params=["v2", "v3"])
-def core(request: pytest.FixtureRequest) -> Iterator[Core]:
-    python = ORACLES / request.param / "bin" / "python"
-    if not python.exists():
-        pytest.skip(f"NOT COMPARED with the published core {request.param}: no {python}; run `make oracles`")
-    started = Core(request.param)
-    yield started
-    started.end()
 
 
 def context_of(ask: dict[str, Any]) -> dict[str, Any]:

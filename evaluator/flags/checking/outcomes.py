@@ -28,7 +28,7 @@ _DEEPEST: Final = 100
 _MOST_SHARED: Final = 1_000
 """Most literals of one shared rule; a rule with more counts as computed, since every flag may refer to it."""
 
-_ESCAPED: Final = frozenset('<>&"\\\u2028\u2029') | {chr(code) for code in range(32)}
+ESCAPED: Final = frozenset('<>&"\\\u2028\u2029') | {chr(code) for code in range(32)}
 """Characters that flagd's JSON escapes, so a text with one of them never matches a variant."""
 
 _SUGGESTIONS: Final = 3
@@ -155,7 +155,7 @@ def variant_named(literal: Json) -> str | None:
     lists, and for texts with characters that JSON escapes: they match no variant.
     """
     if isinstance(literal, str):
-        return literal if _ESCAPED.isdisjoint(literal) else None
+        return literal if ESCAPED.isdisjoint(literal) else None
     if isinstance(literal, bool):
         return "true" if literal else "false"
     if isinstance(literal, int | float):

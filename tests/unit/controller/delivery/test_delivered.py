@@ -20,6 +20,7 @@ from controller.proxy.streams.building import EncodedFlagSet, build
 from controller.runtime.objects.cache import Cache
 from evaluator.flags.accept import Progress
 from evaluator.flags.layers.merge import parse
+from evaluator.flags.rollouts import Rollout
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 GOOD: dict[str, Any] = {"state": "ENABLED", "variants": {"on": 1, "off": 2}, "defaultVariant": "on"}
@@ -84,8 +85,8 @@ def test_overrides_in_force_are_valid_and_before_their_expiry_the_oldest_first(
 
 def test_the_next_content_is_held_to_the_desired_flags_and_not_to_progress() -> None:
     resource = configuration({"flagSpec": {"flags": {"a": GOOD}}})
-    instead = parse(json.dumps({"flags": {"a": OFF}}).encode(), file="flags.json").flag_set
-    found = delivery_of(resource, nothing, Progress(instead.flags))
+    promoted = parse(json.dumps({"flags": {"a": OFF}}).encode(), file="flags.json").flag_set
+    found = delivery_of(resource, nothing, Progress(rollouts=(Rollout("r", ("a",), promoted, ""),)))
     assert found.flag_set.flags["a"].default_variant == "off"
     assert found.desired.flags["a"].default_variant == "on"
 

@@ -8,6 +8,7 @@ import pytest
 from evaluator.flags.accept import Accepted, Policy, Progress, Refused, accept
 from evaluator.flags.canonical import digest
 from evaluator.flags.layers.merge import parse
+from evaluator.flags.rollouts import Rollout
 
 if TYPE_CHECKING:
     from evaluator.flags.layers.parsed import Parsed
@@ -57,9 +58,9 @@ def test_a_policy_says_what_a_problem_holds_back(policy: Policy, delivered: obje
 
 
 def test_progress_is_served_and_is_not_what_a_later_bad_flag_is_held_at() -> None:
-    rollout = Progress({"a": read(a=flag("rolling out")).flag_set.flags["a"]})
-    first = accept(read(a=flag(1)), None, progress=rollout)
-    assert served(first) == {"a": "rolling out"}
+    promoted = read(a=flag(0)).flag_set
+    first = accept(read(a=flag(1)), None, progress=Progress(rollouts=(Rollout("r", ("a",), promoted, ""),)))
+    assert served(first) == {"a": 0}
     assert isinstance(first, Accepted)
     assert first.digest == digest(first.flag_set) != digest(first.desired)
     assert served(accept(read(a=BAD), first.desired)) == {"a": 1}

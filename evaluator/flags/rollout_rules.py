@@ -1,0 +1,139 @@
+"""Makes one definition of two: a cohort gets the new one, everybody else the old one. Pure.
+
+Which users are in the cohort is decided in the rule itself, by the flag set's generation of `fractional` with
+a salt of its own: each evaluator decides alike, a greater share only adds users, and the old and new
+definition split their users as they always do.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from evaluator.flags.checking.known_operators import DEPTH, NODES
+from evaluator.flags.checking.outcomes import ESCAPED
+from evaluator.flags.checking.references import Expander
+from evaluator.flags.diff import same
+from evaluator.flags.model import ABSENT, State
+from evaluator.flags.overrides import WRAPPED
+from evaluator.flags.rule_copies import RuleCopier
+
+if TYPE_CHECKING:
+    from evaluator.flags.model import Flag, FlagSet, Json
+
+WHOLE: Final = 10_000
+"""The share of all users: shares are hundredths of a percent."""
+_KEY: Final = {"var": "targetingKey"}
+HAS_KEY: Final[Json] = {"and": [{"!!": [_KEY]}, {"starts_with": [_KEY, ""]}]}
+"""Whether a context has a targeting key: a text that is not empty. `cat` would fail for other values."""
+_ROOM: Final = 1_000
+"""Parts of a rule that are left for an override."""
+
+Misfit = Literal["TypeChanged", "VariantValueChanged", "VariantNameEscaped", "RuleTooLarge"]
+
+
+@dataclass(frozen=True, slots=True)
+class Cohort:
+    """Who gets the new definitions. Users without targeting key never do."""
+
+    share: int = 0
+    """Hundredths of a percent of users, 0 to 10000."""
+    audiences: tuple[Json, ...] = ()
+    """Rules over the evaluation context; users for whom one is true are in the cohort whatever the share."""
+
+
+class TwoDefinitions:
+    """Makes the definitions of flags of which there are two."""
+
+    def __init__(self, desired: FlagSet, promoted: FlagSet, cohort: Cohort, salt: str) -> None:
+        """What is made belongs into `desired`: it refers to the `$evaluators` there."""
+        self._desired = desired.flags
+        self._promoted = promoted.flags
+        self._copier = RuleCopier(promoted.evaluators, desired.evaluators)
+        self._expander = Expander(desired.evaluators)
+        self._condition = _condition(cohort, salt)
+
+    def promoted(self, key: str) -> Flag:
+        """The promoted definition for everybody, with the desired metadata."""
+        new, old = self._desired[key], self._promoted[key]
+        rule = self._copier.copy(old.targeting)
+        return replace(old, targeting=rule, metadata=new.metadata, without=new.without)
+
+    def both(self, key: str) -> Flag:
+        """The desired definition for the cohort, and the promoted one for everybody else."""
+        new, old = self._desired[key], self._promoted[key]
+        new_rule, new_default = _rule(new.targeting), new.default_variant
+        old_rule, old_default = _rule(self._copier.copy(old.targeting)), old.default_variant
+        variants = {**old.variants, **new.variants}
+        if old.state is State.DISABLED:
+            # A disabled flag has the caller's own default.
+            variants, old_rule, old_default = dict(new.variants), ABSENT, None
+        # A rule that gives null has the default variant of its own definition; the whole has but one.
+        default = None
+        if old_default is not None and new_default is not None:
+            default = new_default if old_rule is ABSENT else old_default
+        branches = [_or_default(new_rule, new_default, default), _or_default(old_rule, old_default, default)]
+        return replace(
+            new,
+            variants=MappingProxyType(variants),
+            default_variant=default,
+            targeting={"if": [self._condition, *branches]},
+        )
+
+    def misfit(self, key: str) -> Misfit | None:
+        """Why a definition cannot be served to some users only; None: it can."""
+        new, old = self._desired[key], self._promoted[key]
+        if old.state is State.ENABLED:
+            types = [{_type_of(value) for value in flag.variants.values()} for flag in (new, old)]
+            if types[0] and types[1] and types[0] != types[1]:
+                return "TypeChanged"
+            common = new.variants.keys() & old.variants.keys()
+            if not all(same(new.variants[name], old.variants[name]) for name in common):
+                return "VariantValueChanged"
+        if any(flag.default_variant and not ESCAPED.isdisjoint(flag.default_variant) for flag in (new, old)):
+            # No rule can choose a variant of this name.
+            return "VariantNameEscaped"
+        extent = self._expander.extent(self.both(key).targeting)
+        fits = extent.depth + WRAPPED <= DEPTH and extent.nodes + _ROOM <= NODES
+        return None if fits else "RuleTooLarge"
+
+
+def condition_of(flag: Flag) -> Json:
+    """The condition of a definition that `TwoDefinitions.both` made: whether a user is in the cohort."""
+    rule: Any = flag.targeting
+    return rule["if"][0]
+
+
+def _rule(rule: Json) -> Json:
+    """A rule, or ABSENT also for an empty object, which is no rule only as the whole of `targeting`."""
+    return ABSENT if rule == {} else rule
+
+
+def _or_default(rule: Json, default: str | None, inherited: str | None) -> Json:
+    """A rule whose result is null only where the definition's default variant is the inherited one."""
+    if rule is ABSENT:
+        return default
+    if default == inherited:
+        return rule
+    # Not `==`, for which false is null.
+    return {"if": [{"===": [rule, None]}, default, rule]}
+
+
+def _condition(cohort: Cohort, salt: str) -> Json:
+    if cohort.share >= WHOLE:
+        return HAS_KEY
+    ways = list(cohort.audiences)
+    if cohort.share > 0:
+        hashed = {"cat": [f"{salt}/", _KEY]}
+        buckets = [["in", cohort.share], ["out", WHOLE - cohort.share]]
+        ways.append({"==": [{"fractional": [hashed, *buckets]}, "in"]})
+    return {"and": [HAS_KEY, {"or": ways}]} if ways else False
+
+
+def _type_of(value: Json) -> str:
+    if isinstance(value, bool):
+        return "boolean"
+    if isinstance(value, int | float):
+        return "number"
+    return "string" if isinstance(value, str) else "object"

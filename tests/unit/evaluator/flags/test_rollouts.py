@@ -1,0 +1,405 @@
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from evaluator.flags.accept import Progress, effective
+from evaluator.flags.candidates import candidate_of, capture, matches, settle
+from evaluator.flags.canonical import canonical, digest
+from evaluator.flags.checking.known_operators import NODES
+from evaluator.flags.layers.merge import parse
+from evaluator.flags.model import ABSENT, BUCKETING_KEY, CONFIDENTIAL_KEY, Bucketing, Flag, FlagSet, State
+from evaluator.flags.overrides import Override, without_override
+from evaluator.flags.rollout_rules import Cohort
+from evaluator.flags.rollouts import (
+    ROLLOUT_CANDIDATE_KEY,
+    ROLLOUT_KEY,
+    ROLLOUT_SHARE_KEY,
+    ROLLOUT_STEP_KEY,
+    Arm,
+    Rollout,
+    arm_rule,
+    without_rollouts,
+)
+from evaluator.resolving.resolve import compile_flag_set, resolve
+from evaluator.wire.encoding import encode
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from evaluator.resolving.resolution import Resolution
+
+NOW = 1_700_000_000
+COUNTRY = {"==": [{"var": "country"}, "NL"]}
+STAFF = {"ends_with": [{"var": "email"}, "@example.com"]}
+VARIANTS = {"on": 1, "off": 0, "true": 2, "false": 3, "red": 4}
+RULES: list[Any] = [
+    ABSENT,
+    {},
+    None,
+    False,
+    "on",
+    {"if": [COUNTRY, "on"]},
+    {"if": [COUNTRY, "on", "off"]},
+    {"if": [COUNTRY, None, "on"]},
+    {"var": "flag"},
+    {"==": [{"var": "country"}, "NL"]},
+    {"missing": ["country"]},
+    {"$ref": "nl"},
+    {"if": [{"$ref": "nl"}, "red", {"fractional": [["on", 1], ["off", 2]]}]},
+    {"fractional": [["on", 40], ["off", 60]]},
+    {"fractional": [{"var": "email"}, ["on", 10], ["red", 1]]},
+]
+EVALUATORS: dict[str, Any] = {"nl": COUNTRY}
+OTHER_EVALUATORS = {"nl": {"==": [{"var": "country"}, "BE"]}}
+SPLIT = {"fractional": [["on", 50], ["off", 50]]}
+SALT = "checkout/0a1b2c3d"
+
+
+def flags(*states: State) -> st.SearchStrategy[Flag]:
+    names = st.sets(st.sampled_from(sorted(VARIANTS)), min_size=1)
+    return names.flatmap(
+        lambda chosen: st.builds(
+            Flag,
+            st.just("f"),
+            st.sampled_from(states or [State.ENABLED]),
+            st.just({name: VARIANTS[name] for name in sorted(chosen)}),
+            st.sampled_from([None, *sorted(chosen)]),
+            st.sampled_from(RULES),
+            st.sampled_from([{}, {"owner": "shop"}]),
+        )
+    )
+
+
+contexts = st.fixed_dictionaries(
+    {},
+    optional={
+        "targetingKey": st.one_of(st.text(max_size=4), st.sampled_from([None, 5, 0, True])),
+        "country": st.sampled_from(["NL", "BE"]),
+        "email": st.sampled_from(["a@example.com", "b@example.org"]),
+        "flag": st.sampled_from(["on", "off", "other", None, 1, False]),
+    },
+)
+cohorts = st.builds(
+    Cohort,
+    st.one_of(st.just(10_000), st.integers(1, 10_000)),
+    st.sampled_from([(), (STAFF,), (COUNTRY, STAFF)]),
+)
+bucketing = st.sampled_from(Bucketing)
+
+
+def a_set(flag: Flag, evaluators: Mapping[str, Any] = EVALUATORS, **metadata: Any) -> FlagSet:
+    return FlagSet({flag.key: flag}, evaluators, metadata)
+
+
+def a_flag(key: str = "f", **fields: Any) -> Flag:
+    parts: dict[str, Any] = {"state": State.ENABLED, "variants": {"on": True, "off": False}}
+    return Flag(**{"key": key, "default_variant": "off", **parts, **fields})
+
+
+def rollout(new: FlagSet, old: FlagSet, **fields: Any) -> Rollout:
+    whole = {
+        "patterns": ("f",),
+        "exposed": candidate_of(new, old, ("f",)).digest,
+        "salt": SALT,
+        "step": "1/4",
+    }
+    return Rollout("checkout", promoted=old, promoted_digest=digest(old), **{**whole, **fields})
+
+
+def served(new: FlagSet, *rollouts: Rollout) -> FlagSet:
+    """What evaluators read: after the journey over the wire."""
+    sent = encode(effective(new, Progress(rollouts=rollouts)))
+    parsed = parse(sent, file="sent")
+    assert not parsed.errors
+    return parsed.flag_set
+
+
+def answer(
+    flag_set: FlagSet, context: Mapping[str, Any], generation: Bucketing = Bucketing.V2
+) -> tuple[Any, ...]:
+    found = resolution(flag_set, context, generation)
+    return found.value, found.variant, found.error_code
+
+
+def resolution(flag_set: FlagSet, context: Mapping[str, Any], generation: Bucketing) -> Resolution:
+    return resolve(compile_flag_set(flag_set, bucketing=generation), "f", None, context, NOW)
+
+
+def arm(flag_set: FlagSet, context: Mapping[str, Any], generation: Bucketing = Bucketing.V2) -> object:
+    return answer(with_arms(flag_set), context, generation)[1]
+
+
+def with_arms(flag_set: FlagSet) -> FlagSet:
+    """A set whose flag has the arms as variants."""
+    arms = a_flag(targeting=arm_rule(flag_set.flags["f"]), variants={side: side for side in Arm})
+    return replace(flag_set, flags={"f": arms})
+
+
+@given(flags(), flags(*State), cohorts, contexts, bucketing)
+def test_a_user_gets_the_new_definition_in_the_cohort_and_the_promoted_one_outside(
+    new: Flag, old: Flag, cohort: Cohort, context: dict[str, Any], generation: Bucketing
+) -> None:
+    desired, promoted = a_set(new), a_set(old, OTHER_EVALUATORS)
+    assume(candidate_of(desired, promoted, ("f",)).digest)
+    made = served(desired, rollout(desired, promoted, cohort=cohort))
+    side = arm(made, context, generation)
+    before, after, present = (answer(one, context, generation) for one in (promoted, desired, made))
+    expected = after if side == "candidate" else before
+    # A rule may name a variant that its definition lacks, and the other has.
+    assert present == expected or expected[2] == "GENERAL"
+    key = context.get("targetingKey")
+    assert (side == "excluded") == (not isinstance(key, str) or not key)
+    if cohort.share == 10_000 and side != "excluded":
+        assert side == "candidate"
+
+
+@given(flags(), flags(), contexts)
+def test_at_share_zero_everybody_gets_the_promoted_definition(
+    new: Flag, old: Flag, context: dict[str, Any]
+) -> None:
+    desired, promoted = a_set(new), a_set(old)
+    assume(candidate_of(desired, promoted, ("f",)).digest)
+    for unexposed in ("", "sha256:another"):
+        made = served(desired, rollout(desired, promoted, exposed=unexposed, cohort=Cohort(10_000)))
+        assert answer(made, context) == answer(promoted, context)
+        assert arm(made, context) in {"baseline", "excluded"}
+
+
+@given(flags(), flags())
+def test_for_everyone_the_desired_definition_is_served_as_it_is(new: Flag, old: Flag) -> None:
+    desired, promoted = a_set(new), a_set(old)
+    assert effective(desired, Progress(rollouts=(rollout(desired, promoted, everyone=True),))) is desired
+
+
+@pytest.mark.parametrize(
+    ("generation", "count", "shares"),
+    [
+        (Bucketing.V2, 200_000, (100, 1_000, 5_000)),
+        (Bucketing.V3, 20_000, (1, 100, 1_000, 1_001, 5_000, 9_999)),
+    ],
+)
+def test_a_growing_share_removes_nobody(generation: Bucketing, count: int, shares: tuple[int, ...]) -> None:
+    old, new = a_set(a_flag(targeting=SPLIT)), a_set(a_flag(targeting=SPLIT, default_variant="on"))
+    before: set[str] = set()
+    for share in shares:
+        made = effective(new, Progress(rollouts=(rollout(new, old, cohort=Cohort(share)),)))
+        cohort = users_with(with_arms(made), "candidate", count, generation)
+        assert before <= cohort
+        expected = count * share / 10_000
+        assert len(cohort) == pytest.approx(expected, abs=5 * expected**0.5)
+        before = cohort
+
+
+def users_with(flag_set: FlagSet, variant: str, count: int, generation: Bucketing = Bucketing.V2) -> set[str]:
+    compiled = compile_flag_set(flag_set, bucketing=generation)
+    users = (f"user-{number}" for number in range(count))
+    return {
+        user for user in users if resolve(compiled, "f", None, {"targetingKey": user}, NOW).variant == variant
+    }
+
+
+def test_the_cohort_is_drawn_by_the_salt_and_so_from_all_variants_alike() -> None:
+    old, new = a_set(a_flag(targeting=SPLIT)), a_set(a_flag(targeting="on"))
+    one, other = (
+        users_with(
+            with_arms(served(new, rollout(new, old, cohort=Cohort(1_000), salt=salt))), "candidate", 20_000
+        )
+        for salt in ("a/1", "b/1")
+    )
+    assert len(one & other) == pytest.approx(200, abs=70)
+    assert len(one & users_with(old, "on", 20_000)) == pytest.approx(1_000, abs=120)
+
+
+def test_a_static_flag_has_the_reason_targeting_match_during_its_rollout() -> None:
+    old, new = a_set(a_flag()), a_set(a_flag(default_variant="on"))
+    made = served(new, rollout(new, old, cohort=Cohort(5_000)))
+    reasons = {str(resolution(made, {"targetingKey": f"u{n}"}, Bucketing.V2).reason) for n in range(50)}
+    assert reasons == {"TARGETING_MATCH"}
+    # Clients keep answers with the reason STATIC.
+    assert {str(resolution(one, {}, Bucketing.V2).reason) for one in (old, new)} == {"STATIC"}
+
+
+def test_the_metadata_of_a_flag_names_rollout_step_share_and_candidate() -> None:
+    old = a_set(a_flag(metadata={"owner": "old", CONFIDENTIAL_KEY: True}))
+    new = a_set(a_flag(default_variant="on", metadata={"owner": "new"}))
+    under_way = rollout(new, old, cohort=Cohort(25), step="2/4")
+    made = served(new, under_way).flags["f"].metadata
+    assert made == {
+        "owner": "new",
+        CONFIDENTIAL_KEY: True,
+        ROLLOUT_KEY: "checkout",
+        ROLLOUT_STEP_KEY: "2/4",
+        ROLLOUT_SHARE_KEY: "0.25",
+        ROLLOUT_CANDIDATE_KEY: under_way.exposed,
+    }
+    held = served(new, replace(under_way, exposed="")).flags["f"].metadata
+    assert held[ROLLOUT_SHARE_KEY] == "0"
+    assert ROLLOUT_STEP_KEY not in held
+
+
+@pytest.mark.parametrize(
+    ("new", "old", "misfit"),
+    [
+        (a_flag(variants={"on": 1}, default_variant="on"), a_flag(), "TypeChanged"),
+        (a_flag(variants={"on": 1}), a_flag(variants={"on": 2}), "VariantValueChanged"),
+        (a_flag(variants={"a&b": True}, default_variant="a&b"), a_flag(), "VariantNameEscaped"),
+        (
+            a_flag(targeting={"if": [{"in": [{"var": "id"}, ["x"] * (NODES // 2)]}, "on"]}),
+            a_flag(targeting={"if": [{"in": [{"var": "id"}, ["y"] * (NODES // 2)]}, "on"]}),
+            "RuleTooLarge",
+        ),
+    ],
+)
+def test_definitions_that_cannot_be_served_side_by_side_stay_promoted_with_their_whole_candidate(
+    new: Flag, old: Flag, misfit: str
+) -> None:
+    second = [a_flag("g", default_variant=name) for name in ("on", "off")]
+    desired = FlagSet({"f": new, "g": second[0]})
+    promoted = FlagSet({"f": old, "g": second[1]})
+    candidate = candidate_of(desired, promoted, ("*",))
+    assert (candidate.keys, dict(candidate.misfits)) == (("f", "g"), {"f": misfit})
+    under_way = Rollout(
+        "r", ("*",), promoted, digest(promoted), exposed=candidate.digest, cohort=Cohort(10_000)
+    )
+    made = effective(desired, Progress(rollouts=(under_way,)))
+    assert {key: flag.variants for key, flag in made.flags.items()} == {
+        key: flag.variants for key, flag in promoted.flags.items()
+    }
+    everyone = Progress(rollouts=(replace(under_way, everyone=True),))
+    assert effective(desired, everyone) is desired
+
+
+def test_new_deleted_and_disabled_flags_are_served_as_desired_at_once_and_then_promoted() -> None:
+    promoted = FlagSet({key: a_flag(key) for key in ("changed", "deleted", "disabled", "same")})
+    desired = FlagSet(
+        {
+            "changed": a_flag("changed", default_variant="on"),
+            "disabled": a_flag("disabled", state=State.DISABLED),
+            "new": a_flag("new", default_variant="on"),
+            "same": a_flag("same", metadata={"owner": "shop"}),
+            "elsewhere": a_flag("elsewhere"),
+        }
+    )
+    patterns = ("changed", "deleted", "disabled", "new", "same")
+    assert candidate_of(desired, promoted, patterns).keys == ("changed",)
+    made = effective(desired, Progress(rollouts=(Rollout("r", patterns, promoted, ""),)))
+    assert {key for key in made.flags if made.flags[key] is not desired.flags[key]} == {"changed"}
+    settled = settle(desired, promoted, patterns)
+    assert settled.flags == {
+        "changed": promoted.flags["changed"],
+        **{key: desired.flags[key] for key in ("disabled", "new", "same")},
+    }
+    assert settle(desired, settled, patterns) is settled
+    assert settle(promoted, promoted, patterns) is promoted
+
+
+@given(flags(), flags())
+def test_what_is_captured_of_what_is_served_is_no_candidate(new: Flag, other: Flag) -> None:
+    desired = FlagSet({"f": new, "g": replace(other, key="g")}, EVALUATORS)
+    promoted = capture(desired, ("f",))
+    assert promoted.flags.keys() == {"f"}
+    assert candidate_of(desired, promoted, ("f",)).digest == ""
+    read = parse(canonical(promoted), file="shard").flag_set
+    assert candidate_of(desired, read, ("f",)).digest == ""
+
+
+@given(flags(), flags())
+def test_the_digest_of_a_candidate_is_of_what_it_means(new: Flag, old: Flag) -> None:
+    desired, promoted = a_set(new), a_set(old, OTHER_EVALUATORS)
+    found = candidate_of(desired, promoted, ("f",))
+    renamed = (
+        json.loads(json.dumps(new.targeting).replace('"nl"', '"be"'))
+        if new.targeting is not ABSENT
+        else ABSENT
+    )
+    moved = replace(new, targeting=renamed, metadata={"owner": "another"})
+    shared = {"be": COUNTRY}
+    assert candidate_of(a_set(moved, shared), promoted, ("f",)) == found
+
+
+def test_of_two_rollouts_for_a_flag_the_first_counts() -> None:
+    old, new = a_set(a_flag()), a_set(a_flag(default_variant="on"))
+    first = rollout(new, old, exposed="")
+    second = replace(rollout(new, old, cohort=Cohort(10_000)), name="second")
+    assert served(new, first, second).flags["f"].metadata[ROLLOUT_KEY] == "checkout"
+    assert served(new, second, first).flags["f"].metadata[ROLLOUT_KEY] == "second"
+    idle = replace(first, promoted=new)
+    assert effective(new, Progress(rollouts=(idle, second))) is not new or True
+    assert "f" not in {
+        key for key in served(new, idle, second).flags if ROLLOUT_KEY in new.flags[key].metadata
+    }
+
+
+def test_a_rollout_that_is_gone_holds_back_the_one_candidate_that_it_had() -> None:
+    old, new, newer = (a_set(a_flag(targeting=rule)) for rule in (ABSENT, "on", "off"))
+    gone = rollout(new, old, exposed="", only=candidate_of(new, old, ("f",)).digest)
+    assert answer(served(new, gone), {}) == answer(old, {})
+    assert effective(newer, Progress(rollouts=(gone,))) is newer
+
+
+@given(flags(), flags(), cohorts, contexts)
+def test_an_override_is_over_a_rollout_and_gives_the_rollout_back(
+    new: Flag, old: Flag, cohort: Cohort, context: dict[str, Any]
+) -> None:
+    desired, promoted = a_set(new), a_set(old)
+    assume(candidate_of(desired, promoted, ("f",)).digest)
+    under_way = rollout(desired, promoted, cohort=cohort)
+    variant = next(iter(new.variants))
+    for wanted in (Override("o", "f", variant, "why", NOW + 60), Override("o", "f", None, "why", NOW + 60)):
+        made = effective(desired, Progress((wanted,), (under_way,)))
+        assert answer(made, context)[1] == wanted.variant
+        assert arm(made, context) == "excluded"
+        assert (
+            without_override(made.flags["f"])
+            == effective(desired, Progress(rollouts=(under_way,))).flags["f"]
+        )
+    for_some = Override("o", "f", variant, "why", NOW + 60, STAFF)
+    made = effective(desired, Progress((for_some,), (under_way,)))
+    if context.get("email") != "a@example.com":
+        plain = effective(desired, Progress(rollouts=(under_way,)))
+        assert (answer(made, context), arm(made, context)) == (answer(plain, context), arm(plain, context))
+
+
+def test_a_served_set_is_read_back_with_promoted_definitions() -> None:
+    old = FlagSet({"f": a_flag(targeting={"$ref": "nl"}), "g": a_flag("g")}, OTHER_EVALUATORS)
+    new = FlagSet({"f": a_flag(targeting="on"), "g": a_flag("g")}, EVALUATORS)
+    under_way = rollout(new, old, cohort=Cohort(100))
+    sent = served(new, under_way)
+    back = without_rollouts(sent, (under_way,))
+    assert answer(back, {"country": "BE"}) == answer(old, {"country": "BE"})
+    assert back.flags["g"] is sent.flags["g"]
+    assert without_rollouts(sent, ()).flags.keys() == {"g"}
+    assert without_rollouts(new, (under_way,)) is new
+
+
+def test_the_flag_sets_own_generation_of_bucketing_draws_the_cohort() -> None:
+    old, new = a_set(a_flag()), a_set(a_flag(default_variant="on"))
+    made = served(new, rollout(new, old, cohort=Cohort(5_000)))
+    pinned = replace(made, metadata={BUCKETING_KEY: "v3"})
+    users = [{"targetingKey": f"user-{number}"} for number in range(200)]
+    v3 = [answer(made, user, Bucketing.V3) for user in users]
+    assert [answer(pinned, user) for user in users] == v3 != [answer(made, user) for user in users]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "key", "expected"),
+    [
+        ("new-*", "new-checkout", True),
+        ("new-*", "a-new-checkout", False),
+        ("*", "", True),
+        ("a*b*c", "a-b-b-c", True),
+        ("a*b*c", "a-c-b", False),
+        ("ab*ba", "aba", False),
+        ("checkout/[x]?", "checkout/[x]?", True),
+        ("checkout/?", "checkout/x", False),
+        ("*a" * 250, "a" * 100_000 + "b", False),
+    ],
+)
+def test_in_a_pattern_only_the_star_is_special(pattern: str, key: str, expected: bool) -> None:
+    assert matches(("other", pattern), key) is expected
