@@ -40,6 +40,19 @@ def provider_hosts_of(settings: ControllerSettings, api_server: str) -> Hosts:
     )
 
 
+def rollout_hosts_of(settings: ControllerSettings, api_server: str) -> Hosts:
+    """The hosts that MetricTemplates and webhooks of FlagRollouts may have. A metric server knows of every
+    tenant, so one inside the cluster is asked only where the operator names it.
+    """
+    return Hosts(
+        settings.rollout_hosts,
+        settings.denied_rollout_hosts,
+        kind="rollout",
+        api_server=_names_of(api_server),
+        local=None if settings.rollout_hosts else False,
+    )
+
+
 def _names_of(api_server: str) -> tuple[str, ...]:
     """The API server serves no Git, but its responses to such a request may end up in messages. One on this
     machine is a developer's, as are the Git servers beside it; the lists deny this machine by default.

@@ -142,6 +142,16 @@ class ControllerSettings(InjectionSettings, SharedSettings):
         description="hosts that no FlagProvider may have; wins over --provider-hosts (default: the API "
         "server alone)",
     )
+    rollout_hosts: Hosts = Field(
+        default=(),
+        description="hosts that MetricTemplates and webhooks of FlagRollouts may have, also in the cluster "
+        "and by plain http, written as for --source-hosts (default: public ones, by https)",
+    )
+    denied_rollout_hosts: Hosts = Field(
+        default=DENIED,
+        description="hosts that they may not have; wins over --rollout-hosts (default: this machine and "
+        "link-local addresses)",
+    )
     events_addr: EventsAddress = Field(
         default="",
         description="URL of Flux's notification-controller, to which every Event is posted "

@@ -1,0 +1,1 @@
+"""What watches a rollout: metrics, their tests, and webhooks."""

@@ -1,0 +1,48 @@
+"""Checks the metrics of a step at the same time."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from controller.rollouts.analysis.one_check import MetricCheck
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from datetime import datetime
+
+    from controller.api.rollouts.rollout_analysis import Metric
+    from controller.api.rollouts.rollout_status import MetricStatus
+    from controller.rollouts.analysis.allowed_servers import AllowedServers
+    from controller.rollouts.analysis.rollout_ports import MeasuredStep
+    from controller.runtime.objects.cache import Cache
+
+
+@dataclass(frozen=True, slots=True)
+class MetricChecks:
+    """The metrics of all rollouts; see the port Checks."""
+
+    objects: Cache
+    servers: AllowedServers
+    count: Callable[[str, str], None] = lambda _namespace, _verdict: None
+    """Counts a check by its namespace and verdict."""
+
+    async def measure(
+        self,
+        step: MeasuredStep,
+        metrics: Sequence[Metric],
+        before: Sequence[MetricStatus],
+        now: datetime,
+        seconds: float,
+    ) -> tuple[MetricStatus, ...]:
+        """See Checks."""
+        known = {status.name: status for status in before}
+        checks = (
+            MetricCheck(self.objects, self.servers, step, metric, now).run(known.get(metric.name), seconds)
+            for metric in metrics
+        )
+        statuses = tuple(await asyncio.gather(*checks))
+        for status in statuses:
+            self.count(step.rollout.namespace, status.verdict)
+        return statuses
