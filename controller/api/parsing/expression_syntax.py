@@ -16,7 +16,7 @@ _DEEPEST: Final = 150
 """Levels of the tree that an expression is read into: about 14 parentheses in each other."""
 _SHOWN: Final = 200
 _MACROS: Final = frozenset({"all", "exists", "exists_one", "filter", "map"})
-_METHODS: Final = frozenset({"contains", "endsWith", "matches", "size", "startsWith"})
+_METHODS: Final = frozenset({"contains", "endsWith", "isSorted", "matches", "size", "startsWith"})
 _FUNCTIONS: Final = frozenset({"double", "has", "int", "matches", "size", "string"})
 _PLAIN: Final = frozenset(
     {"expr", "conditionalor", "conditionaland", "relation", "addition", "multiplication", "member"}

@@ -2,8 +2,9 @@
 evaluated within a budget, since a tenant may write what would never end.
 
 Of CEL there are its operators, the macros `all`, `exists`, `exists_one`, `filter`, `map` and `has`, and the
-functions that `expression_syntax` names; there are no timestamps, bytes and messages, and nothing beyond the
-standard.
+functions that `expression_syntax` names, of which `isSorted` is an extension by Kubernetes
+(https://kubernetes.io/docs/reference/using-api/cel/#kubernetes-list-library); there are no timestamps, bytes
+and messages.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import wraps
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar, cast
 
 from celpy import celtypes
@@ -140,6 +142,7 @@ class _Bounded(Evaluator):
         self._budget = budget
         functions = base_functions | _OWN
         functions |= {"_+_": self._add, "contains": self._contains, "matches": self._matches}
+        functions["isSorted"] = self._is_sorted
         activation.functions = activation.functions.new_child(functions)
 
     def sub_evaluator(self, ast: lark.Tree[lark.Token]) -> _Bounded:
@@ -176,6 +179,15 @@ class _Bounded(Evaluator):
         # What stands before the dot is no `unary`, and has not been paid for.
         self._budget.pay_for(whole)
         return base_functions["contains"](whole, part)
+
+    def _is_sorted(self, values: Any) -> BoolType:
+        if not isinstance(values, ListType):
+            raise TypeError("no such overload")
+        self._budget.pay_for(values)
+        # A number of JSON may be whole or not; the API server knows from the schema that all are doubles.
+        numbers = all(isinstance(value, int | float) for value in values)
+        items = [float(value) for value in values] if numbers else values
+        return BoolType(all(bool(before <= after) for before, after in pairwise(items)))
 
     def _matches(self, text: Any, pattern: Any) -> BoolType:
         if not isinstance(text, str) or not isinstance(pattern, str):
