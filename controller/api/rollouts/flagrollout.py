@@ -43,8 +43,9 @@ class FlagRolloutSpec(RuledModel):
 
     RULES = (
         Rule(
-            "self.steps.filter(s, has(s.share)).map(s, s.share).isSorted() && self.steps.all(s, "
-            "!has(s.share) || self.steps.exists_one(t, has(t.share) && t.share == s.share))",
+            "self.steps.filter(s, has(s.share)).map(s, double(s.share)).isSorted() && "
+            "self.steps.filter(s, has(s.share)).all(s, "
+            "self.steps.filter(t, has(t.share)).exists_one(t, double(t.share) == double(s.share)))",
             "shares must increase from step to step",
             lambda spec: _increases([step.share for step in spec.steps if step.share is not None]),
         ),

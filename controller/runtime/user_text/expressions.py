@@ -184,10 +184,7 @@ class _Bounded(Evaluator):
         if not isinstance(values, ListType):
             raise TypeError("no such overload")
         self._budget.pay_for(values)
-        # A number of JSON may be whole or not; the API server knows from the schema that all are doubles.
-        numbers = all(isinstance(value, int | float) for value in values)
-        items = [float(value) for value in values] if numbers else values
-        return BoolType(all(bool(before <= after) for before, after in pairwise(items)))
+        return BoolType(all(bool(before <= after) for before, after in pairwise(values)))
 
     def _matches(self, text: Any, pattern: Any) -> BoolType:
         if not isinstance(text, str) or not isinstance(pattern, str):

@@ -35,7 +35,7 @@ def holds(text: str) -> bool:
         ('event.flags.filter(flag, flag.endsWith("7")).size() == 5', True),
         ('event.flags.exists_one(flag, flag == "banner-1")', True),
         ("event.flags.map(flag, size(flag))[0] == 8", True),
-        ("[1, 2.5, 2.5].isSorted() && ![2, 1].isSorted()", True),
+        ("[1.0, 2.5, 2.5].isSorted() && ![2, 1].isSorted()", True),
         ('has(event.labels.team) && event.labels["team"].contains("check")', True),
         ("has(event.labels.owner)", False),
         ('!has(event.labels.owner) ? event.failures == 3 : "no" == "yes"', True),
