@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
 from pydantic import Field, OnErrorOmit
 
 from controller.api.objects.fields import Model
-from controller.api.objects.schema_words import TIME
+from controller.api.objects.schema_words import TIME, in_schema
 from controller.api.objects.status import Status
 
 Phase = Literal[
@@ -133,12 +133,16 @@ class FlagRolloutStatus(Status):
     """The step that is served, from 0; absent while everybody gets the promoted definitions."""
     step_text: Text | None = None
     """The same for people: `2/4`."""
-    step_digest: Annotated[str, Field(max_length=128)] | None = None
-    """Of the step as it was when it began."""
     share: float | None = None
     """Percent of users who get the new definitions, besides audiences."""
     share_text: Text | None = None
     """The same for people: `10%`, `audience`."""
+    audiences: Annotated[
+        tuple[dict[str, Any], ...],
+        Field(max_length=32),
+        in_schema(items={"type": "object", "x-kubernetes-preserve-unknown-fields": True}),
+    ] = ()
+    """The audiences of this step and of those before it: their users get the new definitions."""
     salt: Text | None = None
     """Before the targeting key, where users are drawn."""
     promoted: Revision | None = None
@@ -149,6 +153,10 @@ class FlagRolloutStatus(Status):
     """The candidate that was rolled back, and is not tried again."""
     handled_retry: Annotated[str, Field(max_length=512)] | None = None
     """The value of `spec.retry` and its annotation that was acted on."""
+    handled: Annotated[tuple[Text, ...], Field(max_length=3)] = ()
+    """The values of annotations that were acted on or refused, as `approve=…`."""
+    post_rollout_at: Time | None = None
+    """When the webhooks of type `post-rollout` were asked."""
     started_at: Time | None = None
     """When the rollout began."""
     step_started_at: Time | None = None
