@@ -184,7 +184,8 @@ class _Bounded(Evaluator):
         if not isinstance(values, ListType):
             raise TypeError("no such overload")
         self._budget.pay_for(values)
-        return BoolType(all(bool(before <= after) for before, after in pairwise(values)))
+        pairs = pairwise(cast("list[Any]", values))
+        return BoolType(all(bool(before <= after) for before, after in pairs))
 
     def _matches(self, text: Any, pattern: Any) -> BoolType:
         if not isinstance(text, str) or not isinstance(pattern, str):
