@@ -115,7 +115,7 @@ class Metric(RuledModel):
     """Of type `guardrail`: counts all events of one `arm` since the step is served."""
     margin: Annotated[float, Field(ge=1, le=100)] = 1.25
     """Of type `guardrail`: how many times the others' rate is still good."""
-    alpha: Annotated[float, Field(gt=0, lt=1)] | None = None
+    alpha: Annotated[float, Field(ge=0.000001, le=0.5)] | None = None
     """Of types `guardrail` and `sampleRatio`: how likely a false alarm may be in a whole step; 0.05 and 0.001
     if it is not set.
     """

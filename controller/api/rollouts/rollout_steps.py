@@ -58,7 +58,7 @@ class Step(RuledModel):
     """A rule in JSONLogic over the evaluation context, such as `{"ends_with": [{"var": "email"},
     "@example.com"]}`: users for whom it is true get the new definition, in this step and all later ones.
     """
-    share: Annotated[float, Field(gt=0, le=100), that(_require_hundredths)] | None = None
+    share: Annotated[float, Field(ge=0.01, le=100), that(_require_hundredths)] | None = None
     """Percent of users, with at most two decimals; greater than in each earlier step."""
     min_duration: Duration | None = None
     """How long the step lasts at least, from the moment at which it is served."""
