@@ -105,16 +105,21 @@ def _mark(flag: Flag, confidential: bool, marks: Mapping[str, Scalar]) -> Flag:
 
 
 def arm_rule(flag: Flag) -> Json | None:
-    """The rule that gives the arm of a user, an `Arm`; None for a flag that no rollout marks."""
+    """The rule that gives the arm of a user, an `Arm`; None for a flag that no rollout marks, or whose rule
+    is not as a rollout makes it: a file may hold any mark.
+    """
     if ROLLOUT_KEY not in flag.metadata:
         return None
     cases: list[Json] = []
-    if OVERRIDE_KEY in flag.metadata:
-        rule: Any = flag.targeting
-        cases += [True if flag.state is State.DISABLED else rule["if"][0], Arm.EXCLUDED.value]
-    cases += [{"!": [HAS_KEY]}, Arm.EXCLUDED.value]
-    if ROLLOUT_STEP_KEY in flag.metadata:
-        cases += [condition_of(without_override(flag)), Arm.CANDIDATE.value]
+    try:
+        if OVERRIDE_KEY in flag.metadata:
+            rule: Any = flag.targeting
+            cases += [True if flag.state is State.DISABLED else rule["if"][0], Arm.EXCLUDED.value]
+        cases += [{"!": [HAS_KEY]}, Arm.EXCLUDED.value]
+        if ROLLOUT_STEP_KEY in flag.metadata:
+            cases += [condition_of(without_override(flag)), Arm.CANDIDATE.value]
+    except (TypeError, LookupError):
+        return None
     return {"if": [*cases, Arm.BASELINE.value]}
 
 
