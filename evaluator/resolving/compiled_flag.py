@@ -1,0 +1,158 @@
+"""One flag, compiled: its rule, and every answer that it has given. Pure.
+
+Answers are made once per flag and reused, so a server may cache an encoded answer by the answer's identity.
+"""
+
+from __future__ import annotations
+
+import json
+from itertools import islice
+from typing import TYPE_CHECKING, Final, Protocol
+
+from evaluator.flags.checking.references import RuleTooLarge
+from evaluator.flags.model import ABSENT, Json, State
+from evaluator.resolving.resolution import ErrorCode, EvaluationReason, FlagType, Resolution, coerce
+from evaluator.targeting import compile_rule
+from evaluator.targeting.scope import failing
+from evaluator.targeting.values import kind, texts_in, variant_name
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from evaluator.flags.model import Bucketing, Flag, Scalar
+    from evaluator.targeting.frame import Evaluate
+
+_NAMED: Final = 5
+"""Most variants that a message lists."""
+_LONGEST: Final = 64
+"""Most characters of a name in a message."""
+
+
+class FlagSetOf(Protocol):
+    """What a flag takes from the set that it is in."""
+
+    def metadata_of(self, flag: Flag, /) -> Mapping[str, Scalar]:
+        """The flag's metadata in responses."""
+
+    def bucketing_of(self, flag: Flag, /) -> Bucketing:
+        """The flag's generation of `fractional`."""
+
+    def expand(self, rule: Json, /) -> Json:
+        """`rule` with its references expanded. Raises RuleTooLarge."""
+
+
+class CompiledFlag:
+    """One flag with every answer it has given so far."""
+
+    __slots__ = (
+        "_errors",
+        "_escaped",
+        "_metadata",
+        "_others",
+        "_rule",
+        "_texts",
+        "flag",
+        "matches",
+        "reads_flagd",
+        "run",
+    )
+
+    def __init__(self, flag: Flag, flags: FlagSetOf, like: CompiledFlag | None = None) -> None:
+        """`like` has the same rule, compiled already."""
+        self.flag = flag
+        self.run: Evaluate | None = None
+        """The compiled rule; None where every context gets the same answer."""
+        self.reads_flagd = False
+        self._metadata = flags.metadata_of(flag)
+        self.matches: dict[FlagType | None, dict[str, Resolution]] = {}
+        """Answers by the wanted type and the text that the rule gives (`matches_of`)."""
+        self._others: dict[FlagType | None, Resolution] = {}
+        self._escaped: dict[FlagType | None, dict[str, Resolution]] = {}
+        self._errors: dict[str, Resolution] = {}
+        self._rule: Json = None
+        self._texts: frozenset[str] | None = None
+        if like is not None:
+            self.run, self.reads_flagd, self._rule = like.run, like.reads_flagd, like._rule
+            return
+        if flag.state is State.DISABLED or flag.targeting is ABSENT or flag.targeting == {}:
+            return
+        try:
+            expanded = flags.expand(flag.targeting)
+        except RuleTooLarge as excess:
+            self.run = failing(str(excess))
+            return
+        if expanded == {}:
+            # flagd expands references before it checks whether there is any targeting.
+            return
+        rule = compile_rule(expanded, bucketing=flags.bucketing_of(flag), flag_key=flag.key)
+        self.run, self.reads_flagd, self._rule = rule.run, rule.reads_flagd, expanded
+
+    def default_resolution(self, wanted: FlagType | None) -> Resolution:
+        """The answer where no rule matched: static, disabled, or the default variant."""
+        answer = self._others.get(wanted)
+        if answer is None:
+            answer = self._others[wanted] = self._settle(wanted)
+        return answer
+
+    def _settle(self, wanted: FlagType | None) -> Resolution:
+        if self.flag.state is State.DISABLED:
+            return self._without_value(EvaluationReason.DISABLED)
+        if self.flag.default_variant is None:
+            return self._without_value(EvaluationReason.DEFAULT)
+        reason = EvaluationReason.STATIC if self.run is None else EvaluationReason.DEFAULT
+        return self._with_variant(self.flag.default_variant, wanted, reason)
+
+    def targeted_resolution(self, result: Json, wanted: FlagType | None) -> Resolution:
+        """Return the answer for the rule's result."""
+        if result is None:
+            return self.default_resolution(wanted)
+        name = variant_name(result)
+        if name is None or name not in self.flag.variants:
+            return self.error_resolution(ErrorCode.GENERAL, self._no_variant(result))
+        escaped = self._escaped.setdefault(wanted, {})
+        answer = self.matches_of(wanted).get(name) or escaped.get(name)
+        if answer is None:
+            answer = escaped[name] = self._with_variant(name, wanted, EvaluationReason.TARGETING_MATCH)
+        return answer
+
+    def _no_variant(self, result: Json) -> str:
+        if self._texts is None:
+            self._texts = texts_in(self._rule)
+        # A result that is no text of the rule comes from the context, which no message quotes.
+        known = isinstance(result, str) and result in self._texts
+        shown = json.dumps(result[:_LONGEST], ensure_ascii=False) if known else kind(result)
+        names = [name[:_LONGEST] for name in islice(self.flag.variants, _NAMED)]
+        more = ["…"] if len(self.flag.variants) > _NAMED else []
+        return f"targeting returned {shown}, which is not a variant ({', '.join(names + more)})"
+
+    def matches_of(self, wanted: FlagType | None) -> dict[str, Resolution]:
+        """Return answers by the rule's result text, without names whose characters JSON would escape."""
+        resolution = self.matches.get(wanted)
+        if resolution is None:
+            reason = EvaluationReason.TARGETING_MATCH
+            resolution = self.matches[wanted] = {
+                name: self._with_variant(name, wanted, reason)
+                for name in self.flag.variants
+                if variant_name(name) == name
+            }
+        return resolution
+
+    def error_resolution(self, code: ErrorCode, message: str) -> Resolution:
+        """Return the answer for an error, cached: a rule fails in few different ways."""
+        answer = self._errors.get(message)
+        if answer is None:
+            reason = EvaluationReason.ERROR
+            answer = Resolution(ABSENT, None, reason, code, message, self._metadata)
+            self._errors[message] = answer
+        return answer
+
+    def _with_variant(self, variant: str, wanted: FlagType | None, reason: EvaluationReason) -> Resolution:
+        value = coerce(self.flag.variants.get(variant), wanted)
+        if value is ABSENT:
+            asked = wanted.lower() if wanted else "any"
+            message = f"the value of variant {variant!r} is not of type {asked}"
+            return self.error_resolution(ErrorCode.TYPE_MISMATCH, message)
+        return Resolution(value, variant, reason, metadata=self._metadata)
+
+    def _without_value(self, reason: EvaluationReason) -> Resolution:
+        return Resolution(ABSENT, None, reason, metadata=self._metadata)
