@@ -36,14 +36,20 @@ NAMES: Final = {
     "feature_flag_flagd_result_reason": ("feature_flag.flagd.result.reason", "{reason}"),
     "feature_flag_flagd_sync_active_streams": ("feature_flag.flagd.sync.active_streams", "{stream}"),
     "feature_flag_flagd_sync_stream_duration_seconds": ("feature_flag.flagd.sync.stream.duration", "s"),
+    "feature_flag_evaluations": ("feature_flag.evaluations", "{evaluation}"),
+    "feature_flag_event_value": ("feature_flag.event.value", "1"),
+    "feature_flag_events": ("feature_flag.events", "{event}"),
+    "feature_flag_units": ("feature_flag.units", "{unit}"),
+    "feature_flag_units_sample_ratio": ("feature_flag.units.sample_ratio", "1"),
     "http_server_request_duration_seconds": ("http.server.request.duration", "s"),
     "http_server_response_body_size_bytes": ("http.server.response.body.size", "By"),
     "http_server_active_requests": ("http.server.active_requests", "{request}"),
     "rpc_server_duration_milliseconds": ("rpc.server.duration", "ms"),
 }
-"""flagd's names and units (core/pkg/telemetry/metrics.go)."""
+"""flagd's names and units (core/pkg/telemetry/metrics.go), and those of flags in a rollout."""
 ATTRIBUTES: Final = {
     "feature_flag_key": "feature_flag.key",
+    "feature_flag_result_reason": "feature_flag.result.reason",
     "feature_flag_result_variant": "feature_flag.result.variant",
     "feature_flag_provider_name": "feature_flag.provider.name",
     "feature_flag_reason": "feature_flag.reason",

@@ -11,7 +11,7 @@ from itertools import accumulate
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Container, Iterable, Sequence
 
     from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 
@@ -79,6 +79,10 @@ class Histograms:
     def add(self, labels: tuple[str, ...], value: float) -> None:
         """Count a value."""
         self._found.setdefault(labels, Histogram(self._bounds)).add(value)
+
+    def keep(self, labels: Container[tuple[str, ...]]) -> None:
+        """Forget all combinations but these."""
+        self._found = {those: values for those, values in self._found.items() if those in labels}
 
     def family(self) -> Metric:
         """Return the present values. Also called outside the loop, so it iterates over a copy."""

@@ -1,5 +1,5 @@
-"""What Prometheus reads: flagd's counters of evaluations are here, the others in `requests`, `rpcs` and
-`state_metrics`.
+"""What Prometheus reads: flagd's counters of evaluations are here, the others in `requests`, `rpcs`,
+`rollout_metrics` and `state_metrics`.
 
 A tally is found once per resolution and kept with the snapshot, so that counting is an integer addition.
 flagd's names (core/pkg/telemetry/metrics.go), in the form its OpenTelemetry exporter gives them. Labels come
@@ -12,9 +12,11 @@ from itertools import chain
 from time import perf_counter
 from typing import TYPE_CHECKING, Final, TypeAlias
 
+from evaluator.flags.rollouts import ROLLOUT_ARM_KEY
 from evaluator.host.loop_lag import NAME, WHAT, LoopLag
 from evaluator.server.monitoring.families import counter, histogram, text
 from evaluator.server.monitoring.requests import Requests
+from evaluator.server.monitoring.rollout_metrics import RolloutMetrics
 from evaluator.server.monitoring.rpcs import Durations
 from evaluator.server.monitoring.state_metrics import StateMetrics
 
@@ -64,6 +66,7 @@ class Metrics:
     def __init__(self, store: Store, clock: Callable[[], float]) -> None:
         """`clock`: Unix seconds."""
         self.state = StateMetrics(store, clock)
+        self.rollouts = RolloutMetrics(store)
         self.requests = Requests(perf_counter)
         self.rpcs = Durations(perf_counter)
         self.lag = LoopLag()
@@ -79,7 +82,10 @@ class Metrics:
         except KeyError:
             tally = self._tally(key, resolution)
             tally.count += 1
-            if resolution.error_code is None:
+            if ROLLOUT_ARM_KEY in resolution.metadata:
+                # Such an evaluation counts a user, too, so that no tally of it is kept.
+                self.rollouts.count(query, key, resolution)
+            elif resolution.error_code is None:
                 kept[resolution] = tally
 
     def _tally(self, key: str, resolution: Resolution) -> Tally:
@@ -99,7 +105,7 @@ class Metrics:
         lag = histogram(NAME, WHAT, ())
         lag.add_metric((), list(self.lag.buckets()), self.lag.seconds)
         rest = self.requests.families(), (self.rpcs.family(),), self.state.families(), (lag,)
-        return chain(self._evaluations(), *rest)
+        return chain(self._evaluations(), self.rollouts.families(), *rest)
 
     def _forget_removed(self, snapshot: Snapshot) -> None:
         flags = snapshot.flag_set.flags

@@ -1,0 +1,125 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import orjson
+import pytest
+from openfeature.schemas.protobuf.flagd.evaluation.v1 import evaluation_pb2 as v1
+
+from evaluator.resolving.resolution import FlagType
+from evaluator.server.monitoring.rollout_metrics import MOST_UNITS_OF_FLAG
+from evaluator.store.rollout_history import KEPT_SECONDS
+from tests.rollout_sets import NEW, OLD, PLAIN, flags, rolled_out
+from tests.stores import swap
+
+from .fakes import NOW, World, call, settled, world
+from .test_management import ask, samples
+from .test_ofrep import post
+
+ARM = "flagstaff.dev/rollout-arm"
+
+
+def serving(share: float = 50, **more: Any) -> World:
+    served = world()
+    swap(served.store, rolled_out(share, **more), now=NOW)
+    return served
+
+
+def values(served: World, metric: str, *names: str) -> dict[tuple[str, ...], float]:
+    """The values of a metric by some of its labels."""
+    return {
+        tuple(dict(labels).get(name, "") for name in names): value
+        for (name, labels), value in samples(served).items()
+        if name == metric
+    }
+
+
+def test_evaluations_are_counted_by_arm_for_flags_in_a_rollout_only() -> None:
+    served = serving(100)
+    user = {"context": {"targetingKey": "user-1"}}
+    for _ in range(3):
+        post(served, NEW.key, user)
+    post(served, NEW.key, {"context": {}})
+    post(served, PLAIN.key, user)
+    names = ("feature_flag_key", "feature_flag_result_variant", "feature_flag_result_reason", "arm")
+    assert values(served, "feature_flag_evaluations_total", *names) == {
+        (NEW.key, "on", "TARGETING_MATCH", "candidate"): 3,
+        (NEW.key, "off", "TARGETING_MATCH", "excluded"): 1,
+    }
+    [(revision,)] = {key[:1] for key in values(served, "feature_flag_evaluations_total", "rollout_revision")}
+    assert revision.startswith("sha256:")
+    impressions = ("feature_flag_key", "feature_flag_result_variant")
+    assert values(served, "feature_flag_flagd_impression_total", *impressions) == {
+        (NEW.key, "on"): 3,
+        (NEW.key, "off"): 1,
+        (PLAIN.key, "on"): 1,
+    }
+
+
+def test_every_protocol_and_a_bulk_answer_name_the_arm() -> None:
+    served = serving(100)
+    _, bulk = post(served, None, {"context": {"targetingKey": "user-1"}})
+    arms = {flag["key"]: flag["metadata"].get(ARM) for flag in bulk["flags"]}
+    assert arms == {NEW.key: "candidate", PLAIN.key: None}
+    message = v1.ResolveAllRequest()
+    message.context["targetingKey"] = "user-1"
+    encoded = settled(served.evaluation.resolve_all(call(), message.SerializeToString()))
+    answered = v1.ResolveAllResponse.FromString(encoded).flags[NEW.key]
+    assert dict(answered.metadata)[ARM] == "candidate"
+    one = orjson.loads(
+        settled(
+            served.json.unary("v2", FlagType.BOOLEAN)(
+                call(), b'{"flagKey":"new-checkout","context":{"targetingKey":"user-1"}}'
+            )
+        )
+    )
+    assert one["metadata"][ARM] == "candidate"
+
+
+def test_an_error_is_counted_for_the_arm_that_has_it() -> None:
+    served = serving(100, new=replace(NEW, targeting={"no_such_operator": [1]}))
+    post(served, NEW.key, {"context": {"targetingKey": "user-1"}})
+    names = ("feature_flag_result_reason", "arm")
+    assert values(served, "feature_flag_evaluations_total", *names) == {("ERROR", "candidate"): 1}
+
+
+def test_users_are_counted_once_each_by_arm() -> None:
+    served = serving(50)
+    for number in range(300):
+        post(served, NEW.key, {"context": {"targetingKey": f"user-{number % 100}"}})
+    post(served, NEW.key)
+    units = values(served, "feature_flag_units", "arm")
+    assert set(units) == {("candidate",), ("baseline",)}
+    assert sum(units.values()) == 100
+    assert values(served, "feature_flag_units_sample_ratio", "feature_flag_key") == {(NEW.key,): 1.0}
+
+
+def test_a_new_step_counts_users_anew_and_evaluations_on() -> None:
+    served = serving(50)
+    post(served, NEW.key, {"context": {"targetingKey": "user-1"}})
+    swap(served.store, rolled_out(100, step="3/4"), now=NOW + 60)
+    assert values(served, "feature_flag_units", "arm") == {}
+    post(served, NEW.key, {"context": {"targetingKey": "user-2"}})
+    assert values(served, "feature_flag_units", "arm") == {("candidate",): 1}
+    assert sum(values(served, "feature_flag_evaluations_total", "arm").values()) == 2
+
+
+def test_the_sample_of_users_is_bounded() -> None:
+    served = serving(100)
+    for number in range(MOST_UNITS_OF_FLAG + 1):
+        post(served, NEW.key, {"context": {"targetingKey": f"user-{number}"}})
+    [units] = values(served, "feature_flag_units", "arm").values()
+    [ratio] = values(served, "feature_flag_units_sample_ratio").values()
+    assert (units <= MOST_UNITS_OF_FLAG, ratio) == (True, 0.5)
+
+
+@pytest.mark.parametrize("later", [60.0, KEPT_SECONDS + 120])
+def test_the_series_of_a_rollout_stay_for_a_while_after_its_end(later: float) -> None:
+    served = serving(100)
+    post(served, NEW.key, {"context": {"targetingKey": "user-1"}})
+    swap(served.store, flags(NEW, PLAIN), now=NOW + 60)
+    swap(served.store, flags(OLD, PLAIN), now=NOW + 60 + later)
+    assert len(values(served, "feature_flag_evaluations_total", "arm")) == (later < KEPT_SECONDS)
+    assert values(served, "feature_flag_units", "arm") == {}
+    assert ask(served, NEW.key)
