@@ -85,12 +85,16 @@ class EvaluationService:
         self, snapshot: Snapshot, headers: Headers, context: Context, *, typed: bool = False
     ) -> Iterator[tuple[str, Resolution]]:
         """Every flag, each when the caller asks for the next one; `typed` as in `served.evaluate`."""
-        complete = self.sources.lay_over(context, headers)
+        complete = self.complete(context, headers)
         query = Query(snapshot, None, None, lambda: complete, int(self.clock()))
         return evaluate_all(query, self.observers, typed=typed)
 
+    def complete(self, context: Context, headers: Headers) -> Context:
+        """Add what the operator adds to each context, in place, and return it."""
+        return self.sources.lay_over(context, headers)
+
     def _complete(self, read: Callable[[], Context], headers: Headers) -> Context:
-        return self.sources.lay_over(read(), headers)
+        return self.complete(read(), headers)
 
 
 def is_large(message: bytes, flags: int = 1) -> bool:

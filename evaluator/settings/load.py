@@ -12,6 +12,7 @@ from evaluator.settings import layers, parsing
 from evaluator.settings.options import BY_NAME, FOREIGN, POD, Kind, Option
 from evaluator.settings.settings import (
     CORS_OFF,
+    TRACK_OFF,
     InvalidSettingError,
     OtelSettings,
     PodName,
@@ -179,6 +180,8 @@ def _finish(settings: Settings, values: Mapping[str, Any]) -> Settings:
         raise InvalidSettingError(f"--cors-origin: {error}") from None
     if CORS_OFF in settings.cors_origins and len(settings.cors_origins) > 1:
         raise InvalidSettingError(f"--cors-origin: {CORS_OFF} stands alone, or origins without it")
+    if TRACK_OFF in settings.track_events and len(settings.track_events) > 1:
+        raise InvalidSettingError(f"--track-events: {TRACK_OFF} stands alone, or names without it")
     return replace(
         settings,
         context_from_header=headers,

@@ -204,6 +204,8 @@ _OURS: Final = (
            help="generation of fractional for sets that do not pin their own"),
     Option(name="show-bucketing", flagd=False, kind=Kind.SWITCH,
            help="name that generation in every answer's metadata"),
+    Option(name="track-events", flagd=False, kind=Kind.STRINGS,
+           help="events that POST /track counts for flags in rollouts; unset or *: all; off: none"),
     Option(name="log-level", flagd=False, kind=Kind.CHOICE, choices=("debug", "info", "warning", "error"),
            help="least level that is logged"),
 )  # fmt: skip

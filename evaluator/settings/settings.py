@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 
 CORS_OFF: Final = "off"
+TRACK_OFF: Final = "off"
 
 
 class InvalidSettingError(ValueError):
@@ -103,6 +104,8 @@ class Settings:
     """Name the generation of `fractional` in every answer's metadata."""
     cors_origins: tuple[str, ...] = ()
     """Origins allowed by CORS; empty or `*`: all, as in flagd; CORS_OFF alone: none."""
+    track_events: tuple[str, ...] = ()
+    """Events that `POST /track` counts; empty or `*`: all; TRACK_OFF alone: there is no such path."""
     context_values: Mapping[str, str] = field(default_factory=lambda: EMPTY)
     """Values that override those of every evaluation context."""
     context_from_header: Mapping[str, str] = field(default_factory=lambda: EMPTY)

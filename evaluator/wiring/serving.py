@@ -22,12 +22,13 @@ from evaluator.server.monitoring import health, management
 from evaluator.server.monitoring.introspection import Introspection
 from evaluator.server.ofrep import evaluate_flags as ofrep
 from evaluator.server.ofrep.sse import ChangeStreams
+from evaluator.server.ofrep.track import Tracking
 from evaluator.server.ports import ListenAddress, Serving, start_listeners
 from evaluator.server.rpc import evaluation, json_rpc, protobuf
 from evaluator.server.rpc.event_stream import EventStreams
 from evaluator.server.service import EvaluationService
 from evaluator.server.syncing import START_SECONDS, StoreBackend
-from evaluator.settings.settings import CORS_OFF
+from evaluator.settings.settings import CORS_OFF, TRACK_OFF
 from evaluator.telemetry.observed import Observed
 from evaluator.wire.hub import Hub
 from evaluator.wire.servicer import SyncService
@@ -147,6 +148,9 @@ class _Parts:
         settings, observed, status = self._settings, self._observed, self._health
         by_grpc, by_sync = evaluation.routes(self._protobuf, self._json), self._syncing.routes()
         by_ofrep = ofrep.routes(ofrep.Ofrep(self._service, self._changes), self._changes)
+        if settings.track_events != (TRACK_OFF,):
+            tracking = Tracking(self._service, observed.metrics.rollouts, settings.track_events)
+            by_ofrep = merge(by_ofrep, tracking.routes())
         store, clock = self._service.store, self._service.clock
         managed = management.routes(store, observed.metrics, self._offload, clock, self._start)
         return (

@@ -77,6 +77,9 @@ ASK: dict[str, Callable[[dict[str, int], str], None]] = {
     "Connect": lambda ports, key: posted(ports["grpc"], RESOLVE, question(key)),
     "OFREP": lambda ports, key: posted(ports["ofrep"], f"/ofrep/v1/evaluate/flags/{key}", question(key)),
     "OFREP bulk": lambda ports, key: posted(ports["ofrep"], "/ofrep/v1/evaluate/flags", question(key)),
+    "track": lambda ports, key: posted(
+        ports["ofrep"], "/track", question(key).replace(b"flagKey", b"trackingEventName")
+    ),
     "explain": lambda ports, key: posted(ports["management"], "/explain", question(key)),
 }  # fmt: skip
 

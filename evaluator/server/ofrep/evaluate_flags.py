@@ -51,12 +51,13 @@ _ESCAPE: Final = re.compile(
 _ETAG: Final = re.compile(r'(?:W/)?("[^"]*")')
 
 
-class _BadRequest(Exception):
-    """The request cannot be answered: the fields of the error body."""
+class InvalidRequestError(Exception):
+    """The request cannot be answered: the fields of the error body, and the HTTP status."""
 
-    def __init__(self, code: str, details: str) -> None:
+    def __init__(self, code: str, details: str, status: int = 400) -> None:
         super().__init__(details)
         self.code = code
+        self.status = status
 
 
 def routes(ofrep: Ofrep, changes: ChangeStreams | None) -> Routes:
@@ -92,8 +93,8 @@ class Ofrep:
         try:
             snapshot = self._service.snapshot_for(request.headers)
             context = read_context(request.body)
-        except (RpcError, _BadRequest) as error:
-            return _refusal(error, key=key)
+        except (RpcError, InvalidRequestError) as error:
+            return refusal(error, key=key)
         resolution = self._service.evaluate(snapshot, request.headers, key, lambda: context)
         return snapshot.kept[self].get(resolution) or self._answer(snapshot, key, resolution)
 
@@ -106,7 +107,7 @@ class Ofrep:
             selected = selection(request.headers)
             snapshot = self._service.select(selected)
         except RpcError as error:
-            return _refusal(error)
+            return refusal(error)
         steps = self._all(request, selected, snapshot)
         return Deferred(steps) if is_large(request.body, len(snapshot.compiled)) else at_once(steps)
 
@@ -116,8 +117,8 @@ class Ofrep:
         yield
         try:
             context = read_context(request.body)
-        except _BadRequest as error:
-            return _refusal(error)
+        except InvalidRequestError as error:
+            return refusal(error)
         rest: dict[str, Any] = {"metadata": dict(selected.metadata)}
         if self._changes is not None:
             rest["eventStreams"] = self._changes.stream_links(selected)
@@ -151,11 +152,17 @@ def _later(answer: Callable[[], Response]) -> Generator[None, None, Response]:
 
 
 def read_context(body: bytes) -> dict[str, Any]:
-    """`context` of a request body; empty without a body or an object of that name, as in flagd."""
-    if not body:
-        return {}
+    """`context` of a request body; empty without a body or an object of that name, as in flagd. Raises
+    InvalidRequestError.
+    """
+    context = read_document(body).get("context") if body else None
+    return context if isinstance(context, dict) else {}
+
+
+def read_document(body: bytes) -> dict[str, Any]:
+    """The object that a body is; empty for null. Raises InvalidRequestError."""
     if too_many_in_json(body):
-        raise _BadRequest("INVALID_CONTEXT", TOO_MANY)
+        raise InvalidRequestError("INVALID_CONTEXT", TOO_MANY)
     try:
         document = orjson.loads(body)
     except orjson.JSONDecodeError:
@@ -163,9 +170,8 @@ def read_context(body: bytes) -> dict[str, Any]:
     if document is None:
         return {}
     if not isinstance(document, dict) or read_too_deep(document, body):
-        raise _BadRequest("INVALID_CONTEXT", _INVALID)
-    context = document.get("context")
-    return context if isinstance(context, dict) else {}
+        raise InvalidRequestError("INVALID_CONTEXT", _INVALID)
+    return document
 
 
 def _loads_halves(body: bytes) -> Any:
@@ -175,7 +181,7 @@ def _loads_halves(body: bytes) -> Any:
             return orjson.loads(_ESCAPE.sub(lambda match: rb"\ufffd" if match[1] else match[0], body))
     except orjson.JSONDecodeError:
         pass
-    raise _BadRequest("INVALID_CONTEXT", _INVALID)
+    raise InvalidRequestError("INVALID_CONTEXT", _INVALID)
 
 
 def matches(if_none_match: str | None, etag: str) -> bool:
@@ -230,11 +236,11 @@ def _error(key: str, code: ErrorCode, metadata: dict[str, Any]) -> tuple[int, by
     return status, orjson.dumps(body)
 
 
-def _refusal(error: RpcError | _BadRequest, **more: str) -> Response:
-    """OFREP has no error code for what is not ready: it is OpenFeature's."""
+def refusal(error: RpcError | InvalidRequestError, **more: str) -> Response:
+    """Return the answer for an error. OFREP has no error code for what is not ready: it is OpenFeature's."""
     status, headers, code, details = 400, JSON, "GENERAL", str(error)
-    if isinstance(error, _BadRequest):
-        code = error.code
+    if isinstance(error, InvalidRequestError):
+        status, code = error.status, error.code
     elif isinstance(error, NotReadyError):
         status, code, headers = 503, "PROVIDER_NOT_READY", (*JSON, ("retry-after", str(RETRY_SECONDS)))
     else:
