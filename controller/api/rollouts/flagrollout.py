@@ -20,7 +20,9 @@ LABEL: Final = "flagstaff.dev/rollout"
 """The label on the FlagShards of promoted definitions; its value is the FlagRollout's name."""
 
 APPROVE: Final = "flagstaff.dev/rollout-approve"
-"""Annotation: the candidate's digest and step that are approved, `sha256:<hex>/<step>`."""
+"""Annotation: what is approved, `sha256:<hex>/<step>` with the candidate's digest and the step, from 1, or
+`sha256:<hex>/promotion`. Here and in the next two, what follows behind another `/` makes a request a new one.
+"""
 PROMOTE: Final = "flagstaff.dev/rollout-promote"
 """Annotation: the digest of the candidate that is promoted at once."""
 ABORT: Final = "flagstaff.dev/rollout-abort"

@@ -1,0 +1,157 @@
+"""What keeps a rollout where it is. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from controller.api.rollouts.flagrollout import PAUSE
+from controller.api.rollouts.rollout_status import PROMOTION
+from controller.rollouts.machine.clocks import elapsed
+from controller.rollouts.machine.step_order import next_step, present_step
+from controller.rollouts.machine.windows import is_frozen, is_open
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from datetime import datetime
+
+    from controller.api.rollouts.flagrollout import FlagRolloutSpec
+    from controller.api.rollouts.rollout_analysis import Webhook, WebhookType
+    from controller.api.rollouts.rollout_status import FlagRolloutStatus, Phase
+    from controller.rollouts.machine.observation import Observation
+
+UNCONFIRMED: Final = "WaitingForConfirmation"
+NOT_PROMOTED: Final = "PromotionNotServed"
+
+
+@dataclass(frozen=True, slots=True)
+class Gate:
+    """Why a rollout stays."""
+
+    phase: Phase
+    reason: str | None = None
+    hooks: tuple[Webhook, ...] = ()
+    """Webhooks that have not said yes."""
+
+
+def is_paused(spec: FlagRolloutSpec, annotations: Mapping[str, str]) -> bool:
+    """Whether somebody holds the rollout where it is."""
+    return spec.pause or annotations.get(PAUSE, "").lower() == "true"
+
+
+def is_immediate(spec: FlagRolloutSpec, status: FlagRolloutStatus, observation: Observation) -> bool:
+    """Whether the candidate needs no steps: none are wanted, or it leads back to what was promoted lately."""
+    recent = status.recent_digests[: spec.rollback_window.revisions]
+    return spec.skip_analysis or observation.desired.digest in recent
+
+
+def is_approved(status: FlagRolloutStatus, gate: str) -> bool:
+    """Whether a gate was opened for the candidate."""
+    return any(approval.gate == gate for approval in status.approvals)
+
+
+def confirmation(hook: Webhook, status: FlagRolloutStatus) -> str:
+    """Return the gate of which an approval says that a webhook said yes at this step."""
+    return f"{hook.type}/{hook.name}/{status.step_text or 0}"
+
+
+def unconfirmed(spec: FlagRolloutSpec, status: FlagRolloutStatus, type_: WebhookType) -> tuple[Webhook, ...]:
+    """Return the webhooks of a type that have not said yes at this step."""
+    hooks = (hook for hook in spec.webhooks if hook.type == type_)
+    return tuple(hook for hook in hooks if not is_approved(status, confirmation(hook, status)))
+
+
+def start_gate(
+    spec: FlagRolloutSpec, status: FlagRolloutStatus, observation: Observation, now: datetime
+) -> Gate | None:
+    """Return what keeps a candidate from its first step; None: nothing does."""
+    return next(_start_gates(spec, status, observation, now), None)
+
+
+def _start_gates(
+    spec: FlagRolloutSpec, status: FlagRolloutStatus, observation: Observation, now: datetime
+) -> Iterator[Gate]:
+    if status.reason == NOT_PROMOTED and not is_served(spec, observation):
+        yield Gate("Pending", NOT_PROMOTED)
+    if is_paused(spec, observation.annotations):
+        yield Gate("Pending", "Paused")
+    if is_immediate(spec, status, observation):
+        return
+    if observation.misfit is not None:
+        yield Gate("Pending", observation.misfit.reason)
+    if (closed := _closed(spec, now)) is not None:
+        yield Gate("Pending", closed)
+    if hooks := unconfirmed(spec, status, "confirm-rollout"):
+        yield Gate("Pending", UNCONFIRMED, hooks)
+    if hooks := unconfirmed(spec, status, "pre-rollout"):
+        yield Gate("Pending", "PreRolloutChecks", hooks)
+
+
+def step_gate(
+    spec: FlagRolloutSpec, status: FlagRolloutStatus, observation: Observation, now: datetime
+) -> Gate | None:
+    """Return what keeps a rollout at its step; None: the next step, or the promotion, may begin."""
+    if is_paused(spec, observation.annotations):
+        return Gate("Paused", "Paused")
+    unfinished = _unserved(spec, status, now) or _unchecked(spec, status, now)
+    return unfinished or next(_end_gates(spec, status, now), None)
+
+
+def _end_gates(spec: FlagRolloutSpec, status: FlagRolloutStatus, now: datetime) -> Iterator[Gate]:
+    """Yield what keeps a rollout at a step that showed all that it had to show."""
+    step = present_step(spec.steps, status)
+    if step.approval is not None and not is_approved(status, status.gate):
+        yield Gate("Paused", "WaitingForApproval")
+    if (closed := _closed(spec, now)) is not None:
+        yield Gate("Paused", closed)
+    if next_step(spec.steps, status.share or 0.0, status.audiences) is not None:
+        if hooks := unconfirmed(spec, status, "confirm-increase"):
+            yield Gate("Paused", UNCONFIRMED, hooks)
+        return
+    if spec.promotion == "Manual" and not is_approved(status, PROMOTION):
+        yield Gate("WaitingPromotion", "WaitingForPromotion")
+    if hooks := unconfirmed(spec, status, "confirm-promotion"):
+        yield Gate("WaitingPromotion", UNCONFIRMED, hooks)
+
+
+def is_served(spec: FlagRolloutSpec, observation: Observation) -> bool:
+    """Whether enough evaluators serve what the status says. Where there is none, nobody is waited for."""
+    served = observation.served
+    return served is not None and served.served * 100 >= served.total * spec.propagation.ready_threshold
+
+
+def _unserved(spec: FlagRolloutSpec, status: FlagRolloutStatus, now: datetime) -> Gate | None:
+    if status.propagated_at is not None:
+        return None
+    if status.reason == NOT_PROMOTED:
+        return Gate("Paused", NOT_PROMOTED)
+    late = elapsed(status.step_started_at, now) >= spec.propagation.deadline
+    return Gate("Paused", "NotServed") if late else Gate("Progressing")
+
+
+def _unchecked(spec: FlagRolloutSpec, status: FlagRolloutStatus, now: datetime) -> Gate | None:
+    """Return what the step still has to show; None: it lasted long enough, and its newest checks are good."""
+    analysis, verdict, checks = spec.analysis, status.verdict, status.checks
+    if checks is not None and checks.consecutive_errors >= analysis.consecutive_error_limit:
+        return Gate("Paused", "CheckErrors")
+    bad = {"Fail": "CheckFailed", "Error": "CheckError"}.get(verdict or "")
+    lasted = elapsed(status.propagated_at, now)
+    unchecked = has_checks(spec) and (verdict is None or bad is not None)
+    if unchecked or lasted < (present_step(spec.steps, status).min_duration or 0.0):
+        return Gate("Progressing", bad)
+    if verdict != "Inconclusive" or analysis.on_inconclusive == "Advance":
+        return None
+    return Gate("Paused" if analysis.on_inconclusive == "Hold" else "RollingBack", "Inconclusive")
+
+
+def has_checks(spec: FlagRolloutSpec) -> bool:
+    """Whether a step has checks that count."""
+    return any(not metric.dry_run for metric in spec.analysis.metrics) or any(
+        hook.type == "rollout" for hook in spec.webhooks
+    )
+
+
+def _closed(spec: FlagRolloutSpec, now: datetime) -> str | None:
+    if is_open(spec.windows, spec.freeze, now):
+        return None
+    return "Frozen" if is_frozen(spec.freeze, now) else "OutsideWindow"

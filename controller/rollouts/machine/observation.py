@@ -1,0 +1,57 @@
+"""What a rollout's state machine is told, and what it decides. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from controller.api.objects.meta import NOTHING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from controller.api.rollouts.rollout_status import FlagRolloutStatus, MetricStatus, Revision, Served
+    from controller.rollouts.analysis.rollout_ports import HookAnswer
+    from controller.runtime.event import Occurrence
+
+
+@dataclass(frozen=True, slots=True)
+class Misfit:
+    """Why a candidate cannot be served to some users only."""
+
+    reason: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """What is so now."""
+
+    name: str
+    """The rollout's."""
+    candidate: Revision | None
+    """The definitions that differ from the promoted ones; None: none does."""
+    promoted: Revision
+    """What everybody else gets, with flags that are new; its shard is written before the status."""
+    desired: Revision
+    """All of the rollout's definitions as Git has them: they are promoted in the end."""
+    misfit: Misfit | None = None
+    served: Served | None = None
+    """Who serves what the status says; None: it is not delivered yet."""
+    metrics: tuple[MetricStatus, ...] | None = None
+    """The checks made now; None: none was due."""
+    answers: Mapping[str, HookAnswer] = field(default_factory=dict)
+    """What webhooks answered now, by name."""
+    annotations: Mapping[str, str] = field(default_factory=lambda: NOTHING)
+    """Of the rollout: people's requests among them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What becomes of the rollout."""
+
+    status: FlagRolloutStatus
+    """Whole. Writing it publishes the step."""
+    events: tuple[Occurrence, ...]
+    requeue_after: float | None
+    """Seconds until time alone changes something; None: it does not."""

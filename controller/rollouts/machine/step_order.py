@@ -1,0 +1,41 @@
+"""The steps of a rollout: which one is next, and what users get in it. Pure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from controller.api.rollouts.rollout_status import FlagRolloutStatus
+    from controller.api.rollouts.rollout_steps import Step
+
+
+def next_step(steps: Sequence[Step], share: float, audiences: Sequence[dict[str, Any]]) -> int | None:
+    """Return the index of the first step that would give the new definition to somebody else than `share`
+    percent and `audiences`; None: there is none. Steps that were edited during a rollout so go on where it
+    is: nobody is skipped, and nobody gets the old definition again.
+    """
+    for index, step in enumerate(steps):
+        if step.share is not None and step.share > share:
+            return index
+        if step.audience is not None and step.audience not in audiences:
+            return index
+    return None
+
+
+def present_step(steps: Sequence[Step], status: FlagRolloutStatus) -> Step:
+    """Return the step that is served, as the spec has it now: the last one before the next."""
+    index = next_step(steps, status.share or 0.0, status.audiences)
+    return steps[-1] if index is None else steps[max(index - 1, 0)]
+
+
+def share_at(steps: Sequence[Step], index: int) -> float:
+    """Return percent of users who get the new definition in a step: audiences leave it as it was."""
+    return max((step.share for step in steps[: index + 1] if step.share is not None), default=0.0)
+
+
+def share_text(share: float, audiences: Sequence[dict[str, Any]]) -> str:
+    """Return for people who gets the new definition."""
+    parts = ["audience"] * bool(audiences) + [f"{share:g}%"] * bool(share)
+    return " + ".join(parts) or "0%"

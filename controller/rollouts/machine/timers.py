@@ -1,0 +1,41 @@
+"""When time alone changes a rollout next. Pure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from controller.rollouts.machine.clocks import after
+from controller.rollouts.machine.step_order import present_step
+from controller.rollouts.machine.windows import is_open, next_open
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from datetime import datetime
+
+    from controller.api.rollouts.flagrollout import FlagRolloutSpec
+    from controller.api.rollouts.rollout_status import FlagRolloutStatus
+
+
+def seconds_to_next(spec: FlagRolloutSpec, status: FlagRolloutStatus, now: datetime) -> float | None:
+    """Return the seconds until something may be due; None: nothing ever is, unless an object changes."""
+    moments = (moment for moment in _moments(spec, status, now) if moment is not None)
+    return min(((moment - now).total_seconds() for moment in moments if moment > now), default=None)
+
+
+def _moments(spec: FlagRolloutSpec, status: FlagRolloutStatus, now: datetime) -> Iterator[datetime | None]:
+    propagation, phase = spec.propagation.deadline, status.phase
+    types = {hook.type for hook in spec.webhooks}
+    check = after(status.last_check_at or status.propagated_at, spec.analysis.interval)
+    if phase == "Pending":
+        yield check if types & {"confirm-rollout", "pre-rollout", "rollback"} else None
+    elif phase in {"Promoting", "RollingBack"}:
+        yield after(status.step_started_at, propagation)
+        yield check if "rollback" in types else None
+    elif phase in {"Progressing", "Paused", "WaitingPromotion"}:
+        yield after(status.step_started_at, propagation) if status.propagated_at is None else None
+        yield check if types or spec.analysis.metrics else None
+        yield after(status.propagated_at, present_step(spec.steps, status).min_duration)
+        if spec.progress_deadline is not None and status.waiting_since is None:
+            yield after(status.step_started_at, spec.progress_deadline + (status.waited or 0.0))
+    if phase in {"Pending", "Paused"} and not is_open(spec.windows, spec.freeze, now):
+        yield next_open(spec.windows, spec.freeze, now)
