@@ -45,7 +45,7 @@ VERBS: Final = {
     "suspend": "keep the controller from acting on objects",
     "resume": "let the controller act on suspended objects again",
     "override": "set a flag by hand for a while, over what Git says",
-    "rollout": "show and steer the rollout of a change",
+    "rollout": "show and steer the rollout of a change, and plan one",
     "create": "make a source or a flag set, or print its manifest",
     "export": "print objects of a cluster as manifests",
     "logs": "show what the controller, the proxy and admission log",

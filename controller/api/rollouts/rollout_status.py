@@ -184,9 +184,9 @@ class FlagRolloutStatus(Status):
 
     @property
     def gate(self) -> str:
-        """What an approval lets end now: `promotion`, the step's number from 1 as in `step_text`, or `0`
+        """What an approval lets end now: `promotion`, or the step's number from 1 as in `step_text`; empty
         before the first step.
         """
         if self.phase == "WaitingPromotion":
             return PROMOTION
-        return "0" if self.step is None else str(self.step + 1)
+        return "" if self.step is None else str(self.step + 1)

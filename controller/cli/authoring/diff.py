@@ -5,16 +5,17 @@ from __future__ import annotations
 import asyncio
 import sys
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
+from controller.cli.authoring.delivered_side import options_of_set, read_delivered
 from controller.cli.authoring.flag_changes import FlagChanges, as_markdown, as_text, compare
+from controller.cli.objects.rolled_out import in_steps, rollouts_of_set
 from controller.cli.shared.arguments import add_reading_arguments, local_options
 from controller.cli.shared.clusters import add_cluster_arguments, run_on_cluster, scope_of
 from controller.cli.shared.ending import OK, PROBLEM, UNREACHABLE, USAGE, Exit, ending
 from controller.cli.shared.output import add_output_argument, document, drawing, plain
 from controller.cli.shared.problems import failures
 from controller.flagsets.building.compose import FailurePolicy
-from controller.flagsets.preparing.patches import Patch
 from controller.local.compared import read_tree
 from controller.local.worktree import compose_tree
 from controller.runtime.reconciling.setbacks import Setback
@@ -23,9 +24,8 @@ from evaluator.flags.model import Bucketing, FlagSet
 if TYPE_CHECKING:
     import argparse
 
-    from controller.api.objects.meta import Resource
+    from controller.cli.authoring.delivered_side import DeliveredSide
     from controller.flagsets.building.compose import Composition
-    from controller.local.local_options import LocalOptions
 
 _HEAD: Final = "HEAD"
 
@@ -102,52 +102,21 @@ def _between_commits(options: argparse.Namespace) -> tuple[FlagChanges, Composit
 def _against_cluster(options: argparse.Namespace) -> tuple[FlagChanges, Composition]:
     if ".." in options.range:
         raise Exit("--against-cluster compares one side: name no commit, or one", USAGE)
-    flag_set, before = run_on_cluster(lambda: _read_delivered(options), doing="reading the cluster")
-    local = _options_of(flag_set, options)
+    side = run_on_cluster(lambda: _read(options), doing="reading the cluster")
+    local = options_of_set(side.flag_set, options, "diff")
     reference = None if options.range == _HEAD else options.range
     with ending(UNREACHABLE, Setback):
         name, tree = asyncio.run(read_tree(local, reference))
-    flag_set_id = str(flag_set.spec.get("flagSetId") or f"{flag_set.namespace}/{flag_set.name}")
-    after = compose_tree(tree, local, before, flag_set_id)
-    names = (f"FlagSet/{flag_set.name}", name)
-    return compare(names, before or FlagSet(), after), after
+    before = side.flags or FlagSet()
+    after = compose_tree(tree, local, side.flags, side.flag_set_id)
+    changes = compare((f"FlagSet/{side.flag_set.name}", name), before, after)
+    steps = in_steps(rollouts_of_set(side.rollouts, side.names), before, after.flag_set)
+    return replace(changes, in_steps=steps), after
 
 
-async def _read_delivered(options: argparse.Namespace) -> tuple[Resource, FlagSet | None]:
-    """The FlagSet, and what it delivers."""
+async def _read(options: argparse.Namespace) -> DeliveredSide:
     # Imported here: it takes a second or two.
-    from controller.api.flagset import target_name
-    from controller.api.kinds import FEATURE_FLAG_CONFIGURATION, FLAG_SET, FLAG_SHARD
     from controller.cli.cluster.connection import connected
-    from controller.cli.objects.object_rows import delivered_set
 
     async with connected(scope_of(options)) as connection:
-        flag_set = await connection.get(FLAG_SET, options.against_cluster)
-        written = await connection.find(
-            FEATURE_FLAG_CONFIGURATION, connection.namespace, target_name(flag_set)
-        )
-        shards = {shard.key: shard for shard in await connection.resources(FLAG_SHARD)}
-    return flag_set, None if written is None else delivered_set(written, shards.get)
-
-
-def _options_of(flag_set: Resource, options: argparse.Namespace) -> LocalOptions:
-    """The command line's options, and where it names none those of the FlagSet."""
-    from controller.api.flagset import FlagSetSpec, Validation
-    from controller.api.objects.parsed_spec import parse_spec
-
-    spec: Any = parse_spec(FlagSetSpec, flag_set)
-    unread = [name for name in ("substituteFrom", "decryption") if flag_set.spec.get(name)]
-    if unread and not (options.age_key or options.substitute):
-        text = f"spec.{' and spec.'.join(unread)} of the FlagSet are not read; give --substitute or --age-key"
-        print(f"flagstaff diff: {text}", file=sys.stderr)
-    local = local_options(options)
-    patches = [Patch(f"spec.patches[{index}]", entry.patch) for index, entry in enumerate(spec.patches)]
-    return replace(
-        local,
-        paths=tuple(options.paths) or tuple(spec.paths),
-        patches=local.patches or tuple(patches),
-        substitute=local.substitute if local.substitute is not None else spec.substitute,
-        lenient=local.lenient or spec.validation is Validation.LENIENT,
-        policy=FailurePolicy(spec.failure_policy),
-        bucketing=Bucketing(spec.bucketing),
-    )
+        return await read_delivered(connection, options.against_cluster)

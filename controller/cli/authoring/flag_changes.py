@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from pydantic import ConfigDict
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 _MOST_LINES: Final = 100_000
 _MOST_MARKDOWN: Final = 200
 """Lines of a comment; each may have 500 characters, and code hosts take 65,536."""
+_MOST_KEYS: Final = 20
 _SIGNS: Final = {"+": "green", "-": "red", "~": "yellow"}
 
 
@@ -44,6 +45,8 @@ class FlagChanges:
     """A line for each flag, such as `~ banner: default off (false) → on (true)`."""
     problems: tuple[str, ...] = ()
     """What is wrong with the definitions of the second side. A flag with an error stays as it was."""
+    in_steps: dict[str, str] = field(default_factory=dict)
+    """Of a comparison with a cluster: the FlagRollouts that roll changes out in steps, by the flags' keys."""
 
     def __bool__(self) -> bool:
         return bool(self.added or self.changed or self.removed)
@@ -77,6 +80,14 @@ def as_text(changes: FlagChanges) -> Iterator[tuple[str, str]]:
     yield "", f"{short(changes.before)} → {short(changes.after)}: {changes.summary}"
     for line in changes.lines:
         yield _SIGNS.get(line[:1], ""), printable(line)
+    yield from (("", printable(line)) for line in _rollout_lines(changes))
+
+
+def _rollout_lines(changes: FlagChanges) -> Iterator[str]:
+    for name in sorted(set(changes.in_steps.values())):
+        keys = [key for key, rollout in changes.in_steps.items() if rollout == name]
+        more = f" and {len(keys) - _MOST_KEYS} more" if len(keys) > _MOST_KEYS else ""
+        yield f"rolled out in steps by FlagRollout {name}: {', '.join(keys[:_MOST_KEYS])}{more}"
 
 
 def as_markdown(changes: FlagChanges) -> str:
@@ -89,6 +100,8 @@ def as_markdown(changes: FlagChanges) -> str:
     parts = [f"**Flags**: {changes.summary} (`{short(changes.before)}` → `{short(changes.after)}`)"]
     if shown:
         parts.append(_block("diff", shown))
+    if rolled_out := [*_rollout_lines(changes)]:
+        parts.append(_block("text", rolled_out))
     if changes.problems:
         parts += ["Problems:", _block("text", changes.problems)]
     return "\n\n".join(parts) + "\n"

@@ -37,6 +37,8 @@ class FlagTrace:
     """Its default variant."""
     held_from: str | None = None
     """The revision whose definition is served, where a newer one is bad."""
+    rollout: str | None = None
+    """The FlagRollout that rolls changes of the flag out, and what it is at."""
     flag_set: str | None = None
     """The FlagSet that writes the object: NAMESPACE/NAME."""
     source: str | None = None
@@ -84,6 +86,7 @@ def as_text(trace: FlagTrace) -> Iterator[str]:
         "Flag": f"{trace.flag}{default}",
         "Object": f"{trace.object}{served}",
         "Held": trace.held_from and f"served as in {short(trace.held_from)}: newer definitions are bad",
+        "Rollout": trace.rollout,
         "Flag set": trace.flag_set,
         "Source": trace.source and f"{trace.source}, {trace.address or 'no address'}",
         "Revision": trace.revision and short(trace.revision),

@@ -50,12 +50,14 @@ def run(options: argparse.Namespace) -> int:
 
 async def _traces(options: argparse.Namespace) -> list[FlagTrace]:
     # Imported here: it takes a second or two.
-    from controller.api.kinds import DELIVERED, FEATURE_FLAG_CONFIGURATION, FLAG_SHARD
+    from controller.api.kinds import DELIVERED, FEATURE_FLAG_CONFIGURATION, FLAG_ROLLOUT, FLAG_SHARD
     from controller.cli.cluster.connection import connected
     from controller.cli.objects.object_rows import flag_rows
+    from controller.cli.objects.rolled_out import rollout_text
 
     async with connected(scope_of(options)) as connection:
         shards = {shard.key: shard for shard in await connection.resources(FLAG_SHARD)}
+        rollouts = await connection.resources(FLAG_ROLLOUT)
         keys: set[str] = set()
         traces = []
         for resource in await connection.resources(*DELIVERED[:2]):
@@ -65,7 +67,9 @@ async def _traces(options: argparse.Namespace) -> list[FlagTrace]:
             keys |= rows.keys()
             if (row := rows.get(options.flag)) is not None:
                 trace = await _trace(connection, resource, options)
-                traces.append(replace(trace, default_variant=row.default_variant, held_from=row.held_from))
+                rollout = rollout_text(rollouts, resource, options.flag)
+                trace = replace(trace, default_variant=row.default_variant, held_from=row.held_from)
+                traces.append(replace(trace, rollout=rollout))
     # A FeatureFlag beside a FeatureFlagConfiguration of one flag set has the same way.
     read = [trace for trace in traces if trace.object.startswith(FEATURE_FLAG_CONFIGURATION.kind)]
     if not traces:

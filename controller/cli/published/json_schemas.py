@@ -18,6 +18,7 @@ from controller.cli.objects.object_tree import TreeNode
 from controller.cli.objects.stats import KindStats
 from controller.cli.published.flag_schema import DRAFT, definition_schema
 from controller.cli.rollouts.rollout_view import RolloutView
+from controller.rollouts.planning.rollout_plan import RolloutPlan
 from controller.validation.kind_schemas import schemas
 
 if TYPE_CHECKING:
@@ -33,6 +34,7 @@ _LISTS: Final = {
     "trace": FlagTrace,
     "stats": KindStats,
     "check": CheckResult,
+    "rollout-plan": RolloutPlan,
 }
 _SINGLE: Final = {"reconcile": Stage, "diff": FlagChanges, "rollout-status": RolloutView}
 """Verbs that print one object, or one a line."""

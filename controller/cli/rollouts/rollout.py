@@ -6,6 +6,7 @@ import contextlib
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from controller.cli.rollouts import plan_rollout
 from controller.cli.shared.clusters import add_cluster_arguments, run_on_cluster, scope_of
 from controller.cli.shared.ending import OK, PROBLEM, Exit
 from controller.cli.shared.output import DOCUMENTS, add_output_argument, document, follow, plain
@@ -42,6 +43,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
         watch = "keep running and show step, share and checks as they change, until Ctrl-C"
         request.add_argument("--watch", action="store_true", help=watch)
         add_cluster_arguments(request)
+    plan_rollout.configure(
+        verbs.add_parser(
+            "plan",
+            help="print what a change of flags would do",
+            description="Print what a change of flags would do: steps, earliest dates, users moved.",
+        )
+    )
 
 
 def run_status(options: argparse.Namespace) -> int:

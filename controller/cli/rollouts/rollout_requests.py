@@ -14,13 +14,16 @@ from controller.api.rollouts.rollout_status import PROMOTION, FlagRolloutStatus
 from controller.cli.shared.printing import short
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Collection, Mapping
     from datetime import datetime
 
     from controller.api.objects.meta import Resource
 
-_UNDER_WAY: Final = frozenset({"Pending", "Progressing", "Paused", "WaitingPromotion", "Promoting"})
-"""Phases in which a person may end a rollout, one way or the other."""
+_STEPS: Final = frozenset({"Progressing", "Paused", "WaitingPromotion"})
+_UNDER_WAY: Final = _STEPS | {"Pending", "Promoting"}
+"""Phases in which a person may roll back."""
+_PROMOTED_FROM: Final = _STEPS | {"Pending", "Failed"}
+"""Phases in which a person may promote."""
 
 
 class RefusedRequest(Exception):
@@ -40,7 +43,7 @@ def approve(rollout: Resource, now: datetime) -> Request:
     """Let the present step end, or the candidate be promoted after the last one. Raises RefusedRequest."""
     del now
     status = FlagRolloutStatus.of(rollout)
-    digest, name = _candidate(rollout, status, "nothing to approve")
+    digest, name = _candidate(rollout, _STEPS, "nothing to approve")
     gate = status.gate
     if any(approval.gate == gate and approval.digest == digest for approval in status.approvals):
         return Request(f"{_gate_text(status)} of {name} is approved already")
@@ -50,14 +53,14 @@ def approve(rollout: Resource, now: datetime) -> Request:
 def promote(rollout: Resource, now: datetime) -> Request:
     """Give the candidate to everybody, whatever steps are left. Raises RefusedRequest."""
     del now
-    digest, name = _candidate(rollout, FlagRolloutStatus.of(rollout), "nothing to promote")
+    digest, name = _candidate(rollout, _PROMOTED_FROM, "nothing to promote")
     return Request(f"{name} is promoted: everybody gets it", {flagrollout.PROMOTE: digest})
 
 
 def abort(rollout: Resource, now: datetime) -> Request:
     """Give everybody the promoted definitions again. Raises RefusedRequest."""
     del now
-    digest, name = _candidate(rollout, FlagRolloutStatus.of(rollout), "nothing to roll back")
+    digest, name = _candidate(rollout, _UNDER_WAY, "nothing to roll back")
     message = f"{name} is rolled back: everybody gets the promoted definitions, until retry or another change"
     return Request(message, {flagrollout.ABORT: digest})
 
@@ -101,17 +104,19 @@ REQUESTS: Final[Mapping[str, Callable[[Resource, datetime], Request]]] = {
 """By verb."""
 
 
-def _candidate(rollout: Resource, status: FlagRolloutStatus, nothing: str) -> tuple[str, str]:
-    """(digest, name) of the candidate of a rollout that is under way."""
+def _candidate(rollout: Resource, phases: Collection[str], nothing: str) -> tuple[str, str]:
+    """(digest, name) of the candidate of a rollout in one of these phases."""
+    status = FlagRolloutStatus.of(rollout)
     if rollout.suspended:
         raise RefusedRequest("suspended: set spec.suspend to false, or flagstaff resume it")
-    if status.candidate is None or status.phase not in _UNDER_WAY:
-        raise RefusedRequest(f"{nothing}: no rollout is under way, it is {_phase(status)}")
+    if status.candidate is None or status.phase not in phases:
+        raise RefusedRequest(f"{nothing}: it is {_phase(status)}")
     return status.candidate.digest, _name(status)
 
 
 def _phase(status: FlagRolloutStatus) -> str:
-    return status.phase or "not reconciled yet"
+    reason = f", {status.reason}" if status.reason else ""
+    return f"{status.phase}{reason}" if status.phase else "not reconciled yet"
 
 
 def _name(status: FlagRolloutStatus) -> str:
@@ -120,6 +125,4 @@ def _name(status: FlagRolloutStatus) -> str:
 
 
 def _gate_text(status: FlagRolloutStatus) -> str:
-    if status.gate == PROMOTION:
-        return "promotion"
-    return f"step {status.step_text}" if status.step_text else "the start"
+    return PROMOTION if status.gate == PROMOTION else f"step {status.step_text or status.gate}"

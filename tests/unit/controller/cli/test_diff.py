@@ -60,6 +60,7 @@ def test_files_on_disk_are_compared_with_the_newest_commit(
         "removed": [],
         "lines": ["~ snow: default on (true) → off (false)"],
         "problems": [],
+        "inSteps": {},
     }
 
 

@@ -49,6 +49,7 @@ def ask(verb: str, resource: Resource) -> Request:
             "promotion of main@sha1:bbbbbbbbbbbb approved",
         ),
         ("promote", "Progressing", {"promote": DIGEST}, "everybody gets it"),
+        ("promote", "Failed", {"promote": DIGEST}, "everybody gets it"),
         ("abort", "Progressing", {"abort": DIGEST}, "is rolled back"),
         ("abort", "Promoting", {"abort": DIGEST}, "is rolled back"),
         ("retry", "Failed", {"retry": "2026-11-30T08:00:00.000Z"}, "is rolled out again"),
@@ -66,16 +67,11 @@ def test_a_request_names_the_candidate(
     assert message in request.message
 
 
-def test_the_start_of_a_rollout_is_approved_before_its_first_step() -> None:
-    request = ask("approve", rollout("Pending", step=None, stepText=None))
-    assert request.annotations == {"flagstaff.dev/rollout-approve": f"{DIGEST}/0"}
-    assert request.message.startswith("the start of")
-
-
 @pytest.mark.parametrize(
     ("verb", "phase", "why"),
     [
-        ("approve", "Idle", "nothing to approve: no rollout is under way, it is Idle"),
+        ("approve", "Idle", "nothing to approve: it is Idle"),
+        ("approve", "Pending", "nothing to approve: it is Pending, OutsideWindow"),
         ("promote", "Succeeded", "nothing to promote"),
         ("abort", "Failed", "nothing to roll back"),
         ("abort", None, "it is not reconciled yet"),
@@ -84,7 +80,7 @@ def test_the_start_of_a_rollout_is_approved_before_its_first_step() -> None:
 )
 def test_a_request_without_effect_is_refused(verb: str, phase: str | None, why: str) -> None:
     with pytest.raises(RefusedRequest, match=why):
-        ask(verb, rollout(phase))
+        ask(verb, rollout(phase, reason="OutsideWindow" if phase == "Pending" else None))
 
 
 def test_a_suspended_rollout_takes_no_request() -> None:

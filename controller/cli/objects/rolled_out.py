@@ -1,0 +1,64 @@
+"""Which FlagRollout rolls changes of flags out. Pure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from controller.api.objects.fields import InvalidSpecError
+from controller.api.objects.parsed_spec import parse_spec
+from controller.api.rollouts.flagrollout import FlagRolloutSpec
+from controller.cli.objects.object_rows import object_row
+from controller.delivery.overrides import names_of, set_name
+from evaluator.flags.candidates import candidate_of, matches
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from controller.api.objects.meta import Resource
+    from evaluator.flags.model import FlagSet
+
+
+def rollouts_of_set(
+    rollouts: Iterable[Resource], names: Iterable[str]
+) -> list[tuple[Resource, FlagRolloutSpec]]:
+    """The FlagRollouts that name a flag set by one of its names, the oldest first, with their specs; those
+    that cannot be read, or are being deleted, are left out.
+    """
+    return sorted(_readable(rollouts, frozenset(names)), key=lambda pair: (pair[0].created, pair[0].name))
+
+
+def _readable(
+    rollouts: Iterable[Resource], names: frozenset[str]
+) -> Iterator[tuple[Resource, FlagRolloutSpec]]:
+    for rollout in rollouts:
+        if set_name(rollout) in names and not rollout.deleting:
+            try:
+                yield rollout, parse_spec(FlagRolloutSpec, rollout)
+            except InvalidSpecError:
+                continue
+
+
+def in_steps(
+    rollouts: Iterable[tuple[Resource, FlagRolloutSpec]], before: FlagSet, after: FlagSet
+) -> dict[str, str]:
+    """The names of the FlagRollouts that roll a change out, by the keys of its flags: of several for one flag
+    the oldest.
+    """
+    names: dict[str, str] = {}
+    for rollout, spec in rollouts:
+        for key in candidate_of(after, before, spec.flags).keys:
+            names.setdefault(key, rollout.name)
+    return names
+
+
+def rollout_text(rollouts: Iterable[Resource], target: Resource, flag: str) -> str | None:
+    """`checkout, Progressing, step 2/4, 10%` for the FlagRollout of a flag that an object delivers; None
+    where there is none.
+    """
+    here = [rollout for rollout in rollouts if rollout.namespace == target.namespace]
+    for rollout, spec in rollouts_of_set(here, names_of(target)):
+        if matches(spec.flags, flag):
+            row = object_row(rollout)
+            parts = (row.name, row.phase or "", f"step {row.step}" if row.step else "", row.share or "")
+            return ", ".join(part for part in parts if part)
+    return None

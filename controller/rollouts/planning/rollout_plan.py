@@ -1,0 +1,263 @@
+"""The steps that a change of flags would take, when at the earliest, and whom each step moves. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from typing import TYPE_CHECKING, Final, Literal
+
+from pydantic import ConfigDict
+from pydantic.alias_generators import to_camel
+
+from controller.api.objects.meta import timestamp
+from controller.api.rollouts.flagrollout import PAUSE
+from controller.api.rollouts.rollout_status import FlagRolloutStatus
+from controller.rollouts.machine.windows import next_open
+from controller.rollouts.planning.users_moved import Movement, answers, movement
+from evaluator.flags.accept import Progress, effective
+from evaluator.flags.candidates import Candidate, candidate_of, capture, matches
+from evaluator.flags.diff import diff
+from evaluator.flags.model import State
+from evaluator.flags.rollout_rules import Cohort
+from evaluator.flags.rollouts import Rollout
+from evaluator.resolving.resolve import compile_flag_set
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+    from datetime import datetime
+
+    from controller.api.objects.meta import Resource
+    from controller.api.rollouts.flagrollout import FlagRolloutSpec
+    from controller.api.rollouts.rollout_steps import Step
+    from evaluator.flags.model import FlagSet, Json
+    from evaluator.resolving.resolve import CompiledFlagSet
+
+RECORD: Final = ConfigDict(alias_generator=to_camel, populate_by_name=True)
+AtOnce = Literal["Added", "Removed", "Disabled", "NotSelected", "SameAnswers"]
+"""Why a change takes no steps."""
+_SALT: Final = "plan"
+"""Of the cohorts here; the rollout itself draws others of the same size."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedStep:
+    """One step, or the promotion after the last one."""
+
+    __pydantic_config__ = RECORD
+
+    number: str
+    """`2/4`, or `promotion`."""
+    users: str
+    """Who gets the candidate: `10%`, `audience`, `everybody`."""
+    earliest: str | None
+    """When it begins at the earliest, RFC 3339; absent where the windows never open."""
+    lasts: float
+    """Seconds before the next one at least."""
+    samples: int | None
+    """How many samples its checks need."""
+    approval: bool
+    """Whether somebody must approve before the next one."""
+    moved: float
+    """Percent of the users who get another variant of any flag than before the change."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedFlag:
+    """One flag that is rolled out."""
+
+    __pydantic_config__ = RECORD
+
+    key: str
+    """The flag's key."""
+    moved: float
+    """Percent of the users who get another variant, once everybody has the change."""
+    needed: float
+    """Percent of the users who must, for the shares that the variants have then."""
+
+
+@dataclass(frozen=True, slots=True)
+class RolloutPlan:
+    """What a FlagRollout would do with a change."""
+
+    __pydantic_config__ = RECORD
+
+    rollout: str
+    """The FlagRollout's name."""
+    before: str
+    """What is served now: a revision, or another name."""
+    after: str
+    """What would be committed."""
+    candidate: str | None
+    """The digest of the definitions that are rolled out; absent: none is."""
+    users: int
+    """How many users the percentages are of."""
+    steps: tuple[PlannedStep, ...]
+    """In their order, the promotion last; none where nothing is rolled out."""
+    flags: tuple[PlannedFlag, ...]
+    """Those that are rolled out, together."""
+    at_once: dict[str, AtOnce]
+    """Why flags change for everybody at once, by key."""
+    misfits: dict[str, str]
+    """Why flags cannot be rolled out, by key. One of them holds all back."""
+    notes: tuple[str, ...] = ()
+    """What else is to be known."""
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """Two versions of a flag set, each with its name."""
+
+    before: tuple[str, FlagSet]
+    after: tuple[str, FlagSet]
+
+
+def plan(
+    resource: Resource,
+    spec: FlagRolloutSpec,
+    change: Change,
+    contexts: Sequence[Mapping[str, Json]],
+    now: datetime,
+) -> RolloutPlan:
+    """What the FlagRollout would do with a change that is applied now, with users of these contexts."""
+    name = resource.name
+    before, after = change.before[1], change.after[1]
+    audiences = tuple(step.audience for step in spec.steps if step.audience is not None)
+    promoted = capture(before, spec.flags)
+    candidate = candidate_of(after, promoted, spec.flags, audiences)
+    blocked = bool(candidate.misfits) or not candidate.digest
+    simulated = _Simulation(before, after, candidate, contexts, int(now.timestamp()))
+    flags = () if blocked else tuple(simulated.flags())
+    rollout = Rollout(name, spec.flags, promoted, "", candidate.digest, salt=_SALT)
+    return RolloutPlan(
+        name,
+        change.before[0],
+        change.after[0],
+        candidate.digest or None,
+        len(contexts),
+        steps=() if blocked else tuple(_steps(spec, rollout, simulated, now)),
+        flags=flags,
+        at_once=_at_once(before, after, spec.flags, candidate),
+        misfits={key: str(reason) for key, reason in sorted(candidate.misfits.items())},
+        notes=() if blocked else (*_notes(resource, spec, candidate), *_advice(flags, audiences, contexts)),
+    )
+
+
+class _Simulation:
+    """Asks for the candidate's flags before the change, after it, and between."""
+
+    def __init__(
+        self,
+        before: FlagSet,
+        after: FlagSet,
+        candidate: Candidate,
+        contexts: Sequence[Mapping[str, Json]],
+        now: int,
+    ) -> None:
+        self._after, self._keys, self._contexts, self._now = after, candidate.keys, contexts, now
+        self._before = self._answers(compile_flag_set(before))
+
+    def _answers(self, flags: CompiledFlagSet) -> dict[str, list[str]]:
+        return {key: answers(flags, key, self._contexts, self._now) for key in self._keys}
+
+    def flags(self) -> Iterator[PlannedFlag]:
+        """Yield what becomes of each flag once everybody has the change."""
+        after = self._answers(compile_flag_set(self._after))
+        for key in self._keys:
+            found = movement(self._before[key], after[key])
+            yield PlannedFlag(key, _percent(found.moved, found), _percent(found.needed, found))
+
+    def moved(self, rollout: Rollout | None) -> float:
+        """Percent of the users who get another variant of any flag; None: everybody has the change."""
+        served = self._after if rollout is None else effective(self._after, Progress(rollouts=(rollout,)))
+        after = self._answers(compile_flag_set(served))
+        before = self._before
+        tuples = [list(zip(*(side[key] for key in self._keys), strict=True)) for side in (before, after)]
+        found = sum(one != other for one, other in zip(*tuples, strict=True))
+        return found * 100 / len(self._contexts) if self._contexts else 0.0
+
+
+def _percent(users: int, of: Movement) -> float:
+    return users * 100 / of.users if of.users else 0.0
+
+
+def _steps(
+    spec: FlagRolloutSpec, rollout: Rollout, simulated: _Simulation, now: datetime
+) -> Iterator[PlannedStep]:
+    cohort, starts = Cohort(), next_open(spec.windows, spec.freeze, now)
+    for index, step in enumerate(spec.steps):
+        cohort = _widened(cohort, step)
+        lasts = max(step.min_duration or 0.0, spec.analysis.interval if spec.analysis.metrics else 0.0)
+        yield PlannedStep(
+            f"{index + 1}/{len(spec.steps)}",
+            "audience" if step.share is None else f"{step.share:g}%",
+            _written(starts),
+            lasts,
+            step.min_samples,
+            step.approval is not None,
+            simulated.moved(replace(rollout, cohort=cohort)),
+        )
+        starts = starts and _start_after(spec, starts, lasts)
+    manual = spec.promotion == "Manual"
+    yield PlannedStep("promotion", "everybody", _written(starts), 0.0, None, manual, simulated.moved(None))
+
+
+def _written(moment: datetime | None) -> str | None:
+    return None if moment is None else timestamp(moment)
+
+
+def _start_after(spec: FlagRolloutSpec, starts: datetime, lasts: float) -> datetime | None:
+    try:
+        ends = starts + timedelta(seconds=lasts)
+    except OverflowError:
+        return None
+    return next_open(spec.windows, spec.freeze, ends)
+
+
+def _widened(cohort: Cohort, step: Step) -> Cohort:
+    if step.share is None:
+        return Cohort(cohort.share, (*cohort.audiences, step.audience))
+    return Cohort(round(step.share * 100), cohort.audiences)
+
+
+def _at_once(
+    before: FlagSet, after: FlagSet, patterns: Sequence[str], candidate: Candidate
+) -> dict[str, AtOnce]:
+    changes = diff(before, after)
+    reasons: dict[str, AtOnce] = {}
+    for key in changes.keys:
+        if key in candidate.keys:
+            continue
+        if not matches(tuple(patterns), key):
+            reasons[key] = "NotSelected"
+        elif key in changes.added:
+            reasons[key] = "Added"
+        elif key in changes.removed:
+            reasons[key] = "Removed"
+        else:
+            disabled = after.flags[key].state is State.DISABLED
+            reasons[key] = "Disabled" if disabled else "SameAnswers"
+    return reasons
+
+
+def _notes(resource: Resource, spec: FlagRolloutSpec, candidate: Candidate) -> Iterator[str]:
+    if spec.suspend:
+        yield "spec.suspend is true: what is served stays as it is"
+    if FlagRolloutStatus.of(resource).failed_digest == candidate.digest:
+        yield "this change was rolled back: it waits for flagstaff rollout retry"
+    if spec.skip_analysis:
+        yield "spec.skipAnalysis is true: everybody gets the change at once, without the steps"
+    elif spec.pause or resource.annotations.get(PAUSE) == "true":
+        yield "the FlagRollout is paused: nothing begins before it is resumed"
+
+
+def _advice(
+    flags: Sequence[PlannedFlag], audiences: Sequence[Json], contexts: Sequence[Mapping[str, Json]]
+) -> Iterator[str]:
+    for flag in flags:
+        if flag.moved > flag.needed + 1:
+            yield (
+                f"{flag.key} moves {flag.moved:.2f}% of users where {flag.needed:.2f}% would do: keep its "
+                "variants in their order, and put a new one beside the one whose share it takes"
+            )
+    if audiences and not any(len(context) > 1 for context in contexts):
+        yield "these users have a targeting key and nothing else, so no audience has any of them"

@@ -1,0 +1,75 @@
+"""Which FlagRollout rolls a change out, as `flagstaff diff` and `trace` say."""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+from typing import Any
+
+from controller.api.objects.meta import Resource
+from controller.cli.authoring.flag_changes import FlagChanges, as_markdown, as_text
+from controller.cli.authoring.flags import lines
+from controller.cli.objects.rolled_out import in_steps, rollout_text, rollouts_of_set
+from evaluator.flags.model import Flag, FlagSet, State
+
+
+def rollout(
+    name: str, *patterns: str, created: str = "2026-01-02T00:00:00Z", about: str = "production", **status: Any
+) -> Resource:
+    spec = {"flagSetRef": {"name": about}, "flags": list(patterns), "steps": [{"share": 10}]}
+    metadata = {"namespace": "shop", "name": name, "creationTimestamp": created}
+    return Resource.of({"kind": "FlagRollout", "metadata": metadata, "spec": spec, "status": status})
+
+
+def flag_set(**defaults: str) -> FlagSet:
+    variants = MappingProxyType({"on": True, "off": False})
+    flags = {key: Flag(key, State.ENABLED, variants, default) for key, default in defaults.items()}
+    return FlagSet(MappingProxyType(flags))
+
+
+def configuration(**labels: str) -> Resource:
+    metadata = {"namespace": "shop", "name": "production-flags", "labels": labels}
+    return Resource.of({"kind": "FeatureFlagConfiguration", "metadata": metadata})
+
+
+def test_of_two_rollouts_of_one_flag_the_older_is_named_and_new_flags_are_in_none() -> None:
+    older = rollout("old", "pay*", created="2026-01-01T00:00:00Z")
+    unreadable = Resource.of(
+        {"kind": "FlagRollout", "metadata": {"name": "x"}, "spec": {"flagSetRef": {"name": "production"}}}
+    )
+    known = [rollout("all", "*"), older, rollout("elsewhere", "*", about="staging"), unreadable]
+    pairs = rollouts_of_set(known, {"production"})
+    assert [resource.name for resource, _ in pairs] == ["old", "all"]
+    before, after = (
+        flag_set(pay="off", cart="off", same="on"),
+        flag_set(pay="on", cart="on", same="on", new="on"),
+    )
+    assert in_steps(pairs, before, after) == {"cart": "all", "pay": "old"}
+
+
+def test_a_comparison_says_what_is_rolled_out_in_steps() -> None:
+    changes = FlagChanges("a", "b", (), {"pay": ("state",)}, (), ("~ pay",), in_steps={"pay": "checkout"})
+    assert [*as_text(changes)][-1] == ("", "rolled out in steps by FlagRollout checkout: pay")
+    assert "rolled out in steps by FlagRollout checkout: pay" in as_markdown(changes)
+    many = FlagChanges("a", "b", (), {}, (), (), in_steps={f"f{number:02}": "x" for number in range(30)})
+    assert [*as_text(many)][-1][1].endswith("f19 and 10 more")
+
+
+def test_a_flag_is_traced_to_its_rollout_by_either_name_of_its_set() -> None:
+    written = configuration(**{"flagstaff.dev/flagset": "production"})
+    at = {"phase": "Progressing", "stepText": "1/1", "shareText": "10%"}
+    known = [rollout("checkout", "pay*", **at)]
+    assert rollout_text(known, written, "pay") == "checkout, Progressing, step 1/1, 10%"
+    assert rollout_text(known, written, "cart") is None
+    assert rollout_text(known, configuration(), "pay") is None
+    assert rollout_text([rollout("x", "*", about="production-flags")], configuration(), "pay") == "x"
+
+
+def test_the_flags_of_an_evaluator_have_a_line_for_each_that_is_rolled_out() -> None:
+    marks = {"flagstaff.dev/rollout": "checkout", "flagstaff.dev/rollout-share": "10"}
+    stepping = {"key": "pay", "metadata": {**marks, "flagstaff.dev/rollout-step": "2/4"}}
+    held = {"key": "cart", "metadata": {**marks, "flagstaff.dev/rollout-share": "0"}}
+    shown = [line for line in lines({"flags": [stepping, held, {"key": "x"}]}) if line.startswith("rollout")]
+    assert shown == [
+        "rollout   pay: by checkout: step 2/4, 10% of users",
+        "rollout   cart: by checkout: nobody gets the new definition",
+    ]

@@ -1,0 +1,171 @@
+"""What a FlagRollout would do with a change, and what `flagstaff rollout plan` prints of it."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from types import MappingProxyType
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from controller.api.objects.meta import Resource
+from controller.api.objects.parsed_spec import parse_spec
+from controller.api.rollouts.flagrollout import FlagRolloutSpec
+from controller.cli.rollouts.plan_text import as_text
+from controller.rollouts.planning.rollout_plan import Change, RolloutPlan, plan
+from controller.rollouts.planning.users_moved import numbered_users
+from evaluator.flags.model import ABSENT, Flag, FlagSet, State
+
+SATURDAY = datetime(2026, 11, 28, 12, tzinfo=UTC)
+USERS = 2_000
+CONTEXTS = tuple(numbered_users(USERS))
+STEPS: list[dict[str, Any]] = [
+    {"audience": {"ends_with": [{"var": "email"}, "@example.com"]}, "minDuration": "10m"},
+    {"share": 10, "minDuration": "1h", "minSamples": 500},
+    {"share": 50, "minDuration": "8h", "approval": "Required"},
+]
+OFFICE_HOURS = [{"days": ["Mon", "Tue", "Wed"], "from": "08:00", "to": "16:00", "timeZone": "Europe/Berlin"}]
+
+
+def flag(key: str, default: str | None, rule: Any = ABSENT, **changes: Any) -> Flag:
+    variants = {"on": True, "off": False, **changes.pop("variants", {})}
+    return Flag(key, changes.pop("state", State.ENABLED), MappingProxyType(variants), default, rule)
+
+
+def flag_set(*flags: Flag) -> FlagSet:
+    return FlagSet(MappingProxyType({each.key: each for each in flags}))
+
+
+def planned(
+    before: FlagSet,
+    after: FlagSet,
+    contexts: tuple[dict[str, Any], ...] = CONTEXTS,
+    status: dict[str, Any] | None = None,
+    **spec: Any,
+) -> RolloutPlan:
+    fields = {"flagSetRef": {"name": "shop"}, "flags": ["new-*"], "steps": STEPS, **spec}
+    metadata = {"namespace": "shop", "name": "checkout"}
+    body = {"kind": "FlagRollout", "metadata": metadata, "spec": fields, "status": status or {}}
+    resource = Resource.of(body)
+    change = Change(("main", before), ("working tree", after))
+    return plan(resource, parse_spec(FlagRolloutSpec, resource), change, contexts, SATURDAY)
+
+
+PAY_OFF, PAY_ON = flag_set(flag("new-pay", "off")), flag_set(flag("new-pay", "on"))
+
+
+def test_each_step_begins_once_the_last_one_has_lasted() -> None:
+    made = planned(PAY_OFF, PAY_ON)
+    starts = [SATURDAY, *(SATURDAY + timedelta(hours=hours, minutes=10) for hours in (0, 1, 9))]
+    assert [step.earliest for step in made.steps] == [f"{start:%Y-%m-%dT%H:%M:%SZ}" for start in starts]
+    assert [step.number for step in made.steps] == ["1/3", "2/3", "3/3", "promotion"]
+    assert [step.users for step in made.steps] == ["audience", "10%", "50%", "everybody"]
+    assert [step.approval for step in made.steps] == [False, False, True, False]
+    assert made.steps[1].samples == 500
+
+
+def test_steps_begin_in_windows_alone() -> None:
+    made = planned(PAY_OFF, PAY_ON, windows=OFFICE_HOURS)
+    assert [step.earliest for step in made.steps] == [
+        "2026-11-30T07:00:00Z",
+        "2026-11-30T07:10:00Z",
+        "2026-11-30T08:10:00Z",
+        "2026-12-01T07:00:00Z",
+    ]
+
+
+def test_a_freeze_delays_what_would_begin_in_it() -> None:
+    freeze = [{"from": "2026-11-28T12:30:00Z", "to": "2027-01-04T08:00:00Z"}]
+    made = planned(PAY_OFF, PAY_ON, freeze=freeze)
+    assert [step.earliest for step in made.steps[:3]] == [
+        "2026-11-28T12:00:00Z",
+        "2026-11-28T12:10:00Z",
+        "2027-01-04T08:00:00Z",
+    ]
+
+
+def test_a_step_lasts_for_one_check_at_least() -> None:
+    metrics = [{"name": "errors", "templateRef": {"name": "errors"}, "thresholdRange": {"max": 1}}]
+    made = planned(PAY_OFF, PAY_ON, steps=[{"share": 5}], analysis={"interval": "2m", "metrics": metrics})
+    assert [step.lasts for step in made.steps] == [120.0, 0.0]
+
+
+def test_the_cohort_of_each_step_is_moved_and_everybody_in_the_end() -> None:
+    staff = tuple({**context, "email": f"{number}@example.{'com' if number % 4 == 0 else 'org'}"}
+                  for number, context in enumerate(CONTEXTS))  # fmt: skip
+    made = planned(PAY_OFF, PAY_ON, staff)
+    expected = [25, 25 + 75 * 0.1, 25 + 75 * 0.5, 100]
+    assert [step.moved for step in made.steps] == pytest.approx(expected, abs=2.5)
+    assert [(each.key, each.moved, each.needed) for each in made.flags] == [("new-pay", 100, 100)]
+    assert made.notes == ()
+
+
+@given(st.lists(st.integers(1, 10_000), min_size=1, max_size=6, unique=True), st.integers(0, 10))
+@settings(deadline=None, max_examples=15)
+def test_no_step_moves_anybody_back(shares: list[int], weight: int) -> None:
+    rule = {"fractional": [["on", weight], ["off", 10]]}
+    steps = [{"share": share / 100} for share in sorted(shares)]
+    made = planned(flag_set(flag("new-pay", "off")), flag_set(flag("new-pay", "off", rule)), steps=steps)
+    moved = [step.moved for step in made.steps]
+    assert moved == sorted(moved)
+    if made.flags:
+        assert made.flags[0].needed <= made.flags[0].moved == pytest.approx(moved[-1])
+
+
+def test_what_takes_no_steps_is_named_with_its_reason() -> None:
+    before = flag_set(
+        flag("new-pay", "off"), flag("other", "off"), flag("new-old", "on"), flag("new-cart", "on")
+    )
+    disabled = flag("new-cart", "off", state=State.DISABLED)
+    after = flag_set(flag("new-pay", "on"), flag("other", "on"), disabled, flag("new-x", "on"))
+    made = planned(before, after)
+    assert made.at_once == {
+        "new-cart": "Disabled", "new-old": "Removed", "new-x": "Added", "other": "NotSelected",
+    }  # fmt: skip
+    assert [each.key for each in made.flags] == ["new-pay"]
+    text = as_text(made)
+    assert "FlagRollout checkout: main → working tree: 1 flag in 3 steps\n" in text
+    assert "at once, disabled: new-cart\n" in text
+    assert "at once, not in spec.flags: other\n" in text
+
+
+def test_a_variant_with_another_value_holds_the_whole_change() -> None:
+    before = flag_set(flag("new-pay", "off"), flag("new-cart", "off"))
+    after = flag_set(flag("new-pay", "on", variants={"off": True}), flag("new-cart", "on"))
+    made = planned(before, after)
+    assert made.misfits == {"new-pay": "VariantValueChanged"}
+    assert (made.steps, made.flags) == ((), ())
+    assert "the change is held" in as_text(made)
+
+
+def test_no_change_is_no_rollout() -> None:
+    made = planned(PAY_ON, PAY_ON, suspend=True)
+    assert (made.candidate, made.steps, made.at_once) == (None, (), {})
+    assert as_text(made) == "FlagRollout checkout: main → working tree: nothing is rolled out\n"
+
+
+def test_notes_say_what_delays_a_change_or_moves_users_without_need() -> None:
+    halves = {"fractional": [["on", 50], ["off", 50]]}
+    other = {"fractional": [["off", 50], ["on", 50]]}
+    before, after = flag_set(flag("new-pay", "off", halves)), flag_set(flag("new-pay", "off", other))
+    digest = planned(before, after).candidate
+    made = planned(before, after, status={"failedDigest": digest}, pause=True, suspend=True)
+    text = "\n".join(made.notes)
+    for words in (
+        "spec.suspend",
+        "was rolled back",
+        "is paused",
+        "new-pay moves 100.00% of users where",
+        "no audience",
+    ):
+        assert words in text
+    assert "spec.skipAnalysis" in planned(before, after, skipAnalysis=True).notes[0]
+
+
+def test_a_step_after_the_end_of_time_never_begins() -> None:
+    freeze = [{"from": "2026-01-01T00:00:00Z", "to": "9999-12-31T23:59:59Z"}]
+    made = planned(PAY_OFF, PAY_ON, freeze=freeze)
+    assert {step.earliest for step in made.steps[1:]} == {None}
+    assert "never: no window opens" in as_text(made)
