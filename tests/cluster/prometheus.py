@@ -32,7 +32,7 @@ class Prometheus:
     """A server that scrapes every second."""
 
     def __init__(self, port: int) -> None:
-        self._address = f"http://127.0.0.1:{port}"
+        self.address = f"http://127.0.0.1:{port}"
 
     def query(self, expression: str) -> list[dict[str, Any]]:
         """The instant vector of an expression; a scalar is refused."""
@@ -50,7 +50,7 @@ class Prometheus:
         return [rule for group in self._get("rules")["groups"] for rule in group["rules"]]
 
     def _get(self, path: str, **parameters: str) -> Any:
-        url = f"{self._address}/api/v1/{path}?{urllib.parse.urlencode(parameters)}"
+        url = f"{self.address}/api/v1/{path}?{urllib.parse.urlencode(parameters)}"
         with urllib.request.urlopen(url, timeout=10) as response:  # noqa: S310 - loopback
             return json.load(response)["data"]
 
