@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 from controller.api.parsing.addresses import AddressRefused, require_usable
 from controller.rollouts.analysis.readings import UnusableError
 from controller.runtime.network.http_client import RequestError, Route, read_all
-from controller.runtime.reconciling.setbacks import Failed, Setback, Stalled
+from controller.runtime.reconciling.setbacks import Failed, Setback
 from controller.runtime.user_text.secret_texts import SecretTexts, Tls
 
 if TYPE_CHECKING:
@@ -89,5 +89,5 @@ def _as_unusable() -> Iterator[None]:
     except AddressRefused as error:
         raise UnusableError(f"the address cannot be used: {error}; {_OPTION}") from error
     except Setback as setback:
-        denied = isinstance(setback, Stalled) and setback.reason == "HostDenied"
-        raise UnusableError(f"{setback.message}; {_OPTION}" if denied else setback.message) from setback
+        private = setback.message.endswith("is not a public address")
+        raise UnusableError(f"{setback.message}; {_OPTION}" if private else setback.message) from setback

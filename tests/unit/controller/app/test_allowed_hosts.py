@@ -11,7 +11,12 @@ from controller.api import flagsource
 from controller.api.flagsource import FlagSourceSpec
 from controller.api.objects.fields import read
 from controller.api.objects.meta import ObjectKey
-from controller.app.allowed_hosts import artifact_hosts_of, provider_hosts_of, source_hosts_of
+from controller.app.allowed_hosts import (
+    artifact_hosts_of,
+    provider_hosts_of,
+    rollout_hosts_of,
+    source_hosts_of,
+)
 from controller.app.reconcilers import providers_of
 from controller.app.settings.process_settings import ControllerSettings
 from controller.events.services.mail_sender import MailSender
@@ -22,6 +27,7 @@ from controller.runtime.tenancy.hosts import Hosts
 from controller.runtime.tenancy.limits import UNLIMITED
 from controller.sources.backend import FetchRequest
 from controller.sources.freshness import Freshness
+from tests.metric_world import metric_world
 from tests.unit.controller.events.things import http_sender
 
 if TYPE_CHECKING:
@@ -68,11 +74,17 @@ async def test_no_source_is_on_the_api_server(field: str, host: str, tmp_path: P
     assert refused.value.reason == "HostDenied"
 
 
-@pytest.mark.parametrize("hosts_of", [source_hosts_of, artifact_hosts_of, provider_hosts_of])
+@pytest.mark.parametrize(
+    "hosts_of", [source_hosts_of, artifact_hosts_of, provider_hosts_of, rollout_hosts_of]
+)
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "[::1]"])
 async def test_beside_a_developer_s_api_server_others_may_be_asked(hosts_of: Any, host: str) -> None:
     settings = ControllerSettings(
-        denied_source_hosts=(), denied_artifact_hosts=(), allow_local_providers=True
+        denied_source_hosts=(),
+        denied_artifact_hosts=(),
+        allow_local_providers=True,
+        rollout_hosts=("127.0.0.0/8",),
+        denied_rollout_hosts=(),
     )
     judged = hosts_of(settings, f"https://{host}:6443")
     assert await judged.addresses("127.0.0.1", 3000) == ("127.0.0.1",)
@@ -110,3 +122,39 @@ async def test_a_provider_has_a_host_of_the_list_by_whichever_protocol(host: str
     for each in answers:
         assert each.status == 0
         assert why in each.text
+
+
+NAMED = {"rollout_hosts": ("*.monitoring.svc", "10.1.0.0/16", "127.0.0.1", "192.0.2.0/24")}
+
+
+@pytest.mark.parametrize(
+    ("settings", "address", "words"),
+    [
+        ({}, "http://93.184.215.14", "it must begin with https://; whoever runs the controller may name it"),
+        ({}, "https://10.1.2.3", "10.1.2.3 is not a public address; whoever runs the controller may name it"),
+        ({}, "https://127.0.0.1", "127.0.0.1 is not a public address"),
+        ({}, "https://[::ffff:10.1.2.3]", "10.1.2.3 is not a public address"),
+        (NAMED, "http://10.2.0.1", "is not one of --rollout-hosts"),
+        (NAMED, "https://api.datadoghq.com", "host api.datadoghq.com"),
+        (NAMED, "http://127.0.0.1:9090", "denied by --denied-rollout-hosts"),
+        (NAMED, "http://169.254.169.254", "169.254.169.254 is not a public address"),
+        (NAMED, "http://192.0.2.1:6443", "is the API server's"),
+        (NAMED, f"http://{OF_THE_POD}", "is the API server's"),
+        (NAMED, "http://kubernetes.default.svc", "is the API server's"),
+    ],
+)
+@pytest.mark.parametrize("type_", ["prometheus", "datadog", "http"])
+async def test_a_metric_server_inside_the_cluster_is_asked_only_if_it_is_named(
+    type_: str, settings: dict[str, Any], address: str, words: str
+) -> None:
+    chosen = ControllerSettings(**settings)
+    allow_local = bool(chosen.rollout_hosts)
+    async with metric_world(rollout_hosts_of(chosen, SERVER), allow_local=allow_local) as world:
+        world.secrets["datadog"] = {"datadog_api_key": b"a", "datadog_application_key": b"b"}
+        provider = {"type": type_, "address": address, "jsonPath": "$", "secretRef": {"name": "datadog"}}
+        if type_ != "datadog":
+            del provider["secretRef"]
+        world.template(provider, "/x")
+        status = await world.check(seconds=30.0)
+    assert status.verdict == "Error"
+    assert words in (status.message or "")
