@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import re
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
@@ -251,9 +252,6 @@ REFUSED: Final[dict[str, tuple[str, Any, str]]] = {
         "shares must increase",
     ),
     "no step": ("FlagRollout", {**ROLLOUT, "steps": []}, r"spec\.steps.*at least 1 items"),
-    "checks too often": (
-        "FlagRollout", {**ROLLOUT, "analysis": {"interval": "1s"}}, r"spec\.analysis\.interval",
-    ),
     "a threshold without bounds": (
         "FlagRollout",
         {**ROLLOUT, "analysis": {"metrics": [
@@ -265,8 +263,34 @@ REFUSED: Final[dict[str, tuple[str, Any, str]]] = {
         "MetricTemplate", {**TEMPLATE, "provider": {**TEMPLATE["provider"], "type": "graphite"}},
         r"spec\.provider\.type: Unsupported value",
     ),
+    "a metric server without an address": (
+        "MetricTemplate", {**TEMPLATE, "provider": {"type": "prometheus"}},
+        "types prometheus and http need address",
+    ),
+    "a certificate that nobody verifies": (
+        "MetricTemplate", {**TEMPLATE, "provider": {**TEMPLATE["provider"], "insecureSkipVerify": True}},
+        "certificates are always verified: name the server's authority in certSecretRef",
+    ),
+    "a number that is nowhere": (
+        "MetricTemplate", {**TEMPLATE, "provider": {**TEMPLATE["provider"], "type": "http"}, "query": "/x"},
+        "type http needs jsonPath",
+    ),
+    "a query that changes the host": (
+        "MetricTemplate",
+        {"provider": {"type": "http", "address": "https://h", "jsonPath": "$"}, "query": ".example.com/"},
+        "they begin with / or ?",
+    ),
     "a shard without flags": ("FlagShard", {"digest": "sha256:1"}, r"spec\.flagSpec: Required value"),
 }  # fmt: skip
+
+
+FLAGGER: Final = (Path(__file__).parents[1] / "flagger_templates.yaml").read_text()
+
+
+def test_templates_of_flagger_are_accepted_with_another_group(applying: Applying) -> None:
+    ours = FLAGGER.replace("flagger.app/v1beta1", "flagstaff.dev/v1beta1")
+    applying.apply(ours.replace("namespace: shop", f"namespace: {applying.namespace}"))
+    assert applying.get("metrictemplate", "datadog-errors")["spec"]["provider"]["type"] == "datadog"
 
 
 @pytest.mark.parametrize(("kind", "spec", "words"), REFUSED.values(), ids=REFUSED.keys())

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from controller.api.objects.fields import Duration, LocalReference, Model, ShortText, Timeout, that
 from controller.api.objects.rules import Rule, RuledModel
 from controller.api.objects.schema_words import in_schema
 from controller.api.parsing.addresses import require_usable
 
+SHORTEST_INTERVAL: Final = 10.0
+"""Seconds between checks."""
 WebhookType = Literal[
     "confirm-rollout",
     "pre-rollout",
@@ -126,8 +128,8 @@ class Metric(RuledModel):
 class Analysis(Model):
     """The checks of each step."""
 
-    interval: Annotated[Duration, Field(ge=10)] = 60.0
-    """How often all metrics are checked; at least 10s."""
+    interval: Annotated[Duration, AfterValidator(lambda seconds: max(seconds, SHORTEST_INTERVAL))] = 60.0
+    """How often all metrics are checked. A shorter one than 10s is read as 10s, as Flagger does."""
     failure_limit: Annotated[int, Field(ge=1, le=1000)] = 3
     """How many failed checks of one step roll back."""
     consecutive_error_limit: Annotated[int, Field(ge=1, le=1000)] = 4
