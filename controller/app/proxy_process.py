@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from prometheus_client import CollectorRegistry, generate_latest
 
-from controller.api.kinds import DELIVERED, FLAG_GRANT, FLAG_OVERRIDE, NAMESPACE, ORDERED, POD
+from controller.api.kinds import DELIVERED, FLAG_GRANT, FLAG_OVERRIDE, FLAG_ROLLOUT, NAMESPACE, ORDERED, POD
 from controller.app.namespace_quotas import QuotaMetrics
 from controller.delivery.standing_orders import ORDER, ORDERS_LABEL
 from controller.kube.client import Cluster
@@ -133,7 +133,7 @@ def _make_replica(
     sink = CatalogSink(proxy.deliveries, namespaces)
     reflectors = [
         Reflector(cluster.api, WatchScope(type_, namespace), sink)
-        for type_ in (*DELIVERED, FLAG_OVERRIDE)
+        for type_ in (*DELIVERED, FLAG_OVERRIDE, FLAG_ROLLOUT)
         for namespace in namespaces
     ]
     beside = [Reflector(cluster.api, WatchScope(POD, namespace), pods) for namespace in namespaces]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from controller.api import flagshard
 from controller.api.objects.conditions import (
@@ -14,8 +14,9 @@ from controller.api.objects.conditions import (
     OVERRIDE_ACTIVE,
     PROPAGATED,
     REMOTE_FLAGS,
+    ROLLOUT_ACTIVE,
 )
-from controller.api.openfeature.featureflagconfiguration import ConfigurationStatus
+from controller.api.openfeature.featureflagconfiguration import FLAG_KIND, ConfigurationStatus
 from controller.api.remote_provider import entries_in_force, provider_shards
 from controller.configurations import name_conflicts
 from controller.configurations.propagation import (
@@ -36,8 +37,14 @@ from controller.configurations.remote_report import (
 )
 from controller.configurations.validation import validate
 from controller.delivery.fleet_members import count
-from controller.delivery.override_report import override_condition, override_events
-from controller.delivery.overrides import progress_of, seconds_to_next_end
+from controller.delivery.overrides import seconds_to_next_end
+from controller.delivery.progress_report import (
+    abandonment_events,
+    override_condition,
+    override_events,
+    rollout_condition,
+)
+from controller.delivery.rollouts import PromotedSets, progress_of
 from controller.runtime.reconciling.result import Done, Result
 
 if TYPE_CHECKING:
@@ -50,6 +57,10 @@ if TYPE_CHECKING:
     from controller.delivery.claims import Claims
     from controller.runtime.objects.cache import Cache
     from evaluator.flags.accept import Progress
+
+
+_DETAILS: Final = (PROPAGATED, LAST_GOOD_SAVED, NAME_CONFLICT, REMOTE_FLAGS, OVERRIDE_ACTIVE, ROLLOUT_ACTIVE)
+"""What is there only while it holds."""
 
 
 @dataclass(slots=True)
@@ -76,6 +87,10 @@ class ConfigurationReconciler:
     remote: RemoteProviders | None = None
     """Fetches the flags of remote providers. None: the kind has none."""
     _kept: dict[ObjectKey, _Kept] = field(default_factory=dict)
+    _promoted: PromotedSets = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_promoted", PromotedSets(self.objects.get))
 
     async def reconcile(self, resource: Resource, now: datetime) -> Result:
         """Ask the remote provider if it is time, validate a new content, sum up who serves it, and name
@@ -85,7 +100,7 @@ class ConfigurationReconciler:
         remote = NO_PROVIDER if self.remote is None else await self.remote.follow(resource, now)
         resource = with_state(resource, remote)
         # What is served is digested, as at the proxy.
-        progress = progress_of(self.objects, resource, now.timestamp())
+        progress = progress_of(self.objects, resource, now.timestamp(), self._promoted)
         kept = await self._validate(resource, progress)
         served = await self._propagation_of(resource, kept, now)
         claim_conflicts = self.claims.conflicts_of(resource.key)
@@ -100,18 +115,20 @@ class ConfigurationReconciler:
         if any(detail.reason == SERVED for detail in served.details):
             kept.propagated = status.digest or ""
         overridden = override_condition(kept.validation.overridden)
+        rolled_out = rollout_condition(kept.validation.rollouts or (), _note(resource))
         conflicted = name_conflicts.name_conflict(conflicts)
         waits = served.again, remote.requeue_after, seconds_to_next_end(progress, now.timestamp())
         return Result(
             outcome,
-            status=status | provider_status(remote),
-            details=(*served.details, *conflicted, *fetch_conditions(remote), *overridden),
-            ended=(PROPAGATED, LAST_GOOD_SAVED, NAME_CONFLICT, REMOTE_FLAGS, OVERRIDE_ACTIVE),
+            status=status | provider_status(remote) | _rollout_status(before, kept.validation),
+            details=(*served.details, *conflicted, *fetch_conditions(remote), *overridden, *rolled_out),
+            ended=_DETAILS,
             events=(
                 *name_conflicts.new_conflicts(before, conflicts),
                 *propagated,
                 *fetch_events(before, remote),
                 *override_events(before, overridden),
+                *abandonment_events(before, rolled_out),
             ),
             requeue_after=min(filter(None, waits), default=None),
         )
@@ -124,6 +141,7 @@ class ConfigurationReconciler:
     def forget(self, key: ObjectKey) -> None:
         """Drop what is known of a deleted object."""
         self._kept.pop(key, None)
+        self._promoted.forget(key)
         if self.remote is not None:
             self.remote.forget(key)
 
@@ -132,8 +150,8 @@ class ConfigurationReconciler:
         names = (*flagshard.names(resource.spec), *provider_shards(resource.status))
         parts = [part(name) for name in names]
         versions = [(part.name, part.resource_version) for part in parts if part is not None]
-        remote, overrides = entries_in_force(resource.status), progress.overrides
-        content = (resource.uid, resource.generation, remote, overrides, *versions)
+        remote = entries_in_force(resource.status)
+        content = (resource.uid, resource.generation, remote, progress, *versions)
         known = self._kept.get(resource.key)
         if known is not None and known.content == content:
             return known
@@ -167,3 +185,17 @@ class ConfigurationReconciler:
                 return replace(before, again=kept.pace - passed)
         kept.written_at = now
         return new
+
+
+def _rollout_status(before: ConfigurationStatus, validation: ContentVerdict) -> ConfigurationStatus:
+    """The entries of rollouts; those that were there stay while the content cannot be read."""
+    entries = tuple(entry for entry, _ in validation.rollouts or ())
+    if validation.rollouts is None or (not entries and not before.rollouts):
+        return ConfigurationStatus()
+    return ConfigurationStatus(rollouts=entries or None)
+
+
+def _note(resource: Resource) -> str:
+    # It is not ours to write.
+    direct = "flagd and OpenFeature Operator read this object directly, and serve its own definitions to all"
+    return direct if resource.key.kind == FLAG_KIND else ""

@@ -10,7 +10,9 @@ from controller.api.objects.conditions import READY
 from controller.api.objects.meta import ObjectKey, version_of
 from controller.api.openfeature import featureflagconfiguration
 from controller.api.remote_provider import provider_shards, provider_spec
-from controller.delivery.overrides import BY_FLAG_SET, BY_WRITER, set_name
+from controller.api.rollouts import flagrollout
+from controller.delivery.overrides import BY_WRITER, set_name
+from controller.delivery.rollouts import PROGRESS_INDEXES, ROLLOUTS_BY_SHARD, TARGETS_BY_SHARD, order_of
 from controller.runtime.objects.cache import Index
 from controller.runtime.reconciling.watches import Reconciles, Watch, listed_by
 
@@ -54,17 +56,38 @@ BY_FLAG_SOURCE: Final = Index(
 SHARDS_BY_OWNER: Final = Index("FlagShard by FeatureFlagConfiguration", frozenset({flagshard.KIND}), _owners)
 
 
-def _overridden(kind: str) -> Watch:
-    """FlagOverrides wake the objects of `kind` whose flags they concern."""
+def _progress(kind: str) -> tuple[Watch, ...]:
+    """FlagOverrides, FlagRollouts and FlagShards of promoted definitions wake the objects of `kind` with the
+    flags; and so does a person's decision on a rollout that is gone.
+    """
+
+    def targets(cache: Cache, order: Resource) -> Iterator[ObjectKey]:
+        name = set_name(order)
+        yield ObjectKey(kind, order.namespace, name)
+        written = cache.find(BY_WRITER, order.namespace, name)
+        yield from (resource.key for resource in written if resource.key.kind == kind)
 
     def keys(cache: Cache, change: Change) -> Iterator[ObjectKey]:
-        for override in filter(None, (change.before, change.after)):
-            name = set_name(override)
-            yield ObjectKey(kind, override.namespace, name)
-            written = cache.find(BY_WRITER, override.namespace, name)
-            yield from (resource.key for resource in written if resource.key.kind == kind)
+        for order in filter(None, (change.before, change.after)):
+            yield from targets(cache, order)
 
-    return Watch(frozenset({flagoverride.KIND}), changed=_order, keys=keys)
+    def by_shard(cache: Cache, change: Change) -> Iterator[ObjectKey]:
+        namespace, name = change.latest.namespace, change.latest.name
+        for rollout in cache.find(ROLLOUTS_BY_SHARD, namespace, name):
+            yield from targets(cache, rollout)
+        promoted = cache.find(TARGETS_BY_SHARD, namespace, name)
+        yield from (target.key for target in promoted if target.key.kind == kind)
+
+    return (
+        Watch(frozenset({flagoverride.KIND}), changed=_order, keys=keys),
+        Watch(frozenset({flagrollout.KIND}), changed=order_of, keys=keys),
+        Watch(frozenset({flagshard.KIND}), changed=lambda shard: shard and shard.uid, keys=by_shard),
+        Watch(
+            frozenset({kind}),
+            changed=lambda target: target and target.annotations.get(flagrollout.PROMOTE),
+            keys=lambda _cache, change: (change.latest.key,),
+        ),
+    )
 
 
 def _order(override: Resource | None) -> object:
@@ -94,10 +117,10 @@ CONFIGURATIONS: Final = Reconciles(
         ),
         Watch(frozenset({SECRET.kind}), changed=version_of, keys=listed_by(BY_SECRET)),
         Watch(frozenset({flagsource.KIND}), changed=_artifact, keys=listed_by(BY_FLAG_SOURCE)),
-        _overridden(featureflagconfiguration.KIND),
+        *_progress(featureflagconfiguration.KIND),
     ),
-    indexes=(BY_SHARD, BY_SECRET, BY_FLAG_SOURCE, SHARDS_BY_OWNER, BY_WRITER, BY_FLAG_SET),
+    indexes=(BY_SHARD, BY_SECRET, BY_FLAG_SOURCE, SHARDS_BY_OWNER, *PROGRESS_INDEXES),
 )
 FEATURE_FLAGS: Final = Reconciles(
-    FEATURE_FLAG, wakes=(_overridden(featureflagconfiguration.FLAG_KIND),), indexes=(BY_WRITER, BY_FLAG_SET)
+    FEATURE_FLAG, wakes=_progress(featureflagconfiguration.FLAG_KIND), indexes=PROGRESS_INDEXES
 )

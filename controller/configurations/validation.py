@@ -10,6 +10,7 @@ from controller.api.openfeature.featureflagconfiguration import ConfigurationSta
 from controller.delivery.delivered import delivery_of
 from controller.delivery.overrides import override_texts
 from controller.delivery.problem_text import first_problem, problem_list, withheld
+from controller.delivery.rollouts import served_rollouts
 from controller.runtime.reconciling.result import Done
 from controller.runtime.reconciling.setbacks import Stalled, Waiting
 from evaluator.flags.accept import NO_PROGRESS
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from controller.api.objects.meta import Resource
+    from controller.api.rollouts.served_rollout import ServedRollout
     from controller.delivery.delivered import Delivered
     from controller.runtime.reconciling.setbacks import Setback
     from evaluator.flags.accept import Progress
@@ -38,6 +40,8 @@ class ContentVerdict:
     status: ConfigurationStatus = _NOTHING
     overridden: tuple[str, ...] = ()
     """What FlagOverrides do to flags, see `override_texts`."""
+    rollouts: tuple[tuple[ServedRollout, int], ...] | None = None
+    """What FlagRollouts do, see `served_rollouts`; None: the content cannot be read."""
 
 
 def validate(
@@ -54,19 +58,20 @@ def validate(
         message = f"{missing}; the set comes into force once all of its shards are there"
         return ContentVerdict(Waiting("ShardsMissing", message))
     status = _status(verdict)
-    overridden = override_texts(verdict.flag_set, progress)
+    rollouts = served_rollouts(verdict.composed, progress.rollouts) if verdict.digest else None
+    parts = override_texts(verdict.flag_set, progress), rollouts
     errors = [problem for problem in verdict.problems if problem.severity is Severity.ERROR]
     if errors:
         problem = first_problem(errors)
         end = "" if problem.endswith("?") else "."
         message = f"{problem}{end} Correct it where this object is written"
-        return ContentVerdict(Stalled("InvalidFlags", message), status, overridden)
+        return ContentVerdict(Stalled("InvalidFlags", message), status, *parts)
     count = len(verdict.flag_set.flags)
     what = "1 flag is" if count == 1 else f"{count} flags are"
     if not verdict.problems:
-        return ContentVerdict(Done(f"{what} valid"), status, overridden)
+        return ContentVerdict(Done(f"{what} valid"), status, *parts)
     warning = f"{what} served, with a warning: {first_problem(verdict.problems)}"
-    return ContentVerdict(Done(warning), status, overridden)
+    return ContentVerdict(Done(warning), status, *parts)
 
 
 def judge(

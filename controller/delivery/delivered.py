@@ -10,13 +10,14 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from controller.api.openfeature.featureflagconfiguration import flag_document
+from controller.api.openfeature.featureflagconfiguration import MissingShardsError, flag_document
 from controller.delivery.remote_flags import compose, remote_flags
 from evaluator.flags.accept import NO_PROGRESS, Progress, Refused, accept, effective
 from evaluator.flags.canonical import digest
 from evaluator.flags.checking.known_operators import DEPTH
 from evaluator.flags.layers.merge import parse
 from evaluator.flags.overrides import end_expired
+from evaluator.flags.rollouts import without_rollouts
 from evaluator.flags.syntax.problems import Problem, Severity
 from evaluator.flags.syntax.text import Bounds
 
@@ -43,6 +44,8 @@ class Delivered:
     """
     desired: FlagSet
     """The object's own flags without rollouts in progress: the `previous` of its next content."""
+    composed: FlagSet
+    """The desired flags and those of a remote provider, without progress."""
     digest: str
     """The digest of `flag_set`, `sha256:<hex>`; empty for a refused one, as the wanted content is unknown."""
     problems: tuple[Problem, ...]
@@ -72,20 +75,25 @@ def delivery_of(
     FlagShard beside it by name. `previous` is the last `desired`, or what was served of it, in its canonical
     form with provenance: flags with an error are held at their definitions in it. Takes long for a large set.
 
-    Raises InvalidSpecError where the object has no flags, MissingShardsError where a part of it is not there.
+    Raises InvalidSpecError where the object has no flags, MissingShardsError where a part of it, or promoted
+    definitions, are not there.
     """
+    for name in progress.missing:
+        raise MissingShardsError(f"FlagShard {name} with promoted definitions is not there")
     document = flag_document(resource, shard)
     remote = remote_flags(resource, shard, KEPT_BOUNDS)
     parsed = parse(document.content, file=_FILE, bounds=_BOUNDS)
     before = None
     if parsed.errors and previous is not None:
-        # What is kept of a set may be what was served, with overrides, which are never last good.
-        before = end_expired(parse(previous, file=_FILE, bounds=KEPT_BOUNDS).flag_set, None)
+        # What is kept of a set may be what was served, with progress, which is never last good.
+        kept = end_expired(parse(previous, file=_FILE, bounds=KEPT_BOUNDS).flag_set, None)
+        before = without_rollouts(kept, progress.rollouts)
     judged = accept(parsed, before)
     historic = (Problem("", 0, 0, Severity.WARNING, "historic", warning) for warning in document.warnings)
     problems = (*judged.problems, *historic)
     if isinstance(judged, Refused):
-        return Delivered(parsed.flag_set, parsed.flag_set, "", problems, notes=parsed.notes)
+        readable = parsed.flag_set
+        return Delivered(readable, readable, readable, "", problems, notes=parsed.notes)
     whole = judged.desired if remote is None else compose(judged.desired, remote, judged.missing)
     flag_set = effective(whole, progress)
     content = judged.digest if flag_set is judged.desired else digest(flag_set)
@@ -93,4 +101,6 @@ def delivery_of(
     held, missing = (
         tuple(key for key in keys if key not in replaced) for keys in (judged.held, judged.missing)
     )
-    return Delivered(flag_set, judged.desired, content, problems, held, missing, parsed.notes, judged.digest)
+    return Delivered(
+        flag_set, judged.desired, whole, content, problems, held, missing, parsed.notes, judged.digest
+    )

@@ -92,8 +92,8 @@ def in_force(resources: Iterable[Resource], now: float) -> tuple[Override, ...]:
     return tuple(asked)
 
 
-def progress_of(objects: Cache, target: Resource, now: float) -> Progress:
-    """The progress of an object with flags at `now`, in Unix seconds."""
+def override_progress(objects: Cache, target: Resource, now: float) -> Progress:
+    """The overrides in force for an object with flags at `now`, in Unix seconds."""
     overrides = in_force(overrides_of(objects, target), now)
     return Progress(overrides=overrides) if overrides else NO_PROGRESS
 

@@ -12,7 +12,7 @@ from controller.api.flagset_status import FlagSetStatus
 from controller.api.objects.conditions import DRIFT_CONTESTED, DRIFT_KEPT, NAME_CONFLICT, OVERRIDE_ACTIVE
 from controller.api.objects.meta import ACCEPT_REVISION, ObjectKey, lets_through
 from controller.api.openfeature import featureflagconfiguration
-from controller.delivery.override_report import override_events
+from controller.delivery.progress_report import override_events
 from controller.flagsets import messages
 from controller.flagsets.applying.applied import LastDelivered, last_applied, written_by
 from controller.flagsets.applying.delivery import AppliedObjects, Delivery

@@ -12,8 +12,11 @@ from controller.api import flagshard
 from controller.api.flagset import LABEL
 from controller.api.objects.meta import ObjectKey, Resource
 from controller.api.remote_provider import entries_in_force
+from controller.api.rollouts.flagrollout import PROMOTE
+from controller.api.rollouts.served_rollout import held_back
 from controller.delivery.claim import claim_of
 from controller.delivery.claims import UNCHANGED, Claims
+from controller.delivery.rollouts import TARGETS_BY_SHARD
 from controller.runtime.objects.cache import Cache
 from evaluator.flags.model import PROVENANCE_PREFIX
 
@@ -61,7 +64,7 @@ class Catalog:
     """The newest state of each object, and the index of names, shards and flagSetIds over them."""
 
     def __init__(self) -> None:
-        self._objects = Cache()
+        self._objects = Cache([TARGETS_BY_SHARD])
         self.claims = Claims()
         self._written: dict[Place, dict[ObjectKey, None]] = {}
         """Objects that a FlagSet has written, by its namespace and name."""
@@ -73,8 +76,7 @@ class Catalog:
         """Take in an object that a watch sends. Raises KeyError, TypeError, AttributeError if malformed."""
         resource = _without_spec(kind, body)
         known = self._objects.get(resource.key)
-        same = _content(known) == _content(resource)
-        if known is not None and same and (known.labels, known.owners) == (resource.labels, resource.owners):
+        if known is not None and _decisive(known) == _decisive(resource):
             # Its status or an annotation changed: nothing that is served.
             self._objects.put(replace(resource, spec=known.spec, status=known.status))
             return UNCHANGED
@@ -121,6 +123,15 @@ class Catalog:
             return None
         return (served.key.kind, _content(served), *map(_content, self.shards(place).values()))
 
+    def find(self, key: ObjectKey) -> Resource | None:
+        """An object by its key; its spec is encoded."""
+        return self._objects.get(key)
+
+    def places_promoted_by(self, namespace: str, shard: str) -> set[Place]:
+        """Where the objects are whose status names a FlagShard of promoted definitions."""
+        targets = self._objects.find(TARGETS_BY_SHARD, namespace, shard)
+        return {(target.namespace, target.name) for target in targets}
+
     def holders(self, flag_set_id: str, namespace: str = "") -> list[Place]:
         """Return where the objects with this flagSetId are: first those of `namespace`, the oldest first."""
         # Objects of others, however many and old, keep no reader waiting for those of its own namespace.
@@ -146,13 +157,14 @@ def _without_spec(kind: str, body: Mapping[str, Any]) -> Resource:
     ours = {key: text for key, text in annotations.items() if key.startswith(PROVENANCE_PREFIX)}
     labels = {key: text for key, text in (meta.get("labels") or {}).items() if key == LABEL}
     kept = {name: meta.get(name) for name in _KEPT}
-    providers = entries_in_force(body.get("status"))
+    status = body.get("status")
+    decisive = {"providers": entries_in_force(status), "rollouts": held_back(status)}
     return Resource.of(
         {
             "apiVersion": body.get("apiVersion", ""),
             "kind": kind,
             "metadata": kept | {"annotations": ours, "labels": labels},
-            "status": {"providers": providers} if providers else None,
+            "status": {name: entries for name, entries in decisive.items() if entries} or None,
         }
     )
 
@@ -160,5 +172,12 @@ def _without_spec(kind: str, body: Mapping[str, Any]) -> Resource:
 def _content(resource: Resource | None) -> Hashable:
     if resource is None:
         return None
-    remote = orjson.dumps(resource.status["providers"]) if resource.status else b""
-    return resource.uid, resource.generation, remote
+    remote = resource.status.get("providers")
+    return resource.uid, resource.generation, b"" if remote is None else orjson.dumps(remote)
+
+
+def _decisive(resource: Resource) -> object:
+    """What decides what is served of an object, and who its owners are."""
+    rollouts = resource.status.get("rollouts")
+    promoted = rollouts and (rollouts, resource.annotations.get(PROMOTE))
+    return _content(resource), promoted, resource.labels, resource.owners

@@ -16,7 +16,7 @@ from controller.proxy.receipts.service import OpenStreams, ReceiptService
 from controller.proxy.streams.contents import Contents
 from controller.proxy.streams.deliveries import Deliveries
 from controller.proxy.streams.ordered_topics import OrderedTopics
-from controller.proxy.streams.override_objects import OverrideObjects
+from controller.proxy.streams.progress_objects import ProgressObjects
 from controller.proxy.streams.stream_limits import StreamLimits
 from controller.proxy.streams.topics import Topics
 from controller.runtime.tenancy.limits import UNLIMITED
@@ -87,7 +87,7 @@ class Proxy:
         self.catalog = Catalog()
         self.notices = Notices(self.catalog)
         self.orders = orders or OrderObjects()
-        self.overrides = OverrideObjects(ports.clock, loop)
+        self.progress = ProgressObjects(ports.clock, loop, self.catalog.find)
         self.order_notices = OrderNotices()
         self.views = Views(access, self.orders, enforced=enforced)
         self.authorizer = Authorizer(options.auth, access, self.views, self.catalog, self.notices, limits)
@@ -117,7 +117,7 @@ class Proxy:
 
     def _deliveries(self, context: Mapping[str, Any]) -> Deliveries:
         topics = Topics(self.catalog)
-        contents = Contents(self.catalog, context, topics.sinks, self.overrides)
+        contents = Contents(self.catalog, context, topics.sinks, self.progress)
         ordered = OrderedTopics(self.orders, self.catalog, contents, topics, self.order_notices)
         deliveries = Deliveries(self.catalog, topics, contents, ordered, self.views)
         self.orders.changed = deliveries.on_orders
@@ -153,7 +153,7 @@ class Proxy:
         self.authorizer.close()
         self.views.close()
         self.access.close()
-        self.overrides.close()
+        self.progress.close()
         self.deliveries.close()
 
     def _metadata(self, call: Call, message: bytes, stream: MessageStream) -> None:

@@ -8,18 +8,22 @@ from __future__ import annotations
 
 import itertools
 import logging
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
-from controller.api import flagoverride
-from controller.delivery.claims import KINDS, UNCHANGED
+from controller.api import flagoverride, flagshard
+from controller.api.objects.meta import ObjectKey
+from controller.api.rollouts import flagrollout
+from controller.delivery.claims import KINDS, UNCHANGED, ClaimChange
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
-    from controller.delivery.claims import ClaimChange
     from controller.proxy.streams.deliveries import Deliveries
 
 _log = logging.getLogger(__name__)
+
+PROGRESS: Final = (flagoverride.KIND, flagrollout.KIND)
+"""The kinds that say what is served instead of what is desired."""
 
 
 class CatalogSink:
@@ -29,18 +33,19 @@ class CatalogSink:
         """`namespaces` are watched one by one; an empty name is all of them."""
         self._catalog = deliveries.catalog
         self._deliveries = deliveries
-        self._overrides = deliveries.contents.overrides
-        # Before the overrides are known, a flag that is switched off would be delivered as Git has it.
-        self._unlisted = set(itertools.product((*KINDS, flagoverride.KIND), namespaces))
+        self._progress = deliveries.contents.progress
+        # Before progress is known, a flag that is switched off would be delivered as Git has it.
+        self._unlisted = set(itertools.product((*KINDS, *PROGRESS), namespaces))
 
     def learn(self, kind: str, body: Mapping[str, Any]) -> None:
         """Take in an object. A malformed one is logged and affects no other."""
         change = UNCHANGED
         try:
-            if kind == flagoverride.KIND:
-                self._overrides.learn(body)
+            if kind in PROGRESS:
+                self._progress.learn(kind, body)
             else:
                 change = self._catalog.learn(kind, body)
+                self._note_shard(kind, body["metadata"]["namespace"], body["metadata"]["name"])
         except (KeyError, TypeError, AttributeError):
             _log.exception("a malformed %s was sent", kind)
             return
@@ -48,16 +53,23 @@ class CatalogSink:
 
     def forget(self, kind: str, namespace: str, name: str) -> None:
         """Remove a deleted object."""
-        if kind == flagoverride.KIND:
-            self._overrides.forget(namespace, name)
+        if kind in PROGRESS:
+            self._progress.forget(kind, namespace, name)
             return
         self._notify(self._catalog.forget(kind, namespace, name))
+        self._progress.forget_target(ObjectKey(kind, namespace, name))
+        self._note_shard(kind, namespace, name)
 
     def end_listing(self, kind: str, namespace: str) -> None:
         """Note that all objects of this kind and namespace were reported."""
         self._unlisted.discard((kind, namespace))
         if not self._unlisted and not self._deliveries.synced:
             self._deliveries.ready()
+
+    def _note_shard(self, kind: str, namespace: str, name: str) -> None:
+        if kind == flagshard.KIND:
+            self._progress.on_shard(namespace, name)
+            self._notify(ClaimChange(places=frozenset(self._catalog.places_promoted_by(namespace, name))))
 
     def _notify(self, change: ClaimChange) -> None:
         if change != UNCHANGED and self._deliveries.synced:

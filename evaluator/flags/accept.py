@@ -41,6 +41,8 @@ class Progress:
     """Overrides in force, over rollouts. Of several for one flag, the first that fits it counts."""
     rollouts: tuple[Rollout, ...] = ()
     """Rollouts under way. Of several for one flag, the first counts."""
+    missing: tuple[str, ...] = ()
+    """Names of promoted definitions that cannot be read: nothing can be said of what is to be served."""
 
 
 NO_PROGRESS: Final = Progress()

@@ -117,13 +117,25 @@ def without_override(flag: Flag) -> Flag:
     return replace(flag, state=state, targeting=targeting, metadata=MappingProxyType(metadata))
 
 
+def override_condition(flag: Flag) -> Json | None:
+    """The condition under which an override sets the variant of a flag that it wraps; None: it wraps none."""
+    parts = _parts(flag.targeting)
+    return parts[0] if parts else None
+
+
 def _unwrap(rule: Json) -> Json:
-    parts = rule.get("if") if isinstance(rule, dict) and len(rule) == 1 else None
-    if not isinstance(parts, list) or not 2 <= len(parts) <= 4:
+    parts = _parts(rule)
+    if not parts:
         return rule
     if len(parts) == 3:
         return parts[2]
     return ABSENT if len(parts) == 2 else {}
+
+
+def _parts(rule: Json) -> list[Json]:
+    """The arguments of the rule that `_wrap` makes; empty: it is none."""
+    parts = rule.get("if") if isinstance(rule, dict) and len(rule) == 1 else None
+    return parts if isinstance(parts, list) and 2 <= len(parts) <= 4 else []
 
 
 def expiry_of(flag: Flag) -> int | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 from evaluator.flags.checking.known_operators import DEPTH, NODES
 from evaluator.flags.checking.outcomes import ESCAPED
@@ -41,6 +41,11 @@ class Cohort:
     """Hundredths of a percent of users, 0 to 10000."""
     audiences: tuple[Json, ...] = ()
     """Rules over the evaluation context; users for whom one is true are in the cohort whatever the share."""
+
+    @property
+    def percent(self) -> str:
+        """The share as people write it: `10`, `0.25`."""
+        return f"{self.share / 100:g}"
 
 
 class TwoDefinitions:
@@ -99,10 +104,13 @@ class TwoDefinitions:
         return None if fits else "RuleTooLarge"
 
 
-def condition_of(flag: Flag) -> Json:
-    """The condition of a definition that `TwoDefinitions.both` made: whether a user is in the cohort."""
-    rule: Any = flag.targeting
-    return rule["if"][0]
+def condition_of(flag: Flag) -> Json | None:
+    """The condition of a definition that `TwoDefinitions.both` made: whether a user is in the cohort. None:
+    it is no such definition.
+    """
+    rule = flag.targeting
+    parts = rule.get("if") if isinstance(rule, dict) and len(rule) == 1 else None
+    return parts[0] if isinstance(parts, list) and len(parts) == 3 else None
 
 
 def _rule(rule: Json) -> Json:

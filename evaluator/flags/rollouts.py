@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
-from evaluator.flags.candidates import candidate_of, matches
+from evaluator.flags.candidates import Candidate, candidate_of, matches
 from evaluator.flags.model import CONFIDENTIAL_KEY, Flag, FlagSet, State
-from evaluator.flags.overrides import OVERRIDE_KEY, without_override
+from evaluator.flags.overrides import OVERRIDE_KEY, override_condition, without_override
 from evaluator.flags.rollout_rules import HAS_KEY, Cohort, TwoDefinitions, condition_of
 from evaluator.flags.rule_copies import RuleCopier
 
@@ -51,7 +51,8 @@ class Rollout:
     """Patterns of the flags' keys."""
     promoted: FlagSet = field(compare=False)
     """The definitions for everybody who is not in the cohort."""
-    promoted_digest: str
+    promoted_name: str
+    """What tells them from other promoted definitions, such as the name of the object that has them."""
     exposed: str = ""
     """The digest of the candidate that the cohort gets; empty: nobody gets one."""
     cohort: Cohort = field(default_factory=Cohort)
@@ -65,23 +66,46 @@ class Rollout:
     """The one candidate that is held back, of a rollout that is gone; empty: any."""
 
 
+class Reach(StrEnum):
+    """Who gets new definitions."""
+
+    IDLE = "Idle"
+    """Nothing differs."""
+    HELD = "Held"
+    """Nobody."""
+    EXPOSED = "Exposed"
+    """The cohort."""
+    EVERYONE = "Everyone"
+
+
+def reach_of(desired: FlagSet, rollout: Rollout) -> tuple[Candidate, Reach]:
+    """What differs from the promoted definitions, and who gets it."""
+    candidate = candidate_of(desired, rollout.promoted, rollout.patterns, rollout.cohort.audiences)
+    if not candidate.keys or (rollout.only and candidate.digest != rollout.only):
+        return candidate, Reach.IDLE
+    if candidate.digest != rollout.exposed:
+        return candidate, Reach.HELD
+    if rollout.everyone:
+        return candidate, Reach.EVERYONE
+    return candidate, Reach.HELD if candidate.misfits else Reach.EXPOSED
+
+
 def with_rollouts(desired: FlagSet, rollouts: Iterable[Rollout]) -> dict[str, Flag]:
     """What the rollouts make of flags, by key; of several for one flag, the first counts."""
     made: dict[str, Flag] = {}
     earlier: list[str] = []
     for rollout in rollouts:
-        own = _rolled_out(desired, rollout)
-        made |= {key: flag for key, flag in own.items() if not matches(earlier, key)}
-        earlier += rollout.patterns
+        for key, flag in _rolled_out(desired, rollout).items():
+            if not matches(earlier, key):
+                made.setdefault(key, flag)
+        if not rollout.only:
+            earlier += rollout.patterns
     return made
 
 
 def _rolled_out(desired: FlagSet, rollout: Rollout) -> dict[str, Flag]:
-    candidate = candidate_of(desired, rollout.promoted, rollout.patterns, rollout.cohort.audiences)
-    if not candidate.keys or (rollout.only and candidate.digest != rollout.only):
-        return {}
-    exposed = candidate.digest == rollout.exposed
-    if exposed and rollout.everyone:
+    candidate, reach = reach_of(desired, rollout)
+    if reach in (Reach.IDLE, Reach.EVERYONE):
         return {}
     two = TwoDefinitions(desired, rollout.promoted, rollout.cohort, rollout.salt)
     marks: dict[str, Scalar] = {
@@ -89,13 +113,13 @@ def _rolled_out(desired: FlagSet, rollout: Rollout) -> dict[str, Flag]:
         ROLLOUT_SHARE_KEY: "0",
         ROLLOUT_CANDIDATE_KEY: candidate.digest,
     }
-    if exposed and not candidate.misfits:
-        marks |= {ROLLOUT_STEP_KEY: rollout.step, ROLLOUT_SHARE_KEY: f"{rollout.cohort.share / 100:g}"}
-        made = {key: two.both(key) for key in candidate.keys}
-    else:
-        made = {key: two.promoted(key) for key in candidate.keys}
+    if reach is Reach.EXPOSED:
+        marks |= {ROLLOUT_STEP_KEY: rollout.step, ROLLOUT_SHARE_KEY: rollout.cohort.percent}
+    make = two.both if reach is Reach.EXPOSED else two.promoted
     promoted = rollout.promoted.flags
-    return {key: _mark(flag, CONFIDENTIAL_KEY in promoted[key].metadata, marks) for key, flag in made.items()}
+    return {
+        key: _mark(make(key), CONFIDENTIAL_KEY in promoted[key].metadata, marks) for key in candidate.keys
+    }
 
 
 def _mark(flag: Flag, confidential: bool, marks: Mapping[str, Scalar]) -> Flag:
@@ -105,21 +129,24 @@ def _mark(flag: Flag, confidential: bool, marks: Mapping[str, Scalar]) -> Flag:
 
 
 def arm_rule(flag: Flag) -> Json | None:
-    """The rule that gives the arm of a user, an `Arm`; None for a flag that no rollout marks, or whose rule
-    is not as a rollout makes it: a file may hold any mark.
+    """The rule that gives the arm of a user, an `Arm`, with the set's `$evaluators`; None for a flag that no
+    rollout marks, or whose definition is none that a rollout makes.
     """
     if ROLLOUT_KEY not in flag.metadata:
         return None
     cases: list[Json] = []
-    try:
-        if OVERRIDE_KEY in flag.metadata:
-            rule: Any = flag.targeting
-            cases += [True if flag.state is State.DISABLED else rule["if"][0], Arm.EXCLUDED.value]
-        cases += [{"!": [HAS_KEY]}, Arm.EXCLUDED.value]
-        if ROLLOUT_STEP_KEY in flag.metadata:
-            cases += [condition_of(without_override(flag)), Arm.CANDIDATE.value]
-    except (TypeError, LookupError):
-        return None
+    if OVERRIDE_KEY in flag.metadata:
+        overridden = True if flag.state is State.DISABLED else override_condition(flag)
+        if overridden is None:
+            return None
+        cases += [overridden, Arm.EXCLUDED.value]
+        flag = without_override(flag)
+    cases += [{"!": [HAS_KEY]}, Arm.EXCLUDED.value]
+    if ROLLOUT_STEP_KEY in flag.metadata:
+        in_cohort = condition_of(flag)
+        if in_cohort is None:
+            return None
+        cases += [in_cohort, Arm.CANDIDATE.value]
     return {"if": [*cases, Arm.BASELINE.value]}
 
 

@@ -17,6 +17,7 @@ from controller.api.objects.schema_words import ATOMIC_LIST, OPEN
 from controller.api.objects.status import Status
 from controller.api.openfeature.historic import modernise
 from controller.api.remote_provider import ProviderStatus, RemoteFlagProvider
+from controller.api.rollouts.served_rollout import ServedRollout
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -121,6 +122,8 @@ class FeatureFlagStatus(Status):
     """How many problems there are, also where fewer are listed."""
     problems: Annotated[tuple[ProblemStatus, ...], Field(max_length=50)] = ()
     """What is wrong with the definitions, errors first; 50 at most."""
+    rollouts: Annotated[tuple[OnErrorOmit[ServedRollout], ...] | None, Field(max_length=64)] = None
+    """The FlagRollouts of its flags, as `digest` has them."""
 
     @property
     def content(self) -> tuple[str, str]:

@@ -16,8 +16,17 @@ from controller.api.objects.fields import InvalidSpecError
 from controller.api.objects.meta import ObjectKey, about, generation_of
 from controller.api.openfeature.featureflagconfiguration import MissingShardsError
 from controller.api.remote_provider import entries_in_force
+from controller.api.rollouts import flagrollout
+from controller.api.rollouts.served_rollout import held_back
 from controller.delivery.delivered import delivery_of
-from controller.delivery.overrides import BY_WRITER, progress_of, seconds_to_next_end, set_name
+from controller.delivery.overrides import BY_WRITER, seconds_to_next_end, set_name
+from controller.delivery.rollouts import (
+    ROLLOUTS_BY_SHARD,
+    TARGETS_BY_SHARD,
+    PromotedSets,
+    order_of,
+    progress_of,
+)
 from controller.pods.injection.flag_file import FlagFile
 from controller.pods.injection.installation import SERVED
 from controller.pods.workloads.flagd_objects import MANAGED_BY, OURS, is_ours
@@ -80,6 +89,10 @@ class FlagFiles:
     touches: FileTouches
     _failed: dict[FlagFile, str] = field(default_factory=dict)
     """The failure that was reported last of each file."""
+    _promoted: PromotedSets = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._promoted = PromotedSets(self.objects.get)
 
     def on_change(self, change: Change) -> tuple[()]:
         """Handle a change of any object."""
@@ -91,13 +104,22 @@ class FlagFiles:
         elif key.kind == flagshard.KIND:
             for resource in self.objects.find(self.by_shard, key.namespace, key.name):
                 self._wake(FlagFile(resource.namespace, resource.name))
-        elif key.kind == flagoverride.KIND:
-            for override in filter(None, (change.before, change.after)):
-                name = set_name(override)
-                self._wake(FlagFile(key.namespace, name))
-                for resource in self.objects.find(BY_WRITER, key.namespace, name):
-                    self._wake(FlagFile(resource.namespace, resource.name))
+            self._wake_promoted(key)
+        elif key.kind in (flagoverride.KIND, flagrollout.KIND):
+            for order in filter(None, (change.before, change.after)):
+                self._wake_set(key.namespace, set_name(order))
         return ()
+
+    def _wake_set(self, namespace: str, name: str) -> None:
+        self._wake(FlagFile(namespace, name))
+        for resource in self.objects.find(BY_WRITER, namespace, name):
+            self._wake(FlagFile(resource.namespace, resource.name))
+
+    def _wake_promoted(self, shard: ObjectKey) -> None:
+        for rollout in self.objects.find(ROLLOUTS_BY_SHARD, shard.namespace, shard.name):
+            self._wake_set(shard.namespace, set_name(rollout))
+        for target in self.objects.find(TARGETS_BY_SHARD, shard.namespace, shard.name):
+            self._wake(FlagFile(target.namespace, target.name))
 
     def _wake(self, file: FlagFile) -> None:
         if self.pods.readers(file):
@@ -117,6 +139,8 @@ class FlagFiles:
         if not readers:
             self.queue.forget(file)
             self._failed.pop(file, None)
+            for kind in SERVED:
+                self._promoted.forget(ObjectKey(kind, file.namespace, file.name))
             return
         served = self._find_served(file)
         try:
@@ -132,7 +156,7 @@ class FlagFiles:
             # The flag set wakes us.
             return
         now = self.now().timestamp()
-        progress = NO_PROGRESS if served is None else progress_of(self.objects, served, now)
+        progress = NO_PROGRESS if served is None else progress_of(self.objects, served, now, self._promoted)
         end = seconds_to_next_end(progress, now)
         self.queue.put(file, CHECK_SECONDS if end is None else min(CHECK_SECONDS, end))
         if config_map is not None and not is_ours(config_map):
@@ -186,7 +210,12 @@ class FlagFiles:
 
 
 def _content(resource: Resource | None) -> object:
-    return generation_of(resource), entries_in_force(None if resource is None else resource.status)
+    if resource is None:
+        return None
+    if resource.key.kind == flagrollout.KIND:
+        return order_of(resource)
+    promoted = held_back(resource.status), resource.annotations.get(flagrollout.PROMOTE)
+    return generation_of(resource), entries_in_force(resource.status), promoted
 
 
 def _key(file: FlagFile, served: Resource | None) -> ObjectKey:

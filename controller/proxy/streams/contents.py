@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from controller.api.objects.meta import Resource
     from controller.delivery.claim import Place
     from controller.proxy.catalog import Catalog
-    from controller.proxy.streams.override_objects import OverrideObjects
+    from controller.proxy.streams.progress_objects import ProgressObjects
     from evaluator.flags.accept import Progress
     from evaluator.wire.servicer import Deliver, Make
     from evaluator.wire.sync_messages import Payload
@@ -46,7 +46,7 @@ class Content:
     """What is delivered of one object."""
 
     version: object = None
-    """The version of the content that was built last, overrides included; None: none was yet."""
+    """The version of the content that was built last, progress included; None: none was yet."""
     built: EncodedFlagSet | None = None
     """The last good one."""
     undeliverable: Undeliverable | None = None
@@ -72,7 +72,7 @@ class Contents:
         catalog: Catalog,
         context: Mapping[str, Any],
         sinks: Callable[[Place], Iterable[tuple[Make, Deliver]]],
-        overrides: OverrideObjects,
+        progress: ProgressObjects,
     ) -> None:
         """`context` is what in-process providers lay over each evaluation context; `sinks` are those of the
         object's subscribers.
@@ -84,7 +84,7 @@ class Contents:
         self._catalog = catalog
         self.context = context
         self._sinks = sinks
-        self.overrides = overrides
+        self.progress = progress
         self._contents: dict[Place, Content] = {}
         self._waiting: dict[Place, None] = {}
         """The objects whose content is to be built in the thread, in order."""
@@ -120,7 +120,7 @@ class Contents:
         if served is None:
             return self._contents.get(place) or Content()
         content = self._contents.setdefault(place, Content())
-        progress = self.overrides.progress(served)
+        progress = self.progress.progress(served)
         version = self._version(place, progress)
         if content.version == version:
             return content
@@ -143,7 +143,7 @@ class Contents:
         return payload
 
     def _version(self, place: Place, progress: Progress) -> object:
-        return self._catalog.version(place), progress.overrides
+        return self._catalog.version(place), progress
 
     def _build(
         self,
@@ -172,7 +172,7 @@ class Contents:
                 served, content = self._catalog.object_at(place), self._contents.get(place)
                 if served is None or content is None:
                     continue
-                progress = self.overrides.progress(served)
+                progress = self.progress.progress(served)
                 version = self._version(place, progress)
                 if version == content.version:
                     continue

@@ -57,7 +57,7 @@ class Deliveries:
     ) -> None:
         self.catalog = catalog
         self.contents = contents
-        contents.overrides.changed = self.on_override
+        contents.progress.changed = self.on_progress
         self.ordered = ordered
         contents.rebuilt = ordered.on_build
         self.synced = False
@@ -112,8 +112,8 @@ class Deliveries:
                 self.contents.newest(place)
         self._refresh_ordered(self.ordered.of(change))
 
-    def on_override(self, namespace: str, name: str) -> None:
-        """Send what a change of an override of the flag set of this name changes."""
+    def on_progress(self, namespace: str, name: str) -> None:
+        """Send what a change of the progress of the flag set of this name changes."""
         if self.synced:
             named = {(namespace, name), *self.catalog.places_written_by((namespace, name))}
             places = frozenset(place for place in named if self.catalog.object_at(place) is not None)

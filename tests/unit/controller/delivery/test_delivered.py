@@ -15,7 +15,8 @@ from controller.api.openfeature.featureflagconfiguration import MissingShardsErr
 from controller.configurations.reconciler import ConfigurationReconciler
 from controller.delivery.claims import Claims
 from controller.delivery.delivered import delivery_of
-from controller.delivery.overrides import BY_FLAG_SET, progress_of
+from controller.delivery.overrides import BY_FLAG_SET
+from controller.delivery.rollouts import PromotedSets, progress_of
 from controller.proxy.streams.building import EncodedFlagSet, build
 from controller.runtime.objects.cache import Cache
 from evaluator.flags.accept import Progress
@@ -53,7 +54,9 @@ async def digest_in_status(resource: Resource, objects: Cache, now: datetime = N
 async def test_proxy_and_status_digest_a_set_with_an_override_alike() -> None:
     resource, objects = configuration({"flagSpec": {"flags": {"a": GOOD, "b": GOOD}}}), Cache([BY_FLAG_SET])
     objects.put(override("off"))
-    built = build(resource, nothing, None, progress_of(objects, resource, NOW.timestamp()))
+    built = build(
+        resource, nothing, None, progress_of(objects, resource, NOW.timestamp(), PromotedSets(objects.get))
+    )
     assert isinstance(built, EncodedFlagSet)
     assert built.digest == await digest_in_status(resource, objects)
     assert built.digest != await digest_in_status(resource, Cache())
@@ -79,7 +82,7 @@ def test_overrides_in_force_are_valid_and_before_their_expiry_the_oldest_first(
     cache = Cache([BY_FLAG_SET])
     for resource in objects:
         cache.put(resource)
-    progress = progress_of(cache, configuration({}), NOW.timestamp())
+    progress = progress_of(cache, configuration({}), NOW.timestamp(), PromotedSets(cache.get))
     assert [one.name for one in progress.overrides] == expected
 
 

@@ -16,13 +16,14 @@ from openfeature.schemas.protobuf.flagd.sync.v1 import sync_pb2
 from controller.api import flagoverride
 from controller.api import flagshard as shard
 from controller.api.openfeature.featureflagconfiguration import FLAG_KIND, KIND
+from controller.api.rollouts import flagrollout
 from controller.delivery.claims import KINDS
 from controller.proxy.access.access import AccessReviews
 from controller.proxy.access.users import User
 from controller.proxy.orders.order_objects import OrderObjects
 from controller.proxy.receipts.pods import PodUids
 from controller.proxy.server import Proxy, ProxyOptions, ReceiptPorts
-from controller.proxy.watch import CatalogSink
+from controller.proxy.watch import PROGRESS, CatalogSink
 from controller.runtime.reconciling.setbacks import Failed
 from evaluator.http.messages import Call, Code, RpcError
 from evaluator.wire.sync_messages import OLD_SERVICE, SERVICE
@@ -114,18 +115,19 @@ class Scene:
             self.sync()
 
     def sync(self) -> None:
-        for kind in (*KINDS, flagoverride.KIND):
+        for kind in (*KINDS, *PROGRESS):
             self.sink.end_listing(kind, "")
 
     def learn(self, place: str, document: Any, kind: str = KIND, **meta: Any) -> None:
         """An object's new content; `spec=` says it otherwise than by flagSpec."""
         namespace, _, name = place.partition("/")
-        number = next(_numbers)
+        number, status = next(_numbers), meta.pop("status", None)
         body = {
             "apiVersion": "core.openfeature.dev/v1beta1",
             "metadata": {"namespace": namespace, "name": name, "uid": f"{kind}-{place}", "generation": number,
                          "resourceVersion": str(number), "creationTimestamp": "2026-01-01T00:00:00Z", **meta},
             "spec": document if "shards" in document or "digest" in document else {"flagSpec": document},
+            "status": status,
         }  # fmt: skip
         self.sink.learn(kind, json.loads(json.dumps(body)))
 
@@ -140,6 +142,18 @@ class Scene:
             "metadata": {"namespace": namespace, "name": name, "uid": f"o-{name}", "generation": number,
                          "resourceVersion": str(number), "creationTimestamp": "2026-01-01T00:00:00Z"},
             "spec": {**wanted, **spec},
+        })  # fmt: skip
+
+    def rollout(self, name: str, flag_set: str, **status: Any) -> None:
+        """A FlagRollout `NAMESPACE/NAME` of all flags of a flag set, with this status."""
+        namespace, _, name = name.partition("/")
+        number = str(next(_numbers))
+        self.sink.learn(flagrollout.KIND, {
+            "apiVersion": "flagstaff.dev/v1beta1",
+            "metadata": {"namespace": namespace, "name": name, "uid": f"r-{name}", "generation": 1,
+                         "resourceVersion": number, "creationTimestamp": "2026-01-01T00:00:00Z"},
+            "spec": {"flagSetRef": {"name": flag_set}, "flags": ["*"], "steps": [{"share": 10}]},
+            "status": status,
         })  # fmt: skip
 
     def shard(self, place: str, document: Mapping[str, Any]) -> None:

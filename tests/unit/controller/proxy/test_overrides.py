@@ -9,6 +9,7 @@ from openfeature.schemas.protobuf.flagd.sync.v1 import sync_pb2
 from controller.api import flagoverride
 from controller.api.flagset import LABEL
 from controller.delivery.claims import KINDS
+from controller.proxy.watch import PROGRESS
 from tests.unit.controller.proxy.scene import Scene, large
 from tests.waiting import until
 
@@ -62,7 +63,7 @@ async def test_the_proxy_ends_an_override_by_itself() -> None:
     scene.now += 1
     await until(lambda: len(stream.sent) == 2, seconds=5)
     assert documents(stream)[1]["flags"]["hello"]["state"] == "ENABLED"
-    assert not len(scene.proxy.overrides)
+    assert not len(scene.proxy.progress)
     scene.proxy.close()
 
 
@@ -121,7 +122,8 @@ async def test_nothing_is_sent_before_the_overrides_are_known() -> None:
     await scene.rest()
     assert not stream.sent
     scene.override("shop/off", "checkout", variant="off")
-    scene.sink.end_listing(flagoverride.KIND, "")
+    for kind in PROGRESS:
+        scene.sink.end_listing(kind, "")
     await scene.rest()
     assert overrides(stream) == ["off"]
     scene.proxy.close()

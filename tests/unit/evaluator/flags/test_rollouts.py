@@ -14,7 +14,7 @@ from evaluator.flags.canonical import canonical, digest
 from evaluator.flags.checking.known_operators import NODES
 from evaluator.flags.layers.merge import parse
 from evaluator.flags.model import ABSENT, BUCKETING_KEY, CONFIDENTIAL_KEY, Bucketing, Flag, FlagSet, State
-from evaluator.flags.overrides import Override, without_override
+from evaluator.flags.overrides import OVERRIDE_HIDES_KEY, OVERRIDE_KEY, Override, without_override
 from evaluator.flags.rollout_rules import Cohort
 from evaluator.flags.rollouts import (
     ROLLOUT_CANDIDATE_KEY,
@@ -109,7 +109,7 @@ def rollout(new: FlagSet, old: FlagSet, **fields: Any) -> Rollout:
         "salt": SALT,
         "step": "1/4",
     }
-    return Rollout("checkout", promoted=old, promoted_digest=digest(old), **{**whole, **fields})
+    return Rollout("checkout", promoted=old, promoted_name=digest(old), **{**whole, **fields})
 
 
 def served(new: FlagSet, *rollouts: Rollout) -> FlagSet:
@@ -364,6 +364,16 @@ def test_an_override_is_over_a_rollout_and_gives_the_rollout_back(
     if context.get("email") != "a@example.com":
         plain = effective(desired, Progress(rollouts=(under_way,)))
         assert (answer(made, context), arm(made, context)) == (answer(plain, context), arm(plain, context))
+
+
+@given(
+    st.sampled_from([*RULES, {"if": []}, {"if": [1]}, {"if": "on"}, {"if": [True, "on", "off"]}]),
+    st.sets(st.sampled_from([ROLLOUT_KEY, ROLLOUT_STEP_KEY, OVERRIDE_KEY, OVERRIDE_HIDES_KEY])),
+    st.sampled_from(State),
+)
+def test_marks_that_people_write_themselves_are_no_error(rule: Any, marks: set[str], state: State) -> None:
+    flag = a_flag(targeting=rule, metadata=dict.fromkeys(marks, "x"), state=state)
+    assert arm_rule(flag) is None or ROLLOUT_KEY in marks
 
 
 def test_a_served_set_is_read_back_with_promoted_definitions() -> None:

@@ -1,0 +1,43 @@
+"""What the status of an object with flags says of the rollouts of its flags."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from controller.api.objects.fields import Model
+
+RolloutPhase = Literal["Idle", "Held", "Exposed", "Everyone", "Abandoned"]
+
+
+class ServedRollout(Model):
+    """A FlagRollout, as it was when the digest in the status was computed."""
+
+    name: Annotated[str, Field(max_length=253)]
+    """The FlagRollout."""
+    shard: Annotated[str, Field(max_length=253)]
+    """The FlagShard with the promoted definitions."""
+    candidate: Annotated[str, Field(max_length=128)] | None = None
+    """The digest of the definitions that differ from the promoted ones; absent: none does."""
+    step: Annotated[str, Field(max_length=64)] | None = None
+    """The step that is served, such as `2/4`."""
+    share: Annotated[str, Field(max_length=16)] | None = None
+    """Percent of users who get the new definitions, besides audiences."""
+    phase: RolloutPhase
+    """`Idle`: nothing differs. `Held`: everybody gets the promoted definitions. `Exposed`: the cohort of the
+    step gets the new ones. `Everyone`: everybody does. `Abandoned`: as `Held`, of a FlagRollout that is gone,
+    until the flags change or the annotation `flagstaff.dev/rollout-promote` has the candidate's digest.
+    """
+
+
+def held_back(status: object) -> list[dict[str, str]]:
+    """The entries of an object's status of FlagRollouts whose flags differ: `name`, `shard`, `candidate`."""
+    listed = status.get("rollouts") if isinstance(status, Mapping) else None
+    entries = [entry for entry in listed if isinstance(entry, Mapping)] if isinstance(listed, list) else []
+    return [
+        {name: str(entry.get(name)) for name in ("name", "shard", "candidate")}
+        for entry in entries
+        if entry.get("candidate")
+    ]

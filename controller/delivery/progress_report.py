@@ -1,0 +1,83 @@
+"""Makes overrides in force and rollouts under way visible on the objects that they concern: conditions and
+Events. Pure.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from controller.api.objects.conditions import OVERRIDE_ACTIVE, ROLLOUT_ACTIVE, TRUE, Condition
+from controller.api.rollouts.flagrollout import PROMOTE
+from controller.runtime.event import Occurrence
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from controller.api.objects.status import Status
+    from controller.api.rollouts.served_rollout import ServedRollout
+
+ROLLED_OUT: Final = "FlagsRolledOut"
+ABANDONED: Final = "RolloutAbandoned"
+REASON: Final = "FlagsOverridden"
+STARTED: Final = "OverrideActive"
+ENDED: Final = "OverrideEnded"
+_NAMED: Final = 5
+
+
+def override_condition(texts: Sequence[str]) -> tuple[Condition, ...]:
+    """The condition for overrides in force, each as `override_texts` describes it."""
+    if not texts:
+        return ()
+    more = [f"{len(texts) - _NAMED} more"] if len(texts) > _NAMED else []
+    return (Condition(OVERRIDE_ACTIVE, TRUE, REASON, "; ".join((*texts[:_NAMED], *more))),)
+
+
+def override_events(before: Status, details: Iterable[Condition]) -> tuple[Occurrence, ...]:
+    """An Event where the condition says something else than in the status until now."""
+    known = before.condition(OVERRIDE_ACTIVE)
+    now = next((detail for detail in details if detail.type == OVERRIDE_ACTIVE), None)
+    if now is not None:
+        # The status holds what was written, which may be shortened.
+        same = known.message and now.message.startswith(known.message.removesuffix("…"))
+        return () if same else (Occurrence(STARTED, now.message, warning=True, version=known.message),)
+    if not known.message:
+        return ()
+    return (Occurrence(ENDED, f"not in force any more: {known.message}", version=known.since, ends=True),)
+
+
+def rollout_condition(served: Iterable[tuple[ServedRollout, int]], note: str = "") -> tuple[Condition, ...]:
+    """The condition for rollouts whose flags are not served to all as they are in Git; each comes with the
+    number of flags that differ. `note` ends the message.
+    """
+    shown = [(entry, count) for entry, count in served if entry.phase != "Idle"]
+    if not shown:
+        return ()
+    gone = any(entry.phase == "Abandoned" for entry, _ in shown)
+    more = [f"{len(shown) - _NAMED} more"] if len(shown) > _NAMED else []
+    texts = (*(_sentence(entry, count) for entry, count in shown[:_NAMED]), *more)
+    message = "; ".join(texts) + (f". {note}" if note else "")
+    return (Condition(ROLLOUT_ACTIVE, TRUE, ABANDONED if gone else ROLLED_OUT, message),)
+
+
+def _sentence(entry: ServedRollout, count: int) -> str:
+    flags = "1 flag" if count == 1 else f"{count} flags"
+    name = f"FlagRollout {entry.name}"
+    if entry.phase == "Abandoned":
+        return (
+            f"{name} is gone; the promoted definition of {flags} stays until a change, or until the "
+            f"annotation {PROMOTE} is {entry.candidate}"
+        )
+    if entry.phase == "Held":
+        return f"{name} holds back {flags}: everybody gets the promoted definition"
+    if entry.phase == "Everyone":
+        return f"{name} promotes {flags}"
+    return f"{name} rolls out {flags}: step {entry.step}, {entry.share}% of users"
+
+
+def abandonment_events(before: Status, details: Iterable[Condition]) -> tuple[Occurrence, ...]:
+    """A warning where a FlagRollout was deleted while its flags differed; a FlagRollout reports the rest."""
+    known = before.condition(ROLLOUT_ACTIVE)
+    now = next((detail for detail in details if detail.type == ROLLOUT_ACTIVE), None)
+    if now is None or now.reason != ABANDONED or known.reason == ABANDONED:
+        return ()
+    return (Occurrence(ABANDONED, now.message, warning=True, version=known.since),)

@@ -1,0 +1,152 @@
+"""The FlagOverrides, the moments at which they end, and the FlagRollouts: the proxy applies them without the
+controller.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any, Final
+
+from controller.api import flagoverride
+from controller.api.objects.fields import InvalidSpecError
+from controller.api.objects.meta import ObjectKey, Resource
+from controller.api.rollouts import flagrollout
+from controller.delivery.overrides import BY_FLAG_SET, override_of, set_name
+from controller.delivery.rollouts import (
+    ROLLOUTS_BY_FLAG_SET,
+    ROLLOUTS_BY_SHARD,
+    PromotedSets,
+    order_of,
+    progress_of,
+)
+from controller.runtime.objects.cache import Cache
+
+if TYPE_CHECKING:
+    import asyncio
+    from collections.abc import Callable, Mapping
+
+    from evaluator.flags.accept import Progress
+
+_log = logging.getLogger(__name__)
+
+_STATUS: Final = (
+    "phase", "step", "stepText", "share", "audiences", "salt", "promoted", "candidate",
+)  # fmt: skip
+"""Fields of a FlagRollout's status that decide what is delivered."""
+LONGEST_WAIT: Final = 60.0
+"""Seconds after which the clock is read again: it may have been set."""
+
+
+class ProgressObjects:
+    """Keeps FlagOverrides and FlagRollouts, and calls `changed` with the namespace and the set's name of each
+    override that begins, changes or ends, and each rollout that publishes a step. Used on the loop alone.
+    """
+
+    def __init__(
+        self,
+        clock: Callable[[], float],
+        loop: asyncio.AbstractEventLoop,
+        find: Callable[[ObjectKey], Resource | None],
+    ) -> None:
+        """`clock`: Unix seconds. `find`: a FlagShard of promoted definitions by its key."""
+        self.changed: Callable[[str, str], None] = lambda _namespace, _name: None
+        self._clock = clock
+        self._loop = loop
+        self._objects = Cache([BY_FLAG_SET, ROLLOUTS_BY_FLAG_SET, ROLLOUTS_BY_SHARD])
+        self._promoted = PromotedSets(find)
+        self._ends: dict[ObjectKey, int] = {}
+        """When each override that has not ended yet ends, in Unix seconds."""
+        self._timer: asyncio.TimerHandle | None = None
+
+    def __len__(self) -> int:
+        """The number of overrides that have not ended."""
+        return len(self._ends)
+
+    def progress(self, target: Resource) -> Progress:
+        """The overrides in force for an object with flags, and its rollouts."""
+        return progress_of(self._objects, target, self._clock(), self._promoted)
+
+    def forget_target(self, target: ObjectKey) -> None:
+        """Drop the promoted definitions of an object that is not delivered any more."""
+        self._promoted.forget(target)
+
+    def learn(self, kind: str, body: Mapping[str, Any]) -> None:
+        """Take in an object. Raises KeyError, TypeError, AttributeError if it is malformed."""
+        read = Resource.of({**body, "kind": kind}) if kind == flagoverride.KIND else _rollout(body)
+        known = self._objects.get(read.key)
+        self._objects.put(read)
+        if known is not None and _content(known) == _content(read):
+            return
+        if kind == flagoverride.KIND:
+            self._note_end(read)
+        for name in {set_name(resource) for resource in (known, read) if resource is not None}:
+            self.changed(read.namespace, name)
+
+    def forget(self, kind: str, namespace: str, name: str) -> None:
+        """Remove a deleted object."""
+        key = ObjectKey(kind, namespace, name)
+        known = self._objects.get(key)
+        self._objects.forget(key)
+        if self._ends.pop(key, None) is not None:
+            self._arm()
+        if known is not None:
+            self.changed(namespace, set_name(known))
+
+    def on_shard(self, namespace: str, name: str) -> None:
+        """Take in that a FlagShard is there, or gone: it may have promoted definitions."""
+        for rollout in self._objects.find(ROLLOUTS_BY_SHARD, namespace, name):
+            self.changed(namespace, set_name(rollout))
+
+    def close(self) -> None:
+        """End nothing more."""
+        self._ends.clear()
+        self._arm()
+
+    def _note_end(self, resource: Resource) -> None:
+        self._ends.pop(resource.key, None)
+        try:
+            expires = override_of(resource).expires
+        except InvalidSpecError as error:
+            _log.warning("a FlagOverride is not applied: %s", error, extra={"object": str(resource.key)})
+            expires = None
+        if expires is not None and expires > self._clock():
+            self._ends[resource.key] = expires
+        self._arm()
+
+    def _arm(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._ends:
+            wait = max(0.0, min(self._ends.values()) - self._clock())
+            self._timer = self._loop.call_later(min(wait, LONGEST_WAIT), self._end)
+
+    def _end(self) -> None:
+        now = self._clock()
+        ended = [key for key, expires in self._ends.items() if expires <= now]
+        for key in ended:
+            del self._ends[key]
+        self._timer = None
+        self._arm()
+        for key in ended:
+            if (resource := self._objects.get(key)) is not None:
+                self.changed(resource.namespace, set_name(resource))
+
+
+def _content(resource: Resource) -> object:
+    if resource.key.kind == flagrollout.KIND:
+        return order_of(resource)
+    return resource.uid, resource.generation, resource.deleting
+
+
+def _rollout(body: Mapping[str, Any]) -> Resource:
+    """A FlagRollout with what decides what is delivered, which is little of it."""
+    spec, status = ({} if body.get(part) is None else body[part] for part in ("spec", "status"))
+    return Resource.of(
+        {
+            **{name: body.get(name) for name in ("apiVersion", "metadata")},
+            "kind": flagrollout.KIND,
+            "spec": {name: spec[name] for name in ("flagSetRef", "flags") if name in spec},
+            "status": {name: status[name] for name in _STATUS if name in status},
+        }
+    )

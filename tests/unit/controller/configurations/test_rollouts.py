@@ -1,0 +1,199 @@
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from controller.api.flagshard import finder
+from controller.api.objects.conditions import READY, ROLLOUT_ACTIVE
+from controller.api.objects.meta import Resource
+from controller.api.openfeature.featureflagconfiguration import ConfigurationStatus
+from controller.api.rollouts.flagrollout import PROMOTE
+from controller.configurations.reconciler import ConfigurationReconciler
+from controller.configurations.stage import CONFIGURATIONS
+from controller.delivery.claims import Claims
+from controller.delivery.rollouts import PROGRESS_INDEXES, PromotedSets, progress_of
+from controller.proxy.streams.building import EncodedFlagSet, build
+from controller.runtime.objects.cache import Cache, Change
+from controller.runtime.reconciling.settle import settle
+from controller.runtime.reconciling.watches import indexes_of, keys_to_wake
+from evaluator.flags.candidates import candidate_of
+from evaluator.flags.layers.merge import parse
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+SHARD = "r-promoted-1"
+
+
+def flags(default: str) -> dict[str, Any]:
+    flag = {"state": "ENABLED", "variants": {"on": True, "off": False}, "defaultVariant": default}
+    return {"flags": {"a": flag, "b": flag | {"defaultVariant": "on"}}}
+
+
+def resource(kind: str, name: str, spec: dict[str, Any], **more: Any) -> Resource:
+    meta = {"namespace": "shop", "name": name, "uid": f"u-{name}", "generation": 1, "resourceVersion": "1"}
+    return Resource.of({"kind": kind, "metadata": meta, "spec": spec, **more})
+
+
+def configuration(default: str = "on", kind: str = "FeatureFlagConfiguration", **more: Any) -> Resource:
+    return resource(kind, "web", {"flagSpec": flags(default)}, **more)
+
+
+def candidate(default: str = "on") -> str:
+    desired, promoted = (
+        parse(json.dumps(flags(one)).encode(), file="flags.json").flag_set for one in (default, "off")
+    )
+    return candidate_of(desired, promoted, ("a*",)).digest
+
+
+CANDIDATE = candidate()
+HALF: dict[str, Any] = {"phase": "Progressing", "step": 1, "stepText": "2/4", "share": 12.5, "salt": "r/1"}
+EXPOSED = {
+    "name": "r",
+    "shard": SHARD,
+    "candidate": CANDIDATE,
+    "phase": "Exposed",
+    "step": "2/4",
+    "share": "12.5",
+}
+ABANDONED = {"name": "r", "shard": SHARD, "candidate": CANDIDATE, "phase": "Abandoned"}
+
+
+def rollout(**status: Any) -> Resource:
+    spec = {"flagSetRef": {"name": "web"}, "flags": ["a*"], "steps": [{"share": 10}]}
+    known = {"promoted": {"digest": "sha256:1", "shard": SHARD}, "candidate": {"digest": CANDIDATE}}
+    return resource("FlagRollout", "r", spec, status={**known, **status})
+
+
+def world(*resources: Resource) -> Cache:
+    objects = Cache(PROGRESS_INDEXES)
+    promoted = {"flags": {"a": flags("off")["flags"]["a"]}}
+    for one in (resource("FlagShard", SHARD, {"digest": "d", "flagSpec": promoted}), *resources):
+        objects.put(one)
+    return objects
+
+
+async def reconciled(target: Resource, *resources: Resource) -> Resource:
+    """The object with the status that is written."""
+    result = await ConfigurationReconciler(world(*resources), Claims()).reconcile(target, NOW)
+    return replace(target, status=settle(target, result, NOW).status)
+
+
+def condition_of(target: Resource) -> tuple[str, str]:
+    condition = ConfigurationStatus.of(target).condition(ROLLOUT_ACTIVE)
+    return condition.reason, condition.message
+
+
+@pytest.mark.parametrize(
+    ("status", "entry", "text"),
+    [
+        ({"phase": "Pending"}, {"phase": "Held"}, "FlagRollout r holds back 1 flag: everybody gets"),
+        ({"phase": "Failed"}, {"phase": "Held"}, "FlagRollout r holds back 1 flag: everybody gets"),
+        (HALF, EXPOSED, "FlagRollout r rolls out 1 flag: step 2/4, 12.5% of users"),
+        (
+            {**HALF, "phase": "Promoting", "share": 100},
+            {"phase": "Everyone", "step": "2/4", "share": "100"},
+            "FlagRollout r promotes 1 flag",
+        ),
+    ],
+)
+async def test_the_status_says_what_its_digest_has_of_a_rollout(
+    status: dict[str, Any], entry: dict[str, Any], text: str
+) -> None:
+    target, order = configuration(), rollout(**status)
+    written = await reconciled(target, order)
+    assert written.status["rollouts"] == [{"name": "r", "shard": SHARD, "candidate": CANDIDATE, **entry}]
+    reason, message = condition_of(written)
+    assert (reason, message.startswith(text)) == ("FlagsRolledOut", True)
+    objects = world(order)
+    progress = progress_of(objects, target, NOW.timestamp(), PromotedSets(objects.get))
+    sent = build(target, finder(objects.get, "shop"), None, progress)
+    assert isinstance(sent, EncodedFlagSet)
+    assert sent.digest == written.status["digest"]
+
+
+async def test_where_nothing_differs_the_status_says_so_and_there_is_no_condition() -> None:
+    written = await reconciled(configuration("off"), rollout(phase="Idle"))
+    assert written.status["rollouts"] == [{"name": "r", "shard": SHARD, "phase": "Idle"}]
+    assert condition_of(written) == ("", "")
+    plain = await reconciled(configuration("off"))
+    assert "rollouts" not in plain.status
+    assert plain.status["digest"] == written.status["digest"]
+
+
+async def test_the_promoted_definition_outlives_its_rollout_until_the_next_change() -> None:
+    under_way = await reconciled(configuration(), rollout(**HALF))
+    gone = await reconciled(under_way)
+    assert gone.status["rollouts"] == [ABANDONED]
+    assert (
+        gone.status["digest"] == (await reconciled(configuration(), rollout(phase="Failed"))).status["digest"]
+    )
+    assert condition_of(gone)[0] == "RolloutAbandoned"
+    result = await ConfigurationReconciler(world(), Claims()).reconcile(under_way, NOW)
+    assert [event.reason for event in result.events] == ["RolloutAbandoned"]
+    again = await ConfigurationReconciler(world(), Claims()).reconcile(gone, NOW)
+    assert not again.events
+    # A change of metadata, or of another flag, is none.
+    document = flags("on")
+    document["flags"]["a"]["metadata"] = {"owner": "shop"}
+    document["flags"]["b"]["defaultVariant"] = "off"
+    kept = await reconciled(replace(gone, spec={"flagSpec": document}, generation=2))
+    assert kept.status["rollouts"] == [ABANDONED]
+    document["flags"]["a"]["targeting"] = "on"
+    changed = await reconciled(replace(gone, spec={"flagSpec": document}, generation=3))
+    assert "rollouts" not in changed.status
+    assert condition_of(changed) == ("", "")
+
+
+async def test_a_person_promotes_what_a_deleted_rollout_has_held_back() -> None:
+    gone = await reconciled(await reconciled(configuration(), rollout(**HALF)))
+    other = await reconciled(replace(gone, annotations={PROMOTE: "sha256:other"}))
+    assert other.status["rollouts"] == [ABANDONED]
+    promoted = await reconciled(replace(gone, annotations={PROMOTE: CANDIDATE}))
+    assert "rollouts" not in promoted.status
+    assert promoted.status["digest"] == (await reconciled(configuration())).status["digest"]
+
+
+async def test_a_new_rollout_of_the_name_of_one_that_is_gone_exposes_nobody() -> None:
+    gone = await reconciled(await reconciled(configuration(), rollout(**HALF)))
+    new = await reconciled(gone, rollout(promoted=None, candidate=None))
+    assert new.status["rollouts"] == [ABANDONED]
+    follows = await reconciled(gone, rollout(phase="Pending"))
+    assert [entry["phase"] for entry in follows.status["rollouts"]] == ["Held"]
+
+
+async def test_without_the_promoted_definitions_the_status_waits_and_keeps_what_it_says() -> None:
+    under_way = await reconciled(configuration(), rollout(**HALF))
+    order = rollout(**HALF, promoted={"digest": "sha256:2", "shard": "missing"})
+    waits = await reconciled(under_way, order)
+    assert ConfigurationStatus.of(waits).condition(READY).reason == "ShardsMissing"
+    assert waits.status["rollouts"] == [EXPOSED]
+
+
+async def test_a_feature_flag_says_that_flagd_serves_what_git_says() -> None:
+    written = await reconciled(configuration(kind="FeatureFlag"), rollout(**HALF))
+    assert "flagd and OpenFeature Operator read this object directly" in condition_of(written)[1]
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "wakes"),
+    [
+        (None, rollout(), True),
+        (rollout(), rollout(**HALF), True),
+        (rollout(**HALF), rollout(**HALF, lastCheckAt="2026-01-01T00:00:00Z", verdict="Pass"), False),
+        (rollout(**HALF), replace(rollout(**HALF), deleting=True), True),
+        (None, resource("FlagShard", SHARD, {"digest": "d"}), True),
+        (None, resource("FlagShard", "another", {"digest": "d"}), False),
+        (configuration(), replace(configuration(), annotations={PROMOTE: CANDIDATE}), True),
+    ],
+)
+def test_what_is_published_wakes_the_objects_with_the_flags(
+    before: Resource | None, after: Resource, wakes: bool
+) -> None:
+    objects = Cache(indexes_of([CONFIGURATIONS]))
+    for one in (configuration(status={"rollouts": [ABANDONED]}), after):
+        objects.put(one)
+    keys = keys_to_wake([CONFIGURATIONS], objects, Change(before, after))
+    assert keys == ({configuration().key} if wakes else set())

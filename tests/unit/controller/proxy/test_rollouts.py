@@ -1,0 +1,226 @@
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from controller.api import flagshard
+from controller.api.flagset import LABEL
+from controller.api.rollouts import flagrollout
+from controller.delivery.claims import KINDS
+from controller.proxy.watch import PROGRESS
+from evaluator.flags.candidates import candidate_of
+from evaluator.flags.layers.merge import parse
+from evaluator.resolving.resolve import compile_flag_set, resolve
+from tests.unit.controller.proxy.scene import Scene, large
+from tests.unit.controller.proxy.test_overrides import documents
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from tests.unit.evaluator.server.fakes import FakeStream
+
+
+def flags(default: str, **more: Any) -> dict[str, Any]:
+    flag = {"state": "ENABLED", "variants": {"on": "yes", "off": "no"}, "defaultVariant": default}
+    return {"flags": {"hello": flag, **more}}
+
+
+OLD, NEW = flags("off"), flags("on")
+
+
+def digest_of(new: Mapping[str, Any], old: Mapping[str, Any]) -> str:
+    desired, promoted = (
+        parse(json.dumps(document).encode(), file="flags.json").flag_set for document in (new, old)
+    )
+    return candidate_of(desired, promoted, ("*",)).digest
+
+
+CANDIDATE = digest_of(NEW, OLD)
+PROMOTED = {"digest": "sha256:1", "shard": "promoted"}
+HELD = {"phase": "Pending", "promoted": PROMOTED, "candidate": {"digest": CANDIDATE}, "salt": "r/1"}
+HALF = {**HELD, "phase": "Progressing", "step": 0, "stepText": "1/2", "share": 50}
+
+
+def answers(document: Mapping[str, Any]) -> set[str | None]:
+    """What twenty users are served of the flag `hello`."""
+    compiled = compile_flag_set(parse(json.dumps(document).encode(), file="sent").flag_set)
+    users = ({"targetingKey": f"user-{number}"} for number in range(20))
+    return {resolve(compiled, "hello", None, user, 0).variant for user in users}
+
+
+def sent(stream: FakeStream) -> list[set[str | None]]:
+    return [answers(document) for document in documents(stream)]
+
+
+async def test_a_change_is_sent_step_by_step_as_the_status_of_its_rollout_says() -> None:
+    scene = Scene()
+    scene.shard("shop/promoted", OLD)
+    scene.learn("shop/checkout", OLD)
+    scene.rollout("shop/r", "checkout", phase="Idle", promoted=PROMOTED)
+    stream = scene.open("shop/checkout")
+    await scene.rest()
+    scene.learn("shop/checkout", NEW)
+    await scene.rest()
+    scene.rollout("shop/r", "checkout", **HALF)
+    await scene.rest()
+    scene.rollout("shop/r", "checkout", **{**HALF, "phase": "Promoting", "share": 100})
+    await scene.rest()
+    assert sent(stream) == [{"off"}, {"off"}, {"on", "off"}, {"on"}]
+    scene.shard("shop/next", NEW)
+    scene.rollout("shop/r", "checkout", phase="Succeeded", promoted={"digest": "sha256:2", "shard": "next"})
+    await scene.rest()
+    # Everybody has it already.
+    assert len(stream.sent) == 4
+    scene.proxy.close()
+
+
+async def test_a_failed_candidate_and_another_one_are_held_back() -> None:
+    scene = Scene()
+    scene.shard("shop/promoted", OLD)
+    scene.rollout("shop/r", "checkout", **HALF)
+    scene.learn("shop/checkout", NEW)
+    stream = scene.open("shop/checkout")
+    await scene.rest()
+    another = flags("on", other={"state": "ENABLED", "variants": {"on": True}})
+    another["flags"]["hello"]["targeting"] = "on"
+    scene.learn("shop/checkout", another)
+    await scene.rest()
+    scene.learn("shop/checkout", NEW)
+    scene.rollout("shop/r", "checkout", **{**HELD, "phase": "Failed"})
+    await scene.rest()
+    assert [sent(stream)[0], sent(stream)[-1]] == [{"on", "off"}, {"off"}]
+    assert {"off"} in sent(stream)[1:-1]
+    scene.proxy.close()
+
+
+@pytest.mark.parametrize("document", [OLD, large("no")], ids=["small", "large"])
+async def test_nothing_is_sent_without_the_promoted_definitions_and_the_last_set_stays(
+    document: dict[str, Any],
+) -> None:
+    scene = Scene()
+    scene.learn("shop/checkout", {"flags": {**document["flags"], **NEW["flags"]}})
+    scene.rollout("shop/r", "checkout", **HELD)
+    stream = scene.open("shop/checkout")
+    await scene.rest()
+    assert not stream.sent
+    scene.shard("shop/promoted", OLD)
+    await scene.rest()
+    assert sent(stream) == [{"off"}]
+    scene.forget("shop/promoted", flagshard.KIND)
+    await scene.rest()
+    late = scene.open("shop/checkout")
+    await scene.rest()
+    assert (sent(stream), sent(late)) == ([{"off"}], [{"off"}])
+    scene.proxy.close()
+
+
+async def test_nothing_is_sent_before_the_rollouts_are_known() -> None:
+    scene = Scene(synced=False)
+    scene.shard("shop/promoted", OLD)
+    scene.learn("shop/checkout", NEW)
+    stream = scene.open("shop/checkout")
+    for kind in {*KINDS, *PROGRESS} - {flagrollout.KIND}:
+        scene.sink.end_listing(kind, "")
+    await scene.rest()
+    assert not stream.sent
+    scene.rollout("shop/r", "checkout", **HELD)
+    scene.sink.end_listing(flagrollout.KIND, "")
+    await scene.rest()
+    assert sent(stream) == [{"off"}]
+    scene.proxy.close()
+
+
+async def test_a_rollout_names_the_flag_set_that_wrote_the_object() -> None:
+    scene = Scene()
+    scene.shard("shop/promoted", OLD)
+    scene.learn("shop/checkout-eu", NEW, labels={LABEL: "checkout"})
+    scene.rollout("shop/r", "checkout", **HELD)
+    stream = scene.open("shop/checkout-eu")
+    await scene.rest()
+    scene.rollout("shop/r", "checkout", **HALF)
+    await scene.rest()
+    assert sent(stream) == [{"off"}, {"on", "off"}]
+    scene.proxy.close()
+
+
+async def test_checks_in_the_status_of_a_rollout_send_nothing() -> None:
+    scene = Scene()
+    scene.shard("shop/promoted", OLD)
+    scene.learn("shop/checkout", NEW)
+    scene.rollout("shop/r", "checkout", **HALF)
+    stream = scene.open("shop/checkout")
+    await scene.rest()
+    built = scene.proxy.deliveries.contents.built
+    scene.rollout("shop/r", "checkout", **HALF, verdict="Pass", lastCheckAt="2026-01-01T00:00:00Z")
+    await scene.rest()
+    assert (len(stream.sent), scene.proxy.deliveries.contents.built) == (1, built)
+    scene.proxy.close()
+
+
+async def test_the_candidate_of_a_rollout_that_is_gone_is_held_back_until_a_change_or_a_decision() -> None:
+    entry = {"name": "r", "shard": "promoted", "candidate": CANDIDATE, "phase": "Exposed", "step": "1/2"}
+
+    def learn(scene: Scene, document: Mapping[str, Any], **meta: Any) -> None:
+        scene.learn("shop/checkout", document, status={"rollouts": [entry]}, **meta)
+
+    scene = Scene()
+    scene.shard("shop/promoted", OLD)
+    learn(scene, NEW)
+    scene.rollout("shop/r", "checkout", **HALF)
+    stream = scene.open("shop/checkout")
+    await scene.rest()
+    scene.forget("shop/r", flagrollout.KIND)
+    await scene.rest()
+    assert sent(stream) == [{"on", "off"}, {"off"}]
+    # A new one of that name knows no promoted definitions yet.
+    scene.rollout("shop/r", "checkout")
+    await scene.rest()
+    assert sent(stream)[-1] == {"off"}
+    learn(scene, NEW, annotations={flagrollout.PROMOTE: CANDIDATE})
+    await scene.rest()
+    assert sent(stream)[-1] == {"on"}
+    learn(scene, NEW)
+    await scene.rest()
+    assert sent(stream)[-1] == {"off"}
+    changed = flags("on")
+    changed["flags"]["hello"]["targeting"] = "on"
+    learn(scene, changed)
+    await scene.rest()
+    assert sent(stream)[-1] == {"on"}
+    scene.proxy.close()
+
+
+async def test_an_override_is_over_a_rollout() -> None:
+    scene = Scene()
+    scene.shard("shop/promoted", OLD)
+    scene.learn("shop/checkout", NEW)
+    scene.rollout("shop/r", "checkout", **HALF)
+    stream = scene.open("shop/checkout")
+    await scene.rest()
+    scene.override("shop/o", "checkout", disabled=True)
+    await scene.rest()
+    assert documents(stream)[-1]["flags"]["hello"]["state"] == "DISABLED"
+    scene.forget("shop/o", "FlagOverride")
+    await scene.rest()
+    assert documents(stream)[0] == documents(stream)[-1]
+    scene.proxy.close()
+
+
+@pytest.mark.parametrize(
+    "status",
+    [
+        {"promoted": 1},
+        {"promoted": {"digest": "sha256:1"}},
+        {"phase": "Other", "promoted": None, "candidate": []},
+    ],
+)
+async def test_a_rollout_whose_status_cannot_be_read_changes_nothing(status: dict[str, Any]) -> None:
+    scene = Scene()
+    scene.learn("shop/checkout", NEW)
+    scene.rollout("shop/r", "checkout", **status)
+    stream = scene.open("shop/checkout")
+    await scene.rest()
+    assert sent(stream) == [{"on"}]
+    scene.proxy.close()
