@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from evaluator.flags.checking.references import RuleTooLarge
-from evaluator.flags.rollouts import ROLLOUT_ARM_KEY, ROLLOUT_CANDIDATE_KEY, ROLLOUT_STEP_KEY, Arm
+from evaluator.flags.rollouts import ROLLOUT_ARM_KEY, ROLLOUT_CANDIDATE_KEY, Arm
 from evaluator.resolving.compiled_flag import CompiledFlag
 from evaluator.resolving.resolution import ErrorCode
 from evaluator.targeting import STEPS, Frame, RuleError, compile_rule
@@ -29,14 +29,13 @@ if TYPE_CHECKING:
 class RolloutFlag(CompiledFlag):
     """One flag in a rollout, with the answers of each arm."""
 
-    __slots__ = ("_arm", "revision", "step")
+    __slots__ = ("_arm", "revision")
 
     def __init__(self, flag: Flag, flags: FlagSetOf, arm_rule: Json) -> None:
         """arm_rule: its result is the text of an Arm."""
         super().__init__(flag, flags)
         self.revision = str(flag.metadata.get(ROLLOUT_CANDIDATE_KEY, ""))
         """The digest of the candidate."""
-        self.step = str(flag.metadata.get(ROLLOUT_STEP_KEY, ""))
         try:
             rule = compile_rule(flags.expand(arm_rule), bucketing=flags.bucketing_of(flag), flag_key=flag.key)
             choose, reads_flagd = rule.run, rule.reads_flagd

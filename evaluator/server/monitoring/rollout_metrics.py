@@ -12,16 +12,23 @@ import secrets
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from evaluator.flags.rollouts import ROLLOUT_ARM_KEY, ROLLOUT_CANDIDATE_KEY, ROLLOUT_STEP_KEY, Arm
+from evaluator.flags.rollouts import (
+    ROLLOUT_ARM_KEY,
+    ROLLOUT_CANDIDATE_KEY,
+    ROLLOUT_SHARE_KEY,
+    ROLLOUT_STEP_KEY,
+    Arm,
+)
 from evaluator.server.monitoring.families import Histograms, counter, gauge
 from evaluator.server.monitoring.unit_sample import UnitSample
 from evaluator.store.rollout_history import RolloutHistory
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from prometheus_client.core import Metric
 
+    from evaluator.flags.model import Scalar
     from evaluator.resolving.resolution import Resolution
     from evaluator.store.evaluate import Query
     from evaluator.store.snapshot import Snapshot
@@ -67,9 +74,18 @@ class UserArm(NamedTuple):
 
 
 class _Step(NamedTuple):
+    """What users are counted of: who is in which arm depends on all of it."""
+
     key: str
     revision: str
     step: str
+    share: str
+
+    @classmethod
+    def of(cls, key: str, metadata: Mapping[str, Scalar]) -> _Step:
+        """The step that the metadata of a flag names."""
+        names = (ROLLOUT_CANDIDATE_KEY, ROLLOUT_STEP_KEY, ROLLOUT_SHARE_KEY)
+        return cls(key, *(str(metadata.get(name, "")) for name in names))
 
 
 class _Count:
@@ -119,11 +135,10 @@ class RolloutMetrics:
 
     def _series_of(self, key: str, resolution: Resolution) -> _Series:
         metadata = resolution.metadata
-        arm, revision = str(metadata[ROLLOUT_ARM_KEY]), str(metadata.get(ROLLOUT_CANDIDATE_KEY, ""))
-        labels = (key, resolution.variant or "", resolution.reason.value, arm, revision)
+        arm, step = str(metadata[ROLLOUT_ARM_KEY]), _Step.of(key, metadata)
+        labels = (key, resolution.variant or "", resolution.reason.value, arm, step.revision)
         sample = None
         if arm != Arm.EXCLUDED:
-            step = _Step(key, revision, str(metadata.get(ROLLOUT_STEP_KEY, "")))
             sample = self._units.setdefault(step, UnitSample(self._most_units))
         return _Series(arm, self._evaluations.setdefault(labels, _Count()), sample)
 
@@ -168,7 +183,7 @@ class RolloutMetrics:
 
     def _forget_ended(self, snapshot: Snapshot) -> None:
         flags = snapshot.compiled.in_rollouts
-        self._steps = frozenset(_Step(key, flag.revision, flag.step) for key, flag in flags.items())
+        self._steps = frozenset(_Step.of(key, flag.flag.metadata) for key, flag in flags.items())
         self._most_units = max(1, min(MOST_UNITS_OF_FLAG, MOST_UNITS // max(1, len(flags))))
         self._units = {step: sample for step, sample in self._units.items() if step in self._steps}
         for sample in self._units.values():

@@ -95,10 +95,11 @@ def test_users_are_counted_once_each_by_arm() -> None:
     assert values(served, "feature_flag_units_sample_ratio", "feature_flag_key") == {(NEW.key,): 1.0}
 
 
-def test_a_new_step_counts_users_anew_and_evaluations_on() -> None:
+@pytest.mark.parametrize("step", ["2/4", "3/4"])
+def test_a_new_step_or_share_counts_users_anew_and_evaluations_on(step: str) -> None:
     served = serving(50)
     post(served, NEW.key, {"context": {"targetingKey": "user-1"}})
-    swap(served.store, rolled_out(100, step="3/4"), now=NOW + 60)
+    swap(served.store, rolled_out(100, step=step), now=NOW + 60)
     assert values(served, "feature_flag_units", "arm") == {}
     post(served, NEW.key, {"context": {"targetingKey": "user-2"}})
     assert values(served, "feature_flag_units", "arm") == {("candidate",): 1}

@@ -27,7 +27,7 @@ def followed() -> tuple[Store, RolloutHistory]:
 def step_at(store: Store, history: RolloutHistory, moment: float | None, now: float) -> str | None:
     assert store.snapshot is not None
     flag = history.flag_at(store.snapshot, KEY, moment, now=now)
-    return None if flag is None else flag.step
+    return None if flag is None else str(flag.flag.metadata["flagstaff.dev/rollout-step"])
 
 
 def test_a_moment_finds_the_step_that_was_served_then() -> None:
