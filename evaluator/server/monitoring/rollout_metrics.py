@@ -19,12 +19,13 @@ from evaluator.flags.rollouts import (
     ROLLOUT_STEP_KEY,
     Arm,
 )
-from evaluator.server.monitoring.families import Histograms, counter, gauge
+from evaluator.server.monitoring.event_counts import EventCounts
+from evaluator.server.monitoring.families import counter, gauge
 from evaluator.server.monitoring.unit_sample import UnitSample
 from evaluator.store.rollout_history import RolloutHistory
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping
 
     from prometheus_client.core import Metric
 
@@ -34,17 +35,11 @@ if TYPE_CHECKING:
     from evaluator.store.snapshot import Snapshot
     from evaluator.store.store import Store
 
-MOST_EVENTS: Final = 50
-"""Most different names of events."""
-MOST_EVENT_SERIES: Final = 5_000
-"""Most series of events."""
 MOST_UNITS: Final = 65_536
 """Most users in all samples together."""
 MOST_UNITS_OF_FLAG: Final = 8_192
 
 _EVALUATIONS: Final = ("feature_flag_evaluations", "Evaluations of flags in a rollout, by arm.")
-_EVENTS: Final = ("feature_flag_events", "Events of users, by the arm of a flag in a rollout.")
-_VALUES: Final = ("feature_flag_event_value", "Values of events, by the arm of a flag in a rollout.")
 _UNITS: Final = (
     "feature_flag_units",
     "Distinct users in the sample of a rollout's step, by the arm that they got.",
@@ -58,19 +53,7 @@ _EVALUATION_LABELS: Final = (
     "arm",
     _REVISION,
 )
-_EVENT_LABELS: Final = ("feature_flag_key", "arm", _REVISION, "event")
 _UNIT_LABELS: Final = ("feature_flag_key", "arm", _REVISION)
-_BOUNDS: Final = (0.01, 0.1, 1.0, 10.0, 100.0, 1_000.0, 10_000.0, 100_000.0, 1_000_000.0)
-"""Upper bounds of the values of events, whose unit is the application's."""
-
-
-class UserArm(NamedTuple):
-    """The arm that a user is in, of one flag."""
-
-    key: str
-    arm: str
-    revision: str
-    """The digest of the candidate."""
 
 
 class _Step(NamedTuple):
@@ -107,10 +90,6 @@ class _Series:
     """None: of the arm, no users are counted."""
 
 
-class TooManyEventsError(ValueError):
-    """Another event would have too many series; the message names the bound."""
-
-
 class RolloutMetrics:
     """The counts by arm of one process."""
 
@@ -118,8 +97,7 @@ class RolloutMetrics:
         self.history = RolloutHistory(store)
         self._secret = secrets.token_bytes(16)
         self._evaluations: dict[tuple[str, str, str, str, str], _Count] = {}
-        self._events: dict[tuple[str, str, str, str], int] = {}
-        self._values = Histograms(_BOUNDS, *_VALUES, _EVENT_LABELS)
+        self.events = EventCounts()
         self._units: dict[_Step, UnitSample] = {}
         self._steps: frozenset[_Step] = frozenset()
         self._most_units = MOST_UNITS_OF_FLAG
@@ -146,40 +124,18 @@ class RolloutMetrics:
         text = str(unit).encode("utf-8", "surrogatepass")
         return int.from_bytes(hashlib.blake2b(text, digest_size=8, key=self._secret).digest())
 
-    def count_event(self, event: str, value: float | None, arms: Sequence[UserArm]) -> None:
-        """Count an event for each flag. Raises TooManyEventsError, and counts it for none then."""
-        series = [(arm.key, arm.arm, arm.revision, event) for arm in arms]
-        new = sum(labels not in self._events for labels in series)
-        if new and len(self._events) + new > MOST_EVENT_SERIES:
-            raise TooManyEventsError(
-                f"the flags in rollouts and the names of events have more than {MOST_EVENT_SERIES:,} "
-                "combinations; report fewer different events"
-            )
-        names = {labels[3] for labels in self._events} if new else {event}
-        if event not in names and len(names) >= MOST_EVENTS:
-            raise TooManyEventsError(
-                f"{MOST_EVENTS} different events are counted already; report fewer different ones, "
-                "or name those that count by --track-events"
-            )
-        for labels in series:
-            self._events[labels] = self._events.get(labels, 0) + 1
-            if value is not None:
-                self._values.add(labels, value)
-
     def families(self) -> Iterator[Metric]:
         """Return the present values. Also called outside the loop, so it reads copies."""
-        evaluations, events = counter(*_EVALUATIONS, _EVALUATION_LABELS), counter(*_EVENTS, _EVENT_LABELS)
+        evaluations = counter(*_EVALUATIONS, _EVALUATION_LABELS)
         units, ratio = gauge(*_UNITS, _UNIT_LABELS), gauge(*_SHARE, ("feature_flag_key", _REVISION))
         for labels, counted in list(self._evaluations.items()):
             evaluations.add_metric(labels, counted.count)
-        for series, count in list(self._events.items()):
-            events.add_metric(series, count)
         for step, sample in list(self._units.items()):
             if step in self._steps:
                 ratio.add_metric((step.key, step.revision), sample.share)
                 for arm, count in sample.counts().items():
                     units.add_metric((step.key, arm, step.revision), count)
-        yield from (evaluations, events, self._values.family(), units, ratio)
+        yield from (evaluations, *self.events.families(), units, ratio)
 
     def _forget_ended(self, snapshot: Snapshot) -> None:
         flags = snapshot.compiled.in_rollouts
@@ -188,11 +144,13 @@ class RolloutMetrics:
         self._units = {step: sample for step, sample in self._units.items() if step in self._steps}
         for sample in self._units.values():
             sample.resize(self._most_units)
-        kept = self.history.revisions
         self._evaluations = {
-            labels: counted for labels, counted in self._evaluations.items() if labels[4] in kept(labels[0])
+            labels: counted
+            for labels, counted in self._evaluations.items()
+            if self._is_kept(labels[0], labels[4])
         }
-        self._events = {
-            series: count for series, count in self._events.items() if series[2] in kept(series[0])
-        }
-        self._values.keep(self._events)
+        self.events.forget(self._is_kept)
+        self.events.start((key, flag.revision) for key, flag in flags.items())
+
+    def _is_kept(self, key: str, revision: str) -> bool:
+        return revision in self.history.revisions(key)

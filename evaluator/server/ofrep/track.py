@@ -16,7 +16,7 @@ import orjson
 from evaluator.http.deferred import Deferred, at_once
 from evaluator.http.messages import JSON, Response, RpcError
 from evaluator.http.routes import Routes
-from evaluator.server.monitoring.rollout_metrics import TooManyEventsError, UserArm
+from evaluator.server.monitoring.event_counts import TooManyEventsError, UserArm
 from evaluator.server.ofrep.evaluate_flags import InvalidRequestError, read_document, refusal
 from evaluator.server.selection import selection
 from evaluator.server.service import flags_per_step, is_large
@@ -96,7 +96,7 @@ class Tracking:
             if number % step == 0:
                 yield
         try:
-            self._metrics.count_event(event.name, event.value, arms)
+            self._metrics.events.add(event.name, event.value, arms)
         except TooManyEventsError as excess:
             return refusal(InvalidRequestError("GENERAL", str(excess), 429))
         flags = [{"key": arm.key, "arm": arm.arm} for arm in arms]

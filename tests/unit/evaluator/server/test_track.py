@@ -7,7 +7,7 @@ import pytest
 
 from evaluator.http.messages import Headers, Request, Response
 from evaluator.server.context import ContextSources
-from evaluator.server.monitoring.rollout_metrics import MOST_EVENTS
+from evaluator.server.monitoring.event_counts import MOST_EVENTS
 from evaluator.server.ofrep.track import LONGEST_NAME, MOST_BYTES, Tracking
 from tests.rollout_sets import NEW, PLAIN, flags, rolled_out
 from tests.stores import swap
@@ -51,7 +51,7 @@ def counted(served: World, metric: str) -> dict[tuple[str, ...], float]:
     """The values of a metric by arm and event."""
     values = {}
     for (name, labels), value in samples(served).items():
-        if name == metric:
+        if name == metric and value:
             found = dict(labels)
             values[found["arm"], found.get("event", "")] = value
     return values  # type: ignore[return-value] # of tuples of two
@@ -173,6 +173,24 @@ def test_the_number_of_different_events_is_bounded() -> None:
     assert "50 different events" in answers[-1][1]["errorDetails"]
     assert len(counted(served, "feature_flag_events_total")) == MOST_EVENTS
     assert track(served, event(name="event-0"))[0] == 200
+
+
+def test_an_event_begins_at_zero_in_both_arms_once_its_flag_is_in_a_rollout() -> None:
+    served = serving(flags(NEW, PLAIN))
+    track(served, event())
+    assert not [name for name, _ in samples(served) if name == "feature_flag_events_total"]
+    swap(served.store, rolled_out(50), now=NOW + 60)
+    begun = {
+        dict(labels)["arm"]: value
+        for (name, labels), value in samples(served).items()
+        if name == "feature_flag_events_total"
+    }
+    assert begun == {"candidate": 0, "baseline": 0}
+
+
+def test_names_that_count_for_nothing_make_room_for_others() -> None:
+    served = serving(flags(NEW, PLAIN))
+    assert {track(served, event(name=f"event-{number}"))[0] for number in range(2 * MOST_EVENTS)} == {200}
 
 
 def test_only_the_events_that_are_named_count() -> None:
