@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import http.client
-import re
 import subprocess
 import urllib.request
 from collections import Counter
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import pytest
 from openfeature import api
@@ -18,6 +16,7 @@ from openfeature.track import TrackingEventDetails
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.rollout_sets import NEW, rolled_out
+from tests.tracking import tracking_provider
 
 from .evaluator import evaluator
 from .server import Server
@@ -28,10 +27,10 @@ from .upstreams import replace
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from openfeature.contrib.provider.ofrep import OFREPProvider
 
-PAGE: Final = Path(__file__).parents[2] / "docs" / "tracking.md"
 USERS: Final = [EvaluationContext(f"user-{number}", {"tier": "gold"}) for number in range(50)]
 
 
@@ -46,10 +45,7 @@ def half() -> Iterator[Server]:
 @pytest.fixture
 def provider(half: Server) -> Iterator[OFREPProvider]:
     """The provider of the page."""
-    [block] = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
-    names: dict[str, Any] = {}
-    exec(compile(block, PAGE, "exec"), names)  # noqa: S102 - the page's own text
-    provider: OFREPProvider = names["TrackingProvider"](f"http://127.0.0.1:{half.ports.ofrep}")
+    provider = tracking_provider(half.ports.ofrep)
     api.set_provider_and_wait(provider, "track")
     yield provider
     api.shutdown()
@@ -64,7 +60,7 @@ def scraped(port: int, metric: str) -> dict[tuple[str, str], float]:
         (sample.labels["arm"], sample.labels.get("event", "")): sample.value
         for family in families
         for sample in family.samples
-        if sample.name == metric
+        if sample.name == metric and sample.value
     }
 
 
