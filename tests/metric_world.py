@@ -47,7 +47,7 @@ class MetricWorld:
     now: datetime = NOW
     objects: Cache = field(default_factory=Cache)
     secrets: dict[str, dict[str, bytes]] = field(default_factory=dict)
-    counted: list[tuple[str, str]] = field(default_factory=list)
+    counted: list[str] = field(default_factory=list)
 
     @property
     def servers(self) -> AllowedServers:
@@ -76,7 +76,7 @@ class MetricWorld:
         """Check one metric of template `errors`; a threshold of at most 0.5 where none is given."""
         checked = metric_of(**metric)
         present = self.step if step is None else replace(self.step, **step)
-        checks = MetricChecks(self.objects, self.servers, lambda *counted: self.counted.append(counted))
+        checks = MetricChecks(self.objects, self.servers, self.counted.append)
         (status,) = await checks.measure(present, (checked,), before, self.now, seconds)
         return status
 

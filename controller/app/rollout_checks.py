@@ -38,9 +38,9 @@ def open_rollout_checks(
     settings: ControllerSettings,
     accounts: Accounts,
     objects: Cache,
-    count: Callable[[str, str], None],
+    count: Callable[[str], None],
 ) -> RolloutChecks:
-    """Connect the parts; `stack` closes them. `count`: counts a check by namespace and verdict."""
+    """Connect the parts; `stack` closes them. `count`: counts a check by its verdict."""
     hosts = rollout_hosts_of(settings, accounts.cluster.server)
     client = HttpClient(hosts, Places(AT_ONCE, AT_ONCE), system_proxies=True)
     stack.push_async_callback(client.close)

@@ -25,8 +25,8 @@ class MetricChecks:
 
     objects: Cache
     servers: AllowedServers
-    count: Callable[[str, str], None] = lambda _namespace, _verdict: None
-    """Counts a check by its namespace and verdict."""
+    count: Callable[[str], None] = lambda _verdict: None
+    """Counts a check by its verdict."""
 
     async def measure(
         self,
@@ -44,5 +44,5 @@ class MetricChecks:
         )
         statuses = tuple(await asyncio.gather(*checks))
         for status in statuses:
-            self.count(step.rollout.namespace, status.verdict)
+            self.count(status.verdict)
         return statuses

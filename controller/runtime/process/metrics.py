@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, get_args
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
 from prometheus_client.core import GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.registry import Collector
 
-from controller.api import flagoverride
-from controller.api.flagoverride import ACTIVE, FlagOverrideSpec, FlagOverrideStatus
 from controller.api.kinds import status_of
 from controller.api.objects.artifact_status import SourceStatus
-from controller.api.objects.fields import InvalidSpecError
-from controller.api.objects.parsed_spec import parse_spec
 from controller.api.openfeature.featureflagconfiguration import ConfigurationStatus
+from controller.api.rollouts.rollout_status import Verdict
+from controller.runtime.process.progress_metrics import override_metrics, rollout_metrics
 from evaluator.host.loop_lag import NAME, WHAT, LoopLag
 from evaluator.server.monitoring.port_metrics import PortMetrics
 
@@ -77,6 +75,15 @@ class Metrics(Collector):
             ("type", "result"),
             registry=self.registry,
         )
+        self._checks = Counter(
+            "flagstaff_rollout_checks",
+            "Checks of rollouts' metrics, by verdict.",
+            ("verdict",),
+            registry=self.registry,
+        )
+        for verdict in get_args(Verdict):
+            # A rate shows the first check of a verdict only where there was a zero before it.
+            self._checks.labels(verdict)
         process = ProcessMetrics()
         self.registry.register(process)
         self.lag, self.ports = process.lag, process.ports
@@ -98,6 +105,10 @@ class Metrics(Collector):
         """Count a sent alert: `delivered`, `failed` or `dead`."""
         self._alerts.labels(kind, result).inc()
 
+    def count_check(self, verdict: str) -> None:
+        """Count a check of a rollout's metric."""
+        self._checks.labels(verdict).inc()
+
     def text(self) -> bytes:
         """Everything, in Prometheus' text format 0.0.4. Takes some hundred milliseconds with thousands of
         objects: for a thread.
@@ -117,7 +128,8 @@ class Metrics(Collector):
         yield depth
         yield from watch_metrics(self._watches)
         yield from self._of_objects()
-        yield self._of_overrides()
+        yield from override_metrics(self._objects)
+        yield from rollout_metrics(self._objects)
         if self._role.leading:
             yield self._of_evaluators()
 
@@ -154,22 +166,6 @@ class Metrics(Collector):
         yield suspended
         yield age
         yield stale
-
-    def _of_overrides(self) -> Metric:
-        active = GaugeMetricFamily(
-            "flagstaff_override_active",
-            "1 while a FlagOverride is in force.",
-            labels=("namespace", "name", "flag_set", "flag"),
-        )
-        for resource in self._objects.of_kind(flagoverride.KIND):
-            if FlagOverrideStatus.of(resource).state != ACTIVE:
-                continue
-            try:
-                spec = parse_spec(FlagOverrideSpec, resource)
-            except InvalidSpecError:
-                continue
-            active.add_metric((resource.namespace, resource.name, spec.flag_set_ref.name, spec.flag), 1.0)
-        return active
 
     def _since(self, moment: datetime) -> float:
         return max(0.0, (self._now() - moment).total_seconds())

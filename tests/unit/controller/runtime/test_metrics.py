@@ -94,3 +94,46 @@ def test_overrides_in_force_have_a_series_each() -> None:
     ]
     labels = {"namespace": "shop", "name": "active", "flag_set": "checkout", "flag": "pay"}
     assert samples == [(labels, 1.0)]
+
+
+def test_a_rollout_has_its_state_its_share_and_the_values_of_its_metrics() -> None:
+    metrics = [
+        {"name": "errors", "verdict": "Pass", "value": 0.004},
+        {"name": "quiet", "verdict": "Inconclusive"},
+    ]
+    statuses: dict[str, dict[str, Any]] = {
+        "idle": {"phase": "Idle"},
+        "going": {"phase": "Progressing", "share": 10, "metrics": metrics},
+        "held": {"phase": "Paused", "share": 1},
+        "failed": {"phase": "Failed"},
+        "new": {},
+        "odd": {"phase": "Sideways"},
+    }
+    objects = Cache()
+    for name, status in statuses.items():
+        key = ObjectKey("FlagRollout", "shop", name)
+        objects.learn(Resource(key, name, 1, "1", status=status))
+    health = WatchHealth(lambda: 0.0)
+    collected = Metrics(objects, {}, lambda: datetime(2026, 1, 1, tzinfo=UTC), health, Role(True))
+    collected.count_check("Error")
+    samples = {
+        (sample.name.removeprefix("flagstaff_rollout_"), *sample.labels.values()): sample.value
+        for family in text_string_to_metric_families(collected.text().decode())
+        for sample in family.samples
+        if sample.name.startswith("flagstaff_rollout_") and not sample.name.endswith("_created")
+    }
+    assert samples == {
+        ("status", "idle", "shop"): 1.0,
+        ("status", "going", "shop"): 0.0,
+        ("status", "held", "shop"): 3.0,
+        ("status", "failed", "shop"): 2.0,
+        ("share", "idle", "shop"): 0.0,
+        ("share", "going", "shop"): 10.0,
+        ("share", "held", "shop"): 1.0,
+        ("share", "failed", "shop"): 0.0,
+        ("metric_value", "errors", "going", "shop"): 0.004,
+        ("checks_total", "Pass"): 0.0,
+        ("checks_total", "Fail"): 0.0,
+        ("checks_total", "Inconclusive"): 0.0,
+        ("checks_total", "Error"): 1.0,
+    }

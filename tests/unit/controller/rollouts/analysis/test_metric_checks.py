@@ -83,7 +83,7 @@ async def test_a_value_is_compared_with_the_range(
     assert (status.verdict, status.value, status.threshold) == (verdict, value, threshold)
     assert status.query == 'errors{flag="new-checkout",arm="candidate"}[1m]'
     assert status.at == "2026-01-01T12:00:00Z"
-    assert world.counted == [("shop", verdict)]
+    assert world.counted == [verdict]
 
 
 @pytest.mark.parametrize(
