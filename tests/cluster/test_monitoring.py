@@ -8,6 +8,7 @@ import os
 import re
 import subprocess
 import urllib.request
+from datetime import timedelta
 from functools import reduce
 from http.client import HTTPConnection
 from pathlib import Path
@@ -18,9 +19,11 @@ import trustme
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
+from controller.api.objects.meta import timestamp
+from controller.runtime.clock import now
 from tests.cluster.admission import MANIFEST, AdmissionProcess
 from tests.cluster.fleets import wait
-from tests.cluster.objects import flags
+from tests.cluster.objects import flags, manifest
 from tests.cluster.patience import within
 from tests.cluster.prometheus import Prometheus, folder, scraping
 from tests.cluster.replica import started
@@ -28,6 +31,7 @@ from tests.cluster.replica import started
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+    from tests.cluster.objects import Namespace
     from tests.cluster.plane import Plane
     from tests.cluster.plugin import ControllerPorts
     from tests.cluster.pods import PodProcess
@@ -71,12 +75,30 @@ def ports(
     with started(UnaskedAdmission(cluster, tmp_path / "admission")) as process:
         commit = spine.push(flags__json=flags(banner="off"))
         assert wait(spine, "ffc/flags", commit)[0] == 0
+        put_progress(spine)
         yield {
             "controller": [controller_ports.management],
             "admission": [process.management],
             "proxy": [delivering.management],
             "evaluator": [pod.port("management") for pod in fleet],
         }
+
+
+def put_progress(space: Namespace) -> None:
+    """An override in force, and a rollout with all that metrics show; suspended, so its status stays."""
+    target = {"flagSetRef": {"name": "flags"}}
+    expires = timestamp(now() + timedelta(hours=1))
+    order = {"flag": "banner", "variant": "on", "reason": "INC-1", "expiresAt": expires}
+    steps = [{"share": 10}]
+    space.apply(
+        manifest("FlagOverride", "banner-on", {**target, **order}),
+        manifest("FlagRollout", "banner", {**target, "flags": ["no-flag"], "steps": steps, "suspend": True}),
+    )
+    space.wait_ready("flagoverride", "banner-on")
+    metrics = [{"name": "errors", "verdict": "Pass", "value": 0.1}]
+    status = {"status": {"phase": "Paused", "share": 10, "metrics": metrics}}
+    change = ("--subresource=status", "--type=merge", "-p", json.dumps(status))
+    space.kubectl("patch", "flagrollout", "banner", *change)
 
 
 def evaluate(pod: PodProcess) -> None:
