@@ -38,6 +38,8 @@ from controller.api.sources.verification import TAG_MODES, VerifySpec
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from controller.api.objects.meta import Resource
+
 KIND: Final = "FlagSource"
 PROVIDERS: Final = ("git", "oci", "bucket")
 """The fields of the spec; each configures one provider."""
@@ -238,6 +240,16 @@ class FlagSourceStatus(SourceStatus):
     """The reference and the repository within which a revision must descend from the one before."""
     observed_verification: str | None = None
     """Digest of the policy and the keys by which the artifact was verified."""
+
+
+def source_address(source: Resource) -> str | None:
+    """The address that a source of any kind reads."""
+    provider = next((source.spec[name] for name in PROVIDERS if name in source.spec), source.spec)
+    if not isinstance(provider, dict):
+        return None
+    bucket = provider.get("bucketName") or provider.get("name")
+    address = provider.get("url") or bucket
+    return None if address is None else str(address)
 
 
 DEFINITION: Final = Definition(

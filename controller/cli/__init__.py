@@ -33,6 +33,7 @@ VERBS: Final = {
     "controller": "run the Kubernetes controller",
     "admission": "inject evaluators into pods, and refuse bad flags, as the API server asks",
     "proxy": "serve a cluster's flag sets to evaluators; takes the place of flagd-proxy",
+    "page": "show the flags of a cluster, their delivery and what waits for a person, on a web page",
     "inject": "print manifests with the evaluators that their pods will get",
     "migrate": "move over from OpenFeature Operator: what becomes of each field, and the steps",
     "get": "list the sources, flag sets and flags of a cluster, and how they are",
@@ -67,7 +68,7 @@ _FOLDERS: Final = {
     "rollouts": ("rollout",),
     "actions": ("reconcile", "suspend", "resume", "override", "create"),
     "installation": ("check", "install", "uninstall", "completion"),
-    "serving": ("up", "controller", "admission", "proxy"),
+    "serving": ("up", "controller", "admission", "proxy", "page"),
 }
 _MODULES: Final = {
     "evaluator": "evaluator.cli",

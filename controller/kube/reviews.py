@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from controller.api.kinds import FEATURE_FLAG_CONFIGURATION
-from controller.api.objects.meta import OPENFEATURE_GROUP
 from controller.proxy.access.users import User, as_extra
 from controller.runtime.reconciling.setbacks import Failed
 
 if TYPE_CHECKING:
+    from controller.api.kinds import ResourceType
     from controller.kube.client import Cluster
 
 _TOKENS: Final = "/apis/authentication.k8s.io/v1/tokenreviews"
@@ -24,6 +24,8 @@ class ClusterReviews:
     cluster: Cluster
     audiences: tuple[str, ...] = ()
     """A token must be for one of these; none: for the API server's own."""
+    reads: ResourceType = FEATURE_FLAG_CONFIGURATION
+    """The kind that `may_read` is about."""
 
     async def user(self, token: str) -> User | None:
         """Return the user of a token, or None if it is not valid. Raises Failed."""
@@ -47,15 +49,17 @@ class ClusterReviews:
         )
 
     async def may_read(self, user: User, namespace: str, name: str) -> bool:
-        """Whether `user` may `get` this FeatureFlagConfiguration. Raises Failed."""
+        """Whether `user` may `get` this object; without a name all in the namespace, without a namespace all.
+        Raises Failed.
+        """
         spec = {
             "user": user.name,
             "uid": user.uid,
             "groups": list(user.groups),
             "extra": {key: list(values) for key, values in user.extra},
             "resourceAttributes": {
-                "group": OPENFEATURE_GROUP,
-                "resource": FEATURE_FLAG_CONFIGURATION.plural,
+                "group": self.reads.group,
+                "resource": self.reads.plural,
                 "verb": "get",
                 "namespace": namespace,
                 "name": name,

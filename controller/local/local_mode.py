@@ -155,7 +155,7 @@ def _page_additions(page: LocalPage) -> Additions:
     async def source_for(_: Request) -> LocalPage:
         return page
 
-    streams = PageStreams(asyncio.get_running_loop(), lambda: page.version)
+    streams = PageStreams(asyncio.get_running_loop(), lambda _: lambda: page.version)
     server = PageServer(source_for, streams, now, local=True)
     page.notify = streams.notify
     return Additions(observers=(page.evaluations.count,), management=server.routes(), closers=(server.close,))

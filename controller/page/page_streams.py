@@ -33,9 +33,13 @@ _HEADERS: Final = (
 class PageStreams:
     """The open streams, and the version that they were told last."""
 
-    def __init__(self, timers: Timers, version: Callable[[], str]) -> None:
-        """`version` returns a text that changes whenever anything that is shown does."""
-        self.version = version
+    def __init__(
+        self, timers: Timers, changes_for: Callable[[Request], Callable[[], str] | Response]
+    ) -> None:
+        """`changes_for` returns a refusal, or what returns a text that changes whenever anything does that
+        the sender of a request is shown.
+        """
+        self._changes_for = changes_for
         self.silence: Countdown[PageStream] = Countdown(timers, KEEP_ALIVE_SECONDS, PageStream.keep_alive)
         self._open: set[PageStream] = set()
 
@@ -46,10 +50,13 @@ class PageStreams:
         """The stream of one page; its `last-event-id`, or at first `?seen=`, is the version that it shows."""
         if len(self._open) >= MOST:
             return Response(503, b"too many open pages\n", (("retry-after", "30"), *SAFE))
+        version = self._changes_for(request)
+        if isinstance(version, Response):
+            return version
         seen = header(request.headers, "last-event-id") or request.query.removeprefix("seen=")
 
         def start(stream: ByteStream) -> None:
-            opened = PageStream(self, stream, seen)
+            opened = PageStream(self, stream, version, seen)
             self._open.add(opened)
             opened.advance()
 
@@ -74,16 +81,19 @@ class PageStreams:
 class PageStream:
     """One page, and the version that it was told last."""
 
-    def __init__(self, streams: PageStreams, stream: ByteStream, seen: str) -> None:
+    def __init__(
+        self, streams: PageStreams, stream: ByteStream, version: Callable[[], str], seen: str
+    ) -> None:
         self._streams = streams
         self._stream = stream
+        self._version = version
         self._seen = seen
         stream.on_writable = self.advance
         stream.on_closed = self._on_closed
 
     def advance(self) -> None:
         """Send the newest version, where the page was told another one."""
-        version = self._streams.version()
+        version = self._version()
         if version == self._seen or not self._stream.writable:
             return
         self._seen = version

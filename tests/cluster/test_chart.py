@@ -36,6 +36,7 @@ CHOICES: Final = {
     "usual": USUAL,
     "tenants": TENANTS,
     "controller alone": ("delivery",),
+    "with the page": (*USUAL, "page"),
     "highly available": (*USUAL, "proxy-tls", "high-availability", "flux-notifications", "monitoring"),
     "like OpenFeature Operator": (
         *USUAL, "operator-compatible", "flag-readers", "flag-files", "proxy-on-demand",

@@ -24,6 +24,7 @@ from controller.runtime.clock import now
 from tests.cluster.admission import MANIFEST, AdmissionProcess
 from tests.cluster.fleets import wait
 from tests.cluster.objects import flags, manifest
+from tests.cluster.pages import page
 from tests.cluster.patience import within
 from tests.cluster.prometheus import Prometheus, folder, scraping
 from tests.cluster.replica import started
@@ -72,7 +73,10 @@ def ports(
     """The management ports by process; the evaluators have been asked, and a commit has reached them."""
     rights = [document for document in yaml.safe_load_all(MANIFEST.read_text()) if document["kind"] in RIGHTS]
     cluster.kubectl("apply", "--server-side", "-f", "-", given="\n---\n".join(map(json.dumps, rights)))
-    with started(UnaskedAdmission(cluster, tmp_path / "admission")) as process:
+    with (
+        started(UnaskedAdmission(cluster, tmp_path / "admission")) as process,
+        page(cluster, tmp_path / "page") as shown,
+    ):
         commit = spine.push(flags__json=flags(banner="off"))
         assert wait(spine, "ffc/flags", commit)[0] == 0
         put_progress(spine)
@@ -80,6 +84,7 @@ def ports(
             "controller": [controller_ports.management],
             "admission": [process.management],
             "proxy": [delivering.management],
+            "page": [shown.management],
             "evaluator": [pod.port("management") for pod in fleet],
         }
 

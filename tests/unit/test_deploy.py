@@ -13,6 +13,7 @@ from controller.app.settings.process_settings import (
     AdmissionSettings,
     AuthMode,
     ControllerSettings,
+    PageSettings,
     ProxySettings,
     settings_of,
 )
@@ -80,6 +81,7 @@ MANIFESTS: Final = {
     "controller": "base/controller.yaml",
     "admission": "components/admission/admission.yaml",
     "proxy": "components/proxy/proxy.yaml",
+    "page": "components/page/page.yaml",
 }
 
 
@@ -100,10 +102,11 @@ def test_each_patch_meets_a_deployment_and_its_container(file: Path) -> None:
     } <= known
 
 
-PROGRAMS: Final[Mapping[str, type[ControllerSettings | AdmissionSettings | ProxySettings]]] = {
+PROGRAMS: Final[Mapping[str, type[ControllerSettings | AdmissionSettings | PageSettings | ProxySettings]]] = {
     "controller": ControllerSettings,
     "admission": AdmissionSettings,
     "proxy": ProxySettings,
+    "page": PageSettings,
 }
 
 

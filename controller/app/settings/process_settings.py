@@ -1,4 +1,4 @@
-"""Settings of admission, the controller and the proxy. Nothing else reads their environment."""
+"""Settings of admission, the controller, the page and the proxy. Nothing else reads their environment."""
 
 from __future__ import annotations
 
@@ -9,15 +9,16 @@ from pydantic import ValidationError
 
 from controller.app.settings.controller_settings import ControllerSettings
 from controller.app.settings.injection_settings import AdmissionSettings
+from controller.app.settings.page_settings import PageSettings
 from controller.app.settings.proxy_settings import AuthMode, ProxySettings
 from controller.app.settings.settings_values import PREFIX, LogFormat
 
 __all__ = [
     "OPERATORS", "OPERATORS_DEBUG", "AdmissionSettings", "AuthMode", "ControllerSettings",
-    "InvalidSettingError", "LogFormat", "ProxySettings", "proxy_logs_debug", "settings_of",
+    "InvalidSettingError", "LogFormat", "PageSettings", "ProxySettings", "proxy_logs_debug", "settings_of",
 ]  # fmt: skip
 
-S = TypeVar("S", bound=AdmissionSettings | ControllerSettings | ProxySettings)
+S = TypeVar("S", bound=AdmissionSettings | ControllerSettings | PageSettings | ProxySettings)
 
 OPERATORS: Final = {"sync_port": "FLAGD_PROXY_PORT", "management_port": "FLAGD_PROXY_MANAGEMENT_PORT"}
 """OpenFeature Operator's variables of its proxy, which ours reads where its own are not set."""

@@ -147,19 +147,9 @@ def _source(resource: Resource) -> str | None:
         key = flagset.source_key(resource)
         return None if key is None else f"{key.kind}/{key.name}"
     if resource.key.kind == flagsource.KIND:
-        return source_address(resource)
+        return flagsource.source_address(resource)
     writer = resource.labels.get(flagset.LABEL)
     return f"{flagset.KIND}/{writer}" if writer else None
-
-
-def source_address(source: Resource) -> str | None:
-    """The address that a source of any kind reads."""
-    provider = next((source.spec[name] for name in flagsource.PROVIDERS if name in source.spec), source.spec)
-    if not isinstance(provider, dict):
-        return None
-    bucket = provider.get("bucketName") or provider.get("name")
-    address = provider.get("url") or bucket
-    return None if address is None else str(address)
 
 
 def flag_rows(

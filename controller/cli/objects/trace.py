@@ -82,10 +82,11 @@ async def _trace(connection: Connection, resource: Resource, options: argparse.N
     """The way from an object back to its source."""
     from controller.api import flagset
     from controller.api.flagset_status import FlagSetStatus
+    from controller.api.flagsource import source_address
     from controller.api.kinds import FLAG_SET
     from controller.cli.objects.flag_trace import FlagTrace
     from controller.cli.objects.kind_words import SOURCES
-    from controller.cli.objects.object_rows import object_row, source_address
+    from controller.cli.objects.object_rows import object_row
 
     row = object_row(resource)
     trace = FlagTrace(options.flag, str(resource.key), row.served)

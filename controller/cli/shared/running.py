@@ -12,6 +12,7 @@ from controller.app.settings.process_settings import (
     AdmissionSettings,
     ControllerSettings,
     InvalidSettingError,
+    PageSettings,
     ProxySettings,
     settings_of,
 )
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
     from pydantic.fields import FieldInfo
 
-S = TypeVar("S", bound=AdmissionSettings | ControllerSettings | ProxySettings)
+S = TypeVar("S", bound=AdmissionSettings | ControllerSettings | PageSettings | ProxySettings)
 
 
 def configure(

@@ -64,7 +64,7 @@ class Reviews(Protocol):
         """The token's user; None where the cluster does not know the token. Raises Failed."""
 
     async def may_read(self, user: User, namespace: str, name: str) -> bool:
-        """Whether `user` may `get` this FeatureFlagConfiguration. Raises Failed."""
+        """Whether `user` may `get` this object of the kind that is read. Raises Failed."""
 
 
 def as_extra(fields: Mapping[str, object]) -> tuple[tuple[str, tuple[str, ...]], ...]:

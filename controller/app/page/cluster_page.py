@@ -1,0 +1,105 @@
+"""What one caller may see of a cluster."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING
+
+from controller.api import flagset
+from controller.api.kinds import FEATURE_FLAG, FEATURE_FLAG_CONFIGURATION
+from controller.api.objects.meta import NOTHING, ObjectKey
+from controller.app.page import flag_events
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from controller.api.objects.meta import Resource
+    from controller.app.page.cluster_objects import ClusterObjects
+    from controller.app.page.shown_sets import ShownSets
+    from controller.page.delivery.proxy_members import FleetMember
+    from controller.page.delivery.shown_events import ShownEvent
+    from controller.page.page_source import FlagHistory, ShownSet, VariantRates
+
+_KINDS = (FEATURE_FLAG_CONFIGURATION.kind, FEATURE_FLAG.kind)
+"""What holds flags; of two objects with one name the first is served."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterPage:
+    """Implements PageSource."""
+
+    cluster: ClusterObjects
+    shown: ShownSets
+    namespaces: frozenset[str] | None = None
+    """Those that the caller may see; None: all."""
+    fleet: Mapping[str, Sequence[FleetMember]] = field(default_factory=lambda: NOTHING)
+    """Evaluators of all namespaces, by the object that they follow."""
+    known_faults: tuple[str, ...] = ()
+
+    @property
+    def version(self) -> str:
+        """Another one after each change that the caller may see, and in each process."""
+        return self.cluster.version(self.namespaces)
+
+    def sets(self) -> Sequence[str]:
+        """NAMESPACE/NAME of each object with flags."""
+        return sorted(
+            {
+                f"{resource.namespace}/{resource.name}"
+                for kind in _KINDS
+                for resource in self.cluster.objects.of_kind(kind)
+                if self._may_see(resource.namespace)
+            }
+        )
+
+    def shown_set(self, name: str) -> ShownSet | None:
+        """The flag set of an object."""
+        resource = self._resource(name)
+        if resource is None:
+            return None
+        events = self._events_about(resource)
+        return self.shown.of(resource, partial(flag_events.last_changes, events))
+
+    def history(self, name: str, key: str) -> FlagHistory:
+        """What Events tell of a flag."""
+        resource = self._resource(name)
+        return flag_events.history(() if resource is None else self._events_about(resource), key)
+
+    def rates(self, name: str, keys: Sequence[str]) -> Mapping[str, VariantRates]:
+        """Evaluators report theirs to Prometheus alone."""
+        del name, keys
+        return {}
+
+    def objects(self) -> Sequence[Resource]:
+        """All objects that the caller may see."""
+        return [resource for resource in self.cluster.objects if self._may_see(resource.namespace)]
+
+    def events(self) -> Sequence[ShownEvent]:
+        """The Events that the caller may see."""
+        return self.cluster.events(self.namespaces)
+
+    def members(self) -> Mapping[str, Sequence[FleetMember]]:
+        """The evaluators of objects that the caller may see."""
+        return {
+            place: members for place, members in self.fleet.items() if self._may_see(place.partition("/")[0])
+        }
+
+    def faults(self) -> Sequence[str]:
+        """What cannot be read of the cluster."""
+        return self.known_faults
+
+    def _may_see(self, namespace: str) -> bool:
+        return self.namespaces is None or namespace in self.namespaces
+
+    def _resource(self, name: str) -> Resource | None:
+        namespace, _, rest = name.partition("/")
+        if not self._may_see(namespace):
+            return None
+        found = (self.cluster.objects.get(ObjectKey(kind, namespace, rest)) for kind in _KINDS)
+        return next(filter(None, found), None)
+
+    def _events_about(self, resource: Resource) -> list[ShownEvent]:
+        """The Events of the FlagSet that writes an object, the newest first."""
+        writer = ObjectKey(flagset.KIND, resource.namespace, resource.labels.get(flagset.LABEL, ""))
+        return [event for event in self.events() if event.about == str(writer)]

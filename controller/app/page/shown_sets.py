@@ -1,0 +1,123 @@
+"""Flag sets of a cluster as the page shows them, each made once for each state of its objects."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+from cachetools import LRUCache
+
+from controller.api import flagset, flagshard
+from controller.api.flagset_status import FlagSetStatus
+from controller.api.flagsource import source_address
+from controller.api.objects.fields import InvalidSpecError
+from controller.api.objects.meta import ObjectKey, version_of
+from controller.api.openfeature.featureflagconfiguration import FeatureFlagStatus, MissingShardsError
+from controller.delivery.delivered import delivery_of
+from controller.delivery.overrides import override_texts
+from controller.delivery.rollouts import PromotedSets, progress_of
+from controller.page.delivery.pending_work import problem_text
+from controller.page.delivery.proxy_members import moment
+from controller.page.page_source import ShownSet
+from evaluator.flags.rollouts import ROLLOUT_KEY, ROLLOUT_SHARE_KEY
+from evaluator.resolving.resolve import compile_flag_set
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from controller.api.objects.meta import Resource
+    from controller.page.page_source import FlagChange
+    from controller.runtime.objects.cache import Cache
+    from evaluator.flags.accept import Progress
+    from evaluator.flags.model import FlagSet
+    from evaluator.resolving.resolve import CompiledFlagSet
+
+MOST_KEPT: Final = 64
+"""Most flag sets that are kept compiled; one with 10,000 flags takes some tens of megabytes."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Made:
+    """What was made of an object."""
+
+    of: object
+    """The versions of all that it was made of."""
+    flag_set: FlagSet
+    served: CompiledFlagSet
+    in_force: Mapping[str, str]
+
+
+class ShownSets:
+    """Makes flag sets. Used in one thread."""
+
+    def __init__(self, objects: Cache, unix_time: Callable[[], float]) -> None:
+        self._objects = objects
+        self._unix_time = unix_time
+        self._promoted = PromotedSets(objects.get)
+        self._made: LRUCache[ObjectKey, _Made] = LRUCache(MOST_KEPT)
+
+    def of(
+        self, resource: Resource, last_changes: Callable[[FlagSet], Mapping[str, FlagChange]]
+    ) -> ShownSet | None:
+        """The flag set that an object delivers; None where it has none, or not all of its parts are there."""
+        try:
+            made = self._make(resource)
+        except (InvalidSpecError, MissingShardsError):
+            return None
+        writer = ObjectKey(flagset.KIND, resource.namespace, resource.labels.get(flagset.LABEL, ""))
+        flag_set = self._objects.get(writer)
+        source_key = None if flag_set is None else flagset.source_key(flag_set)
+        source = None if source_key is None else self._objects.get(source_key)
+        status, written = FlagSetStatus.of(flag_set), FeatureFlagStatus.of(resource)
+        problems = written.problems if flag_set is None else status.problems
+        return ShownSet(
+            f"{resource.namespace}/{resource.name}",
+            made.flag_set,
+            made.served,
+            written.revision or made.flag_set.revision or "",
+            "" if source is None else source_address(source) or "",
+            next((moment(entry.applied_at) for entry in status.history), None),
+            last_changes(made.flag_set),
+            made.in_force,
+            tuple(map(problem_text, problems)),
+        )
+
+    def _make(self, resource: Resource) -> _Made:
+        """Raises InvalidSpecError, MissingShardsError."""
+        progress = progress_of(self._objects, resource, self._unix_time(), self._promoted)
+        shards = [
+            version_of(self._objects.get(ObjectKey(flagshard.KIND, resource.namespace, name)))
+            for name in flagshard.names(resource.spec)
+        ]
+        of = (resource.uid, resource.generation, resource.status.get("providers"), tuple(shards), progress)
+        known = self._made.get(resource.key)
+        if known is not None and known.of == of:
+            return known
+        delivered = delivery_of(resource, flagshard.finder(self._objects.get, resource.namespace), progress)
+        made = _Made(
+            of,
+            delivered.desired,
+            compile_flag_set(delivered.flag_set),
+            _in_force(delivered.flag_set, progress),
+        )
+        self._made[resource.key] = made
+        return made
+
+
+def _in_force(flag_set: FlagSet, progress: Progress) -> dict[str, str]:
+    """A sentence on each flag that an override or a rollout decides."""
+    rolled_out = {
+        key: f"in rollout {flag.metadata[ROLLOUT_KEY]}, "
+        f"{flag.metadata.get(ROLLOUT_SHARE_KEY)} % of users get the new definition"
+        for key, flag in flag_set.flags.items()
+        if ROLLOUT_KEY in flag.metadata
+    }
+    flags = sorted({override.flag for override in progress.overrides})
+    sentences = {
+        flag: override_texts(
+            flag_set,
+            replace(progress, overrides=tuple(one for one in progress.overrides if one.flag == flag)),
+        )
+        for flag in flags
+    }
+    return rolled_out | {flag: texts[0] for flag, texts in sentences.items() if texts}
