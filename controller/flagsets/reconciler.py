@@ -9,13 +9,20 @@ from typing import TYPE_CHECKING, Any, Final
 
 from controller.api.flagset import DriftPolicy, FlagSetSpec
 from controller.api.flagset_status import FlagSetStatus
-from controller.api.objects.conditions import DRIFT_CONTESTED, DRIFT_KEPT, NAME_CONFLICT, OVERRIDE_ACTIVE
+from controller.api.objects.conditions import (
+    DRIFT_CONTESTED,
+    DRIFT_KEPT,
+    NAME_CONFLICT,
+    OVERRIDE_ACTIVE,
+    ROLLOUT_ACTIVE,
+)
 from controller.api.objects.meta import ACCEPT_REVISION, ObjectKey, lets_through
 from controller.api.openfeature import featureflagconfiguration
 from controller.delivery.progress_report import override_events
 from controller.flagsets import messages
 from controller.flagsets.applying.applied import LastDelivered, last_applied, written_by
 from controller.flagsets.applying.delivery import AppliedObjects, Delivery
+from controller.flagsets.applying.rollout_barrier import require_recorded
 from controller.flagsets.building.commit_provenance import ProvenanceDetail, without_author
 from controller.flagsets.building.limited_build import build_in_thread
 from controller.flagsets.building.render import with_observation_time
@@ -54,7 +61,7 @@ JITTER: Final = 0.05
 _PATIENCE: Final = timedelta(minutes=1)
 _AGAIN: Final = 2.0
 """Seconds."""
-_DETAILS: Final = (DRIFT_CONTESTED, DRIFT_KEPT, NAME_CONFLICT, OVERRIDE_ACTIVE, SOURCE_READY)
+_DETAILS: Final = (DRIFT_CONTESTED, DRIFT_KEPT, NAME_CONFLICT, OVERRIDE_ACTIVE, ROLLOUT_ACTIVE, SOURCE_READY)
 """What is there only while it holds."""
 
 
@@ -153,6 +160,9 @@ class FlagSetReconciler:
             raise
         attempt = messages.Attempt(artifact, memory.built.composition, spec.source_ref.kind)
         so_far.status |= messages.problems(attempt)
+        if not memory.state.settled:
+            flag_set = memory.built.composition.flag_set
+            await asyncio.to_thread(require_recorded, resource, flag_set, self.objects)
         await self._deliver(resource, spec, memory.state, so_far, now)
         if not memory.built.composition.accepted or memory.built.edited:
             return _refusal_result(resource, memory.built, attempt, so_far)

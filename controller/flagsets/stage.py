@@ -9,10 +9,22 @@ from controller.api.flagset import list_items, source_key, target_name
 from controller.api.flagset_status import FlagSetStatus
 from controller.api.kinds import CONFIG_MAP, FLAG_SET, SECRET, status_of
 from controller.api.objects.artifact_status import SourceStatus
-from controller.api.objects.conditions import FALSE, NAME_CONFLICT, OVERRIDE_ACTIVE, PROPAGATED, READY
+from controller.api.objects.conditions import (
+    FALSE,
+    NAME_CONFLICT,
+    OVERRIDE_ACTIVE,
+    PROPAGATED,
+    READY,
+    ROLLOUT_ACTIVE,
+    STALLED,
+)
 from controller.api.objects.meta import ObjectKey, secret_names, version_of
 from controller.api.openfeature import featureflagconfiguration
 from controller.api.openfeature.featureflagconfiguration import ConfigurationStatus
+from controller.api.rollouts import flagrollout
+from controller.api.rollouts.rollout_status import FlagRolloutStatus
+from controller.delivery.overrides import set_name, targets_of
+from controller.delivery.rollouts import PROGRESS_INDEXES
 from controller.runtime.objects.cache import Index
 from controller.runtime.reconciling.watches import Reconciles, Watch, listed_by
 from evaluator.flags.model import PROVENANCE_PREFIX
@@ -127,11 +139,11 @@ def _content(resource: Resource | None) -> object:
 
 
 def _served_status(resource: Resource | None) -> object:
-    """Return who serves an object, which other object conflicts with it, and its overrides, by its status."""
+    """Return who serves an object, which other object conflicts with it, and its progress, by its status."""
     if resource is None:
         return None
     status = ConfigurationStatus.of(resource)
-    said = [status.condition(type_) for type_ in (PROPAGATED, NAME_CONFLICT, OVERRIDE_ACTIVE)]
+    said = [status.condition(type_) for type_ in (PROPAGATED, NAME_CONFLICT, OVERRIDE_ACTIVE, ROLLOUT_ACTIVE)]
     return status.served, status.served and status.digest, said
 
 
@@ -151,6 +163,26 @@ def _owners(_cache: Cache, change: Change) -> Iterator[ObjectKey]:
     name = _owner_of(change.after) or _owner_of(change.before)
     if name:
         yield ObjectKey(flagset.KIND, change.latest.namespace, name)
+
+
+def _recorded(rollout: Resource | None) -> object:
+    """Return what of a FlagRollout a FlagSet may wait for."""
+    if rollout is None or rollout.deleting:
+        return None
+    status = FlagRolloutStatus.of(rollout)
+    stalled = status.condition(STALLED).status
+    return rollout.generation, status.promoted and status.promoted.shard, stalled
+
+
+def _rolled_out(cache: Cache, change: Change) -> Iterator[ObjectKey]:
+    """The FlagSets whose flags a FlagRollout is about: one of them may wait for it."""
+    for rollout in filter(None, (change.before, change.after)):
+        yield ObjectKey(flagset.KIND, rollout.namespace, set_name(rollout))
+        yield from (
+            ObjectKey(flagset.KIND, target.namespace, owner)
+            for target in targets_of(cache, rollout)
+            if (owner := _owner_of(target))
+        )
 
 
 FLAG_SETS: Final = Reconciles(
@@ -173,6 +205,7 @@ FLAG_SETS: Final = Reconciles(
         ),
         Watch(frozenset({SECRET.kind}), changed=version_of, keys=listed_by(BY_SECRET)),
         Watch(frozenset({CONFIG_MAP.kind}), changed=version_of, keys=listed_by(BY_CONFIG_MAP)),
+        Watch(frozenset({flagrollout.KIND}), changed=_recorded, keys=_rolled_out),
         # FlagSets whose target belonged to another.
         Watch(_WRITTEN, changed=_owner_of, keys=listed_by(BY_TARGET)),
     ),
@@ -185,5 +218,6 @@ FLAG_SETS: Final = Reconciles(
         BY_OWNER,
         BY_SECRET,
         BY_CONFIG_MAP,
+        *PROGRESS_INDEXES,
     ),
 )

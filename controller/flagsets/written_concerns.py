@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from controller.api.flagset import target_name
-from controller.api.objects.conditions import NAME_CONFLICT, OVERRIDE_ACTIVE, TRUE, Condition
+from controller.api.objects.conditions import NAME_CONFLICT, OVERRIDE_ACTIVE, ROLLOUT_ACTIVE, TRUE, Condition
 from controller.api.objects.meta import ObjectKey
 from controller.api.openfeature import featureflagconfiguration
 from controller.api.openfeature.featureflagconfiguration import ConfigurationStatus
@@ -18,14 +18,15 @@ if TYPE_CHECKING:
 
 def written_concerns(flag_set: Resource, objects: Cache) -> tuple[Condition, ...]:
     """The conflict if another object has the name or the flagSetId of what the FlagSet wrote, and overrides
-    of its flags.
+    and rollouts of its flags.
     """
     key = ObjectKey(featureflagconfiguration.KIND, flag_set.namespace, target_name(flag_set))
     written = objects.get(key)
     if written is None or not belongs_to(written, flag_set.name):
         return ()
     status = ConfigurationStatus.of(written)
-    conflicts, overrides = (status.conditions_of(type_) for type_ in (NAME_CONFLICT, OVERRIDE_ACTIVE))
     name = f"{written.key.kind} {written.name}"
+    conflicts = status.conditions_of(NAME_CONFLICT)
     named = (Condition(NAME_CONFLICT, TRUE, c.reason, f"{name}: {c.message}") for c in conflicts)
-    return (*named, *(Condition(OVERRIDE_ACTIVE, TRUE, c.reason, c.message) for c in overrides))
+    repeated = (c for type_ in (OVERRIDE_ACTIVE, ROLLOUT_ACTIVE) for c in status.conditions_of(type_))
+    return (*named, *(Condition(c.type, TRUE, c.reason, c.message) for c in repeated))

@@ -1,0 +1,84 @@
+"""Holds a flag set back until FlagRollouts have recorded the present definitions of what it changes: only
+then can they serve these to everybody while the new ones are rolled out. Pure.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from controller.api import flagshard
+from controller.api.flagset import target_name
+from controller.api.objects.conditions import STALLED, TRUE
+from controller.api.objects.fields import InvalidSpecError
+from controller.api.objects.meta import ObjectKey
+from controller.api.objects.parsed_spec import parse_spec
+from controller.api.openfeature import featureflagconfiguration
+from controller.api.rollouts.flagrollout import FlagRolloutSpec
+from controller.api.rollouts.rollout_status import FlagRolloutStatus
+from controller.delivery.rollouts import promoted_set, rollouts_for
+from controller.flagsets.applying.applied import read_back
+from controller.runtime.reconciling.setbacks import Waiting
+from evaluator.flags.candidates import matches
+from evaluator.flags.diff import Change, diff
+from evaluator.flags.model import FlagSet, State
+from evaluator.flags.syntax.text import visible
+
+if TYPE_CHECKING:
+    from controller.api.objects.meta import Resource
+    from controller.runtime.objects.cache import Cache
+
+_DELAY: Final = 2.0
+_LONGEST: Final = 64
+"""Most characters of a key in a message."""
+
+
+def require_recorded(flag_set: Resource, new: FlagSet, objects: Cache) -> None:
+    """Raise Waiting if `new` would expose a definition at once that a rollout has to roll out. Takes long for
+    a large set that is rolled out. Rollouts that are suspended, stalled or invalid hold nothing back.
+    """
+    target = objects.get(ObjectKey(featureflagconfiguration.KIND, flag_set.namespace, target_name(flag_set)))
+    rollouts = [] if target is None else [one for one in rollouts_for(objects, target) if _works(one)]
+    present = read_back(target, objects) if rollouts and target is not None else None
+    if present is None:
+        return
+    changed = [
+        key
+        for key, changes in diff(present, new).changed.items()
+        if new.flags[key].state is State.ENABLED and set(changes) != {Change.METADATA}
+    ]
+    for rollout in rollouts if changed else ():
+        promoted, patterns = _promoted(rollout, objects), rollout.spec["flags"]
+        for key in changed:
+            if matches(patterns, key) and not _is_recorded(key, present, promoted):
+                shown = visible(key[:_LONGEST])
+                raise Waiting(
+                    "RolloutPending",
+                    f'FlagRollout {rollout.name} has not recorded yet what flag "{shown}" is now; its change '
+                    "is applied once it has",
+                    delay=_DELAY,
+                )
+
+
+def _works(rollout: Resource) -> bool:
+    try:
+        spec = parse_spec(FlagRolloutSpec, rollout)
+    except InvalidSpecError:
+        return False
+    return not spec.suspend and FlagRolloutStatus.of(rollout).condition(STALLED).status != TRUE
+
+
+def _promoted(rollout: Resource, objects: Cache) -> FlagSet:
+    promoted = FlagRolloutStatus.of(rollout).promoted
+    name = None if promoted is None else promoted.shard
+    shard = None if name is None else objects.get(ObjectKey(flagshard.KIND, rollout.namespace, name))
+    return FlagSet() if shard is None else promoted_set(shard)
+
+
+def _is_recorded(key: str, present: FlagSet, promoted: FlagSet) -> bool:
+    """Whether the rollout knows what everybody else is to get: of an enabled flag that differs from the
+    promoted one, a change is another candidate.
+    """
+    recorded = promoted.flags.get(key)
+    if recorded is None:
+        return False
+    return present.flags[key].state is State.ENABLED or recorded.state is State.DISABLED
