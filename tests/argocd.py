@@ -13,7 +13,9 @@ if TYPE_CHECKING:
 
 FOLDER: Final = Path(__file__).parents[1] / "deploy" / "argocd"
 PATCH: Final = FOLDER / "argocd-cm.yaml"
-ACTIONS: Final = ("suspend", "resume", "reconcile")
+ACTIONS: Final = (
+    "suspend", "resume", "reconcile", "approve", "promote", "abort", "retry", "pause",
+)  # fmt: skip
 KINDS: Final = {
     "flagstaff.dev": (
         "EvaluatorUpgrade", "FlagAlert", "FlagOverride", "FlagProvider", "FlagReceiver", "FlagRollout",

@@ -27,12 +27,20 @@ for _, condition in ipairs(status.conditions) do
     conditions[condition.type] = condition
   end
 end
+local function waits(phase, reason)
+  return phase == "Paused" or phase == "WaitingPromotion" or (phase == "Pending" and reason ~= nil)
+end
+
 local ready, reconciling, stalled = conditions.Ready, conditions.Reconciling, conditions.Stalled
 if stalled ~= nil and stalled.status == "True" then
   return set("Degraded", stalled)
 end
 if ready == nil then
   return health
+end
+if obj.kind == "FlagRollout" and waits(status.phase, status.reason) then
+  -- It goes on once somebody, a window or a metric lets it.
+  return set("Suspended", ready)
 end
 if reconciling ~= nil and reconciling.status == "True" then
   -- What only waits for another object must not fail a sync wave; what failed and is tried again is Degraded.

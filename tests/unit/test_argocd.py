@@ -76,6 +76,72 @@ def test_actions_change_the_object_as_the_verbs_do() -> None:
     assert annotations["reconcile.fluxcd.io/requestedAt"].endswith("Z")
 
 
+ROLLOUT = {"phase": "Progressing", "candidate": {"digest": "sha256:a"}, "step": 1}
+
+
+@pytest.mark.parametrize(
+    ("status", "health"),
+    [
+        ({"phase": "Progressing"}, "Progressing"),
+        ({"phase": "Pending"}, "Progressing"),
+        ({"phase": "Pending", "reason": "OutsideWindow"}, "Suspended"),
+        ({"phase": "Paused", "reason": "Inconclusive"}, "Suspended"),
+        ({"phase": "WaitingPromotion", "reason": "WaitingForPromotion"}, "Suspended"),
+        ({"phase": "Promoting"}, "Progressing"),
+    ],
+)
+def test_a_rollout_that_waits_is_suspended(status: dict[str, str], health: str) -> None:
+    conditions = [WAITING, condition("Reconciling", "True", "Progressing")]
+    rollout = resource("FlagRollout", conditions=conditions, observedGeneration=2, **status)
+    assert argocd.run("health.lua", rollout)["status"] == health
+
+
+def test_a_rollout_that_failed_is_degraded() -> None:
+    conditions = [FAILED, condition("Stalled", "True")]
+    rollout = resource("FlagRollout", conditions=conditions, observedGeneration=2, phase="Failed")
+    assert argocd.run("health.lua", rollout)["status"] == "Degraded"
+
+
+@pytest.mark.parametrize(
+    ("status", "offered"),
+    [
+        ({"phase": "Idle"}, {"pause"}),
+        (ROLLOUT, {"promote", "abort", "pause"}),
+        (
+            {**ROLLOUT, "phase": "Paused", "reason": "WaitingForApproval"},
+            {"approve", "promote", "abort", "pause"},
+        ),
+        ({**ROLLOUT, "phase": "Failed"}, {"promote", "retry", "pause"}),
+    ],
+)
+def test_a_rollout_is_offered_what_can_have_an_effect(status: dict[str, Any], offered: set[str]) -> None:
+    actions = argocd.run("actions/discovery.lua", resource("FlagRollout", **status))
+    assert {name for name, action in actions.items() if not action["disabled"]} == offered | {
+        "reconcile", "suspend",
+    }  # fmt: skip
+
+
+def test_actions_of_a_rollout_name_its_candidate() -> None:
+    rollout = resource("FlagRollout", **ROLLOUT)
+    name = "flagstaff.dev/rollout-"
+
+    def annotation(action: str, of: dict[str, Any] = rollout) -> str:
+        changed = argocd.run(f"actions/{action}.lua", of)
+        return str(changed["metadata"]["annotations"].get(f"{name}{action}"))
+
+    assert annotation("approve").startswith("sha256:a/2/20")
+    assert annotation(
+        "approve", resource("FlagRollout", **ROLLOUT | {"phase": "WaitingPromotion"})
+    ).startswith("sha256:a/promotion/20")
+    assert annotation("promote").startswith("sha256:a/20")
+    assert annotation("abort").startswith("sha256:a/20")
+    assert annotation("retry").endswith("Z")
+    paused = argocd.run("actions/pause.lua", rollout)
+    assert paused["metadata"]["annotations"] == {f"{name}pause": "true"}
+    assert not argocd.run("actions/discovery.lua", paused)["resume"]["disabled"]
+    assert argocd.run("actions/resume.lua", paused)["metadata"]["annotations"] == {}
+
+
 def test_the_patch_has_the_scripts_for_every_kind_with_conditions() -> None:
     if os.environ.get("FLAGSTAFF_REWRITE"):
         argocd.PATCH.write_text(argocd.patch())
