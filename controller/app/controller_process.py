@@ -20,6 +20,7 @@ from controller.app.pod_work import pod_work_of
 from controller.app.ports import artifact_address, bound_socket, listen
 from controller.app.reconcilers import STAGES, Shared, open_providers, queue_of, reconcilers_of, usages_of
 from controller.app.referenced_objects import reference_watches
+from controller.app.rollout_checks import open_rollout_checks
 from controller.app.token_file import TokenFile
 from controller.artifacts.artifact_server import ArtifactServer
 from controller.artifacts.storages import Storages
@@ -96,24 +97,22 @@ async def open_controller(
         base = await _connect(stack, settings, objects, health)
         cluster, role, metrics = base.cluster, base.role, base.metrics
         notifying = await open_notifying(
-            stack,
-            settings,
-            base.accounts,
-            objects,
-            metrics,
+            stack, settings, base.accounts, objects, metrics,
             wake=lambda key, delay: base.queues[key.kind].put(key, delay),
-        )
+        )  # fmt: skip
         shared, bound = await _open_shared(stack, base)
         providers = open_providers(stack, settings, base.limits, base.accounts.secret, cluster.server)
         usages = {**artifact_usage(objects), **usages_of(providers.backends.values())}
         metrics.registry.register(QuotaMetrics(base.limits, usages))
         sweeps = [provider.sweep for provider in providers.backends.values()]
         proxies = ProxyFollower(LiveProxies(), objects, cluster, settings.namespace, clock)
+        asked = open_rollout_checks(stack, settings, base.accounts, objects, lambda *_: None)
         watches = reference_watches(cluster, objects, health)
         outputs = Outputs(cluster, metrics, (base.events, *notifying.sinks))
+        reconcilers = reconcilers_of(shared, providers, proxies.proxies, notifying, asked)
         loops = {
             kind: Loop(reconciler, objects, outputs, now=now, queue=base.queues[kind])
-            for kind, reconciler in reconcilers_of(shared, providers, proxies.proxies, notifying).items()
+            for kind, reconciler in reconcilers.items()
         }
         pods = pod_work_of(settings, base.accounts, objects, outputs.sinks, health)
         certificates = certificate_rotations(settings, base.connection, role)

@@ -36,7 +36,8 @@ from controller.pods.workloads.reconciler import FlagdReconciler
 from controller.pods.workloads.settings_reconciler import SettingsReconciler
 from controller.pods.workloads.stage import FEATURE_FLAG_SOURCES, FLAGDS, IN_PROCESS_CONFIGURATIONS
 from controller.rollouts.override_reconciler import FlagOverrideReconciler
-from controller.rollouts.stage import FLAG_OVERRIDES
+from controller.rollouts.rollout_reconciler import FlagRolloutReconciler
+from controller.rollouts.stage import FLAG_OVERRIDES, ROLLOUTS
 from controller.runtime.network.http_client import HttpClient
 from controller.runtime.reconciling.queue import KeyedQueue
 from controller.runtime.tenancy.places import Places
@@ -58,6 +59,7 @@ if TYPE_CHECKING:
     from controller.api.objects.meta import ObjectKey
     from controller.app.namespace_quotas import Usage
     from controller.app.notifications import Notifying
+    from controller.app.rollout_checks import RolloutChecks
     from controller.app.settings.process_settings import ControllerSettings
     from controller.app.token_file import TokenFile
     from controller.artifacts.storages import Storages
@@ -125,6 +127,7 @@ class Parts:
     providers: Providers
     proxies: LiveProxies
     notifying: Notifying
+    asked: RolloutChecks
     injected: tuple[KnownObjects, Options]
     """What the webhook gives to pods: evaluators of a Flagd, and of pods that are upgraded, are the same."""
 
@@ -172,12 +175,18 @@ def _flagds(parts: Parts) -> FlagdReconciler:
     return FlagdReconciler(shared.objects, workloads, *parts.injected, exposure=exposure)
 
 
+def _rollouts(parts: Parts) -> FlagRolloutReconciler:
+    objects, client = parts.shared.objects, parts.shared.accounts.client
+    return FlagRolloutReconciler(objects, client, parts.asked.checks, parts.asked.hooks)
+
+
 _KINDS: Final[tuple[tuple[Reconciles, Callable[[Parts], Reconciler]], ...]] = (
     (FLAG_SOURCES, _sources),
     (FLAG_SETS, _flag_sets),
     (CONFIGURATIONS, _configurations),
     (FEATURE_FLAGS, lambda of: ConfigurationReconciler(of.shared.objects, of.shared.claims)),
     (FLAG_OVERRIDES, lambda of: FlagOverrideReconciler(of.shared.objects)),
+    (ROLLOUTS, _rollouts),
     (FLAG_RECEIVERS, lambda of: FlagReceiverReconciler(of.shared.accounts.secret, of.shared.endpoints)),
     (FLAG_PROVIDERS, lambda of: of.notifying.providers),
     (FLAG_ALERTS, lambda of: FlagAlertReconciler(of.shared.objects, of.notifying.outbox)),
@@ -194,12 +203,12 @@ STAGES: Final = tuple(stage for stage, _ in _KINDS)
 
 
 def reconcilers_of(
-    shared: Shared, providers: Providers, proxies: LiveProxies, notifying: Notifying
+    shared: Shared, providers: Providers, proxies: LiveProxies, notifying: Notifying, asked: RolloutChecks
 ) -> dict[str, Reconciler]:
     """By kind."""
     settings = shared.settings
     known = KnownObjects(shared.objects, settings.namespaces, open=bool(settings.allow_cross_namespace))
-    parts = Parts(shared, providers, proxies, notifying, (known, settings.injection()))
+    parts = Parts(shared, providers, proxies, notifying, asked, (known, settings.injection()))
     return {stage.type.kind: make(parts) for stage, make in _KINDS}
 
 

@@ -1,4 +1,4 @@
-"""What wakes the reconciler of FlagOverride."""
+"""What wakes the reconcilers of FlagOverride and FlagRollout."""
 
 from __future__ import annotations
 
@@ -6,24 +6,21 @@ from typing import TYPE_CHECKING, Final
 
 from controller.api import flagoverride, flagshard
 from controller.api.flagset import LABEL
-from controller.api.kinds import FLAG_OVERRIDE
+from controller.api.kinds import FLAG_OVERRIDE, FLAG_ROLLOUT
+from controller.api.objects.meta import ObjectKey
 from controller.api.openfeature import featureflagconfiguration
 from controller.api.remote_provider import entries_in_force
+from controller.api.rollouts import flagrollout
 from controller.delivery.overrides import BY_FLAG_SET, BY_WRITER, FLAG_KINDS, names_of, set_name
-from controller.runtime.objects.cache import Index
+from controller.delivery.rollouts import ROLLOUTS_BY_FLAG_SET
+from controller.rollouts.rollout_indexes import BY_PART, SHARDS_BY_ROLLOUT
 from controller.runtime.reconciling.watches import Reconciles, Watch
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from controller.api.objects.meta import ObjectKey, Resource
+    from controller.api.objects.meta import Resource
     from controller.runtime.objects.cache import Cache, Change
-
-BY_PART: Final = Index(
-    "FeatureFlagConfiguration by its shard",
-    frozenset({featureflagconfiguration.KIND}),
-    lambda resource: flagshard.names(resource.spec),
-)
 
 
 def _content(target: Resource | None) -> object:
@@ -33,6 +30,10 @@ def _content(target: Resource | None) -> object:
         target.labels.get(LABEL),
         entries_in_force(target.status),
     )
+
+
+def _uid(shard: Resource | None) -> object:
+    return shard and shard.uid
 
 
 def _order(override: Resource | None) -> object:
@@ -65,8 +66,66 @@ FLAG_OVERRIDES: Final = Reconciles(
     FLAG_OVERRIDE,
     wakes=(
         Watch(FLAG_KINDS, changed=_content, keys=_overrides),
-        Watch(frozenset({flagshard.KIND}), changed=lambda shard: shard and shard.uid, keys=_of_shard),
+        Watch(frozenset({flagshard.KIND}), changed=_uid, keys=_of_shard),
         Watch(frozenset({flagoverride.KIND}), changed=_order, keys=_rivals),
     ),
     indexes=(BY_FLAG_SET, BY_WRITER, BY_PART),
+)
+
+
+def _delivery(target: Resource | None) -> object:
+    """What a rollout observes of the object with its flags: the flags, and who serves which step."""
+    if target is None:
+        return None
+    status = target.status
+    served = tuple(str(status.get(name)) for name in ("rollouts", "served", "total"))
+    return _content(target), served
+
+
+def _rollouts(cache: Cache, change: Change) -> Iterator[ObjectKey]:
+    for target in filter(None, (change.before, change.after)):
+        for name in names_of(target):
+            yield from (found.key for found in cache.find(ROLLOUTS_BY_FLAG_SET, target.namespace, name))
+
+
+def _rollouts_of_shard(cache: Cache, change: Change) -> Iterator[ObjectKey]:
+    """The rollouts whose flags a shard has: as a part of the set, or as promoted definitions."""
+    shard = change.latest
+    for owner in shard.owners:
+        if owner.get("kind") == flagrollout.KIND:
+            yield ObjectKey(flagrollout.KIND, shard.namespace, str(owner.get("name")))
+    for target in cache.find(BY_PART, shard.namespace, shard.name):
+        for name in names_of(target):
+            yield from (found.key for found in cache.find(ROLLOUTS_BY_FLAG_SET, target.namespace, name))
+
+
+def _requests(rollout: Resource | None) -> object:
+    """What people ask for by annotations."""
+    return rollout and tuple(rollout.annotations.get(name) for name in _ASKED_BY)
+
+
+def _itself(_: Cache, change: Change) -> Iterator[ObjectKey]:
+    if change.after is not None:
+        yield change.after.key
+
+
+def _rival_rollouts(cache: Cache, change: Change) -> Iterator[ObjectKey]:
+    """The other rollouts of the namespace: one may have had a flag that another one wants."""
+    key = change.latest.key
+    yield from (rival.key for rival in cache.of_kind(key.kind, key.namespace) if rival.key != key)
+
+
+_ASKED_BY: Final = (
+    flagrollout.APPROVE, flagrollout.PROMOTE, flagrollout.ABORT, flagrollout.RETRY, flagrollout.PAUSE,
+)  # fmt: skip
+_ROLLOUT: Final = frozenset({flagrollout.KIND})
+ROLLOUTS: Final = Reconciles(
+    FLAG_ROLLOUT,
+    wakes=(
+        Watch(frozenset({featureflagconfiguration.KIND}), changed=_delivery, keys=_rollouts),
+        Watch(frozenset({flagshard.KIND}), changed=_uid, keys=_rollouts_of_shard),
+        Watch(_ROLLOUT, changed=_requests, keys=_itself),
+        Watch(_ROLLOUT, changed=_order, keys=_rival_rollouts),
+    ),
+    indexes=(ROLLOUTS_BY_FLAG_SET, BY_WRITER, BY_PART, SHARDS_BY_ROLLOUT),
 )

@@ -22,7 +22,8 @@ _ALL: Final = "Every kind"
 _KINDS: Final = {
     "sources": "FlagSource", "artifacts": "FlagSource", "flagsets": "FlagSet", "delivery": "FlagSet",
     "configurations": "FeatureFlagConfiguration", "proxy": "FeatureFlagConfiguration",
-    "rollouts": "FlagOverride", "rollouts/machine": "FlagRollout", "rollouts/analysis": "FlagRollout",
+    "rollouts": "FlagOverride, FlagRollout",
+    "rollouts/machine": "FlagRollout", "rollouts/analysis": "FlagRollout",
     "events/receiver": "FlagReceiver", "events/services": "FlagProvider", "events/alerts": "FlagAlert",
     "pods/upgrades": "EvaluatorUpgrade", "pods/workloads": "Flagd, FeatureFlagSource",
     "pods/direct_sets": "Workloads with flags", "pods/admission": "Pods", "pods/injection": "Pods",

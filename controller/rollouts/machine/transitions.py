@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 _HISTORY: Final = 10
 _RECENT: Final = 10
 _SALT_DIGITS: Final = 8
+_LONGEST: Final = 800
+"""Most characters of why a rollout ended."""
 _NO_STEP: Final[dict[str, Any]] = {
     "step": None, "step_text": None, "share": None, "share_text": None, "audiences": (),
     "step_started_at": None, "propagated_at": None, "waited": None, "waiting_since": None, "served": None,
@@ -61,7 +63,7 @@ def revert(status: FlagRolloutStatus, tick: Tick) -> Change:
     resting = rest(status).status
     if status.candidate is None:
         return Change(resting)
-    text = f"Git has the promoted definitions again in place of {_name(status.candidate)}"
+    text = f"Git has the promoted definitions again in place of {name_of(status.candidate)}"
     if status.phase in {"Failed", "RollingBack"}:
         # How it ended is in the history already.
         return Change(resting, (Occurrence("RolloutReverted", text),))
@@ -76,7 +78,7 @@ def take_up(status: FlagRolloutStatus, candidate: Revision, tick: Tick) -> Chang
     history = status.history
     before = status.candidate
     if before is not None and status.phase not in {"Failed", "RollingBack"}:
-        text = f"{_name(before)} is superseded by {_name(candidate)}"
+        text = f"{name_of(before)} is superseded by {name_of(candidate)}"
         history = _ended(status, "Superseded", text, tick.now)
         events = (Occurrence("RolloutSuperseded", text),)
     return Change(_pending(status, candidate, tick).model_copy(update={"history": history}), events)
@@ -124,7 +126,7 @@ def publish(status: FlagRolloutStatus, index: int, tick: Tick) -> Change:
         "approvals": tuple(approval for approval in status.approvals if "/" not in approval.gate),
     }
     after = status.model_copy(update=step)
-    text = f"step {after.step_text} of {_name(status.candidate)}: {after.share_text} of users"
+    text = f"step {after.step_text} of {name_of(status.candidate)}: {after.share_text} of users"
     reason = "RolloutStarted" if first else "StepAdvanced"
     return Change(after, (_occurrence(status, reason, text),))
 
@@ -153,14 +155,14 @@ def succeed(status: FlagRolloutStatus, tick: Tick) -> Change:
         "recent_digests": tuple(filter(None, (earlier, *recent)))[:_RECENT],
         "history": _ended(status, "Promoted", None, tick.now),
     }
-    text = f"{_name(status.candidate)} is promoted: everybody gets it"
+    text = f"{name_of(status.candidate)} is promoted: everybody gets it"
     return Change(status.model_copy(update=done), (_occurrence(status, "Promoted", text, ends=True),))
 
 
 def take_back(status: FlagRolloutStatus, tick: Tick) -> Change:
     """Return from a promotion that is not served to where the rollout was."""
     text = (
-        f"{_name(status.candidate)} was not served to everybody in time: "
+        f"{name_of(status.candidate)} was not served to everybody in time: "
         f"the rollout is back at {f'step {status.step_text}' if status.step_text else 'its beginning'}"
     )
     held = {
@@ -181,7 +183,7 @@ def take_back(status: FlagRolloutStatus, tick: Tick) -> Change:
 
 def roll_back(status: FlagRolloutStatus, cause: Cause, tick: Tick) -> Change:
     """Give everybody the promoted definitions again."""
-    text = f"{_name(status.candidate)} is rolled back: {cause.message}"
+    text = f"{name_of(status.candidate)} is rolled back: {cause.message[:_LONGEST]}"
     exposed = status.step is not None or status.phase == "Promoting"
     digest = status.candidate.digest if status.candidate is not None else None
     back = {
@@ -190,7 +192,7 @@ def roll_back(status: FlagRolloutStatus, cause: Cause, tick: Tick) -> Change:
         "reason": cause.reason,
         "failed_digest": digest,
         "step_started_at": written(tick.now) if exposed else None,
-        "history": _ended(status, "RolledBack", f"{cause.reason}: {cause.message}"[:1000], tick.now),
+        "history": _ended(status, "RolledBack", cause.message[:_LONGEST], tick.now),
     }
     event = _occurrence(status, "RolledBack", text, warning=True)
     return Change(status.model_copy(update=back), (event,))
@@ -228,7 +230,7 @@ def _occurrence(
     return Occurrence(reason, text, warning=warning, flags=flags, ends=ends)
 
 
-def _name(revision: Revision | None) -> str:
+def name_of(revision: Revision | None) -> str:
     """A candidate for people: its commit where one is known."""
     if revision is None:
         return "the candidate"

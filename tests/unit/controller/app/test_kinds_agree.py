@@ -54,7 +54,7 @@ def _name(document: dict[str, Any]) -> tuple[str, str]:
 def test_each_stage_has_a_reconciler_and_each_reconciler_a_stage() -> None:
     shared = MagicMock(settings=ControllerSettings(), objects=Cache(), limits=UNLIMITED)
     shared.accounts.cluster.server = "https://10.0.0.1:6443"
-    reconcilers = reconcilers_of(shared, Providers({}, {}), MagicMock(), MagicMock())
+    reconcilers = reconcilers_of(shared, Providers({}, {}), MagicMock(), MagicMock(), MagicMock())
     assert list(reconcilers) == [each.kind for each in RECONCILED]
 
 

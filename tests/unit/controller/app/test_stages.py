@@ -67,6 +67,7 @@ ODD = (
     thing("FeatureFlagConfiguration", "odd", {"shards": {"name": "s1"}}),
     thing("FlagAlert", "odd", {"providerRef": "chat"}),
     thing("FlagOverride", "odd", {"flagSetRef": "mine", "flag": 7}),
+    thing("FlagRollout", "odd", {"flagSetRef": "mine", "flags": 7}),
 )
 SHARDED = thing("FeatureFlagConfiguration", "large", {"shards": [{"name": "s1", "digest": "d"}]})
 THERE = (SOURCE, RECEIVER, PROVIDER, ALERT, FLAGD, *SETS, *ODD, SHARDED)

@@ -1,0 +1,95 @@
+"""What a rollout's state machine is told of the cluster. Pure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from controller.api.openfeature.featureflagconfiguration import ConfigurationStatus
+from controller.api.rollouts.rollout_status import Revision, Served
+from controller.rollouts.machine.due import IN_STEP
+from controller.rollouts.machine.observation import Misfit, Observation
+from controller.rollouts.promoted_shards import shard_name
+from evaluator.flags.model import AUTHOR_KEY, REVISION_KEY
+
+if TYPE_CHECKING:
+    from controller.api.rollouts.rollout_status import FlagRolloutStatus
+    from controller.api.rollouts.served_rollout import ServedRollout
+    from controller.rollouts.compared_sets import Compared, Subject
+
+_LISTED: Final = 10
+"""Keys of flags that a status lists."""
+_MISFITS: Final = {
+    "VariantValueChanged": "changes the value of a variant, which cannot have two values at a time; give the "
+    "new value another variant",
+    "TypeChanged": "changes its type, which cannot be two at a time; use another flag",
+    "RuleTooLarge": "has a rule that is too large to be served together with the promoted one",
+}
+
+
+def observation_of(subject: Subject, compared: Compared) -> Observation:
+    """Return what is so now, without what has to be asked."""
+    name = subject.rollout.name
+    known = subject.status.promoted
+    same = known is not None and known.digest == compared.promoted_digest
+    promoted = known if known is not None and same else _revision(compared, compared.promoted_digest, name)
+    candidate = compared.candidate
+    return Observation(
+        name=name,
+        candidate=_candidate(compared) if candidate.digest else None,
+        promoted=promoted,
+        desired=_revision(compared, compared.desired_digest, name),
+        misfit=_misfit(compared),
+        served=_served(subject, candidate.digest),
+        annotations=subject.rollout.annotations,
+    )
+
+
+def _revision(compared: Compared, digest: str, rollout: str) -> Revision:
+    return Revision(digest=digest, revision=_text(compared, REVISION_KEY), shard=shard_name(rollout, digest))
+
+
+def _candidate(compared: Compared) -> Revision:
+    candidate = compared.candidate
+    return Revision(
+        digest=candidate.digest,
+        revision=_text(compared, REVISION_KEY),
+        author=_text(compared, AUTHOR_KEY),
+        flags=candidate.keys[:_LISTED],
+        count=len(candidate.keys),
+    )
+
+
+def _text(compared: Compared, key: str) -> str | None:
+    """Metadata of the set, or of the first flag that differs: provenance may be of either."""
+    flag = compared.whole.flags.get(next(iter(compared.candidate.keys), ""))
+    value = (flag.metadata.get(key) if flag is not None else None) or compared.whole.metadata.get(key)
+    return None if value is None else str(value)
+
+
+def _misfit(compared: Compared) -> Misfit | None:
+    for key, reason in sorted(compared.candidate.misfits.items()):
+        text = f'flag "{key}" {_MISFITS[reason]}, or promote the change at once: nobody gets it until then'
+        return Misfit(reason, text)
+    return None
+
+
+def _served(subject: Subject, candidate: str) -> Served | None:
+    """Return who serves what the rollout's status says; None: the object with the flags is not delivered by
+    it yet.
+    """
+    status = ConfigurationStatus.of(subject.target)
+    entry = next((one for one in status.rollouts or () if one.name == subject.rollout.name), None)
+    if entry is None or entry.candidate != candidate or not _shows(entry, subject.status):
+        return None
+    # Where nobody reports, nobody is waited for.
+    return Served(served=status.served_by or 0, total=status.total or 0)
+
+
+def _shows(entry: ServedRollout, status: FlagRolloutStatus) -> bool:
+    """Whether an object is delivered by this very step; an edited one may have the name of an earlier one."""
+    if status.promoted is None or entry.shard != status.promoted.shard:
+        return False
+    if status.phase in IN_STEP:
+        same = entry.step == status.step_text and float(entry.share or 0) == (status.share or 0.0)
+        return entry.phase == "Exposed" and same
+    return entry.phase == ("Everyone" if status.phase == "Promoting" else "Held")

@@ -1,0 +1,181 @@
+"""FlagRollout: observes its flags, asks what is due, lets the state machine decide, and writes the status,
+which publishes the step. Shards are written before it, and removed after it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from controller.api.objects.status import Status
+from controller.api.openfeature import featureflagconfiguration
+from controller.api.openfeature.featureflagconfiguration import ConfigurationStatus
+from controller.api.rollouts.flagrollout import FlagRolloutSpec
+from controller.api.rollouts.rollout_status import FlagRolloutStatus
+from controller.delivery.overrides import targets_of
+from controller.delivery.rollouts import PromotedSets, rollouts_for
+from controller.rollouts.analysis.rollout_ports import HookAnswer, HookCall, MeasuredStep
+from controller.rollouts.compared_sets import ComparedSets, Subject
+from controller.rollouts.machine.advance import advance
+from controller.rollouts.machine.clocks import read
+from controller.rollouts.machine.due import due
+from controller.rollouts.machine.step_order import present_step
+from controller.rollouts.promoted_shards import PromotedShards
+from controller.rollouts.rollout_observation import observation_of
+from controller.rollouts.rollout_outcome import outcome_of
+from controller.runtime.reconciling.result import Done, Result, spec_of
+from controller.runtime.reconciling.setbacks import Stalled, Waiting
+from evaluator.flags.candidates import matches
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from datetime import datetime
+
+    from controller.api.objects.meta import ObjectKey, Resource
+    from controller.api.rollouts.rollout_analysis import Webhook
+    from controller.api.rollouts.rollout_status import MetricStatus
+    from controller.rollouts.analysis.rollout_ports import Checks, Hooks
+    from controller.rollouts.compared_sets import Compared
+    from controller.rollouts.machine.due import Due
+    from controller.rollouts.machine.observation import Observation
+    from controller.runtime.objects.applier import Applier
+    from controller.runtime.objects.cache import Cache
+
+_PART_OF_INTERVAL: Final = 0.8
+"""Of the interval of checks, what one check may take."""
+
+
+class FlagRolloutReconciler:
+    """Keeps nothing that a new leader would miss: what it compared is computed again."""
+
+    def __init__(
+        self, objects: Cache, writer: Callable[[str], Applier], checks: Checks, hooks: Hooks
+    ) -> None:
+        """`writer`: who writes in a namespace."""
+        self._objects = objects
+        self._compared = ComparedSets(objects, PromotedSets(objects.get))
+        self._shards = PromotedShards(objects, writer)
+        self._checks = checks
+        self._hooks = hooks
+
+    async def reconcile(self, resource: Resource, now: datetime) -> Result:
+        """Take at most one step."""
+        spec, status = spec_of(FlagRolloutSpec, resource), FlagRolloutStatus.of(resource)
+        subject = Subject(resource, spec, status, self._target(resource, spec))
+        compared = await self._compared.of(subject, now.timestamp())
+        self._require_alone(subject, compared)
+        observation = observation_of(subject, compared)
+        asked = due(spec, status, observation, now)
+        observation = await self._ask(subject, compared, observation, asked, now)
+        decision = advance(spec, status, observation, now)
+        await self._write_promoted(subject, compared, decision.status)
+        swept = await self._sweep(subject, decision.status, now)
+        outcome = outcome_of(decision.status, observation.misfit)
+        own = _own_fields(decision.status)
+        waits = [wait for wait in (decision.requeue_after, swept) if wait is not None]
+        wait = min(waits, default=None)
+        if isinstance(outcome, Done):
+            return Result(outcome, status=own, events=decision.events, requeue_after=wait)
+        # What the condition says, settling reports.
+        events = tuple(event for event in decision.events if event.message != outcome.message)
+        return Result.of(outcome, status=own, events=events, requeue_after=wait)
+
+    def forget(self, key: ObjectKey) -> None:
+        """Drop what is kept of a deleted object."""
+        self._compared.forget(key)
+
+    def _target(self, resource: Resource, spec: FlagRolloutSpec) -> Resource:
+        kind = featureflagconfiguration.KIND
+        targets = [target for target in targets_of(self._objects, resource) if target.key.kind == kind]
+        if not targets:
+            raise Waiting(
+                "UnknownFlagSet",
+                f"no FlagSet or FeatureFlagConfiguration {spec.flag_set_ref.name} has flags here; "
+                "correct spec.flagSetRef.name, or create it",
+            )
+        return targets[0]
+
+    def _require_alone(self, subject: Subject, compared: Compared) -> None:
+        """Raise Stalled where an older rollout has one of the flags."""
+        keys = {*compared.whole.flags, *compared.promoted.flags}
+        mine = [key for key in sorted(keys) if matches(subject.spec.flags, key)]
+        for older in rollouts_for(self._objects, subject.target):
+            if older.key == subject.rollout.key:
+                return
+            patterns = older.spec.get("flags")
+            patterns = [str(pattern) for pattern in patterns] if isinstance(patterns, list) else []
+            shared = next((key for key in mine if matches(patterns, key)), None)
+            if shared is not None:
+                raise Stalled(
+                    "Conflict",
+                    f'flag "{shared}" is rolled out by FlagRollout {older.name}, which is older; change the '
+                    "flags of one of them",
+                )
+
+    async def _ask(
+        self, subject: Subject, compared: Compared, observation: Observation, asked: Due, now: datetime
+    ) -> Observation:
+        """Ask everything that is due at the same time."""
+        if not asked.metrics and not asked.hooks:
+            return observation
+        seconds = _PART_OF_INTERVAL * subject.spec.analysis.interval
+        answers = asyncio.gather(*(self._answer(subject, hook, seconds) for hook in asked.hooks))
+        metrics = await self._measure(subject, compared, seconds, now) if asked.metrics else None
+        named = zip((hook.name for hook in asked.hooks), await answers, strict=True)
+        return replace(observation, metrics=metrics, answers=dict(named))
+
+    async def _measure(
+        self, subject: Subject, compared: Compared, seconds: float, now: datetime
+    ) -> tuple[MetricStatus, ...]:
+        status, spec = subject.status, subject.spec
+        keys = compared.candidate.keys
+        step = MeasuredStep(
+            subject.rollout.key,
+            spec.flag_set_ref.name,
+            keys,
+            compared.whole.flags[keys[0]].default_variant or "",
+            compared.candidate.digest,
+            None if status.audiences else status.share,
+            read(status.propagated_at) or now,
+            present_step(spec.steps, status).min_samples,
+        )
+        return await self._checks.measure(step, spec.analysis.metrics, status.metrics, now, seconds)
+
+    async def _answer(self, subject: Subject, hook: Webhook, seconds: float) -> HookAnswer:
+        status, candidate = subject.status, subject.status.candidate
+        call = HookCall(
+            subject.rollout.key,
+            status.phase or "",
+            candidate.digest if candidate is not None else "",
+            status.step_text or "",
+            status.share,
+            candidate.flags if candidate is not None else (),
+        )
+        try:
+            async with asyncio.timeout(seconds):
+                return await self._hooks.ask(hook, call)
+        except TimeoutError:
+            return HookAnswer("Error", f"no answer within {seconds:g} s")
+
+    async def _write_promoted(self, subject: Subject, compared: Compared, status: FlagRolloutStatus) -> None:
+        """Write the FlagShard that the status names, before the status."""
+        promoted = status.promoted
+        known = {compared.promoted_digest: compared.promoted, compared.desired_digest: compared.desired}
+        if promoted is not None and promoted.digest in known:
+            flag_set = known[promoted.digest]
+            await self._shards.write(subject.rollout, subject.target, promoted.digest, flag_set)
+
+    async def _sweep(self, subject: Subject, status: FlagRolloutStatus, now: datetime) -> float | None:
+        """Remove what neither a status that is written nor the next one names."""
+        served = ConfigurationStatus.of(subject.target).rollouts or ()
+        promoted = (subject.status.promoted, status.promoted)
+        named = {revision.shard for revision in promoted if revision is not None and revision.shard}
+        return await self._shards.sweep(subject.rollout, named | {entry.shard for entry in served}, now)
+
+
+def _own_fields(status: FlagRolloutStatus) -> FlagRolloutStatus:
+    """The fields that are the rollout's own, all of them set: those without a value are removed."""
+    names = FlagRolloutStatus.model_fields.keys() - Status.model_fields.keys()
+    fields = {name: getattr(status, name) for name in names}
+    return FlagRolloutStatus.model_construct(_fields_set=set(names), **fields)

@@ -1,0 +1,277 @@
+"""FlagRollouts over a cluster in memory: what is written, what is served, and a controller that is killed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.statuses import find
+from tests.unit.controller.rollouts.cluster_world import ClusterWorld, KilledError, definition
+
+OLD, NEW = {"pay": definition("off")}, {"pay": definition("new")}
+METRICS = {
+    "interval": "1m",
+    "failureLimit": 2,
+    "metrics": [{"name": "errors", "templateRef": {"name": "t"}, "thresholdRange": {"max": 1}}],
+}
+
+
+async def under_way(**spec: Any) -> ClusterWorld:
+    """A world in which the first step is served."""
+    world = ClusterWorld()
+    world.commit(OLD)
+    world.rollout(**spec)
+    await world.settle()
+    world.commit(NEW, "main@sha1:2")
+    await world.settle()
+    return world
+
+
+def ready(world: ClusterWorld, name: str = "pay") -> tuple[str, str, str]:
+    condition = find(world.cluster.the("FlagRollout", name).status, "Ready")
+    assert condition is not None
+    return condition["status"], condition["reason"], condition["message"]
+
+
+async def test_a_new_rollout_keeps_what_is_served_as_promoted() -> None:
+    world = ClusterWorld()
+    world.commit({**OLD, "other": definition()})
+    world.rollout()
+    await world.settle()
+    (name,) = world.shards
+    shard = world.cluster.the("FlagShard", name)
+    assert shard.spec["flagSpec"]["flags"].keys() == {"pay"}
+    assert [owner["kind"] for owner in shard.owners] == ["FlagRollout", "FeatureFlagConfiguration"]
+    assert world.status().phase == "Idle"
+    assert ready(world)[:2] == ("True", "Idle")
+    # The shard is there before the status that names it.
+    writes = world.cluster.writes
+    assert writes.index(f"apply FlagShard/{name}") < writes.index("status FlagRollout/pay")
+
+
+async def test_a_change_goes_step_by_step_and_is_promoted() -> None:
+    world = await under_way()
+    assert world.status().step_text == "1/2"
+    candidate = world.status().candidate
+    assert candidate is not None
+    assert candidate.revision == "main@sha1:2"
+    counts = world.users()
+    assert 5 < counts["new"] < 40
+    assert ready(world)[:2] == ("False", "Progressing")
+    await world.wait(600)
+    assert 70 < world.users()["new"] < 130
+    await world.wait(600)
+    assert world.users() == {"new": 200}
+    status = world.status()
+    assert (status.phase, status.candidate, status.salt) == ("Succeeded", None, None)
+    assert status.promoted is not None
+    assert [entry.outcome for entry in status.history] == ["Promoted"]
+    # The definitions that were promoted before are removed once nobody reads them.
+    await world.wait(120)
+    assert world.shards == [status.promoted.shard]
+
+
+async def test_nothing_is_written_while_nothing_changes() -> None:
+    world = await under_way()
+    world.cluster.taken()
+    for _ in range(5):
+        # Flux applies the same manifests again.
+        world.commit(NEW, "main@sha1:2")
+        world.rollout()
+        await world.settle()
+    assert world.cluster.taken() == []
+
+
+async def test_several_flags_of_one_commit_are_one_candidate_and_new_ones_are_served_at_once() -> None:
+    world = ClusterWorld()
+    flags = {"pay": definition(), "pay-fast": definition(), "other": definition()}
+    world.commit(flags)
+    world.rollout()
+    await world.settle()
+    world.commit(
+        {
+            "pay": definition("new"),
+            "pay-fast": definition("on"),
+            "other": definition("on"),
+            "pay-2": definition(),
+        }
+    )
+    await world.settle()
+    status = world.status()
+    assert status.candidate is not None
+    assert status.candidate.flags == ("pay", "pay-fast")
+    assert world.users("other") == {"on": 200}
+    assert world.users("pay-2") == {"off": 200}
+    # Both change for the same users.
+    assert world.users("pay")["new"] == world.users("pay-fast")["on"]
+
+
+async def test_a_failed_check_rolls_back_for_everybody() -> None:
+    world = await under_way(analysis=METRICS)
+    world.answers.verdict = "Fail"
+    await world.wait(120)
+    status = world.status()
+    assert (status.phase, status.reason) == ("Failed", "FailureLimit")
+    assert world.users() == {"off": 200}
+    state, reason, message = ready(world)
+    assert (state, reason) == ("False", "FailureLimit")
+    assert message.startswith("main@sha1:2 is rolled back: 2 checks failed: metric errors is 0.5")
+    assert find(world.cluster.the("FlagRollout", "pay").status, "Stalled") is not None
+    # One Event tells it.
+    assert sum("rolled back" in said for said in world.said) == 1
+    (step, _) = world.answers.steps
+    assert (step.flags, step.variant, step.target, step.share) == (("pay",), "new", "checkout", 10.0)
+    # A revert recovers.
+    world.commit(OLD, "main@sha1:3")
+    await world.settle()
+    assert world.status().phase == "Idle"
+    assert ready(world)[0] == "True"
+
+
+async def test_a_revert_a_disabled_and_a_deleted_flag_are_immediate() -> None:
+    world = await under_way()
+    world.commit(OLD, "main@sha1:3")
+    assert world.users() == {"off": 200}
+    world = await under_way()
+    world.commit({"pay": definition("new", state="DISABLED")}, "main@sha1:3")
+    assert world.users() == {"-": 200}
+    await world.settle()
+    assert world.status().phase == "Idle"
+    world = await under_way()
+    world.commit({"other": definition()}, "main@sha1:3")
+    await world.settle()
+    assert world.status().phase == "Idle"
+    assert "pay" not in world.delivered().flags
+
+
+async def test_what_cannot_be_served_beside_the_promoted_definition_is_held_with_its_reason() -> None:
+    world = ClusterWorld()
+    world.commit(OLD)
+    world.rollout()
+    await world.settle()
+    world.commit({"pay": definition("new", variants={"off": "off", "on": "ON", "new": "new"})})
+    await world.settle()
+    assert world.status().phase == "Pending"
+    assert ready(world)[1] == "VariantValueChanged"
+    assert 'flag "pay" changes the value of a variant' in ready(world)[2]
+    assert world.users() == {"off": 200}
+    digest = world.status().candidate
+    assert digest is not None
+    world.annotate(promote=digest.digest)
+    await world.settle()
+    assert world.status().phase == "Succeeded"
+    assert world.users() == {"new": 200}
+
+
+async def test_of_two_rollouts_for_a_flag_the_younger_waits_for_a_change() -> None:
+    world = ClusterWorld()
+    world.commit(OLD)
+    world.rollout("younger", "2026-02-01T00:00:00Z", flags=["p*"])
+    world.rollout("pay")
+    await world.settle()
+    world.commit(NEW)
+    await world.settle()
+    assert ready(world, "younger")[1] == "Conflict"
+    assert world.status("pay").phase == "Progressing"
+    world.rollout("younger", "2026-02-01T00:00:00Z", flags=["q*"])
+    await world.settle()
+    assert ready(world, "younger")[:2] == ("True", "Idle")
+
+
+async def test_a_suspended_rollout_changes_nothing() -> None:
+    world = await under_way()
+    world.rollout(suspend=True)
+    before = world.users()
+    await world.wait(7200)
+    assert world.users() == before
+    world.rollout()
+    await world.settle()
+    assert world.status().step_text == "2/2"
+
+
+async def test_without_its_flag_set_it_waits() -> None:
+    world = ClusterWorld()
+    world.rollout()
+    await world.settle()
+    assert ready(world)[:2] == ("False", "UnknownFlagSet")
+
+
+async def test_promoted_definitions_that_are_gone_are_a_matter_for_people() -> None:
+    world = await under_way()
+    for name in world.shards:
+        world.cluster.remove("FlagShard", name)
+    world.start()
+    await world.settle()
+    assert ready(world)[1] == "PromotedShardMissing"
+
+
+async def test_webhooks_are_told_of_the_candidate() -> None:
+    hook = {"name": "gate", "type": "confirm-rollout", "url": "https://h.example/"}
+    world = ClusterWorld()
+    world.answers.hooks["gate"] = "Fail"
+    world.commit(OLD)
+    world.rollout(webhooks=[hook])
+    await world.settle()
+    world.commit(NEW)
+    await world.settle()
+    candidate = world.status().candidate
+    assert candidate is not None
+    (call,) = world.answers.calls
+    assert (call.phase, call.checksum, call.flags) == ("Pending", candidate.digest, ("pay",))
+    assert world.users() == {"off": 200}
+
+
+# -- a controller that is killed
+
+
+async def whole_life(world: ClusterWorld) -> None:
+    """One change that is promoted, one that is rolled back by its checks, and a revert."""
+    world.commit(OLD)
+    world.rollout(analysis=METRICS)
+    await world.wait(60)
+    world.commit(NEW, "main@sha1:2")
+    await world.wait(3600)
+    world.answers.verdict = "Fail"
+    world.commit({"pay": definition("on")}, "main@sha1:3")
+    await world.wait(3600)
+    world.commit(NEW, "main@sha1:4")
+    await world.wait(3600)
+
+
+class Resuming(ClusterWorld):
+    """A world in which another controller takes over from one that is killed."""
+
+    kills = 0
+
+    async def turn(self) -> bool:
+        try:
+            return await super().turn()
+        except KilledError:
+            self.kills += 1
+            self.cluster.writes_left = None
+            self.start()
+            return True
+
+
+def ended(world: ClusterWorld) -> list[Any]:
+    """What is left in the end, and what users get."""
+    status = world.status()
+    promoted = status.promoted
+    assert promoted is not None
+    history = [(entry.outcome, entry.revision, entry.reason) for entry in status.history]
+    return [status.phase, promoted.digest, history, status.recent_digests, world.shards, world.users()]
+
+
+async def test_a_controller_that_is_killed_at_any_write_leaves_the_next_one_the_same_end() -> None:
+    wanted = ClusterWorld()
+    await whole_life(wanted)
+    assert ended(wanted)[0] == "Idle"
+    writes = wanted.cluster.writes
+    assert {write.split("/")[0] for write in writes} == {
+        "apply FlagShard", "delete FlagShard", "status FlagRollout", "status FeatureFlagConfiguration",
+    }  # fmt: skip
+    for number, write in enumerate(writes):
+        world = Resuming()
+        world.cluster.writes_left = number
+        await whole_life(world)
+        assert world.kills == 1, write
+        assert ended(world) == ended(wanted), write
