@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 from controller.rollouts.analysis.statistics import Events, add_events, evidence, sample_ratio
+from tests.unit.controller.rollouts.analysis.poisson import poisson
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -19,17 +20,6 @@ RATE: Final = 0.01
 """Of bad events of those who do not get the candidate."""
 SHARES: Final = (0.01,) * 20 + (0.1,) * 40 + (0.5,) * 40
 """Of users in the candidate, by check: a rollout's own."""
-
-
-def poisson(random: Random, mean: float) -> int:
-    """A number of events with this mean."""
-    if mean > 50:
-        return max(0, round(random.gauss(mean, math.sqrt(mean))))
-    limit, count, product = math.exp(-mean), 0, random.random()
-    while product > limit:
-        count += 1
-        product *= random.random()
-    return count
 
 
 def rolled_back_after(random: Random, ratio: float, alpha: float, requests: int = 1000) -> int | None:
