@@ -85,8 +85,8 @@ class ShownSet:
     """By flag, a sentence on the override or rollout that decides it now, such as `off for all until 14:00
     UTC, by incident-7: payments fail`.
     """
-    problems: tuple[str, ...] = ()
-    """What is wrong with the newest revision, `FILE:LINE: what`."""
+    title: str = ""
+    """How it is called beside others that have the same flag; empty: by its name."""
 
 
 class PageSource(Protocol):
@@ -101,6 +101,11 @@ class PageSource(Protocol):
 
     def shown_set(self, name: str) -> ShownSet | None:
         """Return a flag set; None where there is none, or the caller may not see it."""
+
+    def environments(self, name: str, key: str) -> Sequence[ShownSet]:
+        """Return the sets in which the same flag is to be compared, that of `name` among them; empty where there is
+        no other.
+        """
 
     def history(self, name: str, key: str) -> FlagHistory:
         """Return the history of a flag of a set that the caller may see."""

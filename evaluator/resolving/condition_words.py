@@ -1,0 +1,291 @@
+"""The conditions of rules in words: `email ends with @example.com`. Pure; raises nothing for any JSON."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+from evaluator.flags.checking.known_operators import REFERENCE
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from evaluator.flags.model import Json
+
+_MOST_PARTS: Final = 8
+"""Most parts of one condition, and most values of one list, that are written out."""
+_MOST_TEXT: Final = 80
+_DEEPEST: Final = 12
+"""Levels beyond which a condition is written as JSON."""
+_PLAIN: Final = re.compile(r"[\w@.+/-]+")
+_NOW: Final = "$flagd.timestamp"
+_NAMES: Final = {"targetingKey": "the targeting key", "$flagd.flagKey": "the flag's key", _NOW: "the time"}
+_COMPARISONS: Final = {
+    "==": ("is", "is not"),
+    "===": ("is", "is not"),
+    "!=": ("is not", "is"),
+    "!==": ("is not", "is"),
+    "<": ("is less than", "is at least"),
+    "<=": ("is at most", "is more than"),
+    ">": ("is more than", "is at most"),
+    ">=": ("is at least", "is less than"),
+    "starts_with": ("starts with", "does not start with"),
+    "ends_with": ("ends with", "does not end with"),
+    "contains_all": ("contains all of", "does not contain all of"),
+    "contains_any": ("contains one of", "contains none of"),
+    "contains_none": ("contains none of", "contains one of"),
+}
+_AS_TIMES: Final = {
+    "is less than": "is before",
+    "is at most": "is not after",
+    "is more than": "is after",
+    "is at least": "is not before",
+}
+_VERSIONS: Final = {
+    "=": ("is version", "is not version"),
+    "!=": ("is not version", "is version"),
+    "<": ("is below version", "is at least version"),
+    "<=": ("is at most version", "is above version"),
+    ">": ("is above version", "is at most version"),
+    ">=": ("is at least version", "is below version"),
+    "^": ("has the major version of", "has another major version than"),
+    "~": ("has the minor version of", "has another minor version than"),
+}
+_LOOPS: Final = {"some": "one of", "all": "each of", "none": "none of"}
+_ARITHMETIC: Final = {"+": "plus", "-": "minus", "*": "times", "/": "divided by", "%": "modulo"}
+
+
+@dataclass(frozen=True, slots=True)
+class Phrase:
+    """A condition in words."""
+
+    text: str
+    of_user: bool = False
+    """Whether the words begin with an attribute, so that `users whose` may stand before them."""
+    joined: str = ""
+    """`and` or `or`, where the words are joined by that."""
+
+
+_Writer: TypeAlias = "Callable[[str, Sequence[Json], int, bool], Phrase | None]"
+"""(operator, arguments, level, negated) → words; None: the form is unusual."""
+
+
+def condition(rule: Json, level: int = 0, *, negated: bool = False) -> Phrase:
+    """A condition in words, or where it is `negated`."""
+    if not isinstance(rule, dict) or len(rule) != 1 or level > _DEEPEST:
+        return _constant(rule, negated=negated)
+    ((operator, given),) = rule.items()
+    arguments = given if isinstance(given, list) else [given]
+    if operator in {"!", "!!"} and arguments:
+        return condition(arguments[0], level + 1, negated=negated ^ (operator == "!"))
+    writer = _WRITERS.get(operator)
+    phrase = None if writer is None else writer(operator, arguments, level, negated)
+    if phrase is None:
+        phrase = Phrase(f"{'not ' if negated else ''}{value(rule, level)}")
+    return phrase
+
+
+def value(node: Json, level: int = 0) -> str:
+    """A value, or what computes it, in words."""
+    if isinstance(node, list):
+        shown = [value(item, level + 1) for item in node[:_MOST_PARTS]]
+        more = [f"{len(node) - len(shown)} more"] if len(node) > len(shown) else []
+        return alternatives([*shown, *more])
+    if not isinstance(node, dict) or len(node) != 1 or level > _DEEPEST:
+        return _literal(node)
+    ((operator, given),) = node.items()
+    arguments = given if isinstance(given, list) else [given]
+    if operator == "var":
+        return _variable(arguments)
+    if operator == REFERENCE and isinstance(given, str):
+        return _cut(given)
+    if operator in _ARITHMETIC and len(arguments) > 1:
+        shown = [value(item, level + 1) for item in arguments[:_MOST_PARTS]]
+        return f" {_ARITHMETIC[operator]} ".join(shown)
+    return _literal(node)
+
+
+def alternatives(words: Sequence[str]) -> str:
+    """`a, b or c`."""
+    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} or {words[-1]}" if words else "nothing"
+
+
+def variables(node: Json) -> list[str]:
+    """The names that a rule reads from the evaluation context, each once; flagd's own are left out."""
+    names: dict[str, None] = {}
+    pending = [node]
+    while pending:
+        item = pending.pop()
+        if isinstance(item, list):
+            pending.extend(reversed(item))
+        elif isinstance(item, dict):
+            if len(item) == 1 and "var" in item:
+                given = item["var"]
+                name = given[0] if isinstance(given, list) and given else given
+                if isinstance(name, str) and name and not name.startswith("$flagd"):
+                    names[name] = None
+            pending.extend(reversed(list(item.values())))
+    return [*names]
+
+
+def _joined(operator: str, arguments: Sequence[Json], level: int, negated: bool) -> Phrase | None:
+    if not arguments:
+        return None
+    # The negation of a and b is: not a, or not b.
+    word = operator if not negated else {"and": "or", "or": "and"}[operator]
+    parts = [condition(argument, level + 1, negated=negated) for argument in arguments[:_MOST_PARTS]]
+    if len(arguments) == 1:
+        return parts[0]
+    texts = [f"({part.text})" if part.joined not in {"", word} else part.text for part in parts]
+    if len(arguments) > len(parts):
+        texts.append(f"{len(arguments) - len(parts)} more")
+    return Phrase(f" {word} ".join(texts), all(part.of_user for part in parts), word)
+
+
+def _compared(operator: str, arguments: Sequence[Json], level: int, negated: bool) -> Phrase | None:
+    if len(arguments) == 3 and operator in {"<", "<="}:
+        low, subject, high = arguments
+        verb = "is not between" if negated else "is between"
+        return _phrase(subject, f"{verb} {_amount(subject, low)} and {_amount(subject, high)}", level)
+    if len(arguments) != 2:
+        return None
+    subject, other = arguments
+    verb = _COMPARISONS[operator][negated]
+    if _is_constant(subject) and not _is_constant(other):
+        flipped = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}.get(operator, operator)
+        if operator in {"starts_with", "ends_with"} or operator.startswith("contains"):
+            return _phrase(subject, f"{verb} {value(other, level + 1)}", level)
+        subject, other, verb = other, subject, _COMPARISONS[flipped][negated]
+    if _is_time(subject):
+        verb = _AS_TIMES.get(verb, verb)
+    return _phrase(subject, f"{verb} {_amount(subject, other)}", level)
+
+
+def _contained(operator: str, arguments: Sequence[Json], level: int, negated: bool) -> Phrase | None:
+    del operator
+    if len(arguments) != 2:
+        return None
+    item, holder = arguments
+    if isinstance(holder, list):
+        return _phrase(item, f"{'is not' if negated else 'is'} {value(holder, level + 1)}", level)
+    if _is_constant(item):
+        verb = "does not contain" if negated else "contains"
+        return _phrase(holder, f"{verb} {value(item, level + 1)}", level)
+    return _phrase(item, f"{'is not' if negated else 'is'} in {value(holder, level + 1)}", level)
+
+
+def _version(operator: str, arguments: Sequence[Json], level: int, negated: bool) -> Phrase | None:
+    del operator
+    if len(arguments) != 3 or not isinstance(arguments[1], str) or arguments[1] not in _VERSIONS:
+        return None
+    subject, sign, wanted = arguments
+    return _phrase(subject, f"{_VERSIONS[sign][negated]} {value(wanted, level + 1)}", level)
+
+
+def _of_list(operator: str, arguments: Sequence[Json], level: int, negated: bool) -> Phrase | None:
+    if len(arguments) != 2:
+        return None
+    inner = condition(arguments[1], level + 1)
+    text = f"for {_LOOPS[operator]} {value(arguments[0], level + 1)}, {inner.text}"
+    return Phrase(f"not ({text})" if negated else text)
+
+
+def _set(operator: str, arguments: Sequence[Json], level: int, negated: bool) -> Phrase | None:
+    del operator, level
+    if not arguments or not isinstance(arguments[0], str):
+        return None
+    return Phrase(f"{_variable(arguments)} is {'not ' if negated else ''}set", of_user=True)
+
+
+def _missing(operator: str, arguments: Sequence[Json], level: int, negated: bool) -> Phrase | None:
+    del operator
+    if not arguments or not all(isinstance(name, str) for name in arguments):
+        return None
+    names = [_variable([name]) for name in arguments[:_MOST_PARTS]]
+    if negated:
+        return Phrase(f"{' and '.join(names)} {'is' if len(names) == 1 else 'are'} there")
+    return Phrase(f"{alternatives(names)} is missing", of_user=True)
+
+
+def _referred(operator: str, arguments: Sequence[Json], level: int, negated: bool) -> Phrase | None:
+    del operator, level
+    name = arguments[0] if arguments else None
+    return Phrase(f"{'not ' if negated else ''}{_cut(name)}") if isinstance(name, str) else None
+
+
+_WRITERS: Final[dict[str, _Writer]] = {
+    "and": _joined,
+    "or": _joined,
+    **dict.fromkeys(_COMPARISONS, _compared),
+    "in": _contained,
+    "sem_ver": _version,
+    **dict.fromkeys(_LOOPS, _of_list),
+    "var": _set,
+    "missing": _missing,
+    REFERENCE: _referred,
+}
+
+
+def _phrase(subject: Json, rest: str, level: int) -> Phrase:
+    of_user = isinstance(subject, dict) and "var" in subject and not _is_time(subject)
+    return Phrase(f"{value(subject, level + 1)} {rest}", of_user)
+
+
+def _constant(node: Json, *, negated: bool) -> Phrase:
+    if isinstance(node, dict | list) and node:
+        return Phrase(f"{'not ' if negated else ''}{_literal(node)}")
+    return Phrase("always" if bool(node) ^ negated else "never")
+
+
+def _is_constant(node: Json) -> bool:
+    return not isinstance(node, dict)
+
+
+def _is_time(node: Json) -> bool:
+    return isinstance(node, dict) and node.get("var") in (_NOW, [_NOW])
+
+
+def _variable(arguments: Sequence[Json]) -> str:
+    name = arguments[0] if arguments else ""
+    if name == "" or name is None:
+        return "it"
+    if not isinstance(name, str):
+        return _literal({"var": name})
+    shown = _NAMES.get(name) or _cut(name)
+    return f"{shown} (without one, {value(arguments[1])})" if len(arguments) > 1 else shown
+
+
+def _amount(subject: Json, node: Json) -> str:
+    """A value beside a subject; beside the time, seconds are a date."""
+    if _is_time(subject) and isinstance(node, int) and not isinstance(node, bool) and 0 < node < 2**34:
+        return f"{datetime.fromtimestamp(node, UTC):%Y-%m-%d %H:%M} UTC"
+    return value(node)
+
+
+def _literal(node: Json) -> str:
+    if isinstance(node, str):
+        return _cut(node) if _PLAIN.fullmatch(node) else json.dumps(_cut(node), ensure_ascii=False)
+    text = json.dumps(node, ensure_ascii=False, default=str) if _is_small(node) else "…"
+    return _cut(text)
+
+
+def _is_small(node: Json) -> bool:
+    """Whether a value is small enough to be written out; looks at a bounded part of it."""
+    pending, seen = [node], 0
+    while pending:
+        item = pending.pop()
+        seen += 1
+        if seen > 100:
+            return False
+        if isinstance(item, dict):
+            pending.extend(item.values())
+        elif isinstance(item, list):
+            pending.extend(item)
+    return True
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _MOST_TEXT else f"{text[: _MOST_TEXT - 1]}…"
