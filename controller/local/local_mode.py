@@ -31,8 +31,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from controller.local.local_options import LocalOptions
+    from controller.page.page_source import PageSource
     from evaluator.flags.saved import Saved
-    from evaluator.http.messages import Request
+    from evaluator.http.messages import Request, Response
 
 __all__ = ["InvalidSettingError", "Local", "Ports", "evaluator_settings", "open_local"]
 
@@ -152,7 +153,7 @@ def _repository_of(options: LocalOptions) -> Path | None:
 def _page_additions(page: LocalPage) -> Additions:
     """The page on the management port, and what it counts."""
 
-    async def source_for(_: Request) -> LocalPage:
+    async def source_for(_: Request) -> PageSource | Response:
         return page
 
     streams = PageStreams(asyncio.get_running_loop(), lambda _: lambda: page.version)

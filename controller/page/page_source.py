@@ -103,8 +103,8 @@ class PageSource(Protocol):
         """Return a flag set; None where there is none, or the caller may not see it."""
 
     def environments(self, name: str, key: str) -> Sequence[ShownSet]:
-        """Return the sets in which the same flag is to be compared, that of `name` among them; empty where there is
-        no other.
+        """Return the sets in which the same flag is to be compared, that of `name` among them; empty where
+        there is no other.
         """
 
     def history(self, name: str, key: str) -> FlagHistory:

@@ -7,6 +7,7 @@ from urllib.parse import parse_qsl
 
 from controller.page.rendering import PREFIX, SAFE, page
 from controller.page.views.delivery_view import delivery_view
+from controller.page.views.flag_view import flag_view
 from controller.page.views.flags_view import flags_view
 from controller.page.views.pending_view import pending_view
 from controller.page.visit import NotShown, Visit
@@ -24,6 +25,8 @@ VIEWS: Final[Mapping[tuple[str, str], Callable[[Visit], Response]]] = {
     ("GET", "/flags"): flags_view,
     ("GET", "/delivery"): delivery_view,
     ("GET", "/pending"): pending_view,
+    ("GET", "/flag"): flag_view,
+    ("POST", "/flag"): flag_view,
 }
 """The views by method and path below PREFIX."""
 _MOST_FIELDS: Final = 200
@@ -37,7 +40,8 @@ def respond(request: Request, source: PageSource, now: datetime) -> Response:
     if view is None:
         return Response(404, b"there is no such page\n", (("content-type", "text/plain"), *SAFE))
     form = request.body.decode("utf-8", "replace") if method == "POST" else ""
-    visit = Visit(path.strip("/") or "flags", _fields(request.query), _fields(form), source, now)
+    view_name, query = path.strip("/") or "flags", _fields(request.query)
+    visit = Visit(view_name, query, _fields(form), source, now, asks=method == "POST")
     try:
         return view(visit)
     except NotShown as missing:

@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlencode
 
-from controller.page import words
+from controller.page import links, words
 from evaluator.http.messages import Headers, Response
+from evaluator.resolving.rule_clauses import outcome_words, subject_words
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
 FOLDER: Final = Path(__file__).parent
 STATIC: Final = FOLDER / "static"
 PREFIX: Final = "/ui"
+NAVIGATION: Final = (("flags", "Flags"), ("delivery", "Delivery"), ("pending", "Pending"))
+"""The views that every page links to, and their titles."""
 _POLICY: Final = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
     "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
@@ -32,7 +35,7 @@ SAFE: Final[Headers] = (
 _HTML: Final[Headers] = (("content-type", "text/html; charset=utf-8"), ("cache-control", "no-store"))
 
 
-def address(view: str, **query: object) -> str:
+def address(view: str, /, **query: object) -> str:
     """Return the address of a view such as `flags`; what is empty is left out of the query."""
     given = urlencode({name: str(value) for name, value in query.items() if value not in ("", None)})
     return f"{PREFIX}/{view}{'?' if given else ''}{given}"
@@ -57,12 +60,26 @@ def environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    made.globals["address"] = address
+    made.globals |= {
+        "address": address,
+        "navigation": NAVIGATION,
+        "commit_link": links.commit_link,
+        "request_link": links.request_link,
+        "place_link": links.place_link,
+        "revision_link": links.revision_link,
+        "outcome_words": outcome_words,
+        "subject_words": subject_words,
+    }
     made.filters |= {
         "after": words.after,
         "ago": words.ago,
         "clock": words.clock,
+        "chart": words.chart,
+        "capitalized": words.capitalized,
         "person": words.person,
+        "moment": words.moment,
+        "rate": words.rate_text,
+        "total_rate": words.total_rate,
         "revision": words.short_revision,
         "value": words.value_text,
     }

@@ -27,6 +27,8 @@ class Visit:
     form: Mapping[str, str]
     source: PageSource
     now: datetime
+    asks: bool = False
+    """Whether a form was sent."""
 
     @cached_property
     def sets(self) -> Sequence[str]:

@@ -10,10 +10,14 @@ from typing import TYPE_CHECKING, Final
 from controller.configurations.propagation import duration_text
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from datetime import datetime
 
+    from controller.page.page_source import VariantRates
     from evaluator.flags.model import Json
 
+CODE_DEFAULT: Final = "default of the code"
+"""What stands for a variant where the caller's own default counts."""
 _UNITS: Final = (
     (86_400 * 365, "year"),
     (86_400 * 30, "month"),
@@ -46,6 +50,11 @@ def after(seconds: float) -> str:
     return f"after {duration_text(seconds)}" if seconds else "at once"
 
 
+def moment(at: datetime | None) -> str:
+    """`2026-11-28 12:00 UTC`; empty for an unknown moment."""
+    return "" if at is None else f"{at.astimezone(UTC):%Y-%m-%d %H:%M} UTC"
+
+
 def person(author: str) -> str:
     """`Ada` of `Ada <ada@example.com>`."""
     return author.partition(" <")[0].strip() or author
@@ -61,3 +70,33 @@ def value_text(value: Json, most: int = 120) -> str:
     """A variant's value as JSON, cut after `most` characters."""
     text = json.dumps(value, ensure_ascii=False, default=str)
     return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
+def capitalized(text: str) -> str:
+    """The text with its first letter in upper case; the others stay."""
+    return text[:1].upper() + text[1:]
+
+
+def total_rate(rates: VariantRates) -> str:
+    """The evaluations per minute of the newest interval, of all variants."""
+    return f"{sum(values[-1] for values in rates.rates.values()):.0f}/min"
+
+
+def chart(rates: VariantRates, variants: Sequence[str]) -> str:
+    """Rates as JSON for the script that draws them: `{"times": […], "series": [[variant, place, rates], …]}`,
+    in the order of the flag's variants; a variant's place among them decides its colour.
+    """
+    places = {variant: place for place, variant in enumerate(variants)}
+    ordered = sorted(rates.rates, key=lambda variant: places.get(variant, len(places)))
+    series = [
+        [variant or CODE_DEFAULT, places.get(variant, len(places)), rates.rates[variant]]
+        for variant in ordered
+    ]
+    return json.dumps({"times": rates.times, "series": series})
+
+
+def rate_text(rates: VariantRates) -> str:
+    """The evaluations per minute of the newest interval: `12 a minute: on 9, off 3`."""
+    newest = {variant or CODE_DEFAULT: values[-1] for variant, values in rates.rates.items()}
+    parts = ", ".join(f"{variant} {value:.0f}" for variant, value in newest.items())
+    return f"{sum(newest.values()):.0f} a minute: {parts}"

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 MOST: Final = 20
 """Most clauses of a rule that are listed."""
 _DEEPEST: Final = 12
-_TRUTHS: Final = frozenset({"==", "===", "!=", "!==", "<", "<=", ">", ">=", "in", "starts_with", "ends_with",
+TRUTHS: Final = frozenset({"==", "===", "!=", "!==", "<", "<=", ">", ">=", "in", "starts_with", "ends_with",
                             "sem_ver", "!", "!!", "some", "all", "none"})  # fmt: skip
 """Operators whose result is true or false, which name variants."""
 
@@ -137,7 +137,7 @@ def _clauses(node: Json, conditions: tuple[Json, ...], path: Path, level: int) -
         yield from _branches(arguments, conditions, here, level)
     elif operator == "fractional":
         yield Clause(_all_of(conditions), _split(given, here) or Computed(value(node)))
-    elif operator in _TRUTHS:
+    elif operator in TRUTHS:
         yield Clause(_all_of((*conditions, node)), "true")
         yield Clause(_all_of(conditions), "false")
     else:

@@ -2,23 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from controller.cli.objects.object_rows import RECORD
 from controller.cli.shared.printing import printable, short
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-_REQUEST: Final = re.compile(r"\((?:#|!|pull request #)(\d+)\)|^Merge pull request #(\d+)|^Merged PR (\d+)")
-"""The number of a change request, as servers write it into the subject of its commit."""
-_PAGES: Final = (
-    (re.compile(r"/-/commit/\w+$"), "/-/merge_requests/"),
-    (re.compile(r"/commits/\w+$"), "/pull-requests/"),
-    (re.compile(r"(?<=/_git/)([^/]+)/commit/\w+$"), r"\1/pullrequest/"),
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,21 +52,6 @@ class FlagTrace:
     """The page of its pull or merge request, where its subject names one."""
     unknown: str | None = None
     """Why the places are not known."""
-
-
-def change_request_page(commit_page: str, subject: str) -> str:
-    """The page of the change request that a commit's subject names, beside the commit's own page; empty where
-    it names none.
-    """
-    match = _REQUEST.search(subject)
-    if match is None or not commit_page:
-        return ""
-    number = next(group for group in match.groups() if group)
-    for pattern, page in _PAGES:
-        if pattern.search(commit_page):
-            return f"{pattern.sub(page, commit_page)}{number}"
-    github = re.match(r"https?://[^/]*github", commit_page)
-    return f"{re.sub(r'/commit/[0-9a-f]+$', '', commit_page)}/{'pull' if github else 'pulls'}/{number}"
 
 
 def as_text(trace: FlagTrace) -> Iterator[str]:

@@ -113,8 +113,7 @@ async def _trace(connection: Connection, resource: Resource, options: argparse.N
 
 async def _add_places(trace: FlagTrace, paths: Sequence[str], repository: str) -> FlagTrace:
     """The trace with file, line, commit and pages, as far as a repository is at hand."""
-    from controller.cli.objects.flag_trace import change_request_page
-    from controller.events.alerts.commit_pages import commit_in, link
+    from controller.events.alerts.commit_pages import change_request_page, commit_in, link
     from controller.local.flag_places import flag_places, last_change
     from controller.local.local_options import LocalOptions
     from controller.runtime.reconciling.setbacks import Setback

@@ -30,6 +30,8 @@ MOST_COMMITS: Final = 200
 """Most commits with changes that are compared."""
 MOST_SEEN: Final = 5_000
 """Most commits that are looked at."""
+MOST_OVERLAYS: Final = 6
+"""Most folders beside the last path that are compared with it."""
 _MOST_LINES: Final = 100_000
 
 
@@ -100,6 +102,24 @@ class FlagCommits:
                 line = piece.document.place(piece.path, key=True)[0]
                 places[key] = (*places.get(key, ()), FlagPlace(piece.document.file, line))
         return places
+
+    def overlays(self, commit: str) -> dict[str, FlagSet]:
+        """The flags with each folder beside that of the last path in its place, by the folder's name; none
+        where there is one path alone. Raises as `read`.
+        """
+        *base, last = self._options.paths
+        parent, _, own = last.rstrip("/").rpartition("/")
+        if not base or not parent or own.startswith("*"):
+            return {}
+        found = self._commit(commit)
+        names = [name for name, _ in _blobs(found.tree, "") if name.startswith(f"{parent}/")]
+        below = (name.removeprefix(f"{parent}/") for name in names)
+        folders = sorted({name.partition("/")[0] for name in below if "/" in name} - {own})
+        made = {}
+        for folder in folders[:MOST_OVERLAYS]:
+            other = FlagCommits(self._folder, replace(self._options, paths=(*base, f"{parent}/{folder}")))
+            made[folder] = other._flag_set(other._definitions(found))[0]
+        return {folder: flag_set for folder, flag_set in made.items() if flag_set.flags}
 
     def _commit(self, commit: str) -> pygit2.Commit:
         import pygit2  # noqa: PLC0415 - other sources than repositories on disk do without it

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from controller.local.local_options import LocalOptions
     from controller.local.page.flag_commits import CommitChanges
     from controller.page.page_source import FlagChange, FlagPlace
+    from evaluator.flags.model import FlagSet
 
 log = logging.getLogger(__name__)
 
@@ -38,6 +39,8 @@ class LocalHistory:
         """The URL of the repository's origin; empty: it has none."""
         self.last_changes: Mapping[str, FlagChange] = MappingProxyType({})
         """The newest change of each flag."""
+        self.overlays: Mapping[str, FlagSet] = MappingProxyType({})
+        """The flags of other environments, by the names of their folders."""
         self._commits = None if folder is None else FlagCommits(folder, options)
         self._changes: tuple[CommitChanges, ...] = ()
         self._read_from = ""
@@ -57,6 +60,7 @@ class LocalHistory:
         try:
             self.address = commits.origin()
             self._places = MappingProxyType(commits.places(commit))
+            self.overlays = MappingProxyType(commits.overlays(commit))
             self._read_changes(commits, commit, changed)
         except Exception:
             # libgit2 raises several; the page is served without a history then.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from controller.events.alerts.commit_pages import commit_in
@@ -12,6 +13,7 @@ from controller.local.page.local_history import LocalHistory
 from controller.page.delivery.proxy_members import FleetMember
 from controller.page.page_source import ShownSet
 from controller.runtime.clock import now
+from evaluator.resolving.resolve import compile_flag_set
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -42,6 +44,7 @@ class LocalPage:
         self._served: CompiledFlagSet | None = None
         self._served_since: datetime | None = None
         self._in_force: Mapping[str, str] = {}
+        self._title = options.paths[-1].rstrip("/").rpartition("/")[2] if options.paths else ""
         self._applied = asyncio.Event()
 
     def define(self, flag_set: FlagSet, in_force: Mapping[str, str]) -> None:
@@ -83,6 +86,20 @@ class LocalPage:
             name, defined, served, defined.revision or "", self._history.address,
             last_changes=self._history.last_changes, in_force=self._in_force,
         )  # fmt: skip
+
+    def environments(self, name: str, key: str) -> Sequence[ShownSet]:
+        """The set, and what it would be with the other overlays of the repository."""
+        shown, overlays = self.shown_set(name), self._history.overlays
+        if shown is None or not overlays:
+            return ()
+        others = [
+            ShownSet(folder, flag_set, compile_flag_set(flag_set), title=folder)
+            for folder, flag_set in overlays.items()
+        ]
+        return (
+            replace(shown, title=self._title),
+            *(other for other in others if key in other.flag_set.flags),
+        )
 
     def history(self, name: str, key: str) -> FlagHistory:
         """What is known of a flag's history now."""

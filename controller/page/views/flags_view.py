@@ -1,10 +1,11 @@
-"""The flags of a set: search, filters, and a page of rows at a time."""
+"""The flags of a set: search, filters, and a page of rows at a time. Pure."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from controller.page.rendering import page
+from controller.page.flag_rows import PERIODS, SORTS, STATES, FlagFilter, select_flags
+from controller.page.rendering import address, page
 
 if TYPE_CHECKING:
     from controller.page.visit import Visit
@@ -12,6 +13,30 @@ if TYPE_CHECKING:
 
 
 def flags_view(visit: Visit) -> Response:
-    """`?set=&q=&state=&owner=&since=&page=`."""
-    shown = visit.shown_set
-    return page("flags.html", visit=visit, shown=shown, rows=[*shown.flag_set.flags.values()])
+    """`?set=&q=&state=&owner=&since=&sort=&page=`."""
+    shown, chosen = visit.shown_set, FlagFilter.of(visit.query)
+    selection = select_flags(shown, chosen, visit.now)
+
+    def at(number: int) -> str:
+        """The address of a page of rows."""
+        return address(
+            "flags",
+            set=visit.query.get("set"),
+            q=chosen.text,
+            state=chosen.state,
+            owner=chosen.owner,
+            since=chosen.since,
+            sort=chosen.sort,
+            page=number if number > 1 else None,
+        )
+
+    return page(
+        "flags.html",
+        visit=visit,
+        shown=shown,
+        chosen=chosen,
+        selection=selection,
+        rates=visit.source.rates(shown.name, [row.key for row in selection.rows]),
+        at=at,
+        words={"state": STATES, "since": PERIODS, "sort": SORTS},
+    )

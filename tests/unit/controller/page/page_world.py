@@ -59,6 +59,10 @@ class FakeSource:
     def shown_set(self, name: str) -> ShownSet | None:
         return next((one for one in self.shown if one.name == name), None)
 
+    def environments(self, name: str, key: str) -> Sequence[ShownSet]:
+        del name, key
+        return self.shown if len(self.shown) > 1 else ()
+
     def history(self, name: str, key: str) -> FlagHistory:
         return self.histories.get((name, key), FlagHistory())
 
