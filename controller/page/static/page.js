@@ -54,13 +54,6 @@ document.body.addEventListener("htmx:afterSwap", (event) => {
   }
 });
 
-// -- The address holds the state of the view, so that it can be sent to a colleague.
-
-document.body.addEventListener("htmx:afterSettle", (event) => {
-  const address = document.querySelector(".live")?.dataset.address;
-  if (address && event.detail.requestConfig?.verb === "get") history.replaceState(null, "", address);
-});
-
 // -- Charts.
 
 const style = getComputedStyle(document.documentElement);

@@ -30,7 +30,7 @@ def flags_view(visit: Visit) -> Response:
             page=number if number > 1 else None,
         )
 
-    return page(
+    made = page(
         "flags.html",
         visit=visit,
         shown=shown,
@@ -40,3 +40,5 @@ def flags_view(visit: Visit) -> Response:
         at=at,
         words={"state": STATES, "since": PERIODS, "sort": SORTS},
     )
+    # htmx replaces the address by that of what it shows, so that it can be sent to a colleague.
+    return made._replace(headers=(*made.headers, ("hx-replace-url", at(selection.page))))
