@@ -11,7 +11,7 @@ PARALLEL := -n 4 --dist worksteal
 unexport PYTHONDONTWRITEBYTECODE
 COMPILE := $(BIN)/uv pip compile -q --generate-hashes --no-emit-index-url --no-header --python-version 3.11 --universal
 
-.PHONY: setup dev demo test test-fast coverage test-clients test-faults test-cluster-slow images chaos check unit oracles engine registry stores sigstore helm plane kwok dev-cluster fuzz bench messages crds reference sbom docs release lock clean
+.PHONY: setup dev demo test test-page test-fast coverage test-clients test-faults test-cluster-slow images chaos check unit oracles engine registry stores sigstore helm plane kwok dev-cluster fuzz bench messages crds reference sbom docs release lock clean
 
 setup: .venv/.ready ## what running needs, in .venv
 
@@ -48,7 +48,7 @@ check: dev
 # The control plane takes longest to build, and the unit tests need none: both at once.
 unit: dev oracles engine registry stores sigstore helm
 	@$(MAKE) --no-print-directory -j2 built-plane unit-alone
-	$(BIN)/python -m pytest $(PARALLEL) $(AGAIN) --ignore tests/unit tests
+	$(BIN)/python -m pytest $(PARALLEL) $(AGAIN) --ignore tests/unit --ignore tests/page tests
 
 .PHONY: built-plane unit-alone
 built-plane:
@@ -58,11 +58,15 @@ built-plane:
 unit-alone:
 	$(BIN)/python -m pytest $(PARALLEL) $(AGAIN) tests/unit
 
+test-page: dev ## the page in a browser; installs Debian's Chromium, as root, where there is none
+	@$(BIN)/python -m tests.page.browser
+	$(BIN)/python -m pytest $(AGAIN) tests/page
+
 test-fast: dev ## the unit tests alone: no control plane, no clients, nothing to build
 	$(BIN)/python -m pytest $(PARALLEL) -m "not faults and not slow and not oracle" tests/unit
 
 coverage: dev oracles engine registry stores sigstore helm plane kwok ## the tests of `make test`, and which lines no test reaches, in coverage.xml; twice as slow
-	$(BIN)/python -m pytest $(PARALLEL) --cov --cov-report=term --cov-report=xml
+	$(BIN)/python -m pytest $(PARALLEL) --ignore tests/page --cov --cov-report=term --cov-report=xml
 
 test-clients: dev plane ## the published providers of other languages, fetched once
 	@$(BIN)/python -m tests.foreign.languages

@@ -181,7 +181,8 @@ def git(repository: Path, *arguments: str) -> None:
 
 def keep_serving(repository: Path, ports: dict[str, int], events: Queue[dict[str, Any]]) -> None:
     """Leave it to the person at the terminal, and show what becomes of each commit."""
-    say("still serving; try these in another terminal, and end with Ctrl-C here:")
+    say(f"still serving; the page of the flags is http://localhost:{ports['management']}/ui")
+    say("try these in another terminal, and end with Ctrl-C here:")
     say(f"  cd {repository} && $EDITOR {FLAGS} && git commit -am 'My change'")
     say(f"  curl -s -X POST localhost:{ports['ofrep']}/ofrep/v1/evaluate/flags/banner-text")
     say(f"  curl -s localhost:{ports['management']}/readyz")

@@ -16,10 +16,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from evaluator.http.messages import ByteStream, Request
-    from evaluator.wire.countdown import Timers
+    from evaluator.wire.countdown import TimerHandle, Timers
 
 KEEP_ALIVE_SECONDS: Final = 20.0
 """Proxies close what is silent for longer."""
+GATHER_SECONDS: Final = 0.1
+"""Seconds from a change until pages are told; they are told once of all that comes meanwhile."""
 MOST: Final = 400
 """Most open streams; further pages are told to come back."""
 _HEADERS: Final = (
@@ -41,6 +43,8 @@ class PageStreams:
         """
         self._changes_for = changes_for
         self.silence: Countdown[PageStream] = Countdown(timers, KEEP_ALIVE_SECONDS, PageStream.keep_alive)
+        self._timers = timers
+        self._due: TimerHandle | None = None
         self._open: set[PageStream] = set()
 
     def __len__(self) -> int:
@@ -63,7 +67,12 @@ class PageStreams:
         return Streamed(200, _HEADERS, start)
 
     def notify(self) -> None:
-        """Tell all pages that something has changed."""
+        """Tell all pages in a moment that something has changed: changes come several at a time."""
+        if self._due is None and self._open:
+            self._due = self._timers.call_later(GATHER_SECONDS, self._advance_all)
+
+    def _advance_all(self) -> None:
+        self._due = None
         for opened in tuple(self._open):
             opened.advance()
 
@@ -74,6 +83,8 @@ class PageStreams:
 
     def close(self) -> None:
         """End all streams."""
+        if self._due is not None:
+            self._due.cancel()
         for opened in tuple(self._open):
             opened.shut_down()
 

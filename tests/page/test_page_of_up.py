@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import re
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
 
 import pytest
 from playwright.sync_api import expect
@@ -16,7 +18,6 @@ from tests.repositories import Repository
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from playwright.sync_api import Browser
 
@@ -178,3 +179,32 @@ def test_ten_thousand_flags_are_paged_on_the_server(browser: Browser, tmp_path: 
             paint = "performance.getEntriesByName('first-contentful-paint')[0].startTime"
             paints = [opened.open("/ui").evaluate(paint) for _ in range(5)]
             assert min(paints) < 1000
+
+
+IMAGES: Final = Path(__file__).parents[2] / "docs" / "images"
+SHOTS: Final = {
+    "page-flags": ("/ui", DESK, False),
+    "page-flag": ("/ui/flag?key=new-checkout", DESK, False),
+    "page-flag-dark": ("/ui/flag?key=max-items", DESK, True),
+    "page-phone": ("/ui", PHONE, False),
+}
+
+
+@pytest.mark.skipif("FLAGSTAFF_REWRITE" not in os.environ, reason="writes the pictures of docs/page.md")
+def test_the_pictures_of_the_document(browser: Browser, served: Shop) -> None:
+    for name, (path, size, dark) in SHOTS.items():
+        with tab(browser, served.origin, size=size, dark=dark) as opened:
+            page = opened.open(path)
+            page.wait_for_selector("text=Grace" if path == "/ui" else ".history li")
+            if "new-checkout" in path:
+                page.fill("#targetingKey", "user-42")
+                page.get_by_role("button", name="Evaluate").click()
+                page.wait_for_selector(".result")
+            page.screenshot(path=IMAGES / f"{name}.png", full_page=name == "page-flag")
+
+
+def test_the_document_shows_every_picture() -> None:
+    text = (IMAGES.parent / "page.md").read_text(encoding="utf-8")
+    assert [
+        name for name in SHOTS if f"(images/{name}.png)" not in text or not (IMAGES / f"{name}.png").is_file()
+    ] == []

@@ -97,8 +97,8 @@ class TextReport:
         )
 
     def ready(self, ports: Ports) -> None:
-        """Print that flags are served."""
-        self._say("ready")
+        """Print that flags are served, and where people see them."""
+        self._say(f"ready; the page of the flags is http://localhost:{ports.management}/ui")
 
     def revision(self, built: RevisionBuilt) -> None:
         """Print the commit, its changes, and its problems."""

@@ -19,9 +19,29 @@ function follow() {
   stream.addEventListener("error", () => say("Reconnecting", false));
   stream.addEventListener("change", (event) => {
     version = event.lastEventId;
-    document.body.dispatchEvent(new Event("flags-changed"));
+    refresh();
   });
 }
+
+// A region is replaced by what it asked for: a change that comes meanwhile must wait for the new region.
+let asking = 0;
+let again = false;
+
+function refresh() {
+  again = asking > 0;
+  if (!again) document.body.dispatchEvent(new Event("flags-changed"));
+}
+
+const isRefresh = (event) => event.detail.requestConfig?.triggeringEvent?.type === "flags-changed";
+
+document.body.addEventListener("htmx:beforeSend", (event) => {
+  if (isRefresh(event)) asking += 1;
+});
+document.body.addEventListener("htmx:afterRequest", (event) => {
+  if (!isRefresh(event)) return;
+  asking -= 1;
+  if (again) setTimeout(refresh, 50);
+});
 
 // A browser has few connections to one server: pages that nobody sees hold none.
 document.addEventListener("visibilitychange", () => {
@@ -37,20 +57,21 @@ follow();
 
 // -- What has changed is marked for a moment.
 
+const FRESH_MILLISECONDS = 4000;
 const marks = new Map();
+const freshUntil = new Map();
 
-function remember(root) {
-  for (const row of root.querySelectorAll("[data-row]")) marks.set(row.dataset.row, row.dataset.mark);
-}
-
-document.body.addEventListener("htmx:beforeSwap", (event) => {
+document.body.addEventListener("htmx:beforeSwap", () => {
   marks.clear();
-  remember(event.detail.target);
+  for (const row of document.querySelectorAll("[data-row]")) marks.set(row.dataset.row, row.dataset.mark);
 });
 document.body.addEventListener("htmx:afterSwap", (event) => {
-  if (event.detail.requestConfig?.triggeringEvent?.type !== "flags-changed") return;
+  if (!isRefresh(event)) return;
+  const now = Date.now();
   for (const row of document.querySelectorAll("[data-row]")) {
-    if (marks.has(row.dataset.row) && marks.get(row.dataset.row) !== row.dataset.mark) row.classList.add("fresh");
+    const key = row.dataset.row;
+    if (marks.has(key) && marks.get(key) !== row.dataset.mark) freshUntil.set(key, now + FRESH_MILLISECONDS);
+    row.classList.toggle("fresh", (freshUntil.get(key) ?? 0) > now);
   }
 });
 
