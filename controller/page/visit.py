@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from controller.page.rendering import address
+
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from datetime import datetime
@@ -29,6 +31,11 @@ class Visit:
     now: datetime
     asks: bool = False
     """Whether a form was sent."""
+
+    @property
+    def own(self) -> str:
+        """The address of what is shown."""
+        return address(self.view, **self.query)
 
     @cached_property
     def sets(self) -> Sequence[str]:
