@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from controller.api import flagset
 from controller.api.kinds import FEATURE_FLAG, FEATURE_FLAG_CONFIGURATION
@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 
 _KINDS = (FEATURE_FLAG_CONFIGURATION.kind, FEATURE_FLAG.kind)
 """What holds flags; of two objects with one name the first is served."""
+
+MOST_ENVIRONMENTS: Final = 8
+"""Most sets in which a flag is compared."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +63,23 @@ class ClusterPage:
             return None
         events = self._events_about(resource)
         return self.shown.of(resource, partial(flag_events.last_changes, events))
+
+    def environments(self, name: str, key: str) -> Sequence[ShownSet]:
+        """The sets that FlagSets of the same source make, MOST_ENVIRONMENTS at most."""
+        resource = self._resource(name)
+        writer = None if resource is None else self._writer(resource)
+        source = None if writer is None else flagset.source_key(writer)
+        if writer is None or source is None:
+            return ()
+        siblings = self.cluster.objects.of_kind(flagset.KIND, writer.namespace)
+        names = sorted(
+            f"{sibling.namespace}/{flagset.target_name(sibling)}"
+            for sibling in siblings
+            if flagset.source_key(sibling) == source
+        )
+        sets = (self.shown_set(other) for other in names[:MOST_ENVIRONMENTS])
+        having = [shown for shown in sets if shown is not None and key in shown.flag_set.flags]
+        return having if len(having) > 1 else ()
 
     def history(self, name: str, key: str) -> FlagHistory:
         """What Events tell of a flag."""
@@ -101,5 +121,13 @@ class ClusterPage:
 
     def _events_about(self, resource: Resource) -> list[ShownEvent]:
         """The Events of the FlagSet that writes an object, the newest first."""
-        writer = ObjectKey(flagset.KIND, resource.namespace, resource.labels.get(flagset.LABEL, ""))
-        return [event for event in self.events() if event.about == str(writer)]
+        key = _writer_key(resource)
+        return [event for event in self.events() if event.about == str(key)]
+
+    def _writer(self, resource: Resource) -> Resource | None:
+        return self.cluster.objects.get(_writer_key(resource))
+
+
+def _writer_key(resource: Resource) -> ObjectKey:
+    """The key of the FlagSet that writes an object."""
+    return ObjectKey(flagset.KIND, resource.namespace, resource.labels.get(flagset.LABEL, ""))

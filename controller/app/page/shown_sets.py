@@ -16,7 +16,6 @@ from controller.api.openfeature.featureflagconfiguration import FeatureFlagStatu
 from controller.delivery.delivered import delivery_of
 from controller.delivery.overrides import override_texts
 from controller.delivery.rollouts import PromotedSets, progress_of
-from controller.page.delivery.pending_work import problem_text
 from controller.page.delivery.proxy_members import moment
 from controller.page.page_source import ShownSet
 from evaluator.flags.rollouts import ROLLOUT_KEY, ROLLOUT_SHARE_KEY
@@ -69,7 +68,6 @@ class ShownSets:
         source_key = None if flag_set is None else flagset.source_key(flag_set)
         source = None if source_key is None else self._objects.get(source_key)
         status, written = FlagSetStatus.of(flag_set), FeatureFlagStatus.of(resource)
-        problems = written.problems if flag_set is None else status.problems
         return ShownSet(
             f"{resource.namespace}/{resource.name}",
             made.flag_set,
@@ -79,7 +77,7 @@ class ShownSets:
             next((moment(entry.applied_at) for entry in status.history), None),
             last_changes(made.flag_set),
             made.in_force,
-            tuple(map(problem_text, problems)),
+            resource.name,
         )
 
     def _make(self, resource: Resource) -> _Made:
