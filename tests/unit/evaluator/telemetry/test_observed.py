@@ -17,6 +17,7 @@ from evaluator.settings import InvalidSettingError, OtelSettings, Settings
 from evaluator.store.store import Store
 from evaluator.telemetry.observed import Observed
 from evaluator.wiring import serve
+from tests.rollout_sets import NEW, rolled_out
 from tests.stores import swap
 from tests.unit.evaluator.server import fakes
 from tests.unit.evaluator.server.fakes import NOW
@@ -48,6 +49,19 @@ async def test_what_was_asked_before_the_end_is_with_the_collector_after_it(rece
     assert [attributes(span)["feature_flag.key"] for _, span in receiver.spans] == ["boolean"]
     (point,) = receiver.metrics[-1]["feature_flag.flagd.impression"].sum.data_points
     assert point.as_int == 1
+
+
+async def test_what_is_counted_by_arm_has_the_names_of_opentelemetry(receiver: Receiver) -> None:
+    store = Store()
+    swap(store, rolled_out(100), now=NOW)
+    otel = OtelSettings(collector_uri=receiver.address)
+    serving = await serve(store, settings(otel=otel, metrics_exporter="otel"))
+    await asyncio.to_thread(post, serving.ports.ofrep, NEW.key)
+    await serving.stop()
+    (point,) = receiver.metrics[-1]["feature_flag.evaluations"].sum.data_points
+    counted = attributes(point)
+    assert (point.as_int, counted["arm"], counted["feature_flag.result.variant"]) == (1, "excluded", "off")
+    assert counted["feature_flag.result.reason"] == "TARGETING_MATCH"
 
 
 async def sync(port: int) -> None:
