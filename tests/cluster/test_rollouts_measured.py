@@ -215,8 +215,8 @@ def test_a_rollout_advances_to_promotion_and_another_is_rolled_back_by_what_appl
         within(lambda: good.answers[-1].at > settled + 1)
     assert shares == [1, 50]
     assert status(spine, "good")["history"][0]["outcome"] == "Promoted"
-    rolled_back = status(spine, "bad")["history"][0]
-    assert (rolled_back["outcome"], rolled_back["reason"]) == ("RolledBack", "FailureLimit")
+    rolled_back = status(spine, "bad")
+    assert (rolled_back["reason"], rolled_back["history"][0]["outcome"]) == ("FailureLimit", "RolledBack")
     # Git owns the definitions, which say "on" for both.
     assert spine.served() == {GOOD: "on", BAD: "on"}
     assert spine.get("ffc")["metadata"]["annotations"]["flagstaff.dev/revision"].endswith(commit)
