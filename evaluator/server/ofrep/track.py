@@ -113,7 +113,9 @@ def read_event(body: bytes) -> TrackedEvent:
         raise InvalidRequestError(
             "GENERAL", f"trackingEventName must be a text of 1 to {LONGEST_NAME} printable characters"
         )
-    context = document.get("context", {})
+    context = document.get("context")
+    if context is None:
+        context = {}
     if not isinstance(context, dict):
         raise InvalidRequestError("INVALID_CONTEXT", "context must be an object: the evaluation context")
     details = document.get("trackingEventDetails") or {}

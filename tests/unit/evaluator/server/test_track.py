@@ -1,9 +1,12 @@
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any
 
 import orjson
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from evaluator.http.messages import Headers, Request, Response
 from evaluator.server.context import ContextSources
@@ -45,6 +48,11 @@ def track(
 def event(user: str | None = "user-1", name: str = "pay-failed", **more: Any) -> dict[str, Any]:
     context = {} if user is None else {"targetingKey": user}
     return {"trackingEventName": name, "context": context, **more}
+
+
+@pytest.fixture(scope="module")
+def half() -> World:
+    return serving(rolled_out(50))
 
 
 def counted(served: World, metric: str) -> dict[tuple[str, ...], float]:
@@ -138,6 +146,7 @@ def test_an_event_after_a_rollback_still_counts_for_the_candidate() -> None:
         ({"trackingEventName": 7}, 400, "trackingEventName must be"),
         ({"trackingEventName": "a\nb"}, 400, "trackingEventName must be"),
         ({"trackingEventName": "x" * (LONGEST_NAME + 1)}, 400, "trackingEventName must be"),
+        ({"trackingEventName": "a", "context": 0}, 400, "context must be an object"),
         ({"trackingEventName": "a", "context": []}, 400, "context must be an object"),
         (
             {"trackingEventName": "a", "trackingEventDetails": 5},
@@ -160,6 +169,26 @@ def test_a_bad_event_is_refused_in_plain_words(body: Any, status: int, words: st
     assert words in answer["errorDetails"]
     assert "user-1" not in answer["errorDetails"]
     assert counted(served, "feature_flag_events_total") == {}
+
+
+values = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats()
+    | st.text()
+    | st.datetimes(timezones=st.timezones()).map(str),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+    max_leaves=8,
+)
+fields = {"trackingEventName": st.just("a"), "context": values}
+late = {"trackingEventDetails": values | st.fixed_dictionaries({"value": values}), "timestamp": values}
+
+
+@settings(max_examples=300)
+@given(st.fixed_dictionaries(fields, optional=late).map(json.dumps).map(str.encode) | st.binary())
+def test_whatever_is_sent_is_counted_or_refused(half: World, body: bytes) -> None:
+    assert track(half, body)[0] in (200, 400)
 
 
 def test_before_there_are_flags_an_event_is_refused() -> None:
