@@ -106,7 +106,7 @@ async def open_controller(
         metrics.registry.register(QuotaMetrics(base.limits, usages))
         sweeps = [provider.sweep for provider in providers.backends.values()]
         proxies = ProxyFollower(LiveProxies(), objects, cluster, settings.namespace, clock)
-        asked = open_rollout_checks(stack, settings, base.accounts, objects, lambda *_: None)
+        asked = open_rollout_checks(stack, settings, base.accounts, objects, metrics.count_check)
         watches = reference_watches(cluster, objects, health)
         outputs = Outputs(cluster, metrics, (base.events, *notifying.sinks))
         reconcilers = reconcilers_of(shared, providers, proxies.proxies, notifying, asked)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from controller.api import flagsource
 from controller.api.openfeature import featureflagconfiguration
+from controller.api.rollouts import flagrollout
 from controller.app.allowed_hosts import artifact_hosts_of, source_hosts_of
 from controller.app.namespace_quotas import artifact_quota
 from controller.configurations.reconciler import ConfigurationReconciler
@@ -82,8 +83,8 @@ SOURCES_AT_ONCE: Final = 128
 """An object whose server does not answer keeps its place for its whole timeout; the git programs and the
 requests to remote providers at a time are bounded elsewhere.
 """
-_ASK_SERVERS: Final = frozenset({flagsource.KIND, featureflagconfiguration.KIND})
-"""Kinds whose objects are fetched from servers."""
+_ASK_SERVERS: Final = frozenset({flagsource.KIND, featureflagconfiguration.KIND, flagrollout.KIND})
+"""Kinds whose reconcilers wait for servers of users."""
 
 
 REMOTE_AT_ONCE: Final = 16
