@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from controller.page.page_streams import MOST
 from controller.page.pages import respond
 from controller.page.rendering import PREFIX, SAFE, STATIC
 from evaluator.http.deferred import Deferred
@@ -26,8 +27,10 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-MOST_WAITING: Final = 32
-"""Most views that are being made or wait for the thread; further requests get 503."""
+MOST_WAITING: Final = MOST + 32
+"""Most views that are being made or wait for the thread; further requests get 503. After a change, each open
+page asks for its own.
+"""
 _TYPES: Final = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
 _FILES: Final = {file.name: file for file in sorted(STATIC.iterdir()) if file.suffix in _TYPES}
 
