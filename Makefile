@@ -11,7 +11,7 @@ PARALLEL := -n 4 --dist worksteal
 unexport PYTHONDONTWRITEBYTECODE
 COMPILE := $(BIN)/uv pip compile -q --generate-hashes --no-emit-index-url --no-header --python-version 3.11 --universal
 
-.PHONY: setup dev demo test test-page test-fast coverage test-clients test-faults test-cluster-slow images chaos check unit oracles engine registry stores sigstore helm plane kwok dev-cluster fuzz bench messages crds reference sbom docs release lock clean
+.PHONY: setup dev demo test test-page test-fast coverage test-clients test-faults test-cluster-slow native images chaos check unit oracles engine registry stores sigstore helm plane kwok dev-cluster fuzz bench messages crds reference sbom docs release lock clean
 
 setup: .venv/.ready ## what running needs, in .venv
 
@@ -107,6 +107,22 @@ kwok: dev ## the kubelets of a fleet that is not there, for test-cluster-slow, b
 test-cluster-slow: dev plane kwok ## kills, outages and quiet times on control planes, and a fleet of 500 pods (a quarter of an hour)
 	$(BIN)/python -m pytest $(AGAIN) -m slow tests/cluster
 
+# Tests of what is compiled, and of what serves by it. They are imported from here, and the evaluator from the environment.
+COMPILED := tests/unit/evaluator tests/fuzz/test_corpus.py tests/contract/test_h2spec.py \
+	tests/clients/test_curl.py tests/clients/test_hostile_peers.py tests/clients/test_plain_server.py tests/clients/test_stock_python.py \
+	--deselect tests/unit/evaluator/test_cli.py::test_a_checkout_tells_its_version_and_the_commit_of_git
+
+native: .native/.ready ## the tests of the evaluator and its protocols on the compiled form, built in .native (five minutes); needs a C compiler
+	FLAGSTAFF_NATIVE=1 PYTHONSAFEPATH=1 .native/bin/python -m pytest $(PARALLEL) $(AGAIN) --import-mode=append $(COMPILED)
+
+.native/.ready: $(shell find evaluator controller release -name '*.py') pyproject.toml requirements/dev.txt requirements/native.txt | dev
+	@echo "==> compiling the evaluator's serving path into .native (a minute)"
+	@test -x .native/bin/python || $(PYTHON) -m venv --without-pip .native
+	$(BIN)/uv pip install -q --python .native/bin/python --require-hashes -r requirements/dev.txt
+	FLAGSTAFF_NATIVE=1 $(BIN)/uv pip install -q --python .native/bin/python --reinstall --no-deps --no-build-isolation .
+	@echo $(CURDIR) > "$$(.native/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/checkout.pth"
+	@touch $@
+
 images: dev ## both images, built without a registry and started, as root; installs Debian's buildah and mmdebstrap
 	$(BIN)/python -m pytest $(AGAIN) -m slow tests/images
 
@@ -172,6 +188,7 @@ lock: dev ## pin again what pyproject.toml allows
 	$(COMPILE) --upgrade --extra controller pyproject.toml -o requirements/controller.txt
 	$(COMPILE) --upgrade -c requirements/controller.txt requirements/evaluator.in -o requirements/evaluator.txt
 	$(COMPILE) --upgrade -c requirements/run.txt --group pyproject.toml:build -o requirements/build.txt
+	$(COMPILE) --upgrade -c requirements/dev.txt requirements/native.in -o requirements/native.txt
 
 clean:
-	rm -rf .venv .oracles .sbom sbom dist .docs site tests/node/node_modules tests/java/target .mypy_cache .ruff_cache .pytest_cache .coverage* coverage.xml
+	rm -rf .venv .native .oracles .sbom sbom dist .docs site tests/node/node_modules tests/java/target .mypy_cache .ruff_cache .pytest_cache .coverage* coverage.xml

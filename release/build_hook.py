@@ -1,4 +1,5 @@
-"""Has a build write its commit and its date into the wheel and the source distribution.
+"""Has a build write its commit and its date into the wheel and the source distribution, and compile a part
+of the wheel if FLAGSTAFF_NATIVE=1.
 
 The commit is that of FLAGSTAFF_COMMIT, or of Git; the date is SOURCE_DATE_EPOCH, or now. A source
 distribution has the file already, and the wheel that is built of it keeps it. An editable installation has
@@ -11,6 +12,7 @@ import json
 import os
 import shutil
 import subprocess
+import sys
 import tempfile
 from datetime import UTC, datetime
 from pathlib import Path
@@ -47,12 +49,20 @@ class BuildHook(BuildHookInterface):  # type: ignore[type-arg]
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         """Add the file to what is built."""
         root = Path(self.root)
-        if version == "editable" or (root / BUILD_FILE).exists():
+        if version == "editable":
             return
         self._folder = tempfile.mkdtemp()
-        file = Path(self._folder) / "build.json"
-        file.write_text(describe_build(root), encoding="utf-8")
-        build_data["force_include"][str(file)] = BUILD_FILE
+        if not (root / BUILD_FILE).exists():
+            file = Path(self._folder) / "build.json"
+            file.write_text(describe_build(root), encoding="utf-8")
+            build_data["force_include"][str(file)] = BUILD_FILE
+        if self.target_name == "wheel" and os.environ.get("FLAGSTAFF_NATIVE") == "1":
+            # Hatchling loads this file alone.
+            sys.path.insert(0, self.root)
+            from release.build_native import compile_modules  # noqa: PLC0415
+
+            build_data["force_include"].update(compile_modules(Path(self._folder)))
+            build_data["pure_python"], build_data["infer_tag"] = False, True
 
     def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:
         """Remove the file from the machine."""

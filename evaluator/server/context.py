@@ -43,18 +43,18 @@ class ContextSources:
         return context
 
 
-def too_many_in_json(text: bytes) -> bool:
-    """Return whether the JSON `text` holds more than MOST_VALUES values; any result for invalid JSON."""
+def too_many_in_json(text: bytes, most: int = MOST_VALUES) -> bool:
+    """Return whether the JSON `text` holds more than `most` values; any result for invalid JSON."""
     # A value takes at least two bytes.
-    if len(text) <= 2 * MOST_VALUES or _separators(text) <= MOST_VALUES:
+    if len(text) <= 2 * most or _separators(text) <= most:
         return False
     bare = text.replace(rb"\\", b"").replace(rb"\"", b"")
     # A value has at most two texts, its name and itself: more quotes than that need not be distinguished.
-    pieces = bare.split(b'"', 4 * MOST_VALUES)
-    if len(pieces) > 4 * MOST_VALUES:
+    pieces = bare.split(b'"', 4 * most)
+    if len(pieces) > 4 * most:
         return True
     outside = b"0".join(pieces[::2])
-    return _separators(outside) - outside.count(b"[]") - outside.count(b"{}") > MOST_VALUES
+    return _separators(outside) - outside.count(b"[]") - outside.count(b"{}") > most
 
 
 def _separators(text: bytes) -> int:

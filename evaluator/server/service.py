@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
+# mypyc reads the types of a dataclass' fields when it is imported.
+from collections.abc import Sequence  # noqa: TC003
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from evaluator.http.messages import Code, RpcError, header
+from evaluator.server.context import ContextSources  # noqa: TC001
 from evaluator.server.selection import Selection, selection
 from evaluator.store.evaluate import Query, evaluate, evaluate_all
 from evaluator.store.snapshot import NO_FLAGS
+from evaluator.store.store import Store  # noqa: TC001
 from evaluator.wire.sync_messages import SELECTOR_HEADER
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator
 
     from evaluator.http.messages import Headers
     from evaluator.resolving.resolution import FlagType, Resolution
-    from evaluator.server.context import Context, ContextSources
+    from evaluator.server.context import Context
     from evaluator.store.evaluate import Observer
     from evaluator.store.snapshot import Snapshot
-    from evaluator.store.store import Store
 
 NOT_READY: Final = "no flags are known yet: no source has delivered, and there is no last good flag set"
 RETRY_SECONDS: Final = 1

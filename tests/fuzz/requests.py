@@ -218,17 +218,6 @@ def binary(content: bytes) -> None:
             except RpcError as error:
                 if error.code is Code.INTERNAL:
                     raise Wrong(f"{path}: {error.message}") from error
-    large(content)
-
-
-def large(content: bytes) -> None:
-    """A context that is read in steps is what it is when it is read at once."""
-    try:
-        _, context = protobuf.decode_request(content)
-        expected = repr(protobuf.plain(context))
-    except RpcError:
-        return
-    same(repr(at_once(protobuf.plain_in_steps(context))), expected, "read in steps")
 
 
 def framed(content: bytes) -> None:

@@ -44,6 +44,7 @@ NO_CODES: Final = {"e-0", "utf-8"}
 """Constants that look like a problem's code and are none."""
 OF_BENCHMARKS: Final = {"FLAGD_BINARY", "FLAGD_PROXY_BINARY"}
 OF_APPLICATIONS: Final = {"FLAGD_HOST", "FLAGD_RESOLVER"}
+OF_BUILDS: Final = {"FLAGSTAFF_NATIVE"}
 OF_TESTS: Final = {"FLAGSTAFF_REWRITE"}
 OF_VERBS: Final = {PASSWORD}
 OF_OTHERS: Final = {"--encrypted-regex", "--server-side", "--unencrypted-regex"}
@@ -187,6 +188,7 @@ def test_every_environment_variable_on_a_page_is_read() -> None:
         {option.variable for option in OPTIONS}
         | of_processes
         | OF_BENCHMARKS
+        | OF_BUILDS
         | OF_TESTS
         | OF_VERBS
         | OF_APPLICATIONS

@@ -31,7 +31,7 @@ def test_users_install_object_stores_and_no_tool_of_development() -> None:
     assert not TOOLS & installed
 
 
-@pytest.mark.parametrize("name", ["build.txt", "controller.txt", "evaluator.txt", "run.txt"])
+@pytest.mark.parametrize("name", ["build.txt", "controller.txt", "evaluator.txt", "native.txt", "run.txt"])
 def test_what_is_tested_is_what_is_installed(name: str) -> None:
     assert pins(name).items() <= pins("dev.txt").items()
 

@@ -8,7 +8,7 @@ from contextlib import suppress
 from email.utils import formatdate
 from functools import partial
 from math import inf
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from evaluator.http.h1.http1_peer import Http1Peer
 from evaluator.http.h2.frames import PREFACE
@@ -20,7 +20,7 @@ from evaluator.http.server.scheduler import FairQueue
 from evaluator.http.server.sockets import MODE, UnixSocket, bind, duplicate, peer_name
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
     from evaluator.http.routes import Routes
@@ -162,11 +162,10 @@ class Listener:
         if limits.header_bytes <= 0:
             raise ValueError(f"{name}: header_bytes must be positive")
         self.name = name
-        self._port = Port(
-            routes, Dispatch(routes, limits, cors), limits, _http_date(), queue=queue or FairQueue()
-        )
+        dispatch = Dispatch(routes, limits, cors)
+        self._port = Port(routes, dispatch, limits, _http_date(), queue or FairQueue())
         self._servers: list[asyncio.Server] = []
-        self._unix: list[UnixSocket] = []
+        self._unix_sockets: list[UnixSocket] = []
         self._tls: list[TlsFiles] = []
         self._sweeping: asyncio.TimerHandle | None = None
 
@@ -200,7 +199,9 @@ class Listener:
             partial(_NewConnection, self._port, loop.time, tls), host, port, backlog=_BACKLOG
         )
         self._serve(server, tls, loop)
-        return cast("int", server.sockets[0].getsockname()[1])
+        # uvloop has a list of sockets, where asyncio has a tuple.
+        sockets: Sequence[socket.socket] = cast("Any", server).sockets
+        return cast("int", sockets[0].getsockname()[1])
 
     async def start_on(self, bound: socket.socket) -> None:
         """Listen on a bound TCP socket, for a caller that must know the port before it makes the listener."""
@@ -217,7 +218,7 @@ class Listener:
         """
         loop = asyncio.get_running_loop()
         unix = bind(path, mode)
-        self._unix.append(unix)
+        self._unix_sockets.append(unix)
         server = await loop.create_unix_server(
             partial(_NewConnection, self._port, loop.time, tls), sock=unix.socket, backlog=_BACKLOG
         )
@@ -264,7 +265,7 @@ class Listener:
         port = self._port
         port.draining = True
         port.emptied = asyncio.Event()
-        for unix in self._unix:
+        for unix in self._unix_sockets:
             unix.remove()
         for server in self._servers:
             server.close()

@@ -6,12 +6,10 @@ import asyncio
 import sys
 from abc import abstractmethod
 from collections import Counter
-from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 from evaluator.http.deferred import Job, Jobs
-from evaluator.http.server.scheduler import FairQueue
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -20,6 +18,7 @@ if TYPE_CHECKING:
     from evaluator.http.routes import Routes
     from evaluator.http.server.dispatch import Dispatch
     from evaluator.http.server.limits import Limits
+    from evaluator.http.server.scheduler import FairQueue
 
 T = TypeVar("T")
 
@@ -38,25 +37,27 @@ before it continues with others.
 """
 
 
-@dataclass(slots=True, eq=False)
 class Port:
     """The state that the connections of one listener share."""
 
-    routes: Routes
-    dispatch: Dispatch
-    limits: Limits
-    date: str
-    """The `date` header, renewed every second."""
-    peers: set[Peer] = field(default_factory=set)
-    queue: FairQueue = field(default_factory=FairQueue)
-    draining: bool = False
-    emptied: asyncio.Event | None = None
-    """Set while draining when the last connection is closed."""
-    held: int = 0
-    """About how many bytes all connections take in memory."""
-    refused: int = 0
-    """How many connections were refused because they were too many or took too much memory."""
-    _hosts: Counter[str] = field(default_factory=Counter)
+    def __init__(
+        self, routes: Routes, dispatch: Dispatch, limits: Limits, date: str, queue: FairQueue
+    ) -> None:
+        self.routes = routes
+        self.dispatch = dispatch
+        self.limits = limits
+        self.queue = queue
+        self.date = date
+        """The `date` header, renewed every second."""
+        self.peers: set[Peer] = set()
+        self.draining = False
+        self.emptied: asyncio.Event | None = None
+        """Set while draining when the last connection is closed."""
+        self.held = 0
+        """About how many bytes all connections take in memory."""
+        self.refused = 0
+        """How many connections were refused because they were too many or took too much memory."""
+        self._hosts: Counter[str] = Counter()
 
     def enter(self, peer: Peer) -> bool:
         """Add an accepted connection; return False if there are too many, in all or from its address."""

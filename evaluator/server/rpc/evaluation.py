@@ -15,6 +15,7 @@ from evaluator.http.messages import Code, RpcError
 from evaluator.http.routes import Routes
 from evaluator.resolving.resolution import ErrorCode, EvaluationReason, FlagType, flag_type
 from evaluator.server.rpc import protobuf
+from evaluator.server.rpc.event_stream import EventStreams  # noqa: TC001 - mypyc reads the types of fields
 from evaluator.server.selection import selection
 from evaluator.server.service import flags_per_step, is_large
 
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     from evaluator.http.routes import UnaryHandler
     from evaluator.resolving.resolution import Resolution
     from evaluator.server.context import Context
-    from evaluator.server.rpc.event_stream import EventStreams
     from evaluator.server.service import EvaluationService
     from evaluator.store.snapshot import Snapshot
 

@@ -19,6 +19,7 @@ from evaluator.resolving.resolution import FlagType
 from evaluator.server.context import MAX_DEPTH, MOST_VALUES, TOO_MANY
 from evaluator.wire import evaluation_v1_pb2 as v1
 from evaluator.wire import evaluation_v2_pb2 as v2
+from evaluator.wire.resolve_request import COMPILED, MOST_BYTES, read_usual
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator, Sequence
@@ -62,8 +63,12 @@ _STEP: Final = 256
 _read_request: Final = v1.ResolveRequest.FromString
 
 
-def decode_request(message: bytes) -> tuple[str, Struct]:
-    """(flag key, context still encoded) of a Resolve request; raises RpcError INVALID_ARGUMENT."""
+def decode_request(message: bytes) -> tuple[str, Struct | Context]:
+    """(flag key, context for `plain`) of a Resolve request; raises RpcError INVALID_ARGUMENT."""
+    if COMPILED and len(message) <= MOST_BYTES:
+        usual = read_usual(message)
+        if usual is not None:
+            return usual
     try:
         request = _read_request(message)
     except DecodeError as error:
@@ -79,9 +84,9 @@ def decode_bulk_request(message: bytes) -> Struct:
         raise RpcError(Code.INVALID_ARGUMENT, _MALFORMED) from error
 
 
-def plain(struct: Struct) -> Context:
+def plain(struct: Struct | Context) -> Context:
     """A Struct as a dict, all numbers as doubles; raises RpcError where it nests deeper than MAX_DEPTH."""
-    return _object(struct, MAX_DEPTH)
+    return struct if isinstance(struct, dict) else _object(struct, MAX_DEPTH)
 
 
 def _object(struct: Struct, depth: int) -> dict[str, Any]:
@@ -118,36 +123,38 @@ def _value(value: Value, depth: int) -> Any:
             return None
 
 
-def plain_in_steps(struct: Struct) -> Generator[None, None, Context]:
+def plain_in_steps(struct: Struct, most: int = MOST_VALUES) -> Generator[None, None, Context]:
     """`plain` of a large Struct that was read from bytes: yields every some hundred microseconds.
 
-    Raises RpcError INVALID_ARGUMENT for more than MOST_VALUES values. protobuf itself bounds the depth, at
-    100 nested messages.
+    Raises RpcError INVALID_ARGUMENT for more than `most` values. protobuf itself bounds the depth, at 100
+    nested messages.
     """
-    return (yield from _object_in_steps(struct, count(1)))
+    return (yield from _object_in_steps(struct, count(1), most))
 
 
-def _object_in_steps(struct: Struct, numbers: Iterator[int]) -> Generator[None, None, dict[str, Any]]:
+def _object_in_steps(
+    struct: Struct, numbers: Iterator[int], most: int
+) -> Generator[None, None, dict[str, Any]]:
     values, fields = {}, struct.fields
     for key in fields:
-        values[key] = yield from _value_in_steps(fields[key], numbers)
+        values[key] = yield from _value_in_steps(fields[key], numbers, most)
     return values
 
 
-def _value_in_steps(value: Value, numbers: Iterator[int]) -> Generator[None, None, Any]:
+def _value_in_steps(value: Value, numbers: Iterator[int], most: int) -> Generator[None, None, Any]:
     number = next(numbers)
-    if number > MOST_VALUES:
+    if number > most:
         raise RpcError(Code.INVALID_ARGUMENT, TOO_MANY)
     if number % _STEP == 0:
         yield
     kind = value.WhichOneof("kind")
     if kind == "struct_value":
-        return (yield from _object_in_steps(value.struct_value, numbers))
+        return (yield from _object_in_steps(value.struct_value, numbers, most))
     if kind != "list_value":
         return _value(value, MAX_DEPTH)
     values = []
     for element in value.list_value.values:
-        values.append((yield from _value_in_steps(element, numbers)))  # noqa: PERF401 - it yields in between
+        values.append((yield from _value_in_steps(element, numbers, most)))  # noqa: PERF401 - it yields in between
     return values
 
 

@@ -12,11 +12,10 @@ import pytest
 
 from evaluator.http.deferred import Deferred, Job
 from evaluator.http.h2 import frames
-from evaluator.http.messages import Code, Request, Response, RpcError
+from evaluator.http.messages import Code, Response, RpcError
 from evaluator.http.routes import Routes
 from evaluator.http.rpc.grpc_framing import frame
 from evaluator.http.server.cors import Cors
-from evaluator.http.server.dispatch import Dispatch
 from evaluator.http.server.peer import MOST_DEFERRED
 from tests.unit.evaluator.http.asking import VERSIONS, Answer, Asking
 from tests.unit.evaluator.http.test_deferred import Stage
@@ -209,13 +208,6 @@ def test_an_observer_of_an_answer_sees_that_its_caller_left_before_it_was_begun(
     assert ([type(one) for one in seen], stage.begun) == ([GeneratorExit], 0)
 
 
-class Broken(Dispatch):
-    """Fails where no handler could."""
-
-    def answer(self, request: Request) -> tuple[Deferred[Response], Headers]:
-        return Deferred(broken()), ()
-
-
 def broken() -> Generator[None, None, Response]:
     yield
     raise ValueError("a bug")
@@ -225,8 +217,7 @@ def broken() -> Generator[None, None, Response]:
 async def test_an_answer_that_fails_outside_its_handler_is_500_and_the_next_comes_after_it(
     version: str,
 ) -> None:
-    client = Asking(version, Stage().routes)
-    client.line.port.dispatch = Broken(Routes())
+    client = Asking(version, Routes(http={("GET", "/late"): lambda _: Deferred(broken())}))
     for _ in range(2):
         client.ask("/late", method="GET")
         await until(lambda: client.read().ended)

@@ -7,7 +7,7 @@ import pytest
 from openfeature.schemas.protobuf.flagd.evaluation.v1 import evaluation_pb2 as v1
 
 from evaluator.flags.model import REVISION_KEY
-from evaluator.http.messages import Request, RpcError
+from evaluator.http.messages import Code, Request, RpcError
 from evaluator.resolving.resolution import FlagType
 from evaluator.server.context import ContextSources
 from evaluator.server.ofrep.evaluate_flags import PREFIX, Ofrep
@@ -151,7 +151,7 @@ def test_a_query_for_every_flag_is_not_one_for_a_single_flag() -> None:
 
 def test_decoding_errors_reach_the_caller() -> None:
     def refused() -> dict[str, Any]:
-        raise RpcError(3, "too deep")  # type: ignore[arg-type]  # any code
+        raise RpcError(Code.INVALID_ARGUMENT, "too deep")
 
     with pytest.raises(RpcError):
         evaluate(Query(snapshot(), "targeted", None, refused, int(NOW)))
