@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 FLAGS = 100
+COMPILED = Path(__file__).parents[1] / ".native/bin/python"
+"""Of the environment that `make native` makes."""
 PINNED = ("taskset", "-c", SERVER_CPU)
 
 
@@ -52,15 +54,24 @@ def certificate(folder: Path) -> tuple[str, str]:
 
 
 @contextlib.contextmanager
-def ours(tls: tuple[str, str] | None = None, *, checkout: Path | None = None) -> Iterator[Server]:
-    """Our evaluator, or that of another checkout, which has an environment of its own in `.venv`."""
-    python = sys.executable if checkout is None else checkout / ".venv/bin/python"
+def ours(
+    tls: tuple[str, str] | None = None, *, checkout: Path | None = None, compiled: bool = False
+) -> Iterator[Server]:
+    """Our evaluator, or that of another checkout, which has an environment of its own in `.venv`; `compiled`:
+    as `make native` built it.
+    """
+    python: str | Path = sys.executable if checkout is None else checkout / ".venv/bin/python"
+    environment = dict(os.environ)
+    if compiled:
+        # The working directory has the modules, too, and they are not compiled there.
+        python, environment["PYTHONSAFEPATH"] = COMPILED, "1"
     process = subprocess.Popen(
         [*PINNED, python, "-m", "benchmarks.serving", str(FLAGS), *(tls or ())],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
         cwd=checkout,
+        env=environment,
     )
     ports = json.loads(process.stdout.readline() if process.stdout else "{}")
     try:

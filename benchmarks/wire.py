@@ -1,4 +1,4 @@
-"""(b) Evaluations over real sockets, per core, beside a real flagd where there is one.
+"""(b) Evaluations over real sockets, per core, beside the compiled form and a real flagd where there is one.
 
     python -m benchmarks.wire [--beside CHECKOUT] [--only WORDS] [--rounds NUMBER]
 
@@ -6,8 +6,9 @@ With --beside, the evaluator of another checkout (after `make setup` there) take
 is kept. --only: the loads whose names hold these words.
 
 The server has one CPU, the load generator another (h2load for HTTP/2, wrk for HTTP/1.1). The server's CPU
-time is read from the kernel, so that a figure is requests per second and core. flagd is taken from
-FLAGD_BINARY or PATH; without it, its columns are missing and the output says so.
+time is read from the kernel, so that a figure is requests per second and core. The compiled form is that of
+`make native`, flagd that of FLAGD_BINARY or PATH; the columns of what is not there are missing, and the
+output says so.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from __future__ import annotations
 import argparse
 import tempfile
 from functools import partial
+from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -31,7 +33,7 @@ from benchmarks.loads import (
     wrk,
 )
 from benchmarks.results import keep, median, show
-from benchmarks.servers import certificate, flagd, flagd_binary, ours
+from benchmarks.servers import COMPILED, certificate, flagd, flagd_binary, ours
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -115,14 +117,14 @@ def compare(
             for name, start in servers.items():
                 found[name].append(measure(start, Path(scratch), only))
     rows = []
-    for load in found["flagstaff"][0]:
+    for load in next(iter(found.values()))[0]:
         row: dict[str, object] = {"load": load}
         for name, each in found.items():
             for index, figure in enumerate(("requests/s/core", "p50 us", "p99 us")):
                 row[f"{name} {figure}"] = median([one[load][index] for one in each])
-        mine, *others = (median([one[load][0] for one in found[name]]) for name in servers)
+        speeds = {name: median([one[load][0] for one in found[name]]) for name in servers}
         row.update(
-            {f"times {name}": mine / other for name, other in zip([*servers][1:], others, strict=True)}
+            {f"{one} times {other}": speeds[one] / speeds[other] for one, other in combinations(servers, 2)}
         )
         rows.append(row)
     return rows
@@ -138,10 +140,13 @@ def main() -> None:
     given = parser.parse_args()
     if given.beside is not None:
         other = partial(ours, checkout=given.beside.resolve())
-        show("over the wire", compare({"flagstaff": ours, "beside": other}, given.rounds, given.only))
+        show("over the wire", compare({"pure": ours, "beside": other}, given.rounds, given.only))
         return
-    binary = flagd_binary()
-    servers = {"flagstaff": ours} | ({"flagd": partial(flagd, binary)} if binary else {})
+    binary, compiled = flagd_binary(), COMPILED.exists()
+    if not compiled:
+        print("no compiled form: `make native` builds it")
+    servers = ({"compiled": partial(ours, compiled=True)} if compiled else {}) | {"pure": ours}
+    servers |= {"flagd": partial(flagd, binary)} if binary else {}
     rows = compare(servers, given.rounds, given.only)
     show("over the wire", rows) if given.only else keep("over the wire", rows)
 
