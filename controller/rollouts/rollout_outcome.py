@@ -25,7 +25,7 @@ def outcome_of(status: FlagRolloutStatus, misfit: Misfit | None) -> Done | Setba
         return Done(f"{name_of(status.promoted)} is promoted: everybody gets it", "Succeeded")
     if status.phase in {"RollingBack", "Failed"}:
         why = status.history[0].reason if status.history else None
-        return Stalled(status.reason or "Failed", f"{name_of(status.candidate)} is rolled back: {why}")
+        return Stalled("RolledBack", f"{name_of(status.candidate)} is rolled back: {why}")
     if misfit is not None and status.reason == misfit.reason:
         return Stalled(misfit.reason, misfit.message)
     return Waiting(status.reason or status.phase or "Pending", _under_way(status))

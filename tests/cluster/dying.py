@@ -1,8 +1,8 @@
 """`flagstaff controller` that is killed at one step of its work: `python -m tests.cluster.dying STEP
 controller …`.
 
-STEP is `module:Class.method:before` or `…:after`, and `:Kind` behind it where only that kind's objects count.
-The kill is SIGKILL, so nothing is tidied up.
+STEP is `module:Class.method:before` or `…:after`, and `:Kind` behind it where only that kind's objects count;
+several, with commas between them, kill at whichever is first. The kill is SIGKILL, so nothing is tidied up.
 """
 
 from __future__ import annotations
@@ -58,5 +58,6 @@ def _kind(written: Resource | dict[str, Any]) -> str:
 
 
 if __name__ == "__main__":
-    die_at(sys.argv[1])
+    for step in sys.argv[1].split(","):
+        die_at(step)
     sys.exit(main(sys.argv[2:]))

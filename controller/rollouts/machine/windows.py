@@ -35,7 +35,14 @@ def next_open(windows: Sequence[Window], freeze: Sequence[Freeze], at: datetime)
     """Return the first moment from `at` on at which a step may be taken, in UTC; None: there is none, as far
     as can be seen.
     """
-    at = at.astimezone(UTC)
+    try:
+        return _next_open(windows, freeze, at.astimezone(UTC))
+    except OverflowError:
+        # A freeze that ends with the calendar.
+        return None
+
+
+def _next_open(windows: Sequence[Window], freeze: Sequence[Freeze], at: datetime) -> datetime | None:
     for _ in range(_FREEZES + 1):
         if windows and not any(_holds(window, at) for window in windows):
             openings = (moment for window in windows for moment in _openings(window, at))

@@ -113,11 +113,11 @@ async def test_a_failed_check_rolls_back_for_everybody() -> None:
     assert (status.phase, status.reason) == ("Failed", "FailureLimit")
     assert world.users() == {"off": 200}
     state, reason, message = ready(world)
-    assert (state, reason) == ("False", "FailureLimit")
+    assert (state, reason) == ("False", "RolledBack")
     assert message.startswith("main@sha1:2 is rolled back: 2 checks failed: metric errors is 0.5")
     assert find(world.cluster.the("FlagRollout", "pay").status, "Stalled") is not None
     # One Event tells it.
-    assert sum("rolled back" in said for said in world.said) == 1
+    assert [said for said in world.said if "rolled back" in said] == [f"RolledBack: {message}"]
     (step, _) = world.answers.steps
     assert (step.flags, step.variant, step.target, step.share) == (("pay",), "new", "checkout", 10.0)
     # A revert recovers.

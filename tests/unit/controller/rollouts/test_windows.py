@@ -76,6 +76,11 @@ def test_a_freeze_counts_over_windows() -> None:
     assert next_open([], holidays, at("2026-03-02T10:00Z")) == at("2026-03-02T20:00Z")
 
 
+def test_a_freeze_until_the_end_of_the_calendar_never_opens() -> None:
+    ever = [freeze("2026-03-02T00:00:00Z", "9999-12-31T23:59:59Z")]
+    assert next_open([window("Mon", "08:00", "16:00")], ever, at("2026-03-02T10:00Z")) is None
+
+
 CLOCKS = st.builds("{:02}:{:02}".format, st.integers(0, 23), st.sampled_from((0, 15, 30, 59)))
 WINDOWS = st.builds(
     lambda days, begin, end, zone: window(" ".join(sorted(days)), begin, end, zone),
