@@ -1,0 +1,248 @@
+"""What evaluators are sent of flags that a FlagRollout rolls out, on the real API server. The status of the
+FlagRollout is written by the test: the controller is not there, or the FlagRollout is suspended.
+"""
+
+from __future__ import annotations
+
+import json
+import urllib.request
+from contextlib import suppress
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+
+from controller.api.objects.meta import timestamp
+from controller.api.rollouts.flagrollout import PROMOTE
+from controller.runtime.clock import now
+from evaluator.flags.candidates import candidate_of
+from evaluator.flags.layers.merge import parse
+from tests.cluster.controllers import controller
+from tests.cluster.fleets import following
+from tests.cluster.objects import Namespace, condition, configuration, flags, manifest
+from tests.cluster.patience import within
+from tests.cluster.pods import PodProcess, pods
+from tests.cluster.proxies import proxy
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from tests.cluster.plane import Plane
+    from tests.cluster.proxies import ProxyProcess
+
+pytestmark = [pytest.mark.timeout(300)]
+OLD, NEW, NEXT = (json.loads(flags(pay=pay, other=other)) for pay, other in
+                  (("off", "off"), ("on", "on"), ("off", "on")))  # fmt: skip
+NEXT["flags"]["pay"]["targeting"] = {"if": [True, "on"]}
+"""Three commits: the second changes two flags, of which `pay` is rolled out."""
+USERS: Final = 40
+
+
+def candidate(document: dict[str, Any]) -> str:
+    desired, promoted = (
+        parse(json.dumps(one).encode(), file="flags.json").flag_set for one in (document, OLD)
+    )
+    return candidate_of(desired, promoted, ("pay*",)).digest
+
+
+HALF: Final = {
+    "phase": "Progressing", "step": 0, "stepText": "1/2", "share": 50, "salt": "checkout/0a1b2c3d",
+    "candidate": {"digest": candidate(NEW)},
+}  # fmt: skip
+EVERYONE: Final = {**HALF, "phase": "Promoting"}
+FAILED: Final = {"phase": "Failed", "candidate": {"digest": candidate(NEW)}, "step": None, "share": 0}
+
+
+class Shop:
+    """A namespace with a flag set, a FlagRollout of it, and an evaluator."""
+
+    def __init__(self, space: Namespace, pod: PodProcess) -> None:
+        self.space = space
+        self.pod = pod
+
+    def commit(self, document: dict[str, Any]) -> None:
+        self.space.apply(configuration(flagSpec=document))
+
+    def publish(self, **status: Any) -> None:
+        """What the reconciler writes in one step."""
+        promoted = {"digest": "sha256:1", "shard": "checkout-promoted"}
+        body = json.dumps({"status": {"promoted": promoted, **status}})
+        self.space.kubectl("patch", "froll", "checkout", "--subresource=status", "--type=merge", "-p", body)
+
+    def answers(self) -> set[tuple[object, object]]:
+        """(value, arm) of the flag `pay` of all users."""
+        return set(self.by_user())
+
+    def ask(self, key: str, user: str) -> tuple[object, object]:
+        url = f"http://127.0.0.1:{self.pod.port('ofrep')}/ofrep/v1/evaluate/flags/{key}"
+        body = json.dumps({"context": {"targetingKey": user}}).encode()
+        asked = urllib.request.Request(url, body, {"content-type": "application/json"})
+        with suppress(OSError), urllib.request.urlopen(asked) as reply:
+            answer = json.load(reply)
+            return answer.get("value"), answer.get("metadata", {}).get("flagstaff.dev/rollout-arm")
+        return None, None
+
+    def by_user(self) -> list[tuple[object, object]]:
+        return [self.ask("pay", f"user-{number}") for number in range(USERS)]
+
+    def wait(self, values: set[object]) -> None:
+        """Until users are answered with these values of `pay`."""
+        within(lambda: {value for value, _ in self.answers()} == values, lambda: str(self.answers()))
+
+    def wait_commit(self) -> None:
+        """Until the evaluator has the second commit, by the flag that is not rolled out."""
+        within(lambda: self.ask("other", "user-1")[0] is True)
+
+
+@pytest.fixture(scope="module")
+def delivering(spare: Plane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ProxyProcess]:
+    with proxy(spare, tmp_path_factory.mktemp("rollouts")) as process:
+        yield process
+
+
+@pytest.fixture
+def shop(delivering: ProxyProcess, spare: Plane, spare_namespace: str, tmp_path: Path) -> Iterator[Shop]:
+    space = Namespace(spare, spare_namespace)
+    space.apply(configuration(flagSpec=OLD))
+    source = following(delivering.target, space.name)
+    with pods(spare, space.name, source, tmp_path / "pods", "web-1") as [pod]:
+        made = Shop(space, pod)
+        made.wait({False})
+        yield made
+
+
+def promoted() -> dict[str, Any]:
+    document = {"flags": {"pay": OLD["flags"]["pay"]}}
+    return manifest("FlagShard", "checkout-promoted", {"digest": "sha256:1", "flagSpec": document})
+
+
+def rollout() -> dict[str, Any]:
+    steps = [{"share": 50}, {"share": 100}]
+    spec = {"flagSetRef": {"name": "flags"}, "flags": ["pay*"], "steps": steps, "suspend": True}
+    return manifest("FlagRollout", "checkout", spec)
+
+
+def test_a_change_reaches_users_step_by_step_while_the_controller_is_not_there(
+    shop: Shop, tmp_path: Path
+) -> None:
+    shop.space.apply(promoted(), rollout())
+    shop.publish(phase="Idle")
+    shop.commit(NEW)
+    shop.wait_commit()
+    assert shop.answers() == {(False, "baseline")}
+    shop.publish(**HALF)
+    shop.wait({True, False})
+    assert shop.answers() == {(True, "candidate"), (False, "baseline")}
+    assert shop.ask("pay", "") == (False, "excluded")
+    plane, space = shop.space.plane, shop.space
+    with (
+        proxy(plane, tmp_path / "proxy", name="second") as later,
+        pods(plane, space.name, following(later.target, space.name), tmp_path / "more", "web-2") as [pod],
+    ):
+        second = Shop(space, pod)
+        second.wait({True, False})
+        assert second.by_user() == shop.by_user()
+    shop.publish(**EVERYONE)
+    shop.wait({True})
+    shop.publish(**FAILED)
+    shop.wait({False})
+
+
+@pytest.mark.parametrize("last", ["shard", "rollout", "status", "commit"])
+def test_nobody_gets_a_change_before_its_first_step_whatever_is_written_last(shop: Shop, last: str) -> None:
+    """The rollout's status is written before the change: by the reconciler, for which the FlagSet waits."""
+    orders = {
+        "shard": ("rollout", "status", "commit", "shard"),
+        "rollout": ("shard", "rollout", "status", "commit"),
+        "status": ("rollout", "shard", "status", "commit"),
+        "commit": ("rollout", "status", "shard", "commit"),
+    }
+    writes = {
+        "shard": lambda: shop.space.apply(promoted()),
+        "rollout": lambda: shop.space.apply(rollout()),
+        "status": lambda: shop.publish(phase="Pending", candidate={"digest": candidate(NEW)}),
+        "commit": lambda: shop.commit(NEW),
+    }
+    for write in orders[last]:
+        writes[write]()
+        assert {value for value, _ in shop.answers()} == {False}
+    shop.wait_commit()
+    assert shop.answers() == {(False, "baseline")}
+    shop.publish(**HALF)
+    shop.wait({True, False})
+
+
+@pytest.fixture
+def led(shop: Shop, spare: Plane, tmp_path: Path) -> Iterator[Shop]:
+    """With a controller, and half of the users at the new definition."""
+    with controller(spare, tmp_path / "controller") as leader:
+        leader.wait_leads()
+        shop.space.apply(promoted(), rollout())
+        shop.publish(phase="Idle")
+        shop.commit(NEW)
+        shop.publish(**HALF)
+        shop.wait({True, False})
+        shop.space.wait("ffc", lambda found: phases(found) == ["Exposed"])
+        yield shop
+
+
+def phases(found: dict[str, Any]) -> list[str]:
+    return [entry["phase"] for entry in found.get("status", {}).get("rollouts", ())]
+
+
+def test_the_status_says_what_is_served_and_a_repeated_apply_writes_nothing(led: Shop) -> None:
+    found = led.space.wait("ffc", lambda found: found["status"].get("served") == "1/1")
+    (entry,) = found["status"]["rollouts"]
+    assert entry == {
+        "name": "checkout", "shard": "checkout-promoted", "candidate": candidate(NEW), "phase": "Exposed",
+        "step": "1/2", "share": "50",
+    }  # fmt: skip
+    assert condition(found, "RolloutActive")["message"].startswith("FlagRollout checkout rolls out 1 flag")
+    kinds = ("ffc", "flagrollout", "flagshard")
+    before = [led.space.all(kind) for kind in kinds]
+    for _ in range(5):
+        led.commit(NEW)
+        led.space.apply(promoted(), rollout())
+    led.space.poke_and_wait("ffc")
+    after = [led.space.all(kind) for kind in kinds]
+    assert versions(after[1:]) == versions(before[1:])
+    assert after[0][0]["status"]["rollouts"] == [entry]
+
+
+def versions(listed: list[list[dict[str, Any]]]) -> list[str]:
+    return [one["metadata"]["resourceVersion"] for objects in listed for one in objects]
+
+
+def test_the_promoted_definition_outlives_a_deleted_rollout_until_the_next_change(led: Shop) -> None:
+    led.space.delete("flagrollout", "checkout")
+    led.wait({False})
+    found = led.space.wait("ffc", lambda found: phases(found) == ["Abandoned"])
+    assert condition(found, "RolloutActive")["reason"] == "RolloutAbandoned"
+    within(lambda: "RolloutAbandoned" in {event["reason"] for event in led.space.events()})
+    led.space.apply(rollout())
+    assert {value for value, _ in led.answers()} == {False}
+    led.space.delete("flagrollout", "checkout")
+    led.commit(NEXT)
+    led.wait({True})
+    led.space.wait("ffc", lambda found: phases(found) == [])
+
+
+def test_a_person_promotes_what_a_deleted_rollout_has_held_back(led: Shop) -> None:
+    led.space.delete("flagrollout", "checkout")
+    led.wait({False})
+    led.space.wait("ffc", lambda found: phases(found) == ["Abandoned"])
+    led.space.kubectl("annotate", "ffc", "flags", f"{PROMOTE}={candidate(NEW)}")
+    led.wait({True})
+    led.space.wait("ffc", lambda found: phases(found) == [])
+
+
+def test_an_override_is_over_a_rollout(led: Shop) -> None:
+    expires = timestamp(now() + timedelta(hours=1))
+    spec = {"flagSetRef": {"name": "flags"}, "flag": "pay", "variant": "off", "reason": "INC-1",
+            "expiresAt": expires}  # fmt: skip
+    led.space.apply(manifest("FlagOverride", "pay-off", spec))
+    led.wait({False})
+    assert led.answers() == {(False, "excluded")}
+    led.space.delete("flagoverride", "pay-off")
+    led.wait({True, False})
