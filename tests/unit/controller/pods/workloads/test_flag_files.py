@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import json
 from copy import deepcopy
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -445,3 +445,32 @@ async def test_a_file_is_looked_at_again_when_its_override_ends() -> None:
     assert not world.due()
     world.time += 1.0
     assert world.due()
+
+
+async def test_a_file_has_the_progress_of_a_rollout_and_a_bad_change_beneath_it_stays_promoted() -> None:
+    world = World()
+    shard = {"digest": "d", "flagSpec": document(banner="off")}
+    world.objects.learn(Resource(ObjectKey("FlagShard", "shop", "p"), "s", 1, "1", shard))
+    rollout = Resource(
+        ObjectKey("FlagRollout", "shop", "r"), "r", 1, "1",
+        {"flagSetRef": {"name": "checkout"}, "flags": ["banner"]},
+        {"promoted": {"digest": "d", "shard": "p"}},
+    )  # fmt: skip
+    world.objects.learn(rollout)
+    world.flags(flagSpec=document(banner="on"))
+    world.pods.learn("Pod", pod("a"))
+    await world.look()
+    assert world.defaults == {"banner": "off"}
+    assert not world.due()
+    world.flags(2, flagSpec=document(banner="of"))
+    await world.look()
+    assert world.defaults == {"banner": "off"}
+    world.flags(3, flagSpec=document(banner="on"))
+    checked = {**rollout.status, "verdict": "Pass"}
+    world.objects.learn(replace(rollout, status=checked, resource_version="2"))
+    await world.look()
+    assert not world.due()
+    world.objects.learn(replace(rollout, resource_version="3", deleting=True))
+    assert world.due()
+    await world.look()
+    assert world.defaults == {"banner": "on"}
