@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from controller.api import flagshard
@@ -12,6 +12,7 @@ from controller.api.objects.fields import InvalidSpecError
 from controller.api.openfeature.featureflagconfiguration import MissingShardsError
 from controller.delivery.delivered import delivery_of
 from controller.delivery.overrides import in_force, override_of, overrides_of, targets_of
+from controller.delivery.rollouts import PromotedSets, progress_of
 from controller.runtime.reconciling.result import Done, Result, spec_of
 from controller.runtime.reconciling.setbacks import Setback, Stalled, Waiting
 from evaluator.flags.model import ABSENT, State
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
     from controller.api.objects.meta import ObjectKey, Resource
     from controller.runtime.objects.cache import Cache
+    from evaluator.flags.accept import Progress
     from evaluator.flags.model import Flag, FlagSet
     from evaluator.flags.overrides import Override
 
@@ -81,7 +83,8 @@ class FlagOverrideReconciler:
         for target in targets_of(self.objects, resource):
             rivals = in_force(overrides_of(self.objects, target), at)
             try:
-                flag_set = await asyncio.to_thread(self._flags, target)
+                progress = progress_of(self.objects, target, at, PromotedSets(self.objects.get))
+                flag_set = await asyncio.to_thread(self._flags, target, replace(progress, overrides=()))
             except (MissingShardsError, InvalidSpecError) as error:
                 outcome = Waiting(
                     "UnknownFlagSet", f"{target.key.kind} {target.name}: {error}", delay=_SHARDS_DELAY
@@ -94,9 +97,9 @@ class FlagOverrideReconciler:
                 break
         return outcome, hides
 
-    def _flags(self, target: Resource) -> FlagSet:
-        """The flags without any override. Takes long for a large set."""
-        return delivery_of(target, flagshard.finder(self.objects.get, target.namespace)).flag_set
+    def _flags(self, target: Resource, progress: Progress) -> FlagSet:
+        """The flags without any override, as rollouts have them. Takes long for a large set."""
+        return delivery_of(target, flagshard.finder(self.objects.get, target.namespace), progress).flag_set
 
 
 def _outcome(flag_set: FlagSet, override: Override, rivals: tuple[Override, ...]) -> Done | Setback:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from evaluator.flags.model import ABSENT, EMPTY, Json, State
+from evaluator.flags.rollouts import ROLLOUT_ARM_KEY, ROLLOUT_KEY, ROLLOUT_SHARE_KEY, ROLLOUT_STEP_KEY, Arm
 from evaluator.resolving.resolve import resolve
 
 if TYPE_CHECKING:
@@ -29,6 +30,11 @@ MOST_VALUE: Final = 1_000
 """Most characters of JSON for which `TraceStep.document` includes the value itself."""
 
 _SHOWN: Final = 80
+_ARMS: Final[Mapping[str, str]] = {
+    Arm.CANDIDATE: "this user gets the new definition (arm candidate)",
+    Arm.BASELINE: "this user gets the promoted definition (arm baseline)",
+    Arm.EXCLUDED: "this user has no targeting key or is under an override, and does not count (arm excluded)",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +118,19 @@ def explain(
         steps.append(_note("the flag is disabled, so the caller's own default is used"))
     elif flag.targeting is ABSENT or flag.targeting == {}:
         steps.append(_note("the flag has no targeting"))
-    return Explanation(resolution, (*steps, _conclusion(flag, resolution)))
+    return Explanation(resolution, (*steps, *_rollout(resolution), _conclusion(flag, resolution)))
+
+
+def _rollout(resolution: Resolution) -> tuple[TraceStep, ...]:
+    """The rollout that the flag is in, and the user's arm."""
+    metadata = resolution.metadata
+    if ROLLOUT_ARM_KEY not in metadata:
+        return ()
+    name, arm = _short(metadata.get(ROLLOUT_KEY)), str(metadata[ROLLOUT_ARM_KEY])
+    step = metadata.get(ROLLOUT_STEP_KEY)
+    share = f"{metadata.get(ROLLOUT_SHARE_KEY)}% of users"
+    how_far = "before its first step" if step is None else f"at step {step}, {share}"
+    return (_note(f"rollout {name} is {how_far}: {_ARMS.get(arm, _short(arm))}"),)
 
 
 def _conclusion(flag: Flag, resolution: Resolution) -> TraceStep:

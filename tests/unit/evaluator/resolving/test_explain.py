@@ -16,8 +16,10 @@ from evaluator.resolving.explain import explain
 from evaluator.resolving.resolve import CompiledFlagSet, compile_flag_set, resolve
 from evaluator.targeting.values import variant_name
 from tests.contract.generated_flags import contexts, definitions
+from tests.rollout_sets import NEW, PLAIN, rolled_out
 
 if TYPE_CHECKING:
+    from evaluator.flags.model import FlagSet
     from evaluator.resolving.resolution import Resolution
 
 ROLLOUT = {"fractional": [["on", 25], ["off", 75]]}
@@ -134,3 +136,26 @@ def test_a_long_bucketing_key_is_explained_as_it_is_served() -> None:
     explanation = explain(compile_flag_set(parsed.flag_set), "long", None, {"key": "k" * 900_000}, 0)
     assert explanation.resolution.reason == "TARGETING_MATCH"
     assert str(explanation.steps[-2]).startswith('targeting.fractional: "on", bucket 0 of 1')
+
+
+@pytest.mark.parametrize(
+    ("served", "context", "text"),
+    [
+        (
+            rolled_out(100, step="2/4"),
+            {"targetingKey": "u"},
+            "at step 2/4, 100% of users: this user gets the new definition (arm candidate)",
+        ),
+        (
+            rolled_out(0, step=""),
+            {"targetingKey": "u"},
+            '"checkout" is before its first step: this user gets the promoted definition (arm baseline)',
+        ),
+        (rolled_out(10), {}, "(arm excluded)"),
+    ],
+)
+def test_a_trace_names_the_rollout_and_the_arm(served: FlagSet, context: dict[str, Any], text: str) -> None:
+    steps = explain(compile_flag_set(served), NEW.key, None, context, 0).steps
+    assert [str(step) for step in steps if text in str(step)]
+    plain = explain(compile_flag_set(served), PLAIN.key, None, context, 0).steps
+    assert not [step for step in plain if "rollout" in str(step)]
