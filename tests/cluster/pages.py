@@ -48,9 +48,14 @@ class PageProcess(Replica):
         within(lambda: self.ask("/readyz")[0] == 200, self.said)
 
     @property
+    def origin(self) -> str:
+        """Scheme, host and port of the page."""
+        return f"http://127.0.0.1:{self.page}"
+
+    @property
     def url(self) -> str:
         """The page's address."""
-        return f"http://127.0.0.1:{self.page}/ui"
+        return f"{self.origin}/ui"
 
     def get(self, path: str, token: str = "", scheme: str = "Bearer") -> tuple[int, str]:
         """Status and text of a view, as a login proxy asks for it."""

@@ -6,6 +6,7 @@
 const connection = document.getElementById("connection");
 let version = document.body.dataset.version;
 let stream = null;
+const RETRY_MILLISECONDS = 3000;
 
 function say(text, live) {
   if (connection.textContent !== text) connection.textContent = text;
@@ -16,7 +17,18 @@ function follow() {
   if (stream !== null || document.visibilityState === "hidden") return;
   stream = new EventSource(`/ui/changes?seen=${encodeURIComponent(version)}`);
   stream.addEventListener("open", () => say("Live", true));
-  stream.addEventListener("error", () => say("Reconnecting", false));
+  const opened = stream;
+  opened.addEventListener("error", () => {
+    say("Reconnecting", false);
+    // Refused: a view that is asked for anew says why, or makes the server know its reader again.
+    if (opened.readyState === EventSource.CLOSED && stream === opened) {
+      stream = null;
+      setTimeout(() => {
+        refresh();
+        follow();
+      }, RETRY_MILLISECONDS);
+    }
+  });
   stream.addEventListener("change", (event) => {
     version = event.lastEventId;
     refresh();
@@ -41,6 +53,11 @@ document.body.addEventListener("htmx:afterRequest", (event) => {
   if (!isRefresh(event)) return;
   asking -= 1;
   if (again) setTimeout(refresh, 50);
+});
+
+// Whoever is logged in no more is told so, or is sent to log in by the proxy in front.
+document.body.addEventListener("htmx:responseError", (event) => {
+  if (event.detail.xhr.status === 401) location.reload();
 });
 
 // A browser has few connections to one server: pages that nobody sees hold none.
