@@ -63,7 +63,9 @@ class Step(RuledModel):
     min_duration: Duration | None = None
     """How long the step lasts at least, from the moment at which it is served."""
     min_samples: Annotated[int, Field(ge=1)] | None = None
-    """How many samples each metric with a query of samples must have since the step is served."""
+    """How many samples each metric that counts them must have since the step is served, and one must: tests
+    do, and templates with a query of samples.
+    """
     approval: Literal["Required"] | None = None
     """`Required`: the step ends only once somebody approves it."""
 

@@ -38,11 +38,21 @@ class MetricChecks:
     ) -> tuple[MetricStatus, ...]:
         """See Checks."""
         known = {status.name: status for status in before}
-        checks = (
-            MetricCheck(self.objects, self.servers, step, metric, now).run(known.get(metric.name), seconds)
-            for metric in metrics
-        )
-        statuses = tuple(await asyncio.gather(*checks))
+        checks = [MetricCheck(self.objects, self.servers, step, metric, now) for metric in metrics]
+        runs = (check.run(known.get(check.metric.name), seconds) for check in checks)
+        statuses = tuple(await asyncio.gather(*runs))
+        if step.min_samples is not None and not any(check.counts_samples for check in checks):
+            statuses = tuple(map(_without_samples, statuses))
         for status in statuses:
             self.count(status.verdict)
         return statuses
+
+
+def _without_samples(status: MetricStatus) -> MetricStatus:
+    """Return the status in a step that needs samples, where no metric counts them."""
+    if status.verdict != "Pass":
+        return status
+    message = (
+        "minSamples of the step needs a metric that counts them: a MetricTemplate with samples, or a test"
+    )
+    return status.model_copy(update={"verdict": "Inconclusive", "message": message})

@@ -38,6 +38,8 @@ CANDIDATE: Final = "candidate"
 OTHERS: Final = "baseline"
 """Values of `{{ arm }}`: users with the new definitions, and with the promoted ones."""
 _ANY_SIGN: Final = re.compile(r"[^\w/:-]")
+_MOST_FLAGS: Final = 100
+"""Flags that `{{ flags }}` names; where there are more, it has no value."""
 _MOST_QUERY: Final = 4096
 _MOST_MESSAGE: Final = 1024
 
@@ -70,6 +72,16 @@ class MetricCheck:
         except TimeoutError:
             message = f"no answer within {seconds:g} s"
         return status.model_copy(update={"verdict": "Error", "message": message})
+
+    @property
+    def counts_samples(self) -> bool:
+        """Whether the metric counts samples: tests do, and templates with a query of them."""
+        if self.metric.type != "threshold":
+            return True
+        try:
+            return self._template(self._query()).samples is not None
+        except UnusableError:
+            return False
 
     def _blank(self, before: MetricStatus | None) -> MetricStatus:
         """Return a status without a verdict, with what was counted in this step until now."""
@@ -190,10 +202,11 @@ class MetricCheck:
     def _values(self, arm: str, window: float) -> dict[str, str]:
         """Return the variables of a query, without those that have no value."""
         step = self.step
+        several = step.flags if len(step.flags) <= _MOST_FLAGS else ()
         values = {
             "arm": arm,
             "flag": step.flags[0] if step.flags else "",
-            "flags": "|".join(_ANY_SIGN.sub(".", flag) for flag in step.flags),
+            "flags": "|".join(_ANY_SIGN.sub(".", flag) for flag in several),
             "interval": duration_text(window),
             "name": step.rollout.name,
             "namespace": step.rollout.namespace,

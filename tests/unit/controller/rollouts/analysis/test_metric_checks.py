@@ -117,10 +117,17 @@ async def test_no_samples_are_none(world: Watched) -> None:
     assert (await world.check(minSamples=1)).message == "0 samples, 1 are needed"
 
 
-async def test_the_metric_needs_a_query_of_samples_and_the_step_does_not(world: Watched) -> None:
-    world.numbers.values = {"bad": 0.1}
+async def test_a_metric_with_samples_needs_a_query_of_them_and_a_step_one_such_metric(world: Watched) -> None:
+    world.numbers.values = {"bad": 0.1, "errors": 0.1, "requests": 500}
     reference: dict[str, Any] = {"templateRef": {"name": "bad"}}
-    assert (await world.check(**reference, step={"min_samples": 500})).verdict == "Pass"
+    alone = await world.check(**reference, step={"min_samples": 500})
+    assert (alone.verdict, alone.value) == ("Inconclusive", 0.1)
+    assert "minSamples of the step needs a metric that counts them" in (alone.message or "")
+    both = [metric_of(**reference), metric_of(name="counted")]
+    step = replace(world.step, min_samples=500)
+    checks = MetricChecks(world.objects, world.servers)
+    statuses = await checks.measure(step, both, (), NOW, 10)
+    assert [status.verdict for status in statuses] == ["Pass", "Pass"]
     needed = await world.check(**reference, minSamples=1)
     assert (needed.verdict, "has no query of samples" in (needed.message or "")) == ("Error", True)
 
