@@ -9,6 +9,7 @@ from controller.api import flagshard
 from controller.api.objects.meta import API_VERSION, ObjectKey, Resource
 from controller.api.openfeature import featureflagconfiguration
 from controller.api.remote_provider import ProviderShard
+from controller.api.rollouts.flagrollout import LABEL
 from controller.configurations.stage import SHARDS_BY_OWNER
 
 if TYPE_CHECKING:
@@ -60,7 +61,9 @@ class RemoteShards:
         """
         waits = []
         for shard in self.objects.find(SHARDS_BY_OWNER, resource.namespace, resource.name):
-            if shard.name in named or not shard.is_owned_by(resource) or shard.deleting:
+            # Promoted definitions of a rollout have the object as second owner.
+            others = LABEL in shard.labels or not shard.is_owned_by(resource)
+            if shard.name in named or others or shard.deleting:
                 self._outdated.pop(shard.key, None)
                 continue
             # Not later than now, should the clock have been set back.

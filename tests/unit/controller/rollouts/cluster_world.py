@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any, Final
 from controller.api import flagshard
 from controller.api.rollouts.rollout_status import FlagRolloutStatus, MetricStatus
 from controller.configurations.reconciler import ConfigurationReconciler
+from controller.configurations.remote_providers import RemoteProviders
+from controller.configurations.remote_shards import RemoteShards
 from controller.configurations.stage import CONFIGURATIONS
 from controller.delivery.claims import Claims
 from controller.delivery.delivered import delivery_of
@@ -114,12 +116,14 @@ class ClusterWorld:
         objects = self.cluster.objects
         self.reconcilers: dict[str, Reconciler] = {
             "FlagRollout": FlagRolloutReconciler(objects, self._writer, self.answers, self.answers),
-            "FeatureFlagConfiguration": ConfigurationReconciler(objects, Claims()),
+            "FeatureFlagConfiguration": ConfigurationReconciler(
+                objects, Claims(), remote=RemoteProviders(objects, {}, RemoteShards(objects, self._writer))
+            ),
         }
         self.due: dict[ObjectKey, datetime] = {}
 
-    def _writer(self, namespace: str) -> Applier:
-        assert namespace == NAMESPACE
+    def _writer(self, namespace: str, account: str | None = None) -> Applier:
+        assert (namespace, account) == (NAMESPACE, None)
         return self.cluster
 
     # -- what people do
