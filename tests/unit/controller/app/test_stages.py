@@ -69,8 +69,14 @@ ODD = (
     thing("FlagOverride", "odd", {"flagSetRef": "mine", "flag": 7}),
     thing("FlagRollout", "odd", {"flagSetRef": "mine", "flags": 7}),
 )
+ROLLOUT = thing("FlagRollout", "pay", {"flagSetRef": {"name": "paid"}, "flags": ["*"]})
+RIVAL = thing("FlagRollout", "rival", {"flagSetRef": {"name": "paid"}, "flags": ["*"]})
+PAID = thing("FeatureFlagConfiguration", "paid")
+PROMOTED = thing(
+    "FlagShard", "pay-promoted-1", owners=({"kind": "FlagRollout", "name": "pay", "uid": ROLLOUT.uid},)
+)
 SHARDED = thing("FeatureFlagConfiguration", "large", {"shards": [{"name": "s1", "digest": "d"}]})
-THERE = (SOURCE, RECEIVER, PROVIDER, ALERT, FLAGD, *SETS, *ODD, SHARDED)
+THERE = (SOURCE, RECEIVER, PROVIDER, ALERT, FLAGD, *SETS, *ODD, SHARDED, ROLLOUT, PAID)
 MADE = thing("FeatureFlagConfiguration", "one", labels={SET: "one"})
 RECEIPT = thing("FlagReceipt", "r", {"configuration": "one", "proxy": "p"})
 SHARD = thing("FlagShard", "s1", labels={SET: "one"})
@@ -189,6 +195,19 @@ ROWS: Final[dict[str, tuple[Resource | None, Resource | None, set[str]]]] = {
     "an alert that is gone": (ALERT, None, {"FlagProvider/chat"}),
     "another namespace's Secret": (None, thing("Secret", "git", namespace="other"), set()),
     "our configuration, served by more": (*changed(MADE, status={"served": "2/3"}), {"FlagSet/one"}),
+    "a set of a rollout, served by more": (*changed(PAID, status={"served": "2/3"}), {"FlagRollout/pay"}),
+    "what somebody approves": (
+        *changed(ROLLOUT, annotations={"flagstaff.dev/rollout-approve": "sha256:a/1"}), {"FlagRollout/pay"},
+    ),
+    "a rollout that goes on": (*changed(ROLLOUT, status={"phase": "Idle", "stepText": "1/2"}), set()),
+    "another rollout of the namespace": (
+        None, RIVAL,
+        {
+            "FlagRollout/rival", "FlagRollout/pay", "FlagRollout/odd",
+            "FlagSet/paid", "FeatureFlagConfiguration/paid", "FeatureFlag/paid",
+        },
+    ),
+    "promoted definitions that are gone": (PROMOTED, None, {"FlagRollout/pay"}),
     "a user's configuration, served by more": (*changed(PLAIN, status={"served": "2/3"}), set()),
     "a receipt": (None, RECEIPT, {"FeatureFlagConfiguration/one"}),
     "a receipt with another content": (
