@@ -12,15 +12,20 @@ from controller.rollouts.promoted_shards import shard_name
 from evaluator.flags.model import AUTHOR_KEY, REVISION_KEY
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from controller.api.rollouts.rollout_status import FlagRolloutStatus
     from controller.api.rollouts.served_rollout import ServedRollout
     from controller.rollouts.compared_sets import Compared, Subject
+    from evaluator.flags.rollout_rules import Misfit as MisfitReason
 
 _LISTED: Final = 10
 """Keys of flags that a status lists."""
-_MISFITS: Final = {
+_MISFITS: Final[Mapping[MisfitReason, str]] = {
     "VariantValueChanged": "changes the value of a variant, which cannot have two values at a time; give the "
     "new value another variant",
+    "VariantNameEscaped": "has a default variant whose name no rule can choose, since it has a character "
+    "such as & or <; rename the variant",
     "TypeChanged": "changes its type, which cannot be two at a time; use another flag",
     "RuleTooLarge": "has a rule that is too large to be served together with the promoted one",
 }

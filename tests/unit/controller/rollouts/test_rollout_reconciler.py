@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from tests.statuses import find
 from tests.unit.controller.rollouts.cluster_world import ClusterWorld, KilledError, definition
 
@@ -143,23 +145,42 @@ async def test_a_revert_a_disabled_and_a_deleted_flag_are_immediate() -> None:
     assert "pay" not in world.delivered().flags
 
 
-async def test_what_cannot_be_served_beside_the_promoted_definition_is_held_with_its_reason() -> None:
+MANY = {"if": [{"in": [{"var": "email"}, [f"user-{number}" for number in range(9_500)]]}, "new"]}
+
+
+@pytest.mark.parametrize(
+    ("new", "reason", "text"),
+    [
+        (
+            definition("new", variants={"off": "off", "on": "ON", "new": "new"}),
+            "VariantValueChanged",
+            "changes the value of a variant",
+        ),
+        (definition("new", variants={"new": 1}), "TypeChanged", "changes its type"),
+        (definition("a&b", variants={"a&b": "new"}), "VariantNameEscaped", "a default variant whose name"),
+        (definition("new", targeting=MANY), "RuleTooLarge", "a rule that is too large"),
+    ],
+)
+async def test_what_cannot_be_served_beside_the_promoted_definition_is_held_with_its_reason(
+    new: dict[str, Any], reason: str, text: str
+) -> None:
     world = ClusterWorld()
     world.commit(OLD)
     world.rollout()
     await world.settle()
-    world.commit({"pay": definition("new", variants={"off": "off", "on": "ON", "new": "new"})})
+    world.commit({"pay": new})
     await world.settle()
     assert world.status().phase == "Pending"
-    assert ready(world)[1] == "VariantValueChanged"
-    assert 'flag "pay" changes the value of a variant' in ready(world)[2]
+    assert ready(world)[1] == reason
+    assert 'flag "pay"' in ready(world)[2]
+    assert text in ready(world)[2]
     assert world.users() == {"off": 200}
     digest = world.status().candidate
     assert digest is not None
     world.annotate(promote=digest.digest)
     await world.settle()
     assert world.status().phase == "Succeeded"
-    assert world.users() == {"new": 200}
+    assert world.users() == {new["defaultVariant"]: 200}
 
 
 async def test_of_two_rollouts_for_a_flag_the_younger_waits_for_a_change() -> None:
