@@ -11,7 +11,7 @@ PARALLEL := -n 4 --dist worksteal
 unexport PYTHONDONTWRITEBYTECODE
 COMPILE := $(BIN)/uv pip compile -q --generate-hashes --no-emit-index-url --no-header --python-version 3.11 --universal
 
-.PHONY: setup dev demo test test-page test-fast coverage test-clients test-faults test-cluster-slow native images chaos check unit oracles engine registry stores sigstore helm plane kwok dev-cluster fuzz bench messages crds reference sbom docs release lock clean
+.PHONY: setup dev demo demo-rollout test test-page test-fast coverage test-clients test-faults test-cluster-slow native images chaos check unit oracles engine registry stores sigstore helm plane kwok dev-cluster fuzz bench messages crds reference sbom docs release lock clean
 
 setup: .venv/.ready ## what running needs, in .venv
 
@@ -33,6 +33,9 @@ dev: .venv/.dev ## and what developing needs
 	$(PIP) --require-hashes -r requirements/uv.txt
 	$(UV) --require-hashes -r requirements/dev.txt
 	@touch $@
+
+demo-rollout: setup ## a change that is rolled out in steps, and one that is rolled back
+	@$(BIN)/python examples/demo_rollout.py
 
 demo: setup ## a repository, flagstaff up, an OpenFeature client, two commits
 	@$(BIN)/python examples/demo.py

@@ -43,7 +43,7 @@ def main() -> int:
         git(repository, "init", "-q", "-b", "main")
         commit(repository, "Flags of the checkout")
         say(f"a Git repository with the example's flags: {repository}")
-        with flagstaff_up(repository) as (ports, events):
+        with flagstaff_up(repository, *LAYERS) as (ports, events):
             client = connect(ports["grpc"])
             play(repository, client, events)
             if sys.stdin.isatty() and sys.stdout.isatty():
@@ -111,10 +111,10 @@ def connect(port: int) -> Client:
 
 
 @contextlib.contextmanager
-def flagstaff_up(repository: Path) -> Iterator[tuple[dict[str, int], Queue[dict[str, Any]]]]:
+def flagstaff_up(repository: Path, *options: str) -> Iterator[tuple[dict[str, int], Queue[dict[str, Any]]]]:
     """`flagstaff up` on free ports, and what it says."""
     ports = [word for name in ("", "sync-", "ofrep-", "management-") for word in (f"--{name}port", "0")]
-    command = ["flagstaff", "up", str(repository), *LAYERS]
+    command = ["flagstaff", "up", str(repository), *options]
     say("served by: " + " ".join(command))
     script = Path(sys.executable).parent / "flagstaff"
     process = subprocess.Popen(  # noqa: S603 - our own script

@@ -61,7 +61,19 @@ class Restored:
     saved: Saved
 
 
-LocalEvent: TypeAlias = RevisionBuilt | SourceChecked | Restored
+@dataclass(frozen=True, slots=True)
+class RolloutHappened:
+    """A rollout began, took a step, was held, rolled back or promoted: what a cluster has as an Event."""
+
+    rollout: str
+    """The FlagRollout's name."""
+    reason: str
+    """The Event's, such as StepAdvanced."""
+    message: str
+    warning: bool
+
+
+LocalEvent: TypeAlias = RevisionBuilt | RolloutHappened | SourceChecked | Restored
 
 
 async def explain_build(

@@ -10,10 +10,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from controller.local.commits import open_backend
-from controller.local.local_events import LocalEvent, Restored, RevisionBuilt, SourceChecked
+from controller.local.local_events import LocalEvent, Restored, SourceChecked
 from controller.local.local_overrides import LocalOverrides
 from controller.local.local_providers import provider_of
-from controller.local.local_stages import LocalStages, stages_of
+from controller.local.opened_stages import stages_of
 from controller.local.page.local_page import LocalPage
 from controller.page.page_server import PageServer
 from controller.page.page_streams import PageStreams
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from controller.local.local_options import LocalOptions
+    from controller.local.local_stages import LocalStages
     from controller.page.page_source import PageSource
     from evaluator.flags.saved import Saved
     from evaluator.http.messages import Request, Response
@@ -94,10 +95,10 @@ class Local:
     async def _follow(self) -> None:
         async for event in self.stages.events():
             self.page.change()
-            if isinstance(event, RevisionBuilt):
-                self.report(event)
-            else:
+            if isinstance(event, SourceChecked):
                 await self._report_check(event)
+            else:
+                self.report(event)
 
     async def _report_check(self, checked: SourceChecked) -> None:
         fault = Fault(checked.message) if checked.reason else None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from controller.flagsets.building.commit_provenance import ProvenanceDetail
 from controller.flagsets.building.compose import FailurePolicy
@@ -52,6 +52,8 @@ class LocalOptions:
     """Where mirror, artifacts and applied objects outlive the process; None: a temporary folder."""
     overrides: tuple[Override, ...] = ()
     """Flags that are set by hand while the process runs."""
+    rollouts: tuple[Mapping[str, Any], ...] = ()
+    """Manifests of FlagRollouts, of MetricTemplates, and of Secrets for these."""
     endpoint: str | None = None
     """Of a bucket: the URL of its store."""
     region: str | None = None

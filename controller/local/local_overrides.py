@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass, replace
-from types import MappingProxyType
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from evaluator.flags.accept import Progress, effective
-from evaluator.flags.canonical import digest
-from evaluator.flags.model import DIGEST_KEY
+from controller.local.local_progress import with_progress
+from evaluator.flags.accept import Progress
 from evaluator.flags.overrides import misfit
 
 if TYPE_CHECKING:
@@ -43,9 +41,4 @@ class LocalOverrides:
                 log.warning("%s: there is no such flag", override.name)
             elif (reason := misfit(flag, override)) is not None:
                 log.warning("%s does not fit the flag: %s", override.name, reason)
-        served = effective(flag_set, Progress(overrides=self.overrides))
-        if served is flag_set:
-            return flag_set, known
-        made = digest(served)
-        metadata = MappingProxyType({**served.metadata, DIGEST_KEY: made})
-        return replace(served, metadata=metadata), made
+        return with_progress(flag_set, known, Progress(overrides=self.overrides))

@@ -1,4 +1,6 @@
-"""A cluster's reconcilers, loops and watches over objects in memory, for one source and one flag set."""
+"""A cluster's reconcilers, loops and watches over objects in memory, for one source and one flag set, and for
+the FlagRollouts of that.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,7 @@ import contextlib
 import logging
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from controller.api import flagset, flagshard, flagsource
@@ -15,6 +17,7 @@ from controller.api.flagsource import FlagSourceStatus
 from controller.api.objects.conditions import FALSE, READY
 from controller.api.objects.status import Status
 from controller.api.openfeature import featureflagconfiguration
+from controller.api.rollouts import flagrollout
 from controller.artifacts.storages import Storages
 from controller.flagsets.applying.applied import LastDelivered, last_applied
 from controller.flagsets.building.build import Built, build
@@ -23,22 +26,22 @@ from controller.flagsets.preparing.pgp import one_process
 from controller.flagsets.reading.inputs import AGE, InputReader
 from controller.flagsets.reconciler import FlagSetReconciler
 from controller.flagsets.stage import FLAG_SETS
-from controller.local.commits import open_backend
-from controller.local.local_events import RevisionBuilt, SourceChecked, explain_build
+from controller.local.local_adapters import OneSource, StoredArtifacts
+from controller.local.local_events import RevisionBuilt, RolloutHappened, SourceChecked, explain_build
 from controller.local.local_objects import FLAG_SET, SOURCE, flag_set, flag_source
+from controller.local.local_progress import with_progress
 from controller.local.state import AppliedFile
 from controller.runtime.clock import now
 from controller.runtime.objects.cache import Cache
 from controller.runtime.objects.memory import MemoryCluster, manifest_of
-from controller.runtime.process.temporary import sweep_temporary
 from controller.runtime.reconciling.loop import Loop, Outputs, Reconciler
 from controller.runtime.reconciling.queue import KeyedQueue
-from controller.runtime.reconciling.setbacks import Failed, Setback, Waiting
+from controller.runtime.reconciling.setbacks import Setback
 from controller.runtime.reconciling.watches import Dispatcher, indexes_of
-from controller.sources.backend import BackendFactory, FetchRequest, LocalBackend, SourceBackend
 from controller.sources.freshness import PendingPushes
 from controller.sources.reconciler import SourceReconciler
 from controller.sources.stage import FLAG_SOURCES
+from evaluator.flags.model import DIGEST_KEY
 from evaluator.flags.saved import Saved
 from evaluator.flags.syntax.problems import Problem, Severity
 
@@ -50,44 +53,18 @@ if TYPE_CHECKING:
     from controller.api.objects.meta import ObjectKey, Resource
     from controller.flagsets.preparing.preparation import Steps
     from controller.local.local_options import LocalOptions
+    from controller.local.rollouts.local_rollouts import LocalRollouts
+    from controller.sources.backend import LocalBackend
     from evaluator.flags.model import FlagSet
 
 log = logging.getLogger(__name__)
 
 STAGES: Final = (FLAG_SOURCES, FLAG_SETS)
-"""Without the one for a FeatureFlagConfiguration: nobody reads its status, and the set is served as built."""
+"""Without the one for a FeatureFlagConfiguration: only rollouts read its status."""
 
 Serve = Callable[["FlagSet", str], Awaitable[None]]
 """Called with each flag set that is applied, and its digest."""
 Growing = Callable[[], contextlib.AbstractContextManager[None]]
-
-
-@dataclass(frozen=True, slots=True)
-class _OneSource(BackendFactory[object]):
-    """Opens the source of the command line, whatever a spec says."""
-
-    provider: SourceBackend
-
-    async def open(self, spec: object, request: FetchRequest) -> SourceBackend:
-        del spec, request
-        return self.provider
-
-    async def close(self) -> None:
-        """Nothing is held."""
-
-
-@dataclass(frozen=True, slots=True)
-class _StoredArtifacts:
-    """Reads artifacts from the store beside us. Implements `Artifacts`."""
-
-    storages: Storages
-
-    async def read(self, namespace: str, artifact: ArtifactStatus) -> bytes:
-        """The archive. Raises Waiting where it is gone: the source's next reconcile makes a new one."""
-        archive = await asyncio.to_thread(self.storages.read, artifact.path)
-        if archive is None:
-            raise Waiting("ArtifactFailed", f"the artifact of {artifact.revision} in {namespace} is gone")
-        return archive
 
 
 class LocalStages:
@@ -108,17 +85,23 @@ class LocalStages:
         self._file = AppliedFile(folder) if options.state_dir is not None else None
         self._unsaved = False
         self._built: RevisionBuilt | None = None
+        self._desired: tuple[FlagSet, str] | None = None
+        """What is applied, and its digest."""
         self._unreported: RevisionBuilt | None = None
-        self._happened: asyncio.Queue[RevisionBuilt | ObjectKey] = asyncio.Queue()
-        self.objects = Cache(indexes_of(STAGES))
+        self._happened: asyncio.Queue[RevisionBuilt | RolloutHappened | ObjectKey] = asyncio.Queue()
+        self._serving = asyncio.Lock()
+        rollouts = _rollouts_of(options)
+        stages = STAGES if rollouts is None else (*STAGES, *rollouts.stages)
+        self.objects = Cache(indexes_of(stages))
         self._cluster = MemoryCluster(self.objects, self._serve_applied)
+        self.rollouts = None if rollouts is None else rollouts(options.rollouts, self.objects, self._cluster)
         reconcilers: dict[str, Reconciler] = {
             flagsource.KIND: SourceReconciler(
-                dict.fromkeys(source.spec, _OneSource(source)), self.storages, PendingPushes(), random.random
+                dict.fromkeys(source.spec, OneSource(source)), self.storages, PendingPushes(), random.random
             ),
             flagset.KIND: FlagSetReconciler(
                 self.objects,
-                _StoredArtifacts(self.storages),
+                StoredArtifacts(self.storages),
                 lambda _namespace, _account: self._cluster,
                 random.random,
                 options.provenance,
@@ -126,13 +109,16 @@ class LocalStages:
                 self._build_aside,
             ),
         }
-        clock, outputs = asyncio.get_running_loop().time, Outputs(self._cluster, self)
+        if self.rollouts is not None:
+            reconcilers |= self.rollouts.reconcilers()
+        sinks, also = ((), ()) if self.rollouts is None else ((self.rollouts,), (self.rollouts.on_change,))
+        clock, outputs = asyncio.get_running_loop().time, Outputs(self._cluster, self, sinks)
         self._loops = {
             kind: Loop(reconciler, self.objects, outputs, now=now, queue=KeyedQueue(clock, random.random))
             for kind, reconciler in reconcilers.items()
         }
         # It follows the objects, and wakes the loops.
-        Dispatcher(self.objects, STAGES, self._loops)
+        Dispatcher(self.objects, stages, self._loops, also)
 
     async def restore(self) -> Saved | None:
         """Read back the objects that an earlier process applied, if it kept any."""
@@ -140,11 +126,16 @@ class LocalStages:
         if kept is None:
             return None
         for manifest in kept.objects:
-            self._cluster.put(manifest)
+            resource = self._cluster.put(manifest)
+            await self._cluster.write_status(resource, manifest.get("status") or {})
+        if self.rollouts is not None:
+            self.rollouts.put()
         written = self.objects.of_kind(featureflagconfiguration.KIND)
         last = await asyncio.to_thread(last_applied, written, self.objects)
         if last is not None and not last.edited:
-            return Saved(last.flag_set, kept.saved_at)
+            self._desired = last.flag_set, str(last.flag_set.metadata.get(DIGEST_KEY) or "")
+            served, _ = await self._with_progress(*self._desired)
+            return Saved(served, kept.saved_at)
         log.error("what was kept of %s is not what was applied; it is not served", self.source.display_name)
         for applied in (*written, *self.objects.of_kind(flagshard.KIND)):
             self.objects.forget(applied.key)
@@ -155,6 +146,9 @@ class LocalStages:
         async with asyncio.TaskGroup() as group:
             for loop in self._loops.values():
                 group.create_task(loop.run())
+            if self.rollouts is not None:
+                self.rollouts.put()
+                group.create_task(self.rollouts.follow(self._serve_step, self._happened.put_nowait))
             self._cluster.put(self._flag_set)
             async for _ in self.source.changes():
                 if self.objects.get(SOURCE) is None:
@@ -162,13 +156,15 @@ class LocalStages:
                 else:
                     self._loops[flagsource.KIND].wake(SOURCE)
 
-    async def events(self) -> AsyncIterator[RevisionBuilt | SourceChecked]:
-        """The events in their order; a revision that is reported is served already."""
+    async def events(self) -> AsyncIterator[RevisionBuilt | RolloutHappened | SourceChecked]:
+        """The events in their order; a revision or a step that is reported is served already."""
         while True:
             happened = await self._happened.get()
             if isinstance(happened, RevisionBuilt):
                 status = FlagSourceStatus.of(self.objects.get(SOURCE))
                 yield await explain_build(happened, self.source, status.artifact, self._paths)
+            elif isinstance(happened, RolloutHappened):
+                yield happened
             else:
                 yield self._last_check(happened)
                 await self._save()
@@ -228,7 +224,30 @@ class LocalStages:
         self._unsaved = True
         await self._save()
         # The object holds the set that was built just now: it need not be parsed again.
-        await self._serve(built.composition.flag_set, built.composition.digest)
+        self._desired = built.composition.flag_set, built.composition.digest
+        await self._serve_desired()
+
+    async def _serve_step(self) -> None:
+        self._unsaved = True
+        await self._save()
+        await self._serve_desired()
+
+    async def _serve_desired(self) -> None:
+        """Serve what is applied, as far as it is rolled out: the newest of both, one after the other."""
+        async with self._serving:
+            if self._desired is None:
+                return
+            served, digest = await self._with_progress(*self._desired)
+            await self._serve(served, digest)
+            if self.rollouts is not None:
+                await self.rollouts.report(digest)
+
+    async def _with_progress(self, flag_set: FlagSet, digest: str) -> tuple[FlagSet, str]:
+        if self.rollouts is None:
+            return flag_set, digest
+        progress = self.rollouts.progress(now())
+        served, known = await asyncio.to_thread(with_progress, flag_set, digest, progress)
+        return served, known or ""
 
     async def _save(self) -> None:
         """Keep what is applied; a disk that refuses is asked again at the next look."""
@@ -236,6 +255,9 @@ class LocalStages:
             return
         kinds = (flagshard.KIND, featureflagconfiguration.KIND)
         objects = [manifest_of(resource) for kind in kinds for resource in self.objects.of_kind(kind)]
+        rollouts = self.objects.of_kind(flagrollout.KIND)
+        # How far they are is nowhere else.
+        objects += [{**manifest_of(rollout), "status": dict(rollout.status)} for rollout in rollouts]
         try:
             await asyncio.to_thread(self._file.save, objects, now())
         except Setback as setback:
@@ -244,51 +266,10 @@ class LocalStages:
             self._unsaved = False
 
 
-async def _nowhere(_flag_set: FlagSet, _digest: str) -> None:
-    """Serves nothing."""
+def _rollouts_of(options: LocalOptions) -> type[LocalRollouts] | None:
+    if not options.rollouts:
+        return None
+    # Imported here: without rollouts, local mode needs no client of HTTP.
+    from controller.local.rollouts.local_rollouts import LocalRollouts  # noqa: PLC0415 - see above
 
-
-@contextlib.asynccontextmanager
-async def stages_of(
-    options: LocalOptions, source: LocalBackend, folder: Path, growing: Growing, serve: Serve
-) -> AsyncIterator[LocalStages]:
-    """The stages over a state folder. Raises Stalled."""
-    # A process that was killed may have left files of a commit behind.
-    await asyncio.to_thread(sweep_temporary)
-    stages = LocalStages(options, source, folder, growing, serve)
-    # Results of reconciles are reported as events.
-    results = logging.getLogger(Loop.__module__)
-    level = results.level
-    results.setLevel(logging.ERROR)
-    try:
-        yield stages
-    finally:
-        results.setLevel(level)
-        await asyncio.to_thread(stages.storages.close)
-
-
-@contextlib.asynccontextmanager
-async def open_stages(options: LocalOptions) -> AsyncIterator[LocalStages]:
-    """The same for the source that the options name; nothing is served. Raises Setback."""
-    async with (
-        open_backend(options) as (source, folder),
-        stages_of(options, source, folder, contextlib.nullcontext, _nowhere) as stages,
-    ):
-        yield stages
-
-
-async def build_once(options: LocalOptions) -> RevisionBuilt:
-    """What the source is at, without serving it. Raises Setback where the source cannot be read."""
-    async with open_stages(options) as stages:
-        await stages.restore()
-        running = asyncio.create_task(stages.run())
-        try:
-            async for event in stages.events():
-                if isinstance(event, RevisionBuilt):
-                    return event
-                if event.reason:
-                    raise Failed(event.reason, event.message)
-        finally:
-            running.cancel()
-            await asyncio.gather(running, return_exceptions=True)
-    raise RuntimeError("events do not end")
+    return LocalRollouts

@@ -1,4 +1,4 @@
-"""Every command of the guides and of the README's first screen, typed in order."""
+"""Every command of the guides and of the first screens of other pages, typed in order."""
 
 from __future__ import annotations
 
@@ -32,11 +32,16 @@ def test_guide_that_says_something_else_fails(said: str, printed: str, tmp_path:
         play(str(page), tmp_path)
 
 
-def test_first_screen_of_the_readme_prints_what_it_says(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("page", "demo", "end"),
+    [("README.md", "demo", "## Who it is for"), ("docs/rollouts.md", "demo_rollout", "## On a cluster")],
+)
+def test_first_screen_of_a_page_prints_what_it_says(page: str, demo: str, end: str, tmp_path: Path) -> None:
     clone = tmp_path / "flagstaff"
     clone.mkdir()
     (clone / "examples").symlink_to(ROOT / "examples")
     (clone / ".venv").symlink_to(sys.prefix)
-    prologue = "cd flagstaff; make() { python examples/demo.py; }"
-    home = {"/home/ada": str(tmp_path)}
-    play("README.md", tmp_path, prologue=prologue, end="## Who it is for", words=home)
+    # A busy machine is warned of, and no part of the page.
+    warnings = "2> >(grep -v 'the event loop was held' >&2)"
+    prologue = f"cd flagstaff; make() {{ python examples/{demo}.py {warnings}; }}"
+    play(page, tmp_path, prologue=prologue, end=end, words={"/home/ada": str(tmp_path)})

@@ -184,9 +184,10 @@ class FlagRolloutStatus(Status):
 
     @property
     def gate(self) -> str:
-        """What an approval lets end now: `promotion`, or the step's number from 1 as in `step_text`; empty
-        before the first step.
-        """
-        if self.phase == "WaitingPromotion":
-            return PROMOTION
+        """What an approval lets end now: `promotion`, or the step."""
+        return PROMOTION if self.phase == "WaitingPromotion" else self.step_gate
+
+    @property
+    def step_gate(self) -> str:
+        """The step in approvals: its number from 1, as in `step_text`; empty before the first one."""
         return "" if self.step is None else str(self.step + 1)

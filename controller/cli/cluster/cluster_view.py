@@ -9,11 +9,14 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from controller.api import flagset
-from controller.api.kinds import FEATURE_FLAG_CONFIGURATION, FLAG_SET, ResourceType
+from controller.api.kinds import FEATURE_FLAG_CONFIGURATION, FLAG_ROLLOUT, FLAG_SET, ResourceType
 from controller.api.objects.meta import ObjectKey, Resource
 from controller.api.openfeature import featureflagconfiguration
+from controller.api.rollouts import flagrollout
 from controller.cli.cluster.connection import Connection, connected
 from controller.cli.shared.printing import did_you_mean
+from controller.delivery.overrides import set_name
+from controller.delivery.rollout_waiting import rollout_wait_state
 from controller.delivery.waiting import WaitState, WaitTarget, wait_state
 from controller.kube.reflector import Reflector
 from controller.kube.reflector import WatchScope as Watched
@@ -126,7 +129,7 @@ class WaitSubject:
     """The object and the state to wait for."""
 
     kind: str
-    """FeatureFlagConfiguration or FlagSet."""
+    """FeatureFlagConfiguration, FlagSet or FlagRollout."""
     name: str
     wanted: WaitTarget
 
@@ -140,7 +143,9 @@ async def wait_served(
     """Until it is served, or cannot be without a person, or `timeout` seconds are over; `say` is called
     whenever something else is to be said. Raises Failed where the cluster cannot be read at the end.
     """
-    kinds = (FEATURE_FLAG_CONFIGURATION, FLAG_SET)
+    kinds: tuple[ResourceType, ...] = (FEATURE_FLAG_CONFIGURATION, FLAG_SET)
+    if subject.kind == flagrollout.KIND:
+        kinds = (*kinds, FLAG_ROLLOUT)
     async with watching(scope, kinds, ClusterView()) as (view, connection):
         namespace = connection.namespace
         last = state_of(view, namespace, subject)
@@ -169,17 +174,24 @@ def state_of(view: ClusterView, namespace: str, subject: WaitSubject) -> WaitSta
     def found(kind: str, name: str) -> Resource | None:
         return view.objects.get(ObjectKey(kind, namespace, name))
 
-    flag_set, name = None, subject.name
-    if subject.kind == flagset.KIND:
-        flag_set = found(flagset.KIND, subject.name)
-        if flag_set is None:
+    rollout, flag_set, name = None, None, subject.name
+    if subject.kind == flagrollout.KIND:
+        rollout = found(flagrollout.KIND, subject.name) if view.knows(flagrollout.KIND) else None
+        if rollout is None:
             return _missing(view, namespace, subject)
-        name = flagset.target_name(flag_set)
+        name = set_name(rollout)
+    if subject.kind != featureflagconfiguration.KIND:
+        flag_set = found(flagset.KIND, name)
+        if flag_set is None and rollout is None:
+            return _missing(view, namespace, subject)
+        name = name if flag_set is None else flagset.target_name(flag_set)
     written = found(featureflagconfiguration.KIND, name)
-    if flag_set is None and written is None:
+    if flag_set is None and written is None and rollout is None:
         return _missing(view, namespace, subject)
     if flag_set is None and written is not None:
         flag_set = found(flagset.KIND, str(written.labels.get(flagset.LABEL)))
+    if rollout is not None:
+        return rollout_wait_state(rollout, written, flag_set, subject.wanted)
     return wait_state(written, flag_set, subject.wanted)
 
 

@@ -1,4 +1,4 @@
-"""`flagstaff wait`: until evaluators serve a revision."""
+"""`flagstaff wait`: until evaluators serve a revision, with rollout/NAME to everybody."""
 
 from __future__ import annotations
 
@@ -22,12 +22,15 @@ _KINDS: Final = {
     "featureflagconfigurations": "FeatureFlagConfiguration",
     "flagset": "FlagSet",
     "flagsets": "FlagSet",
+    "rollout": "FlagRollout",
+    "flagrollout": "FlagRollout",
+    "flagrollouts": "FlagRollout",
 }
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Declare the verb's arguments."""
-    parser.add_argument("what", metavar="KIND/NAME", help="ffc/NAME or flagset/NAME")
+    parser.add_argument("what", metavar="KIND/NAME", help="ffc/NAME, flagset/NAME or rollout/NAME")
     parser.add_argument(
         "--revision", required=True, metavar="REV",
         help=f"main@sha1:…, a commit, or at least the first {SHORTEST} characters of one",
@@ -49,7 +52,7 @@ def run(options: argparse.Namespace) -> int:
     """0: served; 1: not in time, or it cannot be; 2: wrong usage; 3: no cluster in time; 130: interrupted."""
     kind, _, name = options.what.partition("/")
     if kind.lower() not in _KINDS or not name:
-        raise Exit(f"{options.what!r}: write ffc/NAME or flagset/NAME", USAGE)
+        raise Exit(f"{options.what!r}: write ffc/NAME, flagset/NAME or rollout/NAME", USAGE)
     if not is_revision(options.revision):
         raise Exit(
             f"--revision {options.revision!r}: write main@sha1:…, a commit, or at least its first "

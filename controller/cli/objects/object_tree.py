@@ -78,7 +78,7 @@ def _node(resource: Resource, children: Mapping[ObjectKey | None, Sequence[Resou
     state = ", ".join(part for part in parts if part)
     if row.suspended:
         state = f"{state}, suspended".lstrip(", ")
-    if row.ready == "False":
+    if row.ready == "False" and not row.phase:
         state = short(row.message or row.reason or "")
     below = [_node(child, children) for child in children.get(resource.key, ())]
     return TreeNode(row.kind, row.namespace, row.name, row.ready, state, (*below, *_laggards(resource)))

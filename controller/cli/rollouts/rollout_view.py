@@ -43,12 +43,12 @@ class StepView:
     """Who gets the candidate: `10%`, `audience`."""
     lasts: str
     """Its least duration; `-` for none."""
-    samples: int | None
-    """How many samples its checks need."""
     approval: bool
     """Whether somebody must approve before it ends."""
     state: str
     """`done`, `now`, or empty."""
+    samples: int | None = None
+    """How many samples its checks need."""
     until: str | None = None
     """Of the step that is served: when it ends at the earliest, RFC 3339, apart from windows and checks."""
 
@@ -67,36 +67,36 @@ class RolloutView:
     """The name of the FlagSet or FeatureFlagConfiguration."""
     phase: str
     """What it is at, such as Progressing; Unknown before the first reconcile."""
-    reason: str | None
-    """Why it is held, or why it ended."""
     message: str
     """What the condition Ready says."""
     suspended: bool
     """Whether spec.suspend is set."""
-    step: str | None
-    """`2/4`; absent while everybody gets the promoted definitions."""
-    share: str | None
-    """`10%`, `audience`."""
-    verdict: str | None
-    """The worst of the newest checks."""
-    candidate: Revision | None
-    """What is rolled out."""
-    promoted: Revision | None
-    """What everybody else gets."""
-    served: str | None
-    """How many evaluators serve the step, of how many there are."""
-    served_since: str | None
-    """When enough of them did, RFC 3339."""
     failed: int
     """Checks of this step that failed."""
-    failure_limit: int | None
-    """How many roll back."""
     steps: tuple[StepView, ...]
     """All steps."""
     metrics: tuple[MetricStatus, ...]
     """The newest check of each metric."""
     history: tuple[Outcome, ...]
     """Rollouts that ended, the newest first."""
+    reason: str | None = None
+    """Why it is held, or why it ended."""
+    step: str | None = None
+    """`2/4`; absent while everybody gets the promoted definitions."""
+    share: str | None = None
+    """`10%`, `audience`."""
+    verdict: str | None = None
+    """The worst of the newest checks."""
+    candidate: Revision | None = None
+    """What is rolled out."""
+    promoted: Revision | None = None
+    """What everybody else gets."""
+    served: str | None = None
+    """How many evaluators serve the step, of how many there are."""
+    served_since: str | None = None
+    """When enough of them did, RFC 3339."""
+    failure_limit: int | None = None
+    """How many roll back."""
 
 
 def view_of(rollout: Resource) -> RolloutView:
@@ -157,9 +157,9 @@ def _steps(steps: tuple[Step, ...], status: FlagRolloutStatus) -> Iterator[StepV
             f"{index + 1}/{len(steps)}",
             users_text(step),
             "-" if step.min_duration is None else duration_text(step.min_duration),
-            step.min_samples,
             step.approval is not None,
             state,
+            step.min_samples,
             _until(step, status) if here else None,
         )
 

@@ -9,18 +9,18 @@ import logging
 import signal
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import uvloop
 
 from controller.cli.shared.arguments import add_build_arguments, local_options, port, seconds
-from controller.cli.shared.ending import OK, PROBLEM, UNREACHABLE, USAGE, ending
+from controller.cli.shared.ending import OK, PROBLEM, UNREACHABLE, USAGE, Exit, ending
 from controller.cli.shared.problems import failures
 from controller.cli.shared.report import JsonReport, Report, TextReport
 from controller.flagsets.building.commit_provenance import ProvenanceDetail
 from controller.local.local_events import LocalEvent, Restored, RevisionBuilt
 from controller.local.local_mode import InvalidSettingError, evaluator_settings, open_local
-from controller.local.local_stages import build_once
+from controller.local.opened_stages import build_once
 from controller.runtime.reconciling.setbacks import Setback
 from evaluator.flags.overrides import Override
 
@@ -69,6 +69,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--override", action="append", default=[], type=_override, dest="overrides", metavar="FLAG=VARIANT",
         help="serve this variant of a flag, whatever its definition says; repeat for others",
     )  # fmt: skip
+    parser.add_argument(
+        "--rollout", action="append", default=[], dest="rollout_files", metavar="FILE",
+        help="roll changes out in steps as the FlagRollouts in this file say; it also has the "
+        "MetricTemplates, and the Secrets that these name; repeat for others",
+    )  # fmt: skip
     parser.add_argument("--once", action="store_true", help="check the current revision without serving it")
     parser.add_argument(
         "--prune-guard", action="store_true",
@@ -100,9 +105,27 @@ def _override(text: str) -> Override:
     return Override(f"--override {text}", flag, variant, "set on the command line", None)
 
 
+def _manifests(files: list[str]) -> list[dict[str, Any]]:
+    """The objects in the files of --rollout. Raises Exit for what a cluster would refuse."""
+    if not files:
+        return []
+    # Imported here: most runs have none.
+    from controller.api.kinds import FLAG_ROLLOUT
+    from controller.cli.manifests.manifest_files import read_manifests
+    from controller.cli.manifests.manifest_problems import judge
+
+    manifests = [manifest for manifest in read_manifests(files) if manifest.is_object]
+    if problems := [*map(str, judge(manifests).problems)]:
+        raise Exit("\n".join(["--rollout: these manifests cannot be used", *problems]), USAGE)
+    if not any(manifest.body["kind"] == FLAG_ROLLOUT.kind for manifest in manifests):
+        raise Exit(f"--rollout: there is no FlagRollout in {', '.join(files)}", USAGE)
+    return [manifest.body for manifest in manifests]
+
+
 def run(arguments: argparse.Namespace) -> int:
     """Serve until a signal comes; with --once, report one pass."""
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
+    arguments.rollouts = _manifests(arguments.rollout_files)
     options = local_options(arguments)
     report: Report = JsonReport(sys.stdout) if arguments.output == "json" else TextReport(sys.stdout)
     if arguments.once:

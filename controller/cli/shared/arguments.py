@@ -157,6 +157,7 @@ def local_options(arguments: argparse.Namespace) -> LocalOptions:
         prune_guard=getattr(arguments, "prune_guard", False),
         worktree=getattr(arguments, "worktree", False),
         overrides=tuple(getattr(arguments, "overrides", ())),
+        rollouts=tuple(getattr(arguments, "rollouts", ())),
     )
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TextIO, TypeAlias
 
 from controller.cli.shared.printing import printable, short
 from controller.cli.shared.problems import as_object
-from controller.local.local_events import LocalEvent, Restored, RevisionBuilt, SourceChecked
+from controller.local.local_events import LocalEvent, Restored, RevisionBuilt, RolloutHappened, SourceChecked
 from controller.runtime.clock import now
 from evaluator.flags.syntax.text import visible
 
@@ -76,6 +76,8 @@ class JsonReport:
                 self._say(event="source", state="up", message=event.message)
             case SourceChecked():
                 self.source_down(event.message)
+            case RolloutHappened():
+                self._say(event="rollout", **asdict(event))
             case Restored():
                 pass  # `ready` has reported it; the revision follows once the source answers
 
@@ -142,6 +144,9 @@ class TextReport:
                 self.source_down(
                     f"{event.message}; retrying, and serving the last good flags if there are any"
                 )
+            case RolloutHappened(rollout, reason, message, warning):
+                mark = "warning: " if warning else ""
+                self._say(visible(f"FlagRollout {rollout}: {mark}{reason}: {short(message)}"))
             case Restored(saved):
                 age = int((now() - saved.saved_at).total_seconds())
                 revision = short(saved.revision) if saved.revision else "unknown revision"

@@ -100,7 +100,7 @@ def step_gate(
 def _end_gates(spec: FlagRolloutSpec, status: FlagRolloutStatus, now: datetime) -> Iterator[Gate]:
     """Yield what keeps a rollout at a step that showed all that it had to show."""
     step = present_step(spec.steps, status)
-    if step.approval is not None and not is_approved(status, status.gate):
+    if step.approval is not None and not is_approved(status, status.step_gate):
         yield Gate("Paused", "WaitingForApproval")
     if (closed := _closed(spec, now)) is not None:
         yield Gate("Paused", closed)

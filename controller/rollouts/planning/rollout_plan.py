@@ -49,16 +49,16 @@ class PlannedStep:
     """`2/4`, or `promotion`."""
     users: str
     """Who gets the candidate: `10%`, `audience`, `everybody`."""
-    earliest: str | None
-    """When it begins at the earliest, RFC 3339; absent where the windows never open."""
     lasts: float
     """Seconds before the next one at least."""
-    samples: int | None
-    """How many samples its checks need."""
     approval: bool
     """Whether somebody must approve before the next one."""
     moved: float
     """Percent of the users who get another variant of any flag than before the change."""
+    earliest: str | None = None
+    """When it begins at the earliest, RFC 3339; absent where the windows never open."""
+    samples: int | None = None
+    """How many samples its checks need."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,8 +87,6 @@ class RolloutPlan:
     """What is served now: a revision, or another name."""
     after: str
     """What would be committed."""
-    candidate: str | None
-    """The digest of the definitions that are rolled out; absent: none is."""
     users: int
     """How many users the percentages are of."""
     steps: tuple[PlannedStep, ...]
@@ -99,6 +97,8 @@ class RolloutPlan:
     """Why flags change for everybody at once, by key."""
     misfits: dict[str, str]
     """Why flags cannot be rolled out, by key. One of them holds all back."""
+    candidate: str | None = None
+    """The digest of the definitions that are rolled out; absent: none is."""
     notes: tuple[str, ...] = ()
     """What else is to be known."""
 
@@ -132,11 +132,11 @@ def plan(
         name,
         change.before[0],
         change.after[0],
-        candidate.digest or None,
         len(contexts),
         steps=() if blocked else tuple(_steps(spec, rollout, simulated, now)),
         flags=flags,
         at_once=_at_once(before, after, spec.flags, candidate),
+        candidate=candidate.digest or None,
         misfits={key: str(reason) for key, reason in sorted(candidate.misfits.items())},
         notes=() if blocked else (*_notes(resource, spec, candidate), *_advice(flags, audiences, contexts)),
     )
@@ -190,15 +190,15 @@ def _steps(
         yield PlannedStep(
             f"{index + 1}/{len(spec.steps)}",
             "audience" if step.share is None else f"{step.share:g}%",
-            _written(starts),
             lasts,
-            step.min_samples,
             step.approval is not None,
             simulated.moved(replace(rollout, cohort=cohort)),
+            _written(starts),
+            step.min_samples,
         )
         starts = starts and _start_after(spec, starts, lasts)
     manual = spec.promotion == "Manual"
-    yield PlannedStep("promotion", "everybody", _written(starts), 0.0, None, manual, simulated.moved(None))
+    yield PlannedStep("promotion", "everybody", 0.0, manual, simulated.moved(None), _written(starts))
 
 
 def _written(moment: datetime | None) -> str | None:

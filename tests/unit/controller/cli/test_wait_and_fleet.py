@@ -40,8 +40,8 @@ FLEET = [
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["ffc", "--revision", REVISION], "write ffc/NAME or flagset/NAME"),
-        (["pod/a", "--revision", REVISION], "write ffc/NAME or flagset/NAME"),
+        (["ffc", "--revision", REVISION], "write ffc/NAME, flagset/NAME or rollout/NAME"),
+        (["pod/a", "--revision", REVISION], "write ffc/NAME, flagset/NAME or rollout/NAME"),
         (["ffc/a", "--revision", "main"], "write main@sha1:…, a commit"),
         (["ffc/a", "--revision", "abc12"], "its first 7 characters"),
         (["ffc/a", "--revision", REVISION, "--percent", "0"], "--percent"),

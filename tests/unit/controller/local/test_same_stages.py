@@ -20,7 +20,8 @@ from controller.flagsets.reconciler import FlagSetReconciler
 from controller.local.local_events import RevisionBuilt
 from controller.local.local_objects import NAMESPACE as LOCAL
 from controller.local.local_options import LocalOptions
-from controller.local.local_stages import STAGES, LocalStages, open_stages
+from controller.local.local_stages import STAGES, LocalStages
+from controller.local.opened_stages import open_stages
 from controller.sources.freshness import PendingPushes
 from controller.sources.git.git_factory import GitFactory
 from controller.sources.reconciler import SourceReconciler

@@ -1,0 +1,150 @@
+"""The reconcilers of FeatureFlagConfiguration and FlagRollout over objects in memory, and the receipt that
+says what the evaluator of this process serves.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any, Final
+
+from controller.api import flagreceipt, flagset
+from controller.api.flagreceipt import FlagReceiptStatus, ServedGroup
+from controller.api.objects.meta import API_VERSION, ObjectKey
+from controller.api.openfeature import featureflagconfiguration
+from controller.api.rollouts import flagrollout
+from controller.configurations.live_proxies import LiveProxies
+from controller.configurations.reconciler import ConfigurationReconciler
+from controller.configurations.stage import CONFIGURATIONS
+from controller.delivery.claims import Claims
+from controller.delivery.rollouts import PromotedSets, progress_of
+from controller.local.local_events import RolloutHappened
+from controller.local.local_objects import FLAG_SET, NAMESPACE
+from controller.local.rollouts.rollout_objects import rollout_objects, secrets_of
+from controller.rollouts.analysis.allowed_servers import AllowedServers
+from controller.rollouts.analysis.metric_checks import MetricChecks
+from controller.rollouts.analysis.webhook_calls import WebhookCalls
+from controller.rollouts.rollout_reconciler import FlagRolloutReconciler
+from controller.rollouts.stage import ROLLOUTS
+from controller.runtime.event import Severity
+from controller.runtime.network.http_client import HttpClient
+from evaluator.flags.accept import NO_PROGRESS, Progress
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterable, Mapping
+    from datetime import datetime
+
+    from controller.api.objects.meta import Resource
+    from controller.runtime.event import Event
+    from controller.runtime.objects.cache import Cache, Change
+    from controller.runtime.objects.memory import MemoryCluster
+    from controller.runtime.reconciling.loop import Reconciler
+
+_PROXY: Final = "local"
+"""The name under which this process reports what it serves."""
+
+
+class LocalRollouts:
+    """The FlagRollouts of a file, and all that they need of a cluster."""
+
+    stages: Final = (CONFIGURATIONS, ROLLOUTS)
+
+    def __init__(
+        self, manifests: Iterable[Mapping[str, Any]], objects: Cache, cluster: MemoryCluster
+    ) -> None:
+        """Raises Stalled for manifests that cannot be used."""
+        self._objects = objects
+        self._cluster = cluster
+        manifests = [*manifests]
+        self._manifests = rollout_objects(manifests)
+        self._secrets = secrets_of(manifests)
+        # The file's author names servers of this machine; nobody else can.
+        self._client = HttpClient(None)
+        self._promoted = PromotedSets(objects.get)
+        self._proxies = LiveProxies()
+        self._proxies.track(_PROXY, 0.0)
+        self._progressed = asyncio.Event()
+        self._unserved: list[RolloutHappened] = []
+        """What is reported once it is served."""
+
+    def reconcilers(self) -> dict[str, Reconciler]:
+        """The reconcilers of `stages`, by kind."""
+        objects, servers = self._objects, AllowedServers(self._client, self._secret, allow_local=True)
+        checks, hooks = MetricChecks(objects, servers), WebhookCalls(servers)
+        return {
+            featureflagconfiguration.KIND: ConfigurationReconciler(objects, Claims(), self._proxies),
+            flagrollout.KIND: FlagRolloutReconciler(objects, lambda _: self._cluster, checks, hooks),
+        }
+
+    def put(self) -> None:
+        """Write the objects of the file; a FlagRollout of an earlier process that it has not is removed."""
+        names = {ObjectKey.of(manifest) for manifest in self._manifests}
+        for resource in self._objects.of_kind(flagrollout.KIND):
+            if resource.key not in names:
+                self._objects.forget(resource.key)
+        for manifest in self._manifests:
+            self._cluster.put(manifest)
+
+    def on_change(self, change: Change) -> Iterable[ObjectKey]:
+        """Follow the FlagRollouts. Wakes nothing."""
+        if change.latest.key.kind == flagrollout.KIND:
+            self._progressed.set()
+        return ()
+
+    def accept(self, event: Event) -> None:
+        """Implements `EventSink`: what happens to FlagRollouts is reported."""
+        if event.object.kind == flagrollout.KIND:
+            warning = event.severity is Severity.WARNING
+            self._unserved.append(RolloutHappened(event.object.name, event.reason, event.message, warning))
+
+    async def follow(
+        self, serve: Callable[[], Awaitable[None]], report: Callable[[RolloutHappened], None]
+    ) -> None:
+        """Have each step served, then report what happened. Never ends."""
+        while True:
+            await self._progressed.wait()
+            self._progressed.clear()
+            await serve()
+            happened, self._unserved = self._unserved, []
+            for occurrence in happened:
+                report(occurrence)
+
+    async def _secret(self, namespace: str, name: str) -> Mapping[str, bytes] | None:
+        del namespace
+        return self._secrets.get(name)
+
+    def progress(self, now: datetime) -> Progress:
+        """How far changes are rolled out."""
+        target = self._target()
+        if target is None:
+            return NO_PROGRESS
+        return progress_of(self._objects, target, now.timestamp(), self._promoted)
+
+    async def report(self, digest: str) -> None:
+        """Say that the evaluator serves this."""
+        target = self._target()
+        if target is None:
+            return
+        receipt = self._cluster.put(
+            {
+                "apiVersion": API_VERSION,
+                "kind": flagreceipt.KIND,
+                "metadata": {
+                    "name": flagreceipt.receipt_name(target.name, _PROXY),
+                    "namespace": NAMESPACE,
+                    "ownerReferences": [target.owner_reference],
+                },
+                "spec": {"configuration": target.name, "proxy": _PROXY},
+            }
+        )
+        status = FlagReceiptStatus(digest=digest, groups=(ServedGroup(digest=digest, count=1),))
+        await self._cluster.write_status(receipt, status.fields())
+
+    async def close(self) -> None:
+        """Close connections to metric servers."""
+        await self._client.close()
+
+    def _target(self) -> Resource | None:
+        """The object that delivers the flag set."""
+        flag_set = self._objects.get(FLAG_SET)
+        name = FLAG_SET.name if flag_set is None else flagset.target_name(flag_set)
+        return self._objects.get(ObjectKey(featureflagconfiguration.KIND, NAMESPACE, name))

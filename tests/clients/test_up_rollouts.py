@@ -1,0 +1,79 @@
+"""`flagstaff up --rollout`, as its users run it."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from controller.cli import main
+from tests.clients.asking import served
+from tests.clients.up import banner, up
+from tests.repositories import Repository
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+ROLLOUT: dict[str, Any] = {
+    "apiVersion": "flagstaff.dev/v1beta1",
+    "kind": "FlagRollout",
+    "metadata": {"name": "banners", "namespace": "shop"},
+    "spec": {
+        "flagSetRef": {"name": "production"},
+        "flags": ["ban*"],
+        "steps": [{"share": 10}, {"share": 50, "approval": "Required"}],
+    },
+}
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Repository:
+    made = Repository(tmp_path / "repository")
+    made.commit(flags__json=banner("plain"))
+    return made
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    written = tmp_path / "rollout.json"
+    written.write_text(json.dumps(ROLLOUT))
+    return written
+
+
+def test_each_step_is_an_event_and_a_restart_goes_on_from_it(
+    repository: Repository, file: Path, tmp_path: Path
+) -> None:
+    words = ("--rollout", str(file), "--state-dir", str(tmp_path / "state"))
+    with up(repository, *words) as running:
+        running.ready()
+        commit = repository.commit(flags__json=banner("party"))
+        running.revision(commit)
+        reasons = []
+        while "WaitingForApproval" not in reasons:
+            event = running.wait(lambda event: event["event"] == "rollout")
+            assert event["rollout"] == "banners"
+            reasons.append(event["reason"])
+        assert reasons == ["RolloutStarted", "StepAdvanced", "WaitingForApproval"]
+    approved = {**ROLLOUT["spec"], "steps": [{"share": 10}, {"share": 50}]}
+    file.write_text(json.dumps({**ROLLOUT, "spec": approved}))
+    with up(repository, *words) as running:
+        ports = running.ready()
+        running.wait(lambda event: event.get("reason") == "Promoted")
+        assert served(ports["ofrep"]) == "Hooray"
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ({**ROLLOUT, "spec": {**ROLLOUT["spec"], "steps": [{"share": 0}]}}, "share"),
+        ({**ROLLOUT, "kind": "FlagSet"}, "these manifests cannot be used"),
+        ([], "there is no FlagRollout in "),
+    ],
+)
+def test_a_file_that_cannot_be_used_is_refused(
+    content: Any, message: str, repository: Repository, file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file.write_text(json.dumps(content))
+    assert main(["up", str(repository.path), "--rollout", str(file)]) == 2
+    assert message in capsys.readouterr().err

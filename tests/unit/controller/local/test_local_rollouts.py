@@ -1,0 +1,196 @@
+"""`flagstaff up --rollout`: the reconcilers of a cluster roll changes out to the evaluator of the process."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from aiohttp import web
+
+from controller.local.commits import open_backend
+from controller.local.local_events import RevisionBuilt, RolloutHappened
+from controller.local.local_options import LocalOptions
+from controller.local.opened_stages import stages_of
+from controller.local.rollouts.rollout_objects import rollout_objects, secrets_of
+from controller.rollouts.planning.users_moved import answers, numbered_users
+from controller.runtime.reconciling.setbacks import Stalled
+from evaluator.resolving.resolve import compile_flag_set
+from tests.repositories import Repository
+from tests.unit.controller.flagsets.world import flag
+from tests.web_server import web_server
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+
+    from controller.local.local_stages import LocalStages
+    from evaluator.flags.model import FlagSet
+
+_ENDS = frozenset({"Promoted", "RolloutReverted", "WaitingForApproval"})
+USERS = tuple(numbered_users(1_000))
+ROLLOUT: dict[str, Any] = {
+    "apiVersion": "flagstaff.dev/v1beta1",
+    "kind": "FlagRollout",
+    "metadata": {"name": "checkout", "namespace": "shop"},
+    "spec": {
+        "flagSetRef": {"name": "production"},
+        "flags": ["pay*"],
+        "steps": [{"share": 10}, {"share": 50}],
+    },
+}
+
+
+def rollout(**spec: Any) -> dict[str, Any]:
+    return {**ROLLOUT, "spec": {**ROLLOUT["spec"], **spec}}
+
+
+def template(port: int) -> dict[str, Any]:
+    provider = {"type": "prometheus", "address": f"http://127.0.0.1:{port}"}
+    return {
+        "apiVersion": "flagstaff.dev/v1beta1",
+        "kind": "MetricTemplate",
+        "metadata": {"name": "errors", "namespace": "shop"},
+        "spec": {"provider": provider, "query": 'errors{flag="{{ flag }}"}'},
+    }
+
+
+def pay(default: str) -> str:
+    return json.dumps({"flags": {"pay": flag(defaultVariant=default), "other": flag(defaultVariant=default)}})
+
+
+class Served:
+    """Stages that run, what they served, and what they said."""
+
+    def __init__(self) -> None:
+        self.newest: FlagSet | None = None
+        self.most = 0
+        self.stages: LocalStages | None = None
+        self._events: AsyncIterator[Any] | None = None
+
+    async def serve(self, flag_set: FlagSet, digest: str) -> None:
+        """Implements `Serve`."""
+        assert digest.startswith("sha256:")
+        self.newest = flag_set
+        self.most = max(self.most, self.users())
+
+    def users(self, key: str = "pay") -> int:
+        """How many of a thousand users get `on`."""
+        assert self.newest is not None
+        return answers(compile_flag_set(self.newest), key, USERS, 0).count("on")
+
+    async def follow(self) -> list[str]:
+        """The reasons of what happens to the rollout, until it ends or is held."""
+        reasons = []
+        assert self._events is not None
+        async with asyncio.timeout(30):
+            async for event in self._events:
+                if isinstance(event, RolloutHappened):
+                    reasons.append(event.reason)
+                    if event.reason in _ENDS or "is rolled back" in event.message:
+                        return reasons
+        return reasons
+
+    async def revision(self) -> None:
+        """Until a revision is built."""
+        assert self._events is not None
+        async with asyncio.timeout(30):
+            async for event in self._events:
+                if isinstance(event, RevisionBuilt):
+                    return
+
+    @contextlib.asynccontextmanager
+    async def running(self, options: LocalOptions) -> AsyncIterator[None]:
+        """The stages of `options`, while the block lasts."""
+        async with (
+            open_backend(options) as (source, folder),
+            stages_of(options, source, folder, contextlib.nullcontext, self.serve) as stages,
+        ):
+            saved = await stages.restore()
+            if saved is not None:
+                self.newest = saved.flag_set
+            self._events = stages.events()
+            task = asyncio.create_task(stages.run())
+            try:
+                yield
+            finally:
+                task.cancel()
+                await asyncio.gather(task, return_exceptions=True)
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Repository:
+    made = Repository(tmp_path / "repository")
+    made.commit(flags__json=pay("off"))
+    return made
+
+
+async def test_a_change_is_rolled_out_in_steps_and_promoted(repository: Repository) -> None:
+    served = Served()
+    async with served.running(LocalOptions(str(repository.path), rollouts=(ROLLOUT,))):
+        await served.revision()
+        repository.commit(flags__json=pay("on"))
+        assert await served.follow() == ["RolloutStarted", "StepAdvanced", "Promoted"]
+        assert (served.users(), served.users("other")) == (1_000, 1_000)
+
+
+async def test_a_step_that_waits_is_served_again_after_a_restart(
+    repository: Repository, tmp_path: Path
+) -> None:
+    steps = [{"share": 10, "approval": "Required"}, {"share": 50}]
+    state = tmp_path / "state"
+    options = LocalOptions(str(repository.path), state_dir=state, rollouts=(rollout(steps=steps),))
+    served = Served()
+    async with served.running(options):
+        await served.revision()
+        repository.commit(flags__json=pay("on"))
+        assert await served.follow() == ["RolloutStarted", "WaitingForApproval"]
+        before = served.users()
+    assert served.most == before
+    assert 60 < before < 140
+    again = Served()
+    async with again.running(options):
+        assert again.users() == before
+        repository.commit(flags__json=pay("off"))
+        assert await again.follow() == ["RolloutReverted"]
+        assert again.users() == 0
+    assert again.most == before
+
+
+async def test_a_change_whose_metric_is_bad_is_rolled_back(repository: Repository) -> None:
+    async def answer(_: web.Request) -> web.Response:
+        sample = {"metric": {}, "value": [0, "0.2"]}
+        return web.json_response({"status": "success", "data": {"resultType": "vector", "result": [sample]}})
+
+    metric = {"name": "errors", "templateRef": {"name": "errors"}, "thresholdRange": {"max": 0.01}}
+    analysis = {"interval": "10s", "failureLimit": 1, "metrics": [metric]}
+    served = Served()
+    async with web_server(web.route("*", "/api/v1/query", answer)) as port:
+        manifests = (rollout(analysis=analysis), template(port))
+        async with served.running(LocalOptions(str(repository.path), rollouts=manifests)):
+            await served.revision()
+            repository.commit(flags__json=pay("on"))
+            assert (await served.follow())[0] == "RolloutStarted"
+            assert (served.users(), served.users("other")) == (0, 1_000)
+    assert 60 < served.most < 140
+
+
+def test_a_file_is_about_one_flag_set_and_its_objects_are_moved_to_it() -> None:
+    [moved] = rollout_objects([ROLLOUT])
+    assert moved["metadata"]["namespace"] == "local"
+    assert moved["spec"]["flagSetRef"] == {"name": "flags"}
+    other = rollout(flagSetRef={"name": "staging"})
+    with pytest.raises(Stalled, match=r"several flag sets \(production, staging\)"):
+        rollout_objects([ROLLOUT, other])
+    with pytest.raises(Stalled, match="no FlagRollout"):
+        rollout_objects([template(1)])
+
+
+def test_secrets_of_a_file_are_read_in_both_forms() -> None:
+    secret = {"kind": "Secret", "metadata": {"name": "token"}}
+    both = {**secret, "data": {"a": "MQ=="}, "stringData": {"token": "2"}}
+    assert secrets_of([both, ROLLOUT]) == {"token": {"a": b"1", "token": b"2"}}
+    with pytest.raises(Stalled, match="data of Secret token is no base64"):
+        secrets_of([{**secret, "data": {"a": "%"}}])
