@@ -76,13 +76,18 @@ def page(plane: Plane, folder: Path, *arguments: str) -> Iterator[PageProcess]:
         yield process
 
 
-def viewer(account: str) -> Iterator[dict[str, Any]]:
-    """A service account that may get the flag sets of its namespace."""
+def viewer(account: str, *verbs: str) -> Iterator[dict[str, Any]]:
+    """A service account that may get the flag sets of its namespace, or may do more with them and with what
+    they write.
+    """
     group = "rbac.authorization.k8s.io"
     named = {"metadata": {"name": account}}
     yield {"apiVersion": "v1", "kind": "ServiceAccount", **named}
-    rule = {"apiGroups": ["flagstaff.dev"], "resources": ["flagsets"], "verbs": ["get"]}
-    yield {"apiVersion": f"{group}/v1", "kind": "Role", **named, "rules": [rule]}
+    kinds = {"flagstaff.dev": "flagsets", "core.openfeature.dev": "featureflagconfigurations"}
+    rules = [
+        {"apiGroups": [name], "resources": [kind], "verbs": verbs or ["get"]} for name, kind in kinds.items()
+    ]
+    yield {"apiVersion": f"{group}/v1", "kind": "Role", **named, "rules": rules}
     role = {"apiGroup": group, "kind": "Role", "name": account}
     subjects = [{"kind": "ServiceAccount", "name": account}]
     yield {"apiVersion": f"{group}/v1", "kind": "RoleBinding", **named, "roleRef": role, "subjects": subjects}
@@ -92,3 +97,32 @@ def token_of(space: Namespace, account: str = "viewer") -> str:
     """The token of a viewer of a namespace, who is made for it."""
     space.apply(*viewer(account))
     return Api(space.plane).token(space.name, account)
+
+
+class OwnPage(Replica):
+    """`flagstaff page --open` of a user, whose browser writes down what it is to open."""
+
+    def __init__(self, config: Path, folder: Path, *arguments: str) -> None:
+        super().__init__(folder, "own-page")
+        self.asked = folder / "asked"
+        program = folder / "browser"
+        lines = (
+            "#!/bin/sh",
+            'file="${1#file://}"',
+            f'stat -c %a "$file" > {self.asked}.new',
+            f'cat "$file" >> {self.asked}.new',
+            f"mv {self.asked}.new {self.asked}",
+        )
+        program.write_text("\n".join(lines))
+        program.chmod(0o700)
+        self.command = [
+            "env", f"BROWSER={program}", FLAGSTAFF, "page", "--open", "--kubeconfig", str(config), *arguments,
+        ]  # fmt: skip
+
+    def opened(self) -> tuple[str, str, str]:
+        """Name, port and permissions of the file that the browser opened."""
+        within(self.asked.exists, self.said)
+        mode, _, content = self.asked.read_text().partition("\n")
+        found = re.search(r"http://(\w+\.localhost):(\d+)/ui", content)
+        assert found is not None, content
+        return found[1], found[2], mode

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+from http.client import HTTPConnection
 from typing import TYPE_CHECKING
 
 import pytest
@@ -9,8 +11,9 @@ import pytest
 from tests.cluster.api import Api
 from tests.cluster.fleets import served
 from tests.cluster.objects import configuration, flags
-from tests.cluster.pages import page, token_of
+from tests.cluster.pages import OwnPage, page, token_of, viewer
 from tests.cluster.patience import within
+from tests.cluster.replica import started
 from tests.cluster.tokens import signed
 
 if TYPE_CHECKING:
@@ -107,3 +110,30 @@ def test_a_laggard_comes_and_goes_by_name(
         served(spine, "2/2")
         within(lambda: commit[:7] in delivery(), delivery)
         assert "Served by 100 %" in delivery()
+
+
+def test_the_page_of_ones_own_machine_shows_what_the_kubeconfig_may_see(
+    cluster: Plane, space: Namespace, neighbour: Namespace, tmp_path: Path
+) -> None:
+    for one in (space, neighbour):
+        one.apply(configuration(flagSpec={"flags": {}}))
+    space.apply(*viewer("viewer", "get", "list", "watch"))
+    config = cluster.config_for(Api(cluster).token(space.name, "viewer"), "own-page")
+    with started(OwnPage(config, tmp_path, "--namespaces", space.name)) as own:
+        name, port, mode = own.opened()
+        assert mode == "600"
+
+        def ask(host: str) -> tuple[int, str]:
+            connection = HTTPConnection("127.0.0.1", int(port), timeout=10)
+            with contextlib.closing(connection):
+                connection.request("GET", "/ui/delivery", headers={"Host": host})
+                answer = connection.getresponse()
+                return answer.status, answer.read().decode()
+
+        within(lambda: f"{space.name}/flags" in ask(f"{name}:{port}")[1], own.said)
+        assert neighbour.name not in ask(f"{name}:{port}")[1]
+        # The viewer may see flag sets and what they write alone.
+        assert "flagsources cannot be read from the cluster" in ask(f"{name}:{port}")[1]
+        for other in (f"127.0.0.1:{port}", f"localhost:{port}", f"0.localhost:{port}"):
+            assert ask(other)[0] == 403
+        assert own.end() == 0
