@@ -46,7 +46,7 @@ class MetricWorld:
     step: MeasuredStep = STEP
     now: datetime = NOW
     objects: Cache = field(default_factory=Cache)
-    secrets: dict[str, dict[str, bytes]] = field(default_factory=dict)
+    secrets: dict[str, Mapping[str, bytes]] = field(default_factory=dict)
     counted: list[str] = field(default_factory=list)
 
     @property

@@ -32,6 +32,7 @@ EVENTS: Final = {("candidate", "good"): 30, ("candidate", "bad"): 10, ("baseline
 QUERIES: Final = {
     "value": 'sum(events_total{arm="{{ arm }}",event="bad"}) / sum(events_total{arm="{{ arm }}"})',
     "scalar": 'scalar(sum(events_total{event="bad"})) / 40',
+    "signs": 'vector(0.125) + vector(0.125 % 1) + 0 * sum(events_total{event=~"b.+|(a&=c#)"})',
     "samples": 'sum(events_total{arm="{{ arm }}"})',
     "nothing": 'absent_total{flag="{{ flag }}"}',
     "NaN": "vector(0) / vector(0)",

@@ -10,6 +10,7 @@ import pytest
 import trustme
 from aiohttp import web
 
+from controller.runtime.tenancy.secret_hosts import Binding, SecretContent, hosts_of
 from tests.contract.metric_servers import LOGIN, QUERIES, MetricApi, guarded_prometheus, prometheus
 from tests.metric_world import MetricWorld, metric_world
 from tests.web_server import web_server
@@ -43,6 +44,7 @@ async def world() -> AsyncIterator[MetricWorld]:
     [
         ("value", "Pass", None),
         ("scalar", "Pass", None),
+        ("signs", "Pass", None),
         ("nothing", "Inconclusive", "no result"),
         ("NaN", "Inconclusive", "NaN"),
         ("infinite", "Error", "infinite"),
@@ -251,6 +253,18 @@ async def test_a_secret_that_cannot_be_used_is_an_error(
     status = await ask_api(world, api, "prometheus", "value", secretRef={"name": "login"})
     assert (status.verdict, api.requests) == ("Error", [])
     assert words in (status.message or "")
+
+
+@pytest.mark.parametrize(("hosts", "asked"), [("127.0.0.1", True), ("prometheus.example.com", False)])
+async def test_a_secret_is_sent_to_the_hosts_of_its_annotation_alone(
+    world: MetricWorld, hosts: str, *, asked: bool
+) -> None:
+    content = SecretContent({"token": b"s3cr3t-token"}, Binding("shop", "login", hosts_of(hosts)))
+    world.secrets["login"] = content
+    api = MetricApi()
+    status = await ask_api(world, api, "prometheus", "value", secretRef={"name": "login"})
+    assert bool(api.requests) == asked
+    assert asked or "may not be used for host 127.0.0.1" in (status.message or "")
 
 
 async def test_another_authority_is_trusted_by_its_secret_alone(world: MetricWorld) -> None:
