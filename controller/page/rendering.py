@@ -81,6 +81,7 @@ def environment() -> Environment:
         "rate": words.rate_text,
         "total_rate": words.total_rate,
         "revision": words.short_revision,
+        "shortened": words.shortened,
         "value": words.value_text,
     }
     return made

@@ -27,17 +27,24 @@ _UNITS: Final = (
 )
 _DIGEST: Final = re.compile(r"^(.*@)?(?:sha1|sha256):([0-9a-f]{7})[0-9a-f]*$")
 
+_LONG_DIGEST: Final = re.compile(r"\b(?:sha1:|sha256:)?([0-9a-f]{7})[0-9a-f]{33,}\b")
+
 
 def ago(moment: datetime | None, now: datetime) -> str:
     """`3 hours ago`; empty for an unknown moment."""
     if moment is None:
         return ""
-    seconds = (now - moment).total_seconds()
+    length = _length((now - moment).total_seconds())
+    return f"{length} ago" if length else "just now"
+
+
+def _length(seconds: float) -> str:
+    """`3 hours`; empty below a minute."""
     for size, unit in _UNITS:
         if seconds >= size:
             count = int(seconds // size)
-            return f"{count} {unit}{'' if count == 1 else 's'} ago"
-    return "just now"
+            return f"{count} {unit}{'' if count == 1 else 's'}"
+    return ""
 
 
 def clock(moment: datetime) -> str:
@@ -46,7 +53,9 @@ def clock(moment: datetime) -> str:
 
 
 def after(seconds: float) -> str:
-    """`after 1.2s`."""
+    """`after 1.2s`, or roughly `after 3 hours`."""
+    if seconds >= 3600:
+        return f"after {_length(seconds)}"
     return f"after {duration_text(seconds)}" if seconds else "at once"
 
 
@@ -73,8 +82,13 @@ def value_text(value: Json, most: int = 120) -> str:
 
 
 def capitalized(text: str) -> str:
-    """The text with its first letter in upper case; the others stay."""
-    return text[:1].upper() + text[1:]
+    """The text with its first letter in upper case, unless it begins with a revision; the others stay."""
+    return text if "@" in text.partition(" ")[0] else text[:1].upper() + text[1:]
+
+
+def shortened(text: str) -> str:
+    """The text with seven digits of each long digest in it: `main@1a2b3c4 is applied`."""
+    return _LONG_DIGEST.sub(r"\1", text)
 
 
 def total_rate(rates: VariantRates) -> str:

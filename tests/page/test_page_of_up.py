@@ -119,13 +119,39 @@ def test_axe_finds_nothing_and_nothing_is_wider_than_the_window(
     browser: Browser, served: Shop, size: tuple[int, int], dark: bool
 ) -> None:
     with tab(browser, served.origin, size=size, dark=dark) as opened:
-        for path in ("/ui", "/ui/flags?q=nothing", FLAG, "/ui/flag?key=legacy-cart"):
+        served.change("defaultVariant: plain", "defaultVariant: plane", "A typo")
+        for path in (
+            "/ui",
+            "/ui/flags?q=nothing",
+            FLAG,
+            "/ui/delivery",
+            "/ui/pending",
+            "/ui/flag?key=legacy-cart",
+        ):
             page = opened.open(path)
             if "new-checkout" in path:
                 page.get_by_role("button", name="Evaluate").click()
                 page.wait_for_selector(".result")
             assert opened.violations() == []
-            assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+            assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), path
+
+
+def test_a_problem_appears_in_delivery_and_pending_and_goes_with_its_correction(
+    browser: Browser, served: Shop
+) -> None:
+    with tab(browser, served.origin) as opened, tab(browser, served.origin) as other:
+        delivery, pending = opened.open("/ui/delivery"), other.open("/ui/pending")
+        expect(delivery.locator(".timeline")).to_contain_text("Served by 100 %")
+        expect(delivery.locator(".timeline .open")).to_have_count(0)
+        expect(pending.locator("main")).to_contain_text("Nothing waits for anybody.")
+        served.change("defaultVariant: plain", "defaultVariant: plane", "A typo")
+        problem = "flags/base/checkout.yaml:21:21: error: `variants` has no"
+        for page in (delivery, pending):
+            expect(page.locator("main")).to_contain_text(problem)
+        expect(pending.locator("main")).to_contain_text("Held flags")
+        served.change("defaultVariant: plane", "defaultVariant: plain", "Correct the typo")
+        expect(pending.locator("main")).to_contain_text("Nothing waits for anybody.")
+        expect(delivery.locator("main")).not_to_contain_text(problem)
 
 
 def test_the_way_to_a_flag_and_an_answer_needs_no_mouse(browser: Browser, served: Shop) -> None:
@@ -186,6 +212,7 @@ SHOTS: Final = {
     "page-flags": ("/ui", DESK, False),
     "page-flag": ("/ui/flag?key=new-checkout", DESK, False),
     "page-flag-dark": ("/ui/flag?key=max-items", DESK, True),
+    "page-delivery": ("/ui/delivery", DESK, False),
     "page-phone": ("/ui", PHONE, False),
 }
 
@@ -195,7 +222,9 @@ def test_the_pictures_of_the_document(browser: Browser, served: Shop) -> None:
     for name, (path, size, dark) in SHOTS.items():
         with tab(browser, served.origin, size=size, dark=dark) as opened:
             page = opened.open(path)
-            page.wait_for_selector("text=Grace" if path == "/ui" else ".history li")
+            page.wait_for_selector(
+                {"/ui": "text=Grace", "/ui/delivery": ".timeline .done"}.get(path, ".history li")
+            )
             if "new-checkout" in path:
                 page.fill("#targetingKey", "user-42")
                 page.get_by_role("button", name="Evaluate").click()

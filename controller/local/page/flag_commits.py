@@ -14,7 +14,7 @@ from controller.local.worktree import WorkingTree, compose_tree
 from controller.page.page_source import FlagChange, FlagPlace
 from controller.runtime.reconciling.setbacks import Setback
 from controller.runtime.user_text.plain_text import one_line
-from evaluator.flags.diff import Diff, diff
+from evaluator.flags.diff import diff
 from evaluator.flags.layers.layer import as_read
 from evaluator.flags.model import FlagSet
 
@@ -69,16 +69,13 @@ class FlagCommits:
         """Yield the commits from `commit` back that changed a flag, by first parents, up to one for which
         `until` is true. Raises KeyError, ValueError, pygit2.GitError where the repository cannot be read.
         """
-        definitions = self._history(commit)
-        after = next(definitions, None)
-        newer = None if after is None else self._flag_set(after)
-        while after is not None and newer is not None and not until(str(after.commit.id)):
-            before = next(definitions, None)
-            older = (FlagSet(), frozenset[str]()) if before is None else self._flag_set(before)
-            lines = _lines(older[0], newer[0], older[1] | newer[1])
+        history = _ServedSets(self._history(commit), self._flag_set)
+        number = 0
+        while (after := history.commit(number)) is not None and not until(str(after.id)):
+            lines = _lines(history.served(number + 1), history.served(number))
             if lines:
-                yield CommitChanges(_change(after.commit), lines)
-            after, newer = before, older
+                yield CommitChanges(_change(after), lines)
+            number += 1
 
     def origin(self) -> str:
         """The URL of the repository's origin, without a password; empty where it has none."""
@@ -118,7 +115,7 @@ class FlagCommits:
         made = {}
         for folder in folders[:MOST_OVERLAYS]:
             other = FlagCommits(self._folder, replace(self._options, paths=(*base, f"{parent}/{folder}")))
-            made[folder] = other._flag_set(other._definitions(found))[0]
+            made[folder] = other._flag_set(other._definitions(found))
         return {folder: flag_set for folder, flag_set in made.items() if flag_set.flags}
 
     def _commit(self, commit: str) -> pygit2.Commit:
@@ -155,13 +152,48 @@ class FlagCommits:
         repository = pygit2.Repository(str(self._folder))
         return {name: repository[blob].peel(pygit2.Blob).data for name, blob in definitions.blobs.items()}
 
-    def _flag_set(self, definitions: _Definitions) -> tuple[FlagSet, frozenset[str]]:
-        """The flags of a commit, and the keys of those that it defines badly."""
+    def _flag_set(self, definitions: _Definitions, older: Callable[[], FlagSet] = FlagSet) -> FlagSet:
+        """The flags of a commit; those that it defines badly stay as `older`, which is called for them, has
+        them.
+        """
+        tree = WorkingTree(self._files(definitions), ())
         try:
-            made = compose_tree(WorkingTree(self._files(definitions), ()), self._options)
+            made = compose_tree(tree, self._options)
+            if made.missing or not made.accepted:
+                made = compose_tree(tree, self._options, previous=older())
         except Setback:
-            return FlagSet(), frozenset()
-        return made.flag_set, frozenset(made.missing)
+            return older()
+        return made.flag_set
+
+
+class _ServedSets:
+    """What was served after each commit, the newest first, as far as anybody asked."""
+
+    def __init__(
+        self,
+        definitions: Iterator[_Definitions],
+        compose: Callable[[_Definitions, Callable[[], FlagSet]], FlagSet],
+    ) -> None:
+        self._definitions, self._compose = definitions, compose
+        self._listed: list[_Definitions] = []
+        self._made: dict[int, FlagSet] = {}
+
+    def commit(self, number: int) -> pygit2.Commit | None:
+        """A commit, from 0; None where there are no more."""
+        while len(self._listed) <= number:
+            if (following := next(self._definitions, None)) is None:
+                return None
+            self._listed.append(following)
+        return self._listed[number].commit
+
+    def served(self, number: int) -> FlagSet:
+        """The flags that were served after a commit; sets of newer commits are forgotten."""
+        if self.commit(number) is None:
+            return FlagSet()
+        if number not in self._made:
+            self._made[number] = self._compose(self._listed[number], lambda: self.served(number + 1))
+        self._made.pop(number - 2, None)
+        return self._made[number]
 
 
 def _blobs(tree: pygit2.Tree, prefix: str) -> Iterator[tuple[str, str]]:
@@ -173,16 +205,11 @@ def _blobs(tree: pygit2.Tree, prefix: str) -> Iterator[tuple[str, str]]:
             yield name, str(entry.id)
 
 
-def _lines(before: FlagSet, after: FlagSet, bad: frozenset[str]) -> dict[str, str]:
-    """Words on each flag that differs, but for those that one side defines badly."""
+def _lines(before: FlagSet, after: FlagSet) -> dict[str, str]:
+    """Words on each flag that differs."""
     changes = diff(before, after)
-    concerned = Diff(
-        tuple(key for key in changes.added if key not in bad),
-        {key: parts for key, parts in changes.changed.items() if key not in bad},
-        tuple(key for key in changes.removed if key not in bad),
-    )
-    lines = changed_flags(before, after, concerned, _MOST_LINES)
-    return {key: _difference(key, line) for key, line in zip(concerned.keys, lines, strict=True)}
+    lines = changed_flags(before, after, changes, _MOST_LINES)
+    return {key: _difference(key, line) for key, line in zip(changes.keys, lines, strict=True)}
 
 
 def _difference(key: str, line: str) -> str:

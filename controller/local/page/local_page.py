@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from controller.api.flagset_status import FlagSetStatus
+from controller.api.objects.conditions import READY
+from controller.api.openfeature import featureflagconfiguration
 from controller.events.alerts.commit_pages import commit_in
-from controller.local.local_objects import NAME, NAMESPACE
+from controller.local.local_objects import FLAG_SET, NAME, NAMESPACE
 from controller.local.page.evaluation_rates import SECONDS, EvaluationRates
 from controller.local.page.local_history import LocalHistory
 from controller.page.delivery.proxy_members import FleetMember
@@ -112,8 +115,18 @@ class LocalPage:
         return self.evaluations.of(keys)
 
     def objects(self) -> Sequence[Resource]:
-        """The FlagSource and the FlagSet in memory, and what the FlagSet writes."""
-        return [*self.stages]
+        """The FlagSource and the FlagSet in memory, and what the FlagSet writes, with the status that a
+        controller would give it.
+        """
+        objects = [*self.stages]
+        flag_set = next((resource for resource in objects if resource.key == FLAG_SET), None)
+        served = {} if self._served is None or flag_set is None else _served_status(flag_set)
+        return [
+            replace(resource, status={**served, "observedGeneration": resource.generation})
+            if resource.key.kind == featureflagconfiguration.KIND
+            else resource
+            for resource in objects
+        ]
 
     def events(self) -> Sequence[ShownEvent]:
         """Without a cluster there are none."""
@@ -146,3 +159,16 @@ class LocalPage:
             self._applied.clear()
             revision = "" if self._defined is None else self._defined.revision or ""
             await asyncio.to_thread(self._history.read, commit_in(revision), changed)
+
+
+def _served_status(flag_set: Resource) -> dict[str, Any]:
+    """The status of what a FlagSet has written, which this process serves."""
+    status = FlagSetStatus.of(flag_set)
+    ready = {"type": READY, "status": "True", "reason": "Served", "message": "This process serves it."}
+    return {
+        "revision": status.last_applied_revision,
+        "digest": status.digest,
+        "served": "1/1",
+        "total": 1,
+        "conditions": [ready],
+    }

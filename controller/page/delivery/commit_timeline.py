@@ -43,9 +43,12 @@ def timeline(delivery: Delivery) -> tuple[Milestone, ...]:
     """
     before: datetime | None = None
     steps = []
-    for title, done, at in _steps(delivery):
-        # Some times have whole seconds, so a step may seem to precede the one before.
-        seconds = None if at is None or before is None else max(0.0, (at - before).total_seconds())
+    for title, done, told in _steps(delivery):
+        at = told
+        if at is not None and before is not None:
+            # Some times have whole seconds, and who serves a content may have had it before its commit.
+            at = max(at, before)
+        seconds = None if at is None or before is None else (at - before).total_seconds()
         steps.append(Milestone(title, done, at, seconds))
         before = at or before
     return tuple(steps)
