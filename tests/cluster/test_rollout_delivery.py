@@ -23,6 +23,7 @@ from tests.cluster.objects import Namespace, condition, configuration, flags, ma
 from tests.cluster.patience import within
 from tests.cluster.pods import PodProcess, pods
 from tests.cluster.proxies import proxy
+from tests.cluster.spines import spine_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -246,3 +247,33 @@ def test_an_override_is_over_a_rollout(led: Shop) -> None:
     assert led.answers() == {(False, "excluded")}
     led.space.delete("flagoverride", "pay-off")
     led.wait({True, False})
+
+
+def test_a_commit_right_after_a_new_rollout_waits_until_the_present_definition_is_promoted(
+    spare: Plane, spare_namespace: str, tmp_path: Path
+) -> None:
+    with (
+        controller(spare, tmp_path / "controller") as leader,
+        spine_in(spare, spare_namespace, tmp_path) as spine,
+    ):
+        leader.wait_leads()
+        spine.wait_ready("flagset")
+        spec = {
+            "flagSetRef": {"name": "flags"},
+            "flags": ["banner"],
+            "steps": [{"share": 1, "minDuration": "1h"}],
+        }
+        spine.apply(manifest("FlagRollout", "checkout", spec))
+        commit = spine.push(flags__json=flags(banner="off"))
+        spine.wait_applied(commit)
+        found = spine.wait("flagrollout", lambda found: found["status"].get("step") == 0, "checkout")
+        shard = spine.get("flagshard", found["status"]["promoted"]["shard"])
+        assert shard["spec"]["flagSpec"]["flags"]["banner"]["defaultVariant"] == "on"
+        assert {owner["kind"] for owner in shard["metadata"]["ownerReferences"]} == {
+            "FlagRollout",
+            "FeatureFlagConfiguration",
+        }
+        spine.wait("flagset", lambda found: condition(found, "RolloutActive").get("status") == "True")
+        reverted = spine.push(flags__json=flags(banner="on"))
+        spine.wait_applied(reverted)
+        spine.wait("flagset", lambda found: not condition(found, "RolloutActive"))

@@ -1,0 +1,38 @@
+from __future__ import annotations
+
+from typing import Any
+
+from controller.api.objects.meta import ObjectKey, Resource
+from controller.delivery.rollouts import PromotedSets
+from controller.runtime.objects.cache import Cache
+
+TARGET = ObjectKey("FeatureFlagConfiguration", "shop", "web")
+
+
+def shard(name: str, uid: str = "1", value: Any = 1) -> Resource:
+    flag = {"state": "ENABLED", "variants": {"on": value}, "defaultVariant": "on"}
+    document = {"flags": {"a": flag}, "$evaluators": {"nl": {"==": [1, 1]}}}
+    meta = {"namespace": "shop", "name": name, "uid": uid}
+    return Resource.of({"kind": "FlagShard", "metadata": meta, "spec": {"digest": "d", "flagSpec": document}})
+
+
+def test_promoted_definitions_are_parsed_once_and_kept_while_they_are_needed() -> None:
+    objects = Cache()
+    objects.put(shard("one"))
+    sets = PromotedSets(objects.get)
+    first = sets.of(TARGET, ["one", "missing"])
+    assert first.keys() == {"one"}
+    flag = first["one"].flags["a"]
+    assert dict(flag.variants) == {"on": 1}
+    assert set(first["one"].evaluators) == {"nl"}
+    again = sets.of(TARGET, ["one"])["one"]
+    assert again is first["one"]
+    assert again.flags["a"] is flag
+    # A deleted one that is made again is another, whatever its name says.
+    objects.put(shard("one", uid="2", value=2))
+    assert sets.of(TARGET, ["one"])["one"].flags["a"].variants == {"on": 2}
+    objects.put(shard("two"))
+    later = sets.of(TARGET, ["two"])["two"]
+    assert sets.of(TARGET, ["two", "one"])["two"] is later
+    sets.forget(TARGET)
+    assert sets.of(TARGET, ["two"])["two"] is not later
