@@ -40,7 +40,7 @@ _GUARDS: Final = {
 
 _ENDED: Final = frozenset({None, "Idle", "Succeeded"})
 """Phases of a FlagRollout in which nothing is under way."""
-_VERBS: Final = {"WaitingForApproval": "approve", "WaitingForPromotion": "promote", "Paused": "resume"}
+_VERBS: Final = {"WaitingForApproval": "approve", "WaitingForPromotion": "approve", "Paused": "resume"}
 """By the reason of a FlagRollout, the verb of `flagstaff rollout` that lets it go on."""
 
 
@@ -144,7 +144,7 @@ def _rollouts(resource: Resource, status: Status) -> Iterator[PendingItem]:
     flags = () if candidate is None else candidate.flags
     lines = [f"{flag}: {status.share_text or 'nobody'} get the new definition" for flag in flags]
     lines += [f"step {status.step_text}"] if status.step_text else []
-    verb = "promote" if status.phase == "WaitingPromotion" else _VERBS.get(ready.reason, "")
+    verb = "retry" if status.phase == "Failed" else _VERBS.get(status.reason or "", "")
     words = ("flagstaff", "rollout", verb, resource.name, "-n", resource.namespace)
     command = shlex.join(words) if verb else ""
     message = ready.message or f"it is {(status.phase or 'Pending').lower()}"

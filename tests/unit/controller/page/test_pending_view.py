@@ -92,7 +92,7 @@ def test_an_override_in_force_says_until_when_and_how_to_end_it() -> None:
 def test_a_rollout_that_waits_for_approval_says_how_to_approve() -> None:
     status = {
         **condition("WaitingForApproval", "step 2/4 waits for approval"),
-        "phase": "Paused", "stepText": "2/4", "shareText": "10%",
+        "phase": "Paused", "reason": "WaitingForApproval", "stepText": "2/4", "shareText": "10%",
         "candidate": {"digest": "sha256:aa", "flags": ["banner"]},
     }  # fmt: skip
     [item] = waiting("Rollouts", resource("FlagRollout", "banner", status=status))
