@@ -58,7 +58,7 @@ BEYOND_SCHEMA: Final = {
         "FlagRollout",
         {
             **_ROLLOUT,
-            "steps": [{"share": 0.001}],
+            "steps": [{"share": 0.125}],
             "windows": [{"days": ["Mon"], "from": "08:00", "to": "16:00", "timeZone": "Berlin"}],
         },
     ),
