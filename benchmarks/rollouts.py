@@ -2,35 +2,44 @@
 
     python -m benchmarks.rollouts
 
-A real API server and `flagstaff controller` as its service account (tests/cluster), and an HTTP server on
-loopback that answers as Prometheus does. All of it shares the machine's processors.
+The reconcilers of a controller over a cluster in memory, which ask a server of another process over HTTP as
+they ask Prometheus. Time is that of the processor, so that nothing else on the machine counts; what writes to
+a real API server cost, `benchmarks.cluster` and `benchmarks.delivery` tell.
 """
 
 from __future__ import annotations
 
+import asyncio
 import json
-import threading
+import multiprocessing
 import time
 from contextlib import contextmanager
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from benchmarks.cluster import plane
-from benchmarks.loads import cpu_seconds
-from benchmarks.results import keep, median, percentile
-from tests.cluster.objects import Namespace, configuration, flags, manifest
+from benchmarks.results import keep, median
+from controller.configurations.reconciler import ConfigurationReconciler
+from controller.configurations.stage import CONFIGURATIONS
+from controller.delivery.claims import Claims
+from controller.rollouts.analysis.allowed_servers import AllowedServers
+from controller.rollouts.analysis.metric_checks import MetricChecks
+from controller.rollouts.analysis.webhook_calls import WebhookCalls
+from controller.rollouts.rollout_reconciler import FlagRolloutReconciler
+from controller.rollouts.stage import ROLLOUTS
+from controller.runtime.network.http_client import HttpClient
+from controller.runtime.tenancy.hosts import Hosts
+from controller.runtime.tenancy.places import Places
+from tests.unit.controller.stage_world import RecordingCluster, take_turn
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Iterator
+    from multiprocessing.connection import Connection
 
-    from tests.cluster.controllers import ControllerProcess
+    from controller.runtime.reconciling.loop import Reconciler
 
-ROLLOUTS, NAMESPACES, FLAGS, INTERVAL = 500, 5, 20, 10.0
-SECONDS = 120.0
-PATIENCE = 300.0
+MANY, FLAGS, INTERVAL, INTERVALS, AT_ONCE = 500, 20, 10.0, 12, 64
 _ANSWER = json.dumps(
     {"status": "success", "data": {"resultType": "vector", "result": [{"metric": {}, "value": [0, "0.001"]}]}}
 ).encode()
@@ -38,106 +47,124 @@ _ANSWER = json.dumps(
 
 def main() -> None:
     """From the first object to two minutes of checks."""
-    with metric_server() as address, plane("--rollout-hosts", "127.0.0.1") as (cluster, process, _):
-        spaces = [Namespace(cluster, f"shop-{number}") for number in range(NAMESPACES)]
-        for space in spaces:
-            space.api.ask("POST", "/api/v1/namespaces", {"metadata": {"name": space.name}})
-            provider = {"type": "prometheus", "address": address}
-            space.apply(manifest("MetricTemplate", "errors", {"provider": provider, "query": "up"}))
-        idle = timed(lambda: begin(spaces), lambda: all_in(spaces, "Idle"))
-        exposed = timed(lambda: commit(spaces, "on"), lambda: all_in(spaces, "Progressing"))
-        keep(
-            f"{ROLLOUTS} FlagRollouts, a metric each {INTERVAL:g} s",
-            [checked(spaces, process, idle, exposed)],
-        )
+    with metric_server() as address:
+        row = asyncio.run(measured(address))
+    keep(f"{MANY} FlagRollouts, a metric each {INTERVAL:g} s", [row])
 
 
-def begin(spaces: Sequence[Namespace]) -> None:
-    """The flag sets, and a rollout for each."""
-    commit(spaces, "off")
-    metric = {"name": "errors", "templateRef": {"name": "errors"}, "thresholdRange": {"max": 0.01}}
-    for space, name in named(spaces):
-        spec = {
-            "flagSetRef": {"name": name},
-            "flags": ["flag-*"],
-            "steps": [{"share": 10, "minDuration": "1h"}],
-            "analysis": {"interval": f"{INTERVAL:g}s", "metrics": [metric]},
-        }
-        space.apply(manifest("FlagRollout", name, spec))
-
-
-def commit(spaces: Sequence[Namespace], variant: str) -> None:
-    """A change of all flags of all sets."""
-    document = json.loads(flags(**{f"flag-{number}": variant for number in range(FLAGS)}))
-    for space, name in named(spaces):
-        space.apply(configuration(name, flagSpec=document))
-
-
-def named(spaces: Sequence[Namespace]) -> Iterator[tuple[Namespace, str]]:
-    """The namespace and the name of each set."""
-    for number in range(ROLLOUTS):
-        yield spaces[number % len(spaces)], f"set-{number}"
-
-
-def statuses(spaces: Sequence[Namespace]) -> dict[str, dict[str, Any]]:
-    """By name, of all rollouts."""
-    found = (each for space in spaces for each in space.all("flagrollout"))
-    return {each["metadata"]["name"]: each.get("status", {}) for each in found}
-
-
-def all_in(spaces: Sequence[Namespace], phase: str) -> bool:
-    """Whether all rollouts are in a phase, and what they do there is served."""
-    listed = list(statuses(spaces).values())
-    served = phase == "Idle" or all(status.get("propagatedAt") for status in listed)
-    return len(listed) == ROLLOUTS and served and all(status.get("phase") == phase for status in listed)
-
-
-def timed(write: Callable[[], None], reached: Callable[[], bool]) -> float:
-    """Seconds from the first write until it is so."""
-    began = time.perf_counter()
-    write()
-    while not reached():
-        if time.perf_counter() - began > PATIENCE:
-            raise SystemExit("the rollouts do not get there")
-        time.sleep(0.2)
-    return time.perf_counter() - began
-
-
-def checked(
-    spaces: Sequence[Namespace], process: ControllerProcess, idle: float, exposed: float
-) -> dict[str, Any]:
-    """How far apart checks are."""
-    time.sleep(INTERVAL)
-    moments: dict[str, set[str]] = {}
-    began, spent = time.perf_counter(), cpu_seconds(process.pid)
-    while time.perf_counter() - began < SECONDS:
-        for name, status in statuses(spaces).items():
-            if "lastCheckAt" in status:
-                moments.setdefault(name, set()).add(status["lastCheckAt"])
-        time.sleep(INTERVAL / 4)
-    passed, spent = time.perf_counter() - began, cpu_seconds(process.pid) - spent
-    gaps = [
-        (later - earlier).total_seconds()
-        for times in moments.values()
-        for earlier, later in pairwise([datetime.fromisoformat(text) for text in sorted(times)])
-    ]
+async def measured(address: str) -> dict[str, Any]:
+    """Processor time of a check, and of all of an interval."""
+    before = resident()
+    world = Rollouts(address)
+    try:
+        began = time.process_time()
+        world.commit("off")
+        world.begin()
+        await world.settle()
+        world.commit("on")
+        await world.settle()
+        begun = time.process_time() - began
+        assert world.phases() == {"Progressing"}
+        spent = [await world.interval() for _ in range(INTERVALS)]
+    finally:
+        await world.client.close()
     return {
-        "s to Idle": idle,
-        "s to the first step": exposed,
-        "checks": len(gaps),
-        "s apart p50": median(gaps),
-        "s apart p99": percentile(gaps, 0.99),
-        "s apart max": max(gaps),
-        "part of a processor": spent / passed,
-        "MB resident": resident(process.pid),
+        "s to the first step, of all": begun,
+        "ms a check": median(spent) / MANY * 1e3,
+        "part of a processor": median(spent) / INTERVAL,
+        "part at most": max(spent) / INTERVAL,
+        "KB each": (resident() - before) / MANY,
     }
 
 
-def resident(pid: int) -> float:
-    """What a process has in memory."""
-    status = Path(f"/proc/{pid}/status").read_text(encoding="ascii")
-    (line,) = [line for line in status.splitlines() if line.startswith("VmRSS:")]
-    return int(line.split()[1]) / 1024
+class Rollouts:
+    """Many flag sets, each with a rollout."""
+
+    def __init__(self, address: str) -> None:
+        self.cluster = RecordingCluster([ROLLOUTS, CONFIGURATIONS])
+        self.client = HttpClient(Hosts(denied=(), kind="rollout", local=True), Places(128, 128))
+        servers = AllowedServers(self.client, _no_secret, allow_local=True)
+        checks = MetricChecks(self.cluster.objects, servers, lambda *_: None)
+        self.reconcilers: dict[str, Reconciler] = {
+            "FlagRollout": FlagRolloutReconciler(
+                self.cluster.objects, lambda _: self.cluster, checks, WebhookCalls(servers)
+            ),
+            "FeatureFlagConfiguration": ConfigurationReconciler(self.cluster.objects, Claims()),
+        }
+        self.now = datetime(2026, 3, 2, 9, 0, tzinfo=UTC)
+        self.address = address
+
+    def put(self, kind: str, name: str, spec: dict[str, Any]) -> None:
+        """Write an object as a user does."""
+        group = "core.openfeature.dev" if kind == "FeatureFlagConfiguration" else "flagstaff.dev"
+        body = {"apiVersion": f"{group}/v1beta1", "kind": kind, "metadata": {"name": name}, "spec": spec}
+        self.cluster.put(body)
+
+    def commit(self, variant: str) -> None:
+        """A change of all flags of all sets."""
+        flag = {"state": "ENABLED", "variants": {"on": True, "off": False}, "defaultVariant": variant}
+        document = {"flags": {f"flag-{number}": flag for number in range(FLAGS)}}
+        for number in range(MANY):
+            self.put("FeatureFlagConfiguration", f"set-{number}", {"flagSpec": document})
+
+    def begin(self) -> None:
+        """A rollout for each set."""
+        provider = {"type": "prometheus", "address": self.address}
+        self.put("MetricTemplate", "errors", {"provider": provider, "query": "up"})
+        metric = {"name": "errors", "templateRef": {"name": "errors"}, "thresholdRange": {"max": 0.01}}
+        for number in range(MANY):
+            spec = {
+                "flagSetRef": {"name": f"set-{number}"},
+                "flags": ["flag-*"],
+                "steps": [{"share": 10, "minDuration": "1h"}],
+                "analysis": {"interval": f"{INTERVAL:g}s", "metrics": [metric]},
+            }
+            self.put("FlagRollout", f"set-{number}", spec)
+
+    def phases(self) -> set[str]:
+        """Of all rollouts."""
+        return {str(found.status.get("phase")) for found in self.cluster.objects.of_kind("FlagRollout")}
+
+    async def settle(self) -> None:
+        """Reconcile everything until nothing is written any more."""
+        while True:
+            self.cluster.taken()
+            for kind in self.reconcilers:
+                await self.turn(kind)
+            if not self.cluster.taken():
+                return
+
+    async def interval(self) -> float:
+        """Seconds of the processor for the checks of one interval."""
+        self.now += timedelta(seconds=INTERVAL)
+        began = time.process_time()
+        await self.turn("FlagRollout")
+        spent = time.process_time() - began
+        assert len(self.cluster.taken()) == MANY
+        return spent
+
+    async def turn(self, kind: str) -> None:
+        """Reconcile all objects of a kind, and write what is new of them."""
+        places = asyncio.Semaphore(AT_ONCE)
+
+        async def one(name: str) -> None:
+            async with places:
+                resource = self.cluster.the(kind, name)
+                turn = await take_turn(self.reconcilers[kind], resource, self.now)
+                if turn.status_written:
+                    await self.cluster.write_status(resource, turn.settled.status)
+
+        await asyncio.gather(*(one(name) for name in self.cluster.names(kind)))
+
+
+async def _no_secret(_namespace: str, _name: str) -> None:
+    return None
+
+
+def resident() -> float:
+    """What this process has in memory, in KB."""
+    lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("VmRSS:"))
 
 
 class _Answering(BaseHTTPRequestHandler):
@@ -150,20 +177,32 @@ class _Answering(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(_ANSWER)
 
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers["content-length"] or 0))
+        self.do_GET()
+
     def log_message(self, *_: Any) -> None:
         """Say nothing."""
+
+
+def _serve(port: Connection) -> None:
+    server = ThreadingHTTPServer(("127.0.0.1", 0), _Answering)
+    port.send(server.server_port)
+    server.serve_forever()
 
 
 @contextmanager
 def metric_server() -> Iterator[str]:
     """The address of a server that knows one value."""
-    server = ThreadingHTTPServer(("127.0.0.1", 0), _Answering)
-    server.daemon_threads = True
-    threading.Thread(target=server.serve_forever, daemon=True).start()
+    context = multiprocessing.get_context("spawn")
+    here, there = context.Pipe()
+    process = context.Process(target=_serve, args=(there,), daemon=True)
+    process.start()
     try:
-        yield f"http://127.0.0.1:{server.server_port}"
+        yield f"http://127.0.0.1:{here.recv()}"
     finally:
-        server.shutdown()
+        process.terminate()
+        process.join()
 
 
 if __name__ == "__main__":
