@@ -73,7 +73,7 @@ def _text(compared: Compared, key: str) -> str | None:
 
 def _misfit(compared: Compared) -> Misfit | None:
     for key, reason in sorted(compared.candidate.misfits.items()):
-        text = f'flag "{key}" {_MISFITS[reason]}, or promote the change at once: nobody gets it until then'
+        text = f'flag "{key}" {_MISFITS[reason]}, or promote the change at once'
         return Misfit(reason, text)
     return None
 

@@ -93,6 +93,9 @@ def step_gate(
     """Return what keeps a rollout at its step; None: the next step, or the promotion, may begin."""
     if is_paused(spec, observation.annotations):
         return Gate("Paused", "Paused")
+    if observation.misfit is not None:
+        # An audience that was added meanwhile makes the rule too large for the step that would have it.
+        return Gate("Paused", observation.misfit.reason)
     unfinished = _unserved(spec, status, now) or _unchecked(spec, status, now)
     return unfinished or next(_end_gates(spec, status, now), None)
 
