@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from controller.api import flagshard
@@ -16,11 +17,13 @@ from controller.runtime.reconciling.setbacks import Stalled, Waiting
 from evaluator.flags.accept import Progress, effective
 from evaluator.flags.candidates import candidate_of, capture, settle
 from evaluator.flags.canonical import digest
+from evaluator.flags.rule_copies import RuleCopier
 
 if TYPE_CHECKING:
     from controller.api.objects.meta import ObjectKey, Resource
     from controller.api.rollouts.flagrollout import FlagRolloutSpec
     from controller.api.rollouts.rollout_status import FlagRolloutStatus
+    from controller.delivery.delivered import Delivered
     from controller.runtime.objects.cache import Cache
     from evaluator.flags.candidates import Candidate
     from evaluator.flags.model import FlagSet
@@ -101,8 +104,11 @@ class ComparedSets:
         """Takes long for a large set."""
         patterns = subject.spec.flags
         part = flagshard.finder(self.objects.get, subject.target.namespace)
-        whole = delivery_of(subject.target, part).flag_set
-        before = self._promoted(subject, whole, now)
+        delivered = delivery_of(subject.target, part)
+        if not delivered.digest:
+            raise Waiting("FlagsNotReadable", f"{subject.target.name} is refused: {delivered.cause}")
+        before = self._promoted(subject, delivered.flag_set, now)
+        whole = _with_held(delivered, before)
         promoted = settle(whole, before, patterns)
         known = subject.status.promoted
         unchanged = known is not None and promoted is before
@@ -131,3 +137,16 @@ class ComparedSets:
                 "it again: what Git has is promoted then",
             )
         return sets[name]
+
+
+def _with_held(delivered: Delivered, promoted: FlagSet) -> FlagSet:
+    """The flags as Git has them; of those with an error, which are not deleted, the promoted definitions."""
+    held = [key for key in delivered.missing if key in promoted.flags]
+    if not held:
+        return delivered.flag_set
+    copier = RuleCopier(promoted.evaluators, delivered.flag_set.evaluators)
+    flags = dict(delivered.flag_set.flags)
+    for key in held:
+        flag = promoted.flags[key]
+        flags[key] = replace(flag, targeting=copier.copy(flag.targeting))
+    return replace(delivered.flag_set, flags=MappingProxyType(flags))

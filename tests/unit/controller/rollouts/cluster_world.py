@@ -25,7 +25,7 @@ from evaluator.resolving.resolve import compile_flag_set, resolve
 from tests.unit.controller.stage_world import NAMESPACE, RecordingCluster, take_turn
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from controller.api.objects.meta import ObjectKey, Resource
     from controller.api.rollouts.rollout_analysis import Metric, Webhook
@@ -128,8 +128,8 @@ class ClusterWorld:
 
     # -- what people do
 
-    def commit(self, flags: Mapping[str, Any], revision: str = "main@sha1:1") -> None:
-        document = {"flags": dict(flags), "metadata": {"flagstaff.dev/revision": revision}}
+    def commit(self, flags: Any, revision: str = "main@sha1:1") -> None:
+        document = {"flags": flags, "metadata": {"flagstaff.dev/revision": revision}}
         self.cluster.put({
             "apiVersion": "core.openfeature.dev/v1beta1", "kind": "FeatureFlagConfiguration",
             "metadata": {"name": "checkout"}, "spec": {"flagSpec": document},

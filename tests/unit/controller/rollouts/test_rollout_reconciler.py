@@ -241,6 +241,20 @@ async def test_webhooks_are_told_of_the_candidate() -> None:
     assert world.users() == {"off": 200}
 
 
+async def test_a_flag_with_an_error_is_not_taken_for_deleted_and_a_refused_set_for_empty() -> None:
+    world = await under_way()
+    await world.wait(1200)
+    promoted = world.status().promoted
+    for broken in ({"pay": definition("nobody-has-this")}, {"pay": {"state": "on"}}, "nothing"):
+        world.commit(broken, "main@sha1:3")
+        await world.settle()
+        assert world.status().promoted == promoted
+    world.commit({"pay": definition("on")}, "main@sha1:4")
+    assert world.users() == {"new": 200}
+    await world.settle()
+    assert world.status().step_text == "1/2"
+
+
 # -- a controller that is killed
 
 
