@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from evaluator.flags.checking.references import RuleTooLarge
 from evaluator.flags.model import ABSENT, PROVENANCE_PREFIX
+from evaluator.flags.rollouts import ROLLOUT_KEY, ROLLOUT_SHARE_KEY
 from evaluator.resolving.resolution import FlagType, flag_type
 from evaluator.resolving.rule_clauses import clauses, sentence
 
@@ -48,6 +49,14 @@ def kind_of(flag: Flag) -> str:
     if kind is FlagType.FLOAT and all(isinstance(value, int) for value in flag.variants.values()):
         kind = FlagType.INTEGER
     return "" if kind is None else kind.value.lower()
+
+
+def rollout_sentence(flag: Flag) -> str:
+    """How far a rollout has brought the flag's new definition; empty for a flag in no rollout."""
+    if ROLLOUT_KEY not in flag.metadata:
+        return ""
+    share = flag.metadata.get(ROLLOUT_SHARE_KEY)
+    return f"in rollout {flag.metadata[ROLLOUT_KEY]}, {share} % of users get the new definition"
 
 
 def expanded_rule(flag: Flag, flags: CompiledFlagSet) -> Json:

@@ -17,8 +17,8 @@ from controller.delivery.delivered import delivery_of
 from controller.delivery.overrides import override_texts
 from controller.delivery.rollouts import PromotedSets, progress_of
 from controller.page.delivery.proxy_members import moment
+from controller.page.flag_facts import rollout_sentence
 from controller.page.page_source import ShownSet
-from evaluator.flags.rollouts import ROLLOUT_KEY, ROLLOUT_SHARE_KEY
 from evaluator.resolving.resolve import compile_flag_set
 
 if TYPE_CHECKING:
@@ -104,12 +104,8 @@ class ShownSets:
 
 def _in_force(flag_set: FlagSet, progress: Progress) -> dict[str, str]:
     """A sentence on each flag that an override or a rollout decides."""
-    rolled_out = {
-        key: f"in rollout {flag.metadata[ROLLOUT_KEY]}, "
-        f"{flag.metadata.get(ROLLOUT_SHARE_KEY)} % of users get the new definition"
-        for key, flag in flag_set.flags.items()
-        if ROLLOUT_KEY in flag.metadata
-    }
+    sentences_of = {key: rollout_sentence(flag) for key, flag in flag_set.flags.items()}
+    rolled_out = {key: sentence for key, sentence in sentences_of.items() if sentence}
     flags = sorted({override.flag for override in progress.overrides})
     sentences = {
         flag: override_texts(

@@ -14,6 +14,7 @@ from controller.local.local_objects import FLAG_SET, NAME, NAMESPACE
 from controller.local.page.evaluation_rates import SECONDS, EvaluationRates
 from controller.local.page.local_history import LocalHistory
 from controller.page.delivery.proxy_members import FleetMember
+from controller.page.flag_facts import rollout_sentence
 from controller.page.page_source import ShownSet
 from controller.runtime.clock import now
 from evaluator.resolving.resolve import compile_flag_set
@@ -85,9 +86,11 @@ class LocalPage:
         defined, served = self._defined, self._served
         if name != NAME or defined is None or served is None:
             return None
+        rollouts = {key: rollout_sentence(flag) for key, flag in served.flag_set.flags.items()}
+        in_force = {key: sentence for key, sentence in rollouts.items() if sentence}
         return ShownSet(
             name, defined, served, defined.revision or "", self._history.address,
-            last_changes=self._history.last_changes, in_force=self._in_force,
+            last_changes=self._history.last_changes, in_force={**in_force, **self._in_force},
         )  # fmt: skip
 
     def environments(self, name: str, key: str) -> Sequence[ShownSet]:
