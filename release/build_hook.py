@@ -46,6 +46,14 @@ class BuildHook(BuildHookInterface):  # type: ignore[type-arg]
 
     _folder = ""
 
+    def dependencies(self) -> list[str]:
+        """Return what a build in an environment of its own needs beside Hatchling."""
+        return ["mypy>=2.4", "setuptools"] if self._compiles else []
+
+    @property
+    def _compiles(self) -> bool:
+        return self.target_name == "wheel" and os.environ.get("FLAGSTAFF_NATIVE") == "1"
+
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         """Add the file to what is built."""
         root = Path(self.root)
@@ -56,7 +64,7 @@ class BuildHook(BuildHookInterface):  # type: ignore[type-arg]
             file = Path(self._folder) / "build.json"
             file.write_text(describe_build(root), encoding="utf-8")
             build_data["force_include"][str(file)] = BUILD_FILE
-        if self.target_name == "wheel" and os.environ.get("FLAGSTAFF_NATIVE") == "1":
+        if self._compiles:
             # Hatchling loads this file alone.
             sys.path.insert(0, self.root)
             from release.build_native import compile_modules  # noqa: PLC0415
