@@ -102,6 +102,20 @@ def test_a_rollout_is_aborted_retried_paused_and_promoted(shop: Namespace) -> No
     reach(shop, "Succeeded")
 
 
+def test_what_a_deleted_rollout_holds_back_is_promoted_by_the_same_verb(shop: Namespace) -> None:
+    change(shop, "on")
+    reach(shop, "Paused", stepText="1/2")
+    shop.delete("flagrollout", "checkout")
+
+    def phases(found: dict[str, Any]) -> list[str]:
+        return [entry["phase"] for entry in found["status"].get("rollouts", ())]
+
+    shop.wait("ffc", lambda found: phases(found) == ["Abandoned"])
+    assert "is gone: everybody gets what it held back" in verb(shop, "rollout", "promote", "checkout")
+    shop.wait("ffc", lambda found: phases(found) == [])
+    assert "there is no FlagRollout checkout" in verb(shop, "rollout", "promote", "checkout", code=1)
+
+
 def test_a_live_view_follows_each_change(shop: Namespace) -> None:
     command = [FLAGSTAFF, "rollout", "status", "checkout", "--watch", "-n", shop.name]
     with subprocess.Popen(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
@@ -68,9 +67,8 @@ async def read_promoted(connection: Connection, rollout: Resource) -> DeliveredS
     """What the FlagSet of a FlagRollout delivers to whoever is in no cohort. Raises Exit, Setback."""
     from controller.api.kinds import FLAG_SHARD
     from controller.api.rollouts.rollout_status import FlagRolloutStatus
-    from controller.delivery.delivered import KEPT_BOUNDS
     from controller.delivery.overrides import set_name
-    from evaluator.flags.layers.merge import parse
+    from controller.delivery.rollouts import promoted_set
     from evaluator.flags.rule_copies import RuleCopier
 
     side = await read_delivered(connection, set_name(rollout))
@@ -82,8 +80,7 @@ async def read_promoted(connection: Connection, rollout: Resource) -> DeliveredS
     )
     if shard is None or side.flags is None:
         return side
-    document = json.dumps(shard.spec.get("flagSpec")).encode()
-    kept = parse(document, file=shard.name, bounds=KEPT_BOUNDS).flag_set
+    kept = promoted_set(shard)
     copier = RuleCopier(kept.evaluators, side.flags.evaluators)
     copied = {key: replace(flag, targeting=copier.copy(flag.targeting)) for key, flag in kept.flags.items()}
     flags = MappingProxyType({**side.flags.flags, **copied})

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     import argparse
 
     from controller.api.objects.meta import Resource
+    from controller.cli.cluster.connection import Connection
 
 _REQUESTS: Final = {
     "approve": "let the present step end, or the candidate be promoted after the last step",
@@ -105,7 +106,14 @@ async def _ask(options: argparse.Namespace) -> str:
     from controller.runtime.clock import now
 
     async with connected(scope_of(options)) as connection:
-        rollout = await connection.get(FLAG_ROLLOUT, options.name)
+        found = await connection.find(FLAG_ROLLOUT, connection.namespace, options.name)
+        if (
+            found is None
+            and options.action == "promote"
+            and await _promote_abandoned(connection, options.name)
+        ):
+            return printable(f"FlagRollout/{options.name} is gone: everybody gets what it held back")
+        rollout = await connection.get(FLAG_ROLLOUT, options.name) if found is None else found
         try:
             request = REQUESTS[options.action](rollout, now())
         except RefusedRequest as refusal:
@@ -115,3 +123,19 @@ async def _ask(options: argparse.Namespace) -> str:
                 FLAG_ROLLOUT, options.name, {"metadata": {"annotations": dict(request.annotations)}}
             )
     return printable(f"FlagRollout/{options.name}: {request.message}")
+
+
+async def _promote_abandoned(connection: Connection, name: str) -> bool:
+    """Promote what a FlagRollout that is gone holds back; False where it holds nothing back."""
+    from controller.api.kinds import FEATURE_FLAG_CONFIGURATION
+    from controller.api.openfeature.featureflagconfiguration import ConfigurationStatus
+    from controller.api.rollouts.flagrollout import PROMOTE
+
+    promoted = False
+    for target in await connection.resources(FEATURE_FLAG_CONFIGURATION):
+        for entry in ConfigurationStatus.of(target).rollouts or ():
+            if entry.name == name and entry.phase == "Abandoned":
+                patch = {"metadata": {"annotations": {PROMOTE: entry.candidate}}}
+                await connection.merge(FEATURE_FLAG_CONFIGURATION, target.name, patch)
+                promoted = True
+    return promoted
