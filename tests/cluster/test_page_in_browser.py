@@ -95,7 +95,9 @@ def test_what_is_held_waits_with_the_command_that_accepts_it(spine: Spine, opene
 
 
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
-def test_axe_finds_nothing(browser: Browser, process: PageProcess, spine: Spine, *, dark: bool) -> None:
+def test_axe_finds_nothing_and_nothing_is_wider_than_a_phone(
+    browser: Browser, process: PageProcess, spine: Spine, *, dark: bool
+) -> None:
     spine.patch("flagset", {"spec": {"pruneGuard": True}})
     spine.push("remove banner", flags__json=flags(other="on"))
     spine.wait_reason("flagset", "PruneGuard")
@@ -105,6 +107,7 @@ def test_axe_finds_nothing(browser: Browser, process: PageProcess, spine: Spine,
             shown = opened.open(f"/ui/{view}")
             shown.locator("main h2").first.wait_for(timeout=PATIENCE_MS)
             assert opened.violations() == [], view
+            assert shown.evaluate("document.documentElement.scrollWidth <= innerWidth"), view
 
 
 def test_a_page_whose_token_expires_says_so_by_itself(
