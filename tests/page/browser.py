@@ -13,7 +13,7 @@ import sys
 from typing import TYPE_CHECKING, Any, Final
 
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Browser, sync_playwright
+from playwright.sync_api import Browser, expect, sync_playwright
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -28,6 +28,8 @@ _PACKAGES: Final = ("chromium", "fonts-dejavu-core")
 _SECONDS: Final = 600
 PHONE: Final = (390, 844)
 DESK: Final = (1280, 800)
+# On a busy machine a commit takes longer to be seen than Playwright's five seconds.
+expect.set_options(timeout=30_000)
 
 
 def chromium() -> str:
