@@ -4,7 +4,7 @@ then can they serve these to everybody while the new ones are rolled out. Pure.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, get_args
 
 from controller.api import flagshard
 from controller.api.flagset import target_name
@@ -21,6 +21,7 @@ from controller.runtime.reconciling.setbacks import Waiting
 from evaluator.flags.candidates import matches
 from evaluator.flags.diff import Change, diff
 from evaluator.flags.model import FlagSet, State
+from evaluator.flags.rollout_rules import Misfit
 from evaluator.flags.syntax.text import visible
 
 if TYPE_CHECKING:
@@ -28,13 +29,16 @@ if TYPE_CHECKING:
     from controller.runtime.objects.cache import Cache
 
 _DELAY: Final = 2.0
+_RECORDING: Final = frozenset({"RolledBack", *get_args(Misfit)})
+"""Reasons of Stalled with which a rollout waits for a person, and still records what is new."""
 _LONGEST: Final = 64
 """Most characters of a key in a message."""
 
 
 def require_recorded(flag_set: Resource, new: FlagSet, objects: Cache) -> None:
     """Raise Waiting if `new` would expose a definition at once that a rollout has to roll out. Takes long for
-    a large set that is rolled out. Rollouts that are suspended, stalled or invalid hold nothing back.
+    a large set that is rolled out. Rollouts that are suspended or invalid, or stalled for another reason than
+    their candidate, hold nothing back.
     """
     target = objects.get(ObjectKey(featureflagconfiguration.KIND, flag_set.namespace, target_name(flag_set)))
     rollouts = [] if target is None else [one for one in rollouts_for(objects, target) if _works(one)]
@@ -64,7 +68,8 @@ def _works(rollout: Resource) -> bool:
         spec = parse_spec(FlagRolloutSpec, rollout)
     except InvalidSpecError:
         return False
-    return not spec.suspend and FlagRolloutStatus.of(rollout).condition(STALLED).status != TRUE
+    stalled = FlagRolloutStatus.of(rollout).condition(STALLED)
+    return not spec.suspend and (stalled.status != TRUE or stalled.reason in _RECORDING)
 
 
 def _promoted(rollout: Resource, objects: Cache) -> FlagSet:

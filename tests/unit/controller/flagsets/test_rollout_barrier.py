@@ -98,6 +98,15 @@ async def test_a_rollout_that_does_not_work_holds_nothing_back(world: World, mor
     assert (await world.look()).ready[0] == "True"
 
 
+@pytest.mark.parametrize("reason", ["RolledBack", "VariantValueChanged"])
+async def test_a_rollout_whose_candidate_stays_back_holds_what_it_has_not_recorded(
+    world: World, reason: str
+) -> None:
+    roll_out(world, {"a2": DISABLED}, conditions=[{**STALLED, "reason": reason}])
+    world.commit("r2", document(a1=NEW, a2=DISABLED, b=OLD))
+    assert (await world.look()).ready[1] == "RolloutPending"
+
+
 async def test_a_rollout_that_is_deleted_holds_nothing_back(world: World) -> None:
     roll_out(world)
     world.commit("r2", document(a1=NEW, a2=DISABLED, b=OLD))
