@@ -27,6 +27,8 @@ _MISFITS: Final[Mapping[MisfitReason, str]] = {
     "VariantNameEscaped": "has a default variant whose name no rule can choose, since it has a character "
     "such as & or <; rename the variant",
     "TypeChanged": "changes its type, which cannot be two at a time; use another flag",
+    "InvalidAudience": "cannot be rolled out, since an audience of spec.steps has an operator or a $ref that "
+    "does not exist; correct the audience",
     "RuleTooLarge": "has a rule that is too large to be served together with the promoted one",
 }
 

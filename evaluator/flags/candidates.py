@@ -5,10 +5,11 @@ from __future__ import annotations
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from evaluator.flags.canonical import digest
 from evaluator.flags.checking.references import Expander, RuleTooLarge, measure
+from evaluator.flags.checking.rules import check_rule
 from evaluator.flags.diff import Change, diff
 from evaluator.flags.model import ABSENT, EMPTY, FlagSet, State
 from evaluator.flags.rollout_rules import WHOLE, Cohort, TwoDefinitions
@@ -19,6 +20,10 @@ if TYPE_CHECKING:
 
     from evaluator.flags.model import Flag, Json
     from evaluator.flags.rollout_rules import Misfit
+
+
+_FAILING: Final = frozenset({"unknown-operator", "unknown-reference"})
+"""Findings of a rule that fails for every user."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +81,8 @@ def candidate_of(
     desired: FlagSet, promoted: FlagSet, patterns: Iterable[str], audiences: tuple[Json, ...] = ()
 ) -> Candidate:
     """Return what is to be rolled out: enabled flags that are in both sets and differ in more than metadata.
-    New, deleted and disabled flags are served as desired at once. `audiences` count for the size of rules.
+    New, deleted and disabled flags are served as desired at once. `audiences` count for the size of rules,
+    and none may have an operator or a reference that does not exist: its rule would fail for everybody.
     """
     keys = _candidate_keys(desired, promoted, tuple(patterns))
     if not keys:
@@ -84,8 +90,14 @@ def candidate_of(
     expander = Expander(desired.evaluators)
     definitions = {key: _definition(desired.flags[key], expander) for key in keys}
     two = TwoDefinitions(desired, promoted, Cohort(WHOLE - 1, audiences), "")
-    misfits = {key: misfit for key in keys if (misfit := two.misfit(key)) is not None}
+    misfits: dict[str, Misfit] = {key: misfit for key in keys if (misfit := two.misfit(key)) is not None}
+    if not misfits and any(_is_invalid(audience, desired.evaluators) for audience in audiences):
+        misfits = dict.fromkeys(keys, "InvalidAudience")
     return Candidate(digest(FlagSet(definitions)), keys, MappingProxyType(misfits))
+
+
+def _is_invalid(audience: Json, evaluators: Mapping[str, Json]) -> bool:
+    return any(finding.code in _FAILING for finding in check_rule(audience, evaluators=evaluators))
 
 
 def _candidate_keys(desired: FlagSet, promoted: FlagSet, patterns: tuple[str, ...]) -> tuple[str, ...]:

@@ -30,7 +30,9 @@ HAS_KEY: Final[Json] = {"and": [{"!!": [_KEY]}, {"starts_with": [_KEY, ""]}]}
 _ROOM: Final = 1_000
 """Parts of a rule that are left for an override."""
 
-Misfit = Literal["TypeChanged", "VariantValueChanged", "VariantNameEscaped", "RuleTooLarge"]
+Misfit = Literal[
+    "TypeChanged", "VariantValueChanged", "VariantNameEscaped", "RuleTooLarge", "InvalidAudience"
+]  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

@@ -183,6 +183,16 @@ async def test_what_cannot_be_served_beside_the_promoted_definition_is_held_with
     assert world.users() == {new["defaultVariant"]: 200}
 
 
+@pytest.mark.parametrize("audience", [{"ends_wiht": [{"var": "email"}, "@a"]}, {"!": [{"$ref": "staff"}]}])
+async def test_an_audience_that_would_fail_for_everybody_holds_the_change(audience: dict[str, Any]) -> None:
+    world = await under_way(steps=[{"audience": audience, "minDuration": "10m"}, {"share": 10}])
+    assert world.users() == {"off": 200}
+    assert ready(world)[:2] == ("False", "InvalidAudience")
+    world.rollout(steps=[{"audience": {"==": [{"var": "a"}, 1]}, "minDuration": "10m"}, {"share": 10}])
+    await world.settle()
+    assert world.status().step_text == "1/2"
+
+
 async def test_of_two_rollouts_for_a_flag_the_younger_waits_for_a_change() -> None:
     world = ClusterWorld()
     world.commit(OLD)
