@@ -47,10 +47,11 @@ class PromotedShards:
     """The time since which a shard is not named."""
 
     async def write(self, rollout: Resource, target: Resource, digest: str, flag_set: FlagSet) -> None:
-        """Write promoted definitions, unless they are there. Raises Setback."""
+        """Write promoted definitions, unless they are there with these owners. Raises Setback."""
         name = shard_name(rollout.name, digest)
         known = self.objects.get(ObjectKey(flagshard.KIND, rollout.namespace, name))
-        if known is not None and not known.deleting and known.is_owned_by(target):
+        # That of an earlier FlagRollout of this name has that one as its owner: nobody would remove it.
+        if known is not None and not known.deleting and all(map(known.is_owned_by, (rollout, target))):
             return
         manifest = {
             "apiVersion": API_VERSION,
