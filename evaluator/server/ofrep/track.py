@@ -88,10 +88,11 @@ class Tracking:
     ) -> Generator[None, None, Response]:
         context = self._service.complete(event.context, request.headers)
         history, now, step = self._metrics.history, self._service.clock(), flags_per_step(request.body)
+        moment = int(event.at if event.at is not None else now)
         arms: list[UserArm] = []
         for number, key in enumerate(keys, 1):
             flag = history.flag_at(snapshot, key, event.at, now=now)
-            if flag is not None and (arm := flag.arm_of(context, int(event.at or now))) is not None:
+            if flag is not None and (arm := flag.arm_of(context, moment)) is not None:
                 arms.append(UserArm(key, arm, flag.revision))
             if number % step == 0:
                 yield
