@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass, field, replace
+from itertools import takewhile
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -15,18 +16,23 @@ from controller.delivery.delivered import delivery_of
 from controller.delivery.rollouts import PromotedSets, progress_of
 from controller.runtime.reconciling.setbacks import Stalled, Waiting
 from evaluator.flags.accept import Progress, effective
-from evaluator.flags.candidates import candidate_of, capture, settle
+from evaluator.flags.candidates import candidate_of, capture, matches, settle
 from evaluator.flags.canonical import digest
+from evaluator.flags.model import FlagSet
+from evaluator.flags.rollouts import Reach, reach_of
 from evaluator.flags.rule_copies import RuleCopier
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from controller.api.objects.meta import ObjectKey, Resource
     from controller.api.rollouts.flagrollout import FlagRolloutSpec
     from controller.api.rollouts.rollout_status import FlagRolloutStatus
     from controller.delivery.delivered import Delivered
     from controller.runtime.objects.cache import Cache
     from evaluator.flags.candidates import Candidate
-    from evaluator.flags.model import FlagSet
+    from evaluator.flags.model import Flag
+    from evaluator.flags.rollouts import Rollout
 
 _SHARDS_DELAY = 5.0
 
@@ -87,6 +93,17 @@ class ComparedSets:
             raise Waiting("FlagsNotReadable", text, delay=_SHARDS_DELAY) from error
         self._kept[key] = content, compared
         return compared
+
+    async def with_older(self, subject: Subject, compared: Compared, now: float) -> Compared:
+        """Return `compared` with what older rollouts have promoted of the flags that they share with the
+        subject; as it is while a FlagShard of one is missing. `now`: Unix seconds.
+        """
+        progress = progress_of(self.objects, subject.target, now, self.promoted)
+        if progress.missing:
+            return compared
+        name = subject.rollout.name
+        older = tuple(takewhile(lambda rollout: rollout.name != name, progress.rollouts))
+        return await asyncio.to_thread(_with_older, compared, subject.spec.flags, older)
 
     def forget(self, rollout: ObjectKey) -> None:
         """Drop what is kept of a rollout."""
@@ -150,3 +167,25 @@ def _with_held(delivered: Delivered, promoted: FlagSet) -> FlagSet:
         flag = promoted.flags[key]
         flags[key] = replace(flag, targeting=copier.copy(flag.targeting))
     return replace(delivered.flag_set, flags=MappingProxyType(flags))
+
+
+def _with_older(compared: Compared, patterns: Iterable[str], older: Iterable[Rollout]) -> Compared:
+    """For a flag the first rollout whose pattern matches counts. Takes long for a large set."""
+    whole, patterns = compared.whole, tuple(patterns)
+    flags: dict[str, Flag] = {}
+    earlier: list[str] = []
+    recorded = [(rollout.patterns, _recorded(whole, rollout)) for rollout in older]
+    for names, promoted in (*recorded, (patterns, compared.promoted)):
+        copier = RuleCopier(promoted.evaluators, whole.evaluators)
+        for key, flag in promoted.flags.items():
+            if matches(names, key) and not matches(earlier, key):
+                flags[key] = replace(flag, targeting=copier.copy(flag.targeting))
+        earlier += names
+    settled = settle(whole, FlagSet(MappingProxyType(flags), whole.evaluators), patterns)
+    promoted = capture(settled, patterns)
+    return replace(compared, promoted=promoted, promoted_digest=digest(promoted))
+
+
+def _recorded(whole: FlagSet, rollout: Rollout) -> FlagSet:
+    """What a rollout has promoted; nothing if everybody has what Git has."""
+    return FlagSet() if reach_of(whole, rollout)[1] is Reach.EVERYONE else rollout.promoted

@@ -64,7 +64,9 @@ class FlagRolloutReconciler:
         spec, status = spec_of(FlagRolloutSpec, resource), FlagRolloutStatus.of(resource)
         subject = Subject(resource, spec, status, self._target(resource, spec))
         compared = await self._compared.of(subject, now.timestamp())
-        self._require_alone(subject, compared)
+        conflict = self._conflict(subject, compared)
+        if conflict is not None:
+            return await self._wait_for_older(subject, compared, conflict, now)
         observation = observation_of(subject, compared)
         asked = due(spec, status, observation, now)
         observation = await self._ask(subject, compared, observation, asked, now)
@@ -96,22 +98,38 @@ class FlagRolloutReconciler:
             )
         return targets[0]
 
-    def _require_alone(self, subject: Subject, compared: Compared) -> None:
-        """Raise Stalled where an older rollout has one of the flags."""
+    def _conflict(self, subject: Subject, compared: Compared) -> Stalled | None:
+        """Return the setback where an older rollout has one of the flags."""
         keys = {*compared.whole.flags, *compared.promoted.flags}
         mine = [key for key in sorted(keys) if matches(subject.spec.flags, key)]
         for older in rollouts_for(self._objects, subject.target):
             if older.key == subject.rollout.key:
-                return
+                break
             patterns = older.spec.get("flags")
             patterns = [str(pattern) for pattern in patterns] if isinstance(patterns, list) else []
             shared = next((key for key in mine if matches(patterns, key)), None)
             if shared is not None:
-                raise Stalled(
+                return Stalled(
                     "Conflict",
                     f'flag "{shared}" is rolled out by FlagRollout {older.name}, which is older; change the '
                     "flags of one of them",
                 )
+        return None
+
+    async def _wait_for_older(
+        self, subject: Subject, compared: Compared, conflict: Stalled, now: datetime
+    ) -> Result:
+        """Change nothing but what is recorded as promoted: this counts again once the older rollout is gone,
+        and must not be older then than what everybody has.
+        """
+        if subject.status.promoted is None:
+            return Result.of(conflict)
+        recorded = await self._compared.with_older(subject, compared, now.timestamp())
+        promoted = observation_of(subject, recorded).promoted
+        status = subject.status.model_copy(update={"promoted": promoted})
+        await self._write_promoted(subject, recorded, status)
+        swept = await self._sweep(subject, status, now)
+        return Result.of(conflict, status=_own_fields(status), requeue_after=swept)
 
     async def _ask(
         self, subject: Subject, compared: Compared, observation: Observation, asked: Due, now: datetime

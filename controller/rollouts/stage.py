@@ -12,7 +12,7 @@ from controller.api.openfeature import featureflagconfiguration
 from controller.api.remote_provider import entries_in_force
 from controller.api.rollouts import flagrollout
 from controller.delivery.overrides import BY_FLAG_SET, BY_WRITER, FLAG_KINDS, names_of, set_name
-from controller.delivery.rollouts import ROLLOUTS_BY_FLAG_SET
+from controller.delivery.rollouts import ROLLOUTS_BY_FLAG_SET, order_of
 from controller.rollouts.rollout_indexes import BY_PART, SHARDS_BY_ROLLOUT
 from controller.runtime.reconciling.watches import Reconciles, Watch
 
@@ -109,6 +109,11 @@ def _itself(_: Cache, change: Change) -> Iterator[ObjectKey]:
         yield change.after.key
 
 
+def _rollout_order(rollout: Resource | None) -> object:
+    """What others wait for, and what they record of it."""
+    return _order(rollout), order_of(rollout)
+
+
 def _rival_rollouts(cache: Cache, change: Change) -> Iterator[ObjectKey]:
     """The other rollouts of the namespace: one may have had a flag that another one wants."""
     key = change.latest.key
@@ -125,7 +130,7 @@ ROLLOUTS: Final = Reconciles(
         Watch(frozenset({featureflagconfiguration.KIND}), changed=_delivery, keys=_rollouts),
         Watch(frozenset({flagshard.KIND}), changed=_uid, keys=_rollouts_of_shard),
         Watch(_ROLLOUT, changed=_requests, keys=_itself),
-        Watch(_ROLLOUT, changed=_order, keys=_rival_rollouts),
+        Watch(_ROLLOUT, changed=_rollout_order, keys=_rival_rollouts),
     ),
     indexes=(ROLLOUTS_BY_FLAG_SET, BY_WRITER, BY_PART, SHARDS_BY_ROLLOUT),
 )

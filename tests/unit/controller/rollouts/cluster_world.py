@@ -152,13 +152,13 @@ class ClusterWorld:
     async def turn(self) -> bool:
         """Reconcile each object once, as at the start; whether anything was written."""
         before = len(self.cluster.writes)
+        self.due.clear()
         for kind, reconciler in self.reconcilers.items():
             for resource in sorted(self.cluster.objects.of_kind(kind), key=lambda one: one.name):
                 await self._reconcile(reconciler, resource)
         return len(self.cluster.writes) > before
 
     async def _reconcile(self, reconciler: Reconciler, resource: Resource) -> None:
-        self.due.pop(resource.key, None)
         if resource.deleting or resource.suspended:
             return
         turn = await take_turn(reconciler, resource, self.now)

@@ -208,6 +208,55 @@ async def test_of_two_rollouts_for_a_flag_the_younger_waits_for_a_change() -> No
     assert ready(world, "younger")[:2] == ("True", "Idle")
 
 
+@pytest.mark.parametrize(("seconds", "served"), [(1200, {"new": 200}), (0, {"off": 200})])
+async def test_once_the_older_rollout_is_deleted_the_younger_keeps_what_everybody_has(
+    seconds: float, served: dict[str, int]
+) -> None:
+    world = ClusterWorld()
+    other = {"x": definition(), "pay-2": definition()}
+    world.commit({**OLD, **other})
+    world.rollout("older", flags=["x"])
+    world.rollout("pay", "2026-02-01T00:00:00Z")
+    await world.settle()
+    world.rollout("older", flags=["x", "pay"])
+    await world.settle()
+    assert ready(world)[1] == "Conflict"
+    world.commit({**NEW, **other}, "main@sha1:2")
+    await world.wait(seconds)
+    assert world.users()["new"] >= served.get("new", 1)
+    world.cluster.remove("FlagRollout", "older")
+    # At once, before anything is reconciled.
+    assert world.users() == served
+    await world.settle()
+    assert world.status().step_text == (None if "new" in served else "1/2")
+    assert world.users("pay-2") == {"off": 200}
+    await world.wait(3600)
+    # Each rollout's earlier definitions are removed; those of the deleted one only its other owner has.
+    named = world.status().promoted
+    assert named is not None
+    assert [name for name in world.shards if name.startswith("pay-")] == [named.shard]
+
+
+async def test_promoted_definitions_of_an_earlier_rollout_of_this_name_are_removed_when_they_are_old() -> (
+    None
+):
+    world = ClusterWorld()
+    world.commit(OLD)
+    world.rollout()
+    await world.settle()
+    (name,) = world.shards
+    world.cluster.remove("FlagRollout", "pay")
+    world.rollout()
+    await world.settle()
+    assert world.shards == [name]
+    assert world.cluster.the("FlagShard", name).is_owned_by(world.cluster.the("FlagRollout", "pay"))
+    world.commit(NEW, "main@sha1:2")
+    await world.wait(1200)
+    assert world.status().phase == "Succeeded"
+    await world.wait(120)
+    assert name not in world.shards
+
+
 async def test_a_suspended_rollout_changes_nothing() -> None:
     world = await under_way()
     world.rollout(suspend=True)
