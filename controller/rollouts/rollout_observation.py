@@ -26,6 +26,9 @@ _MISFITS: Final[Mapping[MisfitReason, str]] = {
     "new value another variant",
     "VariantNameEscaped": "has a default variant whose name no rule can choose, since it has a character "
     "such as & or <; rename the variant",
+    "VariantNotInBoth": "may give users a variant that only the other definition has, since its old or new "
+    "rule has a computed result or names that variant; give the rule fixed results first, and change the "
+    "variants after that",
     "TypeChanged": "changes its type, which cannot be two at a time; use another flag",
     "InvalidAudience": "cannot be rolled out, since an audience of spec.steps has an operator or a $ref that "
     "does not exist; correct the audience",

@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, Literal
 
 from evaluator.flags.checking.known_operators import DEPTH, NODES
-from evaluator.flags.checking.outcomes import ESCAPED
+from evaluator.flags.checking.outcomes import ESCAPED, OutcomeReader, variant_named
 from evaluator.flags.checking.references import Expander
 from evaluator.flags.diff import same
 from evaluator.flags.model import ABSENT, State
@@ -31,8 +31,13 @@ _ROOM: Final = 1_000
 """Parts of a rule that are left for an override."""
 
 Misfit = Literal[
-    "TypeChanged", "VariantValueChanged", "VariantNameEscaped", "RuleTooLarge", "InvalidAudience"
-]  # fmt: skip
+    "TypeChanged",
+    "VariantValueChanged",
+    "VariantNameEscaped",
+    "VariantNotInBoth",
+    "RuleTooLarge",
+    "InvalidAudience",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +64,8 @@ class TwoDefinitions:
         self._promoted = promoted.flags
         self._copier = RuleCopier(promoted.evaluators, desired.evaluators)
         self._expander = Expander(desired.evaluators)
+        self._outcomes = OutcomeReader(desired.evaluators)
+        self._promoted_outcomes = OutcomeReader(promoted.evaluators)
         self._condition = _condition(cohort, salt)
 
     def promoted(self, key: str) -> Flag:
@@ -101,6 +108,10 @@ class TwoDefinitions:
         if any(flag.default_variant and not ESCAPED.isdisjoint(flag.default_variant) for flag in (new, old)):
             # No rule can choose a variant of this name.
             return "VariantNameEscaped"
+        if old.state is State.ENABLED and (
+            _may_choose(new, old, self._outcomes) or _may_choose(old, new, self._promoted_outcomes)
+        ):
+            return "VariantNotInBoth"
         extent = self._expander.extent(self.both(key).targeting)
         fits = extent.depth + WRAPPED <= DEPTH and extent.nodes + _ROOM <= NODES
         return None if fits else "RuleTooLarge"
@@ -118,6 +129,17 @@ def condition_of(flag: Flag) -> Json | None:
 def _rule(rule: Json) -> Json:
     """A rule, or ABSENT also for an empty object, which is no rule only as the whole of `targeting`."""
     return ABSENT if rule == {} else rule
+
+
+def _may_choose(flag: Flag, other: Flag, reader: OutcomeReader) -> bool:
+    """Whether the rule of a flag may give the name of a variant that only the other definition has. That is
+    an error while each definition is on its own, and would choose the variant once both are in one rule.
+    """
+    names, rule = other.variants.keys() - flag.variants.keys(), _rule(flag.targeting)
+    if rule is ABSENT or not names:
+        return False
+    outcomes = reader.of(rule)
+    return outcomes.computed or any(variant_named(literal) in names for _, literal in outcomes.literals)
 
 
 def _or_default(rule: Json, default: str | None, inherited: str | None) -> Json:

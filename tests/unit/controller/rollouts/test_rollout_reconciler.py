@@ -193,6 +193,21 @@ async def test_an_audience_that_would_fail_for_everybody_holds_the_change(audien
     assert world.status().step_text == "1/2"
 
 
+async def test_a_variant_that_a_computed_result_would_give_to_everybody_is_held() -> None:
+    by_user = {"var": "targetingKey"}
+    world = ClusterWorld()
+    world.commit({"pay": definition("off", targeting=by_user)})
+    world.rollout()
+    await world.settle()
+    before = world.users()
+    variants = {"off": "off", **{f"user-{number}": "new" for number in range(200)}}
+    world.commit({"pay": definition("off", variants=variants, targeting=by_user)}, "main@sha1:2")
+    await world.settle()
+    assert world.users() == before
+    assert ready(world)[:2] == ("False", "VariantNotInBoth")
+    assert 'flag "pay" may give users a variant that only the other definition has' in ready(world)[2]
+
+
 async def test_of_two_rollouts_for_a_flag_the_younger_waits_for_a_change() -> None:
     world = ClusterWorld()
     world.commit(OLD)
