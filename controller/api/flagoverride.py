@@ -89,6 +89,7 @@ class FlagOverrideStatus(Status):
             "UnknownVariant",
             "AudienceOfDisabledFlag",
             "RuleTooLarge",
+            "InvalidAudience",
             "InvalidSpec",
         ]
         | None

@@ -28,7 +28,8 @@ class LocalOverrides:
         return {
             override.flag: f"{override.variant} for all, by {override.name}"
             for override in self.overrides
-            if (flag := flag_set.flags.get(override.flag)) is not None and misfit(flag, override) is None
+            if (flag := flag_set.flags.get(override.flag)) is not None
+            and misfit(flag, override, flag_set.evaluators) is None
         }
 
     def served(self, flag_set: FlagSet, known: str | None) -> tuple[FlagSet, str | None]:
@@ -39,6 +40,6 @@ class LocalOverrides:
             flag = flag_set.flags.get(override.flag)
             if flag is None:
                 log.warning("%s: there is no such flag", override.name)
-            elif (reason := misfit(flag, override)) is not None:
+            elif (reason := misfit(flag, override, flag_set.evaluators)) is not None:
                 log.warning("%s does not fit the flag: %s", override.name, reason)
         return with_progress(flag_set, known, Progress(overrides=self.overrides))

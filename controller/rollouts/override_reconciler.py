@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from controller.runtime.objects.cache import Cache
     from evaluator.flags.accept import Progress
     from evaluator.flags.model import Flag, FlagSet
-    from evaluator.flags.overrides import Override
+    from evaluator.flags.overrides import Misfit, Override
 
 _NAMED: Final = 10
 """Most variants that a message lists."""
@@ -107,20 +107,30 @@ def _outcome(flag_set: FlagSet, override: Override, rivals: tuple[Override, ...]
     name = _quote(override.flag)
     if flag is None:
         return Stalled("UnknownFlag", f"the set has no flag {name}; correct spec.flag")
-    unfit = misfit(flag, override)
-    if unfit == "UnknownVariant":
-        return Stalled(unfit, f"flag {name} has no such variant; it has {_variants(flag)}")
-    if unfit == "AudienceOfDisabledFlag":
-        return Stalled(unfit, f"flag {name} is disabled in Git for everybody; remove spec.audience")
+    unfit = misfit(flag, override, flag_set.evaluators)
     if unfit is not None:
-        return Stalled(unfit, f"the rule of flag {name} or spec.audience is too large; use disabled: true")
-    first = next((r for r in rivals if r.flag == override.flag and misfit(flag, r) is None), override)
+        return Stalled(unfit, _unfit_text(unfit, flag))
+    same = (rival for rival in rivals if rival.flag == override.flag)
+    first = next((rival for rival in same if misfit(flag, rival, flag_set.evaluators) is None), override)
     if first.name != override.name:
         return Stalled(
             CONFLICT, f"FlagOverride {first.name} is older and in force for flag {name}; end it first"
         )
     meanwhile = "disabled" if override.variant is None else _quote(override.variant)
     return Done(f"flag {name} is {meanwhile}: {override.reason}", ACTIVE)
+
+
+def _unfit_text(unfit: Misfit, flag: Flag) -> str:
+    name = _quote(flag.key)
+    match unfit:
+        case "UnknownVariant":
+            return f"flag {name} has no such variant; it has {_variants(flag)}"
+        case "AudienceOfDisabledFlag":
+            return f"flag {name} is disabled in Git for everybody; remove spec.audience"
+        case "InvalidAudience":
+            return "spec.audience has an operator or a $ref that does not exist; correct it"
+        case "RuleTooLarge":
+            return f"the rule of flag {name} or spec.audience is too large; use disabled: true"
 
 
 def _describe(flag: Flag) -> str:

@@ -52,7 +52,7 @@ def effective(desired: FlagSet, progress: Progress = NO_PROGRESS) -> FlagSet:
     """Return the set to be served. Progress never restores a flag that is no longer desired."""
     instead = with_rollouts(desired, progress.rollouts)
     if progress.overrides:
-        instead |= override_flags({**desired.flags, **instead}, progress.overrides)
+        instead |= override_flags({**desired.flags, **instead}, desired.evaluators, progress.overrides)
     if not instead:
         return desired
     return replace(desired, flags=MappingProxyType({**desired.flags, **instead}))

@@ -5,13 +5,13 @@ from __future__ import annotations
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from evaluator.flags.canonical import digest
 from evaluator.flags.checking.references import Expander, RuleTooLarge, measure
-from evaluator.flags.checking.rules import check_rule
 from evaluator.flags.diff import Change, diff
 from evaluator.flags.model import ABSENT, EMPTY, FlagSet, State
+from evaluator.flags.overrides import is_invalid_audience
 from evaluator.flags.rollout_rules import WHOLE, Cohort, TwoDefinitions
 from evaluator.flags.rule_copies import RuleCopier
 
@@ -20,10 +20,6 @@ if TYPE_CHECKING:
 
     from evaluator.flags.model import Flag, Json
     from evaluator.flags.rollout_rules import Misfit
-
-
-_FAILING: Final = frozenset({"unknown-operator", "unknown-reference"})
-"""Findings of a rule that fails for every user."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,13 +87,9 @@ def candidate_of(
     definitions = {key: _definition(desired.flags[key], expander) for key in keys}
     two = TwoDefinitions(desired, promoted, Cohort(WHOLE - 1, audiences), "")
     misfits: dict[str, Misfit] = {key: misfit for key in keys if (misfit := two.misfit(key)) is not None}
-    if not misfits and any(_is_invalid(audience, desired.evaluators) for audience in audiences):
+    if not misfits and any(is_invalid_audience(audience, desired.evaluators) for audience in audiences):
         misfits = dict.fromkeys(keys, "InvalidAudience")
     return Candidate(digest(FlagSet(definitions)), keys, MappingProxyType(misfits))
-
-
-def _is_invalid(audience: Json, evaluators: Mapping[str, Json]) -> bool:
-    return any(finding.code in _FAILING for finding in check_rule(audience, evaluators=evaluators))
 
 
 def _candidate_keys(desired: FlagSet, promoted: FlagSet, patterns: tuple[str, ...]) -> tuple[str, ...]:

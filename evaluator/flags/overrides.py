@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from evaluator.flags.checking.known_operators import DEPTH, NODES
 from evaluator.flags.checking.references import measure
+from evaluator.flags.checking.rules import check_rule
 from evaluator.flags.model import ABSENT, Absent, Flag, FlagSet, Json, State
 
 if TYPE_CHECKING:
@@ -38,7 +39,10 @@ _FOREVER: Final = 253402300800
 """The start of the year 10000, for an override without an end."""
 _EXPIRES: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
 
-Misfit = Literal["UnknownVariant", "AudienceOfDisabledFlag", "RuleTooLarge"]
+_FAILING: Final = frozenset({"unknown-operator", "unknown-reference"})
+"""Findings of a rule that fails for every user."""
+
+Misfit = Literal["UnknownVariant", "AudienceOfDisabledFlag", "RuleTooLarge", "InvalidAudience"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,8 +61,8 @@ class Override:
     """A rule over the evaluation context; the override is in force where it is truthy."""
 
 
-def misfit(flag: Flag, override: Override) -> Misfit | None:
-    """Why an override cannot be in force for a flag; None: it can."""
+def misfit(flag: Flag, override: Override, evaluators: Mapping[str, Json]) -> Misfit | None:
+    """Why an override cannot be in force for a flag of a set with these `$evaluators`; None: it can."""
     if override.variant is None:
         return None
     if override.variant not in flag.variants:
@@ -70,7 +74,16 @@ def misfit(flag: Flag, override: Override) -> Misfit | None:
     deepest = max((extent.depth for extent in extents), default=0)
     if deepest + WRAPPED > DEPTH or sum(extent.nodes for extent in extents) + _CONDITION > NODES:
         return "RuleTooLarge"
+    if override.audience is not ABSENT and is_invalid_audience(override.audience, evaluators):
+        return "InvalidAudience"
     return None
+
+
+def is_invalid_audience(audience: Json, evaluators: Mapping[str, Json]) -> bool:
+    """Whether an audience has an operator or a reference that does not exist: a rule with it would fail for
+    everybody.
+    """
+    return any(finding.code in _FAILING for finding in check_rule(audience, evaluators=evaluators))
 
 
 def with_override(flag: Flag, override: Override) -> Flag:
@@ -175,11 +188,15 @@ def _has_ended(flag: Flag, now: float | None) -> bool:
     return moment is not None and moment <= now
 
 
-def override_flags(flags: Mapping[str, Flag], overrides: Iterable[Override]) -> dict[str, Flag]:
-    """What the overrides make of flags, by key. Of several for one flag, the first that fits counts."""
+def override_flags(
+    flags: Mapping[str, Flag], evaluators: Mapping[str, Json], overrides: Iterable[Override]
+) -> dict[str, Flag]:
+    """What overrides make of flags, by key. Of several for one flag, the first that fits counts."""
     made: dict[str, Flag] = {}
     for override in overrides:
         flag = flags.get(override.flag)
-        if flag is not None and override.flag not in made and misfit(flag, override) is None:
+        if flag is None or override.flag in made:
+            continue
+        if misfit(flag, override, evaluators) is None:
             made[override.flag] = with_override(flag, override)
     return made

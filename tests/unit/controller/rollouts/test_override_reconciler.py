@@ -96,6 +96,7 @@ async def test_an_override_that_has_ended_is_ready_and_waits_for_nothing() -> No
         ({"flagSetRef": {"name": "other"}}, "UnknownFlagSet"),
         ({"flag": "payy"}, "UnknownFlag"),
         ({"variant": "of"}, "UnknownVariant"),
+        ({"audience": {"ends_wiht": [{"var": "email"}, "@a"]}}, "InvalidAudience"),
         ({"variant": None}, "InvalidSpec"),
         ({"expiresAt": "soon"}, "InvalidSpec"),
     ],

@@ -157,13 +157,16 @@ def nested(levels: int) -> Any:
         ({"targeting": nested(48)}, OVERRIDE, "RuleTooLarge"),
         ({"targeting": nested(48)}, replace(OVERRIDE, variant=None), None),
         ({}, replace(OVERRIDE, audience=nested(48)), "RuleTooLarge"),
+        ({}, replace(OVERRIDE, audience=COUNTRY), None),
+        ({}, replace(OVERRIDE, audience={"ends_wiht": [{"var": "email"}, "@a"]}), "InvalidAudience"),
+        ({}, replace(OVERRIDE, audience={"!": [{"$ref": "staff"}]}), "InvalidAudience"),
     ],
 )
 def test_an_override_that_does_not_fit_its_flag_is_not_in_force(
     more: dict[str, Any], override: Override, reason: str | None
 ) -> None:
     desired = parse(document(**more), file="flags.json").flag_set
-    assert misfit(desired.flags["f"], override) == reason
+    assert misfit(desired.flags["f"], override, desired.evaluators) == reason
     assert (effective(desired, Progress(overrides=(override,))) is desired) == (reason is not None)
 
 
