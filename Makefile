@@ -132,7 +132,7 @@ images: dev ## both images, built without a registry and started, as root; insta
 chaos: dev plane ## processes, disks, networks and Git that fail for CHAOS_SECONDS (300) while commits flow; CHAOS_SEED draws the same again
 	@$(BIN)/python -m tests.chaos
 
-dev-cluster: dev plane ## a control plane, controller, proxy, three evaluators and the example's repository, until Ctrl-C
+dev-cluster: dev plane ## a control plane, controller, proxy, page, three evaluators and the example's repository, until Ctrl-C
 	@$(BIN)/python -m tests.cluster.dev
 
 fuzz: dev ## everything that parses bytes from outside, for FUZZ_SECONDS (120) in all

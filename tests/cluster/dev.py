@@ -1,5 +1,5 @@
-"""`make dev-cluster`: a control plane, the controller, admission, the proxy, three evaluators, and the
-example as a Git repository, until Ctrl-C.
+"""`make dev-cluster`: a control plane, the controller, admission, the proxy, three evaluators, the page, and
+the example as a Git repository, until Ctrl-C.
 """
 
 from __future__ import annotations
@@ -18,15 +18,19 @@ from tests.cluster.admission import admission
 from tests.cluster.assets import PLANE, find
 from tests.cluster.controllers import FLAGSTAFF, controller
 from tests.cluster.fleets import NAMES, following
+from tests.cluster.pages import OwnPage
 from tests.cluster.plane import Plane, running
 from tests.cluster.plugin import ROOT, install
 from tests.cluster.pods import pods
 from tests.cluster.proxies import proxy
+from tests.cluster.replica import started
 from tests.git_http import git_server
 from tests.go import build
 from tests.repositories import Repository
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from tests.cluster.admission import AdmissionProcess
     from tests.cluster.controllers import ControllerProcess
     from tests.cluster.pods import PodProcess
@@ -60,8 +64,9 @@ def main() -> int:
         say("starting the proxy, the controller and admission, each as its own service account")
         delivering = stack.enter_context(proxy(plane, FOLDER / "proxy"))
         words = ("--proxy-address", delivering.target, "--direct-sets")
-        local = ("--allow-local-providers",)
-        process = stack.enter_context(controller(plane, FOLDER / "controller", *words, *local))
+        process = stack.enter_context(
+            controller(plane, FOLDER / "controller", *words, "--allow-local-providers")
+        )
         admitting = stack.enter_context(admission(plane, FOLDER / "admission", *words))
         follow(plane, f"{server.url}/repository/.git")
         say("starting three evaluators that follow the proxy")
@@ -69,10 +74,21 @@ def main() -> int:
         fleet = stack.enter_context(pods(plane, NAMESPACE, source, FOLDER / "pods", *NAMES))
         serve(plane, len(fleet))
         explain(plane, process, admitting, delivering, fleet)
+        stack.enter_context(page_of(plane, delivering))
         print("ready", flush=True)
         stop.wait()
         say("stopping")
     return 0
+
+
+@contextlib.contextmanager
+def page_of(plane: Plane, delivering: ProxyProcess) -> Iterator[None]:
+    """The page for as long as the block lasts; prints where a browser finds it."""
+    own = OwnPage(plane.kubeconfig, FOLDER / "page", "--proxies", f"127.0.0.1:{delivering.management}")
+    with started(own):
+        name, port, _ = own.opened()
+        print(f"The page of this cluster is at http://{name}:{port}/ui\n")
+        yield
 
 
 def say(line: str) -> None:

@@ -7,11 +7,13 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
+import re
 import shlex
 import signal
 import subprocess
 import sys
 import time
+from http.client import HTTPConnection
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -49,6 +51,7 @@ def test_dev_cluster_is_ready_does_what_it_says_and_goes(cluster: Plane, tmp_pat
         ]  # fmt: skip
         *tried, watching = commands
         printed = [run(each) for each in tried]
+        assert "banner-text" in page_of(lines)
         for number, text in enumerate(EXPECTED):
             assert text in printed[number], tried[number]
         wait_for(watching.removesuffix(" -w"), " 2/3 ")
@@ -88,6 +91,16 @@ def until_ready(process: subprocess.Popen[str]) -> list[str]:
     """What it prints before it is ready."""
     assert process.stdout is not None
     return list(itertools.takewhile(lambda line: line != "ready\n", process.stdout))
+
+
+def page_of(lines: list[str]) -> str:
+    """The view of flags at the address that was printed; browsers know that `*.localhost` is loopback."""
+    (found,) = filter(None, (re.search(r"http://(\w+\.localhost:(\d+))(/ui)$", line) for line in lines))
+    connection = HTTPConnection("127.0.0.1", int(found[2]), timeout=30)
+    with contextlib.closing(connection):
+        path = f"{found[3]}?set=shop/checkout-production"
+        connection.request("GET", path, headers={"Host": found[1]})
+        return connection.getresponse().read().decode()
 
 
 def run(command: str) -> str:
