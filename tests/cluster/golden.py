@@ -39,13 +39,19 @@ _MASKS: Final = (
 
 def masked(text: str, namespace: str) -> str:
     """`text` without what differs from run to run; Events in the order of the alphabet, as many have one
-    time.
+    time, and so the problems that an API server lists in any order.
     """
     text = text.replace(namespace, "shop")
     for pattern, shown in _MASKS:
         text = re.sub(pattern, shown, text)
     text = re.sub(r"Requested At: \d+|At:  \d{16,}", "At:  <time>", text)
-    return _columns(_sorted_events(text))
+    return _columns(_sorted_problems(_sorted_events(text)))
+
+
+def _sorted_problems(text: str) -> str:
+    return re.sub(
+        r"(?m)(?:^\* .*\n)+", lambda found: "".join(sorted(found[0].splitlines(keepends=True))), text
+    )
 
 
 def _sorted_events(text: str) -> str:

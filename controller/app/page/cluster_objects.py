@@ -52,8 +52,8 @@ class ClusterObjects:
     def __init__(self, began: int) -> None:
         """`began`: tells this process from others in versions."""
         self.objects = Cache(PROGRESS_INDEXES)
-        self.notify: Callable[[], None] = lambda: None
-        """Called after each change."""
+        self.notify: Callable[[str], None] = lambda _namespace: None
+        """Called with the namespace of each change."""
         self._began = began
         self._counter = itertools.count(1)
         self._changed: dict[str, int] = {}
@@ -74,7 +74,7 @@ class ClusterObjects:
         except (KeyError, TypeError, AttributeError):
             log.exception("a malformed %s was sent", kind)
             return
-        self._record_change(namespace)
+        self.record_change(namespace)
 
     def forget(self, kind: str, namespace: str, name: str) -> None:
         """Remove an object. An Event that the API server drops is dropped here without a word."""
@@ -82,7 +82,7 @@ class ClusterObjects:
             self._events.pop((namespace, name), None)
             return
         self.objects.forget(ObjectKey(kind, namespace, name))
-        self._record_change(namespace)
+        self.record_change(namespace)
 
     def end_listing(self, kind: str, namespace: str) -> None:
         """Note that all objects of a kind were sent."""
@@ -116,6 +116,7 @@ class ClusterObjects:
         self._events[str(meta["namespace"]), str(meta["name"])] = event
         return event.namespace
 
-    def _record_change(self, namespace: str) -> None:
+    def record_change(self, namespace: str) -> None:
+        """Have pages that show a namespace ask for their views again."""
         self._changed[namespace] = next(self._counter)
-        self.notify()
+        self.notify(namespace)

@@ -16,9 +16,10 @@ from controller.runtime.clock import unix_time
 from controller.runtime.objects.watch_health import WatchHealth
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from controller.kube.client import Cluster
+    from controller.page.delivery.proxy_members import FleetMember
     from evaluator.http.messages import Request
 
 PACE_SECONDS: Final = 0.2
@@ -40,7 +41,10 @@ class ClusterViews:
         self.fleet = FleetReader(proxies, loop.time)
         self._loop = loop
         self._shown = ShownSets(self.objects.objects, unix_time)
+        self._changed_at: dict[str, float] = {}
+        """When each namespace changed last, in the loop's seconds."""
         self._pending: asyncio.TimerHandle | None = None
+        self._pending_fleet: asyncio.TimerHandle | None = None
         scopes = [WatchScope(type_, namespace) for type_ in WATCHED for namespace in namespaces]
         scopes += [
             WatchScope(EVENT, namespace, fields=f"involvedObject.apiVersion={version}")
@@ -60,8 +64,8 @@ class ClusterViews:
 
     async def close(self) -> None:
         """Notify no more, and close connections to proxies."""
-        if self._pending is not None:
-            self._pending.cancel()
+        for timer in filter(None, (self._pending, self._pending_fleet)):
+            timer.cancel()
         await self.fleet.close()
 
     @property
@@ -76,7 +80,10 @@ class ClusterViews:
 
     async def show(self, request: Request, namespaces: frozenset[str] | None) -> ClusterPage:
         """What may be seen of these namespaces; None: of all. Asks proxies where evaluators are shown."""
-        fleet = await self.fleet.members() if request.path.endswith("/delivery") else {}
+        fleet: Mapping[str, Sequence[FleetMember]] = {}
+        if request.path.endswith("/delivery"):
+            fleet = await self.fleet.members()
+            self._notify_of_newer_fleet()
         return ClusterPage(self.objects, self._shown, namespaces, fleet, self._faults())
 
     def _faults(self) -> tuple[str, ...]:
@@ -87,7 +94,20 @@ class ClusterViews:
             for report in reports
         )
 
-    def _notify_soon(self) -> None:
+    def _notify_of_newer_fleet(self) -> None:
+        """Have pages ask again where proxies were asked before the last change: another may never come."""
+        wait = self.fleet.wait_for_answer_after(max(self._changed_at.values(), default=0.0))
+        if wait is not None and self._pending_fleet is None:
+            self._pending_fleet = self._loop.call_later(wait, self._record_newer_fleet)
+
+    def _record_newer_fleet(self) -> None:
+        self._pending_fleet = None
+        for namespace, moment in tuple(self._changed_at.items()):
+            if self.fleet.wait_for_answer_after(moment) is not None:
+                self.objects.record_change(namespace)
+
+    def _notify_soon(self, namespace: str) -> None:
+        self._changed_at[namespace] = self._loop.time()
         if self._pending is None:
             self._pending = self._loop.call_later(PACE_SECONDS, self._notify)
 

@@ -41,6 +41,7 @@ class FleetReader:
         self._client = HttpClient(None)
         self._known: Mapping[str, Sequence[FleetMember]] = {}
         self._fresh_until = 0.0
+        self._asked_at = clock()
         self._fault = ""
         self._asking: asyncio.Lock = asyncio.Lock()
 
@@ -50,9 +51,18 @@ class FleetReader:
             return {}
         async with self._asking:
             if self._clock() >= self._fresh_until:
+                self._asked_at = self._clock()
                 self._known = await self._ask_all()
                 self._fresh_until = self._clock() + FRESH_SECONDS
         return self._known
+
+    def wait_for_answer_after(self, moment: float) -> float | None:
+        """Seconds after which `members` asks again, where it was asked last before this moment of the clock;
+        None: the answer is newer, or no proxy is asked.
+        """
+        if not self._address or self._asked_at >= moment:
+            return None
+        return max(0.0, self._fresh_until - self._clock())
 
     async def close(self) -> None:
         """Close the connections."""

@@ -86,7 +86,7 @@ def test_an_error_of_a_rule_names_the_arm_that_has_it() -> None:
 
 
 def test_an_audience_that_fails_leaves_the_arm_open() -> None:
-    answer = asked(rolled_out(0, audiences=({"no_such_operator": [1]},)), USERS[0])
+    answer = asked(rolled_out(0, audiences=({"var": [{"var": "x"}]},)), USERS[0])
     assert (arm(answer), answer.error_code) == (None, ErrorCode.PARSE_ERROR)
 
 

@@ -23,8 +23,11 @@ async def test_evaluators_are_asked_for_at_most_once_in_a_few_seconds() -> None:
         for _ in range(3):
             [member] = (await reader.members())["shop/flags"]
             assert member.name == "shop/pod-1"
+        assert reader.wait_for_answer_after(99.0) is None
+        assert reader.wait_for_answer_after(101.0) == FRESH_SECONDS
         time += FRESH_SECONDS
         await reader.members()
+        assert reader.wait_for_answer_after(101.0) is None
         await reader.close()
     assert asked == ["/fleet", "/fleet"]
 
