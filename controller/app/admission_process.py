@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import signal
 import time
 from dataclasses import dataclass, replace
 from functools import partial
@@ -33,6 +32,7 @@ from controller.runtime.clock import now
 from controller.runtime.objects.watch_health import WatchHealth
 from controller.runtime.process import management as management_routes
 from controller.runtime.process.metrics import ProcessMetrics
+from controller.runtime.process.stop_signals import stop_at_signals, work_until
 from controller.validation.objections import objection
 from evaluator.http.offload import Offload
 from evaluator.http.routes import merge
@@ -165,19 +165,7 @@ def _readiness(watched: WatchedObjects, health: WatchHealth) -> dict[str, Any]:
 
 async def run_admission(settings: AdmissionSettings, say: Callable[[str], None]) -> None:
     """Answer until SIGTERM or SIGINT; a second one ends it at once. Raises OSError as `open_admission`."""
-    stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, stop.set)
+    stop = stop_at_signals()
     async with open_admission(settings) as process:
         say(f"listening: admission {process.admission_port}, management {process.management_port}")
-        working = asyncio.create_task(process.work())
-        stopping = asyncio.create_task(stop.wait())
-        await asyncio.wait((working, stopping), return_when=asyncio.FIRST_COMPLETED)
-        for number in (signal.SIGINT, signal.SIGTERM):
-            loop.remove_signal_handler(number)
-        stopping.cancel()
-        working.cancel()
-        await asyncio.gather(working, stopping, return_exceptions=True)
-    if not working.cancelled():
-        working.result()
+        await work_until(stop, process.work())

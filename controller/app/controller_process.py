@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import signal
 import time
 from dataclasses import dataclass
 from functools import partial
@@ -43,6 +42,7 @@ from controller.runtime.process import management
 from controller.runtime.process.helpers import Helpers
 from controller.runtime.process.leadership import Role
 from controller.runtime.process.metrics import Metrics
+from controller.runtime.process.stop_signals import end_at_signals, stop_at_signals
 from controller.runtime.reconciling.loop import Loop, Outputs
 from controller.runtime.reconciling.watches import Dispatcher, indexes_of
 from controller.runtime.tenancy.threads import share_threads
@@ -286,12 +286,7 @@ async def run_controller(settings: ControllerSettings, say: Callable[[str], None
     """Watch and work until SIGTERM or SIGINT; a second one ends it at once. Raises OSError where a port is
     taken.
     """
-    stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    signals = (signal.SIGINT, signal.SIGTERM)
-    for number in signals:
-        loop.add_signal_handler(number, stop.set)
+    stop = stop_at_signals()
     async with watching(settings, say, stop.set):
         await stop.wait()
-        for number in signals:
-            loop.remove_signal_handler(number)
+        end_at_signals()

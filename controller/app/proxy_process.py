@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import random
 import secrets
-import signal
 from dataclasses import dataclass, replace
 from functools import partial
 from operator import itemgetter
@@ -35,6 +34,7 @@ from controller.runtime.clock import now, unix_time
 from controller.runtime.objects.watch_health import WatchHealth
 from controller.runtime.process import management
 from controller.runtime.process.metrics import ProcessMetrics
+from controller.runtime.process.stop_signals import end_at_signals, stop_at_signals
 from controller.runtime.reconciling.queue import KeyedQueue
 from controller.runtime.tenancy.limits import NamespaceLimits
 from controller.runtime.tenancy.threads import share_threads
@@ -186,18 +186,14 @@ def _options(settings: ProxySettings, limits: NamespaceLimits) -> ProxyOptions:
 
 async def run_proxy(settings: ProxySettings, say: Callable[[str], None]) -> None:
     """Serve until SIGTERM or SIGINT; a second one ends it at once. Raises OSError as `open_proxy`."""
-    stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, stop.set)
+    stop = stop_at_signals()
     share_threads()
     async with open_proxy(settings) as process:
         say(f"listening: sync {process.sync_port}, management {process.management_port}")
         working = asyncio.create_task(process.replica.work())
         stopping = asyncio.create_task(stop.wait())
         await asyncio.wait((working, stopping), return_when=asyncio.FIRST_COMPLETED)
-        for number in (signal.SIGINT, signal.SIGTERM):
-            loop.remove_signal_handler(number)
+        end_at_signals()
         stopping.cancel()
         # Keep watching while draining: remaining subscribers still receive changes.
         await process.replica.drain()

@@ -37,14 +37,14 @@ from controller.configurations.remote_report import (
 )
 from controller.configurations.validation import validate
 from controller.delivery.fleet_members import count
-from controller.delivery.overrides import seconds_to_next_end
-from controller.delivery.progress_report import (
+from controller.delivery.progress.overrides import seconds_to_next_end
+from controller.delivery.progress.progress_report import (
     abandonment_events,
     override_condition,
     override_events,
     rollout_condition,
 )
-from controller.delivery.rollouts import PromotedSets, progress_of
+from controller.delivery.progress.rollouts import PromotedSets, progress_of
 from controller.runtime.reconciling.result import Done, Result
 
 if TYPE_CHECKING:

@@ -11,8 +11,13 @@ from controller.api.objects.meta import ObjectKey, version_of
 from controller.api.openfeature import featureflagconfiguration
 from controller.api.remote_provider import provider_shards, provider_spec
 from controller.api.rollouts import flagrollout
-from controller.delivery.overrides import BY_WRITER, set_name
-from controller.delivery.rollouts import PROGRESS_INDEXES, ROLLOUTS_BY_SHARD, TARGETS_BY_SHARD, order_of
+from controller.delivery.progress.overrides import BY_WRITER, set_name
+from controller.delivery.progress.rollouts import (
+    PROGRESS_INDEXES,
+    ROLLOUTS_BY_SHARD,
+    TARGETS_BY_SHARD,
+    order_of,
+)
 from controller.runtime.objects.cache import Index
 from controller.runtime.reconciling.watches import Reconciles, Watch, listed_by
 

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Final
 from controller.api.objects.fields import InvalidSpecError
 from controller.api.openfeature.featureflagconfiguration import ConfigurationStatus, MissingShardsError
 from controller.delivery.delivered import delivery_of
-from controller.delivery.overrides import override_texts
 from controller.delivery.problem_text import first_problem, problem_list, withheld
-from controller.delivery.rollouts import served_rollouts
+from controller.delivery.progress.overrides import override_texts
+from controller.delivery.progress.rollouts import served_rollouts
 from controller.runtime.reconciling.result import Done
 from controller.runtime.reconciling.setbacks import Stalled, Waiting
 from evaluator.flags.accept import NO_PROGRESS

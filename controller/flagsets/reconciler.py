@@ -18,7 +18,7 @@ from controller.api.objects.conditions import (
 )
 from controller.api.objects.meta import ACCEPT_REVISION, ObjectKey, lets_through
 from controller.api.openfeature import featureflagconfiguration
-from controller.delivery.progress_report import override_events
+from controller.delivery.progress.progress_report import override_events
 from controller.flagsets import messages
 from controller.flagsets.applying.applied import LastDelivered, last_applied, written_by
 from controller.flagsets.applying.delivery import AppliedObjects, Delivery

@@ -23,8 +23,8 @@ from controller.api.openfeature import featureflagconfiguration
 from controller.api.openfeature.featureflagconfiguration import ConfigurationStatus
 from controller.api.rollouts import flagrollout
 from controller.api.rollouts.rollout_status import FlagRolloutStatus
-from controller.delivery.overrides import set_name, targets_of
-from controller.delivery.rollouts import PROGRESS_INDEXES
+from controller.delivery.progress.overrides import set_name, targets_of
+from controller.delivery.progress.rollouts import PROGRESS_INDEXES
 from controller.runtime.objects.cache import Index
 from controller.runtime.reconciling.watches import Reconciles, Watch, listed_by
 from evaluator.flags.model import PROVENANCE_PREFIX

@@ -10,11 +10,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from controller.local.commits import open_backend
-from controller.local.local_events import LocalEvent, Restored, SourceChecked
 from controller.local.local_overrides import LocalOverrides
 from controller.local.local_providers import provider_of
-from controller.local.opened_stages import stages_of
 from controller.local.page.local_page import LocalPage
+from controller.local.stages.local_events import LocalEvent, Restored, SourceChecked
+from controller.local.stages.opened_stages import stages_of
 from controller.page.page_server import PageServer
 from controller.page.page_streams import PageStreams
 from controller.runtime.clock import now
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from controller.local.local_options import LocalOptions
-    from controller.local.local_stages import LocalStages
+    from controller.local.stages.local_stages import LocalStages
     from controller.page.page_source import PageSource
     from evaluator.flags.saved import Saved
     from evaluator.http.messages import Request, Response

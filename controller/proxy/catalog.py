@@ -16,7 +16,7 @@ from controller.api.rollouts.flagrollout import PROMOTE
 from controller.api.rollouts.served_rollout import held_back
 from controller.delivery.claim import claim_of
 from controller.delivery.claims import UNCHANGED, Claims
-from controller.delivery.rollouts import TARGETS_BY_SHARD
+from controller.delivery.progress.rollouts import TARGETS_BY_SHARD
 from controller.runtime.objects.cache import Cache
 from evaluator.flags.model import PROVENANCE_PREFIX
 

@@ -13,7 +13,7 @@ from controller.api.objects.fields import InvalidSpecError
 from controller.api.openfeature.featureflagconfiguration import MissingShardsError
 from controller.api.remote_provider import entries_in_force, provider_shards
 from controller.delivery.delivered import delivery_of
-from controller.delivery.rollouts import PromotedSets, progress_of
+from controller.delivery.progress.rollouts import PromotedSets, progress_of
 from controller.runtime.reconciling.setbacks import Stalled, Waiting
 from evaluator.flags.accept import Progress, effective
 from evaluator.flags.candidates import candidate_of, capture, matches, settle

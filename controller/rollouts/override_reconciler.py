@@ -11,8 +11,8 @@ from controller.api.flagoverride import ACTIVE, CONFLICT, EXPIRED, FlagOverrideS
 from controller.api.objects.fields import InvalidSpecError
 from controller.api.openfeature.featureflagconfiguration import MissingShardsError
 from controller.delivery.delivered import delivery_of
-from controller.delivery.overrides import in_force, override_of, overrides_of, targets_of
-from controller.delivery.rollouts import PromotedSets, progress_of
+from controller.delivery.progress.overrides import in_force, override_of, overrides_of, targets_of
+from controller.delivery.progress.rollouts import PromotedSets, progress_of
 from controller.runtime.reconciling.result import Done, Result, spec_of
 from controller.runtime.reconciling.setbacks import Setback, Stalled, Waiting
 from evaluator.flags.model import ABSENT, State

@@ -13,8 +13,8 @@ from controller.api.openfeature import featureflagconfiguration
 from controller.api.openfeature.featureflagconfiguration import ConfigurationStatus
 from controller.api.rollouts.flagrollout import FlagRolloutSpec
 from controller.api.rollouts.rollout_status import FlagRolloutStatus
-from controller.delivery.overrides import targets_of
-from controller.delivery.rollouts import PromotedSets, rollouts_for
+from controller.delivery.progress.overrides import targets_of
+from controller.delivery.progress.rollouts import PromotedSets, rollouts_for
 from controller.rollouts.analysis.rollout_ports import HookAnswer, HookCall, MeasuredStep
 from controller.rollouts.compared_sets import ComparedSets, Subject
 from controller.rollouts.machine.advance import advance

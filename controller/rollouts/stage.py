@@ -11,8 +11,8 @@ from controller.api.objects.meta import ObjectKey
 from controller.api.openfeature import featureflagconfiguration
 from controller.api.remote_provider import entries_in_force
 from controller.api.rollouts import flagrollout
-from controller.delivery.overrides import BY_FLAG_SET, BY_WRITER, FLAG_KINDS, names_of, set_name
-from controller.delivery.rollouts import ROLLOUTS_BY_FLAG_SET, order_of
+from controller.delivery.progress.overrides import BY_FLAG_SET, BY_WRITER, FLAG_KINDS, names_of, set_name
+from controller.delivery.progress.rollouts import ROLLOUTS_BY_FLAG_SET, order_of
 from controller.rollouts.rollout_indexes import BY_PART, SHARDS_BY_ROLLOUT
 from controller.runtime.reconciling.watches import Reconciles, Watch
 

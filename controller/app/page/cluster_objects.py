@@ -19,7 +19,7 @@ from controller.api.kinds import (
     FLUX_SOURCES,
 )
 from controller.api.objects.meta import ObjectKey, Resource
-from controller.delivery.rollouts import PROGRESS_INDEXES
+from controller.delivery.progress.rollouts import PROGRESS_INDEXES
 from controller.page.delivery.shown_events import ShownEvent, read_event
 from controller.runtime.objects.cache import Cache
 

@@ -20,12 +20,13 @@ from typing import TYPE_CHECKING, Final
 
 from controller.api.kinds import FLAG_SET
 from controller.app.page.cluster_views import ClusterViews
-from controller.app.page_process import LIMITS, TO_PAGE, until_signal
+from controller.app.page.page_process import LIMITS, TO_PAGE
 from controller.kube.client import Cluster
 from controller.page.page_server import PageServer
 from controller.page.page_streams import PageStreams
 from controller.page.rendering import PREFIX, SAFE
 from controller.runtime.clock import now
+from controller.runtime.process.stop_signals import stop_at_signals, work_until
 from evaluator.http.messages import Response, header
 from evaluator.http.routes import merge
 from evaluator.http.server.listener import Listener
@@ -110,12 +111,13 @@ async def _namespaces(cluster: Cluster) -> tuple[str, ...]:
 
 async def run_own_page(settings: PageSettings, context: str | None, say: Callable[[str], None]) -> None:
     """Show the page until SIGTERM or SIGINT, and open the browser. Raises as `open_own_page`."""
+    stop = stop_at_signals()
     with tempfile.TemporaryDirectory(prefix="flagstaff-") as folder:
         async with open_own_page(settings, context) as (address, views):
             say(f"the page is at {address}; Ctrl-C ends it")
             opening = asyncio.create_task(asyncio.to_thread(_open_browser, Path(folder), address))
             try:
-                await until_signal(views)
+                await work_until(stop, views.watch())
             finally:
                 opening.cancel()
 

@@ -95,7 +95,7 @@ def default_name(flag_set: str, flag: str) -> str:
 def override_row(resource: Resource) -> tuple[str, ...]:
     """The cells of one FlagOverride, whatever stands in it."""
     from controller.api.flagoverride import SET_BY, FlagOverrideStatus
-    from controller.delivery.overrides import set_name
+    from controller.delivery.progress.overrides import set_name
 
     spec, status = resource.spec, FlagOverrideStatus.of(resource)
     value = "disabled" if spec.get("disabled") else str(spec.get("variant", "-"))

@@ -67,8 +67,8 @@ async def read_promoted(connection: Connection, rollout: Resource) -> DeliveredS
     """What the FlagSet of a FlagRollout delivers to whoever is in no cohort. Raises Exit, Setback."""
     from controller.api.kinds import FLAG_SHARD
     from controller.api.rollouts.rollout_status import FlagRolloutStatus
-    from controller.delivery.overrides import set_name
-    from controller.delivery.rollouts import promoted_set
+    from controller.delivery.progress.overrides import set_name
+    from controller.delivery.progress.rollouts import promoted_set
     from evaluator.flags.rule_copies import RuleCopier
 
     side = await read_delivered(connection, set_name(rollout))

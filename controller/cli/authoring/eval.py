@@ -12,7 +12,7 @@ from controller.cli.shared.context import add_context_arguments, read_context
 from controller.cli.shared.ending import OK, PROBLEM, UNREACHABLE, ending
 from controller.cli.shared.printing import add_steps_argument, announce, did_you_mean, shown
 from controller.cli.shared.problems import failures
-from controller.local.opened_stages import build_once
+from controller.local.stages.opened_stages import build_once
 from controller.local.worktree import compose_working_tree, working_tree_of
 from controller.runtime.clock import now
 from controller.runtime.reconciling.setbacks import Setback

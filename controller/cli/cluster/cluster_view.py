@@ -15,8 +15,8 @@ from controller.api.openfeature import featureflagconfiguration
 from controller.api.rollouts import flagrollout
 from controller.cli.cluster.connection import Connection, connected
 from controller.cli.shared.printing import did_you_mean
-from controller.delivery.overrides import set_name
-from controller.delivery.rollout_waiting import rollout_wait_state
+from controller.delivery.progress.overrides import set_name
+from controller.delivery.progress.rollout_waiting import rollout_wait_state
 from controller.delivery.waiting import WaitState, WaitTarget, wait_state
 from controller.kube.reflector import Reflector
 from controller.kube.reflector import WatchScope as Watched

@@ -21,7 +21,7 @@ from controller.api.rollouts.rollout_status import FlagRolloutStatus
 from controller.cli.shared.output import Column
 from controller.cli.shared.printing import short
 from controller.delivery.delivered import delivery_of
-from controller.delivery.overrides import set_name
+from controller.delivery.progress.overrides import set_name
 from evaluator.flags.model import ABSENT, HELD_FROM_KEY, REVISION_KEY
 
 if TYPE_CHECKING:

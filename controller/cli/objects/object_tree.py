@@ -15,7 +15,7 @@ from controller.api.rollouts import flagrollout
 from controller.cli.objects.kind_words import SOURCES
 from controller.cli.objects.object_rows import RECORD, object_row
 from controller.cli.shared.printing import short
-from controller.delivery.overrides import set_name
+from controller.delivery.progress.overrides import set_name
 from controller.delivery.waiting import line
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from controller.api.objects.fields import InvalidSpecError
 from controller.api.objects.parsed_spec import parse_spec
 from controller.api.rollouts.flagrollout import FlagRolloutSpec
 from controller.cli.objects.object_rows import object_row
-from controller.delivery.overrides import names_of, set_name
+from controller.delivery.progress.overrides import names_of, set_name
 from evaluator.flags.candidates import candidate_of, matches
 
 if TYPE_CHECKING:

@@ -45,6 +45,6 @@ def _work(options: argparse.Namespace, settings: PageSettings) -> Coroutine[Any,
         from controller.app.page.own_page import run_own_page
 
         return run_own_page(settings, options.context, running.say)
-    from controller.app.page_process import run_page
+    from controller.app.page.page_process import run_page
 
     return run_page(settings, running.say)

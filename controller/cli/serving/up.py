@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import contextlib
 import logging
-import signal
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,15 +16,14 @@ from controller.cli.shared.ending import OK, PROBLEM, UNREACHABLE, USAGE, Exit, 
 from controller.cli.shared.problems import failures
 from controller.cli.shared.report import JsonReport, Report, TextReport
 from controller.flagsets.building.commit_provenance import ProvenanceDetail
-from controller.local.local_events import LocalEvent, Restored, RevisionBuilt
 from controller.local.local_mode import InvalidSettingError, evaluator_settings, open_local
-from controller.local.opened_stages import build_once
+from controller.local.stages.local_events import LocalEvent, Restored, RevisionBuilt
+from controller.local.stages.opened_stages import build_once
+from controller.runtime.process.stop_signals import stop_at_signals, work_until
 from controller.runtime.reconciling.setbacks import Setback
 from evaluator.flags.overrides import Override
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine
-
     from controller.local.local_options import LocalOptions
 
 
@@ -164,7 +161,7 @@ async def _serve(options: LocalOptions, arguments: argparse.Namespace, report: R
         )
         async with open_local(options, settings, on_event) as (local, ports):
             report.listening(ports, local.display_name)
-            await _until_signalled(local.run())
+            await work_until(stop_at_signals(), local.run())
     return OK
 
 
@@ -176,17 +173,3 @@ def _is_served(event: LocalEvent) -> bool:
             return True
         case _:
             return False
-
-
-async def _until_signalled(work: Coroutine[None, None, None]) -> None:
-    stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, stop.set)
-    working = asyncio.create_task(work)
-    stopping = asyncio.create_task(stop.wait())
-    await asyncio.wait((working, stopping), return_when=asyncio.FIRST_COMPLETED)
-    stopping.cancel()
-    working.cancel()
-    with contextlib.suppress(asyncio.CancelledError):
-        await working

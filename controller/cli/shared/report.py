@@ -9,7 +9,13 @@ from typing import TYPE_CHECKING, Any, TextIO, TypeAlias
 
 from controller.cli.shared.printing import printable, short
 from controller.cli.shared.problems import as_object
-from controller.local.local_events import LocalEvent, Restored, RevisionBuilt, RolloutHappened, SourceChecked
+from controller.local.stages.local_events import (
+    LocalEvent,
+    Restored,
+    RevisionBuilt,
+    RolloutHappened,
+    SourceChecked,
+)
 from controller.runtime.clock import now
 from evaluator.flags.syntax.text import visible
 

@@ -15,7 +15,7 @@ from controller.api.objects.parsed_spec import parse_spec
 from controller.api.openfeature import featureflagconfiguration
 from controller.api.rollouts.flagrollout import FlagRolloutSpec
 from controller.api.rollouts.rollout_status import FlagRolloutStatus
-from controller.delivery.rollouts import promoted_set, rollouts_for
+from controller.delivery.progress.rollouts import promoted_set, rollouts_for
 from controller.flagsets.applying.applied import read_back
 from controller.runtime.reconciling.setbacks import Waiting
 from evaluator.flags.candidates import matches

@@ -10,9 +10,9 @@ from controller.api.flagset_status import FlagSetStatus
 from controller.api.objects.conditions import READY
 from controller.api.openfeature import featureflagconfiguration
 from controller.events.alerts.commit_pages import commit_in
-from controller.local.local_objects import FLAG_SET, NAME, NAMESPACE
 from controller.local.page.evaluation_rates import SECONDS, EvaluationRates
 from controller.local.page.local_history import LocalHistory
+from controller.local.stages.local_objects import FLAG_SET, NAME, NAMESPACE
 from controller.page.delivery.proxy_members import FleetMember
 from controller.page.flag_facts import rollout_sentence
 from controller.page.page_source import ShownSet

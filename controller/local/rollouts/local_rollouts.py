@@ -16,10 +16,10 @@ from controller.configurations.live_proxies import LiveProxies
 from controller.configurations.reconciler import ConfigurationReconciler
 from controller.configurations.stage import CONFIGURATIONS
 from controller.delivery.claims import Claims
-from controller.delivery.rollouts import PromotedSets, progress_of
-from controller.local.local_events import RolloutHappened
-from controller.local.local_objects import FLAG_SET, NAMESPACE
+from controller.delivery.progress.rollouts import PromotedSets, progress_of
 from controller.local.rollouts.rollout_objects import rollout_objects, secrets_of
+from controller.local.stages.local_events import RolloutHappened
+from controller.local.stages.local_objects import FLAG_SET, NAMESPACE
 from controller.rollouts.analysis.allowed_servers import AllowedServers
 from controller.rollouts.analysis.metric_checks import MetricChecks
 from controller.rollouts.analysis.webhook_calls import WebhookCalls

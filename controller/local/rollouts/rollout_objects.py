@@ -7,7 +7,7 @@ import binascii
 from typing import TYPE_CHECKING, Any, Final
 
 from controller.api.kinds import FLAG_ROLLOUT, METRIC_TEMPLATE, SECRET
-from controller.local.local_objects import NAME, NAMESPACE
+from controller.local.stages.local_objects import NAME, NAMESPACE
 from controller.runtime.reconciling.setbacks import Stalled
 
 if TYPE_CHECKING:

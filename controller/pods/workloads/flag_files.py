@@ -19,8 +19,8 @@ from controller.api.remote_provider import entries_in_force
 from controller.api.rollouts import flagrollout
 from controller.api.rollouts.served_rollout import held_back
 from controller.delivery.delivered import delivery_of
-from controller.delivery.overrides import BY_WRITER, seconds_to_next_end, set_name
-from controller.delivery.rollouts import (
+from controller.delivery.progress.overrides import BY_WRITER, seconds_to_next_end, set_name
+from controller.delivery.progress.rollouts import (
     ROLLOUTS_BY_SHARD,
     TARGETS_BY_SHARD,
     PromotedSets,

@@ -11,8 +11,8 @@ from controller.api import flagoverride
 from controller.api.objects.fields import InvalidSpecError
 from controller.api.objects.meta import ObjectKey, Resource
 from controller.api.rollouts import flagrollout
-from controller.delivery.overrides import BY_FLAG_SET, override_of, set_name
-from controller.delivery.rollouts import (
+from controller.delivery.progress.overrides import BY_FLAG_SET, override_of, set_name
+from controller.delivery.progress.rollouts import (
     ROLLOUTS_BY_FLAG_SET,
     ROLLOUTS_BY_SHARD,
     PromotedSets,

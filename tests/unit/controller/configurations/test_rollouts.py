@@ -15,7 +15,7 @@ from controller.api.rollouts.flagrollout import PROMOTE
 from controller.configurations.reconciler import ConfigurationReconciler
 from controller.configurations.stage import CONFIGURATIONS
 from controller.delivery.claims import Claims
-from controller.delivery.rollouts import PROGRESS_INDEXES, PromotedSets, progress_of
+from controller.delivery.progress.rollouts import PROGRESS_INDEXES, PromotedSets, progress_of
 from controller.proxy.streams.building import EncodedFlagSet, build
 from controller.runtime.objects.cache import Cache, Change
 from controller.runtime.reconciling.settle import settle

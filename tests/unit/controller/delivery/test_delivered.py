@@ -15,8 +15,8 @@ from controller.api.openfeature.featureflagconfiguration import MissingShardsErr
 from controller.configurations.reconciler import ConfigurationReconciler
 from controller.delivery.claims import Claims
 from controller.delivery.delivered import delivery_of
-from controller.delivery.overrides import BY_FLAG_SET
-from controller.delivery.rollouts import PromotedSets, progress_of
+from controller.delivery.progress.overrides import BY_FLAG_SET
+from controller.delivery.progress.rollouts import PromotedSets, progress_of
 from controller.proxy.streams.building import EncodedFlagSet, build
 from controller.runtime.objects.cache import Cache
 from evaluator.flags.accept import Progress

@@ -13,7 +13,7 @@ import pytest
 from controller.cli.shared.report import TextReport
 from controller.local.local_mode import evaluator_settings, open_local
 from controller.local.local_options import LocalOptions
-from controller.local.opened_stages import build_once, open_stages
+from controller.local.stages.opened_stages import build_once, open_stages
 from controller.local.state import AppliedFile
 from tests.clients.asking import served
 from tests.clients.up import banner

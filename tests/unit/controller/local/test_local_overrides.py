@@ -11,7 +11,7 @@ import pytest
 from controller.local.local_mode import evaluator_settings, open_local
 from controller.local.local_options import LocalOptions
 from controller.local.local_overrides import LocalOverrides
-from controller.local.opened_stages import build_once
+from controller.local.stages.opened_stages import build_once
 from evaluator.flags.canonical import digest
 from evaluator.flags.layers.merge import parse
 from evaluator.flags.model import DIGEST_KEY

@@ -11,10 +11,10 @@ import pytest
 from aiohttp import web
 
 from controller.local.commits import open_backend
-from controller.local.local_events import RevisionBuilt, RolloutHappened
 from controller.local.local_options import LocalOptions
-from controller.local.opened_stages import stages_of
 from controller.local.rollouts.rollout_objects import rollout_objects, secrets_of
+from controller.local.stages.local_events import RevisionBuilt, RolloutHappened
+from controller.local.stages.opened_stages import stages_of
 from controller.rollouts.planning.users_moved import answers, numbered_users
 from controller.runtime.reconciling.setbacks import Stalled
 from evaluator.resolving.resolve import compile_flag_set
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from pathlib import Path
 
-    from controller.local.local_stages import LocalStages
+    from controller.local.stages.local_stages import LocalStages
     from evaluator.flags.model import FlagSet
 
 _ENDS = frozenset({"Promoted", "RolloutReverted", "WaitingForApproval"})

@@ -9,7 +9,7 @@ import pytest
 
 from controller.cli import main
 from controller.local.local_options import LocalOptions
-from controller.local.opened_stages import build_once
+from controller.local.stages.opened_stages import build_once
 from controller.runtime.reconciling.setbacks import Setback, Stalled
 from controller.sources.bucket.listing import MANIFEST
 from tests.registry.artifacts import flux

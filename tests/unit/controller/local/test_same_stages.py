@@ -17,11 +17,11 @@ from controller.artifacts.storages import Storages
 from controller.delivery.problem_text import problem_list
 from controller.flagsets.reading.fetch import ArtifactReader
 from controller.flagsets.reconciler import FlagSetReconciler
-from controller.local.local_events import RevisionBuilt
-from controller.local.local_objects import NAMESPACE as LOCAL
 from controller.local.local_options import LocalOptions
-from controller.local.local_stages import STAGES, LocalStages
-from controller.local.opened_stages import open_stages
+from controller.local.stages.local_events import RevisionBuilt
+from controller.local.stages.local_objects import NAMESPACE as LOCAL
+from controller.local.stages.local_stages import STAGES, LocalStages
+from controller.local.stages.opened_stages import open_stages
 from controller.sources.freshness import PendingPushes
 from controller.sources.git.git_factory import GitFactory
 from controller.sources.reconciler import SourceReconciler

@@ -10,7 +10,7 @@ import pytest
 from controller.cli import main
 from controller.local.local_mode import evaluator_settings, open_local
 from controller.local.local_options import LocalOptions
-from controller.local.opened_stages import build_once
+from controller.local.stages.opened_stages import build_once
 from controller.runtime.reconciling.setbacks import Setback
 from tests.clients.asking import served
 from tests.clients.up import banner

@@ -16,7 +16,7 @@ from controller.configurations.remote_shards import RemoteShards
 from controller.configurations.stage import CONFIGURATIONS
 from controller.delivery.claims import Claims
 from controller.delivery.delivered import delivery_of
-from controller.delivery.rollouts import PromotedSets, progress_of
+from controller.delivery.progress.rollouts import PromotedSets, progress_of
 from controller.rollouts.analysis.rollout_ports import HookAnswer
 from controller.rollouts.rollout_reconciler import FlagRolloutReconciler
 from controller.rollouts.stage import ROLLOUTS

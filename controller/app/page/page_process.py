@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import signal
 import time
 from dataclasses import dataclass, replace
 from functools import partial
@@ -25,6 +24,7 @@ from controller.proxy.access.access import AccessReviews
 from controller.runtime.clock import now, unix_time
 from controller.runtime.process import management
 from controller.runtime.process.metrics import ProcessMetrics
+from controller.runtime.process.stop_signals import stop_at_signals, work_until
 from evaluator.http.messages import Response
 from evaluator.http.offload import Offload
 from evaluator.http.routes import Routes, merge
@@ -113,24 +113,7 @@ async def _count(callers: TokenCallers, counts: PageMetrics, request: Request) -
 
 async def run_page(settings: PageSettings, say: Callable[[str], None]) -> None:
     """Serve until SIGTERM or SIGINT; a second one ends it at once. Raises OSError as `open_page`."""
+    stop = stop_at_signals()
     async with open_page(settings) as process:
         say(f"listening: page {process.page_port}, management {process.management_port}")
-        await until_signal(process.views)
-
-
-async def until_signal(views: ClusterViews) -> None:
-    """Watch until SIGTERM or SIGINT."""
-    stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, stop.set)
-    working = asyncio.create_task(views.watch())
-    stopping = asyncio.create_task(stop.wait())
-    await asyncio.wait((working, stopping), return_when=asyncio.FIRST_COMPLETED)
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.remove_signal_handler(number)
-    stopping.cancel()
-    working.cancel()
-    await asyncio.gather(working, stopping, return_exceptions=True)
-    if not working.cancelled():
-        working.result()
+        await work_until(stop, process.views.watch())

@@ -9,8 +9,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from controller.local.commits import open_backend
-from controller.local.local_events import RevisionBuilt, SourceChecked
-from controller.local.local_stages import LocalStages
+from controller.local.stages.local_events import RevisionBuilt, SourceChecked
+from controller.local.stages.local_stages import LocalStages
 from controller.runtime.process.temporary import sweep_temporary
 from controller.runtime.reconciling.loop import Loop
 from controller.runtime.reconciling.setbacks import Failed
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from controller.local.local_options import LocalOptions
-    from controller.local.local_stages import Growing, Serve
+    from controller.local.stages.local_stages import Growing, Serve
     from controller.sources.backend import LocalBackend
     from evaluator.flags.model import FlagSet
 

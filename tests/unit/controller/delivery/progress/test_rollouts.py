@@ -3,7 +3,7 @@ from __future__ import annotations
 from typing import Any
 
 from controller.api.objects.meta import ObjectKey, Resource
-from controller.delivery.rollouts import PromotedSets
+from controller.delivery.progress.rollouts import PromotedSets
 from controller.runtime.objects.cache import Cache
 
 TARGET = ObjectKey("FeatureFlagConfiguration", "shop", "web")

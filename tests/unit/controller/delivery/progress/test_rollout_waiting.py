@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from controller.api.objects.meta import Resource
-from controller.delivery.rollout_waiting import rollout_wait_state
+from controller.delivery.progress.rollout_waiting import rollout_wait_state
 from controller.delivery.waiting import WaitState, WaitTarget
 
 REVISION = "main@sha1:" + "a" * 40

@@ -14,7 +14,7 @@ from controller.api.rollouts.flagrollout import KIND, PROMOTE
 from controller.api.rollouts.rollout_status import FlagRolloutStatus
 from controller.api.rollouts.served_rollout import ServedRollout, held_back
 from controller.delivery.delivered import KEPT_BOUNDS
-from controller.delivery.overrides import (
+from controller.delivery.progress.overrides import (
     BY_FLAG_SET,
     BY_WRITER,
     FLAG_KINDS,

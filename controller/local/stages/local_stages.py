@@ -26,10 +26,10 @@ from controller.flagsets.preparing.pgp import one_process
 from controller.flagsets.reading.inputs import AGE, InputReader
 from controller.flagsets.reconciler import FlagSetReconciler
 from controller.flagsets.stage import FLAG_SETS
-from controller.local.local_adapters import OneSource, StoredArtifacts
-from controller.local.local_events import RevisionBuilt, RolloutHappened, SourceChecked, explain_build
-from controller.local.local_objects import FLAG_SET, SOURCE, flag_set, flag_source
 from controller.local.local_progress import with_progress
+from controller.local.stages.local_adapters import OneSource, StoredArtifacts
+from controller.local.stages.local_events import RevisionBuilt, RolloutHappened, SourceChecked, explain_build
+from controller.local.stages.local_objects import FLAG_SET, SOURCE, flag_set, flag_source
 from controller.local.state import AppliedFile
 from controller.runtime.clock import now
 from controller.runtime.objects.cache import Cache

@@ -1,0 +1,1 @@
+"""The stages of a cluster over objects in memory, for local mode."""
