@@ -18,7 +18,7 @@ from controller.delivery.progress.rollouts import PromotedSets, rollouts_for
 from controller.rollouts.analysis.rollout_ports import HookAnswer, HookCall, MeasuredStep
 from controller.rollouts.compared_sets import ComparedSets, Subject
 from controller.rollouts.machine.advance import advance
-from controller.rollouts.machine.clocks import read
+from controller.rollouts.machine.clocks import parse_time
 from controller.rollouts.machine.due import due
 from controller.rollouts.machine.step_order import present_step
 from controller.rollouts.promoted_shards import PromotedShards
@@ -155,7 +155,7 @@ class FlagRolloutReconciler:
             compared.whole.flags[keys[0]].default_variant or "",
             compared.candidate.digest,
             None if status.audiences else status.share,
-            read(status.propagated_at) or now,
+            parse_time(status.propagated_at) or now,
             present_step(spec.steps, status).min_samples,
         )
         return await self._checks.measure(step, spec.analysis.metrics, status.metrics, now, seconds)

@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 
 _ALPHAS: Final = {"guardrail": 0.05, "sampleRatio": 0.001}
 """Of metrics that set none."""
-_BADNESS: Final[tuple[Verdict, ...]] = ("Pass", "Inconclusive", "Error", "Fail")
+BADNESS: Final[tuple[Verdict, ...]] = ("Pass", "Inconclusive", "Error", "Fail")
+"""Verdicts from the best to the worst."""
 _RECENT: Final = 10
 _COUNTS: Final = 5
 """Counts of a guardrail: bad events and all events, of the candidate and of the others, and how many events
@@ -26,7 +27,7 @@ of the candidate the evidence is of.
 def worst(metrics: Sequence[Metric], statuses: Sequence[MetricStatus]) -> Verdict:
     """Return the worst verdict of the metrics that count; `Pass` if there is none."""
     verdicts = [status.verdict for _, status in _counting(metrics, statuses)]
-    return max(verdicts, key=_BADNESS.index, default="Pass")
+    return max(verdicts, key=BADNESS.index, default="Pass")
 
 
 def stops(metrics: Sequence[Metric], statuses: Sequence[MetricStatus]) -> MetricStatus | None:

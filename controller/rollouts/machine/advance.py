@@ -1,20 +1,21 @@
-"""The state machine of a rollout: from its status and what is so now to its next status. Pure.
+"""The state machine of a rollout: computes its next status from its status and an observation. Pure.
 
-One written status publishes one step; all that a decision needs is in the status or is observed anew, so a
-controller that dies between any two writes goes on where it was.
+Each written status publishes at most one step. A decision needs only the status and a new observation, so a
+controller that restarts between two writes continues from the last one.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from controller.api.objects.meta import precise_timestamp
 from controller.api.rollouts.rollout_status import Checks
 from controller.rollouts.machine import transitions
-from controller.rollouts.machine.annotations import confirmed, requests, retry_token
-from controller.rollouts.machine.clocks import elapsed, is_check_due, with_waiting, worked, written
+from controller.rollouts.machine.annotations import requests, retry_token, with_confirmations
+from controller.rollouts.machine.clocks import is_check_due, seconds_since, with_waiting, working_seconds
 from controller.rollouts.machine.due import Due, due
 from controller.rollouts.machine.gates import Gate, is_immediate, is_paused, is_served, start_gate, step_gate
-from controller.rollouts.machine.judgement import Cause, answered, judge
+from controller.rollouts.machine.judgement import Cause, answers_of, judge
 from controller.rollouts.machine.observation import Decision
 from controller.rollouts.machine.reasons import reason_text
 from controller.rollouts.machine.step_order import next_step
@@ -32,22 +33,22 @@ if TYPE_CHECKING:
     from controller.rollouts.machine.observation import Observation
 
 _FOR_PEOPLE: Final = frozenset({"WaitingForApproval", "WaitingForPromotion"})
-"""Reasons that are Events by themselves; of others the Event is RolloutHeld."""
+"""Reasons that are also the reason of their Event; the Event of any other is RolloutHeld."""
 _WANTED: Final = frozenset({*_FOR_PEOPLE, "Paused", "OutsideWindow", "Frozen", "WaitingForConfirmation"})
-"""Reasons that somebody wanted: nothing is wrong."""
+"""Reasons that somebody asked for: their Events are no warnings."""
 
 
 def advance(
     spec: FlagRolloutSpec, status: FlagRolloutStatus, observation: Observation, now: datetime
 ) -> Decision:
-    """Return what becomes of the rollout now. The status may be of any age: `now` alone tells the time."""
+    """Return the next status of the rollout, its Events, and when to decide again."""
     tick = Tick(spec, observation, now)
     known = status.model_copy(update={"promoted": observation.promoted})
     token = retry_token(spec, observation.annotations)
     status_after, events = _decide(known, tick, retry=token not in {"", status.handled_retry or ""})
     after = with_waiting(status_after.model_copy(update={"handled_retry": token or None}), now)
-    moved = (after.phase, after.step) != (status.phase, status.step)
-    at_once = moved or due(spec, after, observation, now) != Due()
+    step_changed = (after.phase, after.step) != (status.phase, status.step)
+    at_once = step_changed or due(spec, after, observation, now) != Due()
     wait = 0.0 if at_once else seconds_to_next(spec, after, now)
     return Decision(after, events, wait)
 
@@ -56,39 +57,39 @@ def _decide(status: FlagRolloutStatus, tick: Tick, *, retry: bool) -> Change:
     candidate = tick.observation.candidate
     if candidate is None:
         if status.phase in {"Idle", "Succeeded"}:
-            return _ended(status, tick)
+            return _note_post_rollout(status, tick)
         return transitions.revert(status, tick)
     if status.candidate is None or status.candidate.digest != candidate.digest:
         return transitions.take_up(status, candidate, tick)
-    asked = requests(status, tick.observation, tick.now)
+    requested = requests(status, tick.observation, tick.now)
     if status.phase == "Failed":
-        change = _failed(asked, tick, retry=retry)
+        change = _decide_failed(requested, tick, retry=retry)
     else:
         phases: dict[str | None, Callable[[Requests, Tick], Change]] = {
-            "Pending": _pending,
-            "Promoting": _promoting,
-            "RollingBack": _rolling_back,
+            "Pending": _decide_pending,
+            "Promoting": _decide_promoting,
+            "RollingBack": _decide_rolling_back,
         }
-        change = phases.get(status.phase, _in_step)(asked, tick)
-    return Change(change.status, (*asked.events, *change.events))
+        change = phases.get(status.phase, _decide_in_step)(requested, tick)
+    return Change(change.status, (*requested.events, *change.events))
 
 
-def _pending(asked: Requests, tick: Tick) -> Change:
-    """Nobody has the candidate yet."""
-    status = asked.status
-    if (cause := _called_off(asked, tick)) is not None:
+def _decide_pending(requested: Requests, tick: Tick) -> Change:
+    """Decide while nobody gets the candidate yet."""
+    status = requested.status
+    if (cause := _rollback_cause(requested, tick)) is not None:
         return transitions.roll_back(status, cause, tick)
-    if asked.promote:
+    if requested.promote:
         return transitions.promote(status, tick)
-    confirmed_now = confirmed(tick.spec, status, tick.observation, tick.now)
-    status = _asked(confirmed_now, tick, again=confirmed_now is not status)
+    with_new = with_confirmations(tick.spec, status, tick.observation, tick.now)
+    status = _note_webhook_calls(with_new, tick, again=with_new is not status)
     status, events, cause = _pre_rollout(status, tick)
     if cause is not None:
         change = transitions.roll_back(status, cause, tick)
         return Change(change.status, (*events, *change.events))
     gate = start_gate(tick.spec, status, tick.observation, tick.now)
     if gate is not None:
-        return Change(*_held(status, gate, tick, events))
+        return Change(*_hold(status, gate, tick, events))
     if is_immediate(tick.spec, status, tick.observation):
         change = transitions.promote(status, tick)
     else:
@@ -99,10 +100,10 @@ def _pending(asked: Requests, tick: Tick) -> Change:
 def _pre_rollout(
     status: FlagRolloutStatus, tick: Tick
 ) -> tuple[FlagRolloutStatus, tuple[Occurrence, ...], Cause | None]:
-    """Count the webhooks before the first step that said no."""
+    """Count a failed check if a webhook before the first step did not confirm."""
     refused = [
         f"webhook {name}: {message}"
-        for name, verdict, message in answered(tick.spec, tick.observation, "pre-rollout")
+        for name, verdict, message in answers_of(tick.spec, tick.observation, "pre-rollout")
         if verdict != "Pass"
     ]
     if not refused:
@@ -114,17 +115,18 @@ def _pre_rollout(
     return status.model_copy(update={"checks": checks}), (event,), cause
 
 
-def _in_step(asked: Requests, tick: Tick) -> Change:
-    """A step is served, or about to be."""
+def _decide_in_step(requested: Requests, tick: Tick) -> Change:
+    """Decide while a step is served, or about to be."""
     spec, now = tick.spec, tick.now
-    status = _with_served(asked.status, tick)
-    if (cause := _called_off(asked, tick)) is not None:
+    status = _with_served(requested.status, tick)
+    if (cause := _rollback_cause(requested, tick)) is not None:
         return transitions.roll_back(status, cause, tick)
-    if asked.promote:
+    if requested.promote:
         return transitions.promote(status, tick)
-    status = _asked(confirmed(spec, status, tick.observation, now), tick)
+    status = _note_webhook_calls(with_confirmations(spec, status, tick.observation, now), tick)
     status, events, cause = judge(spec, status, tick.observation, now)
-    if cause is None and spec.progress_deadline is not None and worked(status, now) >= spec.progress_deadline:
+    deadline = spec.progress_deadline
+    if cause is None and deadline is not None and working_seconds(status, now) >= deadline:
         text = f"step {status.step_text} took longer than progressDeadline"
         cause = Cause("ProgressDeadlineExceeded", text)
     gate = step_gate(spec, status, tick.observation, now)
@@ -135,7 +137,7 @@ def _in_step(asked: Requests, tick: Tick) -> Change:
     elif is_immediate(spec, status, tick.observation) and not is_paused(spec, tick.observation.annotations):
         change = transitions.promote(status, tick)
     elif gate is not None:
-        return Change(*_held(status, gate, tick, events))
+        return Change(*_hold(status, gate, tick, events))
     else:
         index = next_step(spec.steps, status.share or 0.0, status.audiences)
         done = index is None
@@ -143,79 +145,79 @@ def _in_step(asked: Requests, tick: Tick) -> Change:
     return Change(change.status, (*events, *change.events))
 
 
-def _promoting(asked: Requests, tick: Tick) -> Change:
-    """Everybody gets the candidate."""
-    status = asked.status.model_copy(update={"served": tick.observation.served})
-    if (cause := _called_off(asked, tick)) is not None:
+def _decide_promoting(requested: Requests, tick: Tick) -> Change:
+    """Decide while everybody gets the candidate."""
+    status = requested.status.model_copy(update={"served": tick.observation.served})
+    if (cause := _rollback_cause(requested, tick)) is not None:
         return transitions.roll_back(status, cause, tick)
     if is_served(tick.spec, tick.observation):
         return transitions.succeed(status, tick)
-    if elapsed(status.step_started_at, tick.now) >= tick.spec.propagation.deadline:
+    if seconds_since(status.step_started_at, tick.now) >= tick.spec.propagation.deadline:
         return transitions.take_back(status, tick)
-    return Change(_asked(status, tick))
+    return Change(_note_webhook_calls(status, tick))
 
 
-def _rolling_back(asked: Requests, tick: Tick) -> Change:
-    """Everybody gets the promoted definitions again, as soon as evaluators know."""
-    status = asked.status.model_copy(update={"served": tick.observation.served})
-    late = elapsed(status.step_started_at, tick.now) >= tick.spec.propagation.deadline
+def _decide_rolling_back(requested: Requests, tick: Tick) -> Change:
+    """Decide while evaluators return to the promoted definitions."""
+    status = requested.status.model_copy(update={"served": tick.observation.served})
+    late = seconds_since(status.step_started_at, tick.now) >= tick.spec.propagation.deadline
     if is_served(tick.spec, tick.observation) or late:
-        return _ended(transitions.fail(status).status, tick)
+        return _note_post_rollout(transitions.fail(status).status, tick)
     return Change(status)
 
 
-def _failed(asked: Requests, tick: Tick, *, retry: bool) -> Change:
-    """The candidate stays rolled back until somebody wants it again."""
+def _decide_failed(requested: Requests, tick: Tick, *, retry: bool) -> Change:
+    """Decide after a rollback: the candidate stays rolled back until somebody promotes or retries it."""
     candidate = tick.observation.candidate
-    if asked.promote:
-        return transitions.promote(asked.status, tick)
+    if requested.promote:
+        return transitions.promote(requested.status, tick)
     if retry and candidate is not None:
-        return transitions.try_again(asked.status, candidate, tick)
-    return _ended(asked.status, tick)
+        return transitions.try_again(requested.status, candidate, tick)
+    return _note_post_rollout(requested.status, tick)
 
 
-def _ended(status: FlagRolloutStatus, tick: Tick) -> Change:
-    """Note that the webhooks behind a rollout were asked; nothing depends on what they say."""
-    if any(True for _ in answered(tick.spec, tick.observation, "post-rollout")):
-        status = status.model_copy(update={"post_rollout_at": written(tick.now)})
+def _note_post_rollout(status: FlagRolloutStatus, tick: Tick) -> Change:
+    """Record that the webhooks after a rollout were called; nothing depends on their answers."""
+    if any(True for _ in answers_of(tick.spec, tick.observation, "post-rollout")):
+        status = status.model_copy(update={"post_rollout_at": precise_timestamp(tick.now)})
     return Change(status)
 
 
-def _called_off(asked: Requests, tick: Tick) -> Cause | None:
-    """Return why somebody wants the candidate rolled back; None: nobody does."""
-    if asked.abort:
+def _rollback_cause(requested: Requests, tick: Tick) -> Cause | None:
+    """Return why a person or a webhook wants the candidate rolled back; None: none does."""
+    if requested.abort:
         return Cause("Aborted", "somebody aborted it")
-    for name, verdict, _ in answered(tick.spec, tick.observation, "rollback"):
+    for name, verdict, _ in answers_of(tick.spec, tick.observation, "rollback"):
         if verdict == "Pass":
             return Cause("RollbackRequested", f"webhook {name} asks for it")
     return None
 
 
 def _with_served(status: FlagRolloutStatus, tick: Tick) -> FlagRolloutStatus:
-    """Start the clock of the step once enough evaluators serve it; nothing stops it later."""
+    """Record when enough evaluators serve the step for the first time."""
     status = status.model_copy(update={"served": tick.observation.served})
     if status.propagated_at is not None or not is_served(tick.spec, tick.observation):
         return status
     return status.model_copy(
-        update={"propagated_at": written(tick.now), "last_check_at": None, "reason": None}
+        update={"propagated_at": precise_timestamp(tick.now), "last_check_at": None, "reason": None}
     )
 
 
-def _asked(status: FlagRolloutStatus, tick: Tick, *, again: bool = False) -> FlagRolloutStatus:
-    """Note when webhooks were asked. `again`: others can be asked at once."""
+def _note_webhook_calls(status: FlagRolloutStatus, tick: Tick, *, again: bool = False) -> FlagRolloutStatus:
+    """Record when webhooks were called. `again`: others may be called at once."""
     since = status.propagated_at or status.step_started_at
     if not tick.observation.answers or not is_check_due(tick.spec, status, since, tick.now):
         return status
-    return status.model_copy(update={"last_check_at": None if again else written(tick.now)})
+    return status.model_copy(update={"last_check_at": None if again else precise_timestamp(tick.now)})
 
 
-def _held(
+def _hold(
     status: FlagRolloutStatus, gate: Gate, tick: Tick, events: tuple[Occurrence, ...]
 ) -> tuple[FlagRolloutStatus, tuple[Occurrence, ...]]:
-    """Stay, and tell why where that is new."""
+    """Stay at the step, with an Event if the reason is new."""
     phase, reason = gate.phase, gate.reason
-    if gate.hooks and reason != status.reason and not _answered(gate, tick):
-        # They are asked at once: until they answer, nothing is held.
+    if gate.hooks and reason != status.reason and not _has_answer(gate, tick):
+        # The webhooks are called at once: until they answer, the rollout is not held.
         phase, reason = ("Pending" if phase == "Pending" else "Progressing"), None
     held = status.model_copy(update={"phase": phase, "reason": reason})
     if reason in {None, status.reason} or phase == "Progressing":
@@ -225,5 +227,5 @@ def _held(
     return held, (*events, Occurrence(name or "", text, warning=reason not in _WANTED))
 
 
-def _answered(gate: Gate, tick: Tick) -> bool:
+def _has_answer(gate: Gate, tick: Tick) -> bool:
     return any(hook.name in tick.observation.answers for hook in gate.hooks)

@@ -1,14 +1,14 @@
-"""What people ask for by annotations; each is about one candidate, named by its digest. Pure."""
+"""The requests that people make by annotations; each names one candidate by its digest. Pure."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from controller.api.objects.meta import precise_timestamp
 from controller.api.rollouts.flagrollout import ABORT, APPROVE, PROMOTE, RETRY
 from controller.api.rollouts.rollout_status import Approval
-from controller.rollouts.machine.clocks import written
 from controller.rollouts.machine.gates import confirmation
-from controller.rollouts.machine.judgement import answered
+from controller.rollouts.machine.judgement import answers_of
 from controller.runtime.event import Occurrence
 
 if TYPE_CHECKING:
@@ -30,10 +30,10 @@ _LONGEST: Final = 200
 
 
 class Requests(NamedTuple):
-    """What is asked for now, of the present candidate."""
+    """The new requests for the present candidate."""
 
     status: FlagRolloutStatus
-    """With what was approved, and what was acted on."""
+    """The status with new approvals, and with the requests that are handled."""
     events: tuple[Occurrence, ...]
     promote: bool = False
     abort: bool = False
@@ -62,34 +62,34 @@ def requests(status: FlagRolloutStatus, observation: Observation, now: datetime)
     return Requests(status, tuple(events), "promote" in mine, "abort" in mine)
 
 
-def confirmed(
+def with_confirmations(
     spec: FlagRolloutSpec, status: FlagRolloutStatus, observation: Observation, now: datetime
 ) -> FlagRolloutStatus:
-    """Note which webhooks said yes now."""
+    """Record the webhooks that have confirmed now."""
     hooks = {hook.name: hook for hook in spec.webhooks}
     for type_ in _CONFIRMING:
-        for name, verdict, _ in answered(spec, observation, type_):
+        for name, verdict, _ in answers_of(spec, observation, type_):
             if verdict == "Pass":
                 status = with_approval(status, confirmation(hooks[name], status), now)
     return status
 
 
 def with_approval(status: FlagRolloutStatus, gate: str, now: datetime) -> FlagRolloutStatus:
-    """Note that a gate is open for the present candidate."""
+    """Record that a gate is open for the present candidate."""
     if status.candidate is None or any(approval.gate == gate for approval in status.approvals):
         return status
-    approval = Approval(gate=gate, digest=status.candidate.digest, at=written(now))
+    approval = Approval(gate=gate, digest=status.candidate.digest, at=precise_timestamp(now))
     return status.model_copy(update={"approvals": (*status.approvals, approval)[-_KEPT:]})
 
 
 def retry_token(spec: FlagRolloutSpec, annotations: Mapping[str, str]) -> str:
-    """Return what has a failed candidate rolled out again when it is new."""
+    """Return the token that rolls a failed candidate out again when it changes."""
     parts = (spec.retry, annotations.get(RETRY, "")[:_LONGEST])
     return "/".join(filter(None, parts))
 
 
 def _digest(value: str) -> str:
-    """The candidate that is meant. What follows makes a request a new one: the gate, or a time."""
+    """The digest of the candidate, before the gate or the time that makes a request a new one."""
     return value.partition("/")[0]
 
 

@@ -1,4 +1,4 @@
-"""What a rollout asks now: metrics, and webhooks. Pure."""
+"""Which metrics and webhooks of a rollout are due. Pure."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ IN_STEP: Final = frozenset({"Progressing", "Paused", "WaitingPromotion"})
 
 
 class Due(NamedTuple):
-    """What is asked before the state machine decides."""
+    """The checks and webhook calls that are made before the state machine decides."""
 
     metrics: bool = False
     hooks: tuple[Webhook, ...] = ()
 
 
 def due(spec: FlagRolloutSpec, status: FlagRolloutStatus, observation: Observation, now: datetime) -> Due:
-    """Return what is asked now, as far as the status and what is observed without asking say it."""
+    """Return what is due by the status and the observation, which has no answers yet."""
     phase = status.phase
     if phase in {"Succeeded", "Failed"}:
-        hooks = _of_type(spec, "post-rollout") if _ended_unreported(status) else ()
+        hooks = _of_type(spec, "post-rollout") if _lacks_post_rollout(status) else ()
         return Due(hooks=tuple(hooks))
     candidate = observation.candidate
     if candidate is None or status.candidate is None or status.candidate.digest != candidate.digest:
@@ -43,11 +43,11 @@ def due(spec: FlagRolloutSpec, status: FlagRolloutStatus, observation: Observati
         check = is_check_due(spec, status, None, now)
         gate = start_gate(spec, status, observation, now)
         rollback = tuple(_of_type(spec, "rollback")) if check else ()
-        return Due(hooks=(*rollback, *_confirming(status, gate, check=check)))
-    return _in_step(spec, status, observation, now) if phase in IN_STEP else Due()
+        return Due(hooks=(*rollback, *_gate_webhooks(status, gate, check=check)))
+    return _due_in_step(spec, status, observation, now) if phase in IN_STEP else Due()
 
 
-def _in_step(
+def _due_in_step(
     spec: FlagRolloutSpec, status: FlagRolloutStatus, observation: Observation, now: datetime
 ) -> Due:
     served = status.propagated_at is not None
@@ -56,18 +56,18 @@ def _in_step(
     if check and served:
         hooks += _of_type(spec, "rollout")
     gate = step_gate(spec, status, observation, now)
-    hooks += _confirming(status, gate, check=check)
+    hooks += _gate_webhooks(status, gate, check=check)
     return Due(bool(spec.analysis.metrics) and check and served, tuple(hooks))
 
 
-def _confirming(status: FlagRolloutStatus, gate: Gate | None, *, check: bool) -> tuple[Webhook, ...]:
-    """Return the webhooks that a gate waits for: at once where it is new, then with each check."""
+def _gate_webhooks(status: FlagRolloutStatus, gate: Gate | None, *, check: bool) -> tuple[Webhook, ...]:
+    """Return the webhooks that a gate waits for: at once if the gate is new, then with each check."""
     if gate is None or not (check or status.reason != gate.reason):
         return ()
     return gate.hooks
 
 
-def _ended_unreported(status: FlagRolloutStatus) -> bool:
+def _lacks_post_rollout(status: FlagRolloutStatus) -> bool:
     return status.post_rollout_at is None and bool(status.history)
 
 

@@ -1,12 +1,12 @@
-"""What the checks made now say about a step. Pure."""
+"""Judges a step by the checks that were made now. Pure."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from controller.api.objects.meta import precise_timestamp
 from controller.api.rollouts.rollout_status import Checks
-from controller.rollouts.analysis.verdicts import stops, worst
-from controller.rollouts.machine.clocks import written
+from controller.rollouts.analysis.verdicts import BADNESS, stops, worst
 from controller.runtime.event import Occurrence
 
 if TYPE_CHECKING:
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from controller.api.rollouts.rollout_status import FlagRolloutStatus, MetricStatus, Verdict
     from controller.rollouts.machine.observation import Observation
 
-_BADNESS: Final[tuple[Verdict, ...]] = ("Pass", "Inconclusive", "Error", "Fail")
 _EVENTS: Final = {"Fail": "CheckFailed", "Inconclusive": "Inconclusive", "Error": "CheckError"}
 _NAMED: Final = 3
 """Most checks that a message names."""
@@ -31,7 +30,7 @@ class Cause(NamedTuple):
     message: str
 
 
-class Judged(NamedTuple):
+class Judgement(NamedTuple):
     """The outcome of the checks made now."""
 
     status: FlagRolloutStatus
@@ -42,27 +41,32 @@ class Judged(NamedTuple):
 
 def judge(
     spec: FlagRolloutSpec, status: FlagRolloutStatus, observation: Observation, now: datetime
-) -> Judged:
+) -> Judgement:
     """Count the checks made now, if any was due."""
     metrics = observation.metrics
-    answers = tuple(answered(spec, observation, "rollout"))
+    answers = tuple(answers_of(spec, observation, "rollout"))
     if metrics is None and not answers:
-        return Judged(status, (), None)
+        return Judgement(status, (), None)
     metrics = metrics or ()
     verdicts: list[Verdict] = [worst(spec.analysis.metrics, metrics), *(verdict for _, verdict, _ in answers)]
-    verdict = max(verdicts, key=_BADNESS.index)
-    checks = _counted(status.checks or Checks(), verdicts, verdict)
+    verdict = max(verdicts, key=BADNESS.index)
+    checks = _add_checks(status.checks or Checks(), verdicts, verdict)
     counted = status.model_copy(
-        update={"metrics": metrics, "verdict": verdict, "checks": checks, "last_check_at": written(now)}
+        update={
+            "metrics": metrics,
+            "verdict": verdict,
+            "checks": checks,
+            "last_check_at": precise_timestamp(now),
+        }
     )
     text = "; ".join(_texts(spec, metrics, answers, verdict))
-    # A failed check is counted, so each is told; of the others it is told when they begin.
-    told = verdict == "Fail" or verdict not in {"Pass", status.verdict}
-    events = (Occurrence(_EVENTS[verdict], text, warning=True),) if told else ()
-    return Judged(counted, events, _cause(spec, metrics, checks, text))
+    # Each failed check counts, so each has an Event; of other verdicts, only the first in a row.
+    is_reported = verdict == "Fail" or verdict not in {"Pass", status.verdict}
+    events = (Occurrence(_EVENTS[verdict], text, warning=True),) if is_reported else ()
+    return Judgement(counted, events, _cause(spec, metrics, checks, text))
 
 
-def answered(
+def answers_of(
     spec: FlagRolloutSpec, observation: Observation, type_: WebhookType
 ) -> Iterator[tuple[str, Verdict, str]]:
     """Yield (name, verdict, message) of each webhook of a type that answered now."""
@@ -72,7 +76,7 @@ def answered(
             yield hook.name, answer.verdict, answer.message
 
 
-def _counted(before: Checks, verdicts: Iterable[Verdict], verdict: Verdict) -> Checks:
+def _add_checks(before: Checks, verdicts: Iterable[Verdict], verdict: Verdict) -> Checks:
     """Failed checks add up over the step, one for each time; errors and checks without a value only while
     they follow one another.
     """
@@ -102,9 +106,11 @@ def _texts(
     answers: Iterable[tuple[str, Verdict, str]],
     verdict: Verdict,
 ) -> Iterator[str]:
-    """Yield what each check says that has the verdict, as far as a message has room."""
+    """Yield the text of each check with this verdict, up to the number that a message names."""
     counting = {metric.name for metric in spec.analysis.metrics if not metric.dry_run}
-    texts = [_metric_text(one) for one in metrics if one.verdict == verdict and one.name in counting]
+    texts = [
+        _metric_text(metric) for metric in metrics if metric.verdict == verdict and metric.name in counting
+    ]
     texts += [f"webhook {name}: {message}" for name, own, message in answers if own == verdict]
     yield from texts[:_NAMED]
     if len(texts) > _NAMED:

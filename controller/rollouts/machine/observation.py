@@ -1,4 +1,4 @@
-"""What a rollout's state machine is told, and what it decides. Pure."""
+"""The input of a rollout's state machine, and its decision. Pure."""
 
 from __future__ import annotations
 
@@ -25,33 +25,33 @@ class Misfit:
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """What is so now."""
+    """The present state of a rollout's flags, evaluators, checks and requests."""
 
     name: str
     """The rollout's."""
     candidate: Revision | None
     """The definitions that differ from the promoted ones; None: none does."""
     promoted: Revision
-    """What everybody else gets, with flags that are new; its shard is written before the status."""
+    """The definitions that everybody else gets; their shard is written before the status."""
     desired: Revision
     """All of the rollout's definitions as Git has them: they are promoted in the end."""
     misfit: Misfit | None = None
     served: Served | None = None
-    """Who serves what the status says; None: it is not delivered yet."""
+    """How many evaluators serve what the status says; None: it is not delivered yet."""
     metrics: tuple[MetricStatus, ...] | None = None
     """The checks made now; None: none was due."""
     answers: Mapping[str, HookAnswer] = field(default_factory=dict)
-    """What webhooks answered now, by name."""
+    """The answers of webhooks that were called now, by name."""
     annotations: Mapping[str, str] = field(default_factory=lambda: NOTHING)
-    """Of the rollout: people's requests among them."""
+    """The annotations of the FlagRollout, with people's requests."""
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What becomes of the rollout."""
+    """The next state of the rollout."""
 
     status: FlagRolloutStatus
-    """Whole. Writing it publishes the step."""
+    """The whole status; writing it publishes the step."""
     events: tuple[Occurrence, ...]
     requeue_after: float | None
-    """Seconds until time alone changes something; None: it does not."""
+    """Seconds until the next decision is due; None: only a change of an object makes one due."""

@@ -26,7 +26,7 @@ _TEXTS: Final = {
 
 
 def reason_text(status: FlagRolloutStatus, misfit: Misfit | None) -> str:
-    """Return in words where the rollout is held, and why; empty where it is not."""
+    """Return in words at which step the rollout is held, and why; empty if it is not."""
     if status.reason is None:
         return ""
     place = f"step {status.step_text}" if status.step_text else "the first step"

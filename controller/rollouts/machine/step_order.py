@@ -12,9 +12,8 @@ if TYPE_CHECKING:
 
 
 def next_step(steps: Sequence[Step], share: float, audiences: Sequence[dict[str, Any]]) -> int | None:
-    """Return the index of the first step that would give the new definition to somebody else than `share`
-    percent and `audiences`; None: there is none. Steps that were edited during a rollout so go on where it
-    is: nobody is skipped, and nobody gets the old definition again.
+    """Return the index of the first step that adds users to `share` percent and `audiences`; None: none does.
+    So a rollout whose steps are edited continues with the first step that adds users, and takes nobody back.
     """
     for index, step in enumerate(steps):
         if step.share is not None and step.share > share:
@@ -31,11 +30,11 @@ def present_step(steps: Sequence[Step], status: FlagRolloutStatus) -> Step:
 
 
 def share_at(steps: Sequence[Step], index: int) -> float:
-    """Return percent of users who get the new definition in a step: audiences leave it as it was."""
+    """Return the percentage of users who get the new definition in a step; audiences do not change it."""
     return max((step.share for step in steps[: index + 1] if step.share is not None), default=0.0)
 
 
 def share_text(share: float, audiences: Sequence[dict[str, Any]]) -> str:
-    """Return for people who gets the new definition."""
+    """Return in words which users get the new definition."""
     parts = ["audience"] * bool(audiences) + [f"{share:g}%"] * bool(share)
     return " + ".join(parts) or "0%"

@@ -1,12 +1,12 @@
-"""When time alone changes a rollout next. Pure."""
+"""When the next deadline, check or window of a rollout is due. Pure."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from controller.rollouts.machine.clocks import after
+from controller.rollouts.machine.clocks import moment_after
 from controller.rollouts.machine.step_order import present_step
-from controller.rollouts.machine.windows import is_open, next_open
+from controller.rollouts.machine.windows import is_open, next_opening
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def seconds_to_next(spec: FlagRolloutSpec, status: FlagRolloutStatus, now: datetime) -> float | None:
-    """Return the seconds until something may be due; None: nothing ever is, unless an object changes."""
+    """Return the seconds until the next moment that may change the rollout; None: there is none."""
     moments = (moment for moment in _moments(spec, status, now) if moment is not None)
     return min(((moment - now).total_seconds() for moment in moments if moment > now), default=None)
 
@@ -25,17 +25,17 @@ def seconds_to_next(spec: FlagRolloutSpec, status: FlagRolloutStatus, now: datet
 def _moments(spec: FlagRolloutSpec, status: FlagRolloutStatus, now: datetime) -> Iterator[datetime | None]:
     propagation, phase = spec.propagation.deadline, status.phase
     types = {hook.type for hook in spec.webhooks}
-    check = after(status.last_check_at or status.propagated_at, spec.analysis.interval)
+    check = moment_after(status.last_check_at or status.propagated_at, spec.analysis.interval)
     if phase == "Pending":
         yield check if types & {"confirm-rollout", "pre-rollout", "rollback"} else None
     elif phase in {"Promoting", "RollingBack"}:
-        yield after(status.step_started_at, propagation)
+        yield moment_after(status.step_started_at, propagation)
         yield check if "rollback" in types else None
     elif phase in {"Progressing", "Paused", "WaitingPromotion"}:
-        yield after(status.step_started_at, propagation) if status.propagated_at is None else None
+        yield moment_after(status.step_started_at, propagation) if status.propagated_at is None else None
         yield check if types or spec.analysis.metrics else None
-        yield after(status.propagated_at, present_step(spec.steps, status).min_duration)
+        yield moment_after(status.propagated_at, present_step(spec.steps, status).min_duration)
         if spec.progress_deadline is not None and status.waiting_since is None:
-            yield after(status.step_started_at, spec.progress_deadline + (status.waited or 0.0))
+            yield moment_after(status.step_started_at, spec.progress_deadline + (status.waited or 0.0))
     if phase in {"Pending", "Paused"} and not is_open(spec.windows, spec.freeze, now):
-        yield next_open(spec.windows, spec.freeze, now)
+        yield next_opening(spec.windows, spec.freeze, now)

@@ -1,12 +1,12 @@
-"""The transitions of a rollout: each returns a whole status, and the Events that tell it. Pure."""
+"""The transitions of a rollout: each returns a whole status and its Events. Pure."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
+from controller.api.objects.meta import precise_timestamp
 from controller.api.rollouts.rollout_status import Outcome
-from controller.rollouts.machine.clocks import written
 from controller.rollouts.machine.gates import NOT_PROMOTED
 from controller.rollouts.machine.step_order import share_at, share_text
 from controller.runtime.event import Occurrence
@@ -29,7 +29,7 @@ _NO_STEP: Final[dict[str, Any]] = {
     "step_started_at": None, "propagated_at": None, "waited": None, "waiting_since": None, "served": None,
     "last_check_at": None,
 }  # fmt: skip
-"""Nobody but people who are promoted gets the candidate."""
+"""Fields of a rollout without a step."""
 _NO_CHECKS: Final[dict[str, Any]] = {"checks": None, "metrics": (), "verdict": None}
 _NO_RUN: Final[dict[str, Any]] = {
     **_NO_STEP, **_NO_CHECKS, "candidate": None, "reason": None, "started_at": None, "approvals": (),
@@ -38,7 +38,7 @@ _NO_RUN: Final[dict[str, Any]] = {
 
 
 class Change(NamedTuple):
-    """A new status, and what happened."""
+    """A new status, and the Events of the change."""
 
     status: FlagRolloutStatus
     events: tuple[Occurrence, ...] = ()
@@ -46,7 +46,7 @@ class Change(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Tick:
-    """All that one decision is made of."""
+    """The input of one decision beside the status."""
 
     spec: FlagRolloutSpec
     observation: Observation
@@ -54,7 +54,7 @@ class Tick:
 
 
 def rest(status: FlagRolloutStatus) -> Change:
-    """Nothing is to be rolled out."""
+    """Return to Idle: Git has nothing to roll out."""
     return Change(status.model_copy(update={**_NO_RUN, "phase": "Idle"}))
 
 
@@ -65,38 +65,38 @@ def revert(status: FlagRolloutStatus, tick: Tick) -> Change:
         return Change(resting)
     text = f"Git has the promoted definitions again in place of {name_of(status.candidate)}"
     if status.phase in {"Failed", "RollingBack"}:
-        # How it ended is in the history already.
+        # The history has its end already.
         return Change(resting, (Occurrence("RolloutReverted", text),))
-    ended = _ended(status, "Reverted", "Git has the promoted definitions again", tick.now)
+    ended = _history_with(status, "Reverted", "Git has the promoted definitions again", tick.now)
     history = {"history": ended}
     return Change(resting.model_copy(update=history), (Occurrence("RolloutReverted", text),))
 
 
 def take_up(status: FlagRolloutStatus, candidate: Revision, tick: Tick) -> Change:
-    """A candidate that is new: from the beginning, with the salt of the run that it is part of."""
+    """Begin with a new candidate; the salt of a rollout that it supersedes stays."""
     events: tuple[Occurrence, ...] = ()
     history = status.history
     before = status.candidate
     if before is not None and status.phase not in {"Failed", "RollingBack"}:
         text = f"{name_of(before)} is superseded by {name_of(candidate)}"
-        history = _ended(status, "Superseded", text, tick.now)
+        history = _history_with(status, "Superseded", text, tick.now)
         events = (Occurrence("RolloutSuperseded", text),)
-    return Change(_pending(status, candidate, tick).model_copy(update={"history": history}), events)
+    return Change(_begin(status, candidate, tick).model_copy(update={"history": history}), events)
 
 
 def try_again(status: FlagRolloutStatus, candidate: Revision, tick: Tick) -> Change:
-    """Roll a candidate out again that failed."""
-    return Change(_pending(status, candidate, tick))
+    """Roll a failed candidate out again."""
+    return Change(_begin(status, candidate, tick))
 
 
-def _pending(status: FlagRolloutStatus, candidate: Revision, tick: Tick) -> FlagRolloutStatus:
+def _begin(status: FlagRolloutStatus, candidate: Revision, tick: Tick) -> FlagRolloutStatus:
     digits = candidate.digest.partition(":")[2][:_SALT_DIGITS]
     fresh = {
         **_NO_RUN,
         "phase": "Pending",
         "candidate": candidate,
         "salt": status.salt or f"{tick.observation.name}/{digits}",
-        "started_at": written(tick.now),
+        "started_at": precise_timestamp(tick.now),
         "post_rollout_at": None,
     }
     return status.model_copy(update=fresh)
@@ -121,8 +121,8 @@ def publish(status: FlagRolloutStatus, index: int, tick: Tick) -> Change:
         "share": share,
         "share_text": share_text(share, audiences),
         "audiences": audiences,
-        "step_started_at": written(tick.now),
-        # What webhooks said was about the step before.
+        "step_started_at": precise_timestamp(tick.now),
+        # Confirmations by webhooks are of the step before.
         "approvals": tuple(approval for approval in status.approvals if "/" not in approval.gate),
     }
     after = status.model_copy(update=step)
@@ -135,14 +135,14 @@ def promote(status: FlagRolloutStatus, tick: Tick) -> Change:
     """Give everybody the candidate."""
     fields = {
         "phase": "Promoting", "reason": None, "share": 100.0, "share_text": "100%",
-        "step_started_at": written(tick.now), "propagated_at": None, "waited": None, "waiting_since": None,
-        "served": None, "last_check_at": None, "verdict": None, "failed_digest": None,
+        "step_started_at": precise_timestamp(tick.now), "propagated_at": None, "waited": None,
+        "waiting_since": None, "served": None, "last_check_at": None, "verdict": None, "failed_digest": None,
     }  # fmt: skip
     return Change(status.model_copy(update=fields))
 
 
 def succeed(status: FlagRolloutStatus, tick: Tick) -> Change:
-    """Everybody is served the candidate: it is what is promoted now."""
+    """Record the candidate as promoted: everybody is served it."""
     observation = tick.observation
     earlier = status.promoted.digest if status.promoted is not None else ""
     recent = [
@@ -153,21 +153,21 @@ def succeed(status: FlagRolloutStatus, tick: Tick) -> Change:
         "phase": "Succeeded",
         "promoted": observation.desired,
         "recent_digests": tuple(filter(None, (earlier, *recent)))[:_RECENT],
-        "history": _ended(status, "Promoted", None, tick.now),
+        "history": _history_with(status, "Promoted", None, tick.now),
     }
     text = f"{name_of(status.candidate)} is promoted: everybody gets it"
     return Change(status.model_copy(update=done), (_occurrence(status, "Promoted", text, ends=True),))
 
 
 def take_back(status: FlagRolloutStatus, tick: Tick) -> Change:
-    """Return from a promotion that is not served to where the rollout was."""
+    """Return from a promotion that is not served to the last step."""
     text = (
         f"{name_of(status.candidate)} was not served to everybody in time: "
         f"the rollout is back at {f'step {status.step_text}' if status.step_text else 'its beginning'}"
     )
     held = {
         "reason": NOT_PROMOTED,
-        "step_started_at": written(tick.now),
+        "step_started_at": precise_timestamp(tick.now),
         "served": None,
         "propagated_at": None,
     }
@@ -175,8 +175,8 @@ def take_back(status: FlagRolloutStatus, tick: Tick) -> Change:
         back: dict[str, Any] = {**_NO_STEP, **held, "phase": "Pending"}
     else:
         share = share_at(tick.spec.steps, status.step)
-        text_of = {"share": share, "share_text": share_text(share, status.audiences)}
-        back = {**held, **text_of, **_NO_CHECKS, "phase": "Paused"}
+        shares = {"share": share, "share_text": share_text(share, status.audiences)}
+        back = {**held, **shares, **_NO_CHECKS, "phase": "Paused"}
     event = Occurrence("RolloutHeld", text, warning=True)
     return Change(status.model_copy(update=back), (event,))
 
@@ -191,19 +191,19 @@ def roll_back(status: FlagRolloutStatus, cause: Cause, tick: Tick) -> Change:
         "phase": "RollingBack" if exposed else "Failed",
         "reason": cause.reason,
         "failed_digest": digest,
-        "step_started_at": written(tick.now) if exposed else None,
-        "history": _ended(status, "RolledBack", cause.message[:_LONGEST], tick.now),
+        "step_started_at": precise_timestamp(tick.now) if exposed else None,
+        "history": _history_with(status, "RolledBack", cause.message[:_LONGEST], tick.now),
     }
     event = _occurrence(status, "RolledBack", text, warning=True)
     return Change(status.model_copy(update=back), (event,))
 
 
 def fail(status: FlagRolloutStatus) -> Change:
-    """The promoted definitions are served again."""
+    """End a rollback: the promoted definitions are served again."""
     return Change(status.model_copy(update={**_NO_STEP, "phase": "Failed"}))
 
 
-def _ended(
+def _history_with(
     status: FlagRolloutStatus,
     outcome: Literal["Promoted", "RolledBack", "Superseded", "Reverted"],
     reason: str | None,
@@ -218,7 +218,7 @@ def _ended(
         outcome=outcome,
         reason=reason,
         started_at=status.started_at,
-        ended_at=written(now),
+        ended_at=precise_timestamp(now),
     )
     return (ended, *status.history)[:_HISTORY]
 
@@ -231,7 +231,7 @@ def _occurrence(
 
 
 def name_of(revision: Revision | None) -> str:
-    """A candidate for people: its commit where one is known."""
+    """Return the name of a candidate for people: its commit, or its digest."""
     if revision is None:
         return "the candidate"
     return revision.revision or revision.digest[:19]

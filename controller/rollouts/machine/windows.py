@@ -18,7 +18,7 @@ _DAY: Final = timedelta(days=1)
 _WEEK: Final = 8
 """Days among which each window opens once at least, this day included."""
 _FREEZES: Final = 64
-"""Most times of freeze in a spec; behind each, windows are looked for anew."""
+"""Most times of freeze in a spec."""
 
 
 def is_open(windows: Sequence[Window], freeze: Iterable[Freeze], at: datetime) -> bool:
@@ -28,26 +28,24 @@ def is_open(windows: Sequence[Window], freeze: Iterable[Freeze], at: datetime) -
 
 def is_frozen(freeze: Iterable[Freeze], at: datetime) -> bool:
     """Whether a moment is in one of the times of freeze."""
-    return any(begin <= at < end for begin, end in (one.bounds for one in freeze))
+    return any(begin <= at < end for begin, end in (period.bounds for period in freeze))
 
 
-def next_open(windows: Sequence[Window], freeze: Sequence[Freeze], at: datetime) -> datetime | None:
-    """Return the first moment from `at` on at which a step may be taken, in UTC; None: there is none, as far
-    as can be seen.
-    """
+def next_opening(windows: Sequence[Window], freeze: Sequence[Freeze], at: datetime) -> datetime | None:
+    """Return the first moment from `at` on at which a step may be taken, in UTC; None: none was found."""
     try:
-        return _next_open(windows, freeze, at.astimezone(UTC))
+        return _find_opening(windows, freeze, at.astimezone(UTC))
     except OverflowError:
         # A freeze that ends with the calendar.
         return None
 
 
-def _next_open(windows: Sequence[Window], freeze: Sequence[Freeze], at: datetime) -> datetime | None:
+def _find_opening(windows: Sequence[Window], freeze: Sequence[Freeze], at: datetime) -> datetime | None:
     for _ in range(_FREEZES + 1):
         if windows and not any(_holds(window, at) for window in windows):
             openings = (moment for window in windows for moment in _openings(window, at))
             at = min((moment for moment in openings if moment > at), default=at)
-        ends = [end for begin, end in (one.bounds for one in freeze) if begin <= at < end]
+        ends = [end for begin, end in (period.bounds for period in freeze) if begin <= at < end]
         if not ends:
             return at if is_open(windows, freeze, at) else None
         at = max(ends)
@@ -56,7 +54,7 @@ def _next_open(windows: Sequence[Window], freeze: Sequence[Freeze], at: datetime
 
 def _holds(window: Window, at: datetime) -> bool:
     """Whether a window is open by the clocks of its time zone: twice in an hour that they repeat, never in
-    one that they leave out.
+    one that they skip.
     """
     local = at.astimezone(ZoneInfo(window.time_zone))
     begin, end = time.fromisoformat(window.from_), time.fromisoformat(window.to)
@@ -82,6 +80,6 @@ def _openings(window: Window, at: datetime) -> Iterator[datetime]:
 
 
 def _after_gap(window: Window, moment: datetime) -> Iterator[datetime]:
-    """Yield when a window opens whose first minutes the clocks leave out: as soon as they go on."""
+    """Yield when a window opens whose first minutes the clocks skip: at the first minute after the gap."""
     earlier = (moment - minutes * _MINUTE for minutes in range(120, -1, -1))
     yield from (minute for minute in earlier if _holds(window, minute))

@@ -12,7 +12,7 @@ from pydantic.alias_generators import to_camel
 from controller.api.objects.meta import timestamp
 from controller.api.rollouts.flagrollout import PAUSE
 from controller.api.rollouts.rollout_status import FlagRolloutStatus
-from controller.rollouts.machine.windows import next_open
+from controller.rollouts.machine.windows import next_opening
 from controller.rollouts.planning.users_moved import Movement, answers, movement
 from evaluator.flags.accept import Progress, effective
 from evaluator.flags.candidates import Candidate, candidate_of, capture, matches
@@ -183,7 +183,7 @@ def _percent(users: int, of: Movement) -> float:
 def _steps(
     spec: FlagRolloutSpec, rollout: Rollout, simulated: _Simulation, now: datetime
 ) -> Iterator[PlannedStep]:
-    cohort, starts = Cohort(), next_open(spec.windows, spec.freeze, now)
+    cohort, starts = Cohort(), next_opening(spec.windows, spec.freeze, now)
     for index, step in enumerate(spec.steps):
         cohort = _widened(cohort, step)
         lasts = max(step.min_duration or 0.0, spec.analysis.interval if spec.analysis.metrics else 0.0)
@@ -210,7 +210,7 @@ def _start_after(spec: FlagRolloutSpec, starts: datetime, lasts: float) -> datet
         ends = starts + timedelta(seconds=lasts)
     except OverflowError:
         return None
-    return next_open(spec.windows, spec.freeze, ends)
+    return next_opening(spec.windows, spec.freeze, ends)
 
 
 def _widened(cohort: Cohort, step: Step) -> Cohort:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from controller.api.rollouts.rollout_steps import Freeze, Window
-from controller.rollouts.machine.windows import is_open, next_open
+from controller.rollouts.machine.windows import is_open, next_opening
 
 DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 
@@ -62,7 +62,7 @@ def at(text: str) -> datetime:
 def test_a_window_opens_by_the_clocks_of_its_time_zone(
     windows: list[Window], moment: str, opens: str
 ) -> None:
-    assert next_open(windows, [], at(moment)) == at(opens)
+    assert next_opening(windows, [], at(moment)) == at(opens)
 
 
 def test_a_freeze_counts_over_windows() -> None:
@@ -71,14 +71,14 @@ def test_a_freeze_counts_over_windows() -> None:
         freeze("2026-03-02T09:00:00Z", "2026-03-02T20:00:00Z"),
         freeze("2026-03-03T08:00:00Z", "2026-03-03T08:30:00+00:00"),
     ]
-    assert next_open(weekdays, holidays, at("2026-03-02T10:00Z")) == at("2026-03-03T08:30Z")
+    assert next_opening(weekdays, holidays, at("2026-03-02T10:00Z")) == at("2026-03-03T08:30Z")
     assert not is_open(weekdays, holidays, at("2026-03-02T10:00Z"))
-    assert next_open([], holidays, at("2026-03-02T10:00Z")) == at("2026-03-02T20:00Z")
+    assert next_opening([], holidays, at("2026-03-02T10:00Z")) == at("2026-03-02T20:00Z")
 
 
 def test_a_freeze_until_the_end_of_the_calendar_never_opens() -> None:
     ever = [freeze("2026-03-02T00:00:00Z", "9999-12-31T23:59:59Z")]
-    assert next_open([window("Mon", "08:00", "16:00")], ever, at("2026-03-02T10:00Z")) is None
+    assert next_opening([window("Mon", "08:00", "16:00")], ever, at("2026-03-02T10:00Z")) is None
 
 
 CLOCKS = st.builds("{:02}:{:02}".format, st.integers(0, 23), st.sampled_from((0, 15, 30, 59)))
@@ -96,7 +96,7 @@ MOMENTS = st.datetimes(datetime(2026, 1, 1), datetime(2027, 1, 1), timezones=st.
 def test_the_next_opening_is_open_and_nothing_is_before(
     windows: list[Window], moment: datetime, data: Any
 ) -> None:
-    opens = next_open(windows, [], moment)
+    opens = next_opening(windows, [], moment)
     assert opens is not None
     assert is_open(windows, [], opens)
     seconds = int((opens - moment).total_seconds())
