@@ -165,18 +165,15 @@ def take_back(status: FlagRolloutStatus, tick: Tick) -> Change:
         f"{name_of(status.candidate)} was not served to everybody in time: "
         f"the rollout is back at {f'step {status.step_text}' if status.step_text else 'its beginning'}"
     )
-    held = {
-        "reason": NOT_PROMOTED,
-        "step_started_at": precise_timestamp(tick.now),
-        "served": None,
-        "propagated_at": None,
-    }
     if status.step is None:
-        back: dict[str, Any] = {**_NO_STEP, **held, "phase": "Pending"}
+        back = {**_NO_STEP, "phase": "Pending", "reason": NOT_PROMOTED}
     else:
         share = share_at(tick.spec.steps, status.step)
-        shares = {"share": share, "share_text": share_text(share, status.audiences)}
-        back = {**held, **shares, **_NO_CHECKS, "phase": "Paused"}
+        back = {
+            **_NO_CHECKS, "phase": "Paused", "reason": NOT_PROMOTED, "share": share,
+            "share_text": share_text(share, status.audiences), "step_started_at": precise_timestamp(tick.now),
+            "served": None, "propagated_at": None,
+        }  # fmt: skip
     event = Occurrence("RolloutHeld", text, warning=True)
     return Change(status.model_copy(update=back), (event,))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from controller.rollouts.machine.advance import advance
@@ -57,6 +57,7 @@ class Watched(RolloutWorld):
 
 @settings(max_examples=150, deadline=None)
 @given(st.lists(COMMANDS, max_size=25))
+@example(["served 1/4", "spec {skipAnalysis: true}", "commit A", "wait 10m"])
 def test_nobody_is_exposed_or_moved_back_but_by_a_decision(commands: list[str]) -> None:
     world = Watched()
     world.run("new")
