@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from evaluator.flags.model import ABSENT, EMPTY, Json, State
+from evaluator.flags.overrides import OVERRIDE_EXPIRES_KEY, OVERRIDE_KEY, OVERRIDE_REASON_KEY
 from evaluator.flags.rollouts import ROLLOUT_ARM_KEY, ROLLOUT_KEY, ROLLOUT_SHARE_KEY, ROLLOUT_STEP_KEY, Arm
 from evaluator.resolving.resolve import resolve
 
@@ -118,7 +119,19 @@ def explain(
         steps.append(_note("the flag is disabled, so the caller's own default is used"))
     elif flag.targeting is ABSENT or flag.targeting == {}:
         steps.append(_note("the flag has no targeting"))
-    return Explanation(resolution, (*steps, *_rollout(resolution), _conclusion(flag, resolution)))
+    notes = (*_override(resolution), *_rollout(resolution), _conclusion(flag, resolution))
+    return Explanation(resolution, (*steps, *notes))
+
+
+def _override(resolution: Resolution) -> tuple[TraceStep, ...]:
+    """The override that the flag has, also for a user outside of its audience."""
+    metadata = resolution.metadata
+    if OVERRIDE_KEY not in metadata:
+        return ()
+    name, reason = _short(metadata[OVERRIDE_KEY]), _short(metadata.get(OVERRIDE_REASON_KEY))
+    expires = metadata.get(OVERRIDE_EXPIRES_KEY)
+    until = "" if expires is None else f" until {expires}"
+    return (_note(f"override {name} is in force{until}: {reason}"),)
 
 
 def _rollout(resolution: Resolution) -> tuple[TraceStep, ...]:

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from evaluator.flags.layers.merge import parse
 from evaluator.flags.model import Bucketing
+from evaluator.flags.overrides import Override
 from evaluator.resolving.explain import explain
 from evaluator.resolving.resolve import CompiledFlagSet, compile_flag_set, resolve
 from evaluator.targeting.values import variant_name
@@ -159,3 +160,14 @@ def test_a_trace_names_the_rollout_and_the_arm(served: FlagSet, context: dict[st
     assert [str(step) for step in steps if text in str(step)]
     plain = explain(compile_flag_set(served), PLAIN.key, None, context, 0).steps
     assert not [step for step in plain if "rollout" in str(step)]
+
+
+@pytest.mark.parametrize(
+    ("variant", "expires", "until"), [("off", 7_200, " until 1970-01-01T02:00:00Z"), (None, None, "")]
+)
+def test_a_trace_names_the_override_and_its_end(variant: str | None, expires: int | None, until: str) -> None:
+    override = Override("pay-off", NEW.key, variant, "INC-1: payments fail", expires)
+    compiled = compile_flag_set(rolled_out(10, overrides=(override,)))
+    text = f'flag: override "pay-off" is in force{until}: "INC-1: payments fail"'
+    assert text in map(str, explain(compiled, NEW.key, None, {"targetingKey": "u"}, 0).steps)
+    assert not [step for step in explain(compiled, PLAIN.key, None, {}, 0).steps if "override" in str(step)]
