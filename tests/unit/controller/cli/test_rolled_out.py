@@ -1,4 +1,4 @@
-"""Which FlagRollout rolls a change out, as `flagstaff diff` and `trace` say."""
+"""Which FlagRollout rolls a change out, as `flagstaff diff`, `trace` and `flags` say."""
 
 from __future__ import annotations
 
@@ -72,4 +72,14 @@ def test_the_flags_of_an_evaluator_have_a_line_for_each_that_is_rolled_out() -> 
     assert shown == [
         "rollout   pay: by checkout: step 2/4, 10% of users",
         "rollout   cart: by checkout: nobody gets the new definition",
+    ]
+
+
+def test_the_flags_of_an_evaluator_have_a_line_for_each_that_is_overridden() -> None:
+    marks = {"flagstaff.dev/override": "pay-off", "flagstaff.dev/override-reason": "INC-1:\npayments fail"}
+    until = {**marks, "flagstaff.dev/override-expires": "2026-12-01T18:00:00Z"}
+    served = {"flags": [{"key": "pay", "metadata": until}, {"key": "cart", "metadata": marks}, {"key": "x"}]}
+    assert [line for line in lines(served) if line.startswith("override")] == [
+        "override  pay: by pay-off until 2026-12-01T18:00:00Z: INC-1: payments fail",
+        "override  cart: by pay-off: INC-1: payments fail",
     ]
