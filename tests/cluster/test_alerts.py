@@ -69,6 +69,34 @@ def test_the_examples_provider_is_notified_of_the_next_commit(spine: Spine, list
     assert "lastFailure" not in found["status"]
 
 
+def test_a_rollout_is_reported_from_its_start_to_its_end(spine: Spine, listener: Listener) -> None:
+    policy = {
+        "flagSetRef": {"name": "flags"},
+        "flags": ["banner"],
+        "steps": [{"share": 10}, {"share": 50, "approval": "Required"}],
+    }
+    sources = [{"kind": "FlagRollout", "name": "banner"}]
+    alert = {"providerRef": {"name": "local"}, "eventSources": sources}
+    spine.apply(example(listener)[0], manifest("FlagAlert", "rollouts", alert))
+    spine.wait_ready("flagalert", "rollouts")
+    spine.apply(manifest("FlagRollout", "banner", policy))
+    spine.wait("flagrollout", lambda found: found.get("status", {}).get("phase") == "Idle", "banner")
+    spine.push(flags__json=flags(banner="off"))
+
+    def reported(reason: str) -> Any:
+        return listener.wait(lambda event: event["reason"] == reason).event
+
+    assert "10% of users" in reported("RolloutStarted")["message"]
+    assert "50% of users" in reported("StepAdvanced")["message"]
+    assert "waits for an approval" in reported("WaitingForApproval")["message"]
+    digest = spine.get("flagrollout", "banner")["status"]["candidate"]["digest"]
+    for request, reason, severity in (("abort", "RolledBack", "error"), ("promote", "Promoted", "info")):
+        annotations = {f"flagstaff.dev/rollout-{request}": digest}
+        spine.patch("flagrollout", {"metadata": {"annotations": annotations}}, "banner")
+        event = reported(reason)
+        assert (event["involvedObject"]["kind"], event["severity"]) == ("FlagRollout", severity)
+
+
 def test_a_commit_gets_a_status_that_says_where_its_flags_are(spine: Spine, listener: Listener) -> None:
     spec = {
         "type": "github",
