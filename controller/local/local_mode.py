@@ -155,6 +155,7 @@ def _page_additions(page: LocalPage) -> Additions:
     """The page on the management port, and what it counts."""
 
     async def source_for(_: Request) -> PageSource | Response:
+        page.open()
         return page
 
     streams = PageStreams(asyncio.get_running_loop(), lambda _: lambda: page.version)

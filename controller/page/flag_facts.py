@@ -51,12 +51,14 @@ def kind_of(flag: Flag) -> str:
     return "" if kind is None else kind.value.lower()
 
 
-def rollout_sentence(flag: Flag) -> str:
-    """How far a rollout has brought the flag's new definition; empty for a flag in no rollout."""
-    if ROLLOUT_KEY not in flag.metadata:
-        return ""
-    share = flag.metadata.get(ROLLOUT_SHARE_KEY)
-    return f"in rollout {flag.metadata[ROLLOUT_KEY]}, {share} % of users get the new definition"
+def rollout_sentences(flag_set: FlagSet) -> dict[str, str]:
+    """How far a rollout has brought the new definition of each flag that is in one."""
+    return {
+        key: f"in rollout {flag.metadata[ROLLOUT_KEY]}, "
+        f"{flag.metadata.get(ROLLOUT_SHARE_KEY)} % of users get the new definition"
+        for key, flag in flag_set.flags.items()
+        if ROLLOUT_KEY in flag.metadata
+    }
 
 
 def expanded_rule(flag: Flag, flags: CompiledFlagSet) -> Json:

@@ -17,7 +17,7 @@ from controller.delivery.delivered import delivery_of
 from controller.delivery.progress.overrides import override_texts
 from controller.delivery.progress.rollouts import PromotedSets, progress_of
 from controller.page.delivery.proxy_members import moment
-from controller.page.flag_facts import rollout_sentence
+from controller.page.flag_facts import rollout_sentences
 from controller.page.page_source import ShownSet
 from evaluator.resolving.resolve import compile_flag_set
 
@@ -96,22 +96,23 @@ class ShownSets:
             of,
             delivered.desired,
             compile_flag_set(delivered.flag_set),
-            _in_force(delivered.flag_set, progress),
+            _sentences_in_force(delivered.flag_set, progress),
         )
         self._made[resource.key] = made
         return made
 
 
-def _in_force(flag_set: FlagSet, progress: Progress) -> dict[str, str]:
+def _sentences_in_force(flag_set: FlagSet, progress: Progress) -> dict[str, str]:
     """A sentence on each flag that an override or a rollout decides."""
-    sentences_of = {key: rollout_sentence(flag) for key, flag in flag_set.flags.items()}
-    rolled_out = {key: sentence for key, sentence in sentences_of.items() if sentence}
     flags = sorted({override.flag for override in progress.overrides})
     sentences = {
         flag: override_texts(
             flag_set,
-            replace(progress, overrides=tuple(one for one in progress.overrides if one.flag == flag)),
+            replace(
+                progress,
+                overrides=tuple(override for override in progress.overrides if override.flag == flag),
+            ),
         )
         for flag in flags
     }
-    return rolled_out | {flag: texts[0] for flag, texts in sentences.items() if texts}
+    return rollout_sentences(flag_set) | {flag: texts[0] for flag, texts in sentences.items() if texts}

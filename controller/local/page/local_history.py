@@ -9,7 +9,8 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 from controller.local.page.flag_commits import MOST_COMMITS, FlagCommits
-from controller.page.page_source import FlagHistory
+from controller.page.page_source import FlagHistory, ShownSet
+from evaluator.resolving.resolve import compile_flag_set
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
     from controller.local.local_options import LocalOptions
     from controller.local.page.flag_commits import CommitChanges
     from controller.page.page_source import FlagChange, FlagPlace
-    from evaluator.flags.model import FlagSet
 
 log = logging.getLogger(__name__)
 
@@ -39,8 +39,8 @@ class LocalHistory:
         """The URL of the repository's origin; empty: it has none."""
         self.last_changes: Mapping[str, FlagChange] = MappingProxyType({})
         """The newest change of each flag."""
-        self.overlays: Mapping[str, FlagSet] = MappingProxyType({})
-        """The flags of other environments, by the names of their folders."""
+        self.overlays: tuple[ShownSet, ...] = ()
+        """The flags of other environments, named after their folders."""
         self._commits = None if folder is None else FlagCommits(folder, options)
         self._changes: tuple[CommitChanges, ...] = ()
         self._read_from = ""
@@ -52,23 +52,26 @@ class LocalHistory:
         changes = tuple(commit.of(key) for commit in self._changes if key in commit.lines)
         return FlagHistory(changes, self._places.get(key, ()), self._gap)
 
-    def read(self, commit: str, changed: Callable[[], None]) -> None:
-        """Read the history up to a commit, or HEAD; `changed` is called when there is more to show."""
+    def read(self, commit: str, notify: Callable[[], None]) -> None:
+        """Read the history up to a commit, or HEAD; `notify` is called when there is more to show."""
         commits = self._commits
         if commits is None:
             return
         try:
             self.address = commits.origin()
             self._places = MappingProxyType(commits.places(commit))
-            self.overlays = MappingProxyType(commits.overlays(commit))
-            self._read_changes(commits, commit, changed)
+            self.overlays = tuple(
+                ShownSet(folder, flag_set, compile_flag_set(flag_set), title=folder)
+                for folder, flag_set in commits.overlays(commit).items()
+            )
+            self._read_changes(commits, commit, notify)
         except Exception:
             # libgit2 raises several; the page is served without a history then.
             log.exception("the history of flags cannot be read")
             self._gap = "The repository cannot be read."
-        changed()
+        notify()
 
-    def _read_changes(self, commits: FlagCommits, commit: str, changed: Callable[[], None]) -> None:
+    def _read_changes(self, commits: FlagCommits, commit: str, notify: Callable[[], None]) -> None:
         known, newest = self._changes, ""
         read: list[CommitChanges] = []
         began = shown = monotonic()
@@ -82,15 +85,15 @@ class LocalHistory:
 
         self._gap = ""
         with contextlib.closing(commits.read(commit, is_known)) as newer:
-            for found in newer:
-                read.append(found)
+            for changes in newer:
+                read.append(changes)
                 if monotonic() - began > READ_SECONDS or len(read) >= MOST_COMMITS:
                     self._gap = "Earlier commits are not shown."
                     break
                 if monotonic() - shown > SHOW_SECONDS:
                     shown = monotonic()
                     self._show((*read, *known))
-                    changed()
+                    notify()
         self._show((*read, *known) if met else tuple(read))
         self._read_from = newest
 

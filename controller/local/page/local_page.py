@@ -14,10 +14,9 @@ from controller.local.page.evaluation_rates import SECONDS, EvaluationRates
 from controller.local.page.local_history import LocalHistory
 from controller.local.stages.local_objects import FLAG_SET, NAME, NAMESPACE
 from controller.page.delivery.proxy_members import FleetMember
-from controller.page.flag_facts import rollout_sentence
+from controller.page.flag_facts import rollout_sentences
 from controller.page.page_source import ShownSet
 from controller.runtime.clock import now
-from evaluator.resolving.resolve import compile_flag_set
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -47,14 +46,18 @@ class LocalPage:
         self._defined: FlagSet | None = None
         self._served: CompiledFlagSet | None = None
         self._served_since: datetime | None = None
-        self._in_force: Mapping[str, str] = {}
+        self._in_force: dict[str, str] = {}
         self._title = options.paths[-1].rstrip("/").rpartition("/")[2] if options.paths else ""
-        self._applied = asyncio.Event()
+        self._opened, self._defined_anew = asyncio.Event(), asyncio.Event()
 
-    def define(self, flag_set: FlagSet, in_force: Mapping[str, str]) -> None:
+    def define(self, flag_set: FlagSet, in_force: dict[str, str]) -> None:
         """Show these flags once they are served; `in_force` as ShownSet has it."""
         self._defined, self._in_force = flag_set, in_force
-        self._applied.set()
+        self._defined_anew.set()
+
+    def open(self) -> None:
+        """Read the history from now on: most runs of `flagstaff up` are without a reader of the page."""
+        self._opened.set()
 
     def serve(self, served: CompiledFlagSet) -> None:
         """Show what is served now."""
@@ -67,10 +70,10 @@ class LocalPage:
         self.notify()
 
     async def run(self) -> None:
-        """Count evaluations and read the history until cancelled."""
+        """Count evaluations, and read the history once the page is opened, until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._count())
-            tasks.create_task(self._follow())
+            tasks.create_task(self._read_history())
 
     @property
     def version(self) -> str:
@@ -86,26 +89,17 @@ class LocalPage:
         defined, served = self._defined, self._served
         if name != NAME or defined is None or served is None:
             return None
-        rollouts = {key: rollout_sentence(flag) for key, flag in served.flag_set.flags.items()}
-        in_force = {key: sentence for key, sentence in rollouts.items() if sentence}
         return ShownSet(
             name, defined, served, defined.revision or "", self._history.address,
-            last_changes=self._history.last_changes, in_force={**in_force, **self._in_force},
+            last_changes=self._history.last_changes,
+            in_force=rollout_sentences(served.flag_set) | self._in_force,
         )  # fmt: skip
 
     def environments(self, name: str, key: str) -> Sequence[ShownSet]:
         """The set, and what it would be with the other overlays of the repository."""
-        shown, overlays = self.shown_set(name), self._history.overlays
-        if shown is None or not overlays:
-            return ()
-        others = [
-            ShownSet(folder, flag_set, compile_flag_set(flag_set), title=folder)
-            for folder, flag_set in overlays.items()
-        ]
-        return (
-            replace(shown, title=self._title),
-            *(other for other in others if key in other.flag_set.flags),
-        )
+        shown = self.shown_set(name)
+        others = [other for other in self._history.overlays if key in other.flag_set.flags]
+        return () if shown is None or not others else (replace(shown, title=self._title), *others)
 
     def history(self, name: str, key: str) -> FlagHistory:
         """What is known of a flag's history now."""
@@ -123,7 +117,7 @@ class LocalPage:
         """
         objects = [*self.stages]
         flag_set = next((resource for resource in objects if resource.key == FLAG_SET), None)
-        served = {} if self._served is None or flag_set is None else _served_status(flag_set)
+        served = {} if self._served is None or flag_set is None else _configuration_status(flag_set)
         return [
             replace(resource, status={**served, "observedGeneration": resource.generation})
             if resource.key.kind == featureflagconfiguration.KIND
@@ -151,20 +145,21 @@ class LocalPage:
             await asyncio.sleep(SECONDS)
             self.evaluations.end_interval(int(now().timestamp()))
 
-    async def _follow(self) -> None:
+    async def _read_history(self) -> None:
         loop = asyncio.get_running_loop()
 
-        def changed() -> None:
+        def notify() -> None:
             loop.call_soon_threadsafe(self.change)
 
+        await self._opened.wait()
         while True:
-            await self._applied.wait()
-            self._applied.clear()
+            await self._defined_anew.wait()
+            self._defined_anew.clear()
             revision = "" if self._defined is None else self._defined.revision or ""
-            await asyncio.to_thread(self._history.read, commit_in(revision), changed)
+            await asyncio.to_thread(self._history.read, commit_in(revision), notify)
 
 
-def _served_status(flag_set: Resource) -> dict[str, Any]:
+def _configuration_status(flag_set: Resource) -> dict[str, Any]:
     """The status of what a FlagSet has written, which this process serves."""
     status = FlagSetStatus.of(flag_set)
     ready = {"type": READY, "status": "True", "reason": "Served", "message": "This process serves it."}

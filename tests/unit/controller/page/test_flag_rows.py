@@ -6,10 +6,10 @@ from datetime import timedelta
 
 import pytest
 
-from controller.page.flag_facts import rollout_sentence
+from controller.page.flag_facts import rollout_sentences
 from controller.page.flag_rows import FlagFilter, select_flags
 from controller.page.page_source import FlagChange
-from evaluator.flags.model import Flag, State
+from evaluator.flags.model import Flag, FlagSet, State
 from tests.unit.controller.page.page_world import NOW, flag, shown_set
 
 RULE = {"if": [{"ends_with": [{"var": "email"}, "@example.com"]}, "on"]}
@@ -61,6 +61,9 @@ def test_fifty_flags_make_a_page_and_a_page_beyond_the_last_is_the_last() -> Non
 
 def test_a_flag_in_a_rollout_says_how_far_it_is() -> None:
     marks = {"flagstaff.dev/rollout": "checkout", "flagstaff.dev/rollout-share": "10"}
-    marked = Flag("a", State.ENABLED, {"on": True}, "on", metadata=marks)
-    assert rollout_sentence(marked) == "in rollout checkout, 10 % of users get the new definition"
-    assert rollout_sentence(Flag("a", State.ENABLED, {"on": True})) == ""
+    flags = {
+        "a": Flag("a", State.ENABLED, {"on": True}, "on", metadata=marks),
+        "b": Flag("b", State.ENABLED, {"on": True}),
+    }
+    words = "in rollout checkout, 10 % of users get the new definition"
+    assert rollout_sentences(FlagSet(flags)) == {"a": words}

@@ -85,9 +85,9 @@ def test_folders_beside_the_last_path_are_other_environments(tmp_path: Path) -> 
     options = LocalOptions(str(repository.path), paths=("base", "overlays/production"))
     history = LocalHistory(repository.path, options)
     history.read("", nothing)
-    assert {name: flags.flags["a"].default_variant for name, flags in history.overlays.items()} == {
-        "staging": "on"
-    }
+    assert [(shown.title, shown.flag_set.flags["a"].default_variant) for shown in history.overlays] == [
+        ("staging", "on")
+    ]
 
 
 def test_what_is_no_repository_has_no_history_and_says_so(tmp_path: Path) -> None:
