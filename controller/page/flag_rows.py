@@ -115,7 +115,7 @@ def select_flags(shown: ShownSet, chosen: FlagFilter, now: datetime) -> Selectio
     owners = {key: owner_of(metadata_of(flag, flag_set)) for key, flag in flag_set.flags.items()}
     keys = [key for key in sorted(flag_set.flags) if _is_selected(shown, key, owners[key], chosen, now)]
     if chosen.sort == "changed":
-        keys.sort(key=lambda key: _changed_at(shown.last_changes.get(key)), reverse=True)
+        keys.sort(key=lambda key: _change_time(shown.last_changes.get(key)), reverse=True)
     pages = max(1, ceil(len(keys) / ROWS))
     page = min(max(1, chosen.page), pages)
     rows = tuple(flag_row(shown, key) for key in keys[(page - 1) * ROWS : page * ROWS])
@@ -153,7 +153,7 @@ def _is_selected(shown: ShownSet, key: str, owner: str, chosen: FlagFilter, now:
         return False
     if chosen.since:
         count, unit = int(chosen.since[:-1]), chosen.since[-1]
-        if _changed_at(shown.last_changes.get(key)) < now - count * _UNITS[unit]:
+        if _change_time(shown.last_changes.get(key)) < now - count * _UNITS[unit]:
             return False
     return not chosen.text or _has_text(flag, metadata_of(flag, shown.flag_set), chosen.text.casefold())
 
@@ -170,11 +170,11 @@ def _has_state(shown: ShownSet, flag: Flag, state: str) -> bool:
 
 def _has_text(flag: Flag, metadata: Mapping[str, Scalar], text: str) -> bool:
     texts: Sequence[str] = (flag.key, description_of(metadata), owner_of(metadata))
-    if any(text in one.casefold() for one in texts):
+    if any(text in part.casefold() for part in texts):
         return True
     rule = "" if flag.targeting is ABSENT else json.dumps(flag.targeting, ensure_ascii=False, default=str)
     return text in rule.casefold()
 
 
-def _changed_at(change: FlagChange | None) -> datetime:
+def _change_time(change: FlagChange | None) -> datetime:
     return _LONG_AGO if change is None or change.at is None else change.at

@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from controller.events.alerts.commit_pages import change_request_page, commit_in, file_link, link
+from controller.page.page_source import FlagPlace
 
 if TYPE_CHECKING:
-    from controller.page.page_source import FlagChange, FlagPlace
+    from controller.api.flagset_status import ProblemStatus
+    from controller.page.page_source import FlagChange
 
 
 def commit_link(address: str, change: FlagChange) -> str:
@@ -24,6 +26,11 @@ def place_link(address: str, revision: str, place: FlagPlace) -> str:
     """The page of a line in a revision; empty where it is not known."""
     commit = commit_in(revision)
     return file_link(address, commit, place.file, place.line) if commit else ""
+
+
+def problem_link(address: str, revision: str, problem: ProblemStatus) -> str:
+    """The page of the line with a problem of a revision; empty where it is not known."""
+    return place_link(address, revision, FlagPlace(problem.file, problem.line)) if problem.line else ""
 
 
 def revision_link(address: str, revision: str) -> str:

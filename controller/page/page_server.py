@@ -89,7 +89,7 @@ class PageServer:
 
     def _is_foreign(self, request: Request) -> bool:
         if self._local:
-            # Links of other sites may lead here, and show their reader only what he may see anyhow.
+            # A link on another site may lead here: its reader sees no more than without it.
             return is_of_page(_without_site(request) if request.method == "GET" else request)
         return request.method == "POST" and header(request.headers, "sec-fetch-site") == "cross-site"
 

@@ -1,4 +1,4 @@
-"""Server-sent events that tell open pages that something has changed; a page then asks again for its view.
+"""Server-sent events that notify open pages of changes; a page then asks again for its view.
 
 Nothing of a flag is in an event, so that every reader may have it. The framing is
 https://html.spec.whatwg.org/multipage/server-sent-events.html.
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 KEEP_ALIVE_SECONDS: Final = 20.0
 """Proxies close what is silent for longer."""
 GATHER_SECONDS: Final = 0.1
-"""Seconds from a change until pages are told; they are told once of all that comes meanwhile."""
+"""Seconds from a change until pages are notified; all changes in between need one event."""
 MOST: Final = 400
-"""Most open streams; further pages are told to come back."""
+"""Most open streams; further pages get 503 and try again."""
 _HEADERS: Final = (
     ("content-type", "text/event-stream"),
     ("cache-control", "no-store"),
@@ -33,13 +33,13 @@ _HEADERS: Final = (
 
 
 class PageStreams:
-    """The open streams, and the version that they were told last."""
+    """The open streams."""
 
     def __init__(
         self, timers: Timers, changes_for: Callable[[Request], Callable[[], str] | Response]
     ) -> None:
-        """`changes_for` returns a refusal, or what returns a text that changes whenever anything does that
-        the sender of a request is shown.
+        """`changes_for` returns a refusal, or a function for the version of what the sender of a request may
+        see: a text that changes with it.
         """
         self._changes_for = changes_for
         self.silence: Countdown[PageStream] = Countdown(timers, KEEP_ALIVE_SECONDS, PageStream.keep_alive)
@@ -67,7 +67,7 @@ class PageStreams:
         return Streamed(200, _HEADERS, start)
 
     def notify(self) -> None:
-        """Tell all pages in a moment that something has changed: changes come several at a time."""
+        """Notify all pages in a moment: changes come several at a time."""
         if self._due is None and self._open:
             self._due = self._timers.call_later(GATHER_SECONDS, self._advance_all)
 
@@ -90,7 +90,7 @@ class PageStreams:
 
 
 class PageStream:
-    """One page, and the version that it was told last."""
+    """One page, and the version that it shows."""
 
     def __init__(
         self, streams: PageStreams, stream: ByteStream, version: Callable[[], str], seen: str
@@ -103,7 +103,7 @@ class PageStream:
         stream.on_closed = self._on_closed
 
     def advance(self) -> None:
-        """Send the newest version, where the page was told another one."""
+        """Send the newest version, unless the page shows it already."""
         version = self._version()
         if version == self._seen or not self._stream.writable:
             return

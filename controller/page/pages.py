@@ -41,7 +41,7 @@ def respond(request: Request, source: PageSource, now: datetime) -> Response:
         return Response(404, b"there is no such page\n", (("content-type", "text/plain"), *SAFE))
     form = request.body.decode("utf-8", "replace") if method == "POST" else ""
     view_name, query = path.strip("/") or "flags", _fields(request.query)
-    visit = Visit(view_name, query, _fields(form), source, now, asks=method == "POST")
+    visit = Visit(view_name, query, _fields(form), source, now, has_form=method == "POST")
     try:
         return view(visit)
     except NotShown as missing:

@@ -29,11 +29,11 @@ class Visit:
     form: Mapping[str, str]
     source: PageSource
     now: datetime
-    asks: bool = False
-    """Whether a form was sent."""
+    has_form: bool = False
+    """Whether a form was sent; it may be empty."""
 
     @property
-    def own(self) -> str:
+    def address(self) -> str:
         """The address of what is shown."""
         return address(self.view, **self.query)
 

@@ -68,10 +68,10 @@ def read_context(form: Mapping[str, str]) -> dict[str, Any]:
     """The context of a form. Raises InvalidContextError."""
     if sum(map(len, form.values())) > _MOST_BYTES:
         raise InvalidContextError("The context is too large.")
-    context = _object(form.get(OTHERS, ""))
+    context = _read_object(form.get(OTHERS, ""))
     for field, text in form.items():
         if field.startswith(ATTRIBUTE) and text.strip():
-            _put(context, field.removeprefix(ATTRIBUTE), read_value(text))
+            _set_attribute(context, field.removeprefix(ATTRIBUTE), read_value(text))
     if form.get(USER, "").strip():
         context[USER] = form[USER].strip()
     return context
@@ -92,19 +92,19 @@ def what_if(flags: CompiledFlagSet, key: str, context: Mapping[str, Any], now: i
     rule = expanded_rule(flag, flags)
     assigned = {split.path: split for split in splits(rule)}
     user = str(context.get(USER, ""))
-    buckets = (_bucket(step, assigned.get(tuple(step.path)), user) for step in explained.steps)
+    buckets = (_bucket_words(step, assigned.get(tuple(step.path)), user) for step in explained.steps)
     return WhatIf(
         resolution.variant or "",
         resolution.value,
         resolution.variant is not None and CONFIDENTIAL_KEY not in resolution.metadata,
         resolution.reason.value,
         "" if resolution.error_code is None else f"{resolution.error_code.value}: {resolution.error_message}",
-        tuple(Step(_words(step, rule), str(step)) for step in explained.steps),
+        tuple(Step(_step_words(step, rule), str(step)) for step in explained.steps),
         tuple(words for words in buckets if words),
     )
 
 
-def _words(step: TraceStep, rule: Json) -> str:
+def _step_words(step: TraceStep, rule: Json) -> str:
     """A step in words; empty where it is no condition."""
     if step.name == "var":
         name = step.particulars.get("name")
@@ -125,7 +125,7 @@ def _words(step: TraceStep, rule: Json) -> str:
     return f"So far: {value(step.value)}" if step.name in {"if", "?:"} else ""
 
 
-def _bucket(step: TraceStep, split: Split | None, user: str) -> str:
+def _bucket_words(step: TraceStep, split: Split | None, user: str) -> str:
     bucket = step.particulars.get("bucket")
     if bucket is None:
         return ""
@@ -136,7 +136,7 @@ def _bucket(step: TraceStep, split: Split | None, user: str) -> str:
     return f"{who} is in bucket {bucket} of {step.particulars['of']}{'; ' if ranges else ''}{ranges}"
 
 
-def _object(text: str) -> dict[str, Any]:
+def _read_object(text: str) -> dict[str, Any]:
     if not text.strip():
         return {}
     try:
@@ -148,7 +148,7 @@ def _object(text: str) -> dict[str, Any]:
     return read
 
 
-def _put(context: dict[str, Any], name: str, value: Any) -> None:
+def _set_attribute(context: dict[str, Any], name: str, value: Any) -> None:
     """Set an attribute; a rule reads `address.city` from the object `address`."""
     *outer, last = name.split(".")
     place = context

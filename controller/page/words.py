@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from datetime import datetime
 
+    from controller.api.flagset_status import ProblemStatus
     from controller.page.page_source import VariantRates
     from evaluator.flags.model import Json
 
@@ -26,7 +27,6 @@ _UNITS: Final = (
     (60, "minute"),
 )
 _DIGEST: Final = re.compile(r"^(.*@)?(?:sha1|sha256):([0-9a-f]{7})[0-9a-f]*$")
-
 _LONG_DIGEST: Final = re.compile(r"\b(?:sha1:|sha256:)?([0-9a-f]{7})[0-9a-f]{33,}\b")
 
 
@@ -59,11 +59,6 @@ def after(seconds: float) -> str:
     return f"after {duration_text(seconds)}" if seconds else "at once"
 
 
-def moment(at: datetime | None) -> str:
-    """`2026-11-28 12:00 UTC`; empty for an unknown moment."""
-    return "" if at is None else f"{at.astimezone(UTC):%Y-%m-%d %H:%M} UTC"
-
-
 def person(author: str) -> str:
     """`Ada` of `Ada <ada@example.com>`."""
     return author.partition(" <")[0].strip() or author
@@ -81,14 +76,26 @@ def value_text(value: Json, most: int = 120) -> str:
     return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
-def capitalized(text: str) -> str:
+def capitalize_first(text: str) -> str:
     """The text with its first letter in upper case, unless it begins with a revision; the others stay."""
     return text if "@" in text.partition(" ")[0] else text[:1].upper() + text[1:]
 
 
-def shortened(text: str) -> str:
+def shorten_digests(text: str) -> str:
     """The text with seven digits of each long digest in it: `main@1a2b3c4 is applied`."""
     return _LONG_DIGEST.sub(r"\1", text)
+
+
+def problem_text(problem: ProblemStatus) -> str:
+    """`flags.json:3:7: error: what is wrong`."""
+    place = ":".join(str(part) for part in (problem.file, problem.line, problem.column) if part)
+    return f"{place}{': ' if place else ''}{problem.severity}: {problem.message}"
+
+
+def difference(line: str, name: str) -> str:
+    """`default off → on` of the line `~ NAME: default off → on` about a flag."""
+    words = line[2 + len(name) :].removeprefix(": ")
+    return {"+": f"added, default {words}", "-": "removed"}.get(line[:1], words)
 
 
 def total_rate(rates: VariantRates) -> str:

@@ -95,7 +95,7 @@ def test_a_flag_has_its_shares_environments_history_and_places(browser: Browser,
         expect(page.locator(".split")).to_contain_text("0 to 24")
 
 
-def test_what_if_tells_value_bucket_and_steps_and_reads_attributes(browser: Browser, served: Shop) -> None:
+def test_what_if_shows_value_bucket_and_steps_and_reads_attributes(browser: Browser, served: Shop) -> None:
     with tab(browser, served.origin) as opened:
         page = opened.open(FLAG)
         page.fill("#targetingKey", "user-42")
@@ -143,14 +143,14 @@ def test_a_problem_appears_in_delivery_and_pending_and_goes_with_its_correction(
         delivery, pending = opened.open("/ui/delivery"), other.open("/ui/pending")
         expect(delivery.locator(".timeline")).to_contain_text("Served by 100 %")
         expect(delivery.locator(".timeline .open")).to_have_count(0)
-        expect(pending.locator("main")).to_contain_text("Nothing waits for anybody.")
+        expect(pending.locator("main")).to_contain_text("Nothing is pending.")
         served.change("defaultVariant: plain", "defaultVariant: plane", "A typo")
         problem = "flags/base/checkout.yaml:21:21: error: `variants` has no"
         for page in (delivery, pending):
             expect(page.locator("main")).to_contain_text(problem)
         expect(pending.locator("main")).to_contain_text("Held flags")
         served.change("defaultVariant: plane", "defaultVariant: plain", "Correct the typo")
-        expect(pending.locator("main")).to_contain_text("Nothing waits for anybody.")
+        expect(pending.locator("main")).to_contain_text("Nothing is pending.")
         expect(delivery.locator("main")).not_to_contain_text(problem)
 
 

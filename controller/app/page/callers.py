@@ -40,7 +40,7 @@ UNKNOWN: Final = "The API server does not answer at the moment, so nobody can be
 
 @dataclass(frozen=True, slots=True)
 class TokenCallers:
-    """Callers are users of the cluster: a TokenReview tells who, SubjectAccessReviews what they may see."""
+    """Callers are users of the cluster: a TokenReview names a user, SubjectAccessReviews what it may see."""
 
     access: AccessReviews
     """Reviews of tokens, and of the right to get flag sets of a namespace."""

@@ -50,7 +50,7 @@ class ClusterObjects:
     """Implements the Reflector's `Sink`. Written on the loop, read in any thread."""
 
     def __init__(self, began: int) -> None:
-        """`began`: tells this process from others in versions."""
+        """`began`: distinguishes the versions of this process from those of others."""
         self.objects = Cache(PROGRESS_INDEXES)
         self.notify: Callable[[str], None] = lambda _namespace: None
         """Called with the namespace of each change."""

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from controller.page.delivery.shown_events import ShownEvent
     from controller.page.page_source import FlagHistory, ShownSet, VariantRates
 
-_KINDS = (FEATURE_FLAG_CONFIGURATION.kind, FEATURE_FLAG.kind)
+_KINDS: Final = (FEATURE_FLAG_CONFIGURATION.kind, FEATURE_FLAG.kind)
 """What holds flags; of two objects with one name the first is served."""
 
 MOST_ENVIRONMENTS: Final = 8
@@ -67,7 +67,7 @@ class ClusterPage:
     def environments(self, name: str, key: str) -> Sequence[ShownSet]:
         """The sets that FlagSets of the same source make, MOST_ENVIRONMENTS at most."""
         resource = self._resource(name)
-        writer = None if resource is None else self._writer(resource)
+        writer = None if resource is None else self.cluster.objects.get(_writer_key(resource))
         source = None if writer is None else flagset.source_key(writer)
         if writer is None or source is None:
             return ()
@@ -82,7 +82,7 @@ class ClusterPage:
         return having if len(having) > 1 else ()
 
     def history(self, name: str, key: str) -> FlagHistory:
-        """What Events tell of a flag."""
+        """The changes of a flag that Events list."""
         resource = self._resource(name)
         return flag_events.history(() if resource is None else self._events_about(resource), key)
 
@@ -116,16 +116,13 @@ class ClusterPage:
         namespace, _, rest = name.partition("/")
         if not self._may_see(namespace):
             return None
-        found = (self.cluster.objects.get(ObjectKey(kind, namespace, rest)) for kind in _KINDS)
-        return next(filter(None, found), None)
+        resources = (self.cluster.objects.get(ObjectKey(kind, namespace, rest)) for kind in _KINDS)
+        return next(filter(None, resources), None)
 
     def _events_about(self, resource: Resource) -> list[ShownEvent]:
         """The Events of the FlagSet that writes an object, the newest first."""
         key = _writer_key(resource)
         return [event for event in self.events() if event.about == str(key)]
-
-    def _writer(self, resource: Resource) -> Resource | None:
-        return self.cluster.objects.get(_writer_key(resource))
 
 
 def _writer_key(resource: Resource) -> ObjectKey:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from evaluator.http.messages import Request
 
 PACE_SECONDS: Final = 0.2
-"""Seconds in which changes are collected before open pages are told: each of them asks for its view anew."""
+"""Seconds in which changes are collected before open pages are notified: each asks for its view anew."""
 
 
 class ClusterViews:

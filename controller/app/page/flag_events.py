@@ -1,4 +1,4 @@
-"""The changes of flags that Events of a FlagSet tell. Pure."""
+"""The changes of flags that the Events of a FlagSet list. Pure."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from controller.api.objects.provenance import AUTHOR, SUBJECT
 from controller.delivery.changed_flags import MOST_NAME
 from controller.events.alerts.commit_pages import commit_in
 from controller.page.page_source import FlagChange, FlagHistory
+from controller.page.words import difference
 from controller.runtime.user_text.plain_text import one_line
 
 if TYPE_CHECKING:
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from evaluator.flags.model import FlagSet
 
 GAP: Final = (
-    "Events tell of the last hour alone; `flagstaff trace` and the repository tell of earlier changes"
+    "Changes older than an hour are not shown: the cluster keeps Events no longer. The repository has them."
 )
 
 
@@ -34,7 +35,7 @@ def last_changes(events: Iterable[ShownEvent], flag_set: FlagSet) -> dict[str, F
 
 
 def history(events: Iterable[ShownEvent], key: str) -> FlagHistory:
-    """All changes of a flag that these Events tell."""
+    """All changes of a flag that these Events list."""
     name = one_line(key, MOST_NAME)
     changes = tuple(
         _change(event, line, name)
@@ -56,14 +57,11 @@ def _possible_names(line: str) -> Iterator[str]:
 
 
 def _change(event: ShownEvent, line: str, name: str) -> FlagChange:
-    words = line[2 + len(name) :].removeprefix(": ")
-    difference = {"+": f"added, default {words}", "-": "removed"}.get(line[:1], words)
-    revision = event.revision
-    metadata = event.metadata
+    revision, metadata = event.revision, event.metadata
     return FlagChange(
         commit_in(revision) or revision,
         metadata.get(AUTHOR, ""),
         metadata.get(SUBJECT, ""),
         event.at,
-        difference,
+        difference(line, name),
     )

@@ -72,11 +72,11 @@ class FleetReader:
         host, _, port = self._address.rpartition(":")
         loop = asyncio.get_running_loop()
         try:
-            found = await loop.getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_STREAM)
+            resolved = await loop.getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_STREAM)
         except OSError as error:
             self._report(f"{host} cannot be resolved: {error.strerror}")
             return {}
-        hosts = sorted({entry[4][0] for entry in found})[:_MOST_PROXIES]
+        hosts = sorted({entry[4][0] for entry in resolved})[:_MOST_PROXIES]
         answers = await asyncio.gather(*(self._ask(str(host), int(port)) for host in hosts))
         if all(answer is not None for answer in answers):
             self._report("")

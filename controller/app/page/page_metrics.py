@@ -46,6 +46,6 @@ class PageMetrics(Collector):
     def collect(self) -> Iterator[Metric]:
         """Called by the registry at each scrape."""
         yield GaugeMetricFamily(
-            "flagstaff_page_streams", "Open pages that are told of changes.", value=float(self._open_pages())
+            "flagstaff_page_streams", "Open pages that follow changes.", value=float(self._open_pages())
         )
         yield from watch_metrics(self._watches)

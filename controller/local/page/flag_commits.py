@@ -12,6 +12,7 @@ from controller.delivery.changed_flags import MOST_NAME, changed_flags
 from controller.flagsets.reading.layers import LayersRefused, PathRefused, read_layers, select
 from controller.local.worktree import WorkingTree, compose_tree
 from controller.page.page_source import FlagChange, FlagPlace
+from controller.page.words import difference
 from controller.runtime.reconciling.setbacks import Setback
 from controller.runtime.user_text.plain_text import one_line
 from evaluator.flags.diff import diff
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 MOST_COMMITS: Final = 200
 """Most commits with changes that are compared."""
 MOST_SEEN: Final = 5_000
-"""Most commits that are looked at."""
+"""Most commits that are read."""
 MOST_OVERLAYS: Final = 6
 """Most folders beside the last path that are compared with it."""
 _MOST_LINES: Final = 100_000
@@ -69,10 +70,10 @@ class FlagCommits:
         """Yield the commits from `commit` back that changed a flag, by first parents, up to one for which
         `until` is true. Raises KeyError, ValueError, pygit2.GitError where the repository cannot be read.
         """
-        history = _ServedSets(self._history(commit), self._flag_set)
+        history = _FlagSets(self._history(commit), self._flag_set)
         number = 0
         while (after := history.commit(number)) is not None and not until(str(after.id)):
-            lines = _lines(history.served(number + 1), history.served(number))
+            lines = _lines(history.flag_set(number + 1), history.flag_set(number))
             if lines:
                 yield CommitChanges(_change(after), lines)
             number += 1
@@ -108,15 +109,15 @@ class FlagCommits:
         parent, _, own = last.rstrip("/").rpartition("/")
         if not base or not parent or own.startswith("*"):
             return {}
-        found = self._commit(commit)
-        names = [name for name, _ in _blobs(found.tree, "") if name.startswith(f"{parent}/")]
+        newest = self._commit(commit)
+        names = [name for name, _ in _blobs(newest.tree, "") if name.startswith(f"{parent}/")]
         below = (name.removeprefix(f"{parent}/") for name in names)
         folders = sorted({name.partition("/")[0] for name in below if "/" in name} - {own})
-        made = {}
+        flag_sets = {}
         for folder in folders[:MOST_OVERLAYS]:
             other = FlagCommits(self._folder, replace(self._options, paths=(*base, f"{parent}/{folder}")))
-            made[folder] = other._flag_set(other._definitions(found))
-        return {folder: flag_set for folder, flag_set in made.items() if flag_set.flags}
+            flag_sets[folder] = other._flag_set(other._definitions(newest))
+        return {folder: flag_set for folder, flag_set in flag_sets.items() if flag_set.flags}
 
     def _commit(self, commit: str) -> pygit2.Commit:
         import pygit2  # noqa: PLC0415 - other sources than repositories on disk do without it
@@ -166,8 +167,8 @@ class FlagCommits:
         return made.flag_set
 
 
-class _ServedSets:
-    """What was served after each commit, the newest first, as far as anybody asked."""
+class _FlagSets:
+    """The flags that were served after each commit, the newest first; made when they are asked for."""
 
     def __init__(
         self,
@@ -186,12 +187,12 @@ class _ServedSets:
             self._listed.append(following)
         return self._listed[number].commit
 
-    def served(self, number: int) -> FlagSet:
+    def flag_set(self, number: int) -> FlagSet:
         """The flags that were served after a commit; sets of newer commits are forgotten."""
         if self.commit(number) is None:
             return FlagSet()
         if number not in self._made:
-            self._made[number] = self._compose(self._listed[number], lambda: self.served(number + 1))
+            self._made[number] = self._compose(self._listed[number], lambda: self.flag_set(number + 1))
         self._made.pop(number - 2, None)
         return self._made[number]
 
@@ -209,13 +210,9 @@ def _lines(before: FlagSet, after: FlagSet) -> dict[str, str]:
     """Words on each flag that differs."""
     changes = diff(before, after)
     lines = changed_flags(before, after, changes, _MOST_LINES)
-    return {key: _difference(key, line) for key, line in zip(changes.keys, lines, strict=True)}
-
-
-def _difference(key: str, line: str) -> str:
-    """`default off → on` of `~ key: default off → on`."""
-    words = line[len(f"~ {one_line(key, MOST_NAME)}: ") :]
-    return {"+": f"added, default {words}", "-": "removed"}.get(line[:1], words)
+    return {
+        key: difference(line, one_line(key, MOST_NAME)) for key, line in zip(changes.keys, lines, strict=True)
+    }
 
 
 def _change(commit: pygit2.Commit) -> FlagChange:

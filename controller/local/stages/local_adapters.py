@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class OneSource(BackendFactory[object]):
-    """Opens the source of the command line, whatever a spec says."""
+    """Opens the source of the command line; it reads no spec."""
 
     provider: SourceBackend
 

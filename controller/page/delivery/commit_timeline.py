@@ -11,7 +11,7 @@ from controller.api.flagset_status import FlagSetStatus
 from controller.api.kinds import status_of
 from controller.api.objects.artifact_status import SourceStatus
 from controller.api.openfeature.featureflagconfiguration import ConfigurationStatus
-from controller.page.delivery.proxy_members import moment, served_since
+from controller.page.delivery.proxy_members import moment, time_served_by
 from evaluator.host.durations import parse_duration
 
 if TYPE_CHECKING:
@@ -38,16 +38,14 @@ class Milestone:
 
 
 def timeline(delivery: Delivery) -> tuple[Milestone, ...]:
-    """The steps of the newest revision of a delivery. Git tells no time of a push: the way begins at the
+    """The steps of the newest revision of a delivery. Git records no time of a push: the way begins at the
     commit.
     """
     before: datetime | None = None
     steps = []
-    for title, done, told in _steps(delivery):
-        at = told
-        if at is not None and before is not None:
-            # Some times have whole seconds, and who serves a content may have had it before its commit.
-            at = max(at, before)
+    for title, done, recorded in _steps(delivery):
+        # Some times have whole seconds, and an evaluator may have served the content before its commit.
+        at = recorded if recorded is None or before is None else max(recorded, before)
         seconds = None if at is None or before is None else (at - before).total_seconds()
         steps.append(Milestone(title, done, at, seconds))
         before = at or before
@@ -73,16 +71,16 @@ def _steps(delivery: Delivery) -> Iterator[tuple[str, bool, datetime | None]]:
     served, total = status.served_by or 0, status.total or 0
     if members:
         served, total = sum(not member.lagging for member in members), len(members)
-    has_newest = _has(flag_set, status, newest)
+    has_newest = _has_revision(flag_set, status, newest)
     for percent in (_HALF, _ALL):
         done = bool(has_newest and total and served * 100 >= percent * total)
-        at = served_since(members, percent) if done else None
+        at = time_served_by(members, percent) if done else None
         if done and at is None and percent == _ALL:
             at = _last_follower(configuration.annotations.get(OBSERVED_AT), status.served_within)
         yield f"Served by {percent} %", done, at
 
 
-def _has(flag_set: Resource | None, status: ConfigurationStatus, revision: str) -> bool:
+def _has_revision(flag_set: Resource | None, status: ConfigurationStatus, revision: str) -> bool:
     """Whether an object has the content of a revision; before that, its numbers are about another one."""
     if flag_set is None:
         return status.revision == revision

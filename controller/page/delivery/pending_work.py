@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from controller.api import flagoverride, flagset, flagsource
@@ -24,24 +24,24 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from controller.api.flagset_status import ProblemStatus
-    from controller.api.objects.meta import Resource
+    from controller.api.objects.meta import ObjectKey, Resource
     from controller.api.objects.status import Status
 
 _ACCEPTED: Final = re.compile(
     rf"{re.escape(ACCEPT_REVISION)}=(?:\S*@)?((?:sha1:|sha256:)?[0-9a-f]{{40,64}})\b"
 )
-"""What our own messages say that an annotation must name. Nothing else of a message becomes a command."""
+"""The digest that a message of the controller asks to accept; a command has nothing else of a message."""
 _GUARDS: Final = {
     flagset.KIND: (READY, "PruneGuard", "flagset"),
     flagsource.KIND: (READY, "HistoryRewritten", "flagsource"),
     featureflagconfiguration.KIND: (REMOTE_FLAGS, "OlderVersion", "ffc"),
 }
-"""By kind, the condition and the reason of what waits for acceptance, and the kind's word for kubectl."""
+"""By kind: the condition and the reason with which it waits for acceptance, and its name for kubectl."""
 
 _ENDED: Final = frozenset({None, "Idle", "Succeeded"})
-"""Phases of a FlagRollout in which nothing is under way."""
+"""Phases of a FlagRollout in which nothing is rolled out."""
 _VERBS: Final = {"WaitingForApproval": "approve", "WaitingForPromotion": "approve", "Paused": "resume"}
-"""By the reason of a FlagRollout, the verb of `flagstaff rollout` that lets it go on."""
+"""By the reason of a FlagRollout, the verb of `flagstaff rollout` that lets it continue."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,10 +53,14 @@ class PendingItem:
     message: str
     """What it waits for, or what is served meanwhile."""
     lines: tuple[str, ...] = ()
-    """Details, such as flags."""
+    """Details, such as a line for each flag."""
     problems: tuple[ProblemStatus, ...] = ()
+    revision: str = ""
+    """The revision that has the problems."""
+    address: str = ""
+    """The URL of its source, for links to its Git server."""
     command: str = ""
-    """What to type to let it go on; empty: a commit is needed."""
+    """The command that lets it continue; empty: a commit is needed."""
     since: datetime | None = None
 
 
@@ -70,20 +74,27 @@ class PendingSection:
 
 def pending_work(objects: Iterable[Resource]) -> list[PendingSection]:
     """Return what waits, by sort, then by object; sorts without any are left out."""
-    ordered = sorted(objects, key=lambda resource: resource.key)
+    by_key = {resource.key: resource for resource in objects}
+    ordered = [by_key[key] for key in sorted(by_key)]
     sections = [
         PendingSection(
-            title, tuple(item for resource in ordered for item in items(resource, status_of(resource)))
+            title,
+            tuple(
+                replace(item, address=_source_address(resource, by_key))
+                for resource in ordered
+                for item in items(resource, status_of(resource))
+            ),
         )
         for title, items in _SORTS.items()
     ]
     return [section for section in sections if section.items]
 
 
-def problem_text(problem: ProblemStatus) -> str:
-    """`flags.json:3:7: error: what is wrong`."""
-    place = ":".join(str(part) for part in (problem.file, problem.line, problem.column) if part)
-    return f"{place}{': ' if place else ''}{problem.severity}: {problem.message}"
+def _source_address(resource: Resource, by_key: Mapping[ObjectKey, Resource]) -> str:
+    """The URL of the source of a FlagSet; empty where none is known."""
+    key = flagset.source_key(resource) if resource.key.kind == flagset.KIND else None
+    source = None if key is None else by_key.get(key)
+    return "" if source is None else flagsource.source_address(source) or ""
 
 
 def _problems(resource: Resource, status: Status) -> Iterator[PendingItem]:
@@ -98,17 +109,18 @@ def _problems(resource: Resource, status: Status) -> Iterator[PendingItem]:
         ready = status.condition(READY)
         since = None if status.is_ready else moment(ready.since)
         words = "it is served, with warnings" if status.is_ready else meanwhile
-        yield PendingItem(str(resource.key), words, lines, status.problems, since=since)
+        revision = status.last_attempted_revision if isinstance(status, FlagSetStatus) else None
+        yield PendingItem(str(resource.key), words, lines, status.problems, revision or "", since=since)
     elif status.failure and status.failure != _GUARDS.get(resource.key.kind, ("", "", ""))[1]:
         ready = status.condition(READY)
         if resource.key.kind in SOURCES or isinstance(status, FlagSetStatus | FeatureFlagStatus):
             yield PendingItem(str(resource.key), ready.message, since=moment(ready.since))
 
 
-def _held(resource: Resource, status: Status) -> Iterator[PendingItem]:
+def _held_flags(resource: Resource, status: Status) -> Iterator[PendingItem]:
     if isinstance(status, FlagSetStatus) and status.held:
         lines = tuple(f"{flag.name}: as in {flag.revision or 'an earlier revision'}" for flag in status.held)
-        words = "these flags are served by an earlier definition, since the newest one is bad"
+        words = "these flags are served as an earlier revision defines them: their newest definition is bad"
         yield PendingItem(str(resource.key), words, lines, since=moment(status.condition(READY).since))
 
 
@@ -121,9 +133,9 @@ def _guards(resource: Resource, status: Status) -> Iterator[PendingItem]:
         return
     removals = status.pending_removals if isinstance(status, FlagSetStatus) else None
     lines = tuple(f"{key} would be removed" for key in removals or ())
-    named = _ACCEPTED.findall(condition.message)
-    # The last one: text of a commit's author comes before our own.
-    command = "" if not named else _accept(resource, guard[2], named[-1])
+    digests = _ACCEPTED.findall(condition.message)
+    # The last digest: what the author of a commit wrote comes before the words of the controller.
+    command = "" if not digests else _accept(resource, guard[2], digests[-1])
     yield PendingItem(
         str(resource.key), condition.message, lines, command=command, since=moment(condition.since)
     )
@@ -142,7 +154,7 @@ def _rollouts(resource: Resource, status: Status) -> Iterator[PendingItem]:
         return
     ready, candidate = status.condition(READY), status.candidate
     flags = () if candidate is None else candidate.flags
-    lines = [f"{flag}: {status.share_text or 'nobody'} get the new definition" for flag in flags]
+    lines = [f"{flag}: new definition for {status.share_text or 'nobody'}" for flag in flags]
     lines += [f"step {status.step_text}"] if status.step_text else []
     verb = "retry" if status.phase == "Failed" else _VERBS.get(status.reason or "", "")
     words = ("flagstaff", "rollout", verb, resource.name, "-n", resource.namespace)
@@ -167,18 +179,20 @@ def _overrides(resource: Resource, status: Status) -> Iterator[PendingItem]:
     )
 
 
-def _suspended(resource: Resource, _: Status) -> Iterator[PendingItem]:
+def _suspended_objects(resource: Resource, _: Status) -> Iterator[PendingItem]:
     word = {flagset.KIND: "set", flagsource.KIND: "source"}.get(resource.key.kind)
     if resource.suspended and word is not None:
         command = shlex.join(("flagstaff", "resume", word, resource.name, "-n", resource.namespace))
-        yield PendingItem(str(resource.key), "the controller does not act on it", command=command)
+        yield PendingItem(
+            str(resource.key), "the controller does not reconcile it while it is suspended", command=command
+        )
 
 
 _SORTS: Final[Mapping[str, Callable[[Resource, Status], Iterator[PendingItem]]]] = {
     "Problems": _problems,
-    "Held flags": _held,
+    "Held flags": _held_flags,
     "Waiting for acceptance": _guards,
     "Rollouts": _rollouts,
     "Overrides": _overrides,
-    "Suspended": _suspended,
+    "Suspended": _suspended_objects,
 }

@@ -30,7 +30,7 @@ class FleetMember:
     lagging: bool = False
     silent: bool = False
     verified: bool = True
-    """False: nobody vouches for the name."""
+    """Whether a token proves the name."""
 
     @property
     def state(self) -> str:
@@ -54,8 +54,8 @@ def read_fleets(answers: Iterable[object]) -> dict[str, tuple[FleetMember, ...]]
     }
 
 
-def served_since(members: Sequence[FleetMember], percent: int) -> datetime | None:
-    """When so many percent of the evaluators began to serve what they should; None: they do not yet."""
+def time_served_by(members: Sequence[FleetMember], percent: int) -> datetime | None:
+    """When `percent` of the evaluators served what they should; None: fewer do."""
     moments = sorted(member.since for member in members if not member.lagging and member.since is not None)
     wanted = ceil(len(members) * percent / 100)
     return moments[wanted - 1] if 0 < wanted <= len(moments) else None
@@ -64,10 +64,10 @@ def served_since(members: Sequence[FleetMember], percent: int) -> datetime | Non
 def moment(text: object) -> datetime | None:
     """The moment of RFC 3339 text; None for any other."""
     try:
-        found = datetime.fromisoformat(str(text or ""))
+        read = datetime.fromisoformat(str(text or ""))
     except (ValueError, OverflowError):
         return None
-    return found if found.tzinfo is not None else None
+    return read if read.tzinfo is not None else None
 
 
 def _dicts(parent: object, field: str) -> list[Mapping[str, Any]]:

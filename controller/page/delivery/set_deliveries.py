@@ -124,7 +124,7 @@ def _delivery(
         wanted,
         wait_state(configuration, flag_set, WaitTarget(wanted, allow_none=True)),
         known,
-        tuple(line(laggard) for laggard in status.laggards or ()) or tuple(map(_words, behind)),
+        tuple(line(laggard) for laggard in status.laggards or ()) or tuple(map(_laggard_text, behind)),
         (*set_status.problems, *status.problems) if flag_set is None else set_status.problems,
         set_status.last_applied_revision or status.revision or "",
         source,
@@ -133,7 +133,7 @@ def _delivery(
     )
 
 
-def _words(member: FleetMember) -> str:
+def _laggard_text(member: FleetMember) -> str:
     return f"{member.name}: {member.state}, serves {member.revision or 'nothing'}"
 
 
@@ -188,7 +188,7 @@ def _receiving_stages(
     if members:
         served, total = sum(not member.lagging for member in members), len(members)
     if not total:
-        words = "none that reports what it serves"
+        words = "no evaluator reports what it serves"
         yield DeliveryStage("Evaluators", "", Health.UNKNOWN, message=words)
         return
     health = Health.READY if served == total else Health.WAITING

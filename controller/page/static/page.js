@@ -55,7 +55,7 @@ document.body.addEventListener("htmx:afterRequest", (event) => {
   if (again) setTimeout(refresh, 50);
 });
 
-// Whoever is logged in no more is told so, or is sent to log in by the proxy in front.
+// After a logout, a reload shows the reason, or the login of the proxy in front.
 document.body.addEventListener("htmx:responseError", (event) => {
   if (event.detail.xhr.status === 401) location.reload();
 });

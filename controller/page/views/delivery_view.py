@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from controller.api.flagsource import source_address
 from controller.page.delivery.commit_timeline import timeline
-from controller.page.delivery.pending_work import problem_text
 from controller.page.delivery.set_deliveries import deliveries
 from controller.page.rendering import page
 from controller.page.visit import NotShown
@@ -30,7 +30,7 @@ def delivery_view(visit: Visit) -> Response:
     """`?set=&page=`. Raises NotShown."""
     listed = deliveries(visit.source.objects(), visit.source.members())
     name = visit.query.get("set", "")
-    shown = _chosen(listed, name)
+    shown = _choose(listed, name)
     if name and shown is None:
         raise NotShown(f"There is no flag set {name!r}, or you may not see it.")
     first = _first_row(visit.query.get("page", ""), len(listed))
@@ -44,19 +44,26 @@ def delivery_view(visit: Visit) -> Response:
         later=first // ROWS + 2 if first + ROWS < len(listed) else 0,
         count=len(listed),
         shown=shown,
-        steps=() if shown is None else timeline(shown),
-        problems=() if shown is None else tuple(map(problem_text, shown.problems)),
-        members=() if shown is None else shown.members[:MOST_MEMBERS],
-        unlisted=0 if shown is None else max(0, len(shown.members) - MOST_MEMBERS),
         events=_events(visit.source.events(), shown)[:EVENTS],
+        **({} if shown is None else _details(shown)),
     )
 
 
-def _chosen(listed: Sequence[Delivery], name: str) -> Delivery | None:
+def _details(shown: Delivery) -> dict[str, object]:
+    """What the stages of one flag set are shown with."""
+    return {
+        "steps": timeline(shown),
+        "address_of_source": "" if shown.source is None else source_address(shown.source) or "",
+        "members": shown.members[:MOST_MEMBERS],
+        "unlisted": max(0, len(shown.members) - MOST_MEMBERS),
+    }
+
+
+def _choose(listed: Sequence[Delivery], name: str) -> Delivery | None:
     """The delivery of a name, which may lack the namespace; without a name the only one there is."""
     if not name:
         return listed[0] if len(listed) == 1 else None
-    return next((one for one in listed if name in {one.name, one.name.partition("/")[2]}), None)
+    return next((entry for entry in listed if name in {entry.name, entry.name.partition("/")[2]}), None)
 
 
 def _first_row(text: str, count: int) -> int:

@@ -52,7 +52,7 @@ def flag_view(visit: Visit) -> Response:
 
 def _what_if(visit: Visit, key: str) -> tuple[WhatIf | None, str]:
     """(The answer, or None where nothing was asked; what is wrong with the question)."""
-    if not visit.form and not visit.asks:
+    if not visit.has_form:
         return None, ""
     try:
         context = read_context(visit.form)

@@ -17,7 +17,7 @@ def flags_view(visit: Visit) -> Response:
     shown, chosen = visit.shown_set, FlagFilter.of(visit.query)
     selection = select_flags(shown, chosen, visit.now)
 
-    def at(number: int) -> str:
+    def page_address(number: int) -> str:
         """The address of a page of rows."""
         return address(
             "flags",
@@ -37,8 +37,8 @@ def flags_view(visit: Visit) -> Response:
         chosen=chosen,
         selection=selection,
         rates=visit.source.rates(shown.name, [row.key for row in selection.rows]),
-        at=at,
+        page_address=page_address,
         words={"state": STATES, "since": PERIODS, "sort": SORTS},
     )
     # htmx replaces the address by that of what it shows, so that it can be sent to a colleague.
-    return made._replace(headers=(*made.headers, ("hx-replace-url", at(selection.page))))
+    return made._replace(headers=(*made.headers, ("hx-replace-url", page_address(selection.page))))

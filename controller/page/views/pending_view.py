@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from controller.page.delivery.pending_work import pending_work, problem_text
+from controller.page.delivery.pending_work import pending_work
 from controller.page.rendering import page
 
 if TYPE_CHECKING:
@@ -20,5 +20,4 @@ def pending_view(visit: Visit) -> Response:
         now=visit.now,
         faults=visit.source.faults(),
         sections=pending_work(visit.source.objects()),
-        problem_text=problem_text,
     )

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from controller.api.objects.meta import Resource
 from controller.page.delivery.commit_timeline import timeline
-from controller.page.delivery.proxy_members import FleetMember, read_fleets, served_since
+from controller.page.delivery.proxy_members import FleetMember, read_fleets, time_served_by
 from controller.page.delivery.set_deliveries import Health, deliveries
 from controller.page.delivery.shown_events import read_event
 from tests.unit.controller.page.page_world import FakeSource, ask, text
@@ -112,7 +112,7 @@ def test_so_many_percent_serve_it_since_the_last_of_them_does(
     fleet: list[tuple[bool, int]], percent: int
 ) -> None:
     known = [FleetMember(str(n), lagging=late, since=at(second)) for n, (late, second) in enumerate(fleet)]
-    since = served_since(known, percent)
+    since = time_served_by(known, percent)
     serving = [
         one for one in known if not one.lagging and since is not None and (one.since or since) <= since
     ]

@@ -96,7 +96,7 @@ def test_a_rollout_that_waits_for_approval_says_how_to_approve() -> None:
         "candidate": {"digest": "sha256:aa", "flags": ["banner"]},
     }  # fmt: skip
     [item] = waiting("Rollouts", resource("FlagRollout", "banner", status=status))
-    assert item.lines == ("banner: 10% get the new definition", "step 2/4")
+    assert item.lines == ("banner: new definition for 10%", "step 2/4")
     assert item.command == "flagstaff rollout approve banner -n shop"
 
 
@@ -105,7 +105,7 @@ def test_a_suspended_set_says_how_to_resume() -> None:
     assert item.command == "flagstaff resume set flags -n shop"
 
 
-def test_the_problems_of_a_set_are_not_told_again_of_what_it_writes() -> None:
+def test_the_problems_of_a_set_are_not_repeated_of_what_it_writes() -> None:
     problem = {"severity": "error", "file": "flags.json", "line": 3, "message": "bad"}
     labels = {"labels": {"flagstaff.dev/flagset": "flags"}}
     written = resource("FeatureFlagConfiguration", metadata=labels, status={"problems": [problem]})
@@ -114,8 +114,18 @@ def test_the_problems_of_a_set_are_not_told_again_of_what_it_writes() -> None:
     assert item.message == f"{OLD} is served meanwhile"
 
 
+def test_a_problem_leads_to_its_line_at_the_git_server() -> None:
+    problem = {"severity": "error", "file": "flags.json", "line": 3, "message": "bad"}
+    source = resource("FlagSource", spec={"git": {"url": "https://github.com/shop/flags"}})
+    spec = {"sourceRef": {"kind": "FlagSource", "name": "flags"}}
+    made = resource("FlagSet", spec=spec, status={"problems": [problem], "lastAttemptedRevision": NEW})
+    for view in ("pending", "delivery?set=flags"):
+        page = text(ask(FakeSource(resources=[source, made]), f"/ui/{view}"))
+        assert f'href="https://github.com/shop/flags/blob/{NEW[-40:]}/flags.json#L3"' in page
+
+
 def test_nothing_pending_is_said_and_what_is_pending_is_escaped() -> None:
-    assert "Nothing waits for anybody." in text(ask(FakeSource(), "/ui/pending"))
+    assert "Nothing is pending." in text(ask(FakeSource(), "/ui/pending"))
     hostile = "<img src=x onerror=alert(1)>"
     objects = [guard(hostile, pendingRemovals=[hostile])]
     assert b"<img src=x" not in ask(FakeSource(resources=objects), "/ui/pending").body
