@@ -76,7 +76,7 @@ class Shop(threading.Thread):
 
 
 class Prometheus(http.server.BaseHTTPRequestHandler):
-    """Answers instant queries as Prometheus does, whatever they ask: with the shop's error ratio."""
+    """Answers each instant query with the shop's error ratio, as Prometheus does."""
 
     shop: Shop
 
@@ -139,7 +139,7 @@ def play(repository: Path, shop: Shop, events: Queue[dict[str, Any]]) -> None:
     shop.failing = True
     edit(repository, "defaultVariant: v1", "defaultVariant: v2")
     commit(repository, "Pay by the new API")
-    say("a commit has everybody pay by an API that fails for one in five")
+    say("a commit moves payments to an API that fails for one in five")
     follow(shop, events, "payment-api", "is rolled back")
     expect(shop.users()["payment-api"] == 0, "the old API for everybody")
     say("the commit is still the newest in Git: nothing there was changed, and it is not tried again")
@@ -147,7 +147,7 @@ def play(repository: Path, shop: Shop, events: Queue[dict[str, Any]]) -> None:
     git(repository, "revert", "--no-commit", "HEAD")
     commit(repository, "Pay by the old API")
     reverted = wait_for(events, lambda event: event.get("reason") == "RolloutReverted")
-    say(f"git revert: {reverted['reason']}: {shortened(reverted['message'])}")
+    say(f"git revert: {reverted['reason']}: {shorten_commits(reverted['message'])}")
 
 
 def follow(shop: Shop, events: Queue[dict[str, Any]], flag: str, end: str) -> None:
@@ -155,7 +155,7 @@ def follow(shop: Shop, events: Queue[dict[str, Any]], flag: str, end: str) -> No
     while True:
         event = wait_for(events, lambda event: event["event"] == "rollout")
         users = shop.users()[flag]
-        say(f"  {event['reason']}: {shortened(event['message'])}")
+        say(f"  {event['reason']}: {shorten_commits(event['message'])}")
         say(f"    {users} of {USERS} users get the change")
         if end in event["message"]:
             return
@@ -175,7 +175,7 @@ def prometheus() -> Iterator[str]:
         serving.join()
 
 
-def shortened(message: str) -> str:
+def shorten_commits(message: str) -> str:
     """The message with the first twelve characters of each commit."""
     return re.sub(r"(?<=sha1:)([0-9a-f]{12})[0-9a-f]+", r"\1", message)
 

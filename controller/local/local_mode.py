@@ -71,9 +71,9 @@ class Local:
         if saved is not None:
             digest = saved.flag_set.metadata.get(DIGEST_KEY)
             known = str(digest or "") or None
-            served = await self.exchange.read(partial(self.overrides.served, saved.flag_set, known))
+            served = await self.exchange.read(partial(self.overrides.apply, saved.flag_set, known))
             content = Content(*served)
-            self.page.define(saved.flag_set, self.overrides.in_force(saved.flag_set))
+            self.page.define(saved.flag_set, self.overrides.sentences(saved.flag_set))
             at = saved.saved_at.timestamp()
             await self.exchange.apply(Report(self.display_name, at, content, from_disk=True))
 
@@ -131,8 +131,8 @@ async def open_local(
         overrides = LocalOverrides(options.overrides)
         page = LocalPage(options, await asyncio.to_thread(_repository_of, options))
         store.subscribe(lambda snapshot: page.serve(snapshot.compiled))
-        applied = partial(_apply, exchange, source.display_name, overrides, page)
-        async with stages_of(options, source, folder, gc_policy.growing, applied) as stages:
+        apply = partial(_apply, exchange, source.display_name, overrides, page)
+        async with stages_of(options, source, folder, gc_policy.growing, apply) as stages:
             page.stages = stages.objects
             local = Local(stages, exchange, report, overrides, page)
             await local.restore()
@@ -173,8 +173,8 @@ async def _apply(
     digest: str,
 ) -> None:
     """Serve the newest flag set of the source."""
-    served = await exchange.read(partial(overrides.served, flag_set, digest))
-    page.define(flag_set, overrides.in_force(flag_set))
+    served = await exchange.read(partial(overrides.apply, flag_set, digest))
+    page.define(flag_set, overrides.sentences(flag_set))
     await exchange.apply(Report(source, now().timestamp(), Content(*served)))
 
 

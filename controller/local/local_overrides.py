@@ -6,7 +6,7 @@ import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from controller.local.local_progress import with_progress
+from controller.local.local_progress import apply_progress
 from evaluator.flags.accept import Progress
 from evaluator.flags.overrides import misfit
 
@@ -23,7 +23,7 @@ class LocalOverrides:
 
     overrides: tuple[Override, ...] = ()
 
-    def in_force(self, flag_set: FlagSet) -> dict[str, str]:
+    def sentences(self, flag_set: FlagSet) -> dict[str, str]:
         """A sentence on each override that fits, by flag."""
         return {
             override.flag: f"{override.variant} for all, by {override.name}"
@@ -32,7 +32,7 @@ class LocalOverrides:
             and misfit(flag, override, flag_set.evaluators) is None
         }
 
-    def served(self, flag_set: FlagSet, known: str | None) -> tuple[FlagSet, str | None]:
+    def apply(self, flag_set: FlagSet, known: str | None) -> tuple[FlagSet, str | None]:
         """What is served of a set, whose digest is `known`, and the digest of that. Warns of an override that
         does not fit.
         """
@@ -42,4 +42,4 @@ class LocalOverrides:
                 log.warning("%s: there is no such flag", override.name)
             elif (reason := misfit(flag, override, flag_set.evaluators)) is not None:
                 log.warning("%s does not fit the flag: %s", override.name, reason)
-        return with_progress(flag_set, known, Progress(overrides=self.overrides))
+        return apply_progress(flag_set, known, Progress(overrides=self.overrides))

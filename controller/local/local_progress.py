@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from evaluator.flags.model import FlagSet
 
 
-def with_progress(flag_set: FlagSet, known: str | None, progress: Progress) -> tuple[FlagSet, str | None]:
+def apply_progress(flag_set: FlagSet, known: str | None, progress: Progress) -> tuple[FlagSet, str | None]:
     """What is served of a set, whose digest is `known`, and the digest of that. Slow for a large set."""
     served = effective(flag_set, progress)
     if served is flag_set:

@@ -30,7 +30,9 @@ def place_link(address: str, revision: str, place: FlagPlace) -> str:
 
 def problem_link(address: str, revision: str, problem: ProblemStatus) -> str:
     """The page of the line with a problem of a revision; empty where it is not known."""
-    return place_link(address, revision, FlagPlace(problem.file, problem.line)) if problem.line else ""
+    if not problem.file or not problem.line:
+        return ""
+    return place_link(address, revision, FlagPlace(problem.file, problem.line))
 
 
 def revision_link(address: str, revision: str) -> str:

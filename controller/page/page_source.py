@@ -120,7 +120,7 @@ class PageSource(Protocol):
         """Return the last Events about these objects, the newest first."""
 
     def members(self) -> Mapping[str, Sequence[FleetMember]]:
-        """Return evaluators by the object that they follow, NAMESPACE/NAME, as far as anybody was asked."""
+        """Return evaluators by the object that they follow, NAMESPACE/NAME, as far as a proxy was asked."""
 
     def faults(self) -> Sequence[str]:
         """Return why something is missing or may be outdated: a sentence for each fault."""

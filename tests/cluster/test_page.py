@@ -35,7 +35,7 @@ def shown(cluster: Plane, tmp_path: Path) -> Iterator[PageProcess]:
         yield process
 
 
-def test_a_caller_sees_the_namespaces_whose_flag_sets_he_may_get_and_no_others(
+def test_a_caller_sees_the_namespaces_whose_flag_sets_that_user_may_get_and_no_others(
     shown: PageProcess, space: Namespace, neighbour: Namespace
 ) -> None:
     flag = {"state": "ENABLED", "variants": {"on": True}, "defaultVariant": "on"}
@@ -53,7 +53,7 @@ def test_a_caller_sees_the_namespaces_whose_flag_sets_he_may_get_and_no_others(
     assert shown.get(f"/delivery?set={neighbour.name}/flags", first)[0] == 404
 
 
-def test_whoever_has_no_right_at_all_sees_no_flag_set(shown: PageProcess, space: Namespace) -> None:
+def test_a_caller_without_any_right_sees_no_flag_set(shown: PageProcess, space: Namespace) -> None:
     space.apply(configuration(flagSpec={"flags": {}}))
     space.apply({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "nobody"}})
     status, text = shown.get("/delivery", Api(space.plane).token(space.name, "nobody"))

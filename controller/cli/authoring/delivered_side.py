@@ -64,7 +64,7 @@ async def read_delivered(connection: Connection, name: str) -> DeliveredSide:
 
 
 async def read_promoted(connection: Connection, rollout: Resource) -> DeliveredSide:
-    """What the FlagSet of a FlagRollout delivers to whoever is in no cohort. Raises Exit, Setback."""
+    """What the FlagSet of a FlagRollout delivers to users in no cohort. Raises Exit, Setback."""
     from controller.api.kinds import FLAG_SHARD
     from controller.api.rollouts.rollout_status import FlagRolloutStatus
     from controller.delivery.progress.overrides import set_name

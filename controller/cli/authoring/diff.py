@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from controller.cli.authoring.delivered_side import options_of_set, read_delivered
 from controller.cli.authoring.flag_changes import FlagChanges, as_markdown, as_text, compare
-from controller.cli.objects.rolled_out import in_steps, rollouts_of_set
+from controller.cli.objects.rolled_out import rollouts_by_flag, rollouts_of_set
 from controller.cli.shared.arguments import add_reading_arguments, local_options
 from controller.cli.shared.clusters import add_cluster_arguments, run_on_cluster, scope_of
 from controller.cli.shared.ending import OK, PROBLEM, UNREACHABLE, USAGE, Exit, ending
@@ -110,8 +110,8 @@ def _against_cluster(options: argparse.Namespace) -> tuple[FlagChanges, Composit
     before = side.flags or FlagSet()
     after = compose_tree(tree, local, side.flags, side.flag_set_id)
     changes = compare((f"FlagSet/{side.flag_set.name}", name), before, after)
-    steps = in_steps(rollouts_of_set(side.rollouts, side.names), before, after.flag_set)
-    return replace(changes, in_steps=steps), after
+    rollouts = rollouts_by_flag(rollouts_of_set(side.rollouts, side.names), before, after.flag_set)
+    return replace(changes, in_steps=rollouts), after
 
 
 async def _read(options: argparse.Namespace) -> DeliveredSide:

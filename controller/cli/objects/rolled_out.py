@@ -24,10 +24,10 @@ def rollouts_of_set(
     """The FlagRollouts that name a flag set by one of its names, the oldest first, with their specs; those
     that cannot be read, or are being deleted, are left out.
     """
-    return sorted(_readable(rollouts, frozenset(names)), key=lambda pair: (pair[0].created, pair[0].name))
+    return sorted(_read_specs(rollouts, frozenset(names)), key=lambda pair: (pair[0].created, pair[0].name))
 
 
-def _readable(
+def _read_specs(
     rollouts: Iterable[Resource], names: frozenset[str]
 ) -> Iterator[tuple[Resource, FlagRolloutSpec]]:
     for rollout in rollouts:
@@ -38,7 +38,7 @@ def _readable(
                 continue
 
 
-def in_steps(
+def rollouts_by_flag(
     rollouts: Iterable[tuple[Resource, FlagRolloutSpec]], before: FlagSet, after: FlagSet
 ) -> dict[str, str]:
     """The names of the FlagRollouts that roll a change out, by the keys of its flags: of several for one flag

@@ -1,1 +1,1 @@
-"""Verbs about rollouts: what one is at, what a person tells it, and what a change would do."""
+"""Verbs about rollouts: how far one is, what a person asks of it, and what a change would do."""

@@ -88,7 +88,7 @@ def _plans(options: argparse.Namespace) -> list[RolloutPlan]:
     from controller.runtime.clock import now
 
     in_file = options.rollout.endswith(_FILES)
-    rollouts, change = _of_file(options) if in_file else _of_cluster(options)
+    rollouts, change = _read_from_file(options) if in_file else _read_from_cluster(options)
     contexts = [*numbered_users(options.users)] if options.users_from is None else _read_users(options)
     with ending(USAGE, InvalidSpecError):
         return [
@@ -97,7 +97,7 @@ def _plans(options: argparse.Namespace) -> list[RolloutPlan]:
         ]
 
 
-def _of_file(options: argparse.Namespace) -> tuple[list[Resource], Change]:
+def _read_from_file(options: argparse.Namespace) -> tuple[list[Resource], Change]:
     from controller.api.objects.meta import Resource
     from controller.api.rollouts.flagrollout import KIND
     from controller.cli.manifests.manifest_files import read_manifests
@@ -118,7 +118,7 @@ def _of_file(options: argparse.Namespace) -> tuple[list[Resource], Change]:
     async def read() -> Change:
         before_name, before_tree = await read_tree(earlier, None if options.before else first or _HEAD)
         after_name, after_tree = await read_tree(local, (second or _HEAD) if dots else None)
-        # What was served once was accepted, whatever its warnings are.
+        # The earlier definitions are served already, so their warnings were accepted.
         before = compose_tree(before_tree, replace(earlier, lenient=True)).flag_set
         after = compose_tree(after_tree, local, before)
         _require_good(after.problems, lenient=local.lenient)
@@ -128,7 +128,7 @@ def _of_file(options: argparse.Namespace) -> tuple[list[Resource], Change]:
         return rollouts, asyncio.run(read())
 
 
-def _of_cluster(options: argparse.Namespace) -> tuple[list[Resource], Change]:
+def _read_from_cluster(options: argparse.Namespace) -> tuple[list[Resource], Change]:
     from controller.cli.authoring.delivered_side import options_of_set
     from controller.local.compared import read_tree
     from controller.local.worktree import compose_tree

@@ -1,4 +1,4 @@
-"""`flagstaff rollout`: shows what a FlagRollout is at, and tells it what a person decides."""
+"""`flagstaff rollout`: show how far a FlagRollout is, and approve, pause, promote or roll it back."""
 
 from __future__ import annotations
 
@@ -82,16 +82,16 @@ async def _show(options: argparse.Namespace) -> None:
 
         async def show() -> str:
             if not options.watch:
-                return _rendered(last, options.output)
+                return _text_of(last, options.output)
             rollout = view.objects.get(last.key)
             fault = f"the cluster cannot be read: {view.fault()}; trying again\n" if view.fault() else ""
             gone = f"FlagRollout {options.name} is gone\n"
-            return printable(fault) + (gone if rollout is None else _rendered(rollout, options.output))
+            return printable(fault) + (gone if rollout is None else _text_of(rollout, options.output))
 
         await follow(show, partial(view.wait, 60.0), watch=options.watch)
 
 
-def _rendered(rollout: Resource, form: str) -> str:
+def _text_of(rollout: Resource, form: str) -> str:
     from controller.cli.rollouts.rollout_view import RolloutView, as_text, view_of
 
     view = view_of(rollout)
@@ -106,14 +106,15 @@ async def _ask(options: argparse.Namespace) -> str:
     from controller.runtime.clock import now
 
     async with connected(scope_of(options)) as connection:
-        found = await connection.find(FLAG_ROLLOUT, connection.namespace, options.name)
+        rollout = await connection.find(FLAG_ROLLOUT, connection.namespace, options.name)
         if (
-            found is None
+            rollout is None
             and options.action == "promote"
             and await _promote_abandoned(connection, options.name)
         ):
             return printable(f"FlagRollout/{options.name} is gone: everybody gets what it held back")
-        rollout = await connection.get(FLAG_ROLLOUT, options.name) if found is None else found
+        # Where there is none, `get` says so.
+        rollout = rollout or await connection.get(FLAG_ROLLOUT, options.name)
         try:
             request = REQUESTS[options.action](rollout, now())
         except RefusedRequest as refusal:

@@ -1,4 +1,4 @@
-"""What a person may tell a FlagRollout: the annotations that each verb sets. Pure.
+"""What a person may ask of a FlagRollout: the annotations that each verb sets. Pure.
 
 Each request names the candidate by its digest, so that it never counts for a later one.
 """
@@ -51,7 +51,7 @@ def approve(rollout: Resource, now: datetime) -> Request:
 
 
 def promote(rollout: Resource, now: datetime) -> Request:
-    """Give the candidate to everybody, whatever steps are left. Raises RefusedRequest."""
+    """Give the candidate to everybody, without the steps that are left. Raises RefusedRequest."""
     del now
     digest, name = _candidate(rollout, _PROMOTED_FROM, "nothing to promote")
     return Request(f"{name} is promoted: everybody gets it", {flagrollout.PROMOTE: digest})

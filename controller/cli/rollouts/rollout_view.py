@@ -1,4 +1,4 @@
-"""What a FlagRollout is at, as a record and as lines. Pure but for the terminal's colours."""
+"""How far a FlagRollout is, as a record and as lines. Pure but for the terminal's colours."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ class RolloutView:
 
 
 def view_of(rollout: Resource) -> RolloutView:
-    """What a FlagRollout is at, whatever stands in it."""
+    """How far a FlagRollout is; without steps for a spec that cannot be read."""
     status = FlagRolloutStatus.of(rollout)
     try:
         spec = parse_spec(FlagRolloutSpec, rollout)

@@ -68,7 +68,7 @@ class LocalRollouts:
 
     def reconcilers(self) -> dict[str, Reconciler]:
         """The reconcilers of `stages`, by kind."""
-        objects, servers = self._objects, AllowedServers(self._client, self._secret, allow_local=True)
+        objects, servers = self._objects, AllowedServers(self._client, self._read_secret, allow_local=True)
         checks, hooks = MetricChecks(objects, servers), WebhookCalls(servers)
         return {
             featureflagconfiguration.KIND: ConfigurationReconciler(objects, Claims(), self._proxies),
@@ -76,7 +76,7 @@ class LocalRollouts:
         }
 
     def put(self) -> None:
-        """Write the objects of the file; a FlagRollout of an earlier process that it has not is removed."""
+        """Write the objects of the file; remove FlagRollouts that it does not have."""
         names = {ObjectKey.of(manifest) for manifest in self._manifests}
         for resource in self._objects.of_kind(flagrollout.KIND):
             if resource.key not in names:
@@ -108,7 +108,7 @@ class LocalRollouts:
             for occurrence in happened:
                 report(occurrence)
 
-    async def _secret(self, namespace: str, name: str) -> Mapping[str, bytes] | None:
+    async def _read_secret(self, namespace: str, name: str) -> Mapping[str, bytes] | None:
         del namespace
         return self._secrets.get(name)
 

@@ -22,13 +22,13 @@ def rollout_objects(manifests: Iterable[Mapping[str, Any]]) -> list[dict[str, An
     """The objects of a file: in the namespace of local mode, about its flag set. Raises Stalled for a file
     without a FlagRollout, and for FlagRollouts of several flag sets.
     """
-    objects = [_moved(manifest) for manifest in manifests if manifest["kind"] in _KINDS]
-    rollouts = [each for each in objects if each["kind"] == FLAG_ROLLOUT.kind]
+    objects = [_local_object(manifest) for manifest in manifests if manifest["kind"] in _KINDS]
+    rollouts = [manifest for manifest in objects if manifest["kind"] == FLAG_ROLLOUT.kind]
     if not rollouts:
         raise Stalled("InvalidSpec", "--rollout: there is no FlagRollout in the file")
-    named = {each["spec"]["flagSetRef"]["name"] for each in rollouts}
-    if len(named) > 1:
-        sets = ", ".join(sorted(named))
+    names = {rollout["spec"]["flagSetRef"]["name"] for rollout in rollouts}
+    if len(names) > 1:
+        sets = ", ".join(sorted(names))
         raise Stalled("InvalidSpec", f"--rollout: the file is about several flag sets ({sets}); leave one")
     for rollout in rollouts:
         rollout["spec"] = {**rollout["spec"], "flagSetRef": {"name": NAME}}
@@ -55,10 +55,11 @@ def _keys(secret: Mapping[str, Any]) -> Iterator[tuple[str, bytes]]:
         yield key, str(text).encode()
 
 
-def _moved(manifest: Mapping[str, Any]) -> dict[str, Any]:
+def _local_object(manifest: Mapping[str, Any]) -> dict[str, Any]:
+    """The object of a manifest in the namespace of local mode."""
     meta = manifest["metadata"]
     # The same uid in each process: what one wrote belongs to the object of the next.
-    moved = {
+    metadata = {
         "name": meta["name"],
         "namespace": NAMESPACE,
         "uid": f"{manifest['kind']}.{meta['name']}",
@@ -67,6 +68,6 @@ def _moved(manifest: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "apiVersion": manifest["apiVersion"],
         "kind": manifest["kind"],
-        "metadata": moved,
+        "metadata": metadata,
         "spec": dict(manifest.get("spec") or {}),
     }

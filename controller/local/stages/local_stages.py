@@ -26,7 +26,7 @@ from controller.flagsets.preparing.pgp import one_process
 from controller.flagsets.reading.inputs import AGE, InputReader
 from controller.flagsets.reconciler import FlagSetReconciler
 from controller.flagsets.stage import FLAG_SETS
-from controller.local.local_progress import with_progress
+from controller.local.local_progress import apply_progress
 from controller.local.stages.local_adapters import OneSource, StoredArtifacts
 from controller.local.stages.local_events import RevisionBuilt, RolloutHappened, SourceChecked, explain_build
 from controller.local.stages.local_objects import FLAG_SET, SOURCE, flag_set, flag_source
@@ -134,7 +134,7 @@ class LocalStages:
         last = await asyncio.to_thread(last_applied, written, self.objects)
         if last is not None and not last.edited:
             self._desired = last.flag_set, str(last.flag_set.metadata.get(DIGEST_KEY) or "")
-            served, _ = await self._with_progress(*self._desired)
+            served, _ = await self._apply_progress(*self._desired)
             return Saved(served, kept.saved_at)
         log.error("what was kept of %s is not what was applied; it is not served", self.source.display_name)
         for applied in (*written, *self.objects.of_kind(flagshard.KIND)):
@@ -237,16 +237,16 @@ class LocalStages:
         async with self._serving:
             if self._desired is None:
                 return
-            served, digest = await self._with_progress(*self._desired)
+            served, digest = await self._apply_progress(*self._desired)
             await self._serve(served, digest)
             if self.rollouts is not None:
                 await self.rollouts.report(digest)
 
-    async def _with_progress(self, flag_set: FlagSet, digest: str) -> tuple[FlagSet, str]:
+    async def _apply_progress(self, flag_set: FlagSet, digest: str) -> tuple[FlagSet, str]:
         if self.rollouts is None:
             return flag_set, digest
         progress = self.rollouts.progress(now())
-        served, known = await asyncio.to_thread(with_progress, flag_set, digest, progress)
+        served, known = await asyncio.to_thread(apply_progress, flag_set, digest, progress)
         return served, known or ""
 
     async def _save(self) -> None:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from evaluator.flags.model import FlagSet
 
 
-async def _nowhere(_flag_set: FlagSet, _digest: str) -> None:
+async def _serve_nothing(_flag_set: FlagSet, _digest: str) -> None:
     """Serves nothing."""
 
 
@@ -55,7 +55,7 @@ async def open_stages(options: LocalOptions) -> AsyncIterator[LocalStages]:
     """The same for the source that the options name; nothing is served. Raises Setback."""
     async with (
         open_backend(options) as (source, folder),
-        stages_of(options, source, folder, contextlib.nullcontext, _nowhere) as stages,
+        stages_of(options, source, folder, contextlib.nullcontext, _serve_nothing) as stages,
     ):
         yield stages
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from controller.api.flagsource import source_address
 from controller.page.delivery.commit_timeline import timeline
@@ -49,7 +49,7 @@ def delivery_view(visit: Visit) -> Response:
     )
 
 
-def _details(shown: Delivery) -> dict[str, object]:
+def _details(shown: Delivery) -> dict[str, Any]:
     """What the stages of one flag set are shown with."""
     return {
         "steps": timeline(shown),

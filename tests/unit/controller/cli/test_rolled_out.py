@@ -8,7 +8,7 @@ from typing import Any
 from controller.api.objects.meta import Resource
 from controller.cli.authoring.flag_changes import FlagChanges, as_markdown, as_text
 from controller.cli.authoring.flags import lines
-from controller.cli.objects.rolled_out import in_steps, rollout_text, rollouts_of_set
+from controller.cli.objects.rolled_out import rollout_text, rollouts_by_flag, rollouts_of_set
 from evaluator.flags.model import Flag, FlagSet, State
 
 
@@ -43,7 +43,7 @@ def test_of_two_rollouts_of_one_flag_the_older_is_named_and_new_flags_are_in_non
         flag_set(pay="off", cart="off", same="on"),
         flag_set(pay="on", cart="on", same="on", new="on"),
     )
-    assert in_steps(pairs, before, after) == {"cart": "all", "pay": "old"}
+    assert rollouts_by_flag(pairs, before, after) == {"cart": "all", "pay": "old"}
 
 
 def test_a_comparison_says_what_is_rolled_out_in_steps() -> None:

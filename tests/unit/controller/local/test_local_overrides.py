@@ -28,7 +28,7 @@ OFF = Override("--override pay=off", "pay", "off", "set on the command line", No
 
 def test_a_set_is_served_with_the_override_and_its_own_digest() -> None:
     flag_set = parse(DOCUMENT.encode(), file="flags.json").flag_set
-    served, known = LocalOverrides((OFF,)).served(flag_set, digest(flag_set))
+    served, known = LocalOverrides((OFF,)).apply(flag_set, digest(flag_set))
     assert known == digest(served) == served.metadata[DIGEST_KEY] != digest(flag_set)
     assert served.flags["pay"].metadata["flagstaff.dev/override"] == "--override pay=off"
 
@@ -45,7 +45,7 @@ def test_an_override_that_does_not_fit_is_warned_of(
 ) -> None:
     flag_set = parse(DOCUMENT.encode(), file="flags.json").flag_set
     with caplog.at_level(logging.WARNING):
-        assert LocalOverrides((override,)).served(flag_set, "known") == (flag_set, "known")
+        assert LocalOverrides((override,)).apply(flag_set, "known") == (flag_set, "known")
     assert words in caplog.text
 
 

@@ -70,7 +70,7 @@ def callers(shown: ClusterViews, reviews: Reviews) -> TokenCallers:
     return TokenCallers(access, shown, lambda: NOW)
 
 
-async def test_a_caller_sees_the_namespaces_whose_flag_sets_he_may_get() -> None:
+async def test_a_caller_sees_the_namespaces_whose_flag_sets_that_user_may_get() -> None:
     reviews = Reviews({"t1": "ann", "t2": "root", "t3": "eve"}, {"ann": {"shop"}, "root": {""}})
     async with views() as shown:
         who = callers(shown, reviews)
@@ -79,7 +79,7 @@ async def test_a_caller_sees_the_namespaces_whose_flag_sets_he_may_get() -> None
         assert sets == {"t1": ["shop/flags"], "t2": ["bank/flags", "shop/flags"], "t3": []}
 
 
-async def test_changes_elsewhere_are_not_told() -> None:
+async def test_changes_elsewhere_are_not_announced() -> None:
     reviews = Reviews({"t1": "ann"}, {"ann": {"shop"}})
     async with views() as shown:
         who = callers(shown, reviews)
@@ -130,7 +130,7 @@ async def test_the_page_of_one_machine_answers_under_its_own_name_alone() -> Non
             assert [isinstance(one, Response) and one.status for one in answers] == [403, 403]
 
 
-async def test_the_events_of_a_set_tell_the_newest_change_of_each_flag() -> None:
+async def test_the_events_of_a_set_name_the_newest_change_of_each_flag() -> None:
     reviews = Reviews({"t1": "ann"}, {"ann": {"shop"}})
     async with views() as shown:
         flags = {key: {"state": "ENABLED", "variants": {"on": True}, "defaultVariant": "on"} for key in "ab"}

@@ -30,7 +30,7 @@ def nothing() -> None:
     pass
 
 
-def test_each_commit_that_changed_a_flag_is_told_in_words(tmp_path: Path) -> None:
+def test_each_commit_that_changed_a_flag_is_described_in_words(tmp_path: Path) -> None:
     repository = Repository(tmp_path / "flags")
     repository.commit("first", flags__json=document(a="on", b="on"))
     repository.commit("beside", readme__md="words")
