@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import time
 import urllib.error
@@ -10,9 +11,11 @@ import urllib.request
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import yaml
 
 from controller.api.objects.meta import timestamp
 from controller.runtime.clock import now
@@ -27,10 +30,10 @@ from tests.cluster.proxies import ProxyProcess, proxy
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from tests.cluster.plane import Plane
 
+PAGE = Path(__file__).parents[2] / "docs" / "overrides.md"
 SET_BY = "flagstaff.dev/set-by"
 ON_CALL = ("--as=ada", "--as-group=system:masters")
 pytestmark = [pytest.mark.timeout(300)]
@@ -159,6 +162,23 @@ def test_who_set_an_override_is_recorded_and_cannot_be_changed(shop: Namespace) 
     shop.kubectl("patch", "fover", "pay-off", "--as=bob", "--as-group=system:masters", "--type=merge",
                  "-p", '{"spec": {"reason": "INC-2"}}')  # fmt: skip
     assert shop.get("flagoverride", "pay-off")["metadata"]["annotations"][SET_BY] == "bob"
+
+
+def test_the_role_of_the_page_is_enough_for_on_call_and_allows_nothing_else(shop: Namespace) -> None:
+    [block] = re.findall(r"```yaml\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
+    role = yaml.safe_load(block)
+    role["metadata"]["namespace"] = shop.name
+    shop.kubectl("apply", "-f", "-", given=json.dumps(role))
+    shop.kubectl("create", "rolebinding", "on-call", f"--role={role['metadata']['name']}", "--user=ada")
+    shop.kubectl("apply", "--as=ada", "-f", "-", given=override())
+    shop.kubectl(
+        "patch", "fover", "pay-off", "--as=ada", "--type=merge", "-p", '{"spec": {"reason": "INC-2"}}'
+    )
+    assert "pay-off" in shop.kubectl("get", "fover", "--as=ada")
+    for words in (("delete", "ffc", "flags"), ("annotate", "ffc", "flags", "a=b"), ("get", "secrets")):
+        with pytest.raises(RuntimeError, match="Forbidden"):
+            shop.kubectl(*words, "--as=ada")
+    shop.kubectl("delete", "fover", "pay-off", "--as=ada")
 
 
 def test_a_verb_sets_lists_and_ends_an_override(shop: Namespace, pod: PodProcess) -> None:

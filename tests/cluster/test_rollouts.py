@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import sys
 import urllib.request
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import yaml
 
 from tests.cluster import golden
 from tests.cluster.controllers import ControllerProcess, controller
@@ -23,11 +26,11 @@ from tests.cluster.replica import started
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from tests.cluster.plane import Plane
 
 pytestmark = [pytest.mark.timeout(300)]
+PAGE = Path(__file__).parents[2] / "docs" / "rollouts.md"
 USERS = 100
 STEPS = [{"share": 20, "approval": "Required"}, {"share": 60, "approval": "Required"}]
 
@@ -138,6 +141,22 @@ def test_an_abort_and_a_revert_are_served_at_once(shop: Namespace, pod: PodProce
     commit(shop, pay="off")
     within(lambda: users(pod) == 0)
     phase(shop, "Idle")
+
+
+def test_the_role_of_the_page_lets_on_call_decide_and_allows_nothing_else(shop: Namespace) -> None:
+    [block] = re.findall(r"```yaml\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
+    role = yaml.safe_load(block)
+    role["metadata"]["namespace"] = shop.name
+    shop.kubectl("apply", "-f", "-", given=json.dumps(role))
+    shop.kubectl("create", "rolebinding", "on-call", f"--role={role['metadata']['name']}", "--user=ada")
+    commit(shop, pay="on")
+    digest = phase(shop, "Paused", "WaitingForApproval")["candidate"]["digest"]
+    abort = f"flagstaff.dev/rollout-abort={digest}"
+    for words in (("annotate", "ffc", "flags", abort), ("delete", "froll", "pay"), ("get", "secrets")):
+        with pytest.raises(RuntimeError, match="Forbidden"):
+            shop.kubectl(*words, "--as=ada")
+    shop.kubectl("annotate", "froll", "pay", abort, "--as=ada")
+    phase(shop, "Failed", "Aborted")
 
 
 def test_manifests_that_are_applied_again_cause_no_write(shop: Namespace) -> None:

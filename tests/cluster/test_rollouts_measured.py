@@ -229,6 +229,14 @@ def test_a_rollout_advances_to_promotion_and_another_is_rolled_back_by_what_appl
     assert status(spine, "good")["history"][0]["outcome"] == "Promoted"
     rolled_back = status(spine, "bad")
     assert (rolled_back["reason"], rolled_back["history"][0]["outcome"]) == ("FailureLimit", "RolledBack")
+    description = " ".join(spine.kubectl("describe", "flagrollout", "bad").split())
+    for words in (
+        "Name: failed-payments",
+        "Threshold: at most 0.5",
+        "Value: ",
+        f'{{feature_flag_key="{BAD}"',
+    ):
+        assert words in description
     # Git owns the definitions, which say "on" for both.
     assert spine.served() == {GOOD: "on", BAD: "on"}
     assert spine.get("ffc")["metadata"]["annotations"]["flagstaff.dev/revision"].endswith(commit)
