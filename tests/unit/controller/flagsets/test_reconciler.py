@@ -221,6 +221,23 @@ async def test_another_object_with_the_same_flag_set_id_shows_on_the_flag_set(wo
     )  # fmt: skip
 
 
+async def test_an_override_of_the_written_object_is_a_condition_and_events_of_the_flag_set(
+    world: World,
+) -> None:
+    written = body_of(world.cluster.the(CONFIGURATION, "checkout"))
+    active = {"type": "OverrideActive", "status": "True", "reason": "FlagsOverridden", "message": "a is off"}
+    world.cluster.put(written | {"status": {"conditions": [active]}})
+    overridden = await world.look()
+    condition = find(overridden.status, "OverrideActive")
+    assert condition is not None
+    assert (condition["reason"], condition["message"]) == ("FlagsOverridden", "a is off")
+    assert overridden.said == ["OverrideActive: a is off"]
+    world.cluster.put(written | {"status": {}})
+    ended = await world.look()
+    assert find(ended.status, "OverrideActive") is None
+    assert ended.said == ["OverrideEnded: not in force any more: a is off"]
+
+
 async def test_an_image_s_annotations_give_author_commit_and_time() -> None:
     world = World()
     world.commit("r1", document(a=flag()), kind="OCIRepository")
