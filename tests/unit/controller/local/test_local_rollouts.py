@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -157,6 +158,25 @@ async def test_a_step_that_waits_is_served_again_after_a_restart(
         assert await again.follow() == ["RolloutReverted"]
         assert again.users() == 0
     assert again.most == before
+
+
+async def test_an_annotation_in_the_file_approves_after_a_restart(
+    repository: Repository, tmp_path: Path
+) -> None:
+    waiting = rollout(steps=[{"share": 10, "approval": "Required"}, {"share": 50}])
+    options = LocalOptions(str(repository.path), state_dir=tmp_path / "state", rollouts=(waiting,))
+    served = Served()
+    async with served.running(options):
+        await served.revision()
+        repository.commit(flags__json=pay("on"))
+        assert await served.follow() == ["RolloutStarted", "WaitingForApproval"]
+    assert served.newest is not None
+    digest = served.newest.flags["pay"].metadata["flagstaff.dev/rollout-candidate"]
+    annotations = {"flagstaff.dev/rollout-approve": f"{digest}/1"}
+    approved = {**waiting, "metadata": {**waiting["metadata"], "annotations": annotations}}
+    again = Served()
+    async with again.running(replace(options, rollouts=(approved,))):
+        assert await again.follow() == ["StepAdvanced", "Promoted"]
 
 
 async def test_a_change_whose_metric_is_bad_is_rolled_back(repository: Repository) -> None:
