@@ -226,6 +226,11 @@ def source_key(flag_set: Resource) -> ObjectKey | None:
     return ObjectKey(str(reference.get("kind")), namespace, str(reference.get("name")))
 
 
+def writer_key(written: Resource) -> ObjectKey:
+    """Return the FlagSet that writes an object; its name is empty where none does."""
+    return ObjectKey(KIND, written.namespace, written.labels.get(LABEL, ""))
+
+
 def target_name(flag_set: Resource) -> str:
     """The name of what the FlagSet writes."""
     target = flag_set.spec.get("target")

@@ -9,6 +9,7 @@ from math import ceil
 from typing import TYPE_CHECKING, Final
 
 from controller.page.flag_facts import description_of, kind_of, metadata_of, owner_of, rule_sentence
+from controller.page.visit import page_number
 from evaluator.flags.model import ABSENT, CONFIDENTIAL_KEY, HELD_FROM_KEY, State
 
 if TYPE_CHECKING:
@@ -56,14 +57,13 @@ class FlagFilter:
     @classmethod
     def of(cls, query: Mapping[str, str]) -> FlagFilter:
         """Read a query; what it does not know counts as absent."""
-        number = query.get("page", "1")
         return cls(
             query.get("q", "").strip(),
             query.get("state", "") if query.get("state") in STATES else "",
             query.get("owner", ""),
             query.get("since", "") if query.get("since") in PERIODS else "",
             query.get("sort", "") if query.get("sort") in SORTS else "",
-            int(number) if number.isascii() and number.isdigit() and len(number) < 6 else 1,
+            page_number(query),
         )
 
     @property
@@ -117,7 +117,7 @@ def select_flags(shown: ShownSet, chosen: FlagFilter, now: datetime) -> Selectio
     if chosen.sort == "changed":
         keys.sort(key=lambda key: _change_time(shown.last_changes.get(key)), reverse=True)
     pages = max(1, ceil(len(keys) / ROWS))
-    page = min(max(1, chosen.page), pages)
+    page = min(chosen.page, pages)
     rows = tuple(flag_row(shown, key) for key in keys[(page - 1) * ROWS : page * ROWS])
     known = sorted({owner for owner in owners.values() if owner})[:_MOST_OWNERS]
     return Selection(rows, len(keys), len(owners), page, pages, tuple(known))

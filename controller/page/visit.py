@@ -19,6 +19,12 @@ class NotShown(LookupError):
     """There is nothing to show; the text says what is missing."""
 
 
+def page_number(query: Mapping[str, str]) -> int:
+    """The page of rows that a query asks for, from 1; 1 for what is no number."""
+    text = query.get("page", "")
+    return max(1, int(text)) if text.isascii() and text.isdigit() and len(text) < 9 else 1
+
+
 @dataclass(frozen=True)
 class Visit:
     """A view that was asked for, and what its caller may see."""

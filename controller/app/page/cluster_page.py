@@ -67,7 +67,7 @@ class ClusterPage:
     def environments(self, name: str, key: str) -> Sequence[ShownSet]:
         """The sets that FlagSets of the same source make, MOST_ENVIRONMENTS at most."""
         resource = self._resource(name)
-        writer = None if resource is None else self.cluster.objects.get(_writer_key(resource))
+        writer = None if resource is None else self.cluster.objects.get(flagset.writer_key(resource))
         source = None if writer is None else flagset.source_key(writer)
         if writer is None or source is None:
             return ()
@@ -121,10 +121,5 @@ class ClusterPage:
 
     def _events_about(self, resource: Resource) -> list[ShownEvent]:
         """The Events of the FlagSet that writes an object, the newest first."""
-        key = _writer_key(resource)
+        key = flagset.writer_key(resource)
         return [event for event in self.events() if event.about == str(key)]
-
-
-def _writer_key(resource: Resource) -> ObjectKey:
-    """The key of the FlagSet that writes an object."""
-    return ObjectKey(flagset.KIND, resource.namespace, resource.labels.get(flagset.LABEL, ""))

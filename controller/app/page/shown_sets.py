@@ -63,8 +63,7 @@ class ShownSets:
             made = self._make(resource)
         except (InvalidSpecError, MissingShardsError):
             return None
-        writer = ObjectKey(flagset.KIND, resource.namespace, resource.labels.get(flagset.LABEL, ""))
-        flag_set = self._objects.get(writer)
+        flag_set = self._objects.get(flagset.writer_key(resource))
         source_key = None if flag_set is None else flagset.source_key(flag_set)
         source = None if source_key is None else self._objects.get(source_key)
         status, written = FlagSetStatus.of(flag_set), FeatureFlagStatus.of(resource)

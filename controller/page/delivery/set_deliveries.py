@@ -12,7 +12,6 @@ from controller.api.flagset_status import FlagSetStatus
 from controller.api.kinds import FLAG_SOURCE, FLUX_SOURCES, status_of
 from controller.api.objects.artifact_status import SourceStatus
 from controller.api.objects.conditions import READY
-from controller.api.objects.meta import ObjectKey
 from controller.api.openfeature import featureflagconfiguration
 from controller.api.openfeature.featureflagconfiguration import ConfigurationStatus
 from controller.delivery.waiting import WaitTarget, line, wait_state
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from controller.api.flagset_status import ProblemStatus
-    from controller.api.objects.meta import Resource
+    from controller.api.objects.meta import ObjectKey, Resource
     from controller.delivery.waiting import WaitState
     from controller.page.delivery.proxy_members import FleetMember
 
@@ -87,7 +86,7 @@ def deliveries(objects: Iterable[Resource], members: Mapping[str, Sequence[Fleet
     written: dict[ObjectKey, list[Resource]] = {}
     for key, resource in by_key.items():
         if key.kind == featureflagconfiguration.KIND:
-            writer = ObjectKey(flagset.KIND, key.namespace, resource.labels.get(flagset.LABEL, ""))
+            writer = flagset.writer_key(resource)
             written.setdefault(writer if writer in by_key else key, []).append(resource)
     pairs: list[tuple[Resource | None, Resource | None]] = []
     for key, configurations in written.items():

@@ -8,7 +8,7 @@ from controller.api.flagsource import source_address
 from controller.page.delivery.commit_timeline import timeline
 from controller.page.delivery.set_deliveries import deliveries
 from controller.page.rendering import page
-from controller.page.visit import NotShown
+from controller.page.visit import NotShown, page_number
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -33,7 +33,7 @@ def delivery_view(visit: Visit) -> Response:
     shown = _choose(listed, name)
     if name and shown is None:
         raise NotShown(f"There is no flag set {name!r}, or you may not see it.")
-    first = _first_row(visit.query.get("page", ""), len(listed))
+    first = _first_row(page_number(visit.query), len(listed))
     return page(
         "delivery.html",
         visit=visit,
@@ -66,9 +66,8 @@ def _choose(listed: Sequence[Delivery], name: str) -> Delivery | None:
     return next((entry for entry in listed if name in {entry.name, entry.name.partition("/")[2]}), None)
 
 
-def _first_row(text: str, count: int) -> int:
-    number = int(text) if text.isascii() and text.isdigit() and len(text) < 9 else 1
-    return min(max(0, number - 1) * ROWS, max(0, count - 1) // ROWS * ROWS)
+def _first_row(number: int, count: int) -> int:
+    return min((number - 1) * ROWS, max(0, count - 1) // ROWS * ROWS)
 
 
 def _events(events: Sequence[ShownEvent], shown: Delivery | None) -> Sequence[ShownEvent]:
