@@ -1,4 +1,4 @@
-"""Writes the FlagShards with promoted definitions, and removes those that nobody reads any more."""
+"""Writes the FlagShards with promoted definitions, and removes those that no status names."""
 
 from __future__ import annotations
 
@@ -36,21 +36,21 @@ def shard_name(rollout: str, digest: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class PromotedShards:
-    """The FlagShards of all rollouts. Each has two owners: without its rollout it stays, as long as the
-    object with the flags is there.
+    """The FlagShards of all rollouts. Each has two owners, the rollout and the object with the flags, and
+    stays until both are gone.
     """
 
     objects: Cache
     writer: Callable[[str], Applier]
-    """Who writes in a namespace."""
+    """The writer in a namespace."""
     _outdated: dict[ObjectKey, datetime] = field(default_factory=dict)
-    """The time since which a shard is not named."""
+    """Since when no status names a shard."""
 
     async def write(self, rollout: Resource, target: Resource, digest: str, flag_set: FlagSet) -> None:
         """Write promoted definitions, unless they are there with these owners. Raises Setback."""
         name = shard_name(rollout.name, digest)
         known = self.objects.get(ObjectKey(flagshard.KIND, rollout.namespace, name))
-        # That of an earlier FlagRollout of this name has that one as its owner: nobody would remove it.
+        # A shard of an earlier FlagRollout of this name has another owner, so it would not be removed.
         if known is not None and not known.deleting and all(map(known.is_owned_by, (rollout, target))):
             return
         manifest = {
@@ -65,7 +65,7 @@ class PromotedShards:
             "spec": {"digest": digest, "flagSpec": _document(flag_set)},
         }
         body, _ = await self.writer(rollout.namespace).apply(manifest, manager=MANAGER)
-        # Its event arrives later, and the status that names it is written now.
+        # The watch reports it later than the status that names it is written.
         self.objects.learn(Resource.of(body))
 
     async def sweep(self, rollout: Resource, named: Collection[str], now: datetime) -> float | None:

@@ -1,4 +1,4 @@
-"""What the reconcilers of rollouts find objects by. Pure."""
+"""The indexes by which the reconcilers of rollouts and overrides find objects. Pure."""
 
 from __future__ import annotations
 
@@ -26,4 +26,4 @@ BY_PART: Final = Index(
     lambda resource: flagshard.names(resource.spec),
 )
 SHARDS_BY_ROLLOUT: Final = Index("FlagShard by FlagRollout", frozenset({flagshard.KIND}), _rollouts)
-"""By the uid: another FlagRollout of the same name has its own."""
+"""By the uid of the FlagRollout: a later one of the same name has other shards."""

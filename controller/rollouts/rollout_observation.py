@@ -1,4 +1,4 @@
-"""What a rollout's state machine is told of the cluster. Pure."""
+"""Builds the observation of a rollout's state machine from objects of the cluster. Pure."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from controller.api.rollouts.rollout_status import FlagRolloutStatus
     from controller.api.rollouts.served_rollout import ServedRollout
-    from controller.rollouts.compared_sets import Compared, Subject
+    from controller.rollouts.comparisons import Comparison, Subject
     from evaluator.flags.rollout_rules import Misfit as MisfitReason
 
 _LISTED: Final = 10
@@ -36,67 +36,69 @@ _MISFITS: Final[Mapping[MisfitReason, str]] = {
 }
 
 
-def observation_of(subject: Subject, compared: Compared) -> Observation:
-    """Return what is so now, without what has to be asked."""
+def observation_of(subject: Subject, comparison: Comparison) -> Observation:
+    """Return the observation, without metrics and answers of webhooks."""
     name = subject.rollout.name
     known = subject.status.promoted
-    same = known is not None and known.digest == compared.promoted_digest
-    promoted = known if known is not None and same else _revision(compared, compared.promoted_digest, name)
-    candidate = compared.candidate
+    same = known is not None and known.digest == comparison.promoted_digest
+    promoted = (
+        known if known is not None and same else _revision(comparison, comparison.promoted_digest, name)
+    )
+    candidate = comparison.candidate
     return Observation(
         name=name,
-        candidate=_candidate(compared) if candidate.digest else None,
+        candidate=_candidate(comparison) if candidate.digest else None,
         promoted=promoted,
-        desired=_revision(compared, compared.desired_digest, name),
-        misfit=_misfit(compared),
+        desired=_revision(comparison, comparison.desired_digest, name),
+        misfit=_misfit(comparison),
         served=_served(subject, candidate.digest),
         annotations=subject.rollout.annotations,
     )
 
 
-def _revision(compared: Compared, digest: str, rollout: str) -> Revision:
-    return Revision(digest=digest, revision=_text(compared, REVISION_KEY), shard=shard_name(rollout, digest))
+def _revision(comparison: Comparison, digest: str, rollout: str) -> Revision:
+    return Revision(
+        digest=digest, revision=_text(comparison, REVISION_KEY), shard=shard_name(rollout, digest)
+    )
 
 
-def _candidate(compared: Compared) -> Revision:
-    candidate = compared.candidate
+def _candidate(comparison: Comparison) -> Revision:
+    candidate = comparison.candidate
     return Revision(
         digest=candidate.digest,
-        revision=_text(compared, REVISION_KEY),
-        author=_text(compared, AUTHOR_KEY),
+        revision=_text(comparison, REVISION_KEY),
+        author=_text(comparison, AUTHOR_KEY),
         flags=candidate.keys[:_LISTED],
         count=len(candidate.keys),
     )
 
 
-def _text(compared: Compared, key: str) -> str | None:
-    """Metadata of the set, or of the first flag that differs: provenance may be of either."""
-    flag = compared.whole.flags.get(next(iter(compared.candidate.keys), ""))
-    value = (flag.metadata.get(key) if flag is not None else None) or compared.whole.metadata.get(key)
+def _text(comparison: Comparison, key: str) -> str | None:
+    """Return metadata of the first flag that differs, or of the set: either may have the provenance."""
+    flag = comparison.whole.flags.get(next(iter(comparison.candidate.keys), ""))
+    value = (flag.metadata.get(key) if flag is not None else None) or comparison.whole.metadata.get(key)
     return None if value is None else str(value)
 
 
-def _misfit(compared: Compared) -> Misfit | None:
-    for key, reason in sorted(compared.candidate.misfits.items()):
+def _misfit(comparison: Comparison) -> Misfit | None:
+    for key, reason in sorted(comparison.candidate.misfits.items()):
         text = f'flag "{key}" {_MISFITS[reason]}, or promote the change at once'
         return Misfit(reason, text)
     return None
 
 
 def _served(subject: Subject, candidate: str) -> Served | None:
-    """Return who serves what the rollout's status says; None: the object with the flags is not delivered by
-    it yet.
-    """
+    """Return how many evaluators serve the status of the rollout; None: it is not delivered yet."""
     status = ConfigurationStatus.of(subject.target)
-    entry = next((one for one in status.rollouts or () if one.name == subject.rollout.name), None)
+    entry = next((entry for entry in status.rollouts or () if entry.name == subject.rollout.name), None)
     if entry is None or entry.candidate != candidate or not _shows(entry, subject.status):
         return None
-    # Where nobody reports, nobody is waited for.
+    # No evaluator reports, so the rollout waits for none.
     return Served(served=status.served_by or 0, total=status.total or 0)
 
 
 def _shows(entry: ServedRollout, status: FlagRolloutStatus) -> bool:
-    """Whether an object is delivered by this very step; an edited one may have the name of an earlier one."""
+    """Whether an object is delivered by the step of the status; an edited step may have an earlier name."""
     if status.promoted is None or entry.shard != status.promoted.shard:
         return False
     if status.phase in IN_STEP:

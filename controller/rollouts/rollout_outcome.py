@@ -1,5 +1,5 @@
-"""What the conditions of a FlagRollout say: Ready while nothing is to be done, Reconciling while a rollout is
-under way, Stalled once a person must decide. Pure.
+"""The outcome of a FlagRollout: Ready without a candidate, Reconciling during a rollout, Stalled while a
+person must decide. Pure.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def outcome_of(status: FlagRolloutStatus, misfit: Misfit | None) -> Done | Setback:
-    """Return what a written status means."""
+    """Return the outcome of a status."""
     if status.phase == "Idle":
         return Done("everybody gets the promoted definitions, and Git has no others", "Idle")
     if status.phase == "Succeeded":
@@ -28,16 +28,15 @@ def outcome_of(status: FlagRolloutStatus, misfit: Misfit | None) -> Done | Setba
         return Stalled("RolledBack", f"{name_of(status.candidate)} is rolled back: {why}")
     if misfit is not None and status.reason == misfit.reason:
         return Stalled(misfit.reason, misfit.message)
-    return Waiting(status.reason or status.phase or "Pending", _under_way(status))
+    return Waiting(status.reason or status.phase or "Pending", _progress_text(status))
 
 
-def _under_way(status: FlagRolloutStatus) -> str:
+def _progress_text(status: FlagRolloutStatus) -> str:
     name = name_of(status.candidate)
     if status.phase == "Promoting":
         return f"{name} is promoted as soon as all evaluators serve it"
-    if (held := reason_text(status, None)) and status.phase != "Progressing":
-        return f"{name}: {held}"
+    if (text := reason_text(status, None)) and status.phase != "Progressing":
+        return f"{name}: {text}"
     if status.step_text is None:
         return f"{name} is about to be rolled out"
-    who = f"step {status.step_text}: {status.share_text} of users"
-    return f"{name} is rolled out, {who}"
+    return f"{name} is rolled out, step {status.step_text}: {status.share_text} of users"

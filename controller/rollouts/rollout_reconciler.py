@@ -1,5 +1,5 @@
-"""FlagRollout: observes its flags, asks what is due, lets the state machine decide, and writes the status,
-which publishes the step. Shards are written before it, and removed after it.
+"""FlagRollout: compares its flags, makes the checks that are due, and writes its next status, which publishes
+the step. Shards are written before the status.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from controller.api.rollouts.rollout_status import FlagRolloutStatus
 from controller.delivery.progress.overrides import targets_of
 from controller.delivery.progress.rollouts import PromotedSets, rollouts_for
 from controller.rollouts.analysis.rollout_ports import HookAnswer, HookCall, MeasuredStep
-from controller.rollouts.compared_sets import ComparedSets, Subject
+from controller.rollouts.comparisons import Comparisons, Subject
 from controller.rollouts.machine.advance import advance
 from controller.rollouts.machine.clocks import parse_time
 from controller.rollouts.machine.due import due
@@ -36,42 +36,42 @@ if TYPE_CHECKING:
     from controller.api.rollouts.rollout_analysis import Webhook
     from controller.api.rollouts.rollout_status import MetricStatus
     from controller.rollouts.analysis.rollout_ports import Checks, Hooks
-    from controller.rollouts.compared_sets import Compared
+    from controller.rollouts.comparisons import Comparison
     from controller.rollouts.machine.due import Due
     from controller.rollouts.machine.observation import Observation
     from controller.runtime.objects.applier import Applier
     from controller.runtime.objects.cache import Cache
 
 _PART_OF_INTERVAL: Final = 0.8
-"""Of the interval of checks, what one check may take."""
+"""The part of the interval of checks that one check may take."""
 
 
 class FlagRolloutReconciler:
-    """Keeps nothing that a new leader would miss: what it compared is computed again."""
+    """Keeps only comparisons, which a new leader computes again."""
 
     def __init__(
         self, objects: Cache, writer: Callable[[str], Applier], checks: Checks, hooks: Hooks
     ) -> None:
         """`writer`: who writes in a namespace."""
         self._objects = objects
-        self._compared = ComparedSets(objects, PromotedSets(objects.get))
+        self._comparisons = Comparisons(objects, PromotedSets(objects.get))
         self._shards = PromotedShards(objects, writer)
         self._checks = checks
         self._hooks = hooks
 
     async def reconcile(self, resource: Resource, now: datetime) -> Result:
-        """Take at most one step."""
+        """Make one decision, which publishes at most one step."""
         spec, status = spec_of(FlagRolloutSpec, resource), FlagRolloutStatus.of(resource)
         subject = Subject(resource, spec, status, self._target(resource, spec))
-        compared = await self._compared.of(subject, now.timestamp())
-        conflict = self._conflict(subject, compared)
+        comparison = await self._comparisons.of(subject, now.timestamp())
+        conflict = self._conflict(subject, comparison)
         if conflict is not None:
-            return await self._wait_for_older(subject, compared, conflict, now)
-        observation = observation_of(subject, compared)
-        asked = due(spec, status, observation, now)
-        observation = await self._ask(subject, compared, observation, asked, now)
+            return await self._wait_for_older(subject, comparison, conflict, now)
+        observation = observation_of(subject, comparison)
+        due_now = due(spec, status, observation, now)
+        observation = await self._ask(subject, comparison, observation, due_now, now)
         decision = advance(spec, status, observation, now)
-        await self._write_promoted(subject, compared, decision.status)
+        await self._write_promoted(subject, comparison, decision.status)
         swept = await self._sweep(subject, decision.status, now)
         outcome = outcome_of(decision.status, observation.misfit)
         own = _own_fields(decision.status)
@@ -79,13 +79,13 @@ class FlagRolloutReconciler:
         wait = min(waits, default=None)
         if isinstance(outcome, Done):
             return Result(outcome, status=own, events=decision.events, requeue_after=wait)
-        # What the condition says, settling reports.
+        # Settling writes the Event of the condition.
         events = tuple(event for event in decision.events if event.message != outcome.message)
         return Result.of(outcome, status=own, events=events, requeue_after=wait)
 
     def forget(self, key: ObjectKey) -> None:
         """Drop what is kept of a deleted object."""
-        self._compared.forget(key)
+        self._comparisons.forget(key)
 
     def _target(self, resource: Resource, spec: FlagRolloutSpec) -> Resource:
         kind = featureflagconfiguration.KIND
@@ -98,9 +98,9 @@ class FlagRolloutReconciler:
             )
         return targets[0]
 
-    def _conflict(self, subject: Subject, compared: Compared) -> Stalled | None:
-        """Return the setback where an older rollout has one of the flags."""
-        keys = {*compared.whole.flags, *compared.promoted.flags}
+    def _conflict(self, subject: Subject, comparison: Comparison) -> Stalled | None:
+        """Return the setback if an older rollout has one of the flags."""
+        keys = {*comparison.whole.flags, *comparison.promoted.flags}
         mine = [key for key in sorted(keys) if matches(subject.spec.flags, key)]
         for older in rollouts_for(self._objects, subject.target):
             if older.key == subject.rollout.key:
@@ -117,43 +117,43 @@ class FlagRolloutReconciler:
         return None
 
     async def _wait_for_older(
-        self, subject: Subject, compared: Compared, conflict: Stalled, now: datetime
+        self, subject: Subject, comparison: Comparison, conflict: Stalled, now: datetime
     ) -> Result:
-        """Change nothing but what is recorded as promoted: this counts again once the older rollout is gone,
-        and must not be older then than what everybody has.
+        """Record only the promoted definitions: once the older rollout is gone, they are served to everybody,
+        and must not be older than those that it promoted.
         """
         if subject.status.promoted is None:
             return Result.of(conflict)
-        recorded = await self._compared.with_older(subject, compared, now.timestamp())
-        promoted = observation_of(subject, recorded).promoted
+        updated = await self._comparisons.with_older_rollouts(subject, comparison, now.timestamp())
+        promoted = observation_of(subject, updated).promoted
         status = subject.status.model_copy(update={"promoted": promoted})
-        await self._write_promoted(subject, recorded, status)
+        await self._write_promoted(subject, updated, status)
         swept = await self._sweep(subject, status, now)
         return Result.of(conflict, status=_own_fields(status), requeue_after=swept)
 
     async def _ask(
-        self, subject: Subject, compared: Compared, observation: Observation, asked: Due, now: datetime
+        self, subject: Subject, comparison: Comparison, observation: Observation, due_now: Due, now: datetime
     ) -> Observation:
-        """Ask everything that is due at the same time."""
-        if not asked.metrics and not asked.hooks:
+        """Make all checks and calls that are due, at the same time."""
+        if not due_now.metrics and not due_now.hooks:
             return observation
         seconds = _PART_OF_INTERVAL * subject.spec.analysis.interval
-        answers = asyncio.gather(*(self._answer(subject, hook, seconds) for hook in asked.hooks))
-        metrics = await self._measure(subject, compared, seconds, now) if asked.metrics else None
-        named = zip((hook.name for hook in asked.hooks), await answers, strict=True)
+        answers = asyncio.gather(*(self._answer(subject, hook, seconds) for hook in due_now.hooks))
+        metrics = await self._measure(subject, comparison, seconds, now) if due_now.metrics else None
+        named = zip((hook.name for hook in due_now.hooks), await answers, strict=True)
         return replace(observation, metrics=metrics, answers=dict(named))
 
     async def _measure(
-        self, subject: Subject, compared: Compared, seconds: float, now: datetime
+        self, subject: Subject, comparison: Comparison, seconds: float, now: datetime
     ) -> tuple[MetricStatus, ...]:
         status, spec = subject.status, subject.spec
-        keys = compared.candidate.keys
+        keys = comparison.candidate.keys
         step = MeasuredStep(
             subject.rollout.key,
             spec.flag_set_ref.name,
             keys,
-            compared.whole.flags[keys[0]].default_variant or "",
-            compared.candidate.digest,
+            comparison.whole.flags[keys[0]].default_variant or "",
+            comparison.candidate.digest,
             None if status.audiences else status.share,
             parse_time(status.propagated_at) or now,
             present_step(spec.steps, status).min_samples,
@@ -176,16 +176,21 @@ class FlagRolloutReconciler:
         except TimeoutError:
             return HookAnswer("Error", f"no answer within {seconds:g} s")
 
-    async def _write_promoted(self, subject: Subject, compared: Compared, status: FlagRolloutStatus) -> None:
+    async def _write_promoted(
+        self, subject: Subject, comparison: Comparison, status: FlagRolloutStatus
+    ) -> None:
         """Write the FlagShard that the status names, before the status."""
         promoted = status.promoted
-        known = {compared.promoted_digest: compared.promoted, compared.desired_digest: compared.desired}
+        known = {
+            comparison.promoted_digest: comparison.promoted,
+            comparison.desired_digest: comparison.desired,
+        }
         if promoted is not None and promoted.digest in known:
             flag_set = known[promoted.digest]
             await self._shards.write(subject.rollout, subject.target, promoted.digest, flag_set)
 
     async def _sweep(self, subject: Subject, status: FlagRolloutStatus, now: datetime) -> float | None:
-        """Remove what neither a status that is written nor the next one names."""
+        """Remove the shards that neither a written status nor the next one names."""
         served = ConfigurationStatus.of(subject.target).rollouts or ()
         promoted = (subject.status.promoted, status.promoted)
         named = {revision.shard for revision in promoted if revision is not None and revision.shard}
@@ -193,7 +198,7 @@ class FlagRolloutReconciler:
 
 
 def _own_fields(status: FlagRolloutStatus) -> FlagRolloutStatus:
-    """The fields that are the rollout's own, all of them set: those without a value are removed."""
+    """Return the rollout's own fields, all of them set, so that fields without a value are removed."""
     names = FlagRolloutStatus.model_fields.keys() - Status.model_fields.keys()
     fields = {name: getattr(status, name) for name in names}
     return FlagRolloutStatus.model_construct(_fields_set=set(names), **fields)

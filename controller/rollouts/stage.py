@@ -1,4 +1,4 @@
-"""What wakes the reconcilers of FlagOverride and FlagRollout."""
+"""The changes that wake the reconcilers of FlagOverride and FlagRollout."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from controller.rollouts.rollout_indexes import BY_PART, SHARDS_BY_ROLLOUT
 from controller.runtime.reconciling.watches import Reconciles, Watch
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from controller.api.objects.meta import Resource
-    from controller.runtime.objects.cache import Cache, Change
+    from controller.runtime.objects.cache import Cache, Change, Index
 
 
 def _content(target: Resource | None) -> object:
@@ -40,17 +40,20 @@ def _order(override: Resource | None) -> object:
     return override and (override.uid, override.generation, override.deleting)
 
 
+def _keys_of(cache: Cache, index: Index, targets: Iterable[Resource | None]) -> Iterator[ObjectKey]:
+    """Yield the keys of an index of those that name one of the objects with flags."""
+    for target in filter(None, targets):
+        for name in names_of(target):
+            yield from (resource.key for resource in cache.find(index, target.namespace, name))
+
+
 def _overrides(cache: Cache, change: Change) -> Iterator[ObjectKey]:
-    for target in filter(None, (change.before, change.after)):
-        for name in names_of(target):
-            yield from (found.key for found in cache.find(BY_FLAG_SET, target.namespace, name))
+    return _keys_of(cache, BY_FLAG_SET, (change.before, change.after))
 
 
-def _of_shard(cache: Cache, change: Change) -> Iterator[ObjectKey]:
+def _overrides_of_shard(cache: Cache, change: Change) -> Iterator[ObjectKey]:
     shard = change.latest
-    for target in cache.find(BY_PART, shard.namespace, shard.name):
-        for name in names_of(target):
-            yield from (found.key for found in cache.find(BY_FLAG_SET, target.namespace, name))
+    return _keys_of(cache, BY_FLAG_SET, cache.find(BY_PART, shard.namespace, shard.name))
 
 
 def _rivals(cache: Cache, change: Change) -> Iterator[ObjectKey]:
@@ -66,7 +69,7 @@ FLAG_OVERRIDES: Final = Reconciles(
     FLAG_OVERRIDE,
     wakes=(
         Watch(FLAG_KINDS, changed=_content, keys=_overrides),
-        Watch(frozenset({flagshard.KIND}), changed=_uid, keys=_of_shard),
+        Watch(frozenset({flagshard.KIND}), changed=_uid, keys=_overrides_of_shard),
         Watch(frozenset({flagoverride.KIND}), changed=_order, keys=_rivals),
     ),
     indexes=(BY_FLAG_SET, BY_WRITER, BY_PART),
@@ -74,7 +77,7 @@ FLAG_OVERRIDES: Final = Reconciles(
 
 
 def _delivery(target: Resource | None) -> object:
-    """What a rollout observes of the object with its flags: the flags, and who serves which step."""
+    """Return what a rollout observes of the object with its flags: the flags, and who serves which step."""
     if target is None:
         return None
     status = target.status
@@ -83,24 +86,20 @@ def _delivery(target: Resource | None) -> object:
 
 
 def _rollouts(cache: Cache, change: Change) -> Iterator[ObjectKey]:
-    for target in filter(None, (change.before, change.after)):
-        for name in names_of(target):
-            yield from (found.key for found in cache.find(ROLLOUTS_BY_FLAG_SET, target.namespace, name))
+    return _keys_of(cache, ROLLOUTS_BY_FLAG_SET, (change.before, change.after))
 
 
 def _rollouts_of_shard(cache: Cache, change: Change) -> Iterator[ObjectKey]:
-    """The rollouts whose flags a shard has: as a part of the set, or as promoted definitions."""
+    """Yield the rollouts whose flags a shard has: as a part of the set, or as promoted definitions."""
     shard = change.latest
     for owner in shard.owners:
         if owner.get("kind") == flagrollout.KIND:
             yield ObjectKey(flagrollout.KIND, shard.namespace, str(owner.get("name")))
-    for target in cache.find(BY_PART, shard.namespace, shard.name):
-        for name in names_of(target):
-            yield from (found.key for found in cache.find(ROLLOUTS_BY_FLAG_SET, target.namespace, name))
+    yield from _keys_of(cache, ROLLOUTS_BY_FLAG_SET, cache.find(BY_PART, shard.namespace, shard.name))
 
 
 def _requests(rollout: Resource | None) -> object:
-    """What people ask for by annotations."""
+    """Return the requests that people make by annotations."""
     return rollout and tuple(rollout.annotations.get(name) for name in _ASKED_BY)
 
 
@@ -110,12 +109,12 @@ def _itself(_: Cache, change: Change) -> Iterator[ObjectKey]:
 
 
 def _rollout_order(rollout: Resource | None) -> object:
-    """What others wait for, and what they record of it."""
+    """Return the part of a rollout that other rollouts depend on."""
     return _order(rollout), order_of(rollout)
 
 
 def _rival_rollouts(cache: Cache, change: Change) -> Iterator[ObjectKey]:
-    """The other rollouts of the namespace: one may have had a flag that another one wants."""
+    """Yield the other rollouts of the namespace: one may wait for a flag of another."""
     key = change.latest.key
     yield from (rival.key for rival in cache.of_kind(key.kind, key.namespace) if rival.key != key)
 

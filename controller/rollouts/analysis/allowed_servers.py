@@ -1,4 +1,4 @@
-"""The servers that rollouts ask: how they are reached, and for whom."""
+"""Sends the requests of rollouts to servers that the installation allows."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Exchange:
 
 @dataclass(frozen=True, slots=True)
 class AllowedServers:
-    """Asks servers that the installation allows. All that goes wrong is an UnusableError."""
+    """The servers that the installation allows. Every failure is an UnusableError."""
 
     client: HttpClient
     secret: ReadSecret

@@ -1,4 +1,4 @@
-"""The check of one metric: its template is read, the server asked, and the values judged."""
+"""Checks one metric: reads its template, queries the server, and judges the values."""
 
 from __future__ import annotations
 

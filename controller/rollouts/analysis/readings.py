@@ -2,7 +2,7 @@
 
 Reading error
 ├── NoValueError   the server has no value: nobody has used the flag yet
-└── UnusableError  the answer cannot be used, or there is none: a person must look
+└── UnusableError  the answer cannot be used, or there is none: a person must correct it
 No text of an answer is repeated, since a template may name any server: only known words of errors are.
 """
 

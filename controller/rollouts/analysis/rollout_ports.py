@@ -1,4 +1,4 @@
-"""What a rollout asks: metrics, and webhooks."""
+"""The ports of a rollout: checks of metrics, and calls of webhooks."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Checks(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class HookCall:
-    """What a webhook is told."""
+    """The content of a call of a webhook."""
 
     rollout: ObjectKey
     phase: str
@@ -69,12 +69,12 @@ class HookCall:
 
 @dataclass(frozen=True, slots=True)
 class HookAnswer:
-    """What a webhook said."""
+    """The answer of a webhook."""
 
     verdict: Literal["Pass", "Fail", "Error"]
     """`Pass`: a status from 200 to 299. `Fail`: another one below 500. `Error`: 500 or more, or no answer."""
     message: str
-    """The same for people, without secrets."""
+    """The answer in words, without secrets."""
 
 
 class Hooks(Protocol):

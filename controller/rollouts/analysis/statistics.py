@@ -5,7 +5,7 @@
 is `r`, a bad event is the candidate's with the probability `r n1 / (r n1 + n2)`. The evidence is the mean of
 the likelihood ratios of some `r` greater than the margin against the margin. Its expectation is at most 1
 while the ratio is at most the margin, so the probability that it ever reaches 1/alpha is at most alpha,
-however often one looks (Ville's inequality), and the share of users may change between checks.
+however often it is computed (Ville's inequality), and the share of users may change between checks.
 
 `sample_ratio`: do the candidate's users have the share that they should? The Bayes factor of a
 Dirichlet-multinomial against the shares (Lindon and Malek, "Anytime-Valid Inference for Multinomial Count
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 RATIOS: Final = (1.1, 1.25, 1.5, 2.0, 3.0, 5.0, 10.0)
 """How many times the margin each alternative is."""
 _CONCENTRATION: Final = 100.0
-"""Of the prior: in how many users' worth it believes in the shares."""
+"""The concentration of the prior, as a number of users."""
 _MOST: Final = 690.0
-"""Most of a logarithm: its exponential is a number."""
+"""The greatest logarithm whose exponential is a finite float, about."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +83,7 @@ def sample_ratio(candidates: float, others: float, share: float) -> float:
 
 
 def _odds(ratio: float, events: Events) -> float:
-    """Of a bad event to be the candidate's."""
+    """Return the odds that a bad event is the candidate's."""
     return ratio * events.total / events.total_others
 
 

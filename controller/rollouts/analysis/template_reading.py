@@ -1,4 +1,4 @@
-"""One value: the server of a MetricTemplate is asked, and its answer read."""
+"""Reads one value from the server of a MetricTemplate."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ async def read_value(
 
 
 def _problem(type_: str, host: str, status: int, content: bytes) -> str:
-    """What an answer without a value says."""
+    """Return the message for an answer without a value."""
     if status in {401, 403}:
         return f"{host} answers {status}; correct the Secret of spec.provider.secretRef"
     if 300 <= status < 400:

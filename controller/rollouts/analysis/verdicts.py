@@ -1,4 +1,4 @@
-"""What the values of a metric say about a step. Pure."""
+"""Judges a step by the values of its metrics. Pure."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ of the candidate the evidence is of.
 
 def worst(metrics: Sequence[Metric], statuses: Sequence[MetricStatus]) -> Verdict:
     """Return the worst verdict of the metrics that count; `Pass` if there is none."""
-    verdicts = [status.verdict for _, status in _counting(metrics, statuses)]
+    verdicts = [status.verdict for _, status in _counting_metrics(metrics, statuses)]
     return max(verdicts, key=BADNESS.index, default="Pass")
 
 
@@ -34,7 +34,7 @@ def stops(metrics: Sequence[Metric], statuses: Sequence[MetricStatus]) -> Metric
     """Return a test that failed: its promise is about the whole step, so no further check is waited for."""
     failed = (
         status
-        for metric, status in _counting(metrics, statuses)
+        for metric, status in _counting_metrics(metrics, statuses)
         if metric.type != "threshold" and status.verdict == "Fail"
     )
     return next(failed, None)
@@ -92,7 +92,7 @@ def judge_guardrail(
     weights = add_events(status.weights, events, metric.margin)
     value = evidence(weights)
     newer = status.model_copy(update={"counts": (*counts, samples), "weights": weights, "samples": samples})
-    return _judged(newer, value, metric, samples, needed)
+    return _judge_evidence(newer, value, metric, samples, needed)
 
 
 def judge_ratio(
@@ -105,7 +105,7 @@ def judge_ratio(
     if min(counts) < 0 or total <= 0:
         raise NoValueError("there are no users yet")
     newer = status.model_copy(update={"counts": counts, "samples": total})
-    return _judged(newer, sample_ratio(*counts, share), metric, total, needed)
+    return _judge_evidence(newer, sample_ratio(*counts, share), metric, total, needed)
 
 
 def too_few(samples: float | None, needed: int | None) -> str | None:
@@ -115,7 +115,9 @@ def too_few(samples: float | None, needed: int | None) -> str | None:
     return f"{samples:g} samples, {needed} are needed"
 
 
-def _judged(status: MetricStatus, value: float, metric: Metric, samples: float, needed: int) -> MetricStatus:
+def _judge_evidence(
+    status: MetricStatus, value: float, metric: Metric, samples: float, needed: int
+) -> MetricStatus:
     if value >= 1 / alpha_of(metric):
         return with_value(status, value, "Fail", None)
     few = too_few(samples, needed)
@@ -126,7 +128,7 @@ def _without_value(status: MetricStatus, message: str) -> MetricStatus:
     return status.model_copy(update={"verdict": "Inconclusive", "message": message})
 
 
-def _counting(
+def _counting_metrics(
     metrics: Sequence[Metric], statuses: Sequence[MetricStatus]
 ) -> list[tuple[Metric, MetricStatus]]:
     by_name = {metric.name: metric for metric in metrics if not metric.dry_run}

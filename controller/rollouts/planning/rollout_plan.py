@@ -1,4 +1,4 @@
-"""The steps that a change of flags would take, when at the earliest, and whom each step moves. Pure."""
+"""The steps that a change of flags would take, their earliest times, and the users that they move. Pure."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ class RolloutPlan:
     candidate: str | None = None
     """The digest of the definitions that are rolled out; absent: none is."""
     notes: tuple[str, ...] = ()
-    """What else is to be known."""
+    """Advice, and why the steps may not begin now."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +118,7 @@ def plan(
     contexts: Sequence[Mapping[str, Json]],
     now: datetime,
 ) -> RolloutPlan:
-    """What the FlagRollout would do with a change that is applied now, with users of these contexts."""
+    """Return what the FlagRollout would do with a change that is applied now, for users of these contexts."""
     name = resource.name
     before, after = change.before[1], change.after[1]
     audiences = tuple(step.audience for step in spec.steps if step.audience is not None)
@@ -143,7 +143,7 @@ def plan(
 
 
 class _Simulation:
-    """Asks for the candidate's flags before the change, after it, and between."""
+    """Resolves the candidate's flags for all users: before the change, after it, and in each step."""
 
     def __init__(
         self,
@@ -160,20 +160,20 @@ class _Simulation:
         return {key: answers(flags, key, self._contexts, self._now) for key in self._keys}
 
     def flags(self) -> Iterator[PlannedFlag]:
-        """Yield what becomes of each flag once everybody has the change."""
+        """Yield how many users each flag moves once everybody has the change."""
         after = self._answers(compile_flag_set(self._after))
         for key in self._keys:
-            found = movement(self._before[key], after[key])
-            yield PlannedFlag(key, _percent(found.moved, found), _percent(found.needed, found))
+            change = movement(self._before[key], after[key])
+            yield PlannedFlag(key, _percent(change.moved, change), _percent(change.needed, change))
 
-    def moved(self, rollout: Rollout | None) -> float:
-        """Percent of the users who get another variant of any flag; None: everybody has the change."""
+    def percent_moved(self, rollout: Rollout | None) -> float:
+        """The percentage of users who get another variant of any flag; None: everybody has the change."""
         served = self._after if rollout is None else effective(self._after, Progress(rollouts=(rollout,)))
         after = self._answers(compile_flag_set(served))
         before = self._before
         tuples = [list(zip(*(side[key] for key in self._keys), strict=True)) for side in (before, after)]
-        found = sum(one != other for one, other in zip(*tuples, strict=True))
-        return found * 100 / len(self._contexts) if self._contexts else 0.0
+        moved = sum(old != new for old, new in zip(*tuples, strict=True))
+        return moved * 100 / len(self._contexts) if self._contexts else 0.0
 
 
 def _percent(users: int, of: Movement) -> float:
@@ -185,23 +185,25 @@ def _steps(
 ) -> Iterator[PlannedStep]:
     cohort, starts = Cohort(), next_opening(spec.windows, spec.freeze, now)
     for index, step in enumerate(spec.steps):
-        cohort = _widened(cohort, step)
+        cohort = _widen(cohort, step)
         lasts = max(step.min_duration or 0.0, spec.analysis.interval if spec.analysis.metrics else 0.0)
         yield PlannedStep(
             f"{index + 1}/{len(spec.steps)}",
             "audience" if step.share is None else f"{step.share:g}%",
             lasts,
             step.approval is not None,
-            simulated.moved(replace(rollout, cohort=cohort)),
-            _written(starts),
+            simulated.percent_moved(replace(rollout, cohort=cohort)),
+            _timestamp_of(starts),
             step.min_samples,
         )
         starts = starts and _start_after(spec, starts, lasts)
     manual = spec.promotion == "Manual"
-    yield PlannedStep("promotion", "everybody", 0.0, manual, simulated.moved(None), _written(starts))
+    yield PlannedStep(
+        "promotion", "everybody", 0.0, manual, simulated.percent_moved(None), _timestamp_of(starts)
+    )
 
 
-def _written(moment: datetime | None) -> str | None:
+def _timestamp_of(moment: datetime | None) -> str | None:
     return None if moment is None else timestamp(moment)
 
 
@@ -213,7 +215,7 @@ def _start_after(spec: FlagRolloutSpec, starts: datetime, lasts: float) -> datet
     return next_opening(spec.windows, spec.freeze, ends)
 
 
-def _widened(cohort: Cohort, step: Step) -> Cohort:
+def _widen(cohort: Cohort, step: Step) -> Cohort:
     if step.share is None:
         return Cohort(cohort.share, (*cohort.audiences, step.audience))
     return Cohort(round(step.share * 100), cohort.audiences)

@@ -1,7 +1,7 @@
 """How many users a change of flags moves to another variant, by real evaluation, and how many it has to.
 
 The least that any change can move is the total variation distance of the shares of variants before and after:
-half of the sum of what they differ by.
+half of the sum of their differences.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ class Movement:
     """What a change does to some users."""
 
     users: int
-    """How many were asked for."""
+    """The number of all users."""
     moved: int
-    """How many get another variant than before."""
+    """The number of users who get another variant than before."""
     needed: int
-    """How many must, so that each variant has the share of users that it has afterwards."""
+    """The least number of users who must move for the shares that the variants have afterwards."""
 
 
 def numbered_users(count: int) -> Iterator[dict[str, Json]]:
@@ -40,8 +40,8 @@ def numbered_users(count: int) -> Iterator[dict[str, Json]]:
 
 
 def answers(flags: CompiledFlagSet, key: str, contexts: Sequence[Mapping[str, Json]], now: int) -> list[str]:
-    """The variant that each user gets of one flag; where there is none, the reason or the error, such as
-    `(DEFAULT)` for the application's default. now: Unix seconds.
+    """Return the variant that each user gets of one flag, or the reason or error in parentheses if there is
+    none: `(DEFAULT)` is the application's default. now: Unix seconds.
     """
     return [_answer(flags, key, context, now) for context in contexts]
 
@@ -54,7 +54,7 @@ def _answer(flags: CompiledFlagSet, key: str, context: Mapping[str, Json], now: 
 
 
 def movement(before: Sequence[str], after: Sequence[str]) -> Movement:
-    """What moved between two answers of the same users, in the same order."""
-    moved = sum(one != other for one, other in zip(before, after, strict=True))
+    """Return how many users moved between two lists of their variants, both in the same order."""
+    moved = sum(old != new for old, new in zip(before, after, strict=True))
     arrived = Counter(after) - Counter(before)
     return Movement(len(before), moved, arrived.total())

@@ -1,4 +1,4 @@
-"""What Git wants of a rollout's flags beside what is promoted. It is computed once for each content."""
+"""Compares a rollout's flags in Git with the promoted ones, once for each content."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Subject:
     rollout: Resource
     spec: FlagRolloutSpec
     status: FlagRolloutStatus
-    """As the object has it."""
+    """The status of `rollout`."""
     target: Resource
 
     @property
@@ -54,15 +54,15 @@ class Subject:
 
 
 @dataclass(frozen=True, slots=True)
-class Compared:
-    """A rollout's flags."""
+class Comparison:
+    """The flags of a rollout, as Git has them and as they are promoted."""
 
     whole: FlagSet
     """All flags as Git has them."""
     candidate: Candidate
-    """What differs from what is promoted."""
+    """The definitions that differ from the promoted ones."""
     promoted: FlagSet
-    """What is promoted, with what is served as desired at once."""
+    """The promoted definitions, and those that are served as desired at once."""
     promoted_digest: str
     desired: FlagSet
     """The rollout's flags as Git has them."""
@@ -70,16 +70,16 @@ class Compared:
 
 
 @dataclass(frozen=True, slots=True)
-class ComparedSets:
-    """Of all rollouts."""
+class Comparisons:
+    """The newest comparison of each rollout."""
 
     objects: Cache
     promoted: PromotedSets
-    _kept: dict[ObjectKey, tuple[tuple[Any, ...], Compared]] = field(default_factory=dict)
+    _kept: dict[ObjectKey, tuple[tuple[Any, ...], Comparison]] = field(default_factory=dict)
 
-    async def of(self, subject: Subject, now: float) -> Compared:
-        """Compare the flags of an object with what is promoted. Raises Waiting for parts that are not there
-        yet, Stalled where the promoted definitions are gone. `now`: Unix seconds.
+    async def of(self, subject: Subject, now: float) -> Comparison:
+        """Compare the flags of an object with the promoted ones. Raises Waiting for parts that are not there
+        yet, Stalled if the promoted definitions are gone. `now`: Unix seconds.
         """
         key, spec = subject.rollout.key, subject.spec
         content = (spec.flags, spec.steps, subject.promoted_name, *self._content(subject.target))
@@ -87,23 +87,23 @@ class ComparedSets:
         if known is not None and known[0] == content:
             return known[1]
         try:
-            compared = await asyncio.to_thread(self._compare, subject, now)
+            comparison = await asyncio.to_thread(self._compare, subject, now)
         except (MissingShardsError, InvalidSpecError) as error:
             text = f"{subject.target.key.kind} {subject.target.name}: {error}"
             raise Waiting("FlagsNotReadable", text, delay=_SHARDS_DELAY) from error
-        self._kept[key] = content, compared
-        return compared
+        self._kept[key] = content, comparison
+        return comparison
 
-    async def with_older(self, subject: Subject, compared: Compared, now: float) -> Compared:
-        """Return `compared` with what older rollouts have promoted of the flags that they share with the
-        subject; as it is while a FlagShard of one is missing. `now`: Unix seconds.
+    async def with_older_rollouts(self, subject: Subject, comparison: Comparison, now: float) -> Comparison:
+        """Return `comparison` with the definitions that older rollouts have promoted of the flags that they
+        share with the subject; unchanged while one of their FlagShards is missing. `now`: Unix seconds.
         """
         progress = progress_of(self.objects, subject.target, now, self.promoted)
         if progress.missing:
-            return compared
+            return comparison
         name = subject.rollout.name
         older = tuple(takewhile(lambda rollout: rollout.name != name, progress.rollouts))
-        return await asyncio.to_thread(_with_older, compared, subject.spec.flags, older)
+        return await asyncio.to_thread(_with_older_rollouts, comparison, subject.spec.flags, older)
 
     def forget(self, rollout: ObjectKey) -> None:
         """Drop what is kept of a rollout."""
@@ -117,21 +117,21 @@ class ComparedSets:
         versions = [(part.name, part.resource_version) for part in parts if part is not None]
         return target.uid, target.generation, entries_in_force(target.status), *versions
 
-    def _compare(self, subject: Subject, now: float) -> Compared:
+    def _compare(self, subject: Subject, now: float) -> Comparison:
         """Takes long for a large set."""
         patterns = subject.spec.flags
         part = flagshard.finder(self.objects.get, subject.target.namespace)
         delivered = delivery_of(subject.target, part)
         if not delivered.digest:
             raise Waiting("FlagsNotReadable", f"{subject.target.name} is refused: {delivered.cause}")
-        before = self._promoted(subject, delivered.flag_set, now)
-        whole = _with_held(delivered, before)
+        before = self._promoted_set(subject, delivered.flag_set, now)
+        whole = _with_held_flags(delivered, before)
         promoted = settle(whole, before, patterns)
         known = subject.status.promoted
         unchanged = known is not None and promoted is before
         desired = capture(whole, patterns)
         audiences = tuple(step.audience for step in subject.spec.steps if step.audience is not None)
-        return Compared(
+        return Comparison(
             whole,
             candidate_of(whole, promoted, patterns, audiences),
             promoted,
@@ -140,10 +140,10 @@ class ComparedSets:
             digest(desired),
         )
 
-    def _promoted(self, subject: Subject, whole: FlagSet, now: float) -> FlagSet:
+    def _promoted_set(self, subject: Subject, whole: FlagSet, now: float) -> FlagSet:
         name = subject.promoted_name
         if name is None:
-            # A new rollout: what is served now, by whatever else is under way.
+            # A new rollout promotes what is served now, with other rollouts applied.
             others = progress_of(self.objects, subject.target, now, self.promoted).rollouts
             return capture(effective(whole, Progress(rollouts=others)), subject.spec.flags)
         sets = self.promoted.of(subject.rollout.key, (name,))
@@ -151,13 +151,13 @@ class ComparedSets:
             raise Stalled(
                 "PromotedShardMissing",
                 f"FlagShard {name} with the promoted definitions is gone; delete the FlagRollout and create "
-                "it again: what Git has is promoted then",
+                "it again: it promotes what Git has",
             )
         return sets[name]
 
 
-def _with_held(delivered: Delivered, promoted: FlagSet) -> FlagSet:
-    """The flags as Git has them; of those with an error, which are not deleted, the promoted definitions."""
+def _with_held_flags(delivered: Delivered, promoted: FlagSet) -> FlagSet:
+    """Return the flags as Git has them; a flag with an error keeps its promoted definition."""
     held = [key for key in delivered.missing if key in promoted.flags]
     if not held:
         return delivered.flag_set
@@ -169,13 +169,15 @@ def _with_held(delivered: Delivered, promoted: FlagSet) -> FlagSet:
     return replace(delivered.flag_set, flags=MappingProxyType(flags))
 
 
-def _with_older(compared: Compared, patterns: Iterable[str], older: Iterable[Rollout]) -> Compared:
-    """For a flag the first rollout whose pattern matches counts. Takes long for a large set."""
-    whole, patterns = compared.whole, tuple(patterns)
+def _with_older_rollouts(
+    comparison: Comparison, patterns: Iterable[str], older: Iterable[Rollout]
+) -> Comparison:
+    """Of several rollouts, the first whose pattern matches a flag counts. Takes long for a large set."""
+    whole, patterns = comparison.whole, tuple(patterns)
     flags: dict[str, Flag] = {}
     earlier: list[str] = []
-    recorded = [(rollout.patterns, _recorded(whole, rollout)) for rollout in older]
-    for names, promoted in (*recorded, (patterns, compared.promoted)):
+    recorded = [(rollout.patterns, _set_promoted_by(whole, rollout)) for rollout in older]
+    for names, promoted in (*recorded, (patterns, comparison.promoted)):
         copier = RuleCopier(promoted.evaluators, whole.evaluators)
         for key, flag in promoted.flags.items():
             if matches(names, key) and not matches(earlier, key):
@@ -183,9 +185,9 @@ def _with_older(compared: Compared, patterns: Iterable[str], older: Iterable[Rol
         earlier += names
     settled = settle(whole, FlagSet(MappingProxyType(flags), whole.evaluators), patterns)
     promoted = capture(settled, patterns)
-    return replace(compared, promoted=promoted, promoted_digest=digest(promoted))
+    return replace(comparison, promoted=promoted, promoted_digest=digest(promoted))
 
 
-def _recorded(whole: FlagSet, rollout: Rollout) -> FlagSet:
-    """What a rollout has promoted; nothing if everybody has what Git has."""
+def _set_promoted_by(whole: FlagSet, rollout: Rollout) -> FlagSet:
+    """Return the definitions that a rollout has promoted; none if everybody gets those of Git."""
     return FlagSet() if reach_of(whole, rollout)[1] is Reach.EVERYONE else rollout.promoted
