@@ -60,7 +60,7 @@ if TYPE_CHECKING:
 
 
 _DETAILS: Final = (PROPAGATED, LAST_GOOD_SAVED, NAME_CONFLICT, REMOTE_FLAGS, OVERRIDE_ACTIVE, ROLLOUT_ACTIVE)
-"""What is there only while it holds."""
+"""Conditions that are removed once they do not hold."""
 
 
 @dataclass(slots=True)
@@ -188,7 +188,7 @@ class ConfigurationReconciler:
 
 
 def _rollout_status(before: ConfigurationStatus, validation: ContentVerdict) -> ConfigurationStatus:
-    """The entries of rollouts; those that were there stay while the content cannot be read."""
+    """Return the entries of rollouts; the present ones stay while the content cannot be read."""
     entries = tuple(entry for entry, _ in validation.rollouts or ())
     if validation.rollouts is None or (not entries and not before.rollouts):
         return ConfigurationStatus()
@@ -196,6 +196,6 @@ def _rollout_status(before: ConfigurationStatus, validation: ContentVerdict) -> 
 
 
 def _note(resource: Resource) -> str:
-    # It is not ours to write.
+    # The controller does not write FeatureFlag objects.
     direct = "flagd and OpenFeature Operator read this object directly, and serve its own definitions to all"
     return direct if resource.key.kind == FLAG_KIND else ""

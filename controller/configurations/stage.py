@@ -62,8 +62,8 @@ SHARDS_BY_OWNER: Final = Index("FlagShard by FeatureFlagConfiguration", frozense
 
 
 def _progress(kind: str) -> tuple[Watch, ...]:
-    """FlagOverrides, FlagRollouts and FlagShards of promoted definitions wake the objects of `kind` with the
-    flags; and so does a person's decision on a rollout that is gone.
+    """Return the watches that wake objects of `kind`: of FlagOverrides, FlagRollouts, FlagShards of promoted
+    definitions, and the annotation that promotes a deleted rollout.
     """
 
     def targets(cache: Cache, order: Resource) -> Iterator[ObjectKey]:

@@ -165,8 +165,8 @@ def _owners(_cache: Cache, change: Change) -> Iterator[ObjectKey]:
         yield ObjectKey(flagset.KIND, change.latest.namespace, name)
 
 
-def _recorded(rollout: Resource | None) -> object:
-    """Return what of a FlagRollout a FlagSet may wait for."""
+def _recording_state(rollout: Resource | None) -> object:
+    """Return the part of a FlagRollout that a FlagSet may wait for."""
     if rollout is None or rollout.deleting:
         return None
     status = FlagRolloutStatus.of(rollout)
@@ -174,8 +174,8 @@ def _recorded(rollout: Resource | None) -> object:
     return rollout.generation, status.promoted and status.promoted.shard, stalled
 
 
-def _rolled_out(cache: Cache, change: Change) -> Iterator[ObjectKey]:
-    """The FlagSets whose flags a FlagRollout is about: one of them may wait for it."""
+def _flag_sets_of(cache: Cache, change: Change) -> Iterator[ObjectKey]:
+    """Yield the FlagSets with the flags of a FlagRollout: one of them may wait for it."""
     for rollout in filter(None, (change.before, change.after)):
         yield ObjectKey(flagset.KIND, rollout.namespace, set_name(rollout))
         yield from (
@@ -205,7 +205,7 @@ FLAG_SETS: Final = Reconciles(
         ),
         Watch(frozenset({SECRET.kind}), changed=version_of, keys=listed_by(BY_SECRET)),
         Watch(frozenset({CONFIG_MAP.kind}), changed=version_of, keys=listed_by(BY_CONFIG_MAP)),
-        Watch(frozenset({flagrollout.KIND}), changed=_recorded, keys=_rolled_out),
+        Watch(frozenset({flagrollout.KIND}), changed=_recording_state, keys=_flag_sets_of),
         # FlagSets whose target belonged to another.
         Watch(_WRITTEN, changed=_owner_of, keys=listed_by(BY_TARGET)),
     ),

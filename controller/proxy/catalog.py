@@ -128,7 +128,7 @@ class Catalog:
         return self._objects.get(key)
 
     def places_promoted_by(self, namespace: str, shard: str) -> set[Place]:
-        """Where the objects are whose status names a FlagShard of promoted definitions."""
+        """Return the places of the objects whose status names a FlagShard of promoted definitions."""
         targets = self._objects.find(TARGETS_BY_SHARD, namespace, shard)
         return {(target.namespace, target.name) for target in targets}
 
@@ -177,7 +177,7 @@ def _content(resource: Resource | None) -> Hashable:
 
 
 def _decisive(resource: Resource) -> object:
-    """What decides what is served of an object, and who its owners are."""
+    """Return the parts of an object that decide what is served, and to whom it belongs."""
     rollouts = resource.status.get("rollouts")
     promoted = rollouts and (rollouts, resource.annotations.get(PROMOTE))
     return _content(resource), promoted, resource.labels, resource.owners

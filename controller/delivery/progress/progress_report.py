@@ -1,5 +1,5 @@
-"""Makes overrides in force and rollouts under way visible on the objects that they concern: conditions and
-Events. Pure.
+"""Reports overrides in force and rollouts under way by conditions and Events of the objects with the flags.
+Pure.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _NAMED: Final = 5
 
 
 def override_condition(texts: Sequence[str]) -> tuple[Condition, ...]:
-    """The condition for overrides in force, each as `override_texts` describes it."""
+    """Return the condition for overrides in force, each as `override_texts` describes it."""
     if not texts:
         return ()
     more = [f"{len(texts) - _NAMED} more"] if len(texts) > _NAMED else []
@@ -33,7 +33,7 @@ def override_condition(texts: Sequence[str]) -> tuple[Condition, ...]:
 
 
 def override_events(before: Status, details: Iterable[Condition]) -> tuple[Occurrence, ...]:
-    """An Event where the condition says something else than in the status until now."""
+    """Return an Event if the condition differs from the one in `before`."""
     known = before.condition(OVERRIDE_ACTIVE)
     now = next((detail for detail in details if detail.type == OVERRIDE_ACTIVE), None)
     if now is not None:
@@ -46,8 +46,8 @@ def override_events(before: Status, details: Iterable[Condition]) -> tuple[Occur
 
 
 def rollout_condition(served: Iterable[tuple[ServedRollout, int]], note: str = "") -> tuple[Condition, ...]:
-    """The condition for rollouts whose flags are not served to all as they are in Git; each comes with the
-    number of flags that differ. `note` ends the message.
+    """Return the condition for rollouts whose flags are not served to everybody as Git has them, each with
+    the number of flags that differ. `note` ends the message.
     """
     shown = [(entry, count) for entry, count in served if entry.phase != "Idle"]
     if not shown:
@@ -75,7 +75,7 @@ def _sentence(entry: ServedRollout, count: int) -> str:
 
 
 def abandonment_events(before: Status, details: Iterable[Condition]) -> tuple[Occurrence, ...]:
-    """A warning where a FlagRollout was deleted while its flags differed; a FlagRollout reports the rest."""
+    """Return a warning if a FlagRollout was deleted while its flags differed; it reported the rest itself."""
     known = before.condition(ROLLOUT_ACTIVE)
     now = next((detail for detail in details if detail.type == ROLLOUT_ACTIVE), None)
     if now is None or now.reason != ABANDONED or known.reason == ABANDONED:

@@ -41,16 +41,16 @@ ROLLOUTS_BY_FLAG_SET: Final = Index(
 ROLLOUTS_BY_SHARD: Final = Index(
     "FlagRollout by promoted definitions",
     frozenset({KIND}),
-    lambda resource: (rollout.promoted_name for rollout in _under_way((resource,))),
+    lambda resource: (rollout.promoted_name for rollout in _rollouts_under_way((resource,))),
 )
 TARGETS_BY_SHARD: Final = Index(
     "objects with flags by promoted definitions",
     FLAG_KINDS,
     lambda resource: (entry["shard"] for entry in held_back(resource.status)),
 )
-"""By their status: it names those of rollouts that are gone, too."""
+"""By their status, which also names rollouts that are deleted."""
 PROGRESS_INDEXES: Final = (BY_FLAG_SET, BY_WRITER, ROLLOUTS_BY_FLAG_SET, ROLLOUTS_BY_SHARD, TARGETS_BY_SHARD)
-"""By what `progress_of`, and those who are to be told, find objects."""
+"""The indexes of `progress_of` and of the watches that its result depends on."""
 _UNKNOWN: Final = FlagSet()
 _PROMOTING: Final = "Promoting"
 
@@ -91,7 +91,7 @@ def promoted_set(shard: Resource) -> FlagSet:
 
 
 class _Document:
-    """A FlagShard that is parsed late: that takes long for many flags, so a thread may do it."""
+    """A FlagShard that is parsed when its flags are first read, which may be in a thread: many take long."""
 
     def __init__(self, shard: Resource) -> None:
         self._shard: Resource | None = shard
@@ -112,18 +112,18 @@ class _Part(Mapping[str, Any]):
         self._name = name
 
     @property
-    def _parsed(self) -> Mapping[str, Any]:
+    def _mapping(self) -> Mapping[str, Any]:
         parsed: Mapping[str, Any] = getattr(self._document.flag_set, self._name)
         return parsed
 
     def __getitem__(self, key: str) -> Any:
-        return self._parsed[key]
+        return self._mapping[key]
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._parsed)
+        return iter(self._mapping)
 
     def __len__(self) -> int:
-        return len(self._parsed)
+        return len(self._mapping)
 
 
 def rollouts_for(objects: Cache, target: Resource) -> list[Resource]:
@@ -138,11 +138,11 @@ def rollouts_for(objects: Cache, target: Resource) -> list[Resource]:
 
 
 def progress_of(objects: Cache, target: Resource, now: float, promoted: PromotedSets) -> Progress:
-    """The progress of an object with flags at `now`, in Unix seconds."""
+    """Return the progress of an object with flags at `now`, in Unix seconds."""
     overridden = override_progress(objects, target, now)
-    rollouts = [*_under_way(rollouts_for(objects, target))]
+    rollouts = [*_rollouts_under_way(rollouts_for(objects, target))]
     names = {rollout.name for rollout in rollouts}
-    rollouts += [gone for gone in _abandoned(target) if gone.name not in names]
+    rollouts += [gone for gone in _abandoned_rollouts(target) if gone.name not in names]
     if not rollouts:
         promoted.forget(target.key)
         return overridden
@@ -160,14 +160,14 @@ def progress_of(objects: Cache, target: Resource, now: float, promoted: Promoted
 
 
 def order_of(resource: Resource | None) -> object:
-    """What of a FlagRollout decides what is delivered: of two that are equal, the same is."""
+    """Return the part of a FlagRollout that decides what is delivered, for comparison."""
     if resource is None or resource.deleting:
         return None
-    return resource.uid, set_name(resource), next(_under_way((resource,)), None)
+    return resource.uid, set_name(resource), next(_rollouts_under_way((resource,)), None)
 
 
-def _under_way(resources: Iterable[Resource]) -> Iterator[Rollout]:
-    """The rollouts of which promoted definitions are known, without these definitions."""
+def _rollouts_under_way(resources: Iterable[Resource]) -> Iterator[Rollout]:
+    """Yield the rollouts with promoted definitions, whose content is not read yet."""
     for resource in resources:
         status = FlagRolloutStatus.of(resource)
         promoted, candidate = status.promoted, status.candidate
@@ -189,16 +189,16 @@ def _under_way(resources: Iterable[Resource]) -> Iterator[Rollout]:
         )
 
 
-def _abandoned(target: Resource) -> Iterator[Rollout]:
-    """What rollouts of an object with flags have held back, by its status."""
+def _abandoned_rollouts(target: Resource) -> Iterator[Rollout]:
+    """Yield the deleted rollouts whose promoted definitions an object still serves, by its status."""
     for entry in held_back(target.status):
         if target.annotations.get(PROMOTE) != entry["candidate"]:
             yield Rollout(entry["name"], ("*",), _UNKNOWN, entry["shard"], only=entry["candidate"])
 
 
 def served_rollouts(desired: FlagSet, rollouts: Iterable[Rollout]) -> tuple[tuple[ServedRollout, int], ...]:
-    """What the status of an object with flags says of the rollouts of `desired`, each with the number of
-    flags that differ. One that is gone, and whose flags have changed, is left out.
+    """Return the status entries of the rollouts of `desired`, each with the number of flags that differ. A
+    deleted rollout whose flags have changed is left out.
     """
     served = []
     for rollout in rollouts:

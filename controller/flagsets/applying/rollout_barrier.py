@@ -1,5 +1,5 @@
-"""Holds a flag set back until FlagRollouts have recorded the present definitions of what it changes: only
-then can they serve these to everybody while the new ones are rolled out. Pure.
+"""Holds a flag set back until FlagRollouts have recorded the present definitions of the flags that it
+changes: they serve these to everybody while the new ones are rolled out. Pure.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 _DELAY: Final = 2.0
 _RECORDING: Final = frozenset({"RolledBack", *get_args(Misfit)})
-"""Reasons of Stalled with which a rollout waits for a person, and still records what is new."""
+"""Reasons of Stalled with which a rollout waits for a person, and still records new definitions."""
 _LONGEST: Final = 64
 """Most characters of a key in a message."""
 
@@ -41,7 +41,7 @@ def require_recorded(flag_set: Resource, new: FlagSet, objects: Cache) -> None:
     their candidate, hold nothing back.
     """
     target = objects.get(ObjectKey(featureflagconfiguration.KIND, flag_set.namespace, target_name(flag_set)))
-    rollouts = [] if target is None else [one for one in rollouts_for(objects, target) if _works(one)]
+    rollouts = [] if target is None else [*filter(_holds_back, rollouts_for(objects, target))]
     present = read_back(target, objects) if rollouts and target is not None else None
     if present is None:
         return
@@ -51,19 +51,20 @@ def require_recorded(flag_set: Resource, new: FlagSet, objects: Cache) -> None:
         if new.flags[key].state is State.ENABLED and set(changes) != {Change.METADATA}
     ]
     for rollout in rollouts if changed else ():
-        promoted, patterns = _promoted(rollout, objects), rollout.spec["flags"]
+        promoted, patterns = _promoted_set_of(rollout, objects), rollout.spec["flags"]
         for key in changed:
             if matches(patterns, key) and not _is_recorded(key, present, promoted):
                 shown = visible(key[:_LONGEST])
                 raise Waiting(
                     "RolloutPending",
-                    f'FlagRollout {rollout.name} has not recorded yet what flag "{shown}" is now; its change '
-                    "is applied once it has",
+                    f"FlagRollout {rollout.name} has not recorded the present definition of flag "
+                    f'"{shown}" yet; its change is applied once it has',
                     delay=_DELAY,
                 )
 
 
-def _works(rollout: Resource) -> bool:
+def _holds_back(rollout: Resource) -> bool:
+    """Whether a rollout is able to record definitions."""
     try:
         spec = parse_spec(FlagRolloutSpec, rollout)
     except InvalidSpecError:
@@ -72,7 +73,7 @@ def _works(rollout: Resource) -> bool:
     return not spec.suspend and (stalled.status != TRUE or stalled.reason in _RECORDING)
 
 
-def _promoted(rollout: Resource, objects: Cache) -> FlagSet:
+def _promoted_set_of(rollout: Resource, objects: Cache) -> FlagSet:
     promoted = FlagRolloutStatus.of(rollout).promoted
     name = None if promoted is None else promoted.shard
     shard = None if name is None else objects.get(ObjectKey(flagshard.KIND, rollout.namespace, name))
@@ -80,8 +81,8 @@ def _promoted(rollout: Resource, objects: Cache) -> FlagSet:
 
 
 def _is_recorded(key: str, present: FlagSet, promoted: FlagSet) -> bool:
-    """Whether the rollout knows what everybody else is to get: of an enabled flag that differs from the
-    promoted one, a change is another candidate.
+    """Whether the rollout has a promoted definition to serve to everybody else. If it differs from the
+    present one, which is enabled, the change is another candidate.
     """
     recorded = promoted.flags.get(key)
     if recorded is None:

@@ -71,16 +71,16 @@ class ProgressObjects:
         self._promoted.forget(target)
 
     def learn(self, kind: str, body: Mapping[str, Any]) -> None:
-        """Take in an object. Raises KeyError, TypeError, AttributeError if it is malformed."""
-        read = Resource.of({**body, "kind": kind}) if kind == flagoverride.KIND else _rollout(body)
-        known = self._objects.get(read.key)
-        self._objects.put(read)
-        if known is not None and _content(known) == _content(read):
+        """Add or replace an object. Raises KeyError, TypeError, AttributeError if it is malformed."""
+        newest = Resource.of({**body, "kind": kind}) if kind == flagoverride.KIND else _rollout(body)
+        known = self._objects.get(newest.key)
+        self._objects.put(newest)
+        if known is not None and _content(known) == _content(newest):
             return
         if kind == flagoverride.KIND:
-            self._note_end(read)
-        for name in {set_name(resource) for resource in (known, read) if resource is not None}:
-            self.changed(read.namespace, name)
+            self._note_end(newest)
+        for name in {set_name(resource) for resource in (known, newest) if resource is not None}:
+            self.changed(newest.namespace, name)
 
     def forget(self, kind: str, namespace: str, name: str) -> None:
         """Remove a deleted object."""
@@ -93,7 +93,7 @@ class ProgressObjects:
             self.changed(namespace, set_name(known))
 
     def on_shard(self, namespace: str, name: str) -> None:
-        """Take in that a FlagShard is there, or gone: it may have promoted definitions."""
+        """Report the rollouts whose promoted definitions are in a FlagShard that was created or deleted."""
         for rollout in self._objects.find(ROLLOUTS_BY_SHARD, namespace, name):
             self.changed(namespace, set_name(rollout))
 
@@ -140,7 +140,7 @@ def _content(resource: Resource) -> object:
 
 
 def _rollout(body: Mapping[str, Any]) -> Resource:
-    """A FlagRollout with what decides what is delivered, which is little of it."""
+    """Return a FlagRollout with only the fields that decide what is delivered."""
     spec, status = ({} if body.get(part) is None else body[part] for part in ("spec", "status"))
     return Resource.of(
         {

@@ -55,7 +55,7 @@ async def test_a_change_waits_until_the_present_definition_is_recorded(world: Wo
     world.commit("r2", document(a1=NEW, a2=DISABLED, b=NEW))
     waits = await world.look()
     assert waits.ready[:2] == ("False", "RolloutPending")
-    assert 'FlagRollout r has not recorded yet what flag "a1" is now' in waits.ready[2]
+    assert 'FlagRollout r has not recorded the present definition of flag "a1" yet' in waits.ready[2]
     assert (waits.writes, waits.settled.requeue_after) == ([], 2.0)
     assert waits.status["lastAppliedRevision"] == "main@sha1:r1"
     roll_out(world, {"a1": OLD})
