@@ -13,9 +13,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 GROUP: Final = "flagstaff_native"
-"""The library that has the code of all modules, but for mypyc's suffix; each module's own library only names
-it.
-"""
+"""The library with the code of all modules, without mypyc's suffix; the library of each module loads it."""
 MODULES: Final = (
     "evaluator.http.h1.body_transport",
     "evaluator.http.h1.head_fields",
@@ -49,8 +47,8 @@ MODULES: Final = (
     "evaluator.server.service",
     "evaluator.wire.resolve_request",
 )
-"""What inherits from a class of one of these is itself in one of these: interpreted classes cannot. The ADR
-says which modules stay interpreted, and why.
+"""An interpreted class cannot inherit from a compiled one, so subclasses are here too. The ADR says which
+modules stay interpreted, and why.
 """
 # Libraries count as untyped whether they are installed or not, so that every build has the same code.
 _OPTIONS: Final = ("--config-file=", "--no-site-packages", "--ignore-missing-imports")
@@ -60,7 +58,7 @@ def compile_modules(folder: Path) -> dict[str, str]:
     """Compile MODULES of the working directory into `folder`; return the place of each library in the wheel
     by its path. Raises SystemExit if mypy finds an error, setuptools' errors if the C compiler fails.
     """
-    # What an ordinary build does not have.
+    # An ordinary build does not have these packages.
     from mypyc.build import mypycify  # noqa: PLC0415
     from setuptools import Distribution  # noqa: PLC0415
 

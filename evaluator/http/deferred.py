@@ -20,7 +20,7 @@ R = TypeVar("R")
 Result: TypeAlias = Callable[[], T]
 """Returns the answer, or raises the error of making it."""
 Wait: TypeAlias = Callable[[Callable[[], None]], object]
-"""Takes a function, which it has called on the event loop once what is waited for is there."""
+"""Takes a function, and has it called on the event loop once the wait is over."""
 
 
 def raising(error: BaseException) -> Result[Any]:
@@ -95,7 +95,7 @@ class Job(Generic[T]):
         self._until = inf if answer.seconds is None else clock() + answer.seconds
         self._done: Callable[[Result[T]], None] | None = done
         self.wait: Wait | None = None
-        """What must be over before the next step."""
+        """The wait before the next step; None: there is none."""
 
     def cancel(self) -> None:
         """Stop: the client disconnected and `done` is not called."""

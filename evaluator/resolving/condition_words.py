@@ -64,7 +64,7 @@ class Phrase:
 
     text: str
     of_user: bool = False
-    """Whether the words begin with an attribute, so that `users whose` may stand before them."""
+    """Whether the words begin with an attribute, so that `users whose` may precede them."""
     joined: str = ""
     """`and` or `or`, where the words are joined by that."""
 
@@ -74,9 +74,9 @@ _Writer: TypeAlias = "Callable[[str, Sequence[Json], int, bool], Phrase | None]"
 
 
 def condition(rule: Json, level: int = 0, *, negated: bool = False) -> Phrase:
-    """A condition in words, or where it is `negated`."""
+    """Return a condition in words, or its negation."""
     if not isinstance(rule, dict) or len(rule) != 1 or level > _DEEPEST:
-        return _constant(rule, negated=negated)
+        return _constant_phrase(rule, negated=negated)
     ((operator, given),) = rule.items()
     arguments = given if isinstance(given, list) else [given]
     if operator in {"!", "!!"} and arguments:
@@ -89,7 +89,7 @@ def condition(rule: Json, level: int = 0, *, negated: bool = False) -> Phrase:
 
 
 def value(node: Json, level: int = 0) -> str:
-    """A value, or what computes it, in words."""
+    """Return a value, or the expression that computes it, in words."""
     if isinstance(node, list):
         shown = [value(item, level + 1) for item in node[:_MOST_PARTS]]
         more = [f"{len(node) - len(shown)} more"] if len(node) > len(shown) else []
@@ -114,7 +114,7 @@ def alternatives(words: Sequence[str]) -> str:
 
 
 def variables(node: Json) -> list[str]:
-    """The names that a rule reads from the evaluation context, each once; flagd's own are left out."""
+    """Return the names that a rule reads from the evaluation context, without duplicates and flagd's own."""
     names: dict[str, None] = {}
     pending = [node]
     while pending:
@@ -131,7 +131,7 @@ def variables(node: Json) -> list[str]:
     return [*names]
 
 
-def _joined(operator: str, arguments: Sequence[Json], level: int, negated: bool) -> Phrase | None:
+def _conjunction_phrase(operator: str, arguments: Sequence[Json], level: int, negated: bool) -> Phrase | None:
     if not arguments:
         return None
     # The negation of a and b is: not a, or not b.
@@ -145,7 +145,7 @@ def _joined(operator: str, arguments: Sequence[Json], level: int, negated: bool)
     return Phrase(f" {word} ".join(texts), all(part.of_user for part in parts), word)
 
 
-def _compared(operator: str, arguments: Sequence[Json], level: int, negated: bool) -> Phrase | None:
+def _comparison_phrase(operator: str, arguments: Sequence[Json], level: int, negated: bool) -> Phrase | None:
     if len(arguments) == 3 and operator in {"<", "<="}:
         low, subject, high = arguments
         verb = "is not between" if negated else "is between"
@@ -164,7 +164,7 @@ def _compared(operator: str, arguments: Sequence[Json], level: int, negated: boo
     return _phrase(subject, f"{verb} {_amount(subject, other)}", level)
 
 
-def _contained(operator: str, arguments: Sequence[Json], level: int, negated: bool) -> Phrase | None:
+def _membership_phrase(operator: str, arguments: Sequence[Json], level: int, negated: bool) -> Phrase | None:
     del operator
     if len(arguments) != 2:
         return None
@@ -177,7 +177,7 @@ def _contained(operator: str, arguments: Sequence[Json], level: int, negated: bo
     return _phrase(item, f"{'is not' if negated else 'is'} in {value(holder, level + 1)}", level)
 
 
-def _version(operator: str, arguments: Sequence[Json], level: int, negated: bool) -> Phrase | None:
+def _version_phrase(operator: str, arguments: Sequence[Json], level: int, negated: bool) -> Phrase | None:
     del operator
     if len(arguments) != 3 or not isinstance(arguments[1], str) or arguments[1] not in _VERSIONS:
         return None
@@ -185,7 +185,7 @@ def _version(operator: str, arguments: Sequence[Json], level: int, negated: bool
     return _phrase(subject, f"{_VERSIONS[sign][negated]} {value(wanted, level + 1)}", level)
 
 
-def _of_list(operator: str, arguments: Sequence[Json], level: int, negated: bool) -> Phrase | None:
+def _loop_phrase(operator: str, arguments: Sequence[Json], level: int, negated: bool) -> Phrase | None:
     if len(arguments) != 2:
         return None
     inner = condition(arguments[1], level + 1)
@@ -193,14 +193,14 @@ def _of_list(operator: str, arguments: Sequence[Json], level: int, negated: bool
     return Phrase(f"not ({text})" if negated else text)
 
 
-def _set(operator: str, arguments: Sequence[Json], level: int, negated: bool) -> Phrase | None:
+def _presence_phrase(operator: str, arguments: Sequence[Json], level: int, negated: bool) -> Phrase | None:
     del operator, level
     if not arguments or not isinstance(arguments[0], str):
         return None
     return Phrase(f"{_variable(arguments)} is {'not ' if negated else ''}set", of_user=True)
 
 
-def _missing(operator: str, arguments: Sequence[Json], level: int, negated: bool) -> Phrase | None:
+def _missing_phrase(operator: str, arguments: Sequence[Json], level: int, negated: bool) -> Phrase | None:
     del operator
     if not arguments or not all(isinstance(name, str) for name in arguments):
         return None
@@ -210,22 +210,22 @@ def _missing(operator: str, arguments: Sequence[Json], level: int, negated: bool
     return Phrase(f"{alternatives(names)} is missing", of_user=True)
 
 
-def _referred(operator: str, arguments: Sequence[Json], level: int, negated: bool) -> Phrase | None:
+def _reference_phrase(operator: str, arguments: Sequence[Json], level: int, negated: bool) -> Phrase | None:
     del operator, level
     name = arguments[0] if arguments else None
     return Phrase(f"{'not ' if negated else ''}{_cut(name)}") if isinstance(name, str) else None
 
 
 _WRITERS: Final[dict[str, _Writer]] = {
-    "and": _joined,
-    "or": _joined,
-    **dict.fromkeys(_COMPARISONS, _compared),
-    "in": _contained,
-    "sem_ver": _version,
-    **dict.fromkeys(_LOOPS, _of_list),
-    "var": _set,
-    "missing": _missing,
-    REFERENCE: _referred,
+    "and": _conjunction_phrase,
+    "or": _conjunction_phrase,
+    **dict.fromkeys(_COMPARISONS, _comparison_phrase),
+    "in": _membership_phrase,
+    "sem_ver": _version_phrase,
+    **dict.fromkeys(_LOOPS, _loop_phrase),
+    "var": _presence_phrase,
+    "missing": _missing_phrase,
+    REFERENCE: _reference_phrase,
 }
 
 
@@ -234,7 +234,7 @@ def _phrase(subject: Json, rest: str, level: int) -> Phrase:
     return Phrase(f"{value(subject, level + 1)} {rest}", of_user)
 
 
-def _constant(node: Json, *, negated: bool) -> Phrase:
+def _constant_phrase(node: Json, *, negated: bool) -> Phrase:
     if isinstance(node, dict | list) and node:
         return Phrase(f"{'not ' if negated else ''}{_literal(node)}")
     return Phrase("always" if bool(node) ^ negated else "never")
@@ -259,7 +259,7 @@ def _variable(arguments: Sequence[Json]) -> str:
 
 
 def _amount(subject: Json, node: Json) -> str:
-    """A value beside a subject; beside the time, seconds are a date."""
+    """Return the value that a subject is compared with; seconds that the time is compared with are a date."""
     if _is_time(subject) and isinstance(node, int) and not isinstance(node, bool) and 0 < node < 2**34:
         return f"{datetime.fromtimestamp(node, UTC):%Y-%m-%d %H:%M} UTC"
     return value(node)
@@ -273,7 +273,7 @@ def _literal(node: Json) -> str:
 
 
 def _is_small(node: Json) -> bool:
-    """Whether a value is small enough to be written out; looks at a bounded part of it."""
+    """Whether a value is small enough to be written out; visits at most 100 nodes."""
     pending, seen = [node], 0
     while pending:
         item = pending.pop()

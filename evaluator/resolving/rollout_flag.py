@@ -32,7 +32,7 @@ class RolloutFlag(CompiledFlag):
     __slots__ = ("_arm", "revision")
 
     def __init__(self, flag: Flag, flags: FlagSetOf, arm_rule: Json) -> None:
-        """arm_rule: its result is the text of an Arm."""
+        """arm_rule: a rule whose result is the text of an Arm."""
         super().__init__(flag, flags)
         self.revision = str(flag.metadata.get(ROLLOUT_CANDIDATE_KEY, ""))
         """The digest of the candidate."""
@@ -45,7 +45,7 @@ class RolloutFlag(CompiledFlag):
         arms: dict[str | None, CompiledFlag] = {
             arm.value: CompiledFlag(_with_arm(flag, arm), flags, self) for arm in Arm
         }
-        # None of these refers back to this object: a set that is served no more is freed at once.
+        # None of these refers back to this object, so a replaced set is freed without the garbage collector.
         self.run = partial(_run, arms, self._arm, self.run)
         self.reads_flagd = self.reads_flagd or reads_flagd
 
@@ -56,7 +56,7 @@ class RolloutFlag(CompiledFlag):
         return self._arm(context)
 
     def targeted_resolution(self, result: Json, wanted: FlagType | None) -> Resolution:
-        """Return the answer for what `_run` returned."""
+        """Return the answer for a result of `_run`."""
         flag, value = result
         if flag is None:
             return super().targeted_resolution(value, wanted)
@@ -69,7 +69,7 @@ class RolloutFlag(CompiledFlag):
 
 def _arm(choose: Evaluate, context: Json) -> str | None:
     frame = Frame()
-    # An explanation tells the steps of the flag's own rule.
+    # A trace has the steps of the flag's own rule only.
     frame.steps_left, frame.trace = STEPS, None
     try:
         return str(choose(context, frame))

@@ -1,4 +1,4 @@
-"""A rule as a list of clauses, of which the first that applies decides, and the same in words. Pure.
+"""Reads a rule as a list of clauses, the first that applies decides, and writes it in words. Pure.
 
 Shares of users are arithmetic over the buckets of `fractional`, which the hash fills evenly.
 """
@@ -44,13 +44,13 @@ class Split:
     """Users are assigned to buckets, and buckets to variants."""
 
     by: str
-    """What is hashed, in words: `user`, or attributes."""
+    """The hashed attributes in words: `user`, or their names."""
     shares: tuple[Share, ...]
     """By bucket; those without buckets are left out."""
     total: int
     """The number of buckets."""
     path: Path = ()
-    """Of `fractional` in the rule, as a trace has it."""
+    """The path of `fractional` in the rule, as a trace has it."""
 
     def percent(self, share: Share) -> float:
         """The share of users, of 100."""
@@ -59,21 +59,21 @@ class Split:
 
 @dataclass(frozen=True, slots=True)
 class Computed:
-    """The variant is what an operator gives."""
+    """The variant that the result of an operator names."""
 
     words: str
 
 
 Outcome: TypeAlias = str | Split | Computed | None
-"""A variant's name, None for the default variant, or what chooses among several."""
+"""A variant's name, None for the default variant, or a choice among several."""
 
 
 @dataclass(frozen=True, slots=True)
 class Clause:
-    """What some users get."""
+    """The variant, or the choice, for some users."""
 
     condition: Phrase | None
-    """Whose; None: everybody's that no earlier clause is for."""
+    """Which users; None: all that no earlier clause is for."""
     outcome: Outcome
 
 
@@ -186,10 +186,10 @@ def _split(given: Json, path: Path) -> Split | None:
         for result, (first, end) in zip(buckets.results, ends, strict=True)
         if end > first
     ]
-    return Split("user" if shorthand else _hashed(given[0]), tuple(shares), buckets.total, path)
+    return Split("user" if shorthand else _hashed_names(given[0]), tuple(shares), buckets.total, path)
 
 
-def _hashed(node: Json) -> str:
-    """What is hashed, in words."""
+def _hashed_names(node: Json) -> str:
+    """Return the hashed attributes in words."""
     names = ["user" if name == "targetingKey" else name for name in variables(node)]
     return alternatives(names).replace(" or ", " and ") if names else "the flag alone"

@@ -1,4 +1,4 @@
-"""Which rollouts flags were in lately, so that an event that comes late counts for the arm that its user had.
+"""Keeps the recent rollouts of flags, so that a late event counts for the arm that its user had.
 
 Only definitions are kept, a bounded number of them, and in memory: no evaluation context.
 """
@@ -50,8 +50,8 @@ class RolloutHistory:
     def flag_at(
         self, snapshot: Snapshot, key: str, moment: float | None, *, now: float
     ) -> RolloutFlag | None:
-        """Return a flag as it was in its rollout at a moment, Unix seconds; None if it was in none, or it was
-        too long ago. Without a moment: as `snapshot` has it, or as it was before its rollout ended just now.
+        """Return a flag as it was in its rollout at a moment, Unix seconds; None if it was in none, or that
+        is not known any more. Without a moment: as in `snapshot`, or as in a rollout that ended a moment ago.
         """
         current = snapshot.compiled.in_rollouts.get(key)
         if current is not None and (moment is None or moment >= snapshot.served_since):
@@ -64,7 +64,7 @@ class RolloutHistory:
         return None
 
     def revisions(self, key: str) -> set[str]:
-        """Return the candidates of a flag of which something is kept."""
+        """Return the digests of the candidates that are kept of a flag."""
         return {state.flag.revision for state in self._served.get(key, ())}
 
     def _record(self, snapshot: Snapshot) -> None:

@@ -24,7 +24,7 @@ _VALUES: Final = ("feature_flag_event_value", "Values of events, by the arm of a
 _LABELS: Final = ("feature_flag_key", "arm", "rollout_revision", "event")
 _BOUNDS: Final = (0.01, 0.1, 1.0, 10.0, 100.0, 1_000.0, 10_000.0, 100_000.0, 1_000_000.0)
 """Upper bounds of the values of events, whose unit is the application's."""
-_COMPARED: Final = (Arm.CANDIDATE, Arm.BASELINE)
+_ARMS: Final = (Arm.CANDIDATE, Arm.BASELINE)
 
 
 class UserArm(NamedTuple):
@@ -72,12 +72,12 @@ class EventCounts:
                 self._values.add(labels, value)
 
     def start(self, flags: Iterable[tuple[str, str]]) -> None:
-        """Let known events begin at 0 in both arms of these flags, (key, revision) each: Prometheus cannot
-        tell how much a series grew before it saw it first.
+        """Start known events at 0 in both arms of these flags, each a (key, revision): Prometheus does not
+        know how much a series grew before its first scrape.
         """
         for key, revision in flags:
             for name in self._names:
-                for arm in _COMPARED:
+                for arm in _ARMS:
                     if len(self._counts) < MOST_SERIES:
                         self._counts.setdefault(_Series(key, arm.value, revision, name), 0)
 
@@ -89,7 +89,7 @@ class EventCounts:
         self._values.keep(self._counts)
 
     def families(self) -> Iterator[Metric]:
-        """Return the present values. Also called outside the loop, so it reads copies."""
+        """Yield the present values. May be called in another thread, so it reads copies."""
         events = counter(*_EVENTS, _LABELS)
         for labels, count in list(self._counts.items()):
             events.add_metric(labels, count)

@@ -1,5 +1,4 @@
-"""What is counted of flags in a rollout, by arm: evaluations, distinct users, and events that applications
-report.
+"""Counts evaluations, distinct users, and events that applications report, by arm of flags in a rollout.
 
 Labels come from served flags and from the names of events, whose number is bounded. Of a user only a hash is
 kept, with a key that this process alone has and never shows, and only while the step lasts.
@@ -57,7 +56,7 @@ _UNIT_LABELS: Final = ("feature_flag_key", "arm", _REVISION)
 
 
 class _Step(NamedTuple):
-    """What users are counted of: who is in which arm depends on all of it."""
+    """The step of a flag's rollout, for which distinct users are counted: it decides their arms."""
 
     key: str
     revision: str
@@ -82,12 +81,12 @@ class _Count:
 
 @dataclass(frozen=True, slots=True)
 class _Series:
-    """Where one answer is counted."""
+    """The counts of one answer."""
 
     arm: str
     evaluations: _Count
     sample: UnitSample | None
-    """None: of the arm, no users are counted."""
+    """The sample of users; None: users of this arm are not counted."""
 
 
 class RolloutMetrics:
@@ -101,10 +100,10 @@ class RolloutMetrics:
         self._units: dict[_Step, UnitSample] = {}
         self._steps: frozenset[_Step] = frozenset()
         self._most_units = MOST_UNITS_OF_FLAG
-        store.subscribe(self._forget_ended)
+        store.subscribe(self._forget_old_steps)
 
     def count(self, query: Query, key: str, resolution: Resolution) -> None:
-        """Count one evaluation of a flag in a rollout, which its resolution names."""
+        """Count one evaluation of a flag whose resolution names its rollout."""
         kept = query.snapshot.kept[self]
         series = kept.get(resolution) or kept.setdefault(resolution, self._series_of(key, resolution))
         series.evaluations.count += 1
@@ -128,8 +127,8 @@ class RolloutMetrics:
         """Return the present values. Also called outside the loop, so it reads copies."""
         evaluations = counter(*_EVALUATIONS, _EVALUATION_LABELS)
         units, ratio = gauge(*_UNITS, _UNIT_LABELS), gauge(*_SHARE, ("feature_flag_key", _REVISION))
-        for labels, counted in list(self._evaluations.items()):
-            evaluations.add_metric(labels, counted.count)
+        for labels, series_count in list(self._evaluations.items()):
+            evaluations.add_metric(labels, series_count.count)
         for step, sample in list(self._units.items()):
             if step in self._steps:
                 ratio.add_metric((step.key, step.revision), sample.share)
@@ -137,7 +136,7 @@ class RolloutMetrics:
                     units.add_metric((step.key, arm, step.revision), count)
         yield from (evaluations, *self.events.families(), units, ratio)
 
-    def _forget_ended(self, snapshot: Snapshot) -> None:
+    def _forget_old_steps(self, snapshot: Snapshot) -> None:
         flags = snapshot.compiled.in_rollouts
         self._steps = frozenset(_Step.of(key, flag.flag.metadata) for key, flag in flags.items())
         self._most_units = max(1, min(MOST_UNITS_OF_FLAG, MOST_UNITS // max(1, len(flags))))
@@ -145,8 +144,8 @@ class RolloutMetrics:
         for sample in self._units.values():
             sample.resize(self._most_units)
         self._evaluations = {
-            labels: counted
-            for labels, counted in self._evaluations.items()
+            labels: series_count
+            for labels, series_count in self._evaluations.items()
             if self._is_kept(labels[0], labels[4])
         }
         self.events.forget(self._is_kept)

@@ -31,10 +31,10 @@ class UnitSample:
         """The part of all users that is in the sample: 1, a half, a quarter, …"""
         return self._limit / HASHES
 
-    def add(self, hashed: int, arm: str) -> None:
+    def add(self, user_hash: int, arm: str) -> None:
         """Count a user, by a hash that is uniform in 0 to HASHES - 1."""
-        if hashed < self._limit:
-            self._arms[hashed] = arm
+        if user_hash < self._limit:
+            self._arms[user_hash] = arm
             self._shrink()
 
     def resize(self, most: int) -> None:
@@ -49,4 +49,4 @@ class UnitSample:
     def _shrink(self) -> None:
         while len(self._arms) > self._most:
             self._limit //= 2
-            self._arms = {hashed: arm for hashed, arm in self._arms.items() if hashed < self._limit}
+            self._arms = {user_hash: arm for user_hash, arm in self._arms.items() if user_hash < self._limit}

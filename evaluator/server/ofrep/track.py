@@ -47,7 +47,7 @@ class TrackedEvent:
     """The evaluation context."""
     value: float | None
     at: float | None
-    """When it happened, Unix seconds; None: just now."""
+    """When it happened, in Unix seconds; None: now."""
 
 
 class Tracking:
@@ -56,7 +56,7 @@ class Tracking:
     def __init__(
         self, service: EvaluationService, metrics: RolloutMetrics, events: Sequence[str] = ()
     ) -> None:
-        """events: the names of those that count; none or ANY: all."""
+        """events: the names of the events to count; none or ANY: all."""
         self._service = service
         self._metrics = metrics
         self._events = frozenset() if ANY in events else frozenset(events)
@@ -66,7 +66,7 @@ class Tracking:
         return Routes(http={("POST", PATH): self.post})
 
     def post(self, request: Request) -> Response | Deferred[Response]:
-        """POST /track. All arms are of the flags that are served when the request comes."""
+        """POST /track. The flags are those that are served when the request arrives."""
         try:
             snapshot = self._service.select(selection(request.headers))
             event = read_event(request.body)
