@@ -164,8 +164,7 @@ def _with_held_flags(delivered: Delivered, promoted: FlagSet) -> FlagSet:
     copier = RuleCopier(promoted.evaluators, delivered.flag_set.evaluators)
     flags = dict(delivered.flag_set.flags)
     for key in held:
-        flag = promoted.flags[key]
-        flags[key] = replace(flag, targeting=copier.copy(flag.targeting))
+        flags[key] = copier.copy_flag(promoted.flags[key])
     return replace(delivered.flag_set, flags=MappingProxyType(flags))
 
 
@@ -181,7 +180,7 @@ def _with_older_rollouts(
         copier = RuleCopier(promoted.evaluators, whole.evaluators)
         for key, flag in promoted.flags.items():
             if matches(names, key) and not matches(earlier, key):
-                flags[key] = replace(flag, targeting=copier.copy(flag.targeting))
+                flags[key] = copier.copy_flag(flag)
         earlier += names
     settled = settle(whole, FlagSet(MappingProxyType(flags), whole.evaluators), patterns)
     promoted = capture(settled, patterns)

@@ -174,7 +174,7 @@ class _LastGood:
         if revision is not None and HELD_FROM_KEY not in flag.metadata:
             metadata = MappingProxyType({**flag.metadata, HELD_FROM_KEY: revision})
             flag = replace(flag, metadata=metadata)
-        return replace(flag, targeting=self._rules.copy(flag.targeting))
+        return self._rules.copy_flag(flag)
 
 
 def held_back(

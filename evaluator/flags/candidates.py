@@ -1,4 +1,4 @@
-"""Which definitions are rolled out: those that differ from the promoted ones. Pure."""
+"""Selects the definitions to roll out: those that differ from the promoted ones. Pure."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Candidate:
     """The definitions that differ from the promoted ones, and so are rolled out together."""
 
     digest: str
-    """Of their definitions, `sha256:<hex>`; empty: none differs."""
+    """The digest of these definitions, `sha256:<hex>`; empty: none differs."""
     keys: tuple[str, ...] = ()
     """Sorted."""
     misfits: Mapping[str, Misfit] = field(default_factory=lambda: EMPTY)
@@ -76,9 +76,9 @@ def _with_used_evaluators(flags: dict[str, Flag], evaluators: Mapping[str, Json]
 def candidate_of(
     desired: FlagSet, promoted: FlagSet, patterns: Iterable[str], audiences: tuple[Json, ...] = ()
 ) -> Candidate:
-    """Return what is to be rolled out: enabled flags that are in both sets and differ in more than metadata.
-    New, deleted and disabled flags are served as desired at once. `audiences` count for the size of rules,
-    and none may have an operator or a reference that does not exist: its rule would fail for everybody.
+    """Return the definitions to roll out: of enabled flags that are in both sets and differ in more than
+    metadata. New, deleted and disabled flags are served as desired at once. `audiences` count for the size of
+    rules; one with an operator or a reference that does not exist is a misfit, since it fails for everybody.
     """
     keys = _candidate_keys(desired, promoted, tuple(patterns))
     if not keys:
@@ -106,7 +106,7 @@ def _candidate_keys(desired: FlagSet, promoted: FlagSet, patterns: tuple[str, ..
 
 
 def _definition(flag: Flag, expander: Expander) -> Flag:
-    """The flag without its metadata, and without references: for a digest of what it means."""
+    """Return the flag without metadata and with references expanded, for a digest of its meaning."""
     rule = flag.targeting
     if rule is not ABSENT:
         with suppress(RuleTooLarge):
@@ -115,16 +115,15 @@ def _definition(flag: Flag, expander: Expander) -> Flag:
 
 
 def settle(desired: FlagSet, promoted: FlagSet, patterns: Iterable[str]) -> FlagSet:
-    """Return the promoted definitions with all that is served as desired at once: new, deleted and disabled
-    flags. `promoted` itself if there is nothing to add.
+    """Return the promoted definitions with the changes that are served at once: new, deleted and disabled
+    flags. Returns `promoted` itself if there are none.
     """
     patterns = tuple(patterns)
     candidate = set(_candidate_keys(desired, promoted, patterns))
     copier = RuleCopier(promoted.evaluators, desired.evaluators)
     flags = dict(capture(desired, patterns).flags)
     for key in candidate:
-        kept = promoted.flags[key]
-        flags[key] = replace(kept, targeting=copier.copy(kept.targeting))
+        flags[key] = copier.copy_flag(promoted.flags[key])
     settled = _with_used_evaluators(flags, desired.evaluators)
     return promoted if _meaning(settled) == _meaning(promoted) else settled
 

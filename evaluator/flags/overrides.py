@@ -131,7 +131,7 @@ def without_override(flag: Flag) -> Flag:
 
 
 def override_condition(flag: Flag) -> Json | None:
-    """The condition under which an override sets the variant of a flag that it wraps; None: it wraps none."""
+    """Return the condition under which the override of a flag sets the variant; None: it has no override."""
     parts = _parts(flag.targeting)
     return parts[0] if parts else None
 
@@ -146,7 +146,7 @@ def _unwrap(rule: Json) -> Json:
 
 
 def _parts(rule: Json) -> list[Json]:
-    """The arguments of the rule that `_wrap` makes; empty: it is none."""
+    """Return the arguments of a rule that `_wrap` made; empty for any other."""
     parts = rule.get("if") if isinstance(rule, dict) and len(rule) == 1 else None
     return parts if isinstance(parts, list) and 2 <= len(parts) <= 4 else []
 
@@ -191,7 +191,7 @@ def _has_ended(flag: Flag, now: float | None) -> bool:
 def override_flags(
     flags: Mapping[str, Flag], evaluators: Mapping[str, Json], overrides: Iterable[Override]
 ) -> dict[str, Flag]:
-    """What overrides make of flags, by key. Of several for one flag, the first that fits counts."""
+    """Return the flags with overrides, by key. Of several for one flag, the first that fits counts."""
     made: dict[str, Flag] = {}
     for override in overrides:
         flag = flags.get(override.flag)

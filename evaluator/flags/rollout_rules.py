@@ -1,7 +1,7 @@
-"""Makes one definition of two: a cohort gets the new one, everybody else the old one. Pure.
+"""Merges two definitions of a flag: a cohort gets the new one, everybody else the old one. Pure.
 
 Which users are in the cohort is decided in the rule itself, by the flag set's generation of `fractional` with
-a salt of its own: each evaluator decides alike, a greater share only adds users, and the old and new
+a salt of its own: every evaluator decides the same, a greater share only adds users, and the old and new
 definition split their users as they always do.
 """
 
@@ -28,7 +28,7 @@ _KEY: Final = {"var": "targetingKey"}
 HAS_KEY: Final[Json] = {"and": [{"!!": [_KEY]}, {"starts_with": [_KEY, ""]}]}
 """Whether a context has a targeting key: a text that is not empty. `cat` would fail for other values."""
 _ROOM: Final = 1_000
-"""Parts of a rule that are left for an override."""
+"""Nodes of a rule that are reserved for an override."""
 
 Misfit = Literal[
     "TypeChanged",
@@ -47,7 +47,7 @@ class Cohort:
     share: int = 0
     """Hundredths of a percent of users, 0 to 10000."""
     audiences: tuple[Json, ...] = ()
-    """Rules over the evaluation context; users for whom one is true are in the cohort whatever the share."""
+    """Rules over the evaluation context; a user for whom a rule is true is in the cohort at any share."""
 
     @property
     def percent(self) -> str:
@@ -56,10 +56,10 @@ class Cohort:
 
 
 class TwoDefinitions:
-    """Makes the definitions of flags of which there are two."""
+    """Makes the served definitions of flags with a desired and a promoted one."""
 
     def __init__(self, desired: FlagSet, promoted: FlagSet, cohort: Cohort, salt: str) -> None:
-        """What is made belongs into `desired`: it refers to the `$evaluators` there."""
+        """The definitions that this makes are for `desired`, and refer to its `$evaluators`."""
         self._desired = desired.flags
         self._promoted = promoted.flags
         self._copier = RuleCopier(promoted.evaluators, desired.evaluators)
@@ -69,13 +69,13 @@ class TwoDefinitions:
         self._condition = _condition(cohort, salt)
 
     def promoted(self, key: str) -> Flag:
-        """The promoted definition for everybody, with the desired metadata."""
+        """Return the promoted definition for everybody, with the desired metadata."""
         new, old = self._desired[key], self._promoted[key]
         rule = self._copier.copy(old.targeting)
         return replace(old, targeting=rule, metadata=new.metadata, without=new.without)
 
     def both(self, key: str) -> Flag:
-        """The desired definition for the cohort, and the promoted one for everybody else."""
+        """Return a definition that gives the cohort the desired one, and everybody else the promoted one."""
         new, old = self._desired[key], self._promoted[key]
         new_rule, new_default = _rule(new.targeting), new.default_variant
         old_rule, old_default = _rule(self._copier.copy(old.targeting)), old.default_variant
@@ -83,7 +83,7 @@ class TwoDefinitions:
         if old.state is State.DISABLED:
             # A disabled flag has the caller's own default.
             variants, old_rule, old_default = dict(new.variants), ABSENT, None
-        # A rule that gives null has the default variant of its own definition; the whole has but one.
+        # The result null selects the default variant of its own definition; the merged one has only one.
         default = None
         if old_default is not None and new_default is not None:
             default = new_default if old_rule is ABSENT else old_default
@@ -96,7 +96,7 @@ class TwoDefinitions:
         )
 
     def misfit(self, key: str) -> Misfit | None:
-        """Why a definition cannot be served to some users only; None: it can."""
+        """Return why a definition cannot be served to some users only; None: it can."""
         new, old = self._desired[key], self._promoted[key]
         if old.state is State.ENABLED:
             types = [{_type_of(value) for value in flag.variants.values()} for flag in (new, old)]
@@ -106,7 +106,7 @@ class TwoDefinitions:
             if not all(same(new.variants[name], old.variants[name]) for name in common):
                 return "VariantValueChanged"
         if any(flag.default_variant and not ESCAPED.isdisjoint(flag.default_variant) for flag in (new, old)):
-            # No rule can choose a variant of this name.
+            # No rule can select a variant of this name.
             return "VariantNameEscaped"
         if old.state is State.ENABLED and (
             _may_choose(new, old, self._outcomes) or _may_choose(old, new, self._promoted_outcomes)
@@ -118,8 +118,8 @@ class TwoDefinitions:
 
 
 def condition_of(flag: Flag) -> Json | None:
-    """The condition of a definition that `TwoDefinitions.both` made: whether a user is in the cohort. None:
-    it is no such definition.
+    """Return the condition for being in the cohort, of a definition that `TwoDefinitions.both` made; None for
+    any other.
     """
     rule = flag.targeting
     parts = rule.get("if") if isinstance(rule, dict) and len(rule) == 1 else None
@@ -127,13 +127,13 @@ def condition_of(flag: Flag) -> Json | None:
 
 
 def _rule(rule: Json) -> Json:
-    """A rule, or ABSENT also for an empty object, which is no rule only as the whole of `targeting`."""
+    """Return a rule; ABSENT for an empty object, which is no rule only as the whole of `targeting`."""
     return ABSENT if rule == {} else rule
 
 
 def _may_choose(flag: Flag, other: Flag, reader: OutcomeReader) -> bool:
-    """Whether the rule of a flag may give the name of a variant that only the other definition has. That is
-    an error while each definition is on its own, and would choose the variant once both are in one rule.
+    """Whether the result of a flag's rule may name a variant that only the other definition has. That is an
+    error in its own definition, and would select the variant in a merged one.
     """
     names, rule = other.variants.keys() - flag.variants.keys(), _rule(flag.targeting)
     if rule is ABSENT or not names:
@@ -143,12 +143,12 @@ def _may_choose(flag: Flag, other: Flag, reader: OutcomeReader) -> bool:
 
 
 def _or_default(rule: Json, default: str | None, inherited: str | None) -> Json:
-    """A rule whose result is null only where the definition's default variant is the inherited one."""
+    """Return a rule whose result is null only if the definition's default variant is the inherited one."""
     if rule is ABSENT:
         return default
     if default == inherited:
         return rule
-    # Not `==`, for which false is null.
+    # `==` takes false for null.
     return {"if": [{"===": [rule, None]}, default, rule]}
 
 
@@ -157,9 +157,9 @@ def _condition(cohort: Cohort, salt: str) -> Json:
         return HAS_KEY
     ways = list(cohort.audiences)
     if cohort.share > 0:
-        hashed = {"cat": [f"{salt}/", _KEY]}
+        bucketing_value = {"cat": [f"{salt}/", _KEY]}
         buckets = [["in", cohort.share], ["out", WHOLE - cohort.share]]
-        ways.append({"==": [{"fractional": [hashed, *buckets]}, "in"]})
+        ways.append({"==": [{"fractional": [bucketing_value, *buckets]}, "in"]})
     return {"and": [HAS_KEY, {"or": ways}]} if ways else False
 
 

@@ -1,4 +1,4 @@
-"""What is served of flags whose new definitions are rolled out. Pure."""
+"""The definitions that are served of flags in a rollout, and the arm of a user. Pure."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Arm(StrEnum):
     CANDIDATE = "candidate"
     BASELINE = "baseline"
     EXCLUDED = "excluded"
-    """Not one that the share decides: of users without targeting key, or under an override."""
+    """Users without targeting key, and users under an override: the share does not decide for them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,18 +52,18 @@ class Rollout:
     promoted: FlagSet = field(compare=False)
     """The definitions for everybody who is not in the cohort."""
     promoted_name: str
-    """What tells them from other promoted definitions, such as the name of the object that has them."""
+    """The name of the promoted definitions, such as that of the object that has them, for comparison."""
     exposed: str = ""
     """The digest of the candidate that the cohort gets; empty: nobody gets one."""
     cohort: Cohort = field(default_factory=Cohort)
     salt: str = ""
-    """Before the targeting key, where users are drawn."""
+    """The text before the targeting key in the hash that decides who is in the cohort."""
     step: str = ""
     """For people, such as `2/4`."""
     everyone: bool = False
     """Whether all get the candidate `exposed`."""
     only: str = ""
-    """The one candidate that is held back, of a rollout that is gone; empty: any."""
+    """The one candidate that a deleted rollout still holds back; empty: any."""
 
 
 class Reach(StrEnum):
@@ -79,7 +79,7 @@ class Reach(StrEnum):
 
 
 def reach_of(desired: FlagSet, rollout: Rollout) -> tuple[Candidate, Reach]:
-    """What differs from the promoted definitions, and who gets it."""
+    """Return the definitions that differ from the promoted ones, and who gets them."""
     candidate = candidate_of(desired, rollout.promoted, rollout.patterns, rollout.cohort.audiences)
     if not candidate.keys or (rollout.only and candidate.digest != rollout.only):
         return candidate, Reach.IDLE
@@ -91,11 +91,11 @@ def reach_of(desired: FlagSet, rollout: Rollout) -> tuple[Candidate, Reach]:
 
 
 def with_rollouts(desired: FlagSet, rollouts: Iterable[Rollout]) -> dict[str, Flag]:
-    """What the rollouts make of flags, by key; of several for one flag, the first counts."""
+    """Return the served definitions of flags in rollouts, by key; of several rollouts, the first counts."""
     made: dict[str, Flag] = {}
     earlier: list[str] = []
     for rollout in rollouts:
-        for key, flag in _rolled_out(desired, rollout).items():
+        for key, flag in _flags_in_rollout(desired, rollout).items():
             if not matches(earlier, key):
                 made.setdefault(key, flag)
         if not rollout.only:
@@ -103,7 +103,7 @@ def with_rollouts(desired: FlagSet, rollouts: Iterable[Rollout]) -> dict[str, Fl
     return made
 
 
-def _rolled_out(desired: FlagSet, rollout: Rollout) -> dict[str, Flag]:
+def _flags_in_rollout(desired: FlagSet, rollout: Rollout) -> dict[str, Flag]:
     candidate, reach = reach_of(desired, rollout)
     if reach in (Reach.IDLE, Reach.EVERYONE):
         return {}
@@ -129,8 +129,8 @@ def _mark(flag: Flag, confidential: bool, marks: Mapping[str, Scalar]) -> Flag:
 
 
 def arm_rule(flag: Flag) -> Json | None:
-    """The rule that gives the arm of a user, an `Arm`, with the set's `$evaluators`; None for a flag that no
-    rollout marks, or whose definition is none that a rollout makes.
+    """Return the rule whose result is the `Arm` of a user; it may use the set's `$evaluators`. None for a
+    flag without a rollout's marks, or whose definition no rollout makes.
     """
     if ROLLOUT_KEY not in flag.metadata:
         return None
@@ -151,8 +151,8 @@ def arm_rule(flag: Flag) -> Json | None:
 
 
 def without_rollouts(flag_set: FlagSet, rollouts: Iterable[Rollout]) -> FlagSet:
-    """Return a set that was served, with the promoted definition of each flag that a rollout marks; those of
-    which none is known are left out.
+    """Return a served set with the promoted definition of each flag that has a rollout's marks, without those
+    whose promoted definition is not known.
     """
     marked = {key for key, flag in flag_set.flags.items() if ROLLOUT_KEY in flag.metadata}
     if not marked:
@@ -161,6 +161,5 @@ def without_rollouts(flag_set: FlagSet, rollouts: Iterable[Rollout]) -> FlagSet:
     for rollout in rollouts:
         copier = RuleCopier(rollout.promoted.evaluators, flag_set.evaluators)
         for key in (marked & rollout.promoted.flags.keys()) - flags.keys():
-            flag = rollout.promoted.flags[key]
-            flags[key] = replace(flag, targeting=copier.copy(flag.targeting))
+            flags[key] = copier.copy_flag(rollout.promoted.flags[key])
     return replace(flag_set, flags=MappingProxyType(flags))

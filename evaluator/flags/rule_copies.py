@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from evaluator.flags.checking.references import Expander, RuleTooLarge, measure
@@ -12,7 +13,7 @@ from evaluator.flags.model import ABSENT
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from evaluator.flags.model import Json
+    from evaluator.flags.model import Flag, Json
 
 
 class RuleCopier:
@@ -21,6 +22,10 @@ class RuleCopier:
     def __init__(self, before: Mapping[str, Json], after: Mapping[str, Json]) -> None:
         self._before = Expander(before)
         self._after = Expander(after)
+
+    def copy_flag(self, flag: Flag) -> Flag:
+        """Return a flag with its rule copied."""
+        return replace(flag, targeting=self.copy(flag.targeting))
 
     def copy(self, rule: Json) -> Json:
         """Return a rule, or ABSENT, that means the same. It is expanded only if evaluators changed its
