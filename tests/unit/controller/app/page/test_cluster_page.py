@@ -1,0 +1,24 @@
+"""What a caller may see of flag sets of the same source."""
+
+from __future__ import annotations
+
+from controller.app.page.cluster_objects import ClusterObjects
+from controller.app.page.cluster_page import ClusterPage
+from controller.app.page.shown_sets import ShownSets
+from tests.unit.controller.page.page_world import flag
+
+
+def test_a_flag_is_compared_in_the_sets_of_the_same_source() -> None:
+    cluster = ClusterObjects(0)
+    for name, source, on in (("live", "flags", False), ("staging", "flags", True), ("other", "more", True)):
+        meta = {"namespace": "shop", "name": name}
+        labels = {"flagstaff.dev/flagset": name}
+        spec = {"sourceRef": {"kind": "FlagSource", "name": source}}
+        cluster.learn("FlagSet", {"metadata": meta, "spec": spec})
+        flags = {"flagSpec": {"flags": {"pay": flag(on=on)}}}
+        cluster.learn("FeatureFlagConfiguration", {"metadata": {**meta, "labels": labels}, "spec": flags})
+    sets = ShownSets(cluster.objects, lambda: 0.0)
+    compared = ClusterPage(cluster, sets, frozenset({"shop"})).environments("shop/live", "pay")
+    defaults = {shown.name: shown.flag_set.flags["pay"].default_variant for shown in compared}
+    assert defaults == {"shop/live": "off", "shop/staging": "on"}
+    assert ClusterPage(cluster, sets, frozenset({"bank"})).environments("shop/live", "pay") == ()
