@@ -212,6 +212,8 @@ ROWS: Final[list[tuple[ResourceType, Any, list[str]]]] = [
                     "freeze": [{"from": "2026-12-24", "to": "2026-12-27T00:00:00Z"}]},
      invalid("windows.0.from: ", "windows.0.timeZone: must be a time zone", "freeze.0.from: must be a time")),
     (FLAG_ROLLOUT, {**ROLLOUT, "windows": [WINDOW], "steps": [{"share": 0.01}, {"share": 100}]}, []),
+    (FLAG_ROLLOUT, {**ROLLOUT, "analysis": {"metrics": [{"name": "errors", "type": "median"}]}},
+     invalid("analysis.metrics.0.type: ")),
     (METRIC_TEMPLATE, {"provider": {"type": "graphite", "address": "http://h"}, "query": "up"},
      invalid("provider.type: ")),
     (METRIC_TEMPLATE, {"provider": {"type": "http", "address": "http://h"}, "query": "up"},

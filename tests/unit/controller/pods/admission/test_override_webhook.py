@@ -31,11 +31,12 @@ def override(
 
 @dataclass
 class World:
+    max_days: float = 7.0
     reviewed: list[tuple[str, str]] = field(default_factory=list)
 
     def post(self, body: bytes) -> tuple[int, dict[str, Any]]:
         webhook = OverrideWebhook(
-            7.0,
+            self.max_days,
             lambda kind, outcome: self.reviewed.append((kind, outcome)),
             lambda: datetime(2026, 1, 2, tzinfo=UTC),
         )
@@ -102,6 +103,13 @@ def test_an_expiry_in_the_past_or_too_far_ahead_is_refused(expires: str, words: 
 
 def test_the_longest_override_is_let_through() -> None:
     assert World().review(override(expires="2026-01-09T00:00:00Z"))["allowed"]
+
+
+def test_an_option_sets_how_far_ahead_an_override_may_end() -> None:
+    world = World(max_days=0.5)
+    assert world.review(override(expires="2026-01-02T12:00:00Z"))["allowed"]
+    refused = world.review(override(expires="2026-01-02T12:00:01Z"))
+    assert "0.5 days at most" in refused["status"]["message"]
 
 
 def test_an_override_that_has_ended_can_still_be_labelled() -> None:
