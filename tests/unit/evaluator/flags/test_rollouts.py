@@ -184,6 +184,7 @@ def test_for_everyone_the_desired_definition_is_served_as_it_is(new: Flag, old: 
     [
         (Bucketing.V2, 200_000, (100, 1_000, 5_000)),
         (Bucketing.V3, 20_000, (1, 100, 1_000, 1_001, 5_000, 9_999)),
+        (Bucketing.V3, 200_000, (1, 1_000, 1_001)),
     ],
 )
 def test_a_growing_share_removes_nobody(generation: Bucketing, count: int, shares: tuple[int, ...]) -> None:
