@@ -12,7 +12,7 @@ from controller.api.objects.meta import Resource
 from controller.page.delivery.commit_timeline import timeline
 from controller.page.delivery.proxy_members import FleetMember, read_fleets, time_served_by
 from controller.page.delivery.set_deliveries import Health, deliveries
-from controller.page.delivery.shown_events import read_event
+from controller.page.delivery.shown_events import ShownEvent, read_event
 from tests.unit.controller.page.page_world import FakeSource, ask, text
 
 NEW: Final = "main@sha1:" + "2" * 40
@@ -169,3 +169,9 @@ def test_many_flag_sets_are_listed_on_pages_and_each_has_its_own_address() -> No
     assert "set-250" not in text(ask(source_, "/ui/delivery?page=9999999999"))
     assert "shop/set-007" in text(ask(source_, "/ui/delivery?set=shop/set-007"))
     assert ask(source_, "/ui/delivery?set=shop/none").status == 404
+
+
+def test_the_last_twenty_events_are_shown() -> None:
+    events = [ShownEvent("FlagSet", "shop", "flags", "NewRevision", f"event {n}") for n in range(25)]
+    page = text(ask(FakeSource(known_events=events), "/ui/delivery"))
+    assert ("event 19<" in page, "event 20<" in page) == (True, False)

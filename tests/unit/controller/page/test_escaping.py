@@ -1,4 +1,4 @@
-"""Keys, descriptions, authors and commits of whoever may commit: they are shown as text and do nothing."""
+"""Hostile keys, descriptions, authors and commit subjects are shown as text and do nothing."""
 
 from __future__ import annotations
 

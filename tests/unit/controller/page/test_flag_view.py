@@ -1,10 +1,15 @@
-"""The view of one flag: its evaluations, and its environments side by side."""
+"""The view of one flag: its kind, its evaluations, and its environments side by side."""
 
 from __future__ import annotations
 
 import re
+from typing import Any
 
+import pytest
+
+from controller.page.flag_facts import kind_of
 from controller.page.page_source import VariantRates
+from evaluator.flags.model import Flag, State
 from tests.unit.controller.page.page_world import FakeSource, ask, flag, shown_set, text
 
 
@@ -28,3 +33,18 @@ def test_environments_are_side_by_side_and_one_may_lack_the_flag() -> None:
     assert re.findall(r">(\w+)</th>", titles) == ["production", "staging", "test"]
     assert re.findall(r"Enabled|not there", states) == ["Enabled", "Enabled", "not there"]
     assert re.findall(r'"variant">(\w+)<', defaults) == ["off", "on"]
+
+
+@pytest.mark.parametrize(
+    ("variants", "kind"),
+    [
+        ({"on": True}, "boolean"),
+        ({"a": "x"}, "string"),
+        ({"few": 1}, "integer"),
+        ({"low": 1, "high": 1.5}, "float"),
+        ({"a": {}}, "object"),
+        ({}, ""),
+    ],
+)
+def test_the_kind_of_a_flag_is_that_of_its_variants(variants: dict[str, Any], kind: str) -> None:
+    assert kind_of(Flag("a", State.ENABLED, variants)) == kind
