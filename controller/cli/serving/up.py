@@ -41,17 +41,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="how often to look for what is new in a remote or a bucket; a local repository is watched "
         "(default 10s)",
     )  # fmt: skip
-    for name, default, what in (
-        ("--port", 8013, "gRPC (flagd.evaluation)"),
-        ("--sync-port", 8015, "flagd.sync.v1, for in-process providers"),
-        ("--ofrep-port", 8016, "OFREP"),
-        ("--management-port", 8014, "health and metrics"),
-    ):
-        parser.add_argument(
-            name, type=port, default=None, metavar="N",
-            help=f"{what}; 0 takes a free port (default {default})",
-        )  # fmt: skip
-    parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default loopback)")
+    _add_addresses(parser)
     parser.add_argument(
         "--state-dir", type=Path, metavar="DIR",
         help="keep the last good flags here, and start with them when SOURCE cannot be read; for one SOURCE, "
@@ -93,6 +83,20 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     parser.add_argument("--json", action="store_const", const="json", dest="output", help="as -o json")
     parser.set_defaults(run=run)
+
+
+def _add_addresses(parser: argparse.ArgumentParser) -> None:
+    for name, default, what in (
+        ("--port", 8013, "gRPC (flagd.evaluation)"),
+        ("--sync-port", 8015, "flagd.sync.v1, for in-process providers"),
+        ("--ofrep-port", 8016, "OFREP"),
+        ("--management-port", 8014, "health and metrics"),
+    ):
+        parser.add_argument(
+            name, type=port, default=None, metavar="N",
+            help=f"{what}; 0 takes a free port (default {default})",
+        )  # fmt: skip
+    parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default loopback)")
 
 
 def _override(text: str) -> Override:
