@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from controller.cli import main
-from tests.clients.asking import served
+from tests.clients.asking import asked, served
 from tests.clients.up import banner, up
 from tests.repositories import Repository
 
@@ -61,6 +61,18 @@ def test_each_step_is_an_event_and_a_restart_goes_on_from_it(
         ports = running.ready()
         running.wait(lambda event: event.get("reason") == "Promoted")
         assert served(ports["ofrep"]) == "Hooray"
+
+
+def test_an_override_hides_a_rollout_which_goes_on_beneath(repository: Repository, file: Path) -> None:
+    steps = {**ROLLOUT["spec"], "steps": [{"share": 10}, {"share": 50}]}
+    file.write_text(json.dumps({**ROLLOUT, "spec": steps}))
+    with up(repository, "--rollout", str(file), "--override", "banner=plain") as running:
+        ports = running.ready()
+        repository.commit(flags__json=banner("party"))
+        running.wait(lambda event: event.get("reason") == "Promoted")
+        answer = asked(ports["ofrep"])
+        assert answer["value"] == "Welcome"
+        assert answer["metadata"]["flagstaff.dev/override"] == "--override banner=plain"
 
 
 @pytest.mark.parametrize(
