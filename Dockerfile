@@ -22,6 +22,17 @@ ARG SOURCE_DATE_EPOCH
 RUN if [ -z "${SOURCE_DATE_EPOCH}" ]; then unset SOURCE_DATE_EPOCH; fi; \
     FLAGSTAFF_COMMIT=${COMMIT} pip wheel --no-cache-dir --no-deps --no-build-isolation --wheel-dir /dist .
 
+# The same with the evaluator's serving path in C (docs/adr/0040-a-compiled-serving-path.md). The compiler stays here.
+FROM build AS native
+RUN apt-get update && apt-get install --yes --no-install-recommends gcc libc6-dev
+COPY requirements/native.txt requirements/
+RUN pip install --no-cache-dir --no-deps --require-hashes -r requirements/native.txt
+ARG COMMIT
+ARG SOURCE_DATE_EPOCH
+RUN if [ -z "${SOURCE_DATE_EPOCH}" ]; then unset SOURCE_DATE_EPOCH; fi; \
+    FLAGSTAFF_NATIVE=1 FLAGSTAFF_COMMIT=${COMMIT} \
+    pip wheel --no-cache-dir --no-deps --no-build-isolation --wheel-dir /native .
+
 FROM ${BASE} AS base
 ENV PYTHONUNBUFFERED=1
 # ssh wants an account and a home folder, where its known_hosts is mounted.
@@ -33,8 +44,8 @@ FROM base AS evaluator
 # pip runs without leaving bytecode of itself, and of libraries only what is imported below gets some.
 RUN --mount=type=bind,source=requirements,target=/requirements PYTHONDONTWRITEBYTECODE=1 \
     pip install --no-cache-dir --no-compile --no-deps --require-hashes -r /requirements/evaluator.txt
-RUN --mount=type=bind,from=build,source=/dist,target=/dist PYTHONDONTWRITEBYTECODE=1 \
-    pip install --no-cache-dir --no-deps /dist/*.whl
+RUN --mount=type=bind,from=native,source=/native,target=/native PYTHONDONTWRITEBYTECODE=1 \
+    pip install --no-cache-dir --no-deps /native/*.whl
 # Bytecode of what is imported: the base image has none of the standard library, and whoever starts us may write none.
 RUN python -c "import controller.cli, evaluator.cli, evaluator.wiring, evaluator.sync.sources.grpc, evaluator.sync.sources.http, prometheus_client, uvloop"
 USER 65532:65532

@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 BASE: Final = "localhost/base"
 _TOOLS: Final = ("buildah", "mmdebstrap")
 _CERTIFICATES: Final = Path("/etc/ssl/certs/ca-certificates.crt")
-# As the slim image is: Python with `python` and pip, certificates, neither documentation nor bytecode.
+# As the slim image is: Python, its headers, `python`, pip, certificates, neither documentation nor bytecode.
 _DEBIAN: Final = (
     "--variant=minbase",
-    "--include=python3,python3-pip,python-is-python3,ca-certificates,usr-is-merged",
+    "--include=python3,libpython3-dev,python3-pip,python-is-python3,ca-certificates,usr-is-merged",
     # Otherwise `usrmerge` brings Perl.
     "--hook-dir=/usr/share/mmdebstrap/hooks/merged-usr",
     '--customize-hook=rm "$1"/usr/lib/python3.*/EXTERNALLY-MANAGED',

@@ -130,6 +130,15 @@ def test_the_evaluators_image_answers_an_evaluation_in_little_memory(
     assert megabytes < MOST_RESIDENT
 
 
+def test_the_evaluators_image_serves_by_compiled_code_and_has_no_compiler(
+    images: Images, tmp_path: Path
+) -> None:
+    code = "from evaluator.http.h2 import connection; print(connection.__file__)"
+    with start(images, "evaluator", tmp_path) as opened:
+        assert opened.run("python", "-c", code, entry=False).stdout.strip().endswith(".so")
+        assert opened.run("sh", "-c", "command -v gcc cc", entry=False).stdout == ""
+
+
 def test_the_controllers_image_follows_a_repository_over_git(images: Images, tmp_path: Path) -> None:
     Repository(tmp_path / "flags").commit(flags__json=banner("party"))
     for file in (tmp_path, *tmp_path.rglob("*")):
