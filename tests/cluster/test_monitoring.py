@@ -21,6 +21,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from controller.api.objects.meta import timestamp
 from controller.runtime.clock import now
+from evaluator.flags.candidates import candidate_of
+from evaluator.flags.layers.merge import parse
 from tests.cluster.admission import MANIFEST, AdmissionProcess
 from tests.cluster.fleets import wait
 from tests.cluster.objects import flags, manifest
@@ -77,7 +79,7 @@ def ports(
         started(UnaskedAdmission(cluster, tmp_path / "admission")) as process,
         page(cluster, tmp_path / "page") as shown,
     ):
-        commit = spine.push(flags__json=flags(banner="off"))
+        commit = spine.push(flags__json=flags(banner="off", pay="on"))
         assert wait(spine, "ffc/flags", commit)[0] == 0
         put_progress(spine)
         yield {
@@ -90,25 +92,35 @@ def ports(
 
 
 def put_progress(space: Namespace) -> None:
-    """An override in force, and a rollout with all that metrics show; suspended, so its status stays."""
+    """An override in force, and a rollout of `pay` with all that metrics show; suspended, so its status
+    stays.
+    """
     target = {"flagSetRef": {"name": "flags"}}
     expires = timestamp(now() + timedelta(hours=1))
     order = {"flag": "banner", "variant": "on", "reason": "INC-1", "expiresAt": expires}
     steps = [{"share": 10}]
+    earlier, later = flags(pay="off"), flags(pay="on")
+    shard = {"digest": "sha256:1", "flagSpec": json.loads(earlier)}
     space.apply(
         manifest("FlagOverride", "banner-on", {**target, **order}),
-        manifest("FlagRollout", "banner", {**target, "flags": ["no-flag"], "steps": steps, "suspend": True}),
+        manifest("FlagShard", "pay-promoted", shard),
+        manifest("FlagRollout", "pay", {**target, "flags": ["pay"], "steps": steps, "suspend": True}),
     )
     space.wait_ready("flagoverride", "banner-on")
-    metrics = [{"name": "errors", "verdict": "Pass", "value": 0.1}]
-    status = {"status": {"phase": "Paused", "share": 10, "metrics": metrics}}
-    change = ("--subresource=status", "--type=merge", "-p", json.dumps(status))
-    space.kubectl("patch", "flagrollout", "banner", *change)
+    promoted, desired = (parse(text.encode(), file="flags.json").flag_set for text in (earlier, later))
+    status = {
+        "phase": "Paused", "step": 0, "stepText": "1/1", "share": 10, "salt": "pay/0a1b2c3d",
+        "promoted": {"digest": "sha256:1", "shard": "pay-promoted"},
+        "candidate": {"digest": candidate_of(desired, promoted, ("pay",)).digest},
+        "metrics": [{"name": "errors", "verdict": "Pass", "value": 0.1}],
+    }  # fmt: skip
+    change = ("--subresource=status", "--type=merge", "-p", json.dumps({"status": status}))
+    space.kubectl("patch", "flagrollout", "pay", *change)
 
 
 def evaluate(pod: PodProcess) -> None:
-    """One evaluation that succeeds and one that fails, over OFREP."""
-    for key, status in (("banner", 200), ("missing", 404)):
+    """Evaluations over OFREP: of a flag with an override, of one in a rollout, and one that fails."""
+    for key, status in (("banner", 200), ("pay", 200), ("missing", 404)):
         connection = HTTPConnection("127.0.0.1", pod.port("ofrep"), timeout=10)
         with contextlib.closing(connection):
             body = '{"context": {"targetingKey": "user-1"}}'
@@ -203,7 +215,7 @@ def test_no_query_of_the_dashboard_is_empty_and_every_rule_is_evaluated(
         evaluate(fleet[0])
         return [query for query in queries() if not prometheus.query(query)]
 
-    commit = spine.push(flags__json=flags(banner="on"))
+    commit = spine.push(flags__json=flags(banner="on", pay="on"))
     assert wait(spine, "ffc/flags", commit)[0] == 0
     within(lambda: not empty(), empty)
     within(lambda: {rule["health"] for rule in prometheus.rules()} == {"ok"}, prometheus.rules)
