@@ -34,7 +34,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "rollout", metavar="FLAGROLLOUT",
         help="a file with its manifest (*.yaml or *.json), or the name of one in the cluster, whose flag set "
-        "is then the first side of the comparison",
+        "is then the first side of the comparison, and whose status says what was promoted lately",
     )  # fmt: skip
     parser.add_argument(
         "range", metavar="A[..B]", nargs="?", default=_HEAD,

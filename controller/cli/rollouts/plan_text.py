@@ -63,4 +63,5 @@ def _summary(plan: RolloutPlan) -> str:
         return "the change is held; everybody keeps what is served now"
     if not plan.flags:
         return "nothing is rolled out"
-    return f"{len(plan.flags)} flag{'s' if len(plan.flags) > 1 else ''} in {len(plan.steps) - 1} steps"
+    flags, steps = f"{len(plan.flags)} flag{'s' if len(plan.flags) > 1 else ''}", len(plan.steps) - 1
+    return f"{flags} in {steps} steps" if steps else f"{flags}, promoted at once"

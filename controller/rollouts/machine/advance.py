@@ -90,7 +90,7 @@ def _decide_pending(requested: Requests, tick: Tick) -> Change:
     gate = start_gate(tick.spec, status, tick.observation, tick.now)
     if gate is not None:
         return Change(*_hold(status, gate, tick, events))
-    if is_immediate(tick.spec, status, tick.observation):
+    if is_immediate(tick.spec, status, tick.observation.desired.digest):
         change = transitions.promote(status, tick)
     else:
         change = transitions.publish(status, 0, tick)
@@ -134,7 +134,9 @@ def _decide_in_step(requested: Requests, tick: Tick) -> Change:
         cause = Cause(gate.reason or "", "the checks of the step have no value, or too few samples")
     if cause is not None:
         change = transitions.roll_back(status, cause, tick)
-    elif is_immediate(spec, status, tick.observation) and not is_paused(spec, tick.observation.annotations):
+    elif is_immediate(spec, status, tick.observation.desired.digest) and not is_paused(
+        spec, tick.observation.annotations
+    ):
         change = transitions.promote(status, tick)
     elif gate is not None:
         return Change(*_hold(status, gate, tick, events))

@@ -39,10 +39,11 @@ def is_paused(spec: FlagRolloutSpec, annotations: Mapping[str, str]) -> bool:
     return spec.pause or annotations.get(PAUSE, "").lower() == "true"
 
 
-def is_immediate(spec: FlagRolloutSpec, status: FlagRolloutStatus, observation: Observation) -> bool:
-    """Whether the candidate needs no steps: the spec skips them, or it was promoted lately."""
-    recent = status.recent_digests[: spec.rollback_window.revisions]
-    return spec.skip_analysis or observation.desired.digest in recent
+def is_immediate(spec: FlagRolloutSpec, status: FlagRolloutStatus, desired: str) -> bool:
+    """Whether a change needs no steps: the spec skips them, or its definitions were promoted lately.
+    `desired`: the digest of all of the rollout's definitions as Git has them.
+    """
+    return spec.skip_analysis or desired in status.recent_digests[: spec.rollback_window.revisions]
 
 
 def is_approved(status: FlagRolloutStatus, gate: str) -> bool:
@@ -77,7 +78,7 @@ def _start_gates(
         yield Gate("Pending", NOT_PROMOTED)
     if is_paused(spec, observation.annotations):
         yield Gate("Pending", "Paused")
-    if is_immediate(spec, status, observation):
+    if is_immediate(spec, status, observation.desired.digest):
         return
     if observation.misfit is not None:
         yield Gate("Pending", observation.misfit.reason)

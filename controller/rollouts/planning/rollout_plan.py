@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from itertools import chain
 from typing import TYPE_CHECKING, Final, Literal
 
 from pydantic import ConfigDict
 from pydantic.alias_generators import to_camel
 
 from controller.api.objects.meta import timestamp
-from controller.api.rollouts.flagrollout import PAUSE
 from controller.api.rollouts.rollout_status import FlagRolloutStatus
+from controller.rollouts.machine.gates import is_immediate, is_paused
 from controller.rollouts.machine.windows import next_opening
 from controller.rollouts.planning.users_moved import Movement, answers, movement
 from evaluator.flags.accept import Progress, effective
 from evaluator.flags.candidates import Candidate, candidate_of, capture, matches
+from evaluator.flags.canonical import digest
 from evaluator.flags.diff import diff
 from evaluator.flags.model import State
 from evaluator.flags.rollout_rules import Cohort
@@ -90,7 +92,9 @@ class RolloutPlan:
     users: int
     """How many users the percentages are of."""
     steps: tuple[PlannedStep, ...]
-    """In their order, the promotion last; none where nothing is rolled out."""
+    """In their order, the promotion last, or alone where everybody gets the change at once; none where
+    nothing is rolled out.
+    """
     flags: tuple[PlannedFlag, ...]
     """Those that are rolled out, together."""
     at_once: dict[str, AtOnce]
@@ -124,21 +128,27 @@ def plan(
     audiences = tuple(step.audience for step in spec.steps if step.audience is not None)
     promoted = capture(before, spec.flags)
     candidate = candidate_of(after, promoted, spec.flags, audiences)
-    blocked = bool(candidate.misfits) or not candidate.digest
+    # A file has no status, so what was promoted lately is known of a FlagRollout in the cluster alone.
+    immediate = is_immediate(spec, FlagRolloutStatus.of(resource), digest(capture(after, spec.flags)))
+    misfits = {} if immediate else candidate.misfits
+    blocked = bool(misfits) or not candidate.digest
     simulated = _Simulation(before, after, candidate, contexts, int(now.timestamp()))
     flags = () if blocked else tuple(simulated.flags())
     rollout = Rollout(name, spec.flags, promoted, "", candidate.digest, salt=_SALT)
+    steps = _promotion_alone(simulated, now) if immediate else _steps(spec, rollout, simulated, now)
+    advice = _advice(flags, () if immediate else audiences, contexts)
+    notes = chain(_notes(resource, spec, candidate, immediate=immediate), advice)
     return RolloutPlan(
         name,
         change.before[0],
         change.after[0],
         len(contexts),
-        steps=() if blocked else tuple(_steps(spec, rollout, simulated, now)),
+        steps=() if blocked else tuple(steps),
         flags=flags,
         at_once=_at_once(before, after, spec.flags, candidate),
         candidate=candidate.digest or None,
-        misfits={key: str(reason) for key, reason in sorted(candidate.misfits.items())},
-        notes=() if blocked else (*_notes(resource, spec, candidate), *_advice(flags, audiences, contexts)),
+        misfits={key: str(reason) for key, reason in sorted(misfits.items())},
+        notes=() if blocked else tuple(notes),
     )
 
 
@@ -203,6 +213,11 @@ def _steps(
     )
 
 
+def _promotion_alone(simulated: _Simulation, now: datetime) -> Iterator[PlannedStep]:
+    """Yield the only step of a change that waits neither for windows nor for people."""
+    yield PlannedStep("promotion", "everybody", 0.0, False, simulated.percent_moved(None), timestamp(now))
+
+
 def _timestamp_of(moment: datetime | None) -> str | None:
     return None if moment is None else timestamp(moment)
 
@@ -241,14 +256,21 @@ def _at_once(
     return reasons
 
 
-def _notes(resource: Resource, spec: FlagRolloutSpec, candidate: Candidate) -> Iterator[str]:
+def _notes(
+    resource: Resource, spec: FlagRolloutSpec, candidate: Candidate, *, immediate: bool
+) -> Iterator[str]:
     if spec.suspend:
         yield "spec.suspend is true: what is served stays as it is"
     if FlagRolloutStatus.of(resource).failed_digest == candidate.digest:
         yield "this change was rolled back: it waits for flagstaff rollout retry"
     if spec.skip_analysis:
         yield "spec.skipAnalysis is true: everybody gets the change at once, without the steps"
-    elif spec.pause or resource.annotations.get(PAUSE) == "true":
+    elif immediate:
+        yield (
+            "these definitions were promoted lately, within spec.rollbackWindow: everybody gets them at "
+            "once, without the steps"
+        )
+    if is_paused(spec, resource.annotations):
         yield "the FlagRollout is paused: nothing begins before it is resumed"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from datetime import UTC, datetime, timedelta
 from types import MappingProxyType
 from typing import Any
@@ -16,7 +17,9 @@ from controller.api.rollouts.flagrollout import FlagRolloutSpec
 from controller.cli.rollouts.plan_text import as_text
 from controller.rollouts.planning.rollout_plan import Change, RolloutPlan, plan
 from controller.rollouts.planning.users_moved import numbered_users
+from evaluator.flags.layers.merge import parse
 from evaluator.flags.model import ABSENT, Flag, FlagSet, State
+from tests.unit.controller.rollouts.cluster_world import ClusterWorld, definition
 
 SATURDAY = datetime(2026, 11, 28, 12, tzinfo=UTC)
 USERS = 2_000
@@ -140,6 +143,12 @@ def test_a_variant_with_another_value_holds_the_whole_change() -> None:
     assert "the change is held" in as_text(made)
 
 
+def test_a_change_that_needs_no_steps_is_not_held() -> None:
+    after = flag_set(flag("new-pay", "on", variants={"off": True}))
+    made = planned(PAY_OFF, after, skipAnalysis=True)
+    assert (made.misfits, [step.number for step in made.steps]) == ({}, ["promotion"])
+
+
 def test_no_change_is_no_rollout() -> None:
     made = planned(PAY_ON, PAY_ON, suspend=True)
     assert (made.candidate, made.steps, made.at_once) == (None, (), {})
@@ -161,7 +170,42 @@ def test_notes_say_what_delays_a_change_or_moves_users_without_need() -> None:
         "no audience",
     ):
         assert words in text
-    assert "spec.skipAnalysis" in planned(before, after, skipAnalysis=True).notes[0]
+    made = planned(before, after, skipAnalysis=True)
+    assert "spec.skipAnalysis" in made.notes[0]
+    assert [step.number for step in made.steps] == ["promotion"]
+
+
+async def test_a_change_back_is_promoted_at_once_as_the_controller_does_it() -> None:
+    world = ClusterWorld()
+    versions = {variant: {"pay": definition(variant)} for variant in ("off", "new", "on")}
+    world.commit(versions["off"])
+    world.rollout(windows=OFFICE_HOURS)
+    await world.settle()
+    for variant in ("new", "on"):
+        world.commit(versions[variant])
+        await world.wait(1200)
+    before, after = (
+        parse(json.dumps({"flags": versions[variant]}).encode(), file="flags.json").flag_set
+        for variant in ("on", "off")
+    )
+
+    def plan_back(revisions: int) -> RolloutPlan:
+        resource = world.cluster.the("FlagRollout", "pay")
+        spec = parse_spec(FlagRolloutSpec, resource)
+        window = spec.rollback_window.model_copy(update={"revisions": revisions})
+        spec = spec.model_copy(update={"rollback_window": window})
+        change = Change(("FlagSet/checkout", before), ("working tree", after))
+        return plan(resource, spec, change, CONTEXTS, SATURDAY)
+
+    assert [step.number for step in plan_back(1).steps] == ["1/2", "2/2", "promotion"]
+    made = plan_back(2)
+    assert [(step.number, step.earliest) for step in made.steps] == [("promotion", "2026-11-28T12:00:00Z")]
+    assert "within spec.rollbackWindow" in made.notes[0]
+    assert "1 flag, promoted at once\n" in as_text(made)
+    world.now = SATURDAY
+    world.commit(versions["off"])
+    await world.settle()
+    assert (world.status().phase, world.users()) == ("Succeeded", {"off": 200})
 
 
 def test_a_step_after_the_end_of_time_never_begins() -> None:
