@@ -31,8 +31,8 @@ from benchmarks import validation
 from benchmarks.cluster import memory, plane
 from benchmarks.results import keep, median, percentile
 from controller.migration.objects import Given
-from controller.pods.injection.installation import Options
 from controller.pods.injection.pod_injection import inject
+from controller.pods.settings.installation import Options
 from evaluator.http.messages import Response
 from evaluator.http.routes import Routes
 from evaluator.http.server.limits import Limits

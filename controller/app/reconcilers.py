@@ -69,7 +69,7 @@ if TYPE_CHECKING:
     from controller.delivery.remote_answers import RemoteSource
     from controller.events.receiver.webhook_endpoints import Endpoints
     from controller.kube.accounts import Accounts
-    from controller.pods.injection.installation import Options
+    from controller.pods.settings.installation import Options
     from controller.runtime.objects.cache import Cache
     from controller.runtime.process.helpers import Helpers
     from controller.runtime.reconciling.loop import Reconciler

@@ -6,16 +6,16 @@ from typing import TYPE_CHECKING, Any, Final
 
 from controller.api.openfeature import featureflagsource
 from controller.migration.finding import Fate, Finding
-from controller.pods.injection import well_known
-from controller.pods.injection.installation import Refused
 from controller.pods.injection.pod_injection import inject
 from controller.pods.injection.templates import TEMPLATES
+from controller.pods.settings import well_known
+from controller.pods.settings.installation import Refused
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from controller.migration.finding import Path
-    from controller.pods.injection.installation import Known, Options
+    from controller.pods.settings.installation import Known, Options
 
 _OPERATORS: Final = "openfeature.dev"
 _DEFAULTS: Final[Mapping[str, Any]] = {

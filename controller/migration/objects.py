@@ -21,15 +21,15 @@ from controller.migration import sources
 from controller.migration.finding import Fate, Finding, leaves
 from controller.migration.migrated_workloads import workload
 from controller.migration.trial import Trial
-from controller.pods.injection.installation import FLAG_SETS, FlagSetFound, Refused
 from controller.pods.injection.templates import TEMPLATES
+from controller.pods.settings.installation import FLAG_SETS, FlagSetFound, Refused
 from evaluator.flags.layers.merge import parse
 from evaluator.flags.syntax.problems import Severity
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from controller.pods.injection.installation import Known, Options
+    from controller.pods.settings.installation import Known, Options
 
 GROUP: Final = "core.openfeature.dev"
 

@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING, Any, Final
 
 from controller.api.openfeature.featureflagsource import IGNORED, FeatureFlagSourceSpec
 from controller.migration.finding import Fate, Finding
-from controller.pods.injection.flag_file import PROVIDER, TOKEN_PROVIDERS
-from controller.pods.injection.installation import SERVED, Refused
 from controller.pods.injection.operators_sidecar import KEPT
-from controller.pods.injection.source_settings import CREDENTIALS, FIELDS, PROXIED
+from controller.pods.settings.flag_file import PROVIDER, TOKEN_PROVIDERS
+from controller.pods.settings.installation import SERVED, Refused
+from controller.pods.settings.source_settings import CREDENTIALS, FIELDS, PROXIED
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from controller.migration.finding import Path
-    from controller.pods.injection.installation import Known
+    from controller.pods.settings.installation import Known
 
 _KNOWN: Final = {field.alias: name for name, field in FeatureFlagSourceSpec.model_fields.items()}
 _THROUGH_PROXY: Final = (

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Any, Final
 
 from controller.api.openfeature import featureflagsource, inprocessconfiguration
 from controller.migration.finding import Fate, Finding
-from controller.pods.injection import well_known
-from controller.pods.injection.installation import FLAG_SETS, FlagSetFound, Refused
 from controller.pods.injection.pod_injection import inject
+from controller.pods.settings import well_known
+from controller.pods.settings.installation import FLAG_SETS, FlagSetFound, Refused
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from controller.migration.finding import Path
-    from controller.pods.injection.installation import Options
+    from controller.pods.settings.installation import Options
 
 _ANNOTATIONS: Final = {
     featureflagsource.KIND: well_known.SOURCES,

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from controller.api.objects.fields import read
 from controller.api.openfeature.featureflagsource import FeatureFlagSourceSpec
-from controller.pods.injection.installation import Refused
-from controller.pods.injection.source_settings import check_source, provider_of, variables, warnings
+from controller.pods.settings.installation import Refused
+from controller.pods.settings.source_settings import check_source, provider_of, variables, warnings
 from controller.validation.structural_schema import SchemaProblem
 from evaluator.flags.syntax.problems import Severity
 

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from controller.api.objects.meta import Resource
 from controller.pods.admission.known_objects import KnownObjects
-from controller.pods.injection.installation import Options
 from controller.pods.injection.templates import inject_manifest
+from controller.pods.settings.installation import Options
 from controller.runtime.objects.cache import Cache
 from tests.clients.evaluator import evaluator
 from tests.cluster.objects import Namespace, configuration, flags, manifest

@@ -8,7 +8,7 @@ from typing import Any, Final
 from controller.pods.direct_sets.carried_flags import KINDS, carried_flags
 from controller.pods.direct_sets.direct_flags import read_flags
 from controller.pods.direct_sets.workload_marks import Applied, mark, remark_on, unmark
-from controller.pods.injection.installation import Refused
+from controller.pods.settings.installation import Refused
 from tests.fuzz.target import Target, Wrong, same
 from tests.unit.controller.pods.injection.pods import patched
 

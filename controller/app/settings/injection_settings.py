@@ -9,7 +9,7 @@ from typing import Literal
 from pydantic import Field
 
 from controller.app.settings.settings_values import Names, Namespace, Port, SharedSettings, own_namespace
-from controller.pods.injection.installation import AUDIENCE, IMAGE, Options
+from controller.pods.settings.installation import AUDIENCE, IMAGE, Options
 
 
 class InjectionSettings(SharedSettings):

@@ -12,9 +12,9 @@ from controller.cli.manifests.manifest_files import reading
 from controller.cli.shared.ending import OK, PROBLEM, Exit
 from controller.migration.objects import Given
 from controller.pods.direct_sets.marked_manifests import mark_manifest
-from controller.pods.injection.installation import ADDRESS, AUDIENCE, IMAGE, Options, Refused
 from controller.pods.injection.templates import inject_manifest
-from controller.pods.injection.well_known import OPERATORS
+from controller.pods.settings.installation import ADDRESS, AUDIENCE, IMAGE, Options, Refused
+from controller.pods.settings.well_known import OPERATORS
 
 if TYPE_CHECKING:
     import argparse

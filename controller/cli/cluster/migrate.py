@@ -14,8 +14,8 @@ from controller.migration.objects import Given, MigratedObject, subject
 from controller.migration.steps import Installed, MigrationStep, steps
 from controller.migration.values import Value
 from controller.migration.values import options as options_of
-from controller.pods.injection.installation import Options
-from controller.pods.injection.well_known import OPERATORS
+from controller.pods.settings.installation import Options
+from controller.pods.settings.well_known import OPERATORS
 
 if TYPE_CHECKING:
     import argparse

@@ -18,7 +18,7 @@ from controller.api.objects.meta import timestamp
 from controller.cli.objects.kind_words import SHOWN
 from controller.cli.objects.object_rows import RECORD
 from controller.kube.answers import require_good
-from controller.pods.injection.well_known import CONTAINER
+from controller.pods.settings.well_known import CONTAINER
 from controller.runtime.clock import now
 from controller.runtime.reconciling.setbacks import Failed
 from controller.validation.kind_schemas import schemas

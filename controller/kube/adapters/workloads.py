@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from controller.api.kinds import ResourceType
     from controller.kube.accounts import Accounts
     from controller.kube.client import Cluster
-    from controller.pods.injection.flag_file import FlagFile
+    from controller.pods.settings.flag_file import FlagFile
     from controller.pods.workloads.marked_pods import FilePod
 
 log = logging.getLogger(__name__)

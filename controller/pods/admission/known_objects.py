@@ -11,8 +11,8 @@ from controller.api.flagset_status import FlagSetStatus
 from controller.api.objects.meta import ObjectKey
 from controller.api.openfeature.featureflagconfiguration import ConfigurationStatus
 from controller.delivery.grants import denial_message, granted_kinds, pods
-from controller.pods.injection import well_known
-from controller.pods.injection.installation import FLAG_SETS, SERVED, FlagSetFound, NotThere, Refused
+from controller.pods.settings import well_known
+from controller.pods.settings.installation import FLAG_SETS, SERVED, FlagSetFound, NotThere, Refused
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

@@ -13,8 +13,8 @@ from cachetools import TTLCache
 from controller.api import flagset
 from controller.api.kinds import FLAG_SET
 from controller.api.objects.meta import ObjectKey, Resource, owner_of
-from controller.pods.injection import well_known
-from controller.pods.injection.installation import FLAG_SETS
+from controller.pods.settings import well_known
+from controller.pods.settings.installation import FLAG_SETS
 from controller.runtime.event import Event, Occurrence, Severity, event_of
 from controller.runtime.user_text.plain_text import one_line
 

@@ -10,7 +10,7 @@ from cachetools import TTLCache
 
 from controller.api.objects.meta import ObjectKey, Resource
 from controller.pods.admission.refusals import APART, REASON
-from controller.pods.injection.installation import FLAG_SETS
+from controller.pods.settings.installation import FLAG_SETS
 from controller.runtime.event import Occurrence, event_of
 from controller.runtime.user_text.plain_text import one_line
 

@@ -17,7 +17,7 @@ from controller.api.kinds import (
 )
 from controller.api.objects.meta import ObjectKey, Resource
 from controller.delivery.claim import claim_of
-from controller.pods.injection.installation import SERVED
+from controller.pods.settings.installation import SERVED
 from controller.runtime.objects.cache import Cache, take
 
 if TYPE_CHECKING:

@@ -12,9 +12,9 @@ import orjson
 from controller.api.kinds import WATCHED
 from controller.api.objects.meta import GROUP, OPENFEATURE_GROUP, Resource
 from controller.pods.admission.admission_answers import JSON, failure, review_response
-from controller.pods.injection.installation import Refused
 from controller.pods.injection.pod_injection import MOST_BYTES, inject
-from controller.pods.injection.pod_orders import Surroundings
+from controller.pods.settings.installation import Refused
+from controller.pods.settings.pod_orders import Surroundings
 from controller.runtime.user_text.plain_text import one_line
 from evaluator.http.messages import Response
 from evaluator.http.routes import Routes
@@ -23,7 +23,7 @@ from evaluator.http.server.limits import Limits
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from controller.pods.injection.installation import Known, Options
+    from controller.pods.settings.installation import Known, Options
     from evaluator.http.messages import Request, Streamed
     from evaluator.http.offload import Offload
 

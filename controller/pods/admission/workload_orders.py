@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING, Any, Final
 
 from controller.delivery.standing_orders import ORDERS_LABEL, asks_for_order
 from controller.pods.direct_sets.carried_flags import METADATA, annotations_at, part_at, template_path
-from controller.pods.injection import well_known
-from controller.pods.injection.installation import Refused
-from controller.pods.injection.pod_orders import MARKED, read_order, require_orders
+from controller.pods.settings import well_known
+from controller.pods.settings.installation import Refused
+from controller.pods.settings.pod_orders import MARKED, read_order, require_orders
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from controller.pods.injection.changes import Changes, Path
-    from controller.pods.injection.installation import Known
-    from controller.pods.injection.pod_orders import PlacedOrder
+    from controller.pods.settings.installation import Known
+    from controller.pods.settings.pod_orders import PlacedOrder
 
 _LABELS: Final = (*METADATA, "labels")
 

@@ -18,7 +18,7 @@ from controller.pods.direct_sets.direct_flags import MOST_APPLIED, MOST_BYTES, r
 from controller.pods.direct_sets.name_check import name_refusal
 from controller.pods.direct_sets.workload_marks import Applied, mark, remark_on, unmark
 from controller.pods.injection.changes import Changes
-from controller.pods.injection.installation import Refused
+from controller.pods.settings.installation import Refused
 from controller.runtime.user_text.plain_text import one_line
 from evaluator.http.routes import Routes
 

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from controller.api.kinds import FLAG_CARRIERS
-from controller.pods.injection import well_known
-from controller.pods.injection.installation import Refused
 from controller.pods.injection.templates import TEMPLATES
+from controller.pods.settings import well_known
+from controller.pods.settings.installation import Refused
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from controller.delivery.written_flags import CHARACTERS, MOST_NAMED, refusals, summary
-from controller.pods.injection.installation import Refused
+from controller.pods.settings.installation import Refused
 from controller.runtime.user_text.plain_text import one_line
 from evaluator.flags.layers.merge import parse
 from evaluator.flags.model import BUCKETING_KEY, PROVENANCE_PREFIX

@@ -7,7 +7,7 @@ from typing import Any
 from controller.pods.direct_sets.carried_flags import KINDS, carried_flags
 from controller.pods.direct_sets.direct_flags import MOST_APPLIED, read_flags
 from controller.pods.direct_sets.workload_marks import Applied, mark, record_in, remark_on
-from controller.pods.injection.installation import Refused
+from controller.pods.settings.installation import Refused
 
 
 def mark_manifest(manifest: Any) -> Any:

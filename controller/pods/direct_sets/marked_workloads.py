@@ -11,7 +11,7 @@ from controller.api.kinds import FLAG_CARRIERS
 from controller.api.objects.meta import ObjectKey, Resource
 from controller.pods.direct_sets.carried_flags import KINDS, carried_flags, is_run_of_cron_job
 from controller.pods.direct_sets.workload_marks import record_in
-from controller.pods.injection.installation import Refused
+from controller.pods.settings.installation import Refused
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

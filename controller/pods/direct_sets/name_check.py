@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from controller.api import flagset
 from controller.api.objects.meta import ObjectKey
 from controller.api.openfeature.featureflagconfiguration import FLAG_KIND, KIND
-from controller.pods.injection import well_known
+from controller.pods.settings import well_known
 
 if TYPE_CHECKING:
     from controller.api.objects.meta import Resource

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from controller.api.flagreceipt import OBSERVED_AT
 from controller.api.objects.meta import OPENFEATURE_VERSION
 from controller.api.openfeature.featureflagconfiguration import KIND
-from controller.pods.injection.well_known import DIRECT_SET
+from controller.pods.settings.well_known import DIRECT_SET
 from evaluator.flags.canonical import canonical
 from evaluator.flags.model import AUTHOR_KEY, COMMITTED_AT_KEY, REVISION_KEY
 

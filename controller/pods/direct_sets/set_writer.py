@@ -15,8 +15,8 @@ from controller.pods.direct_sets.direct_flags import MOST_APPLIED, read_flags
 from controller.pods.direct_sets.name_check import is_set_of, name_refusal
 from controller.pods.direct_sets.set_manifest import is_written, set_manifest
 from controller.pods.direct_sets.workload_marks import MARKED
-from controller.pods.injection.installation import Refused
-from controller.pods.injection.well_known import DIRECT_SET
+from controller.pods.settings.installation import Refused
+from controller.pods.settings.well_known import DIRECT_SET
 from controller.runtime.event import Occurrence, event_of
 from controller.runtime.objects.applier import Applier, at_version
 from controller.runtime.reconciling.setbacks import Setback, Stalled, Waiting

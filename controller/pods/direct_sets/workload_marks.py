@@ -12,9 +12,9 @@ from controller.pods.direct_sets.carried_flags import (
     template_path,
     text_of,
 )
-from controller.pods.injection import well_known
 from controller.pods.injection.changes import Changes
-from controller.pods.injection.remarks import NAMESPACED, REFRESHABLE, SCOPED, remark_annotations, remark_of
+from controller.pods.settings import well_known
+from controller.pods.settings.remarks import NAMESPACED, REFRESHABLE, SCOPED, remark_annotations, remark_of
 from controller.runtime.user_text.plain_text import json_object, one_line
 
 if TYPE_CHECKING:

@@ -1,1 +1,1 @@
-"""Injects an evaluator: reads the settings of a pod, makes a container of them, and adds it to the pod."""
+"""Injects an evaluator: makes a container of what a pod asks for, and adds it to the pod. Pure."""

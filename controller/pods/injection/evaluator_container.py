@@ -5,19 +5,20 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from controller.delivery.standing_orders import ORDERS_LABEL
-from controller.pods.injection import flag_file as files
 from controller.pods.injection import operators_sidecar as operators
-from controller.pods.injection import sidecar, well_known
-from controller.pods.injection import source_settings as source
+from controller.pods.injection import sidecar
 from controller.pods.injection.addition import Addition, Mounted, record_of
-from controller.pods.injection.pod_orders import MARKED
-from controller.pods.injection.remarks import evaluator_of, flags_of, remark_of
+from controller.pods.settings import flag_file as files
+from controller.pods.settings import source_settings as source
+from controller.pods.settings import well_known
+from controller.pods.settings.pod_orders import MARKED
+from controller.pods.settings.remarks import evaluator_of, flags_of, remark_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from controller.pods.injection.installation import Options
-    from controller.pods.injection.pod_settings import PodSettings
+    from controller.pods.settings.installation import Options
+    from controller.pods.settings.pod_settings import PodSettings
 
 
 def make(wanted: PodSettings, account: str | None) -> Addition:

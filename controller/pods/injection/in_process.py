@@ -6,21 +6,21 @@ from typing import TYPE_CHECKING, Any, Final
 
 from controller.api.openfeature import inprocessconfiguration
 from controller.api.openfeature.inprocessconfiguration import DEFAULTS
-from controller.pods.injection import source_settings as source
-from controller.pods.injection import well_known
 from controller.pods.injection.addition import Addition, record_of
 from controller.pods.injection.evaluator_container import authority, proxy_marks
-from controller.pods.injection.foreign_settings import ForeignVariable
-from controller.pods.injection.installation import SERVED, Refused
-from controller.pods.injection.pod_settings import read_in_process
-from controller.pods.injection.remarks import EXTERNAL, REFRESHABLE, flags_of, remark_of, scope_of
+from controller.pods.settings import source_settings as source
+from controller.pods.settings import well_known
+from controller.pods.settings.foreign_settings import ForeignVariable
+from controller.pods.settings.installation import SERVED, Refused
+from controller.pods.settings.pod_settings import read_in_process
+from controller.pods.settings.remarks import EXTERNAL, REFRESHABLE, flags_of, remark_of, scope_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from controller.api.openfeature.inprocessconfiguration import InProcessConfigurationSpec
-    from controller.pods.injection.annotation_values import PodReferences
-    from controller.pods.injection.installation import Known, Options
+    from controller.pods.settings.annotation_values import PodReferences
+    from controller.pods.settings.installation import Known, Options
 
 _VARIABLES: Final = {
     "HOST": "host",

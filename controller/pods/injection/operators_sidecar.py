@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, Final
 
-from controller.pods.injection import source_settings as source
-from controller.pods.injection import well_known
 from controller.pods.injection.sidecar import SECURITY
+from controller.pods.settings import source_settings as source
+from controller.pods.settings import well_known
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from controller.pods.injection.pod_settings import PodSettings
+    from controller.pods.settings.pod_settings import PodSettings
 
 KEPT: Final = frozenset({"otel_collector_uri"})
 """Fields of a FeatureFlagSource that mean something here alone."""

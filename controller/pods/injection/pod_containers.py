@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from controller.pods.injection import well_known
-from controller.pods.injection.installation import Refused
+from controller.pods.settings import well_known
+from controller.pods.settings.installation import Refused
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from controller.pods.injection.pod_settings import PodSettings
+    from controller.pods.settings.pod_settings import PodSettings
 
 _LISTS: Final = ("initContainers", "containers")
 _OF_CONTAINERS: Final = (

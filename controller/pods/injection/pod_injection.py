@@ -5,11 +5,9 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, Final
 
-from controller.pods.injection import well_known
 from controller.pods.injection.changes import Changes
 from controller.pods.injection.evaluator_container import make
 from controller.pods.injection.in_process import make_in_process
-from controller.pods.injection.installation import Refused
 from controller.pods.injection.pod_containers import (
     check_form,
     containers,
@@ -18,18 +16,20 @@ from controller.pods.injection.pod_containers import (
     require_containers,
     taken_ports,
 )
-from controller.pods.injection.pod_orders import ALONE, is_ordered, orders_selector
-from controller.pods.injection.pod_settings import read, wants_evaluator
-from controller.pods.injection.remarks import remark_annotations
+from controller.pods.settings import well_known
+from controller.pods.settings.installation import Refused
+from controller.pods.settings.pod_orders import ALONE, is_ordered, orders_selector
+from controller.pods.settings.pod_settings import read, wants_evaluator
+from controller.pods.settings.remarks import remark_annotations
 from controller.runtime.user_text.plain_text import json_object
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
     from controller.pods.injection.addition import Addition, Mounted
-    from controller.pods.injection.installation import Known, Options
-    from controller.pods.injection.pod_orders import Surroundings
-    from controller.pods.injection.pod_settings import PodSettings
+    from controller.pods.settings.installation import Known, Options
+    from controller.pods.settings.pod_orders import Surroundings
+    from controller.pods.settings.pod_settings import PodSettings
 
 
 MOST_BYTES: Final = 1_048_576

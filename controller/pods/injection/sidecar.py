@@ -6,13 +6,13 @@ import json
 import math
 from typing import TYPE_CHECKING, Any, Final
 
-from controller.pods.injection import flag_file as files
-from controller.pods.injection import source_settings as source
-from controller.pods.injection import well_known
-from controller.pods.injection.pod_settings import FOREVER, START, WAIT
+from controller.pods.settings import flag_file as files
+from controller.pods.settings import source_settings as source
+from controller.pods.settings import well_known
+from controller.pods.settings.pod_settings import FOREVER, START, WAIT
 
 if TYPE_CHECKING:
-    from controller.pods.injection.pod_settings import PodSettings
+    from controller.pods.settings.pod_settings import PodSettings
 
 LOOPBACK: Final = "127.0.0.1"
 """The address of the sidecar. For `localhost`, some clients try ::1 first and no other."""

@@ -6,14 +6,14 @@ import copy
 from typing import TYPE_CHECKING, Any, Final
 
 from controller.delivery.standing_orders import ORDERS_LABEL, asks_for_order
-from controller.pods.injection.installation import Refused
 from controller.pods.injection.pod_injection import inject
-from controller.pods.injection.pod_orders import ALONE, MARKED, Surroundings
+from controller.pods.settings.installation import Refused
+from controller.pods.settings.pod_orders import ALONE, MARKED, Surroundings
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from controller.pods.injection.installation import Known, Options
+    from controller.pods.settings.installation import Known, Options
 
 _TEMPLATE: Final = ("spec", "template")
 TEMPLATES: Final[Mapping[str, tuple[str, ...]]] = {

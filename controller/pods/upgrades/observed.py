@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Final
 from controller.api.kinds import DAEMON_SET, DEPLOYMENT, STATEFUL_SET
 from controller.api.objects.conditions import FALSE, READY, TRUE
 from controller.delivery.standing_orders import PREFIX, workload_of_pod
-from controller.pods.injection import well_known
 from controller.pods.injection.addition import Injected, read_record
+from controller.pods.settings import well_known
 from controller.runtime.user_text.plain_text import json_object
 
 if TYPE_CHECKING:

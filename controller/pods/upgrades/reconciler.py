@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 from controller.api.evaluatorupgrade import EvaluatorUpgradeSpec, EvaluatorUpgradeStatus
 from controller.api.kinds import DISRUPTION_BUDGET, POD, RESTARTED
 from controller.api.objects.meta import RESUME, ObjectKey, timestamp
-from controller.pods.injection import well_known
 from controller.pods.injection.addition import Injected, injected_of
-from controller.pods.injection.installation import Refused
 from controller.pods.injection.pod_injection import inject, record_now
+from controller.pods.settings import well_known
+from controller.pods.settings.installation import Refused
 from controller.pods.upgrades.observed import Budgets, budget_of, pod_of, workload_of
 from controller.pods.upgrades.progress import fields_of, list_reasons, progress_of
 from controller.pods.upgrades.restart_plan import Policy, State, plan
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from controller.api.kinds import ResourceType
     from controller.api.objects.meta import Resource
-    from controller.pods.injection.installation import Known, Options
+    from controller.pods.settings.installation import Known, Options
     from controller.pods.upgrades.observed import Pod, Workload
     from controller.pods.upgrades.restart_plan import UpgradeProgress, UpgradeStep
 

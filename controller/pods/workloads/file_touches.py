@@ -7,13 +7,13 @@ from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final, Protocol
 
-from controller.pods.injection.well_known import FLAGS_CHANGED
+from controller.pods.settings.well_known import FLAGS_CHANGED
 from controller.runtime.reconciling.queue import KeyedQueue
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
-    from controller.pods.injection.flag_file import FlagFile
+    from controller.pods.settings.flag_file import FlagFile
     from controller.pods.workloads.marked_pods import FilePod, FilePods
     from controller.runtime.reconciling.setbacks import Setback
 

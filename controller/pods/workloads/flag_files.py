@@ -27,8 +27,8 @@ from controller.delivery.progress.rollouts import (
     order_of,
     progress_of,
 )
-from controller.pods.injection.flag_file import FlagFile
-from controller.pods.injection.installation import SERVED
+from controller.pods.settings.flag_file import FlagFile
+from controller.pods.settings.installation import SERVED
 from controller.pods.workloads.flagd_objects import MANAGED_BY, OURS, is_ours
 from controller.runtime.event import Occurrence, event_of
 from controller.runtime.objects.applier import at_version

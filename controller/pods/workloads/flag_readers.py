@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from controller.api.kinds import FEATURE_FLAG, ROLE, ROLE_BINDING
-from controller.pods.injection.well_known import FLAG_READER
+from controller.pods.settings.well_known import FLAG_READER
 from controller.pods.workloads.flagd_objects import MANAGED_BY, OURS, is_ours
 from controller.runtime.objects.applier import Applier, at_version
 from controller.runtime.reconciling.setbacks import Stalled

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from controller.api.kinds import DEPLOYMENT, FLAGD, HTTP_ROUTE, INGRESS, SERVICE
 from controller.api.openfeature import flagd
-from controller.pods.injection import well_known
 from controller.pods.injection.evaluator_container import evaluator, marks, volumes
+from controller.pods.settings import well_known
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from controller.api.kinds import ResourceType
     from controller.api.objects.meta import Resource
     from controller.api.openfeature.flagd import FlagdSpec, GatewayApiRoutesSpec, IngressSpec
-    from controller.pods.injection.pod_settings import PodSettings
+    from controller.pods.settings.pod_settings import PodSettings
 
 MANAGED_BY: Final = "app.kubernetes.io/managed-by"
 OURS: Final = "flagstaff"

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from controller.api.objects.meta import owner_of
-from controller.pods.injection.flag_file import FlagFile, files_of_pod
-from controller.pods.injection.well_known import FLAG_FILES
+from controller.pods.settings.flag_file import FlagFile, files_of_pod
+from controller.pods.settings.well_known import FLAG_FILES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from controller.api import flagreceipt
 from controller.api.flagreceipt import FlagReceiptStatus
-from controller.pods.injection.well_known import PROXIED
+from controller.pods.settings.well_known import PROXIED
 from controller.runtime.reconciling.setbacks import Setback
 
 if TYPE_CHECKING:

@@ -9,10 +9,10 @@ from controller.api.kinds import HTTP_ROUTE
 from controller.api.objects.meta import ObjectKey, Resource, version_of
 from controller.api.openfeature import featureflagsource
 from controller.api.openfeature.flagd import DeploymentStatus, FlagdSpec, FlagdStatus
-from controller.pods.injection import well_known
 from controller.pods.injection.evaluator_container import warnings
-from controller.pods.injection.installation import Refused
-from controller.pods.injection.pod_settings import read as read_wanted
+from controller.pods.settings import well_known
+from controller.pods.settings.installation import Refused
+from controller.pods.settings.pod_settings import read as read_wanted
 from controller.pods.workloads.exposure import Exposure
 from controller.pods.workloads.flagd_objects import CONTAINER, MANAGED_BY, OURS, manifests
 from controller.pods.workloads.stage import BY_OWNER
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from datetime import datetime
 
-    from controller.pods.injection.installation import Known, Options
-    from controller.pods.injection.pod_settings import PodSettings
+    from controller.pods.settings.installation import Known, Options
+    from controller.pods.settings.pod_settings import PodSettings
     from controller.runtime.objects.cache import Cache
 
 MANAGER: Final = "flagstaff-flagd"

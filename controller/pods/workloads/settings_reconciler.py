@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from controller.api.openfeature import featureflagsource
-from controller.pods.injection import well_known
 from controller.pods.injection.evaluator_container import warnings
 from controller.pods.injection.in_process import make_in_process
-from controller.pods.injection.installation import SERVED, Refused
-from controller.pods.injection.pod_settings import read
+from controller.pods.settings import well_known
+from controller.pods.settings.installation import SERVED, Refused
+from controller.pods.settings.pod_settings import read
 from controller.runtime.reconciling.result import Done, Result
 from controller.runtime.reconciling.setbacks import Setback, Stalled, Waiting
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from controller.api.objects.meta import ObjectKey, Resource
-    from controller.pods.injection.installation import Known, Options
+    from controller.pods.settings.installation import Known, Options
 
 
 @dataclass(frozen=True, slots=True)

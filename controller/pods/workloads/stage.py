@@ -8,7 +8,7 @@ from controller.api import flaggrant
 from controller.api.kinds import DEPLOYMENT, FEATURE_FLAG_SOURCE, FLAGD, IN_PROCESS_CONFIGURATION, WORKLOADS
 from controller.api.objects.meta import ObjectKey, uid_and_spec
 from controller.api.openfeature import featureflagsource, flagd, inprocessconfiguration
-from controller.pods.injection.installation import SERVED
+from controller.pods.settings.installation import SERVED
 from controller.runtime.objects.cache import Index
 from controller.runtime.reconciling.watches import Reconciles, Watch, listed_by
 

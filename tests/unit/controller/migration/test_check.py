@@ -10,7 +10,7 @@ import yaml
 from controller.migration.finding import Fate, Finding
 from controller.migration.objects import Given, subject
 from controller.migration.steps import Installed, steps
-from controller.pods.injection.installation import Options
+from controller.pods.settings.installation import Options
 
 ENABLED = {"openfeature.dev/enabled": "true"}
 ASKS = {**ENABLED, "openfeature.dev/featureflagsource": "a,b"}

@@ -10,8 +10,8 @@ from typing import Any, Final
 import pytest
 
 from controller.pods.admission.webhooks import MOST_POD
-from controller.pods.injection import well_known
 from controller.pods.injection.pod_injection import MOST_BYTES
+from controller.pods.settings import well_known
 from tests.unit.controller.pods.admission.test_injector import Webhook, body
 from tests.unit.controller.pods.injection.pods import pod
 

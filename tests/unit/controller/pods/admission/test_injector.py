@@ -14,8 +14,8 @@ import yaml
 from controller.api.objects.meta import Resource
 from controller.pods.admission.known_objects import KnownObjects
 from controller.pods.admission.webhooks import Injector
-from controller.pods.injection import well_known
-from controller.pods.injection.installation import Options
+from controller.pods.settings import well_known
+from controller.pods.settings.installation import Options
 from controller.runtime.objects.cache import Cache
 from evaluator.http.messages import Request, Response
 from tests.unit.controller.pods.injection.pods import pod

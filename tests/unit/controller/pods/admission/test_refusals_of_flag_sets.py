@@ -8,7 +8,7 @@ import pytest
 
 from controller.api.objects.meta import ObjectKey
 from controller.pods.admission.refusals import APART, FlagSetRefusals
-from controller.pods.injection import well_known
+from controller.pods.settings import well_known
 from tests.unit.controller.events.things import NOW, Desk, alert, thing
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from controller.kube.event_sink import manifest
 from controller.pods.admission.refusals import APART, FlagSetRefusals
 from controller.pods.admission.reported_refusals import ReportedRefusals
-from controller.pods.injection import well_known
+from controller.pods.settings import well_known
 from tests.unit.controller.events.things import NOW, Desk, alert, thing
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from controller.pods.admission.webhooks import INJECTED, REFUSED, UNCHANGED, InvalidReviewError, answer
-from controller.pods.injection import well_known
+from controller.pods.settings import well_known
 from tests.unit.controller.pods.injection.pods import KNOWN, OPTIONS, changed, injected, pod
 
 

@@ -16,7 +16,7 @@ from controller.delivery.standing_orders import ORDER, ORDERS_LABEL
 from controller.pods.admission.known_objects import KnownObjects
 from controller.pods.admission.workload_orders import WorkloadOrders
 from controller.pods.admission.workload_webhook import WorkloadWebhook
-from controller.pods.injection import well_known
+from controller.pods.settings import well_known
 from controller.runtime.objects.cache import Cache
 from evaluator.http.messages import Request, Response, Streamed
 from evaluator.http.offload import Offload

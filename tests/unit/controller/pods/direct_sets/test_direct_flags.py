@@ -7,7 +7,7 @@ import json
 import pytest
 
 from controller.pods.direct_sets.direct_flags import MOST_APPLIED, MOST_BYTES, read_flags
-from controller.pods.injection.installation import Refused
+from controller.pods.settings.installation import Refused
 
 WHERE = "annotation openfeature.dev/flags"
 YAML = """\

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from controller.pods.direct_sets.marked_manifests import mark_manifest
-from controller.pods.injection import well_known
-from controller.pods.injection.installation import Refused
+from controller.pods.settings import well_known
+from controller.pods.settings.installation import Refused
 
 
 def deployment(text: str | None) -> dict[str, Any]:

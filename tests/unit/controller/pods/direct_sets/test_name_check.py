@@ -8,7 +8,7 @@ import pytest
 
 from controller.api.objects.meta import ObjectKey, Resource
 from controller.pods.direct_sets.name_check import name_refusal
-from controller.pods.injection.well_known import DIRECT_SET
+from controller.pods.settings.well_known import DIRECT_SET
 from controller.runtime.objects.cache import Cache
 
 CHECKOUT = ObjectKey("Deployment", "shop", "checkout")

@@ -12,7 +12,7 @@ from controller.api.kinds import FLAG_CARRIERS
 from controller.api.objects.meta import ObjectKey
 from controller.pods.direct_sets.marked_workloads import MarkedWorkloads
 from controller.pods.direct_sets.set_writer import MANAGER, RETRY_SECONDS, DirectSets
-from controller.pods.injection.well_known import APPLIED, DIRECT_SET, FLAGS
+from controller.pods.settings.well_known import APPLIED, DIRECT_SET, FLAGS
 from controller.runtime.reconciling.queue import KeyedQueue
 from controller.runtime.reconciling.setbacks import Failed, Passing
 from tests.clock import Clock

@@ -8,8 +8,8 @@ import pytest
 
 from controller.pods.direct_sets.carried_flags import KINDS, carried_flags, is_run_of_cron_job
 from controller.pods.direct_sets.workload_marks import Applied, mark, record_in, remark_on, unmark
-from controller.pods.injection import well_known
-from controller.pods.injection.installation import Refused
+from controller.pods.settings import well_known
+from controller.pods.settings.installation import Refused
 from tests.unit.controller.pods.injection.pods import patched
 
 if TYPE_CHECKING:

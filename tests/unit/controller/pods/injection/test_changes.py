@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from controller.pods.injection import well_known
 from controller.pods.injection.addition import Injected, injected_of, read_record
-from controller.pods.injection.installation import FlagSetFound, Refused
 from controller.pods.injection.pod_injection import record_now
+from controller.pods.settings import well_known
+from controller.pods.settings.installation import FlagSetFound, Refused
 from tests.unit.controller.pods.injection.pods import KNOWN, OPTIONS, Objects, injected, pod
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from controller.pods.injection.installation import Known, Options
+    from controller.pods.settings.installation import Known, Options
 
 SOURCED: dict[str, str | None] = {well_known.FLAG_SET: None, well_known.SOURCES: "s0"}
 DIRECT: dict[str, str | None] = {well_known.FLAG_SET: None, well_known.DIRECT_SET: "checkout"}

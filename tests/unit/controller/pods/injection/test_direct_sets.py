@@ -7,8 +7,8 @@ from typing import Any, NoReturn
 
 import pytest
 
-from controller.pods.injection import well_known
-from controller.pods.injection.installation import NotThere
+from controller.pods.settings import well_known
+from controller.pods.settings.installation import NotThere
 from tests.unit.controller.pods.injection.pods import OPTIONS, Objects, env, injected, pod, refused
 
 DIRECT: dict[str, str | None] = {well_known.FLAG_SET: None, well_known.DIRECT_SET: "checkout"}

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 
-from controller.pods.injection import well_known
-from controller.pods.injection.installation import FlagSetFound, Options, Refused
 from controller.pods.injection.pod_injection import inject
+from controller.pods.settings import well_known
+from controller.pods.settings.installation import FlagSetFound, Options, Refused
 from tests.unit.controller.pods.injection.pods import Objects, pod
 
 if TYPE_CHECKING:

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from controller.pods.injection import well_known
-from controller.pods.injection.installation import Options, Refused
 from controller.pods.injection.pod_injection import inject
+from controller.pods.settings import well_known
+from controller.pods.settings.installation import Options, Refused
 from tests.unit.controller.pods.injection.pods import OPTIONS, Objects, changed, env, pod
 
 if TYPE_CHECKING:

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 import yaml
 
-from controller.pods.injection import well_known
-from controller.pods.injection.installation import Options
 from controller.pods.injection.pod_injection import inject
+from controller.pods.settings import well_known
+from controller.pods.settings.installation import Options
 from evaluator.cli import parse
 from evaluator.settings import load
 from tests.unit.controller.pods.injection.pods import (

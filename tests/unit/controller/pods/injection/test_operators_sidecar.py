@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from controller.pods.admission.webhooks import UNCHANGED, answer
-from controller.pods.injection import well_known
-from controller.pods.injection.installation import FlagSetFound, Options, Refused
 from controller.pods.injection.pod_injection import inject
+from controller.pods.settings import well_known
+from controller.pods.settings.installation import FlagSetFound, Options, Refused
 from evaluator.cli import parse
 from evaluator.settings import load
 from tests.unit.controller.pods.injection.pods import Objects, changed, pod
-from tests.unit.controller.pods.injection.test_source_settings import asking, spec
+from tests.unit.controller.pods.settings.test_source_settings import asking, spec
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.pods.injection import well_known
-from controller.pods.injection.installation import Options, Refused
 from controller.pods.injection.pod_injection import inject
+from controller.pods.settings import well_known
+from controller.pods.settings.installation import Options, Refused
 from tests.unit.controller.pods.injection.pods import Objects, pod, refused
 
 ANYTHING = st.recursive(

@@ -14,7 +14,7 @@ import pytest
 
 from controller.api.objects.meta import ObjectKey, Resource
 from controller.configurations.stage import BY_SHARD, CONFIGURATIONS
-from controller.pods.injection.flag_file import FlagFile
+from controller.pods.settings.flag_file import FlagFile
 from controller.pods.workloads import flag_files
 from controller.pods.workloads.file_touches import FileTouches, queue_of_files
 from controller.pods.workloads.flag_files import FlagFiles

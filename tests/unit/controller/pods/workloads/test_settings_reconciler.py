@@ -10,7 +10,7 @@ import pytest
 
 from controller.api.objects.meta import ObjectKey, Resource
 from controller.pods.admission.known_objects import KnownObjects
-from controller.pods.injection.installation import Options
+from controller.pods.settings.installation import Options
 from controller.pods.workloads.settings_reconciler import SettingsReconciler
 from controller.pods.workloads.stage import FEATURE_FLAG_SOURCES, IN_PROCESS_CONFIGURATIONS
 from controller.runtime.objects.cache import Cache, Change

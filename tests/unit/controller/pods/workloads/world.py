@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from controller.api.kinds import WORKLOADS
 from controller.api.objects.meta import ObjectKey, Resource
 from controller.pods.admission.known_objects import KnownObjects
-from controller.pods.injection.installation import Options
+from controller.pods.settings.installation import Options
 from controller.pods.workloads.exposure import Exposure
 from controller.pods.workloads.reconciler import FlagdReconciler
 from controller.pods.workloads.stage import FLAGDS

@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from controller.api.openfeature import featureflagsource
 from controller.api.openfeature.featureflagsource import IGNORED, FeatureFlagSourceSpec
-from controller.pods.injection import flag_file as files
-from controller.pods.injection.foreign_settings import ForeignVariable
-from controller.pods.injection.installation import NAME, SERVED, Refused
+from controller.pods.settings import flag_file as files
+from controller.pods.settings.foreign_settings import ForeignVariable
+from controller.pods.settings.installation import NAME, SERVED, Refused
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping
 
     from controller.api.openfeature.featureflagsource import SourceSpec
     from controller.api.openfeature.inprocessconfiguration import InProcessConfigurationSpec
-    from controller.pods.injection.annotation_values import PodReferences
+    from controller.pods.settings.annotation_values import PodReferences
 
 
 NOTHING: Final = FeatureFlagSourceSpec.model_construct(sources=())

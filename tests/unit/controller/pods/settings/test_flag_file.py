@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from controller.pods.injection import well_known
-from controller.pods.injection.flag_file import FlagFile, files_of_pod
+from controller.pods.settings import well_known
+from controller.pods.settings.flag_file import FlagFile, files_of_pod
 from evaluator.cli import parse
 from evaluator.settings import load
 from tests.unit.controller.pods.injection.pods import OPTIONS, Objects, injected, pod
-from tests.unit.controller.pods.injection.test_source_settings import asking
+from tests.unit.controller.pods.settings.test_source_settings import asking
 
 FILES = replace(OPTIONS, flag_files=True)
 PATH = "/etc/flagd/shop_checkout/shop_checkout.flagd.json"

@@ -9,19 +9,19 @@ from typing import TYPE_CHECKING, Any, Final
 from controller.api.openfeature import inprocessconfiguration
 from controller.api.openfeature.featureflagconfiguration import FLAG_KIND
 from controller.api.openfeature.inprocessconfiguration import InProcessConfigurationSpec
-from controller.pods.injection import annotation_values as values
-from controller.pods.injection import well_known
-from controller.pods.injection.annotation_values import PodReferences
-from controller.pods.injection.followed_flags import read_followed, read_specs
-from controller.pods.injection.installation import Refused
-from controller.pods.injection.remarks import scope_of
+from controller.pods.settings import annotation_values as values
+from controller.pods.settings import well_known
+from controller.pods.settings.annotation_values import PodReferences
+from controller.pods.settings.followed_flags import read_followed, read_specs
+from controller.pods.settings.installation import Refused
+from controller.pods.settings.remarks import scope_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from controller.api.openfeature.featureflagsource import FeatureFlagSourceSpec
-    from controller.pods.injection.flag_file import FlagFile
-    from controller.pods.injection.installation import Known, Options
+    from controller.pods.settings.flag_file import FlagFile
+    from controller.pods.settings.installation import Known, Options
 _FORMATS: Final = ("json", "console")
 _SIDECARS: Final = ("native", "plain")
 _LEVELS: Final = ("debug", "info", "warning", "error")

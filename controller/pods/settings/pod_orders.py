@@ -14,14 +14,14 @@ from controller.delivery.standing_orders import (
     order_of,
     workload_of_pod,
 )
-from controller.pods.injection.installation import NotThere, Refused
-from controller.pods.injection.well_known import INJECTED
+from controller.pods.settings.installation import NotThere, Refused
+from controller.pods.settings.well_known import INJECTED
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from controller.delivery.standing_orders import Order
-    from controller.pods.injection.installation import Known
+    from controller.pods.settings.installation import Known
 
 MARKED: Final = "true"
 """The value of ORDERS_LABEL."""

@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING, Any, Final
 
 from controller.delivery.standing_orders import PREFIX
-from controller.pods.injection import well_known
+from controller.pods.settings import well_known
 from controller.runtime.user_text.plain_text import one_line
 
 if TYPE_CHECKING:

@@ -12,16 +12,16 @@ from controller.api.openfeature.featureflagconfiguration import KIND as CONFIGUR
 from controller.api.openfeature.featureflagsource import FeatureFlagSourceSpec
 from controller.api.openfeature.inprocessconfiguration import InProcessConfigurationSpec
 from controller.delivery.standing_orders import ORDER
-from controller.pods.injection import annotation_values as values
-from controller.pods.injection import source_settings as source
-from controller.pods.injection import well_known
-from controller.pods.injection.foreign_settings import restrict
-from controller.pods.injection.installation import FLAG_SETS, SERVED, NotThere, Refused
+from controller.pods.settings import annotation_values as values
+from controller.pods.settings import source_settings as source
+from controller.pods.settings import well_known
+from controller.pods.settings.foreign_settings import restrict
+from controller.pods.settings.installation import FLAG_SETS, SERVED, NotThere, Refused
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from controller.pods.injection.annotation_values import NamedObject, PodReferences
+    from controller.pods.settings.annotation_values import NamedObject, PodReferences
 
 S = TypeVar("S", FeatureFlagSourceSpec, InProcessConfigurationSpec)
 

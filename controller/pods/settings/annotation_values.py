@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from pydantic import TypeAdapter, ValidationError
 
 from controller.api.objects.fields import Duration
-from controller.pods.injection import well_known
-from controller.pods.injection.installation import NAME, Refused
+from controller.pods.settings import well_known
+from controller.pods.settings.installation import NAME, Refused
 from controller.runtime.user_text.plain_text import json_object
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from controller.pods.injection.installation import Known
+    from controller.pods.settings.installation import Known
 
 MOST_NAMED: Final = 16
 """Objects in one annotation: each is read and judged anew for each pod."""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from controller.api.openfeature.featureflagsource import FeatureFlagSourceSpec
 from controller.api.openfeature.inprocessconfiguration import InProcessConfigurationSpec
-from controller.pods.injection.installation import Refused
+from controller.pods.settings.installation import Refused
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

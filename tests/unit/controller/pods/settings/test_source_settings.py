@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from controller.pods.admission.webhooks import answer
-from controller.pods.injection import well_known
+from controller.pods.settings import well_known
 from evaluator.cli import parse
 from evaluator.settings import load
 from tests.unit.controller.pods.injection.pods import OPTIONS, Objects, changed, env, injected, pod, refused

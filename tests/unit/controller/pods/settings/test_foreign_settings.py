@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from controller.pods.injection import well_known
+from controller.pods.settings import well_known
 from tests.unit.controller.pods.injection.pods import OPTIONS, Objects, changed, env, injected, pod, refused
 
 if TYPE_CHECKING:

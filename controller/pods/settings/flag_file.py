@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from controller.pods.injection import well_known
-from controller.pods.injection.installation import Refused
+from controller.pods.settings import well_known
+from controller.pods.settings.installation import Refused
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from controller.api.openfeature import featureflagconfiguration
 from controller.delivery import standing_orders
-from controller.pods.injection import well_known
+from controller.pods.settings import well_known
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

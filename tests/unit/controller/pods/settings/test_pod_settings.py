@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from controller.pods.injection import well_known
+from controller.pods.settings import well_known
 from evaluator.cli import parse
 from evaluator.settings import load
 from tests.unit.controller.pods.injection.pods import changed, env, injected, pod, refused

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from controller.pods.injection import well_known
-from controller.pods.injection.remarks import evaluator_of, remark_annotations, remark_of, scope_of
+from controller.pods.settings import well_known
+from controller.pods.settings.remarks import evaluator_of, remark_annotations, remark_of, scope_of
 from tests.unit.controller.pods.injection.pods import OPTIONS, Objects, injected, pod
 
 IN_PROCESS = {well_known.FLAG_SET: None, well_known.IN_PROCESS: "s0"}

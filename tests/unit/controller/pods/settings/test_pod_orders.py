@@ -12,12 +12,12 @@ from controller.api.objects.meta import Resource
 from controller.delivery.standing_orders import ORDER, ORDERS_LABEL
 from controller.pods.admission.known_objects import KnownObjects
 from controller.pods.admission.workload_orders import WorkloadOrders
-from controller.pods.injection import well_known
 from controller.pods.injection.changes import Changes
-from controller.pods.injection.installation import Options, Refused
 from controller.pods.injection.pod_injection import inject
-from controller.pods.injection.pod_orders import ALONE, Surroundings
 from controller.pods.injection.templates import inject_manifest
+from controller.pods.settings import well_known
+from controller.pods.settings.installation import Options, Refused
+from controller.pods.settings.pod_orders import ALONE, Surroundings
 from controller.runtime.objects.cache import Cache
 from tests.unit.controller.pods.injection.pods import pod
 

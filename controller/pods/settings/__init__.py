@@ -1,0 +1,1 @@
+"""Reads what a pod asks for: its annotations, and the objects that they name. Pure."""
