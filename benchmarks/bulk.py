@@ -111,7 +111,7 @@ class Pauses:
 async def measure(*, sliced: bool) -> dict[str, float]:
     """Milliseconds: each asked for twice."""
     store, gc_policy = Store(), GcPolicy()
-    with gc_policy.growing():
+    with gc_policy.pause_full_collections():
         swap(store, read(targeted(1))[0], now=0.0)
         if store.snapshot is not None:
             store.snapshot.compiled.compile_all()

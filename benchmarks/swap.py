@@ -109,7 +109,7 @@ class Scene:
 
     async def swap(self, content: bytes) -> float:
         """Read and serve; when reading was done."""
-        with self.gc_policy.growing() if self.aside else nullcontext():
+        with self.gc_policy.pause_full_collections() if self.aside else nullcontext():
             flag_set, found = await asyncio.to_thread(read, content)
         parsed = time.perf_counter()
         if self.aside:

@@ -97,7 +97,7 @@ def needs_of(type_: str) -> tuple[str, ...]:
     return _NEEDS.get(type_, _WITH_TOKEN if server_of(type_) else ("address",))
 
 
-def missing(type_: str, key: str, secret: str = "") -> SpecProblem:
+def missing_setting(type_: str, key: str, secret: str = "") -> SpecProblem:
     """The problem where neither the spec nor the Secret of that name, if there is one, has what is needed."""
     reason = f"{key.capitalize()}NotFound"
     if key in {"channel", "username"}:
@@ -151,7 +151,7 @@ class FlagProviderSpec(RuledModel):
         given |= set() if self.secret_ref is None else {"address", "token"}
         for key in needs_of(self.type):
             if key not in given:
-                yield missing(self.type, key)
+                yield missing_setting(self.type, key)
         if self.address and self.secret_ref is None:
             try:
                 require_address(self.type, self.address, allow_local=True)

@@ -79,7 +79,7 @@ async def open_admission(settings: AdmissionSettings) -> AsyncIterator[Admission
         metrics.lag.start()
         stack.callback(metrics.lag.stop)
         events = ApiServerEvents(cluster.api, registry)
-        await stack.enter_async_context(events.posting())
+        await stack.enter_async_context(events.post_in_background())
         watched = WatchedObjects(settings.namespaces or ("",))
         watches = _watches(settings, cluster, watched, health)
         offload = Offload()

@@ -154,11 +154,11 @@ async def _connect(
     metrics = Metrics(objects, queues, now, health, role)
     metrics.lag.start()
     stack.callback(metrics.lag.stop)
-    connection = await Cluster.connect(settings.kubeconfig or None, wrote=metrics.wrote)
+    connection = await Cluster.connect(settings.kubeconfig or None, wrote=metrics.count_write)
     stack.push_async_callback(connection.close)
     cluster = connection.leading_as(role)
-    events = ApiServerEvents(cluster.api, metrics.registry, wrote=metrics.wrote)
-    await stack.enter_async_context(events.posting())
+    events = ApiServerEvents(cluster.api, metrics.registry, wrote=metrics.count_write)
+    await stack.enter_async_context(events.post_in_background())
     accounts = Accounts(cluster, settings.default_service_account, settings.require_secret_hosts)
     limits = limits_of(settings)
     collector = Collector(objects, cluster, WATCHED, settings.namespaces)
@@ -228,7 +228,7 @@ async def _open_shared(stack: contextlib.AsyncExitStack, base: _Base) -> tuple[S
 
 
 @contextlib.asynccontextmanager
-async def working(
+async def start_controller(
     settings: ControllerSettings,
     objects: Cache,
     health: WatchHealth,
@@ -265,14 +265,14 @@ async def working(
 
 
 @contextlib.asynccontextmanager
-async def watching(
+async def watch_and_work(
     settings: ControllerSettings, say: Callable[[str], None], ended: Callable[[], None]
 ) -> AsyncIterator[None]:
     """A controller that watches and works for as long as the block lasts, the start of `flagstaff controller`
     and `kopf run` alike; `ended` is called should it stop before. Raises OSError where a port is taken.
     """
     objects, health = Cache(indexes_of(STAGES)), WatchHealth(time.monotonic)
-    async with working(settings, objects, health, say, ended) as controller:
+    async with start_controller(settings, objects, health, say, ended) as controller:
         kopf = KopfThread(objects, WATCHED, controller.on_relist, health, settings.namespaces)
         task = asyncio.create_task(kopf.run())
         try:
@@ -287,6 +287,6 @@ async def run_controller(settings: ControllerSettings, say: Callable[[str], None
     taken.
     """
     stop = stop_at_signals()
-    async with watching(settings, say, stop.set):
+    async with watch_and_work(settings, say, stop.set):
         await stop.wait()
         end_at_signals()

@@ -93,6 +93,6 @@ async def open_notifying(
         flux = FluxEvents(
             settings.events_addr, HttpSender(operators, now), objects, settings.identity, metrics.registry
         )
-        await stack.enter_async_context(flux.posting())
+        await stack.enter_async_context(flux.post_in_background())
         sinks = (outbox, flux)
     return Notifying(outbox, sinks, deliverer, providers)

@@ -24,7 +24,7 @@ from controller.proxy.access.access import AccessReviews
 from controller.proxy.metrics import ProxyMetrics
 from controller.proxy.orders.order_objects import OrderObjects
 from controller.proxy.receipts import fleet_page
-from controller.proxy.receipts.metrics import ReceiptMetrics, served_after
+from controller.proxy.receipts.metrics import ReceiptMetrics, served_after_histogram
 from controller.proxy.receipts.pods import PodUids
 from controller.proxy.receipts.recording import SETTLE, Recorder
 from controller.proxy.replica import ProxyReplica
@@ -89,7 +89,7 @@ async def open_proxy(settings: ProxySettings) -> AsyncIterator[ProxyProcess]:
         registry.register(metrics)
         metrics.lag.start()
         stack.callback(metrics.lag.stop)
-        await stack.enter_async_context(events.posting())
+        await stack.enter_async_context(events.post_in_background())
         stack.callback(replica.proxy.close)
         offload = Offload()
         stack.callback(offload.close)
@@ -126,7 +126,9 @@ def _make_replica(
     proxy = Proxy(
         _options(settings, limits),
         AccessReviews(ClusterReviews(cluster, settings.auth_audiences), clock=loop.time, unix_time=unix_time),
-        ReceiptPorts(pods, unix_time, lambda place: queue.put(place, SETTLE), served_after(registry).observe),
+        ReceiptPorts(
+            pods, unix_time, lambda place: queue.put(place, SETTLE), served_after_histogram(registry).observe
+        ),
         loop,
         orders,
     )

@@ -9,12 +9,12 @@ from __future__ import annotations
 import signal
 from functools import partial
 
-from controller.app.controller_process import watching
+from controller.app.controller_process import watch_and_work
 from controller.app.settings.process_settings import ControllerSettings, settings_of
 from controller.kube.kopf.kopf_watches import open_with_kopf
 
 open_with_kopf(
-    watching(
+    watch_and_work(
         settings_of(ControllerSettings),
         partial(print, flush=True),
         ended=partial(signal.raise_signal, signal.SIGTERM),

@@ -21,7 +21,7 @@ from controller.configurations.remote_set import judge_answer
 from controller.delivery.delivered import KEPT_BOUNDS
 from controller.delivery.remote_answers import RemoteRequest, place_of
 from controller.delivery.remote_flags import read_shards
-from controller.runtime.reconciling.setbacks import Setback, Stalled, stalling
+from controller.runtime.reconciling.setbacks import Setback, Stalled, stall_on_invalid_text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -86,7 +86,7 @@ class RemoteProviders:
             self.forget(resource.key)
             return RemoteState(requeue_after=await self._sweep(resource, None, None, now))
         try:
-            with stalling():
+            with stall_on_invalid_text():
                 spec = read(RemoteFlagProvider, _fields(given), where=f"spec.{FIELD}")
         except Stalled as stalled:
             return RemoteState(self._entry(resource), stalled, _AGAIN, followed=True)

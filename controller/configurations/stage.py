@@ -19,7 +19,7 @@ from controller.delivery.progress.rollouts import (
     order_of,
 )
 from controller.runtime.objects.cache import Index
-from controller.runtime.reconciling.watches import Reconciles, Watch, listed_by
+from controller.runtime.reconciling.watches import Reconciles, Watch, keys_listed_by
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -114,14 +114,14 @@ def _counted_configurations(_cache: Cache, change: Change) -> Iterator[ObjectKey
 CONFIGURATIONS: Final = Reconciles(
     FEATURE_FLAG_CONFIGURATION,
     wakes=(
-        Watch(frozenset({flagshard.KIND}), changed=lambda resource: resource, keys=listed_by(BY_SHARD)),
+        Watch(frozenset({flagshard.KIND}), changed=lambda resource: resource, keys=keys_listed_by(BY_SHARD)),
         Watch(
             frozenset({flagreceipt.KIND}),
             changed=lambda resource: None if resource is None else (resource.uid, resource.status),
             keys=_counted_configurations,
         ),
-        Watch(frozenset({SECRET.kind}), changed=version_of, keys=listed_by(BY_SECRET)),
-        Watch(frozenset({flagsource.KIND}), changed=_artifact, keys=listed_by(BY_FLAG_SOURCE)),
+        Watch(frozenset({SECRET.kind}), changed=version_of, keys=keys_listed_by(BY_SECRET)),
+        Watch(frozenset({flagsource.KIND}), changed=_artifact, keys=keys_listed_by(BY_FLAG_SOURCE)),
         *_progress(featureflagconfiguration.KIND),
     ),
     indexes=(BY_SHARD, BY_SECRET, BY_FLAG_SOURCE, SHARDS_BY_OWNER, *PROGRESS_INDEXES),

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from controller.api.objects.fields import InvalidSpecError
 from controller.api.openfeature.featureflagconfiguration import ConfigurationStatus, MissingShardsError
 from controller.delivery.delivered import delivery_of
-from controller.delivery.problem_text import first_problem, problem_list, withheld
+from controller.delivery.problem_text import first_problem, problem_list, withhold_messages
 from controller.delivery.progress.overrides import override_texts
 from controller.delivery.progress.rollouts import served_rollouts
 from controller.runtime.reconciling.result import Done
@@ -90,7 +90,7 @@ def judge(
             replace(problem, file=f"{form}{problem.path.removeprefix('$')}", line=0, column=0, path="")
             for problem in problems
         )
-        return withheld(placed, marked.__contains__)
+        return withhold_messages(placed, marked.__contains__)
 
     return replace(delivery, problems=in_object(delivery.problems), notes=in_object(delivery.notes))
 

@@ -52,7 +52,9 @@ def problem_list(problems: Sequence[Problem]) -> tuple[ProblemStatus, ...]:
     )
 
 
-def withheld(problems: Iterable[Problem], secret: Callable[[str | None], bool]) -> tuple[Problem, ...]:
+def withhold_messages(
+    problems: Iterable[Problem], secret: Callable[[str | None], bool]
+) -> tuple[Problem, ...]:
     """The problems, without the words of those about a flag that is `secret`, by key: they may quote it."""
     return tuple(
         replace(problem, message=_WITHHELD.format(problem.code))

@@ -108,7 +108,7 @@ def message_of_refusal(attempt: Attempt, why: str, served: str) -> str:
     return f"{_commit(attempt)} is refused: {_sentence(why)} {force}; {todo}"
 
 
-def partial(attempt: Attempt) -> str:
+def message_of_partial(attempt: Attempt) -> str:
     """The message on a revision that is applied, except some flags."""
     made = attempt.composition
     total = len(made.flag_set.flags) + len(made.missing)
@@ -135,7 +135,7 @@ def message_of_guard(attempt: Attempt, removal: BulkRemoval, resource: Resource,
     )
 
 
-def unknown(attempt: Attempt, edited: str) -> str:
+def message_of_unknown(attempt: Attempt, edited: str) -> str:
     """The message on a revision with bad flags, whose last good definitions were edited by hand."""
     way_out = f", or delete {edited} to have all other flags applied"
     return (

@@ -20,7 +20,7 @@ from controller.api.objects.meta import ACCEPT_REVISION, ObjectKey, lets_through
 from controller.api.openfeature import featureflagconfiguration
 from controller.delivery.progress.progress_report import override_events
 from controller.flagsets import messages
-from controller.flagsets.applying.applied import LastDelivered, last_applied, written_by
+from controller.flagsets.applying.applied import LastDelivered, last_applied, objects_written_by
 from controller.flagsets.applying.delivery import AppliedObjects, Delivery
 from controller.flagsets.applying.rollout_barrier import require_recorded
 from controller.flagsets.building.commit_provenance import ProvenanceDetail, without_author
@@ -189,7 +189,7 @@ class FlagSetReconciler:
             events += (Occurrence("Applied", words, metadata=more, flags=made.changed.keys),)
         outcome: Done | Setback = Done(messages.ready(attempt))
         if made.held or made.missing:
-            outcome = Stalled("PartiallyApplied", messages.partial(attempt))
+            outcome = Stalled("PartiallyApplied", messages.message_of_partial(attempt))
             served = FlagSetStatus(served=None) | served
         return Result(
             outcome,
@@ -216,7 +216,7 @@ class FlagSetReconciler:
         if memory is not None and memory.state.settled:
             last: LastDelivered | None = LastDelivered(memory.built.composition.flag_set)
         else:
-            written = written_by(resource, spec, self.objects)
+            written = objects_written_by(resource, spec, self.objects)
             last = await asyncio.to_thread(last_applied, written, self.objects)
             if last is not None and self.detail is ProvenanceDetail.COMMIT:
                 last = replace(last, flag_set=without_author(last.flag_set))
@@ -293,7 +293,7 @@ def _refusal_result(resource: Resource, built: Built, attempt: messages.Attempt,
     elif built.too_large:
         reason, message = "TooLarge", messages.message_of_refusal(attempt, built.too_large, served)
     elif built.edited:
-        reason, message = "LastGoodUnknown", messages.unknown(attempt, built.edited)
+        reason, message = "LastGoodUnknown", messages.message_of_unknown(attempt, built.edited)
     else:
         reason, message = "BuildFailed", messages.message_of_refusal(attempt, "", served)
     status = so_far.status | FlagSetStatus(pending_removals=pending)

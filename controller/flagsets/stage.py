@@ -26,7 +26,7 @@ from controller.api.rollouts.rollout_status import FlagRolloutStatus
 from controller.delivery.progress.overrides import set_name, targets_of
 from controller.delivery.progress.rollouts import PROGRESS_INDEXES
 from controller.runtime.objects.cache import Index
-from controller.runtime.reconciling.watches import Reconciles, Watch, listed_by
+from controller.runtime.reconciling.watches import Reconciles, Watch, keys_listed_by
 from evaluator.flags.model import PROVENANCE_PREFIX
 
 if TYPE_CHECKING:
@@ -148,15 +148,15 @@ def _served_status(resource: Resource | None) -> object:
 
 
 def _readers(cache: Cache, change: Change) -> Iterator[ObjectKey]:
-    yield from listed_by(BY_SOURCE, _name_of)(cache, change)
-    yield from listed_by(BY_FOREIGN_SOURCE, lambda source: str(source.key))(cache, change)
+    yield from keys_listed_by(BY_SOURCE, _name_of)(cache, change)
+    yield from keys_listed_by(BY_FOREIGN_SOURCE, lambda source: str(source.key))(cache, change)
 
 
 def _dependents(cache: Cache, change: Change) -> Iterator[ObjectKey]:
-    yield from listed_by(BY_DEPENDENCY, _name_of)(cache, change)
+    yield from keys_listed_by(BY_DEPENDENCY, _name_of)(cache, change)
     if change.after is None and change.latest.key.kind == flagset.KIND:
         # What it left behind may be taken by a FlagSet that was refused it.
-        yield from listed_by(BY_TARGET, target_name)(cache, change)
+        yield from keys_listed_by(BY_TARGET, target_name)(cache, change)
 
 
 def _owners(_cache: Cache, change: Change) -> Iterator[ObjectKey]:
@@ -196,18 +196,18 @@ FLAG_SETS: Final = Reconciles(
         Watch(
             frozenset({flaggrant.KIND}),
             changed=lambda grant: grant and grant.spec,
-            keys=listed_by(BY_FOREIGN_SOURCE, lambda grant: grant.namespace),
+            keys=keys_listed_by(BY_FOREIGN_SOURCE, lambda grant: grant.namespace),
         ),
         Watch(_DEPENDENCIES, changed=_readiness, keys=_dependents),
-        Watch(_DEPENDENCIES, changed=version_of, keys=listed_by(BY_QUESTION, _name_of)),
+        Watch(_DEPENDENCIES, changed=version_of, keys=keys_listed_by(BY_QUESTION, _name_of)),
         Watch(
             _WRITTEN, changed=lambda resource: (_content(resource), _served_status(resource)), keys=_owners
         ),
-        Watch(frozenset({SECRET.kind}), changed=version_of, keys=listed_by(BY_SECRET)),
-        Watch(frozenset({CONFIG_MAP.kind}), changed=version_of, keys=listed_by(BY_CONFIG_MAP)),
+        Watch(frozenset({SECRET.kind}), changed=version_of, keys=keys_listed_by(BY_SECRET)),
+        Watch(frozenset({CONFIG_MAP.kind}), changed=version_of, keys=keys_listed_by(BY_CONFIG_MAP)),
         Watch(frozenset({flagrollout.KIND}), changed=_recording_state, keys=_flag_sets_of),
         # FlagSets whose target belonged to another.
-        Watch(_WRITTEN, changed=_owner_of, keys=listed_by(BY_TARGET)),
+        Watch(_WRITTEN, changed=_owner_of, keys=keys_listed_by(BY_TARGET)),
     ),
     indexes=(
         BY_SOURCE,

@@ -32,7 +32,7 @@ class Accounts:
         """A Secret's content by key, or None. Raises Setback."""
         content = await self.client(namespace, account).secret(namespace, name)
         if content is not None and self.require_hosts:
-            content.binding = content.binding.asked_for()
+            content.binding = content.binding.require_annotation()
         return content
 
     async def config_map(

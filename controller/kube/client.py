@@ -7,7 +7,7 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from controller.api.objects.meta import NOTHING, Resource
-from controller.kube.adapters.granting import ServiceAccount, granting
+from controller.kube.adapters.granting import ServiceAccount, add_grant_command
 from controller.kube.answers import (
     ApiResponse,
     causes,
@@ -169,7 +169,7 @@ class Cluster(ClusterReader):
         """Advise on grants, except for the controller's own account, whose rights are installed."""
         if self._acting is None:
             return contextlib.nullcontext()
-        return granting(namespace, "flagstaff-delivery", self._acting)
+        return add_grant_command(namespace, "flagstaff-delivery", self._acting)
 
     async def _editors(self, path: str, manifest: Mapping[str, Any], conflict: ApiResponse) -> str:
         """The field managers that changed our object by hand. Raises Stalled where it is not ours, or another

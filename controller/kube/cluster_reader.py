@@ -7,7 +7,7 @@ import binascii
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
-from controller.kube.adapters.granting import ServiceAccount, granting
+from controller.kube.adapters.granting import ServiceAccount, add_grant_command
 from controller.kube.answers import require_object
 from controller.kube.paths import path_of, paths_of_all
 from controller.kube.requests import JSON, METADATA, METADATA_LIST, Requests, decode_values
@@ -114,5 +114,5 @@ class ClusterReader:
 
     async def _read_granted(self, kind: str, namespace: str, name: str) -> dict[str, Any] | None:
         """An object of a kind that is granted by namespace."""
-        with granting(namespace, "flagstaff-secrets", self._acting):
+        with add_grant_command(namespace, "flagstaff-secrets", self._acting):
             return await self.get("v1", kind, namespace, name)

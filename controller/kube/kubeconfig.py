@@ -42,7 +42,7 @@ async def load_configuration(kubeconfig: str | None, context: str | None = None)
     """
     configuration = client.Configuration()
     named = kubeconfig or config.KUBE_CONFIG_DEFAULT_LOCATION
-    files = [*_existing(named)]
+    files = [*_existing_files(named)]
     if files:
         for file in files:
             _require_kubeconfig(file)
@@ -76,7 +76,7 @@ async def load_configuration(kubeconfig: str | None, context: str | None = None)
     return LoadedConfiguration(configuration, None, namespace or _DEFAULT_NAMESPACE)
 
 
-def _existing(paths: str) -> Iterator[Path]:
+def _existing_files(paths: str) -> Iterator[Path]:
     """The kubeconfigs that exist, of paths separated as in $KUBECONFIG."""
     for path in paths.split(os.pathsep):
         if path and (file := Path(path).expanduser()).exists():

@@ -132,7 +132,7 @@ async def open_local(
         page = LocalPage(options, await asyncio.to_thread(_repository_of, options))
         store.subscribe(lambda snapshot: page.serve(snapshot.compiled))
         apply = partial(_apply, exchange, source.display_name, overrides, page)
-        async with stages_of(options, source, folder, gc_policy.growing, apply) as stages:
+        async with stages_of(options, source, folder, gc_policy.pause_full_collections, apply) as stages:
             page.stages = stages.objects
             local = Local(stages, exchange, report, overrides, page)
             await local.restore()

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from controller.api.parsing.git_url import parse_location
 from controller.api.parsing.oci_address import SCHEME
-from controller.runtime.reconciling.setbacks import Stalled, stalling
+from controller.runtime.reconciling.setbacks import Stalled, stall_on_invalid_text
 from controller.sources.bucket.place import Scheme, parse_url
 from controller.sources.files import ignore
 from controller.sources.git.local_git_backend import open_source
@@ -98,7 +98,7 @@ async def _repository(options: LocalOptions) -> AsyncIterator[LocalBackend]:
 
 
 def _path(source: str) -> Path | None:
-    with stalling():
+    with stall_on_invalid_text():
         return parse_location(source).path
 
 

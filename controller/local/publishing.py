@@ -59,7 +59,7 @@ class FolderRefusedError(ValueError):
 
 
 @contextlib.contextmanager
-def _refusing(place: Path) -> Iterator[None]:
+def _refuse_folder(place: Path) -> Iterator[None]:
     """FolderRefusedError for an OSError or Stalled of the block, which has to do with `place`."""
     try:
         yield
@@ -81,7 +81,7 @@ async def push(options: PushOptions) -> Pushed:
     made, changed = await asyncio.to_thread(_package_files, options)
     async with (
         registry_of(address, actions="pull,push", login=_login(options.login)) as registry,
-        Deadline(PUSH_TIMEOUT, str(address)).running(),
+        Deadline(PUSH_TIMEOUT, str(address)).limit(),
     ):
         for blob in (made.config, made.layer):
             await registry.push_blob(blob)
@@ -94,7 +94,7 @@ async def push(options: PushOptions) -> Pushed:
 
 def key_at(path: Path) -> PrivateKey:
     """The private key in a file. Raises FolderRefusedError."""
-    with _refusing(path):
+    with _refuse_folder(path):
         content = path.read_bytes()
     try:
         return read_private_key(content)
@@ -114,7 +114,7 @@ def _package_files(options: PushOptions) -> tuple[Package, bool]:
     }  # fmt: skip
     given = {SOURCE: options.source, REVISION: options.revision, AUTHORS: options.author}
     annotations |= {key: text for key, text in given.items() if text is not None}
-    with _refusing(folder):
+    with _refuse_folder(folder):
         made = package(folder, annotations)
     return made, description is not None and description.changed and options.revision is None
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from controller.api.objects.fields import read
 from controller.api.parsing.oci_address import Address, check_digest, check_tag, parse_address
 from controller.api.sources.oci_source import LayerSelector, OciReference
-from controller.runtime.reconciling.setbacks import Failed, Stalled, stalling
+from controller.runtime.reconciling.setbacks import Failed, Stalled, stall_on_invalid_text
 from controller.runtime.tenancy.places import Places
 from controller.runtime.user_text.secret_texts import SecretTexts
 from controller.sources.oci.oci_backend import OciBackend
@@ -79,7 +79,7 @@ def parse_target(text: str, *, insecure: bool = False) -> tuple[Address, OciRefe
     bare, _, digest = text.partition("@sha256:")
     head, slash, end = bare.rpartition("/")
     name, colon, tag = end.partition(":")
-    with stalling():
+    with stall_on_invalid_text():
         address = parse_address(head + slash + name, insecure=insecure)
         if colon:
             check_tag(tag)
@@ -93,7 +93,7 @@ def _reference(text: str) -> OciReference:
     kind, value = (kind, value) if colon else ("tag", kind)
     if kind not in {"tag", "semver", "digest"}:
         raise Stalled("InvalidReference", f"{text!r}: write tag:NAME, semver:RANGE or digest:sha256:…")
-    with stalling():
+    with stall_on_invalid_text():
         return read(OciReference, {kind: value}, where="--ref")
 
 

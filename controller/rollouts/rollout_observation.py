@@ -51,7 +51,7 @@ def observation_of(subject: Subject, comparison: Comparison) -> Observation:
         promoted=promoted,
         desired=_revision(comparison, comparison.desired_digest, name),
         misfit=_misfit(comparison),
-        served=_served(subject, candidate.digest),
+        served=_count_served(subject, candidate.digest),
         annotations=subject.rollout.annotations,
     )
 
@@ -87,7 +87,7 @@ def _misfit(comparison: Comparison) -> Misfit | None:
     return None
 
 
-def _served(subject: Subject, candidate: str) -> Served | None:
+def _count_served(subject: Subject, candidate: str) -> Served | None:
     """Return how many evaluators serve the status of the rollout; None: it is not delivered yet."""
     status = ConfigurationStatus.of(subject.target)
     entry = next((entry for entry in status.rollouts or () if entry.name == subject.rollout.name), None)

@@ -29,7 +29,9 @@ DRAIN: Final = 2.0
 
 
 class EventQueue(ABC):
-    """An EventSink that posts Events while `posting` is open; a killed process loses the waiting ones."""
+    """An EventSink that posts Events in the block of `post_in_background`. A killed process loses the Events
+    that wait.
+    """
 
     def __init__(self, dropped: Counter, *, most: int = MOST_WAITING, drain: float = DRAIN) -> None:
         """`dropped` counts Events that were not posted because more than `most` were waiting. `drain`:
@@ -61,7 +63,7 @@ class EventQueue(ABC):
         self._waiting.put_nowait(event)
 
     @contextlib.asynccontextmanager
-    async def posting(self) -> AsyncIterator[None]:
+    async def post_in_background(self) -> AsyncIterator[None]:
         """Post while the block runs, and then the waiting Events, for a bounded time."""
         task = asyncio.create_task(forever(self._post_next))
         try:

@@ -36,7 +36,7 @@ class Deadline:
         self.left = self.seconds
 
     @contextlib.asynccontextmanager
-    async def running(self) -> AsyncIterator[None]:
+    async def limit(self) -> AsyncIterator[None]:
         """Cancel the block once the time is used up. Raises Failed (Timeout)."""
         clock = asyncio.get_running_loop().time
         began = clock()
@@ -77,7 +77,7 @@ class LimitedTasks:
         """What `function` of a module returns; `task` names it in messages. Raises Stalled, Failed."""
         where = self.deadline.where
         try:
-            async with self.places.place(self.namespace), self.deadline.running():
+            async with self.places.place(self.namespace), self.deadline.limit():
                 return await self.helpers.run(self.limits, function, *arguments)
         except LimitExceededError as error:
             allowed = self.limits.describe_limit(error.limit)

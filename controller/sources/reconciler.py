@@ -147,7 +147,7 @@ class SourceReconciler:
             skipped = (*run.fetched.skipped, *left_out)
             archive = await asyncio.to_thread(_archive, folder, skipped, ignored)
         self.stored.require(run.resource, len(archive))
-        with self.stored.using(run.resource.key):
+        with self.stored.release_on_error(run.resource.key):
             run.artifact = await asyncio.to_thread(
                 run.storage.put, archive, revision=str(run.fetched.revision), metadata=run.fetched.metadata
             )

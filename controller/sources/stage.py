@@ -10,8 +10,8 @@ from controller.api.kinds import FLAG_SOURCE, SECRET
 from controller.api.objects.conditions import READY
 from controller.api.objects.meta import Resource, secret_names, version_of
 from controller.runtime.objects.cache import Index
-from controller.runtime.reconciling.watches import Reconciles, Watch, listed_by
-from controller.runtime.tenancy.quotas import index_of_refused, room_made
+from controller.runtime.reconciling.watches import Reconciles, Watch, keys_listed_by
+from controller.runtime.tenancy.quotas import index_of_refused, wake_when_freed
 from controller.sources.files.include import included_names
 
 BY_SECRET: Final = Index(
@@ -43,9 +43,9 @@ def _offer(source: Resource | None) -> object:
 FLAG_SOURCES: Final = Reconciles(
     FLAG_SOURCE,
     wakes=(
-        Watch(frozenset({SECRET.kind}), changed=version_of, keys=listed_by(BY_SECRET)),
-        Watch(frozenset({flagsource.KIND}), changed=_offer, keys=listed_by(BY_INCLUDED)),
-        room_made(flagsource.KIND, OVER_QUOTA, stored_bytes),
+        Watch(frozenset({SECRET.kind}), changed=version_of, keys=keys_listed_by(BY_SECRET)),
+        Watch(frozenset({flagsource.KIND}), changed=_offer, keys=keys_listed_by(BY_INCLUDED)),
+        wake_when_freed(flagsource.KIND, OVER_QUOTA, stored_bytes),
     ),
     indexes=(BY_SECRET, BY_INCLUDED, OVER_QUOTA),
 )

@@ -112,7 +112,7 @@ def accept(
     bad = parsed.bad | _flags_affected_by(parsed.flag_set, failures)
     if policy.warnings:
         bad |= parsed.warned
-    desired, held = held_back(parsed.flag_set, bad, previous)
+    desired, held = hold_back(parsed.flag_set, bad, previous)
     flag_set = effective(desired, progress)
     missing = tuple(sorted(bad - desired.flags.keys()))
     return Accepted(flag_set, desired, digest(flag_set), held, missing, parsed.problems)
@@ -177,7 +177,7 @@ class _LastGood:
         return self._rules.copy_flag(flag)
 
 
-def held_back(
+def hold_back(
     flag_set: FlagSet, bad: Collection[str], previous: FlagSet | None
 ) -> tuple[FlagSet, tuple[str, ...]]:
     """Return (the set with bad flags at their last good definition or left out, sorted held keys)."""

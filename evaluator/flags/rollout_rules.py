@@ -68,7 +68,7 @@ class TwoDefinitions:
         self._promoted_outcomes = OutcomeReader(promoted.evaluators)
         self._condition = _condition(cohort, salt)
 
-    def promoted(self, key: str) -> Flag:
+    def copy_promoted(self, key: str) -> Flag:
         """Return the promoted definition for everybody, with the desired metadata."""
         new, old = self._desired[key], self._promoted[key]
         rule = self._copier.copy(old.targeting)

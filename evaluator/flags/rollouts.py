@@ -115,7 +115,7 @@ def _flags_in_rollout(desired: FlagSet, rollout: Rollout) -> dict[str, Flag]:
     }
     if reach is Reach.EXPOSED:
         marks |= {ROLLOUT_STEP_KEY: rollout.step, ROLLOUT_SHARE_KEY: rollout.cohort.percent}
-    make = two.both if reach is Reach.EXPOSED else two.promoted
+    make = two.both if reach is Reach.EXPOSED else two.copy_promoted
     promoted = rollout.promoted.flags
     return {
         key: _mark(make(key), CONFIDENTIAL_KEY in promoted[key].metadata, marks) for key in candidate.keys

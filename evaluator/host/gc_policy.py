@@ -38,7 +38,7 @@ class GcPolicy:
         self._allocated = 0
 
     @contextmanager
-    def growing(self) -> Iterator[None]:
+    def pause_full_collections(self) -> Iterator[None]:
         """Make no full collection in the block, and let none traverse its objects afterwards. Blocks may be
         nested, and overlap in several threads.
         """

@@ -23,7 +23,7 @@ Wait: TypeAlias = Callable[[Callable[[], None]], object]
 """Takes a function, and has it called on the event loop once the wait is over."""
 
 
-def raising(error: BaseException) -> Result[Any]:
+def result_raising(error: BaseException) -> Result[Any]:
     """Return a Result that raises the error."""
 
     def result() -> Any:
@@ -103,7 +103,7 @@ class Job(Generic[T]):
             self._done = None
             self._answer.steps.close()
             with suppress(GeneratorExit):
-                self._answer.finish(raising(GeneratorExit()))
+                self._answer.finish(result_raising(GeneratorExit()))
 
     def advance(self) -> bool:
         """Take a step; return whether that was the last. Never raises the answer's errors."""
@@ -116,11 +116,11 @@ class Job(Generic[T]):
                 self.wait = next(steps)
                 return False
             steps.close()
-            result = raising(deadline_exceeded())
+            result = result_raising(deadline_exceeded())
         except StopIteration as end:
             result = partial(getattr, end, "value")
         except Exception as error:  # noqa: BLE001 - who calls for the result gets it
-            result = raising(error)
+            result = result_raising(error)
         done, self._done = self._done, None
         done(partial(self._answer.finish, result))
         return True

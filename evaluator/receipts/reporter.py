@@ -149,7 +149,7 @@ class Reporter:
             await asyncio.sleep(_LEAST)
             await self._wait(wait * (1 - _JITTER * self._receipts.random()))
 
-    def taken_within(self, seconds: float) -> bool:
+    def was_taken_within(self, seconds: float) -> bool:
         """Return whether the server accepted a receipt, so was reachable, within the last `seconds`."""
         taken = self._taken_at
         return taken is not None and asyncio.get_running_loop().time() - taken <= seconds

@@ -13,7 +13,7 @@ from evaluator.flags.checking.references import RuleTooLarge
 from evaluator.flags.model import ABSENT, Json, State
 from evaluator.resolving.resolution import ErrorCode, EvaluationReason, FlagType, Resolution, coerce
 from evaluator.targeting import compile_rule
-from evaluator.targeting.scope import failing
+from evaluator.targeting.scope import fail_with
 from evaluator.targeting.values import kind, texts_in, variant_name
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ class CompiledFlag:
         try:
             expanded = flags.expand(flag.targeting)
         except RuleTooLarge as excess:
-            self.run = failing(str(excess))
+            self.run = fail_with(str(excess))
             return
         if expanded == {}:
             # flagd expands references before it checks whether there is any targeting.

@@ -15,7 +15,7 @@ from evaluator.flags.rollouts import ROLLOUT_ARM_KEY, ROLLOUT_CANDIDATE_KEY, Arm
 from evaluator.resolving.compiled_flag import CompiledFlag
 from evaluator.resolving.resolution import ErrorCode
 from evaluator.targeting import STEPS, Frame, RuleError, compile_rule
-from evaluator.targeting.scope import failing
+from evaluator.targeting.scope import fail_with
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -40,7 +40,7 @@ class RolloutFlag(CompiledFlag):
             rule = compile_rule(flags.expand(arm_rule), bucketing=flags.bucketing_of(flag), flag_key=flag.key)
             choose, reads_flagd = rule.run, rule.reads_flagd
         except RuleTooLarge as excess:
-            choose, reads_flagd = failing(str(excess)), False
+            choose, reads_flagd = fail_with(str(excess)), False
         self._arm = partial(_arm, choose)
         arms: dict[str | None, CompiledFlag] = {
             arm.value: CompiledFlag(_with_arm(flag, arm), flags, self) for arm in Arm

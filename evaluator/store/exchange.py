@@ -38,13 +38,13 @@ class SnapshotSwapper:
         return await asyncio.to_thread(self._read, work)
 
     def _read(self, work: Callable[[], T]) -> T:
-        with nullcontext() if self._gc_policy is None else self._gc_policy.growing():
+        with nullcontext() if self._gc_policy is None else self._gc_policy.pause_full_collections():
             return work()
 
     async def apply(self, report: Report) -> Snapshot | None:
         """Prepare a report in a thread, then call `Store.apply`; return before any other task runs."""
         async with self._turn:
-            if report.content is None and self.store.following(report) is self.store.catalog:
+            if report.content is None and self.store.catalog_after(report) is self.store.catalog:
                 return self.store.apply(report, now=self._clock())
             prepared = await self._prepare(report)
             objects = self.store.served_objects()
@@ -54,7 +54,7 @@ class SnapshotSwapper:
 
     async def _prepare(self, report: Report) -> CompiledCatalog:
         try:
-            return await self.read(lambda: self.store.prepare(self.store.following(report)))
+            return await self.read(lambda: self.store.prepare(self.store.catalog_after(report)))
         except Exception:
             if report.content is not None:
                 raise

@@ -76,7 +76,7 @@ class Health:
             return None
         return datetime.fromtimestamp(self.stale.since, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
-    def keeping(self, source: str, content: Content) -> Report:
+    def with_content(self, source: str, content: Content) -> Report:
         """A report of other content of the source that leaves the health as it is."""
         fault = None if self.stale is None else Fault(self.stale.reason, self.stale.cause)
         known = self.last_success if self.stale is None else self.stale.since

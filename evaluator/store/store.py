@@ -73,7 +73,7 @@ Subscriber: TypeAlias = Callable[[Snapshot], None]
 
 class Store:
     """Holds the served catalog and notifies subscribers of changes, synchronously and in the order of
-    subscription. Only `following` and `prepare` may run in a thread.
+    subscription. Only `catalog_after` and `prepare` may run in a thread.
     """
 
     def __init__(
@@ -141,7 +141,7 @@ class Store:
         _ = catalog.flag_sets
         return prepared
 
-    def following(self, report: Report) -> Catalog:
+    def catalog_after(self, report: Report) -> Catalog:
         """Return the catalog after a report, the same if nothing changed. Slow. Raises UnknownSourceError."""
         since = self._health_of(report.source).after(report).stale_since
         if report.content is None:
@@ -158,7 +158,7 @@ class Store:
         has withdrawn its own. Raises UnknownSourceError.
         """
         started = perf_counter()
-        prepared = prepared or self._views(self.following(report))
+        prepared = prepared or self._views(self.catalog_after(report))
         settled, before = self.settled, self._served
         changed = self._swap(prepared, now)
         self._health[report.source] = self._health_of(report.source).after(report)

@@ -25,7 +25,7 @@ def accept(delivery: Delivery, previous: FlagSet | None) -> Accepted | Refused:
     """Judge a delivery after `previous`, the last accepted of this source. Takes long for a large set."""
     layer = read_layer(delivery.documents, bounds=BOUNDS)
     parsed = merge([layer], document=True, bounds=BOUNDS)
-    delivered, left_out = _left_out(parsed.flag_set)
+    delivered, left_out = _read_left_out(parsed.flag_set)
     judged = accept_parsed(replace(parsed, flag_set=delivered, bad=parsed.bad | left_out), previous)
     if isinstance(judged, Accepted) and (judged.held or not left_out.issuperset(judged.missing)):
         # The peer's digest covers its delivery, which may differ from what is served: do not pass it on.
@@ -35,7 +35,7 @@ def accept(delivery: Delivery, previous: FlagSet | None) -> Accepted | Refused:
     return judged
 
 
-def _left_out(flag_set: FlagSet) -> tuple[FlagSet, frozenset[str]]:
+def _read_left_out(flag_set: FlagSet) -> tuple[FlagSet, frozenset[str]]:
     """Return the set without the mark, and keys of flags of which the sender has no good definition."""
     text = flag_set.metadata.get(LEFT_OUT_KEY)
     if not isinstance(text, str):

@@ -217,7 +217,7 @@ class Follower:
         flag_set = _without_digest(ended)
         health = self._store.health(self._source.name)
         await self._exchange.apply(
-            health.keeping(self._source.name, Content(flag_set, context=self._context))
+            health.with_content(self._source.name, Content(flag_set, context=self._context))
         )
         self._accepted = flag_set
         await self._find_end()

@@ -67,7 +67,7 @@ class Companion(Protocol):
     async def leave(self, ask: Ask) -> None:
         """Send a goodbye. Never raises; takes at most a second."""
 
-    def taken_within(self, seconds: float) -> bool:
+    def was_taken_within(self, seconds: float) -> bool:
         """Return whether the peer answered within the last `seconds`."""
 
 

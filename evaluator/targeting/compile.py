@@ -10,9 +10,9 @@ from evaluator.targeting.frame import STEPS, Context, Evaluate, Frame, Trace
 from evaluator.targeting.logic import LOGIC
 from evaluator.targeting.loops import LOOPS
 from evaluator.targeting.operators import EAGER
-from evaluator.targeting.scope import CompileOptions, CompileScope, constant, failing, is_static
+from evaluator.targeting.scope import CompileOptions, CompileScope, constant, fail_with, is_static
 from evaluator.targeting.values import nests_deeper
-from evaluator.targeting.variables import FLAGD, missing, missing_some, split, variable
+from evaluator.targeting.variables import FLAGD, compile_missing, compile_missing_some, split, variable
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -24,8 +24,8 @@ DEEPEST: Final = 200
 
 OPERATORS: Final[dict[str, Callable[[Json, CompileScope], Evaluate]]] = {
     "var": variable,
-    "missing": missing,
-    "missing_some": missing_some,
+    "missing": compile_missing,
+    "missing_some": compile_missing_some,
     "fractional": fractional,
     **LOGIC,
     **LOOPS,
@@ -55,7 +55,7 @@ class Rule:
 def compile_rule(rule: Json, *, bucketing: Bucketing, flag_key: str) -> Rule:
     """Compile `rule`, its `$ref`s expanded. Never fails: a mistake is a RuleError once it is evaluated."""
     if nests_deeper(rule, DEEPEST):
-        return Rule(failing(f"the rule is nested deeper than {DEEPEST}"), reads_flagd=False)
+        return Rule(fail_with(f"the rule is nested deeper than {DEEPEST}"), reads_flagd=False)
     scope = CompileScope(CompileOptions(_build, flag_key, bucketing))
     return Rule(_build(rule, scope), reads_flagd(rule))
 
@@ -73,7 +73,7 @@ def _operator(node: dict[str, Json], scope: CompileScope) -> Evaluate:
     ((name, values),) = node.items()
     compiler = OPERATORS.get(name)
     if compiler is None:
-        return failing(f"unknown operator {name!r}")
+        return fail_with(f"unknown operator {name!r}")
     return compiler(values, scope.at(name))
 
 

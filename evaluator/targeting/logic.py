@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from evaluator.targeting.frame import Evaluate, refuse_rule
-from evaluator.targeting.scope import constant, failing, is_static
+from evaluator.targeting.scope import constant, fail_with, is_static
 from evaluator.targeting.values import RuleError, equals, less, strictly_equals
 from evaluator.targeting.variables import top_level_name
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 def conditional(values: Json, scope: CompileScope) -> Evaluate:
     """Compile `if`: pairs of condition and result, then perhaps a last result."""
     if not isinstance(values, list):
-        return failing("if needs a list")
+        return fail_with("if needs a list")
     parts = [scope.child(node, index) for index, node in enumerate(values)]
     last = parts.pop() if len(parts) % 2 else constant(None)
     pairs = tuple(zip(parts[::2], parts[1::2], strict=True))
@@ -57,7 +57,7 @@ def compile_junction(*, ends_on: bool) -> Callable[[Json, CompileScope], Evaluat
 
     def compile_joined(values: Json, scope: CompileScope) -> Evaluate:
         if not isinstance(values, list):
-            return failing(f"{scope.path[-1]} needs a list")
+            return fail_with(f"{scope.path[-1]} needs a list")
         parts = tuple(scope.child(node, index) for index, node in enumerate(values))
         path = scope.path
 

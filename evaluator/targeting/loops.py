@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, TypeAlias
 
 from evaluator.targeting.frame import Element, Evaluate
-from evaluator.targeting.scope import constant, failing
+from evaluator.targeting.scope import constant, fail_with
 from evaluator.targeting.values import RuleError, is_number, number, real, text
 from evaluator.targeting.variables import variable
 
@@ -66,7 +66,7 @@ def _inner(argument: Json, element: Json) -> Json:
 def _condition(node: Json, scope: CompileScope, *, substituted: bool) -> Evaluate:
     """Compile the body of `all`, `none`, `some` or `reduce`: it must be an object."""
     if not isinstance(node, dict):
-        return failing("the rule of a loop must be an object")
+        return fail_with("the rule of a loop must be an object")
     if len(node) == 1 and "var" in node:
         return variable(node["var"], scope.element(1, "var", substituted=substituted), condition=True)
     return scope.body(node, 1, substituted=substituted)
@@ -80,7 +80,7 @@ def _with_arguments(
     def compile_checked(values: Json, scope: CompileScope) -> Evaluate:
         path = scope.path
         if not isinstance(values, list):
-            return failing(f"{path[-1]} needs a list of arguments")
+            return fail_with(f"{path[-1]} needs a list of arguments")
         if len(values) < least:
             return lambda _data, frame: frame.report(path, otherwise)
         return compile_loop(values, scope)
@@ -162,7 +162,7 @@ def compile_quantifier(
 
     def compile_quantifier(values: Json, scope: CompileScope) -> Evaluate:
         if not isinstance(values, list) or not values:
-            return failing("a loop needs a list and a rule")
+            return fail_with("a loop needs a list and a rule")
         subject_of, path = _subject(values[0], scope), scope.path
         body = _condition(values[1] if len(values) > 1 else None, scope, substituted=True)
         cost = _size(values[1:])

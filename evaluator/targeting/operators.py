@@ -102,7 +102,7 @@ def _same(left: Json, right: Json) -> bool:
 def _make_contains(holds: Callable[[list[bool]], bool], *, otherwise: bool) -> Callable[[Json], Json]:
     """Make `contains_all`, `contains_any` or `contains_none`; anything but two lists gives `otherwise`."""
 
-    def containing(values: Json) -> bool:
+    def contains(values: Json) -> bool:
         if not isinstance(values, list) or len(values) != 2:
             return otherwise
         present, wanted = values
@@ -117,7 +117,7 @@ def _make_contains(holds: Callable[[list[bool]], bool], *, otherwise: bool) -> C
             matches.append(not isinstance(value, list | dict) and _token(value) in known)
         return holds(matches)
 
-    return containing
+    return contains
 
 
 def _token(value: Json) -> tuple[str, Json]:

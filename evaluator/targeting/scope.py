@@ -56,7 +56,7 @@ def constant(value: Json) -> Evaluate:
     return lambda _data, _frame: value
 
 
-def failing(message: str) -> Evaluate:
+def fail_with(message: str) -> Evaluate:
     """Return a node that raises an error at its evaluation, as in flagd."""
 
     def fail(_data: Json, _frame: Frame) -> Json:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from evaluator.targeting.frame import Evaluate, data_of, refuse_rule
-from evaluator.targeting.scope import failing, is_static
+from evaluator.targeting.scope import fail_with, is_static
 from evaluator.targeting.values import RuleError, is_number, number, text, whole
 
 if TYPE_CHECKING:
@@ -157,11 +157,11 @@ def _shown_value(values: Json) -> Json:
     return values[0] if isinstance(values, list) and values else values
 
 
-def missing(values: Json, scope: CompileScope) -> Evaluate:
+def compile_missing(values: Json, scope: CompileScope) -> Evaluate:
     """Compile `missing`: the result is the names that the context lacks."""
     names_of, path = scope.child(values), scope.path
 
-    def lacking(argument: Json, frame: Frame) -> Json:
+    def find_missing(argument: Json, frame: Frame) -> Json:
         names = names_of(argument, frame)
         names = [names] if isinstance(names, str) else names
         if not isinstance(names, list):
@@ -169,16 +169,16 @@ def missing(values: Json, scope: CompileScope) -> Evaluate:
         absent = _absent(names, data_of(argument), frame)
         return absent if frame.trace is None else frame.report(path, absent)
 
-    return lacking
+    return find_missing
 
 
-def missing_some(values: Json, scope: CompileScope) -> Evaluate:
+def compile_missing_some(values: Json, scope: CompileScope) -> Evaluate:
     """Compile `missing_some`: the result is the missing names, or none if enough are present."""
     if not isinstance(values, list | dict):
-        return failing("missing_some needs a number and names")
+        return fail_with("missing_some needs a number and names")
     arguments_of, path = scope.child(values), scope.path
 
-    def lacking(argument: Json, frame: Frame) -> Json:
+    def find_missing(argument: Json, frame: Frame) -> Json:
         arguments = arguments_of(argument, frame)
         if not isinstance(arguments, list) or len(arguments) < 2:
             raise RuleError("missing_some needs a number and names")
@@ -189,7 +189,7 @@ def missing_some(values: Json, scope: CompileScope) -> Evaluate:
         absent = absent if enough > len(names) - len(absent) else []
         return absent if frame.trace is None else frame.report(path, absent)
 
-    return lacking
+    return find_missing
 
 
 def _absent(names: list[Json], data: Json, frame: Frame) -> list[Json]:

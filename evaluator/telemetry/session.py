@@ -74,7 +74,7 @@ class Collector:
         """Read CA, key, certificate; None for those that are not configured. Raises OSError."""
         return tuple(Path(path).read_bytes() if path else None for path in self._files)
 
-    def renewing(self, kind: Callable[..., E]) -> Callable[[], E]:
+    def renew_on_change(self, kind: Callable[..., E]) -> Callable[[], E]:
         """Return a function that returns an exporter, a new one once its certificates have changed."""
         return Renewed(partial(self.exporter, kind), self.contents, self._settings.reload_interval)
 
@@ -112,7 +112,7 @@ class RenewedSpanExporter(SpanExporter):
     """Exports spans with the current exporter."""
 
     def __init__(self, collector: Collector) -> None:
-        self._current = collector.renewing(OTLPSpanExporter)
+        self._current = collector.renew_on_change(OTLPSpanExporter)
 
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
         """Send the spans."""
@@ -165,7 +165,7 @@ class Session:
             self._metering.start()
 
     def _export(self, metering: Metering, collector: Collector) -> None:
-        renewed = collector.renewing(OTLPMetricExporter)
+        renewed = collector.renew_on_change(OTLPMetricExporter)
         interval = collector.metric_interval or EXPORT_SECONDS
         while not self._stopping.wait(interval):
             self._send(metering, renewed)

@@ -236,7 +236,7 @@ async def test_an_event_that_is_posted_again_after_a_crash_stays_one(cluster: Pl
         status = {"revision": "main@sha1:1", "digest": "sha256:1"}
         for _ in range(2):
             sink = ApiServerEvents(api.api, CollectorRegistry())
-            async with sink.posting():
+            async with sink.post_in_background():
                 for each in (Occurrence("A", "first"), Occurrence("B", "second", warning=True)):
                     sink.accept(event_of(replace(made, status=status), each, NOW))
     events = json.loads(cluster.kubectl("get", "events", "-n", namespace, "-o", "json"))["items"]

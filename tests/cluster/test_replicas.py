@@ -14,7 +14,7 @@ import yaml
 
 from controller.api.kinds import WATCHED
 from controller.api.objects.meta import ObjectKey
-from controller.app.controller_process import working
+from controller.app.controller_process import start_controller
 from controller.app.reconcilers import STAGES
 from controller.app.settings.process_settings import ControllerSettings
 from controller.runtime.objects.cache import Cache
@@ -196,7 +196,9 @@ async def test_an_object_that_was_deleted_while_no_watch_was_open_is_forgotten(
     )  # fmt: skip
     objects = Cache(indexes_of(STAGES))
     # Nothing is watched here: what is known, was listed.
-    async with working(settings, objects, WatchHealth(time.monotonic), print, lambda: None) as running:
+    async with start_controller(
+        settings, objects, WatchHealth(time.monotonic), print, lambda: None
+    ) as running:
         await until(lambda: objects.get(key) is not None)
         api.ask("DELETE", path_of("flagset", spare_namespace, "flags"))
         running.on_relist(WATCHED[1])

@@ -55,7 +55,7 @@ def after(content: bytes) -> None:
     """Any query gets a page: the flags behind some key, in order, and all of them but for it."""
     query = content.decode("latin-1")
     with nothing_fails():
-        page = orjson.loads(introspection().listing(Request("GET", "/flags", query, (), b"", ""))())
+        page = orjson.loads(introspection().list_flags(Request("GET", "/flags", query, (), b"", ""))())
     keys = [flag["key"] for flag in page["flags"]]
     same(keys, KEYS[len(KEYS) - len(keys) :], "the rest of the keys")
     same((page["count"], page["next"]), (len(KEYS), None), "count and next")

@@ -34,7 +34,7 @@ def _flag(key: str, flag: dict[str, Any], warnings: list[str]) -> dict[str, Any]
     if modern.get("state") == "DISABLED" and not flag.get("variants"):
         modern["variants"] = _NOTHING
     if "rules" in flag and "targeting" not in flag:
-        modern["targeting"] = _targeting(flag["rules"])
+        modern["targeting"] = _translate_rules(flag["rules"])
     kind = _TYPES.get(str(flag.get("returnType")))
     variants = flag.get("variants")
     if kind is not None and isinstance(variants, dict):
@@ -49,7 +49,7 @@ def _is(value: object, kind: Any) -> bool:
     return isinstance(value, kind) and (kind is bool or not isinstance(value, bool))
 
 
-def _targeting(rules: Any) -> Any:
+def _translate_rules(rules: Any) -> Any:
     """Return the old rules as one: the first whose conditions all hold gives its variant."""
     if not isinstance(rules, list):
         return rules

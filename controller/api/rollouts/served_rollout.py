@@ -32,7 +32,7 @@ class ServedRollout(Model):
     """
 
 
-def held_back(status: object) -> list[dict[str, str]]:
+def held_entries(status: object) -> list[dict[str, str]]:
     """The entries of an object's status of FlagRollouts whose flags differ: `name`, `shard`, `candidate`."""
     listed = status.get("rollouts") if isinstance(status, Mapping) else None
     entries = [entry for entry in listed if isinstance(entry, Mapping)] if isinstance(listed, list) else []

@@ -90,10 +90,10 @@ def run(options: argparse.Namespace) -> int:
 
 async def _apply(options: argparse.Namespace, type_: ResourceType, manifest: dict[str, Any]) -> str:
     # Imported here: it takes a second or two.
-    from controller.cli.cluster.connection import connected
+    from controller.cli.cluster.connection import open_connection
     from controller.kube.paths import path_of
 
-    async with connected(scope_of(options)) as connection:
+    async with open_connection(scope_of(options)) as connection:
         before = await connection.find(type_, connection.namespace, options.name)
         path = path_of(type_.api_version, type_.kind, connection.namespace, options.name)
         manifest["metadata"]["namespace"] = connection.namespace

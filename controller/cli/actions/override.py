@@ -129,10 +129,10 @@ def _spec(options: argparse.Namespace) -> dict[str, Any]:
 async def _apply(options: argparse.Namespace, name: str, spec: dict[str, Any]) -> None:
     # Imported here: it takes a second or two.
     from controller.api.kinds import FLAG_OVERRIDE
-    from controller.cli.cluster.connection import connected
+    from controller.cli.cluster.connection import open_connection
     from controller.kube.paths import path_of
 
-    async with connected(scope_of(options)) as connection:
+    async with open_connection(scope_of(options)) as connection:
         kind = {"apiVersion": FLAG_OVERRIDE.api_version, "kind": FLAG_OVERRIDE.kind}
         metadata = {"name": name, "namespace": connection.namespace}
         path = path_of(FLAG_OVERRIDE.api_version, FLAG_OVERRIDE.kind, connection.namespace, name)
@@ -142,17 +142,17 @@ async def _apply(options: argparse.Namespace, name: str, spec: dict[str, Any]) -
 
 async def _resources(options: argparse.Namespace) -> list[Resource]:
     from controller.api.kinds import FLAG_OVERRIDE
-    from controller.cli.cluster.connection import connected
+    from controller.cli.cluster.connection import open_connection
 
-    async with connected(scope_of(options)) as connection:
+    async with open_connection(scope_of(options)) as connection:
         return await connection.resources(FLAG_OVERRIDE)
 
 
 async def _delete(options: argparse.Namespace) -> None:
     from controller.api.kinds import FLAG_OVERRIDE
-    from controller.cli.cluster.connection import connected
+    from controller.cli.cluster.connection import open_connection
 
-    async with connected(scope_of(options)) as connection:
+    async with open_connection(scope_of(options)) as connection:
         found = await connection.get(FLAG_OVERRIDE, options.name)
         await connection.cluster.delete(
             found.api_version, found.key.kind, found.namespace, found.name, uid=found.uid

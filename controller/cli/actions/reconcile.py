@@ -51,9 +51,9 @@ async def _follow(options: argparse.Namespace, kind: str) -> int:
     # Imported here: it takes a second or two.
     from controller.api.kinds import FLAG_SOURCE
     from controller.cli.actions.reconcile_stages import ReconcileRun
-    from controller.cli.cluster.connection import connected
+    from controller.cli.cluster.connection import open_connection
 
-    async with connected(scope_of(options)) as connection:
+    async with open_connection(scope_of(options)) as connection:
         run = ReconcileRun(connection)
         if kind == flagset.KIND:
             stages = run.flag_set(options.name, with_source=options.with_source)

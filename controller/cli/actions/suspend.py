@@ -39,9 +39,9 @@ def run(options: argparse.Namespace, *, suspend: bool) -> int:
 
 async def _change(options: argparse.Namespace, type_: ResourceType, *, suspend: bool) -> None:
     # Imported here: it takes a second or two.
-    from controller.cli.cluster.connection import connected
+    from controller.cli.cluster.connection import open_connection
 
-    async with connected(scope_of(options)) as connection:
+    async with open_connection(scope_of(options)) as connection:
         resources = (
             await connection.resources(type_)
             if options.all

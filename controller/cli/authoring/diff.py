@@ -12,8 +12,8 @@ from controller.cli.authoring.flag_changes import FlagChanges, as_markdown, as_t
 from controller.cli.objects.rolled_out import rollouts_by_flag, rollouts_of_set
 from controller.cli.shared.arguments import add_reading_arguments, local_options
 from controller.cli.shared.clusters import add_cluster_arguments, run_on_cluster, scope_of
-from controller.cli.shared.ending import OK, PROBLEM, UNREACHABLE, USAGE, Exit, ending
-from controller.cli.shared.output import add_output_argument, document, drawing, plain
+from controller.cli.shared.ending import OK, PROBLEM, UNREACHABLE, USAGE, Exit, exit_on
+from controller.cli.shared.output import add_output_argument, document, draw, plain
 from controller.cli.shared.problems import failures
 from controller.flagsets.building.compose import FailurePolicy
 from controller.local.compared import read_tree
@@ -80,7 +80,7 @@ def _print(changes: FlagChanges) -> None:
     from rich.text import Text
 
     for colour, line in as_text(changes):
-        print(drawing(Text(line, style=colour)), end="")
+        print(draw(Text(line, style=colour)), end="")
 
 
 def _between_commits(options: argparse.Namespace) -> tuple[FlagChanges, Composition]:
@@ -95,7 +95,7 @@ def _between_commits(options: argparse.Namespace) -> tuple[FlagChanges, Composit
         after = compose_tree(after_tree, local, before)
         return compare((before_name, after_name), before, after), after
 
-    with ending(UNREACHABLE, Setback):
+    with exit_on(UNREACHABLE, Setback):
         return asyncio.run(read())
 
 
@@ -105,7 +105,7 @@ def _against_cluster(options: argparse.Namespace) -> tuple[FlagChanges, Composit
     side = run_on_cluster(lambda: _read(options), doing="reading the cluster")
     local = options_of_set(side.flag_set, options, "diff")
     reference = None if options.range == _HEAD else options.range
-    with ending(UNREACHABLE, Setback):
+    with exit_on(UNREACHABLE, Setback):
         name, tree = asyncio.run(read_tree(local, reference))
     before = side.flags or FlagSet()
     after = compose_tree(tree, local, side.flags, side.flag_set_id)
@@ -116,7 +116,7 @@ def _against_cluster(options: argparse.Namespace) -> tuple[FlagChanges, Composit
 
 async def _read(options: argparse.Namespace) -> DeliveredSide:
     # Imported here: it takes a second or two.
-    from controller.cli.cluster.connection import connected
+    from controller.cli.cluster.connection import open_connection
 
-    async with connected(scope_of(options)) as connection:
+    async with open_connection(scope_of(options)) as connection:
         return await read_delivered(connection, options.against_cluster)

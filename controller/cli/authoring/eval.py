@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from controller.cli.shared.arguments import add_build_arguments, local_options
 from controller.cli.shared.context import add_context_arguments, read_context
-from controller.cli.shared.ending import OK, PROBLEM, UNREACHABLE, ending
-from controller.cli.shared.printing import add_steps_argument, announce, did_you_mean, shown
+from controller.cli.shared.ending import OK, PROBLEM, UNREACHABLE, exit_on
+from controller.cli.shared.printing import add_steps_argument, announce, did_you_mean, format_answer
 from controller.cli.shared.problems import failures
 from controller.local.stages.opened_stages import build_once
 from controller.local.worktree import compose_working_tree, working_tree_of
@@ -51,8 +51,8 @@ def run(arguments: argparse.Namespace) -> int:
         # lint takes a file, too.
         arguments.source, arguments.paths = str(file.parent), [file.name]
     options = local_options(arguments)
-    with ending(UNREACHABLE, Setback):
-        composition = _composed(options, arguments.ref)
+    with exit_on(UNREACHABLE, Setback):
+        composition = _compose(options, arguments.ref)
     for problem in failures(composition.problems, lenient=options.lenient):
         print(problem, file=sys.stderr)
     flags = compile_flag_set(composition.flag_set, bucketing=options.bucketing)
@@ -61,10 +61,10 @@ def run(arguments: argparse.Namespace) -> int:
         explanation = explain(flags, arguments.key, None, context, moment)
         resolution = explanation.resolution
         steps = [str(step) for step in explanation.steps]
-        print(shown(answer(arguments.key, resolution), steps, as_json=arguments.output == "json"))
+        print(format_answer(answer(arguments.key, resolution), steps, as_json=arguments.output == "json"))
     else:
         resolution = resolve(flags, arguments.key, None, context, moment)
-        print(shown(answer(arguments.key, resolution)))
+        print(format_answer(answer(arguments.key, resolution)))
     if resolution.error_code == ErrorCode.FLAG_NOT_FOUND:
         if arguments.key in composition.missing:
             words = f"the flag {arguments.key!r} is not served; correct what is said of it above"
@@ -75,7 +75,7 @@ def run(arguments: argparse.Namespace) -> int:
     return PROBLEM if resolution.error_code else OK
 
 
-def _composed(options: LocalOptions, reference: str | None) -> Composition:
+def _compose(options: LocalOptions, reference: str | None) -> Composition:
     """The working tree's flag set where no reference is asked for, else a commit's. Raises Setback."""
     folder = working_tree_of(options.source)
     if folder is not None and reference is None:

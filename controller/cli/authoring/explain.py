@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from controller.cli.authoring.flags import everything
 from controller.cli.shared.context import add_context_arguments, read_context
 from controller.cli.shared.ending import OK, PROBLEM
-from controller.cli.shared.printing import add_steps_argument, did_you_mean, printable, shown
+from controller.cli.shared.printing import add_steps_argument, did_you_mean, format_answer, printable
 from controller.cli.shared.remote import add_address_argument, remote
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ def run(arguments: argparse.Namespace) -> int:
     evaluator = remote(arguments.to)
     answer = evaluator.post("/explain", question)
     steps = [str(step.get("text", "")) for step in answer.pop("steps", []) if isinstance(step, dict)]
-    print(shown(answer, steps, as_json=arguments.output == "json"))
+    print(format_answer(answer, steps, as_json=arguments.output == "json"))
     if answer.get("errorCode") == "FLAG_NOT_FOUND":
         keys = [str(flag.get("key")) for flag in everything(evaluator)["flags"]]
         hint = did_you_mean(arguments.key, keys)

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from controller.api.parsing.names import OBJECT_NAME
-from controller.cli.shared.ending import OK, PROBLEM, USAGE, Exit, ending
+from controller.cli.shared.ending import OK, PROBLEM, USAGE, Exit, exit_on
 
 if TYPE_CHECKING:
     import argparse
@@ -37,7 +37,7 @@ def run(options: argparse.Namespace) -> int:
     there = [name for name in files if (options.folder / name).exists()]
     if there:
         raise Exit(f"{options.folder / there[0]} is there already; nothing was written", PROBLEM)
-    with ending(USAGE, OSError):
+    with exit_on(USAGE, OSError):
         for name, content in files.items():
             file = options.folder / name
             file.parent.mkdir(parents=True, exist_ok=True)

@@ -13,17 +13,17 @@ from controller.api.objects.provenance import SUBJECT
 from controller.cli.shared.arguments import (
     add_reading_arguments,
     committed_reference,
-    substituted,
+    substitutions,
     verify_keys,
 )
-from controller.cli.shared.ending import OK, PROBLEM, USAGE, Exit, ending
+from controller.cli.shared.ending import OK, PROBLEM, USAGE, Exit, exit_on
 from controller.cli.shared.printing import announce
 from controller.cli.shared.problems import as_json, as_sarif, failures, summary
 from controller.flagsets.building.look_alikes import look_alikes
 from controller.flagsets.preparing.patches import Patch, apply_patches
 from controller.flagsets.preparing.preparation import NO_STEPS, Preparation, Steps
 from controller.flagsets.reading.inputs import steps as steps_of
-from controller.flagsets.reading.layers import PathRefused, fixed_prefix, select, unread
+from controller.flagsets.reading.layers import PathRefused, fixed_prefix, select, unread_problems
 from controller.local.commits import read_commit
 from controller.local.local_options import LocalOptions
 from controller.local.worktree import read_working_tree
@@ -123,9 +123,9 @@ def _manifests(paths: Sequence[str]) -> tuple[list[Problem], str]:
 
 
 def _flags(arguments: argparse.Namespace) -> Linted:
-    with ending(USAGE, Setback):
+    with exit_on(USAGE, Setback):
         read = _reader(arguments)
-        steps = steps_of(substituted(arguments), arguments.age_key or "")
+        steps = steps_of(substitutions(arguments), arguments.age_key or "")
         if arguments.layers:
             return lint_layers(read, arguments.layers, steps, arguments.patches)
         return lint_documents(read, arguments.documents, steps)
@@ -196,7 +196,7 @@ def _on_disk(path: str) -> tuple[list[tuple[str, bytes]], list[Problem]]:
         root = fixed if fixed.is_dir() else fixed.parent
         pattern = Path(path).relative_to(root).as_posix()
     tree = read_working_tree(root, [pattern])
-    if problems := unread(tree.skipped, tree.files, [pattern]):
+    if problems := unread_problems(tree.skipped, tree.files, [pattern]):
         return [], [replace(problem, file=str(root / problem.file)) for problem in problems]
     try:
         names = select(tree.files, pattern)
@@ -222,15 +222,15 @@ def _reader(arguments: argparse.Namespace) -> Read:
         region=arguments.region,
         verify_keys=verify_keys(arguments),
     )
-    return asyncio.run(_committed(options))
+    return asyncio.run(_commit_reader(options))
 
 
-async def _committed(options: LocalOptions) -> Read:
+async def _commit_reader(options: LocalOptions) -> Read:
     commit, tree = await read_commit(options)
     announce("lint", str(commit.revision), commit.metadata.get(SUBJECT, ""))
 
     def read(path: str) -> tuple[list[tuple[str, bytes]], list[Problem]]:
-        if problems := unread(commit.skipped, tree, [path]):
+        if problems := unread_problems(commit.skipped, tree, [path]):
             return [], problems
         return [(name, tree[name]) for name in select(tree, path)], []
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from controller.cli.shared.arguments import add_registry_arguments, login_of
-from controller.cli.shared.ending import OK, UNREACHABLE, USAGE, ending
+from controller.cli.shared.ending import OK, UNREACHABLE, USAGE, exit_on
 from controller.local.publishing import PushOptions, push
 from controller.runtime.reconciling.setbacks import Setback
 
@@ -41,7 +41,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Print what was pushed; exit with 0, 2 for wrong usage or a bad folder, 3 if the registry refuses."""
-    with ending(USAGE, ValueError), ending(UNREACHABLE, Setback):
+    with exit_on(USAGE, ValueError), exit_on(UNREACHABLE, Setback):
         options = PushOptions(
             arguments.target,
             arguments.path,

@@ -13,7 +13,7 @@ from controller.api.kinds import FEATURE_FLAG_CONFIGURATION, FLAG_ROLLOUT, FLAG_
 from controller.api.objects.meta import ObjectKey, Resource
 from controller.api.openfeature import featureflagconfiguration
 from controller.api.rollouts import flagrollout
-from controller.cli.cluster.connection import Connection, connected
+from controller.cli.cluster.connection import Connection, open_connection
 from controller.cli.shared.printing import did_you_mean
 from controller.delivery.progress.overrides import set_name
 from controller.delivery.progress.rollout_waiting import rollout_wait_state
@@ -93,16 +93,16 @@ _View = TypeVar("_View", bound=ClusterView)
 
 
 @contextlib.asynccontextmanager
-async def watching(
+async def open_view(
     scope: ClusterScope, types: tuple[ResourceType, ...], view: _View
 ) -> AsyncIterator[tuple[_View, Connection]]:
     """`view`, kept up to date, and the connection over which it is. Raises ConfigException, Exit."""
-    async with connected(scope) as connection, watching_over(connection, types, view):
+    async with open_connection(scope) as connection, update_view(connection, types, view):
         yield view, connection
 
 
 @contextlib.asynccontextmanager
-async def watching_over(
+async def update_view(
     connection: Connection, types: tuple[ResourceType, ...], view: _View
 ) -> AsyncIterator[_View]:
     """`view`, kept up to date over a connection."""
@@ -146,7 +146,7 @@ async def wait_served(
     kinds: tuple[ResourceType, ...] = (FEATURE_FLAG_CONFIGURATION, FLAG_SET)
     if subject.kind == flagrollout.KIND:
         kinds = (*kinds, FLAG_ROLLOUT)
-    async with watching(scope, kinds, ClusterView()) as (view, connection):
+    async with open_view(scope, kinds, ClusterView()) as (view, connection):
         namespace = connection.namespace
         last = state_of(view, namespace, subject)
         said = last
@@ -171,31 +171,31 @@ def state_of(view: ClusterView, namespace: str, subject: WaitSubject) -> WaitSta
     if not view.knows(featureflagconfiguration.KIND, flagset.KIND):
         return WaitState(False, "the cluster has not answered yet")
 
-    def found(kind: str, name: str) -> Resource | None:
+    def find_object(kind: str, name: str) -> Resource | None:
         return view.objects.get(ObjectKey(kind, namespace, name))
 
     rollout, flag_set, name = None, None, subject.name
     if subject.kind == flagrollout.KIND:
-        rollout = found(flagrollout.KIND, subject.name) if view.knows(flagrollout.KIND) else None
+        rollout = find_object(flagrollout.KIND, subject.name) if view.knows(flagrollout.KIND) else None
         if rollout is None:
-            return _missing(view, namespace, subject)
+            return _missing_state(view, namespace, subject)
         name = set_name(rollout)
     if subject.kind != featureflagconfiguration.KIND:
-        flag_set = found(flagset.KIND, name)
+        flag_set = find_object(flagset.KIND, name)
         if flag_set is None and rollout is None:
-            return _missing(view, namespace, subject)
+            return _missing_state(view, namespace, subject)
         name = name if flag_set is None else flagset.target_name(flag_set)
-    written = found(featureflagconfiguration.KIND, name)
+    written = find_object(featureflagconfiguration.KIND, name)
     if flag_set is None and written is None and rollout is None:
-        return _missing(view, namespace, subject)
+        return _missing_state(view, namespace, subject)
     if flag_set is None and written is not None:
-        flag_set = found(flagset.KIND, str(written.labels.get(flagset.LABEL)))
+        flag_set = find_object(flagset.KIND, str(written.labels.get(flagset.LABEL)))
     if rollout is not None:
         return rollout_wait_state(rollout, written, flag_set, subject.wanted)
     return wait_state(written, flag_set, subject.wanted)
 
 
-def _missing(view: ClusterView, namespace: str, subject: WaitSubject) -> WaitState:
+def _missing_state(view: ClusterView, namespace: str, subject: WaitSubject) -> WaitState:
     """The object may be created later, so a wrong name is no error yet: similar ones are suggested."""
     names = [resource.name for resource in view.of_kind(subject.kind)]
     hint = did_you_mean(subject.name, names)

@@ -54,10 +54,10 @@ class Connection:
         """The body of the object of this name. Raises Exit with a name that is spelled alike, Setback."""
         body = await self.cluster.get(type_.api_version, type_.kind, self.namespace, name)
         if body is None:
-            raise self.missing(type_.kind, name, [other.name for other in await self.resources(type_)])
+            raise self.missing_object(type_.kind, name, [other.name for other in await self.resources(type_)])
         return body
 
-    def missing(self, kind: str, name: str, names: Iterable[str]) -> Exit:
+    def missing_object(self, kind: str, name: str, names: Iterable[str]) -> Exit:
         """What to end with where there is no such object, but those called `names`."""
         return Exit(
             f"there is no {kind} {name} in namespace {self.namespace}{did_you_mean(name, names)}", PROBLEM
@@ -82,7 +82,7 @@ class Connection:
 
 
 @contextlib.asynccontextmanager
-async def connected(scope: ClusterScope) -> AsyncIterator[Connection]:
+async def open_connection(scope: ClusterScope) -> AsyncIterator[Connection]:
     """A connection for as long as the block lasts. Raises ConfigException; Exit for a namespace that is not
     there.
     """

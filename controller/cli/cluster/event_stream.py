@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from controller.api.kinds import EVENT
 from controller.api.objects.meta import GROUP, OPENFEATURE_GROUP
-from controller.cli.cluster.cluster_view import ClusterView, watching
+from controller.cli.cluster.cluster_view import ClusterView, open_view
 from controller.runtime.event import as_event
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ async def events_of(scope: ClusterScope, *, watch: bool) -> AsyncGenerator[dict[
     """Flux's Events, as `as_event` has them: those that are there by their times, then, to `watch`, each that
     comes. Raises Failed, ConfigException, Exit.
     """
-    async with watching(scope, (EVENT,), _Events()) as (events, _):
+    async with open_view(scope, (EVENT,), _Events()) as (events, _):
         await events.wait_for(EVENT.kind)
         while True:
             bodies, events.bodies = events.bodies, []

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from controller.cli.manifests.manifest_files import reading
+from controller.cli.manifests.manifest_files import exit_if_unreadable
 from controller.cli.shared.ending import OK, PROBLEM, Exit
 from controller.migration.objects import Given
 from controller.pods.direct_sets.marked_manifests import mark_manifest
@@ -58,7 +58,7 @@ def run(arguments: argparse.Namespace) -> int:
     )
     given: dict[str, list[Any]] = {}
     for file in arguments.files:
-        with reading(_file_words(file)):
+        with exit_if_unreadable(_file_words(file)):
             given[file] = [*_documents(file)]
     everything = [each for documents in given.values() for each in documents]
     known = Given(everything, arguments.namespace, whole=False)

@@ -47,10 +47,10 @@ def run(options: argparse.Namespace) -> int:
 
 async def _show(options: argparse.Namespace) -> None:
     # Imported here: it takes a second or two.
-    from controller.cli.cluster.connection import connected
+    from controller.cli.cluster.connection import open_connection
     from controller.kube.answers import require_object
 
-    async with connected(scope_of(options)) as connection:
+    async with open_connection(scope_of(options)) as connection:
         place = f"/api/v1/namespaces/{quote(options.system_namespace, safe='')}/pods"
         answer = await connection.cluster.requests.ask("GET", place, {"labelSelector": _SELECTOR})
         pods = [pod["metadata"]["name"] for pod in require_object(answer, "pods", "").get("items") or ()]

@@ -94,11 +94,11 @@ def _check(arguments: argparse.Namespace) -> int:
 
 
 def _read_cluster(arguments: argparse.Namespace) -> Seen:
-    from controller.cli.cluster.migration_dry_run import opened, seen
+    from controller.cli.cluster.migration_dry_run import open_cluster, read_cluster
 
     async def read() -> Seen:
-        async with opened(arguments.kubeconfig, arguments.context) as cluster:
-            return await seen(cluster, [arguments.namespace] if arguments.namespace else [])
+        async with open_cluster(arguments.kubeconfig, arguments.context) as cluster:
+            return await read_cluster(cluster, [arguments.namespace] if arguments.namespace else [])
 
     return run_on_cluster(read)
 
@@ -184,22 +184,27 @@ def _print_values(values: Sequence[Value]) -> None:
 def _apply(arguments: argparse.Namespace) -> int:
     """0: each change would be accepted; 1: one would not; 2 wrong usage; 3 no cluster."""
     manifests = read_manifests(arguments.files)
-    from controller.cli.cluster.migration_dry_run import applied, opened, seen, tried
+    from controller.cli.cluster.migration_dry_run import (
+        dry_run_apply,
+        dry_run_change,
+        open_cluster,
+        read_cluster,
+    )
 
     async def try_all() -> int:
         refused = 0
-        async with opened(arguments.kubeconfig, arguments.context) as cluster:
+        async with open_cluster(arguments.kubeconfig, arguments.context) as cluster:
             for manifest in manifests:
                 if not manifest.is_object:
                     print(f"skip {manifest.file}: no object")
                     continue
                 meta = manifest.body["metadata"]
-                outcome = await applied(cluster, manifest.body)
+                outcome = await dry_run_apply(cluster, manifest.body)
                 refused += outcome.startswith("refused")
                 print(f"apply {manifest.body['kind']} {meta.get('namespace', '')}/{meta['name']}: {outcome}")
-            installed = (await seen(cluster, [])).installed
+            installed = (await read_cluster(cluster, [])).installed
             for change in (change for step in steps((), installed) for change in step.changes):
-                refusal = await tried(cluster, change)
+                refusal = await dry_run_change(cluster, change)
                 refused += bool(refusal)
                 said = f"refused: {refusal}" if refusal else "would be taken"
                 print(f"{change.method.lower()} {change.path}: {said}")

@@ -56,7 +56,7 @@ class Seen:
 
 
 @contextlib.asynccontextmanager
-async def opened(kubeconfig: str | None, context: str | None) -> AsyncIterator[Cluster]:
+async def open_cluster(kubeconfig: str | None, context: str | None) -> AsyncIterator[Cluster]:
     """Open a client for the block. Raises ConfigException."""
     cluster = await Cluster.connect(kubeconfig, context=context)
     try:
@@ -65,7 +65,7 @@ async def opened(kubeconfig: str | None, context: str | None) -> AsyncIterator[C
         await cluster.close()
 
 
-async def seen(cluster: Cluster, namespaces: Sequence[str]) -> Seen:
+async def read_cluster(cluster: Cluster, namespaces: Sequence[str]) -> Seen:
     """Everything that matters, in `namespaces` or in all there are. Raises Failed."""
     objects: list[dict[str, Any]] = []
     for kind in _SEEN:
@@ -82,10 +82,10 @@ async def seen(cluster: Cluster, namespaces: Sequence[str]) -> Seen:
         for body in objects
         if body["kind"] not in TEMPLATES or not body["metadata"].get("ownerReferences")
     ]
-    return Seen(tuple(mine), await _installed(cluster, pods))
+    return Seen(tuple(mine), await _read_installed(cluster, pods))
 
 
-async def _installed(cluster: Cluster, pods: tuple[str, ...]) -> Installed:
+async def _read_installed(cluster: Cluster, pods: tuple[str, ...]) -> Installed:
     definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
     hooks = "/apis/admissionregistration.k8s.io/v1"
     mutating = await _get(cluster, f"{hooks}/mutatingwebhookconfigurations/{MUTATING}")
@@ -125,7 +125,7 @@ def _runs(pod: Mapping[str, Any]) -> bool:
     return (pod.get("status") or {}).get("phase") not in {"Succeeded", "Failed"}
 
 
-async def tried(cluster: Cluster, change: ObjectChange) -> str:
+async def dry_run_change(cluster: Cluster, change: ObjectChange) -> str:
     """Return the API server's refusal of a change, tried as a dry run; empty where it would accept it."""
     query = {"dryRun": "All", "fieldManager": "flagstaff-migrate"}
     if change.method == "DELETE":
@@ -136,7 +136,7 @@ async def tried(cluster: Cluster, change: ObjectChange) -> str:
     return "" if answer.status < HTTPStatus.BAD_REQUEST else str(answer.body.get("message", answer.status))
 
 
-async def applied(cluster: Cluster, manifest: Mapping[str, Any]) -> str:
+async def dry_run_apply(cluster: Cluster, manifest: Mapping[str, Any]) -> str:
     """What a dry apply comes to: `created`, `changed`, `unchanged` or `refused: …`. Raises Failed."""
     path = await _path(cluster, manifest)
     before = await cluster.requests.ask("GET", path)

@@ -11,7 +11,7 @@ from controller.api.flagprovider import FlagProviderStatus
 from controller.api.kinds import FLAG_PROVIDER
 from controller.api.objects.conditions import FALSE, READY
 from controller.api.objects.meta import TEST_ALERT, Resource
-from controller.cli.cluster.connection import connected
+from controller.cli.cluster.connection import open_connection
 from controller.events.alerts.alert_messages import test_key
 from controller.events.services.deliverer import DELIVERED
 
@@ -42,7 +42,7 @@ async def send_test(
     """
     outcome, asked = Outcome(False, "the cluster has not answered yet", over=False), uuid4().hex
     try:
-        async with asyncio.timeout(timeout), connected(scope) as connection:
+        async with asyncio.timeout(timeout), open_connection(scope) as connection:
             await connection.get(FLAG_PROVIDER, name)
             await connection.merge(FLAG_PROVIDER, name, {"metadata": {"annotations": {TEST_ALERT: asked}}})
             while not outcome.over:

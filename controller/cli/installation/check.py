@@ -49,11 +49,11 @@ def run(options: argparse.Namespace) -> int:
 
 async def _check(options: argparse.Namespace) -> list[CheckResult]:
     # Imported here: it takes a second or two.
-    from controller.cli.cluster.connection import connected
+    from controller.cli.cluster.connection import open_connection
     from controller.cli.installation.cluster_checks import check_cluster, check_installation
 
     scope = ClusterScope(options.kubeconfig, options.context, everywhere=True)
-    async with connected(scope) as connection:
+    async with open_connection(scope) as connection:
         results = [result async for result in check_cluster(connection.cluster)]
         if not options.pre:
             checks = check_installation(connection.cluster, options.system_namespace)

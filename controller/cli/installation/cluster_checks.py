@@ -61,11 +61,11 @@ def _ok(check: str, message: str) -> CheckResult:
     return CheckResult(check, "ok", message)
 
 
-def _warning(check: str, message: str) -> CheckResult:
+def _warn(check: str, message: str) -> CheckResult:
     return CheckResult(check, "warning", message)
 
 
-def _failed(check: str, message: str) -> CheckResult:
+def _failure(check: str, message: str) -> CheckResult:
     return CheckResult(check, "failed", message)
 
 
@@ -76,7 +76,7 @@ async def check_cluster(cluster: Cluster) -> AsyncIterator[CheckResult]:
     shown = str(answer.body.get("gitVersion"))
     minor = "".join(sign for sign in str(answer.body.get("minor")) if sign.isdecimal())
     if minor and int(minor) < _OLDEST:
-        yield _failed("Kubernetes", f"{shown} is too old; 1.{_OLDEST} or newer is needed")
+        yield _failure("Kubernetes", f"{shown} is too old; 1.{_OLDEST} or newer is needed")
     else:
         yield _ok("Kubernetes", shown)
 
@@ -89,7 +89,7 @@ async def check_installation(cluster: Cluster, namespace: str) -> AsyncIterator[
     place = quote(namespace, safe="")
     deployments = await _items(cluster, f"/apis/apps/v1/namespaces/{place}/deployments", _SELECTOR)
     if not deployments:
-        yield _failed(
+        yield _failure(
             "processes", f"no Deployment of Flagstaff in {namespace}; install it, or see --system-namespace"
         )
     for deployment in deployments:
@@ -107,18 +107,18 @@ async def _kind(cluster: Cluster, type_: ResourceType) -> CheckResult:
     path = f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{name}"
     answer = await cluster.requests.ask("GET", path)
     if answer.status == HTTPStatus.NOT_FOUND:
-        return _failed(type_.kind, "is not installed; kubectl apply --server-side -f crds/")
+        return _failure(type_.kind, "is not installed; kubectl apply --server-side -f crds/")
     if answer.status == HTTPStatus.FORBIDDEN:
-        return _warning(type_.kind, f"unknown: {answer.message}")
+        return _warn(type_.kind, f"unknown: {answer.message}")
     require_good(answer, "CustomResourceDefinition", name)
     versions = {entry["name"]: entry for entry in answer.body["spec"]["versions"] if entry.get("served")}
     if type_.version not in versions:
-        return _failed(type_.kind, f"version {type_.version} is not served, only {', '.join(versions)}")
+        return _failure(type_.kind, f"version {type_.version} is not served, only {', '.join(versions)}")
     installed = versions[type_.version].get("schema", {}).get("openAPIV3Schema", {})
     lacking = sorted({*_fields(schemas(type_)[type_.version])} - {*_fields(installed)})
     if lacking:
         named = ", ".join(lacking[:3])
-        return _warning(
+        return _warn(
             type_.kind, f"the definition is older than this program: it lacks {named}; apply crds/ again"
         )
     return _ok(type_.kind, f"{type_.version}, as this program knows it")
@@ -139,13 +139,15 @@ async def _rights(cluster: Cluster) -> CheckResult:
         for type_ in (kinds.FLAG_SOURCE, kinds.FLAG_SET, kinds.FEATURE_FLAG_CONFIGURATION)
         for verb in _VERBS
     ]
-    denied = [f"{verb} {type_.plural}" for type_, verb in rights if not await _allowed(cluster, type_, verb)]
+    denied = [
+        f"{verb} {type_.plural}" for type_, verb in rights if not await _is_allowed(cluster, type_, verb)
+    ]
     if denied:
-        return _warning("your rights", f"you may not, in all namespaces: {', '.join(denied)}")
+        return _warn("your rights", f"you may not, in all namespaces: {', '.join(denied)}")
     return _ok("your rights", f"you may {', '.join(_VERBS)} sources, sets and configurations everywhere")
 
 
-async def _allowed(cluster: Cluster, type_: ResourceType, verb: str) -> bool:
+async def _is_allowed(cluster: Cluster, type_: ResourceType, verb: str) -> bool:
     attributes = {"group": type_.group, "resource": type_.plural, "verb": verb}
     review = {
         "apiVersion": "authorization.k8s.io/v1",
@@ -163,9 +165,9 @@ def _deployment(deployment: Mapping[str, Any]) -> CheckResult:
     ready = (deployment.get("status") or {}).get("readyReplicas", 0)
     images = [container["image"] for container in deployment["spec"]["template"]["spec"]["containers"]]
     if ready < wanted:
-        return _failed(name, f"{ready} of {wanted} replicas are ready; see kubectl describe pods")
+        return _failure(name, f"{ready} of {wanted} replicas are ready; see kubectl describe pods")
     if skew := _other_versions(images):
-        return _warning(name, f"{ready} replicas run {', '.join(skew)}, and this program is {_own()}")
+        return _warn(name, f"{ready} replicas run {', '.join(skew)}, and this program is {_own()}")
     return _ok(name, f"{ready} of {wanted} replicas are ready, {', '.join(images)}")
 
 
@@ -185,15 +187,15 @@ async def _leader(cluster: Cluster, place: str) -> CheckResult:
     path = f"/apis/coordination.k8s.io/v1/namespaces/{place}/leases/flagstaff-controller"
     answer = await cluster.requests.ask("GET", path)
     if answer.status == HTTPStatus.NOT_FOUND:
-        return _warning("leader", "no controller has led yet, or its Lease has another name")
+        return _warn("leader", "no controller has led yet, or its Lease has another name")
     if answer.status == HTTPStatus.FORBIDDEN:
-        return _warning("leader", f"unknown: {answer.message}")
+        return _warn("leader", f"unknown: {answer.message}")
     require_good(answer, "Lease", "flagstaff-controller")
     spec = answer.body.get("spec") or {}
     holder, renewed = spec.get("holderIdentity") or "nobody", str(spec.get("renewTime") or "")
     late = not renewed or now() - datetime.fromisoformat(renewed) > _LATE
     if late:
-        return _failed("leader", f"{holder} has not renewed the Lease since {renewed or 'its start'}")
+        return _failure("leader", f"{holder} has not renewed the Lease since {renewed or 'its start'}")
     return _ok("leader", str(holder))
 
 
@@ -203,7 +205,7 @@ async def _certificate(cluster: Cluster, plural: str, name: str) -> CheckResult 
     if answer.status == HTTPStatus.NOT_FOUND:
         return None
     if answer.status == HTTPStatus.FORBIDDEN:
-        return _warning(name, f"unknown: {answer.message}")
+        return _warn(name, f"unknown: {answer.message}")
     require_good(answer, plural, name)
     bundles = [hook.get("clientConfig", {}).get("caBundle") for hook in answer.body.get("webhooks") or ()]
     return _authority(name, bundles)
@@ -211,7 +213,7 @@ async def _certificate(cluster: Cluster, plural: str, name: str) -> CheckResult 
 
 def _authority(name: str, bundles: Sequence[str | None]) -> CheckResult:
     if not bundles or None in bundles:
-        return _failed(name, "a webhook has no caBundle yet: the controller writes it; see flagstaff logs")
+        return _failure(name, "a webhook has no caBundle yet: the controller writes it; see flagstaff logs")
     try:
         ends = min(
             certificate.not_valid_after_utc
@@ -219,12 +221,12 @@ def _authority(name: str, bundles: Sequence[str | None]) -> CheckResult:
             for certificate in x509.load_pem_x509_certificates(base64.b64decode(bundle or ""))
         )
     except (binascii.Error, ValueError):
-        return _failed(name, "the caBundle is no certificate")
+        return _failure(name, "the caBundle is no certificate")
     until = timestamp(ends)
     if ends <= now():
-        return _failed(name, f"the certificate ended at {until}; the controller should have renewed it")
+        return _failure(name, f"the certificate ended at {until}; the controller should have renewed it")
     if ends <= now() + _SOON:
-        return _warning(name, f"the certificate ends at {until}")
+        return _warn(name, f"the certificate ends at {until}")
     return _ok(name, f"the certificate is valid until {until}")
 
 
@@ -233,7 +235,7 @@ async def _evaluators(cluster: Cluster) -> AsyncIterator[CheckResult]:
     try:
         pods = await cluster.everywhere(kinds.POD.api_version, kinds.POD.plural, ())
     except Failed as failed:
-        yield _warning("evaluators", f"unknown: {failed.message}")
+        yield _warn("evaluators", f"unknown: {failed.message}")
         return
     images: dict[str, int] = {}
     for pod in pods:
@@ -244,7 +246,7 @@ async def _evaluators(cluster: Cluster) -> AsyncIterator[CheckResult]:
                 images[image] = images.get(image, 0) + 1
     if skew := _other_versions([*images]):
         shown = ", ".join(f"{images[image]} run {image}" for image in skew)
-        yield _warning(
+        yield _warn(
             "evaluators", f"{shown}, and this program is {_own()}; an EvaluatorUpgrade restarts their pods"
         )
     elif images:

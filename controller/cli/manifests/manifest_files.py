@@ -114,19 +114,19 @@ def repeated_keys(node: Any, path: FieldPath = ()) -> Iterator[FieldPath]:
 
 
 @contextlib.contextmanager
-def reading(file: object) -> Iterator[None]:
+def exit_if_unreadable(file: object) -> Iterator[None]:
     """Raises Exit where the block cannot read a file, or the file is no YAML."""
     try:
         yield
     except OSError as error:
         raise Exit(f"{file}: {error.strerror}", USAGE) from None
     except _BROKEN as error:
-        problem = _broken(error, str(file), b"")
+        problem = _yaml_problem(error, str(file), b"")
         place = f":{problem.line}:{problem.column}" if problem.line else ""
         raise Exit(f"{file}{place}: {problem.message}", USAGE) from None
 
 
-def _broken(error: Exception, file: str, content: bytes) -> Problem:
+def _yaml_problem(error: Exception, file: str, content: bytes) -> Problem:
     mark = getattr(error, "problem_mark", None)
     line, column = (0, 0) if mark is None else (mark.line + 1, mark.column + 1)
     why = " ".join((getattr(error, "problem", None) or str(error)).split())
@@ -159,13 +159,13 @@ def read_manifests(paths: Sequence[str], broken: list[Problem] | None = None) ->
     manifests: list[ObjectManifest] = []
     for file in [file for path in paths for file in _files(path)]:
         shown, content = "stdin" if file == STDIN else file, b""
-        with reading(shown):
+        with exit_if_unreadable(shown):
             content = sys.stdin.buffer.read() if file == STDIN else Path(file).read_bytes()
         try:
             # Objects before the fault are kept.
             manifests.extend(_documents(content, shown))
         except _BROKEN as error:
-            problem = _broken(error, shown, content)
+            problem = _yaml_problem(error, shown, content)
             if broken is None:
                 raise Exit(f"{shown}:{problem.line}:{problem.column}: {problem.message}", USAGE) from None
             broken.append(problem)
@@ -183,7 +183,7 @@ def _files(path: str) -> list[str]:
 
 def _patches(file: Path) -> Iterator[Path]:
     """The files that a Kustomization names as patches: parts of objects, which nobody can judge alone."""
-    with reading(file):
+    with exit_if_unreadable(file):
         body = yaml.load(file.read_bytes(), yaml.CSafeLoader)
     for name in ("patches", "patchesJson6902", "patchesStrategicMerge"):
         patches = body.get(name) if isinstance(body, dict) else None

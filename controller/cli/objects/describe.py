@@ -25,25 +25,25 @@ def run(options: argparse.Namespace) -> int:
     """0 shown; 1 no such object; 2 wrong usage; 3 no cluster."""
     body, events = run_on_cluster(lambda: _read(options), doing="reading the cluster")
     from controller.api.objects.meta import Resource
-    from controller.cli.objects.description import described
+    from controller.cli.objects.description import describe_object
 
     if options.output in DOCUMENTS:
         body["metadata"].pop("managedFields", None)
         print(document({"object": body, "events": events}, options.output), end="")
     else:
-        print(described(Resource.of(body), events), end="")
+        print(describe_object(Resource.of(body), events), end="")
     return OK
 
 
 async def _read(options: argparse.Namespace) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     # Imported here: it takes a second or two.
     from controller.api.kinds import EVENT
-    from controller.cli.cluster.connection import connected
+    from controller.cli.cluster.connection import open_connection
     from controller.cli.objects.kind_words import type_named
     from controller.runtime.event import as_event
 
     type_ = type_named(options.what)
-    async with connected(scope_of(options)) as connection:
+    async with open_connection(scope_of(options)) as connection:
         body = await connection.body(type_, options.name)
         about = [
             as_event(event)

@@ -35,7 +35,7 @@ _CONDITIONS: Final = (
 )
 
 
-def described(resource: Resource, events: Sequence[Mapping[str, Any]]) -> str:
+def describe_object(resource: Resource, events: Sequence[Mapping[str, Any]]) -> str:
     """The object as sections of lines; `events` are those about it, as `as_event` has them."""
     return "\n".join(f"{section.rstrip()}\n" for section in _sections(resource, events))
 

@@ -39,11 +39,11 @@ def run(options: argparse.Namespace) -> int:
 
 async def _read(options: argparse.Namespace) -> list[dict[str, Any]]:
     # Imported here: it takes a second or two.
-    from controller.cli.cluster.connection import connected
+    from controller.cli.cluster.connection import open_connection
     from controller.cli.objects.kind_words import SHOWN, type_named
 
     types = SHOWN if options.what == _ALL else (type_named(options.what, _ALL),)
-    async with connected(scope_of(options)) as connection:
+    async with open_connection(scope_of(options)) as connection:
         if options.names:
             bodies = [await connection.body(types[0], name) for name in options.names]
         else:

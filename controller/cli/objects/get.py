@@ -59,13 +59,13 @@ def _types(what: str) -> tuple[ResourceType, ...]:
 
 async def _show(options: argparse.Namespace, what: str, types: tuple[ResourceType, ...]) -> None:
     # Imported here: it takes a second or two.
-    from controller.cli.cluster.cluster_view import ClusterView, watching_over
-    from controller.cli.cluster.connection import connected
+    from controller.cli.cluster.cluster_view import ClusterView, update_view
+    from controller.cli.cluster.connection import open_connection
 
-    async with connected(scope_of(options)) as connection, contextlib.AsyncExitStack() as stack:
+    async with open_connection(scope_of(options)) as connection, contextlib.AsyncExitStack() as stack:
         view = ClusterView()
         if options.watch:
-            await stack.enter_async_context(watching_over(connection, types, view))
+            await stack.enter_async_context(update_view(connection, types, view))
             for type_ in types:
                 await view.wait_for(type_.kind)
         else:
@@ -102,7 +102,7 @@ def _text(
     named = [_name(row) for row in shown]
     for name in options.names:
         if name not in named:
-            raise connection.missing("flag" if kind == _FLAGS else kind, name, named)
+            raise connection.missing_object("flag" if kind == _FLAGS else kind, name, named)
     if options.names:
         shown = [row for row in shown if _name(row) in options.names]
     return _render(options.output, kind, shown, namespaced=options.all_namespaces)

@@ -48,9 +48,9 @@ def run(options: argparse.Namespace) -> int:
 async def _read(options: argparse.Namespace) -> Resource:
     # Imported here: it takes a second or two.
     from controller.api.kinds import FLAG_SET
-    from controller.cli.cluster.connection import connected
+    from controller.cli.cluster.connection import open_connection
 
-    async with connected(scope_of(options)) as connection:
+    async with open_connection(scope_of(options)) as connection:
         return await connection.get(FLAG_SET, options.name)
 
 

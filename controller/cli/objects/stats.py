@@ -75,9 +75,9 @@ def run(options: argparse.Namespace) -> int:
 
 async def _read(options: argparse.Namespace) -> list[Resource]:
     # Imported here: it takes a second or two.
-    from controller.cli.cluster.connection import connected
+    from controller.cli.cluster.connection import open_connection
 
-    async with connected(scope_of(options)) as connection:
+    async with open_connection(scope_of(options)) as connection:
         return await connection.resources(*SHOWN)
 
 

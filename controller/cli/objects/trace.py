@@ -51,11 +51,11 @@ def run(options: argparse.Namespace) -> int:
 async def _traces(options: argparse.Namespace) -> list[FlagTrace]:
     # Imported here: it takes a second or two.
     from controller.api.kinds import DELIVERED, FEATURE_FLAG_CONFIGURATION, FLAG_ROLLOUT, FLAG_SHARD
-    from controller.cli.cluster.connection import connected
+    from controller.cli.cluster.connection import open_connection
     from controller.cli.objects.object_rows import flag_rows
     from controller.cli.objects.rolled_out import rollout_text
 
-    async with connected(scope_of(options)) as connection:
+    async with open_connection(scope_of(options)) as connection:
         shards = {shard.key: shard for shard in await connection.resources(FLAG_SHARD)}
         rollouts = await connection.resources(FLAG_ROLLOUT)
         keys: set[str] = set()

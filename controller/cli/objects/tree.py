@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from controller.cli.shared.clusters import add_cluster_arguments, run_on_cluster, scope_of
 from controller.cli.shared.ending import OK
-from controller.cli.shared.output import DOCUMENTS, add_output_argument, document, drawing, plain
+from controller.cli.shared.output import DOCUMENTS, add_output_argument, document, draw, plain
 from controller.cli.shared.printing import printable
 
 if TYPE_CHECKING:
@@ -38,17 +38,17 @@ def run(options: argparse.Namespace) -> int:
     if options.output in DOCUMENTS:
         print(document(plain(roots, Record), options.output), end="")
     else:
-        print(drawn(roots, namespaced=options.all_namespaces), end="")
+        print(draw_trees(roots, namespaced=options.all_namespaces), end="")
     return OK
 
 
 async def _read(options: argparse.Namespace) -> list[Resource]:
     # Imported here: it takes a second or two.
     from controller.api import kinds
-    from controller.cli.cluster.connection import connected
+    from controller.cli.cluster.connection import open_connection
     from controller.cli.objects.kind_words import SOURCES
 
-    async with connected(scope_of(options)) as connection:
+    async with open_connection(scope_of(options)) as connection:
         return await connection.resources(*SOURCES, kinds.FLAG_SET, *kinds.DELIVERED[:2], kinds.FLAG_ROLLOUT)
 
 
@@ -66,14 +66,14 @@ def nodes_named(roots: Sequence[TreeNode], name: str) -> list[TreeNode]:
     raise Exit(f"there is no source and no flag set {name}{did_you_mean(name, sorted(names))}", PROBLEM)
 
 
-def drawn(roots: Sequence[TreeNode], *, namespaced: bool) -> str:
+def draw_trees(roots: Sequence[TreeNode], *, namespaced: bool) -> str:
     """The trees as lines, coloured on a terminal."""
     from rich.tree import Tree
 
     if not roots:
         return "no sources and no flag sets\n"
     return "".join(
-        drawing(_branch(Tree(_label(root, namespaced=namespaced), guide_style="dim"), root)) for root in roots
+        draw(_branch(Tree(_label(root, namespaced=namespaced), guide_style="dim"), root)) for root in roots
     )
 
 

@@ -70,9 +70,9 @@ def _row(action: argparse.Action) -> str:
     names = action.option_strings or [str(value)]
     shown = ", ".join(f"`{name}`" if alone else f"`{name} {value}`" for name in names)
     text = (action.help or "").replace("%%", "%")
-    return f"| {_escaped(shown)} | {_escaped(text)} |"
+    return f"| {_escape_cell(shown)} | {_escape_cell(text)} |"
 
 
-def _escaped(cell: str) -> str:
+def _escape_cell(cell: str) -> str:
     """A cell whose bars part no cells."""
     return cell.replace("|", "\\|")

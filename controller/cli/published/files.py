@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 ROOT: Final = Path(__file__).parents[3]
 
 
-def published() -> Mapping[str, str]:
+def published_files() -> Mapping[str, str]:
     """The content of each file by its path from the root of the repository."""
     schemas = {f"schemas/{name}.json": document(schema, "json") for name, schema in json_schemas().items()}
     pages = {"docs/reference/cli.md": reference(), "docs/reference/conditions.md": reason_reference()}
@@ -25,7 +25,7 @@ def published() -> Mapping[str, str]:
 
 def main() -> None:
     """Write each file anew."""
-    for name, content in published().items():
+    for name, content in published_files().items():
         (ROOT / name).parent.mkdir(exist_ok=True)
         (ROOT / name).write_text(content, encoding="utf-8")
 

@@ -59,7 +59,7 @@ def json_schemas() -> dict[str, dict[str, Any]]:
 def kind_schema(type_: ResourceType) -> dict[str, Any]:
     """The schema of a manifest, as its CustomResourceDefinition has it, with unknown fields refused."""
     versions = schemas(type_)
-    whole = _translated(versions[type_.version])
+    whole = _translate(versions[type_.version])
     properties = {name: field for name, field in whole["properties"].items() if name != "status"}
     properties["apiVersion"] = {"enum": [f"{type_.group}/{version}" for version in versions]}
     properties["kind"] = {"const": type_.kind}
@@ -76,18 +76,18 @@ def kind_schema(type_: ResourceType) -> dict[str, Any]:
     }
 
 
-def _translated(schema: Mapping[str, Any]) -> dict[str, Any]:
+def _translate(schema: Mapping[str, Any]) -> dict[str, Any]:
     """JSON Schema of a structural schema."""
     translated = {
         key: value for key, value in schema.items() if not key.startswith("x-") and key != "nullable"
     }
     if "properties" in schema:
-        translated["properties"] = {name: _translated(field) for name, field in schema["properties"].items()}
+        translated["properties"] = {name: _translate(field) for name, field in schema["properties"].items()}
         if not schema.get(_OPEN):
             translated["additionalProperties"] = False
     for inner in ("items", "additionalProperties"):
         if isinstance(schema.get(inner), dict):
-            translated[inner] = _translated(schema[inner])
+            translated[inner] = _translate(schema[inner])
     if schema.get("nullable") and isinstance(schema.get("type"), str):
         translated["type"] = [schema["type"], "null"]
     return translated

@@ -136,7 +136,7 @@ def _in_function(
                     written := [text for line, text in sorted(lines, key=itemgetter(0)) if line < node.lineno]
                 )
             }
-            yield from _named(node, known, before, kind)
+            yield from _reasons_in_call(node, known, before, kind)
 
 
 def _constants(tree: ast.Module) -> dict[str, str]:
@@ -148,7 +148,7 @@ def _constants(tree: ast.Module) -> dict[str, str]:
     }
 
 
-def _named(
+def _reasons_in_call(
     call: ast.Call, constants: Mapping[str, str], before: Mapping[str, ast.expr], kind: str
 ) -> Iterator[Reason]:
     name = call.func.id if isinstance(call.func, ast.Name) else ""

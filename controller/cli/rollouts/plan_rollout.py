@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from controller.cli.shared.clusters import add_cluster_arguments, run_on_cluster, scope_of
-from controller.cli.shared.ending import OK, PROBLEM, UNREACHABLE, USAGE, Exit, ending
+from controller.cli.shared.ending import OK, PROBLEM, UNREACHABLE, USAGE, Exit, exit_on
 from controller.cli.shared.output import DOCUMENTS, add_output_argument, document, plain
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ def _plans(options: argparse.Namespace) -> list[RolloutPlan]:
     in_file = options.rollout.endswith(_FILES)
     rollouts, change = _read_from_file(options) if in_file else _read_from_cluster(options)
     contexts = [*numbered_users(options.users)] if options.users_from is None else _read_users(options)
-    with ending(USAGE, InvalidSpecError):
+    with exit_on(USAGE, InvalidSpecError):
         return [
             plan(rollout, parse_spec(FlagRolloutSpec, rollout), change, contexts, now())
             for rollout in rollouts
@@ -124,7 +124,7 @@ def _read_from_file(options: argparse.Namespace) -> tuple[list[Resource], Change
         _require_good(after.problems, lenient=local.lenient)
         return Change((options.before or before_name, before), (after_name, after.flag_set))
 
-    with ending(UNREACHABLE, Setback):
+    with exit_on(UNREACHABLE, Setback):
         return rollouts, asyncio.run(read())
 
 
@@ -140,7 +140,7 @@ def _read_from_cluster(options: argparse.Namespace) -> tuple[list[Resource], Cha
         raise Exit("a FlagRollout of the cluster is compared with one side: name no commit, or one", USAGE)
     rollout, side = run_on_cluster(lambda: _read(options), doing="reading the cluster")
     local = options_of_set(side.flag_set, options, "rollout plan")
-    with ending(UNREACHABLE, Setback):
+    with exit_on(UNREACHABLE, Setback):
         name, tree = asyncio.run(read_tree(local, None if options.range == _HEAD else options.range))
     after = compose_tree(tree, local, side.flags, side.flag_set_id)
     _require_good(after.problems, lenient=local.lenient)
@@ -152,9 +152,9 @@ def _read_from_cluster(options: argparse.Namespace) -> tuple[list[Resource], Cha
 async def _read(options: argparse.Namespace) -> tuple[Resource, DeliveredSide]:
     from controller.api.kinds import FLAG_ROLLOUT
     from controller.cli.authoring.delivered_side import read_promoted
-    from controller.cli.cluster.connection import connected
+    from controller.cli.cluster.connection import open_connection
 
-    async with connected(scope_of(options)) as connection:
+    async with open_connection(scope_of(options)) as connection:
         rollout = await connection.get(FLAG_ROLLOUT, options.rollout)
         return rollout, await read_promoted(connection, rollout)
 
@@ -172,7 +172,7 @@ def _require_good(problems: Sequence[Any], *, lenient: bool) -> None:
 def _read_users(options: argparse.Namespace) -> list[dict[str, Any]]:
     """The contexts of `--users-from`, as many as `--users` at most. Raises Exit."""
     contexts: list[dict[str, Any]] = []
-    with ending(USAGE, OSError), options.users_from.open(encoding="utf-8") as lines:
+    with exit_on(USAGE, OSError), options.users_from.open(encoding="utf-8") as lines:
         for number, line in enumerate(lines, 1):
             if len(contexts) == options.users:
                 break

@@ -69,15 +69,15 @@ def run_request(options: argparse.Namespace) -> int:
 async def _show(options: argparse.Namespace) -> None:
     # Imported here: it takes a second or two.
     from controller.api.kinds import FLAG_ROLLOUT
-    from controller.cli.cluster.cluster_view import ClusterView, watching_over
-    from controller.cli.cluster.connection import connected
+    from controller.cli.cluster.cluster_view import ClusterView, update_view
+    from controller.cli.cluster.connection import open_connection
     from controller.cli.shared.printing import printable
 
-    async with connected(scope_of(options)) as connection, contextlib.AsyncExitStack() as stack:
+    async with open_connection(scope_of(options)) as connection, contextlib.AsyncExitStack() as stack:
         view = ClusterView()
         last = await connection.get(FLAG_ROLLOUT, options.name)
         if options.watch:
-            await stack.enter_async_context(watching_over(connection, (FLAG_ROLLOUT,), view))
+            await stack.enter_async_context(update_view(connection, (FLAG_ROLLOUT,), view))
             await view.wait_for(FLAG_ROLLOUT.kind)
 
         async def show() -> str:
@@ -100,12 +100,12 @@ def _text_of(rollout: Resource, form: str) -> str:
 
 async def _ask(options: argparse.Namespace) -> str:
     from controller.api.kinds import FLAG_ROLLOUT
-    from controller.cli.cluster.connection import connected
+    from controller.cli.cluster.connection import open_connection
     from controller.cli.rollouts.rollout_requests import REQUESTS, RefusedRequest
     from controller.cli.shared.printing import printable
     from controller.runtime.clock import now
 
-    async with connected(scope_of(options)) as connection:
+    async with open_connection(scope_of(options)) as connection:
         rollout = await connection.find(FLAG_ROLLOUT, connection.namespace, options.name)
         if (
             rollout is None

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import uvloop
 
 from controller.cli.shared.arguments import add_build_arguments, local_options, port, seconds
-from controller.cli.shared.ending import OK, PROBLEM, UNREACHABLE, USAGE, Exit, ending
+from controller.cli.shared.ending import OK, PROBLEM, UNREACHABLE, USAGE, Exit, exit_on
 from controller.cli.shared.problems import failures
 from controller.cli.shared.report import JsonReport, Report, TextReport
 from controller.flagsets.building.commit_provenance import ProvenanceDetail
@@ -155,7 +155,7 @@ async def _serve(options: LocalOptions, arguments: argparse.Namespace, report: R
             report.ready(ports)
         report.event(event)
 
-    with ending(USAGE, OSError, InvalidSettingError), ending(UNREACHABLE, Setback):
+    with exit_on(USAGE, OSError, InvalidSettingError), exit_on(UNREACHABLE, Setback):
         settings = evaluator_settings(
             host=arguments.host,
             port=arguments.port,

@@ -74,7 +74,7 @@ def add_reading_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--lenient", action="store_true", help="do not treat warnings as errors")
 
 
-def substituted(arguments: argparse.Namespace) -> dict[str, str] | None:
+def substitutions(arguments: argparse.Namespace) -> dict[str, str] | None:
     """Return the variables of `--substitute`, or None without the option."""
     return None if arguments.substitute is None else dict(arguments.substitute)
 
@@ -145,7 +145,7 @@ def local_options(arguments: argparse.Namespace) -> LocalOptions:
         insecure=arguments.insecure,
         interval=getattr(arguments, "interval", 10.0),
         patches=tuple(arguments.patches),
-        substitute=substituted(arguments),
+        substitute=substitutions(arguments),
         age_keys=arguments.age_key or "",
         verify_keys=verify_keys(arguments),
         lenient=arguments.lenient,

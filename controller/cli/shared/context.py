@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from controller.cli.shared.ending import USAGE, Exit, ending
+from controller.cli.shared.ending import USAGE, Exit, exit_on
 
 if TYPE_CHECKING:
     import argparse
@@ -27,7 +27,7 @@ def add_context_arguments(parser: argparse.ArgumentParser) -> None:
 def read_context(arguments: argparse.Namespace) -> dict[str, Any]:
     """The context that a verb with `add_context_arguments` was given. Raises Exit."""
     if arguments.context_file is not None:
-        context = _parsed(arguments.context_file)
+        context = _read_json(arguments.context_file)
         if not isinstance(context, dict):
             raise Exit(f"{arguments.context_file}: the context must be a JSON object", USAGE)
         return context
@@ -40,9 +40,9 @@ def read_context(arguments: argparse.Namespace) -> dict[str, Any]:
     return context
 
 
-def _parsed(file: Path) -> object:
+def _read_json(file: Path) -> object:
     try:
-        with ending(USAGE, OSError):
+        with exit_on(USAGE, OSError):
             return json.loads(file.read_text(encoding="utf-8"))
     except ValueError as error:
         raise Exit(f"{file}: not JSON: {error}", USAGE) from error

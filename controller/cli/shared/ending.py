@@ -23,7 +23,7 @@ class Exit(Exception):
 
 
 @contextlib.contextmanager
-def ending(code: int, *errors: type[Exception]) -> Iterator[None]:
+def exit_on(code: int, *errors: type[Exception]) -> Iterator[None]:
     """End the verb with `code` where the block raises one of `errors`, whose text says why."""
     try:
         yield

@@ -86,10 +86,10 @@ def table(columns: Sequence[Column], records: Iterable[Any], *, wide: bool = Fal
             (printable(column.text(record)).replace("\n", " "), column.style(record)) for column in shown
         )
         drawn.add_row(*(Text(text, style=style) for text, style in cells))
-    return drawing(drawn) if drawn.row_count else f"no {rows}\n"
+    return draw(drawn) if drawn.row_count else f"no {rows}\n"
 
 
-def drawing(thing: object) -> str:
+def draw(thing: object) -> str:
     """What rich draws for standard output, with its colours if that is a terminal and NO_COLOR is not set."""
     from rich.console import Console
 

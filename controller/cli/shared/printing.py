@@ -24,7 +24,7 @@ def add_steps_argument(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
 
 
-def shown(answer: Mapping[str, Any], steps: Sequence[str] = (), *, as_json: bool = False) -> str:
+def format_answer(answer: Mapping[str, Any], steps: Sequence[str] = (), *, as_json: bool = False) -> str:
     """The answer as JSON, then its steps, one a line; `as_json` puts them into the object. Nothing in it can
     steer a terminal.
     """
@@ -37,12 +37,10 @@ def shown(answer: Mapping[str, Any], steps: Sequence[str] = (), *, as_json: bool
 
 def printable(text: str) -> str:
     """Escape all characters that cannot be seen, except line breaks."""
-    return "\n".join(
-        line if line.isprintable() else "".join(map(_escaped, line)) for line in text.split("\n")
-    )
+    return "\n".join(line if line.isprintable() else "".join(map(_escape, line)) for line in text.split("\n"))
 
 
-def _escaped(sign: str) -> str:
+def _escape(sign: str) -> str:
     return sign if sign.isprintable() else json.dumps(sign)[1:-1]
 
 

@@ -26,11 +26,11 @@ def failures(problems: Iterable[Problem], *, lenient: bool) -> list[Problem]:
 def summary(valid: int, problems: Sequence[Problem], what: str = "flag") -> str:
     """`6 valid flags`, and the number of problems by severity: `5 valid flags, 1 error, 2 warnings`."""
     counts = Counter(problem.severity.value for problem in problems)
-    parts = [_counted(valid, f"valid {what}")]
-    return ", ".join(parts + [_counted(count, severity) for severity, count in sorted(counts.items())])
+    parts = [_format_count(valid, f"valid {what}")]
+    return ", ".join(parts + [_format_count(count, severity) for severity, count in sorted(counts.items())])
 
 
-def _counted(number: int, what: str) -> str:
+def _format_count(number: int, what: str) -> str:
     return f"{number} {what}{'' if number == 1 else 's'}"
 
 

@@ -60,7 +60,7 @@ class Remote:
         try:
             connection.request(method, path, body=body, headers=headers)
             response = connection.getresponse()
-            return self._understood(response.status, path, _read(response))
+            return self._parse_answer(response.status, path, _read(response))
         except (OSError, http.client.HTTPException) as error:
             reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
             raise Exit(
@@ -70,7 +70,7 @@ class Remote:
         finally:
             connection.close()
 
-    def _understood(self, status: int, path: str, body: bytes) -> dict[str, Any]:
+    def _parse_answer(self, status: int, path: str, body: bytes) -> dict[str, Any]:
         try:
             document = json.loads(body)
         except ValueError:

@@ -119,7 +119,7 @@ class TextReport:
             ("-", made.changed.removed),
         ):
             if keys:
-                self._say(f"  {sign} {_shortened(keys)}")
+                self._say(f"  {sign} {_shorten_list(keys)}")
         for problem in made.problems:
             self._say(f"  {problem}")
             if (blame := built.blames.get(problem)) is not None:
@@ -127,11 +127,11 @@ class TextReport:
         if built.removal is not None and made.accepted:
             self._say(f"  warning: {built.removal}")
         if made.held:
-            self._say(f"  kept at the last good definition: {_shortened(made.held)}")
+            self._say(f"  kept at the last good definition: {_shorten_list(made.held)}")
         if made.missing:
-            self._say(f"  not served, for lack of a good definition: {_shortened(made.missing)}")
+            self._say(f"  not served, for lack of a good definition: {_shorten_list(made.missing)}")
         if built.uncommitted:
-            self._say(f"  not committed, so not served: {_shortened(built.uncommitted)}")
+            self._say(f"  not committed, so not served: {_shorten_list(built.uncommitted)}")
         if line := _outcome(built):
             self._say(f"  {line}")
 
@@ -176,6 +176,6 @@ def _outcome(built: RevisionBuilt) -> str | None:
     return None if made.changed else "no flag changed"
 
 
-def _shortened(keys: Sequence[str], most: int = 12) -> str:
+def _shorten_list(keys: Sequence[str], most: int = 12) -> str:
     rest = len(keys) - most
     return visible(", ".join(keys[:most])) + (f" and {rest} more" if rest > 0 else "")

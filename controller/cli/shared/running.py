@@ -16,7 +16,7 @@ from controller.app.settings.process_settings import (
     ProxySettings,
     settings_of,
 )
-from controller.cli.shared.ending import OK, UNREACHABLE, USAGE, Exit, ending
+from controller.cli.shared.ending import OK, UNREACHABLE, USAGE, Exit, exit_on
 from evaluator.host import logs
 
 if TYPE_CHECKING:
@@ -42,14 +42,14 @@ def configure(
             )
             parser.add_argument(flag, dest=name, action=action, default=None, help=field.description)
         else:
-            parser.add_argument("--" + option, metavar="X", help=_described(field))
+            parser.add_argument("--" + option, metavar="X", help=_describe(field))
     for name in REMOVED:
         parser.add_argument("--" + name.replace("_", "-"), help=argparse.SUPPRESS)
     parser.add_argument("--verbose", action="store_true", help="log at level DEBUG")
     parser.set_defaults(run=run)
 
 
-def _described(field: FieldInfo) -> str:
+def _describe(field: FieldInfo) -> str:
     shown = ",".join(field.default) if isinstance(field.default, tuple) else str(field.default)
     if field.default_factory is not None or not shown:
         return str(field.description)
@@ -68,7 +68,7 @@ def run(options: argparse.Namespace, kind: type[S], work: Callable[[S], Coroutin
     Returns 0. Ends with 2 for a setting that cannot be used, with 3 for a port, certificate, file or
     kubeconfig that cannot be had.
     """
-    with ending(USAGE, InvalidSettingError):
+    with exit_on(USAGE, InvalidSettingError):
         found = settings(kind, options)
     logs.configure(found.log_format, "debug" if options.verbose else "info")
     # What modules make stays: collecting it while they load is a seventh of the start.
@@ -77,7 +77,7 @@ def run(options: argparse.Namespace, kind: type[S], work: Callable[[S], Coroutin
     from kubernetes.aio.config.config_exception import ConfigException
 
     try:
-        with ending(USAGE, InvalidSettingError), ending(UNREACHABLE, OSError):
+        with exit_on(USAGE, InvalidSettingError), exit_on(UNREACHABLE, OSError):
             try:
                 working = work(found)
             finally:

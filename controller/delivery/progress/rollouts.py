@@ -12,7 +12,7 @@ from controller.api import flagshard
 from controller.api.objects.meta import ObjectKey
 from controller.api.rollouts.flagrollout import KIND, PROMOTE
 from controller.api.rollouts.rollout_status import FlagRolloutStatus
-from controller.api.rollouts.served_rollout import ServedRollout, held_back
+from controller.api.rollouts.served_rollout import ServedRollout, held_entries
 from controller.delivery.delivered import KEPT_BOUNDS
 from controller.delivery.progress.overrides import (
     BY_FLAG_SET,
@@ -46,7 +46,7 @@ ROLLOUTS_BY_SHARD: Final = Index(
 TARGETS_BY_SHARD: Final = Index(
     "objects with flags by promoted definitions",
     FLAG_KINDS,
-    lambda resource: (entry["shard"] for entry in held_back(resource.status)),
+    lambda resource: (entry["shard"] for entry in held_entries(resource.status)),
 )
 """By their status, which also names rollouts that are deleted."""
 PROGRESS_INDEXES: Final = (BY_FLAG_SET, BY_WRITER, ROLLOUTS_BY_FLAG_SET, ROLLOUTS_BY_SHARD, TARGETS_BY_SHARD)
@@ -191,7 +191,7 @@ def _rollouts_under_way(resources: Iterable[Resource]) -> Iterator[Rollout]:
 
 def _abandoned_rollouts(target: Resource) -> Iterator[Rollout]:
     """Yield the deleted rollouts whose promoted definitions an object still serves, by its status."""
-    for entry in held_back(target.status):
+    for entry in held_entries(target.status):
         if target.annotations.get(PROMOTE) != entry["candidate"]:
             yield Rollout(entry["name"], ("*",), _UNKNOWN, entry["shard"], only=entry["candidate"])
 

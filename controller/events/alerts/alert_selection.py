@@ -205,7 +205,7 @@ class AlertSelection:
         ]
         return [*self.alerts_in(namespace).values(), *elsewhere[:MOST_ALERTS]]
 
-    def concerning(self, key: ObjectKey, labels: Mapping[str, str]) -> list[Alert]:
+    def alerts_about(self, key: ObjectKey, labels: Mapping[str, str]) -> list[Alert]:
         """Return the used alerts that select an object, which has these labels."""
         return [alert for alert in self.near(key.namespace) if self.concerns(alert, key, labels)]
 
@@ -219,7 +219,7 @@ class AlertSelection:
             for source in alert.spec.event_sources
         )
 
-    def withdrawn(self, alert: Alert, key: ObjectKey) -> bool:
+    def is_withdrawn(self, alert: Alert, key: ObjectKey) -> bool:
         """Whether an object of another namespace is no longer selected by the alert. False until the
         namespace's labels are cached, which after a restart is later than the object.
         """

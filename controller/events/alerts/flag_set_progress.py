@@ -110,7 +110,7 @@ def base_of(objects: Cache, thing: Resource) -> Resource | None:
     return objects.get(ObjectKey(flagset.KIND, thing.namespace, name))
 
 
-def compared_with(objects: Cache, base: Resource) -> list[Resource]:
+def sets_compared_with(objects: Cache, base: Resource) -> list[Resource]:
     """Return the flag sets that are compared with one."""
     return objects.find(BY_COMPARED, base.namespace, base.name)
 

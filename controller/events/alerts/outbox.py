@@ -17,7 +17,7 @@ from controller.api import flagalert, flaggrant, flagprovider, flagset
 from controller.api.kinds import NAMESPACE, status_of
 from controller.api.objects.meta import ObjectKey, Resource, about
 from controller.events.alerts.alert_selection import AlertSelection, split_subject
-from controller.events.alerts.flag_set_progress import CHANGE_REQUESTS, FOLLOWING_STATUS, compared_with
+from controller.events.alerts.flag_set_progress import CHANGE_REQUESTS, FOLLOWING_STATUS, sets_compared_with
 from controller.events.alerts.provider_outbox import ProviderOutbox
 from controller.events.alerts.reporter import Reporter
 
@@ -98,7 +98,7 @@ class Outbox:
         self._accepted[event.object] = self._now()
         self._under_way()
         unread, concerned = set(), set()
-        for selected in self.alerts.concerning(event.object, self._labels(event.object)):
+        for selected in self.alerts.alerts_about(event.object, self._labels(event.object)):
             boxes = []
             for key in selected.providers:
                 resource = self._objects.get(key)
@@ -166,7 +166,7 @@ class Outbox:
         slot.compared = version
         for subject in tuple(slot.box.reported):
             name, key = split_subject(subject, resource.namespace)
-            if name not in named or self.alerts.withdrawn(named[name], key):
+            if name not in named or self.alerts.is_withdrawn(named[name], key):
                 slot.box.remember(subject, None)
             elif self._objects.get(key) is None:
                 self._reporter.report_deletion(slot.box, named[name], Resource(key, "", 0, ""))
@@ -209,7 +209,7 @@ class Outbox:
             failing = self._objects.get(key)
             if name not in named or failing is None or not status_of(failing).failure:
                 del slot.box.rechecks[subject]
-            elif self.alerts.withdrawn(named[name], key):
+            elif self.alerts.is_withdrawn(named[name], key):
                 slot.box.remember(subject, None)
             else:
                 self._reporter.report_failure(slot.box, named[name], failing)
@@ -248,7 +248,7 @@ class Outbox:
         for key, box, selected in self._near(flag_set.namespace):
             if box.type not in FOLLOWING_STATUS:
                 continue
-            others = compared_with(self._objects, flag_set) if box.type in CHANGE_REQUESTS else []
+            others = sets_compared_with(self._objects, flag_set) if box.type in CHANGE_REQUESTS else []
             for shown in (flag_set, *others):
                 if self.alerts.concerns(selected, shown.key, shown.labels) and self._reporter.report_progress(
                     box, selected, shown
@@ -265,7 +265,7 @@ class Outbox:
     def _note_stored(self, change: Change) -> None:
         """Note which messages the API server stores."""
         namespace = change.latest.key.namespace
-        before, after = (_pending(resource) for resource in (change.before, change.after))
+        before, after = (_pending_messages(resource) for resource in (change.before, change.after))
         for name in {str(message.get("alert") or "") for message in (*before, *after)} - {""}:
             self.wake(ObjectKey(flagalert.KIND, namespace, name), WRITE_ALERT_LATER)
         box = self.box(change.latest.key)
@@ -279,7 +279,7 @@ class Outbox:
         for key, box, selected in self._near(before.namespace):
             subject = selected.subject(before.key)
             reported = box.of_subject(subject)
-            if reported is None or self.alerts.withdrawn(selected, before.key):
+            if reported is None or self.alerts.is_withdrawn(selected, before.key):
                 continue
             if after is None:
                 self._reporter.report_deletion(box, selected, before)
@@ -293,7 +293,7 @@ class Outbox:
         return {} if resource is None else resource.labels
 
 
-def _pending(resource: Resource | None) -> list[dict[str, object]]:
+def _pending_messages(resource: Resource | None) -> list[dict[str, object]]:
     """Return the messages that wait in a provider's status, as they are stored."""
     pending = None if resource is None else resource.status.get("pending")
     return [message for message in pending if isinstance(message, dict)] if isinstance(pending, list) else []

@@ -9,7 +9,7 @@ from controller.api.flagalert import EVERY
 from controller.api.kinds import FLAG_ALERT, FLAG_PROVIDER, NAMESPACE, SECRET
 from controller.api.objects.meta import COMPARED_WITH, ObjectKey, generation_of, secret_names, version_of
 from controller.runtime.objects.cache import Index
-from controller.runtime.reconciling.watches import Reconciles, Watch, listed_by
+from controller.runtime.reconciling.watches import Reconciles, Watch, keys_listed_by
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -94,7 +94,7 @@ def _admitted_providers(cache: Cache, change: Change) -> Iterable[ObjectKey]:
 FLAG_PROVIDERS: Final = Reconciles(
     FLAG_PROVIDER,
     wakes=(
-        Watch(frozenset({SECRET.kind}), changed=version_of, keys=listed_by(BY_SECRET)),
+        Watch(frozenset({SECRET.kind}), changed=version_of, keys=keys_listed_by(BY_SECRET)),
         Watch(frozenset({flagalert.KIND}), changed=generation_of, keys=_named_providers),
         Watch(frozenset({flaggrant.KIND}), changed=generation_of, keys=_admitted_providers),
         Watch(frozenset({NAMESPACE.kind}), changed=_labels_of, keys=_admitted_providers),
@@ -103,6 +103,6 @@ FLAG_PROVIDERS: Final = Reconciles(
 )
 FLAG_ALERTS: Final = Reconciles(
     FLAG_ALERT,
-    wakes=(Watch(frozenset({flagprovider.KIND}), changed=generation_of, keys=listed_by(BY_PROVIDER)),),
+    wakes=(Watch(frozenset({flagprovider.KIND}), changed=generation_of, keys=keys_listed_by(BY_PROVIDER)),),
     indexes=(BY_PROVIDER, SELECTING, BY_COMPARED),
 )

@@ -18,7 +18,7 @@ _SCP: Final = re.compile(r"(?:[^@/\s]+@)?(?P<host>\[[0-9A-Fa-f:.]+\]|[^@:/\s]+):
 
 def repositories(push: Push) -> set[str]:
     """Return the pushed repository in the normal form of each address in the push."""
-    return {place for url in push.repositories if (place := spelling(url)) is not None}
+    return {place for url in push.repositories if (place := normalise_url(url)) is not None}
 
 
 def follows(wanted: GitReference, push: Push) -> bool:
@@ -37,7 +37,7 @@ def follows(wanted: GitReference, push: Push) -> bool:
     return pushed == f"{HEADS}{wanted.branch or DEFAULT_BRANCH}"
 
 
-def spelling(url: str) -> str | None:
+def normalise_url(url: str) -> str | None:
     """Return `host/path`, the same for all addresses of a repository; None for an invalid address.
 
     Scheme, user, port, case and `.git` are ignored: a push may contain the https address, and a source the

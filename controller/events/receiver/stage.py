@@ -9,9 +9,9 @@ from controller.api import flagreceiver, flagsource
 from controller.api.flagreceiver import FlagReceiverStatus
 from controller.api.kinds import FLAG_RECEIVER, SECRET
 from controller.api.objects.meta import secret_names, version_of
-from controller.events.receiver.push_matching import spelling
+from controller.events.receiver.push_matching import normalise_url
 from controller.runtime.objects.cache import Index
-from controller.runtime.reconciling.watches import Reconciles, Watch, listed_by
+from controller.runtime.reconciling.watches import Reconciles, Watch, keys_listed_by
 
 if TYPE_CHECKING:
     from controller.api.objects.meta import Resource
@@ -24,7 +24,7 @@ BY_SECRET: Final = Index(
 def _repository(source: Resource) -> tuple[str, ...]:
     git = source.spec.get("git")
     url = git.get("url") if isinstance(git, dict) else None
-    place = spelling(url) if isinstance(url, str) else None
+    place = normalise_url(url) if isinstance(url, str) else None
     return () if place is None else (place,)
 
 
@@ -45,6 +45,6 @@ BY_PATH: Final = Index(
 
 FLAG_RECEIVERS: Final = Reconciles(
     FLAG_RECEIVER,
-    wakes=(Watch(frozenset({SECRET.kind}), changed=version_of, keys=listed_by(BY_SECRET)),),
+    wakes=(Watch(frozenset({SECRET.kind}), changed=version_of, keys=keys_listed_by(BY_SECRET)),),
     indexes=(BY_SECRET, BY_REPOSITORY, BY_PATH),
 )

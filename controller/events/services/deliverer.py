@@ -115,7 +115,7 @@ class Deliverer:
             route.target, route.failures, route.grant = target, 0, None
         self.start(key)
 
-    def shut(self, key: ObjectKey) -> None:
+    def stop(self, key: ObjectKey) -> None:
         """Stop delivering to a provider that is unusable or gone; its messages keep waiting."""
         route = self._routes.pop(key, None)
         if route is not None:

@@ -8,7 +8,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
-from controller.api.flagprovider import GITHUB_APPS, FlagProviderSpec, FlagProviderStatus, missing, needs_of
+from controller.api.flagprovider import (
+    GITHUB_APPS,
+    FlagProviderSpec,
+    FlagProviderStatus,
+    missing_setting,
+    needs_of,
+)
 from controller.api.objects.fields import require
 from controller.api.objects.meta import TEST_ALERT
 from controller.api.parsing.addresses import AddressRefused, require_address, require_proxy, require_usable
@@ -20,7 +26,7 @@ from controller.events.services.service_types import SERVICES
 from controller.runtime.network.client_tls import context_of
 from controller.runtime.network.http_client import Route
 from controller.runtime.reconciling.result import Done, Result, spec_of
-from controller.runtime.reconciling.setbacks import Failed, Setback, Stalled, Waiting, stalling
+from controller.runtime.reconciling.setbacks import Failed, Setback, Stalled, Waiting, stall_on_invalid_text
 from controller.runtime.user_text.secret_texts import SecretTexts, Tls, proxy_url
 
 if TYPE_CHECKING:
@@ -73,7 +79,7 @@ class FlagProviderReconciler:
             outcome = setback
             requeue_after = setback.delay if requeue_after is None else requeue_after
             if not isinstance(setback, Failed):
-                self.deliverer.shut(resource.key)
+                self.deliverer.stop(resource.key)
         else:
             outcome = Done(f"alerts are sent by {target.spec.type}")
             self.deliverer.use(resource.key, target)
@@ -83,13 +89,13 @@ class FlagProviderReconciler:
 
     def forget(self, key: ObjectKey) -> None:
         """Forget the provider and its waiting messages."""
-        self.deliverer.shut(key)
+        self.deliverer.stop(key)
         self.outbox.forget(key)
 
     async def _target(self, resource: Resource) -> ProviderTarget:
         """Return the settings of spec and Secret. Raises Setback."""
         spec = spec_of(FlagProviderSpec, resource)
-        with stalling():
+        with stall_on_invalid_text():
             require(spec.cluster_problems())
         given = {} if spec.address is None else {"address": spec.address}
         app = None
@@ -102,7 +108,7 @@ class FlagProviderReconciler:
                 app = await asyncio.to_thread(github_app.app_of, texts)
             for key in {"address", "token"}.intersection(needs_of(spec.type)):
                 if not given.get(key) and not (key == "token" and app is not None):
-                    lacking = missing(spec.type, key, spec.secret_ref.name)
+                    lacking = missing_setting(spec.type, key, spec.secret_ref.name)
                     raise Stalled(lacking.reason, lacking.message)
         address = given.get("address", "")
         if address:

@@ -33,7 +33,7 @@ class LastDelivered:
     """`FeatureFlagConfiguration shop`, where that object is not what the FlagSet wrote."""
 
 
-def written_by(resource: Resource, spec: FlagSetSpec, objects: Cache) -> list[Resource]:
+def objects_written_by(resource: Resource, spec: FlagSetSpec, objects: Cache) -> list[Resource]:
     """The objects with flags that the FlagSet wrote, those of its present target name first."""
     written = [
         known

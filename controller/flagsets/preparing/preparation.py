@@ -11,7 +11,7 @@ from itertools import chain
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
-from controller.delivery.problem_text import withheld
+from controller.delivery.problem_text import withhold_messages
 from controller.flagsets.preparing.manifests import definitions, is_of_another_kind
 from evaluator.flags.layers.layer import flag_at
 from evaluator.flags.model import ABSENT, CONFIDENTIAL_KEY
@@ -162,7 +162,7 @@ class Preparation:
 
     def reportable(self, problems: Iterable[Problem]) -> tuple[Problem, ...]:
         """The problems, without the words of those that may repeat a secret."""
-        return withheld(problems, lambda key: self._all or key in self._keys)
+        return withhold_messages(problems, lambda key: self._all or key in self._keys)
 
     def _mark(self, flag: Flag) -> Flag:
         if not self._all and flag.key not in self._keys:

@@ -51,10 +51,10 @@ def read_layers(
     skipped: Iterable[str],
     prepare: Callable[[Document], Sequence[Document]],
 ) -> list[Layer]:
-    """Read the layers `paths`, base first, of a tree. `skipped` as in `unread`, `prepare` as in `read_layer`.
-    Raises LayersRefused.
+    """Read the layers `paths`, base first, of a tree. `skipped` as in `unread_problems`, `prepare` as in
+    `read_layer`. Raises LayersRefused.
     """
-    if lacking := unread(skipped, tree, paths):
+    if lacking := unread_problems(skipped, tree, paths):
         raise LayersRefused(*lacking)
     try:
         named = [select(tree, path) for path in paths]
@@ -176,7 +176,7 @@ def _not_found(names: Collection[str], path: str, folder: str) -> str:
     return f"{path}: no such file or folder{hint}"
 
 
-def unread(skipped: Iterable[str], names: Iterable[str], paths: Sequence[str]) -> list[Problem]:
+def unread_problems(skipped: Iterable[str], names: Iterable[str], paths: Sequence[str]) -> list[Problem]:
     """Return an error for each of `skipped` (see `Fetched`) that `paths` name; `names` were read."""
     parted = (entry.rpartition(": ") for entry in skipped)
     reasons = {name: reason for name, _, reason in parted}

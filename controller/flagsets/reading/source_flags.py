@@ -14,7 +14,7 @@ from controller.artifacts.archive import take_skipped, unpack
 from controller.delivery.problem_text import first_problem
 from controller.delivery.remote_answers import INVALID, RemoteAnswer
 from controller.flagsets.reading.layers import LayersRefused, read_layers
-from controller.runtime.reconciling.setbacks import Failed, stalling
+from controller.runtime.reconciling.setbacks import Failed, stall_on_invalid_text
 from evaluator.flags.layers.layer import as_read
 from evaluator.flags.layers.merge import merge
 
@@ -41,7 +41,7 @@ class SourceFlags:
         if source is None:
             raise Failed(_SOURCE, f"FlagSource {name} does not exist; create it, or correct flagSource")
         status = status_of(source)
-        with stalling():
+        with stall_on_invalid_text():
             artifact = artifact_of(source)
         if artifact is None:
             raise Failed(_SOURCE, f"FlagSource {name} has no artifact yet{status.why}")

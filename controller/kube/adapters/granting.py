@@ -33,7 +33,7 @@ _REFUSED: Final = " cannot impersonate"
 
 
 @contextlib.contextmanager
-def granting(namespace: str, role: str, acting: ServiceAccount | None) -> Iterator[None]:
+def add_grant_command(namespace: str, role: str, acting: ServiceAccount | None) -> Iterator[None]:
     """Add the command to a Failed (AccessDenied) that the block raises: the one that binds the ClusterRole
     `role`, or the one by which we may act as that account at all.
     """

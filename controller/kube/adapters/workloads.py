@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from controller.api.kinds import CONFIG_MAP, DEPLOYMENT, POD
 from controller.api.objects.meta import ObjectKey
-from controller.kube.adapters.granting import ServiceAccount, granting
+from controller.kube.adapters.granting import ServiceAccount, add_grant_command
 from controller.kube.answers import require_object
 from controller.kube.paths import path_of
 from controller.kube.requests import JSON, MERGE
@@ -60,19 +60,19 @@ class ClusterWorkloads:
 
     async def get(self, api_version: str, kind: str, namespace: str, name: str) -> dict[str, Any] | None:
         """An object's body, or None. Raises Setback."""
-        with granting(namespace, self.role, self.acting):
+        with add_grant_command(namespace, self.role, self.acting):
             return await self.cluster.get(api_version, kind, namespace, name)
 
     async def apply(self, manifest: Mapping[str, Any], *, manager: str) -> tuple[dict[str, Any], str]:
         """See Applier."""
-        with granting(manifest["metadata"]["namespace"], self.role, self.acting):
+        with add_grant_command(manifest["metadata"]["namespace"], self.role, self.acting):
             return await self.cluster.apply(manifest, manager=manager)
 
     async def delete(
         self, api_version: str, kind: str, namespace: str, name: str, *, uid: str = "", version: str = ""
     ) -> None:
         """See Applier."""
-        with granting(namespace, self.role, self.acting):
+        with add_grant_command(namespace, self.role, self.acting):
             await self.cluster.delete(api_version, kind, namespace, name, uid=uid, version=version)
 
     async def serves(self, api_version: str, plural: str) -> bool:
@@ -97,14 +97,14 @@ class ClusterFiles(ClusterWorkloads):
     async def adopt(self, file: FlagFile) -> None:
         """See FileObjects."""
         key = ObjectKey(CONFIG_MAP.kind, file.namespace, file.name)
-        with granting(file.namespace, self.role, None):
+        with add_grant_command(file.namespace, self.role, None):
             await self.cluster.patch_metadata(CONFIG_MAP, key, labels={MANAGED_BY: OURS})
 
     async def touch(self, pod: FilePod, annotations: Mapping[str, str]) -> None:
         """See TouchedPods."""
         key = ObjectKey(POD.kind, pod.namespace, pod.name)
         try:
-            with granting(pod.namespace, self.role, None):
+            with add_grant_command(pod.namespace, self.role, None):
                 await self.cluster.patch_metadata(POD, key, annotations=annotations)
         except Failed as failed:
             if failed.reason == "AccessDenied":
@@ -122,7 +122,7 @@ class ClusterRestarts:
     async def each(self, type_: ResourceType, namespace: str) -> AsyncIterator[dict[str, Any]]:
         """Yield all objects of a kind in a namespace, page by page. Raises Setback."""
         path = path_of(type_.api_version, type_.kind, namespace)
-        with granting(namespace, _UPGRADES_ROLE, None):
+        with add_grant_command(namespace, _UPGRADES_ROLE, None):
             async for page in self.cluster.requests.pages(path, type_.api_version, type_.plural, JSON):
                 for body in page.get("items") or ():
                     yield body
@@ -133,7 +133,7 @@ class ClusterRestarts:
         """Annotate the pods' template of a workload that is still at this version. Raises Setback."""
         template = {"metadata": {"annotations": dict(annotations)}}
         body = {"metadata": {"resourceVersion": version}, "spec": {"template": template}}
-        with granting(key.namespace, _UPGRADES_ROLE, None):
+        with add_grant_command(key.namespace, _UPGRADES_ROLE, None):
             await self.cluster.merge(type_, key, body, "restart")
 
 

@@ -9,7 +9,7 @@ from controller.api.flagset import FlagSetSpec, Validation
 from controller.api.flagsource import FlagSourceSpec
 from controller.api.objects.fields import Model, read
 from controller.api.objects.meta import API_VERSION, ObjectKey
-from controller.runtime.reconciling.setbacks import stalling
+from controller.runtime.reconciling.setbacks import stall_on_invalid_text
 
 if TYPE_CHECKING:
     from controller.local.local_options import LocalOptions
@@ -48,7 +48,7 @@ def flag_set(options: LocalOptions) -> dict[str, Any]:
 
 
 def _object(kind: str, model: type[Model], spec: dict[str, Any]) -> dict[str, Any]:
-    with stalling():
+    with stall_on_invalid_text():
         read(model, spec)
     # The same uid in each process: what one applied belongs to the FlagSet of the next.
     metadata = {"namespace": NAMESPACE, "name": NAME, "uid": kind}

@@ -51,7 +51,7 @@ class KnownObjects:
         for kind in kinds:
             served = self.objects.get(ObjectKey(kind, namespace, name))
             if served is not None:
-                return self._found(served)
+                return self._describe(served)
         kind_names = " or ".join(filter(None, (", ".join(kinds[:-1]), kinds[-1])))
         raise self._absence(kind_names, kinds, namespace, name)
 
@@ -80,7 +80,7 @@ class KnownObjects:
             + (f" (did you mean {near[0]}?)" if near else "")
         )
 
-    def _found(self, served: Resource) -> FlagSetFound:
+    def _describe(self, served: Resource) -> FlagSetFound:
         """Return the served object: a FlagSet may write one of another name."""
         if served.key.kind == flagset.KIND:
             name, revision = flagset.target_name(served), FlagSetStatus.of(served).last_applied_revision

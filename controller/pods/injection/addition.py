@@ -85,11 +85,11 @@ def record_of(
     return {**followed, **image, "configuration": digest}
 
 
-def injected_of(record: Mapping[str, Any]) -> Injected:
+def read_injected(record: Mapping[str, Any]) -> Injected:
     """What a record says, which any client may have written."""
     return Injected(str(record.get("image", "")), str(record.get("configuration", "")))
 
 
 def read_record(text: str | None) -> Injected | None:
     """Return the value of an annotation; None where there is none."""
-    return None if text is None else injected_of(json_object(text) or {})
+    return None if text is None else read_injected(json_object(text) or {})

@@ -95,7 +95,7 @@ def containers(pod: Mapping[str, Any]) -> Iterator[tuple[tuple[str | int, ...], 
             yield ("spec", part, number), container
 
 
-def mounted_at(container: Mapping[str, Any]) -> set[Any]:
+def mount_paths(container: Mapping[str, Any]) -> set[Any]:
     """The paths that volumes are mounted at."""
     return {mount.get("mountPath") for mount in container.get("volumeMounts") or ()}
 

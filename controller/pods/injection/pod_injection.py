@@ -11,7 +11,7 @@ from controller.pods.injection.in_process import make_in_process
 from controller.pods.injection.pod_containers import (
     check_form,
     containers,
-    mounted_at,
+    mount_paths,
     pod_warnings,
     require_containers,
     taken_ports,
@@ -115,7 +115,7 @@ def _add_to_clients(changes: Changes, addition: Addition, evaluator: str) -> Non
             "envVars"
         )
     for path, client in clients:
-        own, folders = {variable.get("name") for variable in client.get("env") or ()}, mounted_at(client)
+        own, folders = {variable.get("name") for variable in client.get("env") or ()}, mount_paths(client)
         variables = [variable for variable in addition.variables if variable["name"] not in own]
         changes.extend((*path, "env"), variables)
         mounts = [mounted.mount for mounted in addition.mounts if mounted.folder not in folders]
@@ -191,7 +191,7 @@ def _check_free(pod: Mapping[str, Any], wanted: PodSettings, addition: Addition)
     require_containers(pod, wanted.containers)
     folders = {mounted.folder for mounted in addition.mounts}
     for _, client in _clients(pod, addition, wanted.options.container):
-        for folder in folders & mounted_at(client):
+        for folder in folders & mount_paths(client):
             raise Refused(
                 f"container {client['name']}: mounts a volume at {folder}, where the evaluator's socket "
                 f"is to be; choose another with the annotation {well_known.SOCKET_PATH}"

@@ -67,7 +67,7 @@ def _read_named(
     annotation = well_known.sources(annotations)
     if not annotation:
         annotation, flag_sets = _flag_sets(annotations, referring, ordered=ordered)
-        with _named_by(annotation):
+        with _prefix_annotation(annotation):
             sets = [
                 known.flag_set(reference.namespace, reference.name, reference.kinds)
                 for reference in flag_sets
@@ -100,7 +100,7 @@ def _read_named(
 
 
 @contextmanager
-def _named_by(annotation: str) -> Iterator[None]:
+def _prefix_annotation(annotation: str) -> Iterator[None]:
     try:
         yield
     except NotThere as refusal:
@@ -114,7 +114,7 @@ def read_specs(
     asked = referring.references(given, annotation, (kind,))
     specs = []
     for reference in asked:
-        with _named_by(annotation):
+        with _prefix_annotation(annotation):
             settings = referring.known.spec(kind, reference.namespace, reference.name)
         shown = f"{kind} {reference.shown_to(referring.namespace)}"
         for field, entries in settings.items():

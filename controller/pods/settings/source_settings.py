@@ -112,7 +112,7 @@ def follow_sources(spec: FeatureFlagSourceSpec, referring: PodReferences, *, com
             if provider == KUBERNETES and place in {"", namespace}:
                 cluster_flags.add(f"{namespace}/{name}")
         else:
-            entries.append(_passed_on(source, provider, number, where, compat=compat))
+            entries.append(_pass_settings(source, provider, number, where, compat=compat))
     return Followed(tuple(entries), tuple(in_files), frozenset(cluster_flags))
 
 
@@ -153,7 +153,9 @@ def _file(source: SourceSpec, namespace: str, where: str) -> files.FlagFile:
     return file
 
 
-def _passed_on(source: SourceSpec, provider: str, number: int, where: str, *, compat: bool) -> dict[str, Any]:
+def _pass_settings(
+    source: SourceSpec, provider: str, number: int, where: str, *, compat: bool
+) -> dict[str, Any]:
     token = source.http_sync_bearer_token
     header = {"bearerTokenFile": files.token_file(number)} if source.secret_ref else {}
     if token and not header and provider in files.TOKEN_PROVIDERS:

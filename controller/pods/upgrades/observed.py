@@ -96,7 +96,7 @@ class Budgets:
         for budget, labels in exact:
             self._by_label[min(labels, key=often.__getitem__, default=None)].append(budget)
 
-    def selecting(self, labels: Mapping[str, str]) -> Iterator[Budget]:
+    def budgets_for(self, labels: Mapping[str, str]) -> Iterator[Budget]:
         """Return those that select a pod with these labels."""
         for label in (None, *labels.items()):
             yield from (budget for budget in self._by_label.get(label, ()) if budget.selects(labels))

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 from controller.api.evaluatorupgrade import EvaluatorUpgradeSpec, EvaluatorUpgradeStatus
 from controller.api.kinds import DISRUPTION_BUDGET, POD, RESTARTED
 from controller.api.objects.meta import RESUME, ObjectKey, timestamp
-from controller.pods.injection.addition import Injected, injected_of
+from controller.pods.injection.addition import Injected, read_injected
 from controller.pods.injection.pod_injection import inject, record_now
 from controller.pods.settings import well_known
 from controller.pods.settings.installation import Refused
@@ -135,7 +135,7 @@ class EvaluatorUpgradeReconciler:
         except Refused as refusal:
             return str(refusal)
         # It was injected, and its annotations ask no more: that change leaves the running pod as it is.
-        return pod.injected if record is None else injected_of(record)
+        return pod.injected if record is None else read_injected(record)
 
     async def _read_workloads(self, namespace: str) -> _Found:
         budgets = [budget_of(body) async for body in self.cluster.each(DISRUPTION_BUDGET, namespace)]
@@ -217,7 +217,7 @@ def _state(workload: Workload, own: Sequence[Pod], pods: _Pods, budgets: Budgets
     outdated = [pod for pod in own if pods.is_outdated(pod)]
     current = [pod for pod in own if not pods.is_outdated(pod)]
     wanted = sorted({str(pods.due[pod.name]) for pod in own})
-    selecting = {budget.name: budget for pod in own for budget in budgets.selecting(pod.labels)}
+    selecting = {budget.name: budget for pod in own for budget in budgets.budgets_for(pod.labels)}
     return State(
         workload,
         len(own),

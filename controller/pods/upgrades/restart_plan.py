@@ -87,7 +87,7 @@ class UpgradeProgress:
     resumed_at: datetime | None = None
     halt: Halt | None = None
 
-    def resumed_after(self, time: datetime) -> bool:
+    def was_resumed_after(self, time: datetime) -> bool:
         """Whether a person resumed it since."""
         return self.resumed_at is not None and self.resumed_at > time
 
@@ -163,7 +163,7 @@ def _is_restarting(state: State, policy: Policy, before: UpgradeProgress, now: d
     if not state.workload.settled:
         return known
     # The mark may be of long ago, and its pods others by now. A person may want it to be tried once more.
-    return state.was_restarted and known and not before.resumed_after(at)
+    return state.was_restarted and known and not before.was_resumed_after(at)
 
 
 def _targets(states: Iterable[State], going: Mapping[str, State]) -> str:
@@ -193,7 +193,7 @@ def _find_undone(states: Mapping[str, State], before: UpgradeProgress) -> Halt |
         if state is None or not state.outdated or state.workload.left:
             continue
         mark = state.workload.restarted_at
-        if (mark is None or mark < at) and not before.resumed_after(at):
+        if (mark is None or mark < at) and not before.was_resumed_after(at):
             return Halt(name, "its restart was undone")
     return None
 

@@ -17,7 +17,7 @@ from controller.api.objects.meta import ObjectKey, about, generation_of
 from controller.api.openfeature.featureflagconfiguration import MissingShardsError
 from controller.api.remote_provider import entries_in_force
 from controller.api.rollouts import flagrollout
-from controller.api.rollouts.served_rollout import held_back
+from controller.api.rollouts.served_rollout import held_entries
 from controller.delivery.delivered import delivery_of
 from controller.delivery.progress.overrides import BY_WRITER, seconds_to_next_end, set_name
 from controller.delivery.progress.rollouts import (
@@ -214,7 +214,7 @@ def _content(resource: Resource | None) -> object:
         return None
     if resource.key.kind == flagrollout.KIND:
         return order_of(resource)
-    promoted = held_back(resource.status), resource.annotations.get(flagrollout.PROMOTE)
+    promoted = held_entries(resource.status), resource.annotations.get(flagrollout.PROMOTE)
     return generation_of(resource), entries_in_force(resource.status), promoted
 
 

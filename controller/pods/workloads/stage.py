@@ -10,7 +10,7 @@ from controller.api.objects.meta import ObjectKey, uid_and_spec
 from controller.api.openfeature import featureflagsource, flagd, inprocessconfiguration
 from controller.pods.settings.installation import SERVED
 from controller.runtime.objects.cache import Index
-from controller.runtime.reconciling.watches import Reconciles, Watch, listed_by
+from controller.runtime.reconciling.watches import Reconciles, Watch, keys_listed_by
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -93,7 +93,7 @@ def _settings_stage(type_: ResourceType, index: Index) -> Reconciles:
             Watch(
                 frozenset(SERVED),
                 changed=lambda resource: resource is None,
-                keys=listed_by(index, lambda resource: f"{resource.namespace}/{resource.name}"),
+                keys=keys_listed_by(index, lambda resource: f"{resource.namespace}/{resource.name}"),
             ),
             Watch(frozenset({flaggrant.KIND}), changed=uid_and_spec, keys=_readers_of_grant(type_.kind)),
         ),
@@ -108,7 +108,7 @@ IN_PROCESS_CONFIGURATIONS: Final = _settings_stage(IN_PROCESS_CONFIGURATION, BY_
 FLAGDS: Final = Reconciles(
     FLAGD,
     wakes=(
-        Watch(frozenset({featureflagsource.KIND}), changed=uid_and_spec, keys=listed_by(BY_SOURCE)),
+        Watch(frozenset({featureflagsource.KIND}), changed=uid_and_spec, keys=keys_listed_by(BY_SOURCE)),
         Watch(frozenset({flaggrant.KIND}), changed=uid_and_spec, keys=_readers_of_grant(flagd.KIND)),
         Watch(_MADE, changed=_content, keys=_owners_of_change),
     ),

@@ -23,7 +23,7 @@ _STATES: Final = ("served", "lagging", "delivered")
 _SECONDS: Final = (0.01, 0.025, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 15.0, 60.0, 300.0)
 
 
-def served_after(registry: CollectorRegistry) -> Histogram:
+def served_after_histogram(registry: CollectorRegistry) -> Histogram:
     """The histogram that `Receipts.served_after` is to observe."""
     return Histogram(
         "flagstaff_proxy_served_after_seconds",

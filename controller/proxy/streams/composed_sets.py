@@ -51,7 +51,7 @@ class ComposedSet:
     parts: FIFOCache[str, tuple[SetPart, ...]] = field(default_factory=lambda: FIFOCache(REMEMBERED))
     """By the digest of a composition."""
 
-    def outdated(self) -> list[EncodedFlagSet]:
+    def parts_to_compose(self) -> list[EncodedFlagSet]:
         """Return the content of each set, if it is to be composed anew; empty also while a set has none."""
         if len(self.good) < len(self.sets):
             return []
@@ -115,7 +115,7 @@ class ComposedSets:
             built = self._contents.newest(ordered.place).built
             if built is not None:
                 known.good[ordered.place] = built
-        good = known.outdated()
+        good = known.parts_to_compose()
         if not good:
             return known
         if sum(len(part.document) for part in good) <= LARGE:
@@ -133,7 +133,7 @@ class ComposedSets:
                 sets = next(iter(self._waiting))
                 del self._waiting[sets]
                 known = self._known.get(sets)
-                good = [] if known is None else known.outdated()
+                good = [] if known is None else known.parts_to_compose()
                 if known is None or not good:
                     continue
                 built, payloads = await asyncio.to_thread(

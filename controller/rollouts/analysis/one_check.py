@@ -124,7 +124,7 @@ class MetricCheck:
             raise NoValueError("the numerator has no value; add `or vector(0)` where no event is the rule")
         # A counter begins with the first event, which one arm may not have had yet.
         known = tuple(count or 0.0 for count in counts)
-        return judge_guardrail(status, self.metric, known, self._needed())
+        return judge_guardrail(status, self.metric, known, self._needed_samples())
 
     async def _check_ratio(self, status: MetricStatus) -> MetricStatus:
         share = self.step.share
@@ -135,9 +135,9 @@ class MetricCheck:
         query = self._query()
         counts = await asyncio.gather(*(self._count(query, arm) for arm in (CANDIDATE, OTHERS)))
         candidates, others = (count or 0.0 for count in counts)
-        return judge_ratio(status, self.metric, (candidates, others), share / 100, self._needed())
+        return judge_ratio(status, self.metric, (candidates, others), share / 100, self._needed_samples())
 
-    def _needed(self) -> int:
+    def _needed_samples(self) -> int:
         """How many samples a test needs to pass."""
         return max(self.metric.min_samples or 0, self.step.min_samples or 0)
 

@@ -93,7 +93,7 @@ class Metrics(Collector):
         """Count a finished reconcile."""
         self._duration.labels(key.kind, result).observe(seconds)
 
-    def wrote(self, verb: str, kind: str) -> None:
+    def count_write(self, verb: str, kind: str) -> None:
         """Count an attempted write."""
         self._writes.labels(verb, kind).inc()
 

@@ -14,7 +14,7 @@ from controller.runtime.event import Severity
 from controller.runtime.reconciling.queue import RetryLater
 from controller.runtime.reconciling.result import Result
 from controller.runtime.reconciling.setbacks import Failed, Setback
-from controller.runtime.reconciling.settle import Settled, progressing, settle
+from controller.runtime.reconciling.settle import Settled, progressing_status, settle
 from controller.runtime.reconciling.statuses import Statuses
 
 if TYPE_CHECKING:
@@ -164,7 +164,7 @@ class Loop:
     async def _say_slow(self, resource: Resource) -> None:
         if _steady(resource):
             return
-        status = progressing(resource, "reconciliation in progress", self._now())
+        status = progressing_status(resource, "reconciliation in progress", self._now())
         try:
             if status != resource.status:
                 await self._statuses.write(resource, status)

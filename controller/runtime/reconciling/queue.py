@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 from controller.runtime.reconciling.setbacks import Failed, Setback
 from controller.runtime.tenancy.shares import FairShare
-from controller.runtime.tenancy.threads import working_for
+from controller.runtime.tenancy.threads import work_for
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Hashable
@@ -181,7 +181,7 @@ class KeyedQueue(Generic[Key]):
         longest: float,
     ) -> None:
         try:
-            with working_for(self._group(key)):
+            with work_for(self._group(key)):
                 await handler(key)
         except RetryLater:
             self.put_after_failure(key)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, Self, TypeVar
 from controller.api.objects.fields import Model
 from controller.api.objects.parsed_spec import parse_spec
 from controller.api.objects.status import Status
-from controller.runtime.reconciling.setbacks import Failed, Setback, Stalled, stalling
+from controller.runtime.reconciling.setbacks import Failed, Setback, Stalled, stall_on_invalid_text
 
 if TYPE_CHECKING:
     from controller.api.objects.conditions import Condition
@@ -20,7 +20,7 @@ M = TypeVar("M", bound=Model)
 
 def spec_of(model: type[M], resource: Resource) -> M:
     """An object's spec as `model`, see `parse_spec`. Raises Stalled, with the reason of the first problem."""
-    with stalling():
+    with stall_on_invalid_text():
         return parse_spec(model, resource)
 
 

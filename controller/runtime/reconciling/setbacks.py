@@ -69,7 +69,7 @@ def with_advice(advice: Mapping[str, str]) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def stalling() -> Iterator[None]:
+def stall_on_invalid_text() -> Iterator[None]:
     """Raise Stalled for a spec or a text of a user that the block cannot read."""
     try:
         yield

@@ -76,7 +76,7 @@ def settle(resource: Resource, result: Result, now: datetime) -> Settled:
     return Settled(status, events, result.requeue_after, retry=isinstance(outcome, Failed))
 
 
-def progressing(resource: Resource, message: str, now: datetime) -> dict[str, Any]:
+def progressing_status(resource: Resource, message: str, now: datetime) -> dict[str, Any]:
     """The status while a reconcile takes its time. Ready stays what it was, unless it was said of an older
     generation.
     """

@@ -41,7 +41,7 @@ class Reconciles:
     """The indexes of the cache that the stage uses."""
 
 
-def listed_by(
+def keys_listed_by(
     index: Index, name: Callable[[Resource], str] = lambda changed: changed.name
 ) -> Callable[[Cache, Change], Iterable[ObjectKey]]:
     """Return a function for `Watch.keys`: it returns the objects that `index` lists under the `name` of a

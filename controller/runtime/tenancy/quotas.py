@@ -57,7 +57,7 @@ class Quota:
         self._claimed[resource.key] = (resource.uid, wanted)
 
     @contextlib.contextmanager
-    def using(self, key: ObjectKey) -> Iterator[None]:
+    def release_on_error(self, key: ObjectKey) -> Iterator[None]:
         """Run the block that uses the granted amount. Where the block fails, the object counts again with the
         amount that its status shows.
         """
@@ -102,7 +102,7 @@ def index_of_refused(kind: str) -> Index:
     )
 
 
-def room_made(kind: str, index: Index, used: Callable[[Resource], int]) -> Watch:
+def wake_when_freed(kind: str, index: Index, used: Callable[[Resource], int]) -> Watch:
     """Wakes those that `index` lists where an object beside them goes, or has less than before."""
 
     def keys_to_wake(cache: Cache, change: Change) -> list[ObjectKey]:

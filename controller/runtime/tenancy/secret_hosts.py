@@ -59,7 +59,7 @@ class Binding:
                 f"{ALLOWED_HOSTS} binds it to hosts",
             )
 
-    def asked_for(self) -> Binding:
+    def require_annotation(self) -> Binding:
         """Return the binding for an installation that requires the annotation."""
         return replace(self, required=True)
 

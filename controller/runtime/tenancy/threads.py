@@ -29,7 +29,7 @@ _GROUP: ContextVar[Hashable] = ContextVar("the namespace that work is done for",
 
 
 @contextlib.contextmanager
-def working_for(namespace: Hashable) -> Iterator[None]:
+def work_for(namespace: Hashable) -> Iterator[None]:
     """Count what the block, and the tasks that it starts, do in threads as that of `namespace`."""
     token = _GROUP.set(namespace)
     try:
@@ -54,7 +54,7 @@ class FairThreads(ThreadPoolExecutor):
         self._fair: FairShare[_Work] = FairShare(threads, threads)
 
     def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
-        """Run `fn` once it is the namespace's turn; see `working_for`."""
+        """Run `fn` once it is the namespace's turn; see `work_for`."""
         work = _Work(_GROUP.get(), Future(), partial(fn, *args, **kwargs))
         with self._mutex:
             self._fair.add(work.group, work)

@@ -64,7 +64,7 @@ class BucketBackend(LocalBackend):
 
     async def resolve(self) -> Revision:
         """List the bucket: one request for each thousand objects. Raises Setback."""
-        listing = await self._listing()
+        listing = await self._list_objects()
         if not listing:
             raise Waiting(
                 "EmptyBucket", f"{self.bucket.display_name}: no object has this prefix, or may be read"
@@ -73,7 +73,7 @@ class BucketBackend(LocalBackend):
 
     async def fetch(self, revision: Revision, into: Path, accepted: Accepted = NOTHING_ACCEPTED) -> Fetched:
         """Write the objects below the empty folder `into`, each under its whole key. Raises Setback."""
-        listing = self._last[0] if self._last else await self._listing()
+        listing = self._last[0] if self._last else await self._list_objects()
         if revision_of(listing) != revision:
             raise Failed(
                 "RevisionGone", f"{self.bucket.display_name}: {revision} is not what it holds any more"
@@ -116,7 +116,7 @@ class BucketBackend(LocalBackend):
         signed = replace(fetched, metadata={SIGNED_AT: manifest.signed_at})
         return with_signer(signed, signer, named=self.authors)
 
-    async def _listing(self) -> list[Listed]:
+    async def _list_objects(self) -> list[Listed]:
         with with_advice(self.advice):
             self._last[:] = [await list_objects(self.call, self.bucket, self.limits)]
         return self._last[0]

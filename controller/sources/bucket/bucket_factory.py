@@ -13,7 +13,7 @@ from controller.api.objects.fields import require
 from controller.api.parsing.endpoints import KNOWN
 from controller.api.sources.bucket_source import BucketSpec
 from controller.runtime.process.helpers import Helpers
-from controller.runtime.reconciling.setbacks import Stalled, stalling
+from controller.runtime.reconciling.setbacks import Stalled, stall_on_invalid_text
 from controller.runtime.tenancy.places import Places
 from controller.runtime.user_text.secret_texts import SecretTexts, proxy_url
 from controller.sources.backend import BackendFactory, FetchRequest
@@ -99,7 +99,7 @@ class BucketFactory(BackendFactory[BucketSpec]):
         for shown, host in ((secret, store), (secret, reader), (authority, store), (proxy, proxied)):
             if shown is not None:
                 shown.require_host(host)
-        async with deadline.running():
+        async with deadline.limit():
             await self._judge(bucket.endpoint or _own_host(bucket), client.get("proxy_url"))
             if spec.sts is not None:
                 await self._judge(spec.sts.endpoint, client.get("proxy_url"))
@@ -123,7 +123,7 @@ class BucketFactory(BackendFactory[BucketSpec]):
         """Raise Stalled where the spec is invalid, or uses an identity that it may not use."""
         if spec.uses_own_identity and not self._cloud_identity:
             raise Stalled("IdentityDenied", _NO_IDENTITY.format(spec.provider))
-        with stalling():
+        with stall_on_invalid_text():
             require(spec.cluster_problems())
 
     async def _judge(self, endpoint: str, proxy: str | None) -> None:
@@ -165,7 +165,7 @@ def _own_host(bucket: Bucket) -> str:
 
 def bucket_of(spec: BucketSpec, secret: SecretTexts | None, client: Mapping[str, Any]) -> Bucket:
     """Return the bucket of a spec, with the credentials in `secret`. Raises Stalled."""
-    with stalling():
+    with stall_on_invalid_text():
         require(spec.cluster_problems())
         endpoint = spec.store_url
     store = _STORES[spec.provider]

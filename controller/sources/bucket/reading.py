@@ -38,7 +38,7 @@ async def fetch_objects(call: Call, bucket: Bucket, objects: Sequence[Listed], i
 async def call_here(name: str, bucket: Bucket, *arguments: object, seconds: float = 60.0) -> Any:
     """A `Call` in this process, of at most `seconds`: for a store that the user of a command named."""
     client = await asyncio.to_thread(import_module, CLIENT)
-    async with Deadline(seconds, bucket.display_name).running():
+    async with Deadline(seconds, bucket.display_name).limit():
         return await getattr(client, name)(bucket, *arguments)
 
 

@@ -15,7 +15,7 @@ from controller.runtime.reconciling.setbacks import Failed, Stalled
 from controller.runtime.user_text.plain_text import one_line
 from controller.sources.backend import Fetched, Revision, TreeLimits
 from controller.sources.files.quarantine import create_file
-from controller.sources.git.repository import damage_reported, open_repository
+from controller.sources.git.repository import open_repository, report_damage
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -45,7 +45,7 @@ def read_tree(path: Path, checkout: Checkout) -> Fetched:
 
     Raises Setback, `DamagedRepositoryError`, `UnreadableFormatError` and MemoryError.
     """
-    with damage_reported():
+    with report_damage():
         return write_commit(open_repository(path), checkout)
 
 
@@ -87,7 +87,7 @@ def write_commit(repository: pygit2.Repository, checkout: Checkout) -> Fetched:
     return _describe(commit, revision, writing)
 
 
-def submodule_skipped(path: str) -> str:
+def skipped_submodule(path: str) -> str:
     """The entry of `Fetched.skipped` for a submodule."""
     return f"{path}: submodule, not read"
 
@@ -119,7 +119,7 @@ class _Writing:
                 self.folder(entry.id, child)
             elif entry.filemode == FileMode.COMMIT:
                 self.submodules.append(("/".join(child), str(entry.id)))
-                self.skipped.append(submodule_skipped("/".join(child)))
+                self.skipped.append(skipped_submodule("/".join(child)))
             elif entry.filemode == FileMode.LINK:
                 self.skipped.append(f"{'/'.join(child)}: symlink, not followed")
             else:

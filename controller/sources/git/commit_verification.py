@@ -13,7 +13,7 @@ from controller.api.parsing.patterns import of_files
 from controller.api.parsing.reference_names import TAGS
 from controller.runtime.reconciling.setbacks import Failed, Stalled
 from controller.runtime.user_text.plain_text import one_line
-from controller.sources.git.repository import damage_reported, open_repository
+from controller.sources.git.repository import open_repository, report_damage
 from controller.sources.git.signed_objects import SignedObject, UnreadableObjectError, read_commit, read_tag
 from controller.sources.verification import NotBelievedError, NotJudgedError, Signer
 from controller.sources.verification.keys import Keys, verify
@@ -159,7 +159,7 @@ def verify_commit(path: Path, question: Question) -> Signer | None:
     Raises Stalled with the reason of a refusal, `DamagedRepositoryError`.
     """
     signer = None
-    with damage_reported():
+    with report_damage():
         repository = open_repository(path)
         if not question.let_through and question.accepted not in {"", question.commit}:
             _require_descent(repository, question)

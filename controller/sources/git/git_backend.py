@@ -19,10 +19,10 @@ from controller.sources.git.mirror_quota import MirrorQuota
 from controller.sources.git.repository import (
     DamagedRepositoryError,
     UnreadableFormatError,
-    damage_reported,
     find_folders,
     list_references,
     open_repository,
+    report_damage,
 )
 from controller.sources.git.submodules import FILE as SUBMODULES_FILE
 from controller.sources.git.submodules import SubmoduleReader
@@ -225,5 +225,5 @@ def _is_partial_clone(path: Path) -> bool:
 
 
 def _list_in_place(path: Path) -> References:
-    with damage_reported():
+    with report_damage():
         return References(*list_references(open_repository(path)))

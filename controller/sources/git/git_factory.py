@@ -12,7 +12,7 @@ from controller.api.sources.git_source import DEFAULT_BRANCH
 from controller.runtime.process.helper import TaskLimits
 from controller.runtime.process.helpers import Helpers
 from controller.runtime.process.temporary import sweep_temporary
-from controller.runtime.reconciling.setbacks import Stalled, stalling
+from controller.runtime.reconciling.setbacks import Stalled, stall_on_invalid_text
 from controller.runtime.tenancy.limits import UNLIMITED
 from controller.runtime.tenancy.places import Places
 from controller.runtime.tenancy.secret_hosts import UNBOUND
@@ -91,7 +91,7 @@ class GitFactory:
 
     async def open(self, spec: GitSpec, request: FetchRequest) -> GitBackend:
         """The source that `spec` and its Secrets describe. Raises Setback."""
-        with stalling():
+        with stall_on_invalid_text():
             require(spec.cluster_problems())
             location, namespace = parse_location(spec.url), request.key.namespace
         if self._hosts is not None:

@@ -10,7 +10,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 from controller.api.parsing.git_url import Location, parse_location
-from controller.runtime.reconciling.setbacks import stalling
+from controller.runtime.reconciling.setbacks import stall_on_invalid_text
 from controller.sources.backend import poll_ticks
 from controller.sources.git.git_backend import GitBackend
 from controller.sources.git.repository import find_folders, uncommitted_files
@@ -96,7 +96,7 @@ def open_source(
     paths: Iterable[str] = (),
 ) -> LocalGitBackend:
     """A source from what a person wrote; a relative path counts from the working folder. Raises `Stalled`."""
-    with stalling():
+    with stall_on_invalid_text():
         place, followed = parse_location(location), Reference.parse(reference)
     if place.path is not None:
         path = place.path.expanduser().absolute()

@@ -17,7 +17,7 @@ from controller.api.parsing.reference_names import HEADS, TAGS
 from controller.runtime.reconciling.setbacks import Failed, Stalled
 from controller.sources.backend import Unverified
 from controller.sources.git.mirror_quota import MirrorQuota
-from controller.sources.git.repository import KEPT, DamagedRepositoryError, damage_reported, open_mirror
+from controller.sources.git.repository import KEPT, DamagedRepositoryError, open_mirror, report_damage
 from controller.sources.git_cli.git_complaints import LIMIT, UNADVERTISED
 from controller.sources.git_cli.git_program import BrokenMirrorError, GitProgram
 
@@ -118,7 +118,7 @@ class Mirror:
 
     def _holds(self, revision: Revision) -> bool | None:
         """None: it is new."""
-        with damage_reported():
+        with report_damage():
             if not self.path.exists():
                 pygit2.init_repository(str(self.path), bare=True)
                 return None
@@ -156,7 +156,7 @@ class Mirror:
 
     async def _take_lock(self) -> int:
         try:
-            async with self.program.deadline.running():
+            async with self.program.deadline.limit():
                 while (lock := await self._try_lock()) is None:  # noqa: ASYNC110 - others' processes
                     await asyncio.sleep(_BUSY)
         except Failed as overdue:

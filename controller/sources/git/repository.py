@@ -48,7 +48,7 @@ _DAMAGE: Final = (pygit2.GitError, KeyError, ValueError, OSError)
 
 
 @contextlib.contextmanager
-def damage_reported() -> Iterator[None]:
+def report_damage() -> Iterator[None]:
     """Raise libgit2's errors as `DamagedRepositoryError`, which helpers can send, or as MemoryError."""
     try:
         yield

@@ -15,7 +15,7 @@ from controller.runtime.process.limited_child import ProcessLimits, run
 from controller.runtime.reconciling.setbacks import Failed, Setback, Stalled
 from controller.runtime.user_text.plain_text import one_line
 from controller.sources.backend import Fetched, Revision, TreeLimits
-from controller.sources.git.commit_tree import Checkout, submodule_skipped
+from controller.sources.git.commit_tree import Checkout, skipped_submodule
 from controller.sources.git_cli.git_complaints import LIMIT
 from controller.sources.git_cli.git_environment import environment
 from controller.sources.git_cli.git_references import Reference
@@ -68,7 +68,7 @@ class SubmoduleReader:
         submodule.
         """
         depth = "/".join(within)
-        read = {submodule_skipped(path) for path, _ in fetched.submodules}
+        read = {skipped_submodule(path) for path, _ in fetched.submodules}
         skipped = [f"{depth}/{entry}".lstrip("/") for entry in fetched.skipped if entry not in read]
         if not fetched.submodules:
             return tuple(skipped)

@@ -84,7 +84,7 @@ class GitProgram:
     async def _run(self, arguments: tuple[str, ...], more: Mapping[str, str] | None = None) -> ChildResult:
         where = self.location.shown
         try:
-            async with secret_files(self.credentials) as folder, self.deadline.running():
+            async with secret_files(self.credentials) as folder, self.deadline.limit():
                 variables = environment(self.location, self.credentials, folder, await self._host_settings())
                 command = ("git", *arguments)
                 ended = await run(command, {**variables, **(more or {})}, self.limits, self.deadline.left)

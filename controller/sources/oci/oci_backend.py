@@ -137,7 +137,7 @@ class OciBackend(LocalBackend):
         return tag
 
     def _time_limit(self) -> contextlib.AbstractAsyncContextManager[None]:
-        return (self.deadline or Deadline(TIMEOUT, self.display_name)).running()
+        return (self.deadline or Deadline(TIMEOUT, self.display_name)).limit()
 
     async def _tags(self) -> list[str]:
         try:

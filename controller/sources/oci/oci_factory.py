@@ -13,7 +13,7 @@ from controller.api.parsing.oci_address import parse_address
 from controller.api.sources.oci_source import OciSpec
 from controller.runtime.network.http_client import Route
 from controller.runtime.process.helpers import Helpers
-from controller.runtime.reconciling.setbacks import stalling
+from controller.runtime.reconciling.setbacks import stall_on_invalid_text
 from controller.runtime.tenancy.places import Places
 from controller.runtime.user_text.secret_texts import Tls, proxy_url
 from controller.sources.backend import BackendFactory, FetchRequest
@@ -60,7 +60,7 @@ class OciFactory(BackendFactory[OciSpec]):
 
     async def open(self, spec: OciSpec, request: FetchRequest) -> OciBackend:
         """The source that `spec` and its Secrets describe. Raises Setback."""
-        with stalling():
+        with stall_on_invalid_text():
             address, namespace = parse_address(spec.url, insecure=spec.insecure), request.key.namespace
         trust = await self._trust(request)
         tls = Tls()

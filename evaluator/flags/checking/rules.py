@@ -17,7 +17,7 @@ from evaluator.flags.checking.known_operators import (
     shorten,
 )
 from evaluator.flags.checking.references import excess, measure
-from evaluator.flags.checking.suggestions import comparison_hint, did_you_mean, misspelt, operator_hint
+from evaluator.flags.checking.suggestions import comparison_hint, did_you_mean, operator_hint, similar_word
 from evaluator.flags.checking.versions import COMPARISONS, is_written_out, version_of
 from evaluator.flags.syntax.problems import Finding, Severity
 
@@ -117,7 +117,7 @@ class _Walk:
         first = arguments[0] if isinstance(arguments, list) and arguments else arguments
         place = (*path, 0) if first is not arguments else path
         if isinstance(first, str) and first.startswith("$flagd.") and first not in _FLAGD_VARIABLES:
-            near = misspelt(first, _FLAGD_VARIABLES)
+            near = similar_word(first, _FLAGD_VARIABLES)
             hint = f' (did you mean "{near}"?)' if near is not None else ""
             message = f"flagd sets only $flagd.timestamp and $flagd.flagKey, not {shorten(first)}{hint}"
             self._report(place, "bad-flagd-variable", message)

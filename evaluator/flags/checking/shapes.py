@@ -10,7 +10,7 @@ import re
 from typing import TYPE_CHECKING, Any, Final
 
 from evaluator.flags.checking.known_operators import shorten
-from evaluator.flags.checking.suggestions import did_you_mean, misspelt, unknown_name
+from evaluator.flags.checking.suggestions import did_you_mean, similar_word, unknown_name
 from evaluator.flags.layers.assembled import FIELDS, KNOWN
 from evaluator.flags.model import ABSENT, EMPTY, Flag, State
 from evaluator.flags.syntax.problems import Severity
@@ -97,7 +97,7 @@ def _state(flag: Assembled, state: Json) -> State:
         )
         flag.warn("missing-state", message, "state")
     elif isinstance(state, str):
-        meant = _STATE_HABITS.get(state.casefold()) or misspelt(state, _STATES)
+        meant = _STATE_HABITS.get(state.casefold()) or similar_word(state, _STATES)
         near = f" (did you mean {quote(meant)}?)" if meant is not None else ""
         message = (
             f"{quote(state)} is not a valid state{near} and flagd would treat the flag as enabled; "

@@ -139,7 +139,7 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     return _question(closest[0]) if closest else ""
 
 
-def misspelt(name: str, known: Iterable[str]) -> str | None:
+def similar_word(name: str, known: Iterable[str]) -> str | None:
     """Return the one word that `name` misspells: one letter off, two where it has many, none where few."""
     if len(name) > _LONGEST_NAME:
         return None
@@ -160,7 +160,7 @@ def unknown_name(name: str, known: Iterable[str]) -> tuple[Severity, str]:
     """
     if name.startswith(_OWN) or name.casefold() in _OWN_WORDS:
         return Severity.NOTE, ""
-    near = misspelt(name, known)
+    near = similar_word(name, known)
     return (Severity.NOTE, "") if near is None else (Severity.WARNING, _question(near))
 
 
@@ -192,7 +192,7 @@ def _spelling_hint(name: str, folded: str) -> str:
         if sorted(word) == sorted(folded) or _REPEATED.sub(r"\1", word) == plain:
             return _question(word)
     # A short word is one letter from words that mean something else.
-    near = misspelt(name, (word for word in words if len(word) > 3)) if len(folded) > 3 else None
+    near = similar_word(name, (word for word in words if len(word) > 3)) if len(folded) > 3 else None
     return "" if near is None else _question(near)
 
 

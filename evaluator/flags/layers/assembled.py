@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from evaluator.flags.checking.suggestions import misspelt
+from evaluator.flags.checking.suggestions import similar_word
 from evaluator.flags.syntax.problems import Severity
 from evaluator.flags.syntax.text import quote
 
@@ -102,7 +102,7 @@ class Assembled:
 
     def _removes_nothing(self, piece: Piece, known: Iterable[str], *steps: str) -> None:
         self._suggestions -= 1
-        near = misspelt(steps[-1], known) if self._suggestions >= 0 else None
+        near = similar_word(steps[-1], known) if self._suggestions >= 0 else None
         self.findings.append(removes_nothing(piece, self.key, near, steps))
 
 

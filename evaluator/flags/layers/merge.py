@@ -9,7 +9,7 @@ from evaluator.flags.checking.outcomes import OutcomeReader, check_reach
 from evaluator.flags.checking.references import Expander, check_cycles
 from evaluator.flags.checking.rules import check_rule
 from evaluator.flags.checking.shapes import check_base, check_shape, metadata_message, scalar, unusual
-from evaluator.flags.checking.suggestions import did_you_mean, misspelt
+from evaluator.flags.checking.suggestions import did_you_mean, similar_word
 from evaluator.flags.layers.assembled import Assembled, removes_nothing
 from evaluator.flags.layers.layer import read_layer
 from evaluator.flags.layers.parsed import report
@@ -209,7 +209,7 @@ class _Merging:
 
     def _removes_nothing(self, piece: Piece, flag: str | None, lower: Iterable[str], key: str) -> None:
         self._removals += 1
-        near = misspelt(key, lower) if self._removals <= _SUGGESTIONS else None
+        near = similar_word(key, lower) if self._removals <= _SUGGESTIONS else None
         self._findings.append(removes_nothing(piece, flag, near))
 
     def _check_evaluators(self, bodies: Mapping[str, Json]) -> dict[str, Json]:

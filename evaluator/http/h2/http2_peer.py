@@ -156,12 +156,12 @@ class Http2Peer(ResponseOwner):
 
     # -- what server streams ask -----------------------------------------------------------------------------
 
-    def wrote(self) -> None:
+    def write_sent(self) -> None:
         """Write what was sent, unless it is part of a batch."""
         if not self._batching:
             self._write_all()
 
-    def sent_message(self) -> None:
+    def write_message(self) -> None:
         """Write a message of a stream that stays open, unless it is part of a batch."""
         if not self._batching:
             self.write(self.connection.take_output())

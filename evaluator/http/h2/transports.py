@@ -23,11 +23,11 @@ class ResponseOwner(Peer):
         self.connection = Connection(port.limits)
 
     @abstractmethod
-    def wrote(self) -> None:
+    def write_sent(self) -> None:
         """Write what was sent, unless it is part of a batch."""
 
     @abstractmethod
-    def sent_message(self) -> None:
+    def write_message(self) -> None:
         """Write a message of a stream that stays open, unless it is part of a batch."""
 
     @abstractmethod
@@ -56,7 +56,7 @@ class BodyTransport:
         if self._head:
             head, self._head = self._head, b""
             self._peer.connection.send_headers(self._id, head)
-            self._peer.wrote()
+            self._peer.write_sent()
 
     def send(self, pieces: Sequence[bytes]) -> bool:
         """See StreamTransport."""
@@ -64,7 +64,7 @@ class BodyTransport:
         if peer.paused or not peer.connection.send_message(self._id, self._head, pieces):
             return False
         self._head = b""
-        peer.sent_message()
+        peer.write_message()
         return True
 
     def end(self, last: bytes) -> None:
@@ -72,13 +72,13 @@ class BodyTransport:
         self.forget()
         self.start()
         self._peer.connection.send_body(self._id, last, end_stream=True)
-        self._peer.wrote()
+        self._peer.write_sent()
 
     def break_off(self) -> None:
         """See StreamTransport."""
         self.forget()
         self._peer.connection.reset(self._id, ErrorCode.INTERNAL_ERROR)
-        self._peer.wrote()
+        self._peer.write_sent()
 
     def forget(self) -> None:
         """See StreamTransport."""
@@ -97,4 +97,4 @@ class CallTransport(BodyTransport):
             self._peer.connection.send_headers(self._id, self._head + last, end_stream=True)
         else:
             self._peer.connection.send_trailers(self._id, last)
-        self._peer.wrote()
+        self._peer.write_sent()

@@ -85,9 +85,9 @@ class Introspection:
         `{"revision", "digest", "servedSince", "ageSeconds", "stale", "sources", "count", "flags", "next"}`;
         times are Unix seconds.
         """
-        return self._offload.answer(JSON, self.listing(request))
+        return self._offload.answer(JSON, self.list_flags(request))
 
-    def listing(self, request: Request) -> Callable[[], bytes]:
+    def list_flags(self, request: Request) -> Callable[[], bytes]:
         """Return a function that makes the document in some milliseconds."""
         snapshot = self._store.snapshot
         after = parse_qs(request.query, keep_blank_values=True).get("after", [""])[-1]

@@ -155,7 +155,7 @@ class GrpcSource:
 
     async def _answers(self, channel: grpc.aio.Channel) -> bool:
         """Return whether the peer answers on the stream's connection, even with UNIMPLEMENTED."""
-        if self._companion is not None and self._companion.taken_within(self._timing.confirm):
+        if self._companion is not None and self._companion.was_taken_within(self._timing.confirm):
             return True
         try:
             await self._connector.call(channel, _METADATA, b"")

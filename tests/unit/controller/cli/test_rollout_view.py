@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from controller.api.objects.meta import Resource
-from controller.cli.objects.description import described
+from controller.cli.objects.description import describe_object
 from controller.cli.objects.object_rows import columns_of, object_row
 from controller.cli.objects.object_tree import object_tree
 from controller.cli.rollouts.rollout_view import RolloutView, as_text, duration_text, view_of
@@ -134,7 +134,7 @@ def test_a_row_has_set_phase_step_share_and_verdict() -> None:
 
 
 def test_describe_tells_each_check_with_its_query() -> None:
-    text = described(rollout(), [])
+    text = describe_object(rollout(), [])
     assert "Phase:       Progressing\n" in text
     assert 'Queries:\n  errors: sum(rate(errors{flag="new-cart"}[5m]))\n' in text
     assert "Earlier rollouts:\n" in text

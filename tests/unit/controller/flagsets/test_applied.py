@@ -6,7 +6,7 @@ import pytest
 
 from controller.api.flagset import KIND, FlagSetSpec
 from controller.api.objects.fields import read
-from controller.flagsets.applying.applied import LastDelivered, last_applied, read_back, written_by
+from controller.flagsets.applying.applied import LastDelivered, last_applied, objects_written_by, read_back
 from tests.unit.controller.flagsets.world import CONFIGURATION, World, document, flag
 from tests.unit.controller.stage_world import body_of
 
@@ -25,7 +25,7 @@ async def world() -> World:
 
 def found(world: World) -> list[Resource]:
     resource = world.cluster.the(KIND, "checkout")
-    return written_by(resource, read(FlagSetSpec, resource.spec), world.cluster.objects)
+    return objects_written_by(resource, read(FlagSetSpec, resource.spec), world.cluster.objects)
 
 
 def last(world: World) -> LastDelivered | None:

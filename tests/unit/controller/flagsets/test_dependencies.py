@@ -20,7 +20,14 @@ from controller.flagsets.reading.dependencies import (
 )
 from controller.flagsets.stage import FLAG_SETS
 from controller.runtime.objects.cache import Cache, Change
-from controller.runtime.reconciling.setbacks import Failed, Passing, Setback, Stalled, Waiting, stalling
+from controller.runtime.reconciling.setbacks import (
+    Failed,
+    Passing,
+    Setback,
+    Stalled,
+    Waiting,
+    stall_on_invalid_text,
+)
 from controller.runtime.reconciling.watches import indexes_of, keys_to_wake
 
 ARTIFACT = {"url": "http://x/y", "revision": "main@sha1:r1", "digest": "sha256:00"}
@@ -46,13 +53,13 @@ def objects(*found: Resource) -> Cache:
 
 
 def look(of: Resource, *found: Resource) -> ArtifactStatus:
-    with stalling():
+    with stall_on_invalid_text():
         return source_artifact(of, read(FlagSetSpec, of.spec), objects(*found))
 
 
 def waits(of: Resource, *found: Resource) -> None:
     artifact = ArtifactStatus.model_validate(ARTIFACT)
-    with stalling():
+    with stall_on_invalid_text():
         asyncio.run(require_dependencies(of, read(FlagSetSpec, of.spec), objects(of, *found), artifact))
 
 

@@ -88,7 +88,7 @@ def test_an_unknown_author_and_subject_are_left_out() -> None:
 
 def test_a_message_about_a_bad_revision_names_flags_and_says_what_to_do() -> None:
     made = attempt(problems=(ERROR,), held=("a",), missing=("new",))
-    assert messages.partial(made) == (
+    assert messages.message_of_partial(made) == (
         "r1 is applied, except 2 of 2 flags: b.yaml:3:4: it is wrong. "
         "Still serving the previous definition of: a; not served, since they never were valid: new; "
         "push a correction, or revert the commit"
@@ -111,7 +111,7 @@ def test_a_question_is_not_followed_by_a_full_stop() -> None:
 )
 def test_the_message_says_how_to_undo_an_edit_where_that_is_possible(accepted: bool, end: str) -> None:
     made = attempt(problems=(ERROR,), accepted=accepted)
-    assert messages.unknown(made, "X x").endswith(end)
+    assert messages.message_of_unknown(made, "X x").endswith(end)
 
 
 def test_errors_come_first_and_unknown_places_are_left_out() -> None:

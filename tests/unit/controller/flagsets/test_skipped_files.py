@@ -6,7 +6,7 @@ import pytest
 
 from controller.flagsets.building.commit_provenance import provenance_of
 from controller.flagsets.building.compose import compose
-from controller.flagsets.reading.layers import unread
+from controller.flagsets.reading.layers import unread_problems
 from evaluator.flags.model import FlagSet
 
 LINK = "symlink, not followed"
@@ -31,7 +31,7 @@ NAMES = ("flags.json", "base/flags.json")
     ],
 )
 def test_only_what_the_paths_mean_is_an_error(skipped: str, paths: list[str], wanted: list[str]) -> None:
-    assert [problem.file for problem in unread([skipped], NAMES, paths)] == wanted
+    assert [problem.file for problem in unread_problems([skipped], NAMES, paths)] == wanted
 
 
 def test_a_definition_that_was_not_read_refuses_the_revision_and_says_why() -> None:

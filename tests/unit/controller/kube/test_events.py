@@ -80,7 +80,7 @@ async def serving(
 
 async def test_what_was_accepted_is_posted_before_a_stop_and_once() -> None:
     server = Server()
-    async with serving(server) as sink, sink.posting():
+    async with serving(server) as sink, sink.post_in_background():
         for message in ("one", "two", "one"):
             sink.accept(happened(message))
     assert server.messages == ["one", "two"]
@@ -113,7 +113,7 @@ async def test_what_changed_is_among_the_annotations_and_bounded() -> None:
 
 async def test_one_that_is_there_already_was_posted(caplog: pytest.LogCaptureFixture) -> None:
     server = Server(409)
-    async with serving(server) as sink, sink.posting():
+    async with serving(server) as sink, sink.post_in_background():
         sink.accept(happened("one"))
         sink.accept(happened("two"))
     assert server.messages == ["one", "two"]
@@ -122,7 +122,7 @@ async def test_one_that_is_there_already_was_posted(caplog: pytest.LogCaptureFix
 
 async def test_one_that_fails_again_and_again_holds_up_no_other(caplog: pytest.LogCaptureFixture) -> None:
     server = Server(*[500] * event_sink.MOST_ANSWERS)
-    async with serving(server) as sink, sink.posting():
+    async with serving(server) as sink, sink.post_in_background():
         sink.accept(happened("one"))
         sink.accept(happened("two"))
     assert server.messages == [*["one"] * event_sink.MOST_ANSWERS, "two"]
@@ -132,7 +132,7 @@ async def test_one_that_fails_again_and_again_holds_up_no_other(caplog: pytest.L
 @pytest.mark.parametrize("status", [429, 500, 503])
 async def test_a_server_that_is_overloaded_is_asked_again_until_it_takes_the_event(status: int) -> None:
     server = Server(status, status, status)
-    async with serving(server) as sink, sink.posting():
+    async with serving(server) as sink, sink.post_in_background():
         sink.accept(happened("one"))
         sink.accept(happened("two"))
     assert server.messages == ["one"] * 4 + ["two"]
@@ -145,7 +145,7 @@ async def test_a_server_that_is_down_is_asked_again() -> None:
     await listener.drain(1.0)
     api = client.ApiClient(client.Configuration(host=f"http://127.0.0.1:{port}"))
     sink = ApiServerEvents(api, server.registry)
-    async with sink.posting():
+    async with sink.post_in_background():
         sink.accept(happened("one"))
         again = Listener(Routes(http={("POST", PATH): server.post}), Limits(), name="api")
         await again.start("127.0.0.1", port)
@@ -158,7 +158,7 @@ async def test_one_that_is_refused_for_good_is_logged_and_the_next_is_posted(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     server = Server(403)
-    async with serving(server) as sink, sink.posting():
+    async with serving(server) as sink, sink.post_in_background():
         sink.accept(happened("one"))
         sink.accept(happened("two"))
     assert server.messages == ["one", "two"]
@@ -170,7 +170,7 @@ async def test_beyond_the_bound_the_oldest_are_dropped_and_counted(caplog: pytes
     async with serving(server, most=2) as sink:
         for message in ("one", "two", "three", "four"):
             sink.accept(happened(message))
-        async with sink.posting():
+        async with sink.post_in_background():
             pass
     assert server.messages == ["three", "four"]
     assert server.dropped == 2.0
@@ -180,6 +180,6 @@ async def test_beyond_the_bound_the_oldest_are_dropped_and_counted(caplog: pytes
 async def test_a_stop_does_not_wait_for_ever() -> None:
     server = Server()
     server.always = 503
-    async with serving(server, replace(QUICK, drain=0.05)) as sink, sink.posting():
+    async with serving(server, replace(QUICK, drain=0.05)) as sink, sink.post_in_background():
         sink.accept(happened("one"))
     assert set(server.messages) == {"one"}

@@ -6,7 +6,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from controller.proxy.metrics import ProxyMetrics
-from controller.proxy.receipts.metrics import ReceiptMetrics, served_after
+from controller.proxy.receipts.metrics import ReceiptMetrics, served_after_histogram
 from controller.runtime.objects.watch_health import WatchHealth
 
 from .scene import FEATURE_FLAG, Scene, flags
@@ -33,7 +33,7 @@ async def scraped() -> dict[str, float]:
     scene.open("shop/bad")
     await scene.rest()
     registry = CollectorRegistry()
-    served_after(registry)
+    served_after_histogram(registry)
     watches = WatchHealth(lambda: 0.0)
     watches.follow("flagshards", "/flagshards", FakeWatch())
     registry.register(ProxyMetrics(scene.proxy, watches, lambda: 1))

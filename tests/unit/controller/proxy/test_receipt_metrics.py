@@ -10,7 +10,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from controller.api.objects.meta import ObjectKey, Resource
-from controller.proxy.receipts.metrics import MOST_SETS, ReceiptMetrics, served_after
+from controller.proxy.receipts.metrics import MOST_SETS, ReceiptMetrics, served_after_histogram
 from controller.proxy.receipts.receipts import ExpectedDigest, Receipts
 from controller.proxy.streams.composed_sets import SetPart
 from evaluator.http.messages import Call, Code, RpcError
@@ -34,7 +34,7 @@ class World:
     def __post_init__(self) -> None:
         self.receipts = Receipts(
             parts=self.parts, expected=self.expected, caller=lambda _: None, pods=self,
-            clock=lambda: self.now, served_after=served_after(self.registry).observe,
+            clock=lambda: self.now, served_after=served_after_histogram(self.registry).observe,
         )  # fmt: skip
         self.registry.register(ReceiptMetrics(self.receipts, lambda: self.writes, most_sets=self.most_sets))
 

@@ -9,7 +9,7 @@ import pytest
 from controller.api.objects.meta import ObjectKey, Resource
 from controller.runtime.objects.cache import Cache, Change
 from controller.runtime.reconciling.setbacks import Stalled
-from controller.runtime.tenancy.quotas import UNLIMITED, Quota, index_of_refused, room_made
+from controller.runtime.tenancy.quotas import UNLIMITED, Quota, index_of_refused, wake_when_freed
 
 INDEX = index_of_refused("FlagSource")
 
@@ -87,10 +87,10 @@ def test_what_was_let_and_failed_is_given_back() -> None:
     first, second = source("a", 1), source("b")
     space = Space(first, second)
     assert space.lets(first, 9)
-    with space.quota.using(first.key):
+    with space.quota.release_on_error(first.key):
         """It did not fail."""
     assert not space.lets(second, 9)
-    with pytest.raises(KeyError), space.quota.using(first.key):
+    with pytest.raises(KeyError), space.quota.release_on_error(first.key):
         raise KeyError("no")
     assert space.lets(second, 9)
 
@@ -119,6 +119,6 @@ def test_without_a_limit_nothing_is_counted() -> None:
 )
 def test_a_refused_object_is_woken_where_there_is_room(change: Change, woken: set[str]) -> None:
     space = Space(source("over", reason="QuotaExceeded"), source("bad", reason="GitFailed"), source("good"))
-    watch = room_made("FlagSource", INDEX, used)
+    watch = wake_when_freed("FlagSource", INDEX, used)
     changed = watch.changed(change.before) != watch.changed(change.after)
     assert {each.name for each in watch.keys(space.objects, change) if changed} == woken

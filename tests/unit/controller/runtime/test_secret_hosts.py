@@ -49,9 +49,9 @@ def test_an_annotation_that_is_too_long_to_match_is_refused(annotation: str) -> 
 
 def test_an_installation_may_ask_for_the_annotation() -> None:
     with pytest.raises(Stalled, match=r"flagstaff\.dev/allowed-hosts is missing") as caught:
-        Binding("shop", "git").asked_for().require("git.example.com")
+        Binding("shop", "git").require_annotation().require("git.example.com")
     assert caught.value.reason == "SecretHostDenied"
-    Binding("shop", "git", ("git.example.com",)).asked_for().require("git.example.com")
+    Binding("shop", "git", ("git.example.com",)).require_annotation().require("git.example.com")
 
 
 def test_what_comes_from_no_cluster_is_bound_to_nothing() -> None:

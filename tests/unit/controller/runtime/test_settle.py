@@ -23,7 +23,7 @@ from controller.api.openfeature.featureflagconfiguration import ConfigurationSta
 from controller.runtime.event import Occurrence
 from controller.runtime.reconciling.result import Done, Result
 from controller.runtime.reconciling.setbacks import Failed, Passing, Stalled, Waiting
-from controller.runtime.reconciling.settle import Settled, progressing, settle
+from controller.runtime.reconciling.settle import Settled, progressing_status, settle
 from tests.statuses import find
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -152,7 +152,7 @@ def test_what_was_waited_for_is_no_recovery() -> None:
 @pytest.mark.parametrize("setback", [BROKEN, INVALID])
 def test_a_slow_recovery_is_reported_too(setback: Result) -> None:
     failing = after(GOOD, setback)
-    slow = replace(failing, status=progressing(failing, "working", NOW))
+    slow = replace(failing, status=progressing_status(failing, "working", NOW))
     assert [each.reason for each in settle(slow, GOOD, LATER).events] == ["Recovered"]
     assert settle(slow, setback, LATER).events == ()
 
@@ -212,7 +212,7 @@ def test_a_request_is_acknowledged_by_its_value_and_never_forgotten() -> None:
 
 def test_what_is_under_way_acknowledges_nothing() -> None:
     asked = replace(after(GOOD), generation=2, annotations={REQUESTED_AT: "t1"})
-    status = progressing(asked, "working", NOW)
+    status = progressing_status(asked, "working", NOW)
     assert status["observedGeneration"] == 1
     assert "lastHandledReconcileAt" not in status
     assert summary(status) == {
@@ -222,7 +222,7 @@ def test_what_is_under_way_acknowledges_nothing() -> None:
 
 def test_what_was_ready_stays_so_while_the_same_generation_is_worked_on() -> None:
     ready = after(GOOD)
-    assert summary(progressing(ready, "working", NOW))["Ready"] == ("True", "Succeeded")
+    assert summary(progressing_status(ready, "working", NOW))["Ready"] == ("True", "Succeeded")
 
 
 def test_a_failure_that_passes_within_moments_shows_only_that_work_goes_on() -> None:
@@ -316,7 +316,7 @@ def test_after_any_history_the_conditions_keep_fluxs_rules(steps: list[Step]) ->
         asked = {REQUESTED_AT: step.asked} if step.asked is not None else {}
         found = replace(found, generation=found.generation + step.edited, annotations=asked)
         if step.slow:
-            found = replace(found, status=progressing(found, "working", now))
+            found = replace(found, status=progressing_status(found, "working", now))
             check_under_way(found)
         settled = settle(found, step.result, now)
         check_final(found, settled)

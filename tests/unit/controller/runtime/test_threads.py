@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from controller.runtime.reconciling.queue import KeyedQueue
-from controller.runtime.tenancy.threads import FairThreads, share_threads, working_for
+from controller.runtime.tenancy.threads import FairThreads, share_threads, work_for
 from tests.waiting import until
 
 if TYPE_CHECKING:
@@ -26,11 +26,11 @@ def gate() -> Iterator[threading.Event]:
 
 async def test_work_of_a_namespace_that_never_ends_delays_no_other_namespace(gate: threading.Event) -> None:
     share_threads()
-    with working_for("large"):
+    with work_for("large"):
         blocked = [asyncio.create_task(asyncio.to_thread(gate.wait)) for _ in range(200)]
         await asyncio.sleep(0)
     for namespace in ("shop", "till", ""):
-        with working_for(namespace):
+        with work_for(namespace):
             assert await asyncio.to_thread(lambda: 7) == 7
     gate.set()
     assert await asyncio.gather(*blocked) == [True] * 200
@@ -45,7 +45,7 @@ async def test_each_of_many_namespaces_that_keep_their_threads_has_one(gate: thr
         gate.wait()
 
     for name in "abcd":
-        with working_for(name):
+        with work_for(name):
             for _ in range(9):
                 threads.submit(work, name)
     await until(lambda: len(started) == 5)

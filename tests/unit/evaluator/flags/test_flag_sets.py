@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from evaluator.flags.accept import held_back
+from evaluator.flags.accept import hold_back
 from evaluator.flags.canonical import canonical, digest
 from evaluator.flags.layers.catalog import Catalog
 from evaluator.flags.layers.layer import read_layer
@@ -89,7 +89,7 @@ def test_a_bad_one_holds_all_of_its_key_at_the_last_good() -> None:
         assert parsed.bad == {"flow"}
         assert not parsed.flag_set.flags
         assert not parsed.flag_set.others
-        held, keys = held_back(parsed.flag_set, parsed.bad, good)
+        held, keys = hold_back(parsed.flag_set, parsed.bad, good)
         assert keys == ("flow",)
         assert (held.flags, held.others) == (good.flags, good.others)
 

@@ -36,8 +36,8 @@ class Cycle:
 
 def test_only_full_collections_wait_while_a_set_is_read() -> None:
     gc_policy, usual = GcPolicy(), gc.get_threshold()
-    with gc_policy.growing():
-        with gc_policy.growing():
+    with gc_policy.pause_full_collections():
+        with gc_policy.pause_full_collections():
             assert gc.get_threshold()[:2] == usual[:2]
             assert gc.get_threshold()[2] > usual[2]
         assert gc.get_threshold()[2] > usual[2]
@@ -46,13 +46,13 @@ def test_only_full_collections_wait_while_a_set_is_read() -> None:
 
 def test_a_set_that_cannot_be_read_leaves_the_collector_as_it_was() -> None:
     usual = gc.get_threshold()
-    with pytest.raises(ValueError, match="bad"), GcPolicy().growing():
+    with pytest.raises(ValueError, match="bad"), GcPolicy().pause_full_collections():
         raise ValueError("bad")
     assert gc.get_threshold() == usual
 
 
 def test_what_was_made_is_out_of_the_collectors_sight() -> None:
-    with GcPolicy().growing():
+    with GcPolicy().pause_full_collections():
         pass
     assert gc.get_freeze_count() > 0
 
@@ -64,7 +64,7 @@ def test_frozen_garbage_is_found_once_memory_is_three_times_as_much(monkeypatch:
     gone: weakref.ref[Cycle] | None = None
     gc_policy.settle()
     for _ in range(2):
-        with gc_policy.growing():
+        with gc_policy.pause_full_collections():
             cycle = Cycle()
             gone = gone or weakref.ref(cycle)
         del cycle

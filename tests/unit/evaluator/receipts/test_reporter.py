@@ -118,11 +118,11 @@ async def test_a_receipt_that_was_taken_says_that_the_server_was_there(
     reporter: Reporter, server: Server, failure: AskFailed | None
 ) -> None:
     server.failure = failure
-    assert not reporter.taken_within(60.0)
+    assert not reporter.was_taken_within(60.0)
     async with running(reporter.run(server)):
         await server.until(lambda: bool(server.reports))
         await asyncio.sleep(0)
-        assert reporter.taken_within(60.0) is (failure is None)
+        assert reporter.was_taken_within(60.0) is (failure is None)
 
 
 async def test_a_change_is_reported_at_once(reporter: Reporter, server: Server) -> None:

@@ -148,7 +148,7 @@ def test_prepared_or_not_the_same_is_served(prepares: bool) -> None:
     store = two(version(1), version(2))
     store.view("source", "low")
     report = Report("high", NOW, Content(None))
-    store.apply(report, store.prepare(store.following(report)) if prepares else None, now=NOW)
+    store.apply(report, store.prepare(store.catalog_after(report)) if prepares else None, now=NOW)
     assert store.snapshot is not None
     assert value(store.snapshot, "a") == 1
     assert store.snapshot.digest == store.catalog.digest

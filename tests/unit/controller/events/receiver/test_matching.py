@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from controller.api.sources.git_source import GitReference
-from controller.events.receiver.push_matching import follows, spelling
+from controller.events.receiver.push_matching import follows, normalise_url
 from controller.events.receiver.push_payload import Push
 
 A = "a" * 40
@@ -37,7 +37,7 @@ def push(reference: str | None) -> Push:
     ],
 )
 def test_one_repository_has_many_spellings(url: str) -> None:
-    assert spelling(url) == "github.com/acme/flags"
+    assert normalise_url(url) == "github.com/acme/flags"
 
 
 @pytest.mark.parametrize(
@@ -52,12 +52,12 @@ def test_one_repository_has_many_spellings(url: str) -> None:
     ],
 )
 def test_another_repository_has_another_spelling(url: str) -> None:
-    assert spelling(url) != "github.com/acme/flags"
+    assert normalise_url(url) != "github.com/acme/flags"
 
 
 @pytest.mark.parametrize("url", ["", "flags", "https://", "https://github.com", "https://[::1/x", "://x"])
 def test_what_is_no_address_has_no_spelling(url: str) -> None:
-    assert spelling(url) is None
+    assert normalise_url(url) is None
 
 
 @pytest.mark.parametrize(
@@ -89,10 +89,10 @@ def test_a_source_is_woken_by_what_it_follows(
 
 
 def test_a_repository_on_disk_is_known_by_its_path() -> None:
-    assert spelling("file:///srv/flags.git") == spelling("file:///srv/flags")
+    assert normalise_url("file:///srv/flags.git") == normalise_url("file:///srv/flags")
 
 
 @given(st.text(max_size=60) | st.from_regex(r"[a-z]{0,5}://[^\n]{0,30}", fullmatch=True))
 def test_no_address_is_too_odd_to_be_compared(url: str) -> None:
-    found = spelling(url)
+    found = normalise_url(url)
     assert found is None or found.partition("/")[2]

@@ -277,7 +277,7 @@ async def deliver(desk: Desk, found: Service) -> None:
         deliverer.use(CHAT, target(found))
         while len(done) < count:  # noqa: ASYNC110 - results come by a plain call
             await asyncio.sleep(0.001)
-        deliverer.shut(CHAT)
+        deliverer.stop(CHAT)
     assert set(done) == {"delivered"}
 
 

@@ -192,7 +192,7 @@ async def test_changed_address_is_tried_at_once() -> None:
 async def test_message_waits_until_its_provider_is_usable() -> None:
     server = Server()
     async with office(server) as found:
-        found.deliverer.shut(CHAT)
+        found.deliverer.stop(CHAT)
         found.desk.accept(event("Applied"))
         await asyncio.sleep(0.01)
         assert server.posts == []

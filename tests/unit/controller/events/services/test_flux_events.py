@@ -71,7 +71,7 @@ async def sink(flux: Flux, url: str, most: int = 0) -> AsyncIterator[FluxEvents]
             url, sender, flux.objects, "controller-0", CollectorRegistry(),
             backoff=Backoff(0.001, 0.01), most=most, drain=20.0,
         )  # fmt: skip
-        async with found.posting():
+        async with found.post_in_background():
             yield found
 
 

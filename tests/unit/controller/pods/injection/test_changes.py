@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from controller.pods.injection.addition import Injected, injected_of, read_record
+from controller.pods.injection.addition import Injected, read_injected, read_record
 from controller.pods.injection.pod_injection import record_now
 from controller.pods.settings import well_known
 from controller.pods.settings.installation import FlagSetFound, Refused
@@ -29,7 +29,7 @@ OLD: list[dict[str, str | None]] = [
 
 def now(given: Mapping[str, Any], options: Options = OPTIONS, known: Known = KNOWN) -> Injected | None:
     found = record_now(given["metadata"]["annotations"], "shop", options, known)
-    return None if found is None else injected_of(found)
+    return None if found is None else read_injected(found)
 
 
 def was(given: Mapping[str, Any], options: Options = OPTIONS, known: Known = KNOWN) -> Injected | None:

@@ -184,7 +184,7 @@ def test_budgets_that_select_a_pod_are_those_of_all_that_do(
     selectors: list[Any], labels: dict[str, str]
 ) -> None:
     budgets = [Budget(str(number), selector, 0) for number, selector in enumerate(selectors)]
-    found = sorted(each.name for each in Budgets(budgets).selecting(labels))
+    found = sorted(each.name for each in Budgets(budgets).budgets_for(labels))
     assert found == sorted(each.name for each in budgets if each.selects(labels))
 
 
@@ -197,7 +197,7 @@ def test_of_many_budgets_only_those_with_a_label_of_the_pod_are_asked() -> None:
     asked: list[str] = []
     labels = [{"shop": "all", "app": str(number)} for number in range(100)]
     budgets = Budgets([Asked(each["app"], {"matchLabels": each}, 0) for each in labels])
-    assert [each.name for each in budgets.selecting({"app": "7", "shop": "all"})] == ["7"]
+    assert [each.name for each in budgets.budgets_for({"app": "7", "shop": "all"})] == ["7"]
     assert asked == ["7"]
 
 

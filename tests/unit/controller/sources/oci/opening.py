@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from controller.api.flagsource import FlagSourceSpec
 from controller.api.objects.fields import read
 from controller.api.objects.meta import ObjectKey
-from controller.runtime.reconciling.setbacks import stalling
+from controller.runtime.reconciling.setbacks import stall_on_invalid_text
 from controller.sources.backend import FetchRequest
 from controller.sources.freshness import Freshness
 from controller.sources.oci.oci_factory import OciFactory
@@ -41,7 +41,7 @@ class Opener:
         seconds = oci.pop("seconds", 60.0)
         signers = oci.pop("signers", None)
         verify = {"secretRef": {"name": signers}} if signers else oci.pop("verify", None)
-        with stalling():
+        with stall_on_invalid_text():
             spec = read(
                 FlagSourceSpec,
                 {"interval": "1m", "oci": {"url": url, "insecure": True, **oci}, "verify": verify},
