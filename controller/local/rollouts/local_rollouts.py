@@ -103,8 +103,9 @@ class LocalRollouts:
         while True:
             await self._progressed.wait()
             self._progressed.clear()
-            await serve()
+            # Without what happens while this is served.
             happened, self._unserved = self._unserved, []
+            await serve()
             for occurrence in happened:
                 report(occurrence)
 

@@ -173,8 +173,7 @@ class LocalStages:
         """Implements the loop's `Observer`."""
         del seconds
         if key == FLAG_SET and self._unreported is not None:
-            self._happened.put_nowait(self._unreported)
-            self._unreported = None
+            self._report_revision()
         elif key == SOURCE or (key == FLAG_SET and result == "failed"):
             self._happened.put_nowait(key)
 
@@ -221,26 +220,34 @@ class LocalStages:
         built = self._built
         if resource.key.kind != featureflagconfiguration.KIND or built is None:
             return
-        self._unsaved = True
-        await self._save()
-        # The object holds the set that was built just now: it need not be parsed again.
-        self._desired = built.composition.flag_set, built.composition.digest
-        await self._serve_desired()
+        # One after the other: a revision is reported before the first step of its rollout.
+        async with self._serving:
+            self._unsaved = True
+            await self._save()
+            # The object holds the set that was built just now: it need not be parsed again.
+            self._desired = built.composition.flag_set, built.composition.digest
+            await self._serve_desired()
+            self._report_revision()
 
     async def _serve_step(self) -> None:
-        self._unsaved = True
-        await self._save()
-        await self._serve_desired()
+        async with self._serving:
+            self._unsaved = True
+            await self._save()
+            await self._serve_desired()
 
     async def _serve_desired(self) -> None:
-        """Serve what is applied, as far as it is rolled out: the newest of both, one after the other."""
-        async with self._serving:
-            if self._desired is None:
-                return
-            served, digest = await self._apply_progress(*self._desired)
-            await self._serve(served, digest)
-            if self.rollouts is not None:
-                await self.rollouts.report(digest)
+        """Serve what is applied, as far as it is rolled out."""
+        if self._desired is None:
+            return
+        served, digest = await self._apply_progress(*self._desired)
+        await self._serve(served, digest)
+        if self.rollouts is not None:
+            await self.rollouts.report(digest)
+
+    def _report_revision(self) -> None:
+        if self._unreported is not None:
+            self._happened.put_nowait(self._unreported)
+            self._unreported = None
 
     async def _apply_progress(self, flag_set: FlagSet, digest: str) -> tuple[FlagSet, str]:
         if self.rollouts is None:
