@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from controller.flagsets.preparing.patches import Patch
+    from controller.local.rollouts.rollout_files import RolloutFiles
     from evaluator.flags.overrides import Override
 
 
@@ -53,7 +54,9 @@ class LocalOptions:
     overrides: tuple[Override, ...] = ()
     """Flags that are set by hand while the process runs."""
     rollouts: tuple[Mapping[str, Any], ...] = ()
-    """Manifests of FlagRollouts, of MetricTemplates, and of Secrets for these."""
+    """Manifests of FlagRollouts, MetricTemplates and FlagOverrides, and of Secrets for the templates."""
+    rollout_files: RolloutFiles | None = None
+    """Where these manifests stand; None: they stay as they are."""
     endpoint: str | None = None
     """Of a bucket: the URL of its store."""
     region: str | None = None

@@ -25,6 +25,18 @@ ROLLOUT: dict[str, Any] = {
         "steps": [{"share": 10}, {"share": 50, "approval": "Required"}],
     },
 }
+OVERRIDE: dict[str, Any] = {
+    "apiVersion": "flagstaff.dev/v1beta1",
+    "kind": "FlagOverride",
+    "metadata": {"name": "party", "namespace": "shop"},
+    "spec": {
+        "flagSetRef": {"name": "production"},
+        "flag": "banner",
+        "variant": "party",
+        "reason": "a test",
+        "expiresAt": "2999-01-01T00:00:00Z",
+    },
+}
 
 
 @pytest.fixture
@@ -61,6 +73,50 @@ def test_each_step_is_an_event_and_a_restart_goes_on_from_it(
         ports = running.ready()
         running.wait(lambda event: event.get("reason") == "Promoted")
         assert served(ports["ofrep"]) == "Hooray"
+
+
+def test_an_edited_file_takes_effect_and_a_bad_one_is_refused_with_its_line(
+    repository: Repository, file: Path
+) -> None:
+    with up(repository, "--rollout", str(file)) as running:
+        ports = running.ready()
+        running.revision(repository.commit(flags__json=banner("party")))
+        running.wait(lambda event: event.get("reason") == "WaitingForApproval")
+        bad = json.dumps({**ROLLOUT, "spec": {**ROLLOUT["spec"], "steps": [{"shares": 10}]}}, indent=1)
+        file.write_text(bad)
+        refused = running.wait(lambda event: event["event"] == "rollout-files")
+        line = bad[: bad.index('"shares"')].count("\n") + 1
+        assert refused["state"] == "refused"
+        assert f"{file}:{line}:" in refused["message"]
+        assert "share" in refused["message"]
+        file.write_text("kind: 'FlagRollout")
+        broken = running.wait(lambda event: event["event"] == "rollout-files")
+        assert broken["state"] == "refused"
+        assert f"{file}:1:" in broken["message"]
+        digest = asked(ports["ofrep"])["metadata"]["flagstaff.dev/rollout-candidate"]
+        annotations = {"flagstaff.dev/rollout-approve": f"{digest}/2"}
+        approved = {**ROLLOUT, "metadata": {**ROLLOUT["metadata"], "annotations": annotations}}
+        file.write_text(json.dumps(approved))
+        assert running.wait(lambda event: event["event"] == "rollout-files")["state"] == "applied"
+        running.wait(lambda event: event.get("reason") == "Promoted")
+        assert served(ports["ofrep"]) == "Hooray"
+
+
+def test_an_override_in_the_file_is_served_until_it_is_removed(repository: Repository, file: Path) -> None:
+    def is_applied(event: dict[str, Any]) -> bool:
+        return event.get("state") == "applied"
+
+    with up(repository, "--rollout", str(file)) as running:
+        ports = running.ready()
+        for _ in range(2):
+            file.write_text(json.dumps({"kind": "List", "items": [ROLLOUT, OVERRIDE]}))
+            running.wait(is_applied)
+            answer = asked(ports["ofrep"])
+            assert answer["value"] == "Hooray"
+            assert answer["metadata"]["flagstaff.dev/override"] == "party"
+            file.write_text(json.dumps(ROLLOUT))
+            running.wait(is_applied)
+            assert served(ports["ofrep"]) == "Welcome"
 
 
 def test_an_override_hides_a_rollout_which_goes_on_beneath(repository: Repository, file: Path) -> None:

@@ -6,6 +6,7 @@ import argparse
 import asyncio
 import logging
 import sys
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,11 +21,12 @@ from controller.local.local_mode import InvalidSettingError, evaluator_settings,
 from controller.local.stages.local_events import LocalEvent, Restored, RevisionBuilt
 from controller.local.stages.opened_stages import build_once
 from controller.runtime.process.stop_signals import stop_at_signals, work_until
-from controller.runtime.reconciling.setbacks import Setback
+from controller.runtime.reconciling.setbacks import Setback, Stalled
 from evaluator.flags.overrides import Override
 
 if TYPE_CHECKING:
     from controller.local.local_options import LocalOptions
+    from controller.local.rollouts.rollout_files import RolloutFiles
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -59,7 +61,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--rollout", action="append", default=[], dest="rollout_files", metavar="FILE",
         help="roll changes out in steps as the FlagRollouts in this file say; it also has the "
-        "MetricTemplates, and the Secrets that these name; repeat for others",
+        "MetricTemplates, the Secrets that these name, and FlagOverrides; it is read again when it changes; "
+        "repeat for others",
     )  # fmt: skip
     parser.add_argument("--once", action="store_true", help="check the current revision without serving it")
     parser.add_argument(
@@ -107,26 +110,41 @@ def _override(text: str) -> Override:
 
 
 def _manifests(files: list[str]) -> list[dict[str, Any]]:
-    """The objects in the files of --rollout. Raises Exit for what a cluster would refuse."""
-    if not files:
-        return []
+    """The objects in the files of --rollout. Raises Stalled for what a cluster would refuse."""
     # Imported here: most runs have none.
     from controller.api.kinds import FLAG_ROLLOUT
     from controller.cli.manifests.manifest_files import read_manifests
     from controller.cli.manifests.manifest_problems import judge
 
-    manifests = [manifest for manifest in read_manifests(files) if manifest.is_object]
+    try:
+        manifests = [manifest for manifest in read_manifests(files) if manifest.is_object]
+    except Exit as unreadable:
+        raise Stalled("Unreadable", str(unreadable)) from None
     if problems := [*map(str, judge(manifests).problems)]:
-        raise Exit("\n".join(["--rollout: these manifests cannot be used", *problems]), USAGE)
+        raise Stalled("InvalidSpec", "\n".join(["--rollout: these manifests cannot be used", *problems]))
     if not any(manifest.body["kind"] == FLAG_ROLLOUT.kind for manifest in manifests):
-        raise Exit(f"--rollout: there is no FlagRollout in {', '.join(files)}", USAGE)
+        raise Stalled("InvalidSpec", f"--rollout: there is no FlagRollout in {', '.join(files)}")
     return [manifest.body for manifest in manifests]
+
+
+def _followed_files(files: list[str]) -> RolloutFiles | None:
+    """The files of --rollout; None where standard input or a pipe is one, which cannot be read again."""
+    from controller.cli.manifests.manifest_files import STDIN
+    from controller.local.rollouts.rollout_files import RolloutFiles
+
+    paths = tuple(Path(file).absolute() for file in files)
+    if STDIN in files or not all(path.is_file() or path.is_dir() for path in paths):
+        return None
+    return RolloutFiles(paths, partial(_manifests, files))
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Serve until a signal comes; with --once, report one pass."""
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
-    arguments.rollouts = _manifests(arguments.rollout_files)
+    if arguments.rollout_files:
+        with exit_on(USAGE, Stalled):
+            arguments.rollouts = _manifests(arguments.rollout_files)
+        arguments.followed_files = _followed_files(arguments.rollout_files)
     options = local_options(arguments)
     report: Report = JsonReport(sys.stdout) if arguments.output == "json" else TextReport(sys.stdout)
     if arguments.once:

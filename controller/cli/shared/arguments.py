@@ -158,6 +158,7 @@ def local_options(arguments: argparse.Namespace) -> LocalOptions:
         worktree=getattr(arguments, "worktree", False),
         overrides=tuple(getattr(arguments, "overrides", ())),
         rollouts=tuple(getattr(arguments, "rollouts", ())),
+        rollout_files=getattr(arguments, "followed_files", None),
     )
 
 

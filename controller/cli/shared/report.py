@@ -13,6 +13,7 @@ from controller.local.stages.local_events import (
     LocalEvent,
     Restored,
     RevisionBuilt,
+    RolloutFilesRead,
     RolloutHappened,
     SourceChecked,
 )
@@ -84,6 +85,9 @@ class JsonReport:
                 self.source_down(event.message)
             case RolloutHappened():
                 self._say(event="rollout", **asdict(event))
+            case RolloutFilesRead(refused):
+                state = "refused" if refused else "applied"
+                self._say(event="rollout-files", state=state, message=refused)
             case Restored():
                 pass  # `ready` has reported it; the revision follows once the source answers
 
@@ -153,6 +157,15 @@ class TextReport:
             case RolloutHappened(rollout, reason, message, warning):
                 mark = "warning: " if warning else ""
                 self._say(visible(f"FlagRollout {rollout}: {mark}{reason}: {short(message)}"))
+            case RolloutFilesRead(refused=""):
+                self._say("--rollout: the changed files are in force")
+            case RolloutFilesRead(refused):
+                self._say(
+                    "--rollout: the changed files are refused, and the last good ones stay in force; "
+                    "correct what is wrong:"
+                )
+                for line in refused.splitlines():
+                    self._say(f"  {visible(line)}")
             case Restored(saved):
                 age = int((now() - saved.saved_at).total_seconds())
                 revision = short(saved.revision) if saved.revision else "unknown revision"

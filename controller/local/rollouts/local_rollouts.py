@@ -1,13 +1,15 @@
-"""The reconcilers of FeatureFlagConfiguration and FlagRollout over objects in memory, and the receipt that
-says what the evaluator of this process serves.
+"""The reconcilers of FeatureFlagConfiguration, FlagRollout and FlagOverride over objects in memory, and the
+receipt that says what the evaluator of this process serves.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import logging
 from typing import TYPE_CHECKING, Any, Final
 
-from controller.api import flagreceipt, flagset
+from controller.api import flagoverride, flagreceipt, flagset
 from controller.api.flagreceipt import FlagReceiptStatus, ServedGroup
 from controller.api.objects.meta import API_VERSION, ObjectKey
 from controller.api.openfeature import featureflagconfiguration
@@ -16,21 +18,24 @@ from controller.configurations.live_proxies import LiveProxies
 from controller.configurations.reconciler import ConfigurationReconciler
 from controller.configurations.stage import CONFIGURATIONS
 from controller.delivery.claims import Claims
+from controller.delivery.progress.overrides import seconds_to_next_end
 from controller.delivery.progress.rollouts import PromotedSets, progress_of
-from controller.local.rollouts.rollout_objects import rollout_objects, secrets_of
-from controller.local.stages.local_events import RolloutHappened
+from controller.local.rollouts.rollout_objects import KINDS, rollout_objects, secrets_of
+from controller.local.stages.local_events import RolloutFilesRead, RolloutHappened
 from controller.local.stages.local_objects import FLAG_SET, NAMESPACE
 from controller.rollouts.analysis.allowed_servers import AllowedServers
 from controller.rollouts.analysis.metric_checks import MetricChecks
 from controller.rollouts.analysis.webhook_calls import WebhookCalls
+from controller.rollouts.override_reconciler import FlagOverrideReconciler
 from controller.rollouts.rollout_reconciler import FlagRolloutReconciler
-from controller.rollouts.stage import ROLLOUTS
+from controller.rollouts.stage import FLAG_OVERRIDES, ROLLOUTS
+from controller.runtime.clock import now
 from controller.runtime.event import Severity
 from controller.runtime.network.http_client import HttpClient
 from evaluator.flags.accept import NO_PROGRESS, Progress
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable, Mapping
+    from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
     from datetime import datetime
 
     from controller.api.objects.meta import Resource
@@ -39,14 +44,16 @@ if TYPE_CHECKING:
     from controller.runtime.objects.memory import MemoryCluster
     from controller.runtime.reconciling.loop import Reconciler
 
+log = logging.getLogger(__name__)
+
 _PROXY: Final = "local"
 """The name under which this process reports what it serves."""
 
 
 class LocalRollouts:
-    """The FlagRollouts of a file, and all that they need of a cluster."""
+    """The FlagRollouts and FlagOverrides of files, and all that they need of a cluster."""
 
-    stages: Final = (CONFIGURATIONS, ROLLOUTS)
+    stages: Final = (CONFIGURATIONS, ROLLOUTS, FLAG_OVERRIDES)
 
     def __init__(
         self, manifests: Iterable[Mapping[str, Any]], objects: Cache, cluster: MemoryCluster
@@ -55,15 +62,16 @@ class LocalRollouts:
         self._objects = objects
         self._cluster = cluster
         manifests = [*manifests]
-        self._manifests = rollout_objects(manifests)
-        self._secrets = secrets_of(manifests)
+        self._manifests, self._secrets = rollout_objects(manifests), secrets_of(manifests)
+        self._refused = ""
+        """Why the files are not applied as they are now."""
         # The file's author names servers of this machine; nobody else can.
         self._client = HttpClient(None)
         self._promoted = PromotedSets(objects.get)
         self._proxies = LiveProxies()
         self._proxies.track(_PROXY, 0.0)
         self._progressed = asyncio.Event()
-        self._unserved: list[RolloutHappened] = []
+        self._unserved: list[RolloutHappened | RolloutFilesRead] = []
         """What is reported once it is served."""
 
     def reconcilers(self) -> dict[str, Reconciler]:
@@ -73,35 +81,67 @@ class LocalRollouts:
         return {
             featureflagconfiguration.KIND: ConfigurationReconciler(objects, Claims(), self._proxies),
             flagrollout.KIND: FlagRolloutReconciler(objects, lambda _: self._cluster, checks, hooks),
+            flagoverride.KIND: FlagOverrideReconciler(objects),
         }
 
     def put(self) -> None:
-        """Write the objects of the file; remove FlagRollouts that it does not have."""
-        names = {ObjectKey.of(manifest) for manifest in self._manifests}
-        for resource in self._objects.of_kind(flagrollout.KIND):
-            if resource.key not in names:
-                self._objects.forget(resource.key)
+        """Write the objects of the files; remove those that the files do not have."""
+        keys = {ObjectKey.of(manifest) for manifest in self._manifests}
+        for kind in KINDS:
+            for resource in self._objects.of_kind(kind.kind):
+                if resource.key not in keys:
+                    self._objects.forget(resource.key)
         for manifest in self._manifests:
             self._cluster.put(manifest)
 
+    def replace(self, manifests: Sequence[Mapping[str, Any]]) -> None:
+        """Apply what the files say now. Raises Stalled for manifests that cannot be used; then the earlier
+        ones stay.
+        """
+        objects, secrets = rollout_objects(manifests), secrets_of(manifests)
+        if self._refused or (objects, secrets) != (self._manifests, self._secrets):
+            self._manifests, self._secrets, self._refused = objects, secrets, ""
+            self.put()
+            self._report(RolloutFilesRead())
+
+    def refuse(self, message: str) -> None:
+        """Report why what the files say now is not applied."""
+        if message != self._refused:
+            self._refused = message
+            self._report(RolloutFilesRead(message))
+
+    def _report(self, happened: RolloutFilesRead) -> None:
+        self._unserved.append(happened)
+        self._progressed.set()
+
     def on_change(self, change: Change) -> Iterable[ObjectKey]:
-        """Follow the FlagRollouts. Wakes nothing."""
-        if change.latest.key.kind == flagrollout.KIND:
+        """Follow the FlagRollouts and FlagOverrides. Wakes nothing."""
+        if change.latest.key.kind in (flagrollout.KIND, flagoverride.KIND):
             self._progressed.set()
         return ()
 
     def accept(self, event: Event) -> None:
-        """Implements `EventSink`: what happens to FlagRollouts is reported."""
+        """Implements `EventSink`: what happens to FlagRollouts is reported; what is wrong with a FlagOverride
+        is logged.
+        """
+        warning = event.severity is Severity.WARNING
         if event.object.kind == flagrollout.KIND:
-            warning = event.severity is Severity.WARNING
             self._unserved.append(RolloutHappened(event.object.name, event.reason, event.message, warning))
+        elif event.object.kind == flagoverride.KIND and warning and self._target() is not None:
+            log.warning("FlagOverride %s: %s: %s", event.object.name, event.reason, event.message)
 
     async def follow(
-        self, serve: Callable[[], Awaitable[None]], report: Callable[[RolloutHappened], None]
+        self,
+        serve: Callable[[], Awaitable[None]],
+        report: Callable[[RolloutHappened | RolloutFilesRead], None],
     ) -> None:
-        """Have each step served, then report what happened. Never ends."""
+        """Have each step and each override served, then report what happened. Never ends."""
         while True:
-            await self._progressed.wait()
+            at = now()
+            # The end of an override changes what is served, too.
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(seconds_to_next_end(self.progress(at), at.timestamp())):
+                    await self._progressed.wait()
             self._progressed.clear()
             # Without what happens while this is served.
             happened, self._unserved = self._unserved, []
@@ -113,12 +153,12 @@ class LocalRollouts:
         del namespace
         return self._secrets.get(name)
 
-    def progress(self, now: datetime) -> Progress:
-        """How far changes are rolled out."""
+    def progress(self, at: datetime) -> Progress:
+        """How far changes are rolled out, and what overrides are in force."""
         target = self._target()
         if target is None:
             return NO_PROGRESS
-        return progress_of(self._objects, target, now.timestamp(), self._promoted)
+        return progress_of(self._objects, target, at.timestamp(), self._promoted)
 
     async def report(self, digest: str) -> None:
         """Say that the evaluator serves this."""

@@ -1,57 +1,69 @@
-"""FlagRollouts, MetricTemplates and Secrets of a file, as objects beside the FlagSet of local mode. Pure."""
+"""FlagRollouts, MetricTemplates, FlagOverrides and Secrets of files, as objects beside the FlagSet of local
+mode. Pure.
+"""
 
 from __future__ import annotations
 
 import base64
-import binascii
 from typing import TYPE_CHECKING, Any, Final
 
-from controller.api.kinds import FLAG_ROLLOUT, METRIC_TEMPLATE, SECRET
+from controller.api.kinds import FLAG_OVERRIDE, FLAG_ROLLOUT, METRIC_TEMPLATE, SECRET
 from controller.local.stages.local_objects import NAME, NAMESPACE
 from controller.runtime.reconciling.setbacks import Stalled
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-_KINDS: Final = frozenset({FLAG_ROLLOUT.kind, METRIC_TEMPLATE.kind})
-KINDS: Final = _KINDS | {SECRET.kind}
-"""What a file may hold; other objects in it are ignored."""
+    from controller.api.kinds import ResourceType
+
+_ABOUT_FLAGS: Final = (FLAG_ROLLOUT.kind, FLAG_OVERRIDE.kind)
+KINDS: Final = (FLAG_ROLLOUT, METRIC_TEMPLATE, FLAG_OVERRIDE)
+"""What becomes an object. A file may hold Secrets, too; anything else in it is ignored."""
 
 
 def rollout_objects(manifests: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """The objects of a file: in the namespace of local mode, about its flag set. Raises Stalled for a file
-    without a FlagRollout, and for FlagRollouts of several flag sets.
+    without a FlagRollout, and for objects about several flag sets.
     """
-    objects = [_local_object(manifest) for manifest in manifests if manifest["kind"] in _KINDS]
-    rollouts = [manifest for manifest in objects if manifest["kind"] == FLAG_ROLLOUT.kind]
-    if not rollouts:
+    objects = [_local_object(manifest) for manifest in manifests if _is_one_of(KINDS, manifest)]
+    if not any(manifest["kind"] == FLAG_ROLLOUT.kind for manifest in objects):
         raise Stalled("InvalidSpec", "--rollout: there is no FlagRollout in the file")
-    names = {rollout["spec"]["flagSetRef"]["name"] for rollout in rollouts}
+    about_flags = [manifest for manifest in objects if manifest["kind"] in _ABOUT_FLAGS]
+    names = {manifest["spec"]["flagSetRef"]["name"] for manifest in about_flags}
     if len(names) > 1:
         sets = ", ".join(sorted(names))
         raise Stalled("InvalidSpec", f"--rollout: the file is about several flag sets ({sets}); leave one")
-    for rollout in rollouts:
-        rollout["spec"] = {**rollout["spec"], "flagSetRef": {"name": NAME}}
+    for manifest in about_flags:
+        manifest["spec"] = {**manifest["spec"], "flagSetRef": {"name": NAME}}
     return objects
 
 
 def secrets_of(manifests: Iterable[Mapping[str, Any]]) -> dict[str, dict[str, bytes]]:
-    """The keys of each Secret in a file, by its name. Raises Stalled for what is no base64."""
+    """The keys of each Secret in a file, by its name. Raises Stalled for one that cannot be read."""
     return {
         manifest["metadata"]["name"]: dict(_keys(manifest))
         for manifest in manifests
-        if manifest["kind"] == SECRET.kind
+        if _is_one_of((SECRET,), manifest)
     }
 
 
+def _is_one_of(kinds: Iterable[ResourceType], manifest: Mapping[str, Any]) -> bool:
+    group = str(manifest["apiVersion"]).rpartition("/")[0]
+    return any((group, manifest["kind"]) == (kind.group, kind.kind) for kind in kinds)
+
+
 def _keys(secret: Mapping[str, Any]) -> Iterator[tuple[str, bytes]]:
+    name, fields = secret["metadata"]["name"], {}
+    for field in ("data", "stringData"):
+        fields[field] = secret.get(field) or {}
+        if not isinstance(fields[field], dict):
+            raise Stalled("InvalidSecret", f"--rollout: {field} of Secret {name} must be fields")
     try:
-        for key, text in (secret.get("data") or {}).items():
+        for key, text in fields["data"].items():
             yield key, base64.b64decode(str(text), validate=True)
-    except binascii.Error:
-        name = secret["metadata"]["name"]
+    except ValueError:
         raise Stalled("InvalidSecret", f"--rollout: data of Secret {name} is no base64") from None
-    for key, text in (secret.get("stringData") or {}).items():
+    for key, text in fields["stringData"].items():
         yield key, str(text).encode()
 
 

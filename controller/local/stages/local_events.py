@@ -73,7 +73,15 @@ class RolloutHappened:
     warning: bool
 
 
-LocalEvent: TypeAlias = RevisionBuilt | RolloutHappened | SourceChecked | Restored
+@dataclass(frozen=True, slots=True)
+class RolloutFilesRead:
+    """The files of --rollout changed. What they say now is applied, and served, unless it is refused."""
+
+    refused: str = ""
+    """What is wrong with them, and where, while what they said before stays in force; empty: nothing."""
+
+
+LocalEvent: TypeAlias = RevisionBuilt | RolloutHappened | RolloutFilesRead | SourceChecked | Restored
 
 
 async def explain_build(

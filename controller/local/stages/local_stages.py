@@ -28,7 +28,13 @@ from controller.flagsets.reconciler import FlagSetReconciler
 from controller.flagsets.stage import FLAG_SETS
 from controller.local.local_progress import apply_progress
 from controller.local.stages.local_adapters import OneSource, StoredArtifacts
-from controller.local.stages.local_events import RevisionBuilt, RolloutHappened, SourceChecked, explain_build
+from controller.local.stages.local_events import (
+    RevisionBuilt,
+    RolloutFilesRead,
+    RolloutHappened,
+    SourceChecked,
+    explain_build,
+)
 from controller.local.stages.local_objects import FLAG_SET, SOURCE, flag_set, flag_source
 from controller.local.state import AppliedFile
 from controller.runtime.clock import now
@@ -82,13 +88,16 @@ class LocalStages:
         self._flag_set = flag_set(options)
         self._growing = growing
         self._age_keys = options.age_keys.encode()
+        self._rollout_files = options.rollout_files
         self._file = AppliedFile(folder) if options.state_dir is not None else None
         self._unsaved = False
         self._built: RevisionBuilt | None = None
         self._desired: tuple[FlagSet, str] | None = None
         """What is applied, and its digest."""
         self._unreported: RevisionBuilt | None = None
-        self._happened: asyncio.Queue[RevisionBuilt | RolloutHappened | ObjectKey] = asyncio.Queue()
+        self._happened: asyncio.Queue[RevisionBuilt | RolloutHappened | RolloutFilesRead | ObjectKey] = (
+            asyncio.Queue()
+        )
         self._serving = asyncio.Lock()
         rollouts = _rollouts_of(options)
         stages = STAGES if rollouts is None else (*STAGES, *rollouts.stages)
@@ -149,6 +158,8 @@ class LocalStages:
             if self.rollouts is not None:
                 self.rollouts.put()
                 group.create_task(self.rollouts.follow(self._serve_step, self._happened.put_nowait))
+                if self._rollout_files is not None:
+                    group.create_task(self._rollout_files.follow(self.rollouts))
             self._cluster.put(self._flag_set)
             async for _ in self.source.changes():
                 if self.objects.get(SOURCE) is None:
@@ -156,14 +167,18 @@ class LocalStages:
                 else:
                     self._loops[flagsource.KIND].wake(SOURCE)
 
-    async def events(self) -> AsyncIterator[RevisionBuilt | RolloutHappened | SourceChecked]:
-        """The events in their order; a revision or a step that is reported is served already."""
+    async def events(
+        self,
+    ) -> AsyncIterator[RevisionBuilt | RolloutHappened | RolloutFilesRead | SourceChecked]:
+        """The events in their order; a revision, a step or a change of the files of --rollout that is
+        reported is served already.
+        """
         while True:
             happened = await self._happened.get()
             if isinstance(happened, RevisionBuilt):
                 status = FlagSourceStatus.of(self.objects.get(SOURCE))
                 yield await explain_build(happened, self.source, status.artifact, self._paths)
-            elif isinstance(happened, RolloutHappened):
+            elif isinstance(happened, RolloutHappened | RolloutFilesRead):
                 yield happened
             else:
                 yield self._last_check(happened)

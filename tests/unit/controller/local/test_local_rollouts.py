@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import json
 from dataclasses import replace
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -14,9 +15,10 @@ from aiohttp import web
 from controller.local.commits import open_backend
 from controller.local.local_options import LocalOptions
 from controller.local.rollouts.rollout_objects import rollout_objects, secrets_of
-from controller.local.stages.local_events import RevisionBuilt, RolloutHappened
+from controller.local.stages.local_events import RevisionBuilt, RolloutFilesRead, RolloutHappened
 from controller.local.stages.opened_stages import stages_of
 from controller.rollouts.planning.users_moved import answers, numbered_users
+from controller.runtime.clock import now
 from controller.runtime.reconciling.setbacks import Stalled
 from evaluator.resolving.resolve import compile_flag_set
 from tests.repositories import Repository
@@ -102,8 +104,17 @@ class Served:
                 if isinstance(event, RevisionBuilt):
                     return
 
+    async def read(self) -> str:
+        """Why the manifests that came next were refused; empty: they are applied."""
+        assert self._events is not None
+        async with asyncio.timeout(30):
+            async for event in self._events:
+                if isinstance(event, RolloutFilesRead):
+                    return event.refused
+        raise AssertionError("events do not end")
+
     @contextlib.asynccontextmanager
-    async def running(self, options: LocalOptions) -> AsyncIterator[None]:
+    async def running(self, options: LocalOptions) -> AsyncIterator[LocalStages]:
         """The stages of `options`, while the block lasts."""
         async with (
             open_backend(options) as (source, folder),
@@ -115,7 +126,7 @@ class Served:
             self._events = stages.events()
             task = asyncio.create_task(stages.run())
             try:
-                yield
+                yield stages
             finally:
                 task.cancel()
                 await asyncio.gather(task, return_exceptions=True)
@@ -179,6 +190,67 @@ async def test_an_annotation_in_the_file_approves_after_a_restart(
         assert await again.follow() == ["StepAdvanced", "Promoted"]
 
 
+async def test_a_rollout_that_was_removed_and_added_again_rolls_out_the_next_change(
+    repository: Repository,
+) -> None:
+    served = Served()
+    other = rollout(flags=["other"])
+    other["metadata"] = {"name": "others"}
+    async with served.running(LocalOptions(str(repository.path), rollouts=(ROLLOUT, other))) as stages:
+        await served.revision()
+        assert stages.rollouts is not None
+        stages.rollouts.replace([other])
+        assert await served.read() == ""
+        stages.rollouts.replace([ROLLOUT, other])
+        assert await served.read() == ""
+        repository.commit(flags__json=pay("on"))
+        reasons = sorted(await served.follow() + await served.follow())
+        assert reasons == sorted(["RolloutStarted", "StepAdvanced", "Promoted"] * 2)
+
+
+async def test_manifests_that_are_refused_are_reported_once_and_the_earlier_ones_stay(
+    repository: Repository,
+) -> None:
+    served = Served()
+    async with served.running(LocalOptions(str(repository.path), rollouts=(ROLLOUT,))) as stages:
+        await served.revision()
+        rollouts = stages.rollouts
+        assert rollouts is not None
+        with pytest.raises(Stalled, match="no FlagRollout"):
+            rollouts.replace([template(1)])
+        for message in ("bad", "bad", "worse"):
+            rollouts.refuse(message)
+        rollouts.replace([ROLLOUT])
+        rollouts.replace([ROLLOUT])
+        assert [await served.read() for _ in range(3)] == ["bad", "worse", ""]
+        repository.commit(flags__json=pay("on"))
+        assert await served.follow() == ["RolloutStarted", "StepAdvanced", "Promoted"]
+
+
+async def test_a_rollout_goes_on_after_an_override_ended(repository: Repository) -> None:
+    ends = (now() + timedelta(seconds=2)).isoformat(timespec="seconds")
+    override = {
+        "apiVersion": "flagstaff.dev/v1beta1",
+        "kind": "FlagOverride",
+        "metadata": {"name": "stop"},
+        "spec": {
+            "flagSetRef": {"name": "production"},
+            "flag": "other",
+            "variant": "on",
+            "reason": "a test",
+            "expiresAt": ends,
+        },
+    }
+    served = Served()
+    manifests = (rollout(steps=[{"share": 10, "minDuration": "4s"}]), override)
+    async with served.running(LocalOptions(str(repository.path), rollouts=manifests)):
+        await served.revision()
+        repository.commit(flags__json=pay("on"))
+        assert (await served.follow())[-1] == "Promoted"
+        assert served.newest is not None
+        assert "flagstaff.dev/override" not in served.newest.flags["other"].metadata
+
+
 async def test_a_change_whose_metric_is_bad_is_rolled_back(repository: Repository) -> None:
     async def answer(_: web.Request) -> web.Response:
         sample = {"metric": {}, "value": [0, "0.2"]}
@@ -205,12 +277,14 @@ def test_a_file_is_about_one_flag_set_and_its_objects_are_moved_to_it() -> None:
     with pytest.raises(Stalled, match=r"several flag sets \(production, staging\)"):
         rollout_objects([ROLLOUT, other])
     with pytest.raises(Stalled, match="no FlagRollout"):
-        rollout_objects([template(1)])
+        rollout_objects([template(1), {**ROLLOUT, "apiVersion": "example.com/v1"}])
 
 
 def test_secrets_of_a_file_are_read_in_both_forms() -> None:
-    secret = {"kind": "Secret", "metadata": {"name": "token"}}
+    secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "token"}}
     both = {**secret, "data": {"a": "MQ=="}, "stringData": {"token": "2"}}
     assert secrets_of([both, ROLLOUT]) == {"token": {"a": b"1", "token": b"2"}}
     with pytest.raises(Stalled, match="data of Secret token is no base64"):
         secrets_of([{**secret, "data": {"a": "%"}}])
+    with pytest.raises(Stalled, match="stringData of Secret token must be fields"):
+        secrets_of([{**secret, "stringData": ["a"]}])

@@ -56,6 +56,15 @@ async def test_a_status_stays_when_the_object_is_applied_again(
     assert [change.latest.resource_version for change in changes] == ["1", "2", "3"]
 
 
+async def test_an_object_that_was_gone_returns_with_its_uid_and_a_new_status(cluster: MemoryCluster) -> None:
+    cluster.put(body(a=1))
+    written = manifest_of(cluster.put(body(a=1)))
+    again = {**written, "metadata": {**written["metadata"], "uid": there(cluster).uid}}
+    cluster.objects.forget(KEY)
+    await cluster.write_status(cluster.put(again), {"flags": 2})
+    assert there(cluster).status == {"flags": 2}
+
+
 async def test_an_apply_returns_after_the_object_is_there() -> None:
     seen: list[object] = []
 
