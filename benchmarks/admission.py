@@ -42,7 +42,7 @@ from tests.cluster.admission import AdmissionProcess, authorities, install_right
 from tests.cluster.objects import Namespace, configuration, flags
 from tests.cluster.patience import within
 from tests.cluster.plugin import ROOT
-from tests.cluster.replica import started
+from tests.cluster.replica import run_replica
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -71,19 +71,19 @@ CONNECTIONS = 4
 
 def main() -> None:
     """Each way in turn, several rounds, so that what else the machine does hits all of them."""
-    with plane() as (cluster, _, folder), answering(cluster, folder) as process:
+    with plane() as (cluster, _, folder), run_admission(cluster, folder) as process:
         # Before the webhook is installed, it has neither certificates nor been asked.
         unused = memory(process)
         space = Namespace(cluster, "shop")
         space.apply(configuration("checkout", flagSpec=json.loads(flags(banner="on"))))
         install_webhooks(cluster, process.admission)
-        within(partial(admitted, cluster, ASKS))
+        within(partial(is_admitted, cluster, ASKS))
         keep(f"{DIRECT} reviews, sent to our admission port", [asked_directly(cluster, process, unused)])
-        keep(validation.TITLE, validation.validated(cluster, process))
+        keep(validation.TITLE, validation.measure_validation(cluster, process))
         with empty_webhook(cluster, folder):
             taken: dict[str, list[float]] = {name: [] for name in WAYS}
             for name, annotations in WAYS.items():
-                within(partial(admitted, cluster, annotations))
+                within(partial(is_admitted, cluster, annotations))
                 taken[name] = []
             keep(
                 f"admission of {ONE_BY_ONE} pods, one by one",
@@ -91,15 +91,15 @@ def main() -> None:
             )
             for _ in range(ROUNDS):
                 for name, annotations in WAYS.items():
-                    taken[name] += created(cluster, annotations)
+                    taken[name] += measure_creates(cluster, annotations)
     keep(f"admission of {RATE} pods a second", rows(taken))
 
 
 @contextlib.contextmanager
-def answering(cluster: Plane, folder: Path) -> Iterator[AdmissionProcess]:
+def run_admission(cluster: Plane, folder: Path) -> Iterator[AdmissionProcess]:
     """Admission, which the API server does not ask yet."""
     install_rights(cluster)
-    with started(AdmissionProcess(cluster, folder / "admission")) as process:
+    with run_replica(AdmissionProcess(cluster, folder / "admission")) as process:
         yield process
 
 
@@ -144,7 +144,7 @@ class Caller(threading.local):
         return answer.status == 201
 
 
-def admitted(cluster: Plane, annotations: dict[str, str]) -> bool:
+def is_admitted(cluster: Plane, annotations: dict[str, str]) -> bool:
     return Caller(cluster).create(json.dumps(pod(annotations)).encode())
 
 
@@ -158,7 +158,7 @@ def one_by_one(cluster: Plane, annotations: dict[str, str]) -> list[float]:
     return taken
 
 
-def created(cluster: Plane, annotations: dict[str, str]) -> list[float]:
+def measure_creates(cluster: Plane, annotations: dict[str, str]) -> list[float]:
     """Seconds of each, counted from the moment at which it was due: who is late is not let off."""
     body, caller = json.dumps(pod(annotations)).encode(), Caller(cluster)
     began = time.perf_counter() + 0.1
@@ -248,7 +248,7 @@ def empty_webhook(cluster: Plane, folder: Path) -> Iterator[None]:
         process.wait()
 
 
-def encoded(patch: str) -> str:
+def encode_patch(patch: str) -> str:
     return base64.b64encode(patch.encode()).decode()
 
 
@@ -280,7 +280,7 @@ async def serve(certificate: str) -> None:
             patches[way] = ours(asked["object"])
         if way in patches:
             patch = patches[way].replace(PLACEHOLDER, token_volume(asked["object"]))
-            response |= {"patchType": "JSONPatch", "patch": encoded(patch)}
+            response |= {"patchType": "JSONPatch", "patch": encode_patch(patch)}
         review = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response}
         return Response(200, json.dumps(review).encode(), (("content-type", "application/json"),))
 

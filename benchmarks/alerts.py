@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from benchmarks.cluster import Watch, plane
 from benchmarks.results import keep, median, percentile
-from tests.cluster.listener import Listener, listening
+from tests.cluster.listener import Listener, run_listener
 from tests.cluster.objects import Namespace, flags, manifest
 from tests.cluster.spines import spine_in
 from tests.unit.controller.events.things import Desk, alert, event
@@ -36,15 +36,15 @@ EVENTS = 10_000
 def main() -> None:
     """All three."""
     with plane("--allow-local-providers") as (cluster, _, folder):
-        pushed(cluster, folder)
+        measure_pushes(cluster, folder)
     keep(f"{EVENTS} Events at once, that a provider is notified of", [burst()])
 
 
-def pushed(cluster: Plane, folder: Path) -> None:
+def measure_pushes(cluster: Plane, folder: Path) -> None:
     """Each way in turn, several rounds, so that what else the machine does hits all of them."""
     written: dict[str, list[float]] = {way: [] for way in WAYS}
     delays: list[float] = []
-    with spine_in(cluster, "shop", folder) as spine, listening() as listener:
+    with spine_in(cluster, "shop", folder) as spine, run_listener() as listener:
         spine.wait_ready("ffc")
         watched = Watch(spine)
         for number in range(ROUNDS):
@@ -58,7 +58,7 @@ def pushed(cluster: Plane, folder: Path) -> None:
                     moment = watched.wait(commit)
                     written[way].append(moment - began)
                     if way == WAYS[1]:
-                        delays.append(posted(listener, commit) - moment)
+                        delays.append(wait_for_post(listener, commit) - moment)
                     time.sleep(APART)
     base = written[WAYS[0]]
     keep(
@@ -83,7 +83,7 @@ def provide(space: Namespace, listener: Listener, way: str) -> None:
         listener.answering.clear()
 
 
-def posted(listener: Listener, commit: str) -> float:
+def wait_for_post(listener: Listener, commit: str) -> float:
     """The moment at which the server answered the message about a commit, on time.perf_counter's clock."""
     name = "flagstaff.dev/revision"
     return listener.wait(lambda posted: str(posted["metadata"].get(name)).endswith(commit)).moment

@@ -26,7 +26,7 @@ from tests.cluster.assets import PLANE, find
 from tests.cluster.controllers import ControllerProcess, controller
 from tests.cluster.hooks import Hook
 from tests.cluster.objects import Namespace, condition, flag_set, flag_source, flags
-from tests.cluster.plane import Plane, running
+from tests.cluster.plane import Plane, run_plane
 from tests.cluster.plugin import install
 from tests.cluster.spines import Spine, spine_in
 from tests.git_http import git_server
@@ -58,7 +58,7 @@ def plane(*arguments: str) -> Iterator[tuple[Plane, ControllerProcess, Path]]:
     """A fresh plane with a controller, which is given these arguments."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        with running(find() or build(PLANE), folder / "plane") as cluster:
+        with run_plane(find() or build(PLANE), folder / "plane") as cluster:
             install(cluster)
             cluster.kubectl("create", "namespace", "shop")
             with controller(cluster, folder / "controller", *arguments) as process:

@@ -31,7 +31,7 @@ from controller.kube.client import Cluster
 from controller.runtime.clock import now
 from evaluator.wire.delivery import REPORT, MemberText
 from evaluator.wire.delivery_pb2 import ReportRequest, ReportResponse
-from tests.cluster.fleets import NAMES, following, served
+from tests.cluster.fleets import NAMES, followed_source, wait_served
 from tests.cluster.hooks import Hook
 from tests.cluster.objects import Namespace, configuration, manifest
 from tests.cluster.pods import PodProcess, pods
@@ -57,13 +57,13 @@ def main() -> None:
     # All members come from one address, beside the evaluators of the rows before.
     limits = "--max-streams-per-host", str(2 * MEMBERS), "--max-streams", str(2 * MEMBERS)
     with plane() as (cluster, process, folder), proxy(cluster, folder / "proxy", *limits) as delivering:
-        row = asyncio.run(written(cluster, delivering, folder))
+        row = asyncio.run(measure_writes(cluster, delivering, folder))
         keep("write to a subscribed client of an evaluator", [row])
         row = asyncio.run(overridden(cluster, delivering, folder))
         keep("FlagOverride to a subscribed client of an evaluator", [row])
         keep(
             f"push to subscribed clients of {len(NAMES)} evaluators, the last of them",
-            [pushed(cluster, process, delivering, folder)],
+            [measure_pushes(cluster, process, delivering, folder)],
         )
         keep(f"{MEMBERS} receipts", asyncio.run(receipts(cluster, delivering)))
 
@@ -111,16 +111,16 @@ class Reader:
 # ----------------------------------------------------------------------------------------------
 
 
-async def written(cluster: Plane, delivering: ProxyProcess, folder: Path) -> dict[str, Any]:
+async def measure_writes(cluster: Plane, delivering: ProxyProcess, folder: Path) -> dict[str, Any]:
     """WRITES FeatureFlagConfigurations, one after another."""
     client = await Cluster.connect(str(cluster.kubeconfig))
-    source, times = following(delivering.target, NAMESPACE, "written"), []
+    source, times = followed_source(delivering.target, NAMESPACE, "written"), []
     try:
-        await client.apply(numbered("written", 0), manager="bench")
+        await client.apply(numbered_object("written", 0), manager="bench")
         with pods(cluster, NAMESPACE, source, folder / "pods", "written") as [pod], Reader(pod) as reader:
             for number in range(1, WRITES + 1):
                 started = time.perf_counter()
-                await client.apply(numbered("written", number), manager="bench")
+                await client.apply(numbered_object("written", number), manager="bench")
                 times.append(await asyncio.to_thread(reader.wait, number) - started)
                 await asyncio.sleep(0.05)
     finally:
@@ -131,7 +131,7 @@ async def written(cluster: Plane, delivering: ProxyProcess, folder: Path) -> dic
 async def overridden(cluster: Plane, delivering: ProxyProcess, folder: Path) -> dict[str, Any]:
     """OVERRIDES FlagOverrides of one flag, one after another."""
     client = await Cluster.connect(str(cluster.kubeconfig))
-    source, times = following(delivering.target, NAMESPACE, "overridden"), []
+    source, times = followed_source(delivering.target, NAMESPACE, "overridden"), []
     variants = {str(number): number for number in range(OVERRIDES + 1)}
     flag = {"state": "ENABLED", "variants": variants, "defaultVariant": "0"}
     served_set = configuration("overridden", flagSpec={"flags": {"number": flag}})
@@ -160,14 +160,14 @@ def override(number: int) -> dict[str, Any]:
     return found
 
 
-def numbered(name: str, number: int) -> dict[str, Any]:
+def numbered_object(name: str, number: int) -> dict[str, Any]:
     """An object whose flag `number` is that."""
     found = configuration(name, flagSpec=json.loads(document(number, FLAGS)))
     found["metadata"]["namespace"] = NAMESPACE
     return found
 
 
-def pushed(
+def measure_pushes(
     cluster: Plane, process: ControllerProcess, delivering: ProxyProcess, folder: Path
 ) -> dict[str, Any]:
     """PUSHES commits that a webhook reports, one after another."""
@@ -176,9 +176,9 @@ def pushed(
         spine = stack.enter_context(spine_in(cluster, NAMESPACE, folder))
         hook = Hook(spine, process.receiver)
         spine.wait_ready("ffc")
-        source = following(delivering.target, NAMESPACE)
+        source = followed_source(delivering.target, NAMESPACE)
         fleet = stack.enter_context(pods(cluster, NAMESPACE, source, folder / "pods", *NAMES))
-        served(spine, f"{len(fleet)}/{len(fleet)}")
+        wait_served(spine, f"{len(fleet)}/{len(fleet)}")
         readers = [stack.enter_context(Reader(each)) for each in fleet]
         for number in range(1, PUSHES + 1):
             commit = spine.repository.commit("next", flags__json=document(number, FLAGS))
@@ -233,7 +233,7 @@ class Crowd:
     async def publish(self, number: int) -> str:
         """Write the flag set; its digest."""
         before = await self.digest() if number > 1 else ""
-        await asyncio.to_thread(self._space.apply, numbered("crowd", number))
+        await asyncio.to_thread(self._space.apply, numbered_object("crowd", number))
         await asyncio.to_thread(
             self._space.wait, "ffc", lambda it: it["status"].get("digest", before) != before, "crowd"
         )

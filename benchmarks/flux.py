@@ -80,10 +80,13 @@ def rounds(subject: Subject) -> Rows:
     ways: dict[str, Callable[[str], str]] = {"requestedAt": lambda _: space.poke(subject.kind)}
     if isinstance(subject.process, ControllerProcess):
         ways["webhook"] = Hook(space, subject.process.receiver).send
-    return [{"of": subject.name, "by": way, **timed(subject, ask, seen, way)} for way, ask in ways.items()]
+    return [
+        {"of": subject.name, "by": way, **measure_commits(subject, ask, seen, way)}
+        for way, ask in ways.items()
+    ]
 
 
-def timed(subject: Subject, ask: Callable[[str], str], seen: Watch, way: str) -> dict[str, Any]:
+def measure_commits(subject: Subject, ask: Callable[[str], str], seen: Watch, way: str) -> dict[str, Any]:
     """ROUNDS commits, one after another."""
     time.sleep(SETTLE_SECONDS)
     times, before = [], subject.spent()
@@ -138,21 +141,21 @@ class Watch:
 
 def cold(binary: Path | None) -> None:
     """Many sources until they are Ready, then a minute of an hour's interval."""
-    found = each_of(binary, lambda subject: filled(subject, "1h"))
+    found = each_of(binary, lambda subject: measure_idle(subject, "1h"))
     keep(f"{SOURCES} sources over {REPOSITORIES} repositories, cold to Ready", part(found, "cold"))
     keep(f"{SOURCES} sources, a minute of interval 1h", part(found, "minute"))
 
 
 def rest(binary: Path | None) -> None:
     """The same with an interval of a minute, in which nothing is new."""
-    found = each_of(binary, lambda subject: filled(subject, "1m"))
+    found = each_of(binary, lambda subject: measure_idle(subject, "1m"))
     keep(f"{SOURCES} sources, a minute of interval 1m, nothing new", part(found, "minute"))
 
 
-def filled(subject: Subject, interval: str) -> Rows:
+def measure_idle(subject: Subject, interval: str) -> Rows:
     """What SOURCES sources cost until they are Ready, and a minute later; keys begin with which."""
     sources = [[subject.source(f"each-{each}", each % REPOSITORIES, interval)] for each in range(SOURCES)]
-    row = {f"cold {name}": value for name, value in applied(subject, sources, (subject.kind,)).items()}
+    row = {f"cold {name}": value for name, value in measure_apply(subject, sources, (subject.kind,)).items()}
     time.sleep(SETTLE_SECONDS)
     before = subject.spent()
     time.sleep(MINUTE)
@@ -167,12 +170,14 @@ def pairs(_: Path | None) -> None:
             [subject.source(name, each % REPOSITORIES, "1h"), flag_set(name=name, source=name)]
             for each, name in enumerate(f"each-{each}" for each in range(PAIRS))
         ]  # fmt: skip
-        row = applied(subject, objects, ("flagsource", "flagset", "ffc"))
+        row = measure_apply(subject, objects, ("flagsource", "flagset", "ffc"))
     writes = (row["API writes"] - row["Events of them"]) / PAIRS
     keep(f"{PAIRS} FlagSources and FlagSets, cold to Ready", [{**row, "API writes a pair": writes}])
 
 
-def applied(subject: Subject, objects: list[list[dict[str, Any]]], kinds: tuple[str, ...]) -> dict[str, Any]:
+def measure_apply(
+    subject: Subject, objects: list[list[dict[str, Any]]], kinds: tuple[str, ...]
+) -> dict[str, Any]:
     """Apply them, eight at a time, and wait until as many objects of each kind are Ready."""
     before, started = subject.spent(), time.perf_counter()
     with ThreadPoolExecutor(8) as pool:

@@ -38,7 +38,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "flags.json"
         file.write_bytes(document(1000))
-        environment = compiling(Path(folder) / "bytecode")
+        environment = bytecode_environment(Path(folder) / "bytecode")
         with evaluator(file, environment):
             pass
         for _ in range(ROUNDS):
@@ -64,7 +64,7 @@ def main() -> None:
     )
 
 
-def compiling(folder: Path) -> dict[str, str]:
+def bytecode_environment(folder: Path) -> dict[str, str]:
     """An environment in which Python keeps bytecode in `folder`: what is installed has some, a checkout may
     be configured to keep none.
     """

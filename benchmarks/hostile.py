@@ -27,7 +27,7 @@ from benchmarks.servers import FLAGS, PINNED, Server, flagd, flagd_binary, ours
 from benchmarks.serving import document
 from tests.cluster.patience import within
 from tests.cluster.proxies import manifest
-from tests.cluster.replica import started
+from tests.cluster.replica import run_replica
 from tests.cluster.stubbed import Proxy
 from tests.stub_api import stub_api
 
@@ -67,7 +67,7 @@ def proxy() -> Iterator[Server]:
         stub.put(_OBJECT.format(namespace, name), manifest(namespace, name, json.loads(document(FLAGS))))
         process = Proxy(Path(scratch), stub)
         process.command = [*PINNED, *process.command]
-        with started(process):
+        with run_replica(process):
             within(lambda: process.ask("/readyz")[0] == 200, process.said)
             sync, management = (f"http://127.0.0.1:{port}" for port in (process.sync, process.management))
             yield Server(process.pid, sync, "", management)

@@ -35,12 +35,12 @@ SELECTOR: Final = "shop/flags"
 """Of the one set that the proxy has."""
 
 
-def framed(message: bytes) -> bytes:
+def grpc_frame(message: bytes) -> bytes:
     """As gRPC sends it."""
     return struct.pack(">BI", 0, len(message)) + message
 
 
-ASKED: Final = framed(sync_pb2.SyncFlagsRequest(selector=SELECTOR).SerializeToString())
+ASKED: Final = grpc_frame(sync_pb2.SyncFlagsRequest(selector=SELECTOR).SerializeToString())
 """A subscriber's first message; FetchAllFlags' is the same."""
 FETCH_AGAIN: Final = (
     f"POST {FETCH} HTTP/1.1\r\nhost: a\r\ncontent-type: application/grpc-web+proto\r\n"

@@ -27,7 +27,7 @@ from controller.kube.client import Cluster
 from tests.cluster.assets import PLANE, find
 from tests.cluster.objects import Namespace
 from tests.cluster.pages import page, token_of
-from tests.cluster.plane import running
+from tests.cluster.plane import run_plane
 from tests.cluster.plugin import install
 from tests.go import build
 
@@ -160,7 +160,7 @@ def main() -> None:
     pages = int(sys.argv[1]) if len(sys.argv) > 1 else PAGES
     assets = find() or build(PLANE)
     print(f"{SETS} sets of {FLAGS} flags; {WRITES} changes, one a second")
-    with tempfile.TemporaryDirectory() as folder, running(assets, Path(folder) / "plane") as plane:
+    with tempfile.TemporaryDirectory() as folder, run_plane(assets, Path(folder) / "plane") as plane:
         install(plane)
         plane.kubectl("create", "namespace", NAMESPACE)
         token = token_of(Namespace(plane, NAMESPACE))

@@ -35,7 +35,7 @@ from controller.kube.client import Cluster
 from evaluator.http.h2 import frames
 from evaluator.http.hpack.hpack import encode_block
 from tests.cluster.assets import PLANE, find
-from tests.cluster.plane import Plane, free_ports, running
+from tests.cluster.plane import Plane, free_ports, run_plane
 from tests.cluster.plugin import install
 from tests.cluster.proxies import proxy
 from tests.go import build
@@ -312,7 +312,7 @@ def main() -> None:
     assets = find() or build(PLANE)
     size = len(json.dumps(document(0)))
     print(f"a set of {FLAGS + 1} flags, {size} bytes; {WRITES} writes, then {BURST} at once")
-    with tempfile.TemporaryDirectory() as folder, running(assets, Path(folder) / "plane") as plane:
+    with tempfile.TemporaryDirectory() as folder, run_plane(assets, Path(folder) / "plane") as plane:
         install(plane)
         plane.kubectl("create", "namespace", NAMESPACE)
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:

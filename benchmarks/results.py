@@ -38,8 +38,8 @@ def show(name: str, rows: Sequence[dict[str, Any]]) -> None:
     """Print the rows."""
     print(f"\n{name}")
     for row in rows:
-        print("  " + "  ".join(f"{key}: {_shown(value)}" for key, value in row.items()))
+        print("  " + "  ".join(f"{key}: {_format_value(value)}" for key, value in row.items()))
 
 
-def _shown(value: object) -> str:
+def _format_value(value: object) -> str:
     return f"{value:,.2f}" if isinstance(value, float) else str(value)

@@ -48,11 +48,11 @@ _ANSWER = json.dumps(
 def main() -> None:
     """From the first object to two minutes of checks."""
     with metric_server() as address:
-        row = asyncio.run(measured(address))
+        row = asyncio.run(measure(address))
     keep(f"{MANY} FlagRollouts, a metric each {INTERVAL:g} s", [row])
 
 
-async def measured(address: str) -> dict[str, Any]:
+async def measure(address: str) -> dict[str, Any]:
     """Processor time of a check, and of all of an interval."""
     before = resident()
     world = Rollouts(address)

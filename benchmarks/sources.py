@@ -30,7 +30,7 @@ from controller.sources.oci.oci_factory import OciFactory
 from tests.git_http import git_server
 from tests.registry.artifacts import Pusher, flux
 from tests.registry.front import before
-from tests.registry.program import running
+from tests.registry.program import run_registry
 from tests.repositories import Repository
 from tests.s3 import LOGIN, manifest, s3
 
@@ -85,7 +85,7 @@ def git(folder: Path, files: Mapping[str, str]) -> Iterator[Place]:
 @contextlib.contextmanager
 def oci(folder: Path, files: Mapping[str, str]) -> Iterator[Place]:
     """An artifact as Flux pushes it."""
-    with running(folder) as port, before(port) as front:
+    with run_registry(folder) as port, before(port) as front:
         Pusher(f"http://127.0.0.1:{port}").push("team/flags", "latest", flux(files))
         spec = {"url": f"oci://{front.host}/team/flags", "insecure": True}
         yield Place(spec, lambda _: OciFactory(secret), lambda: len(front.asked))
@@ -100,7 +100,7 @@ def bucket(folder: Path, files: Mapping[str, str]) -> Iterator[Place]:
         yield Place(manifest(server), lambda _: BucketFactory(secret), lambda: len(server.asked))
 
 
-async def opened(factory: BackendFactory[Any], name: str, spec: Mapping[str, Any]) -> SourceBackend:
+async def open_source(factory: BackendFactory[Any], name: str, spec: Mapping[str, Any]) -> SourceBackend:
     """For one look, which takes no answer that another was given."""
     whole = read(FlagSourceSpec, {"interval": "1m", name: spec})
     moment = now()
@@ -108,12 +108,12 @@ async def opened(factory: BackendFactory[Any], name: str, spec: Mapping[str, Any
     return await factory.open(getattr(whole, name), look)
 
 
-async def fetched(place: Place, name: str, folder: Path) -> float:
+async def measure_fetch(place: Place, name: str, folder: Path) -> float:
     """Milliseconds of the first fetch in a process that knows nothing."""
     factory = place.factory(folder / "kept")
     (folder / "files").mkdir()
     try:
-        provider = await opened(factory, name, place.spec)
+        provider = await open_source(factory, name, place.spec)
         revision = await provider.resolve()
         started = time.perf_counter()
         await provider.fetch(revision, folder / "files")
@@ -122,16 +122,16 @@ async def fetched(place: Place, name: str, folder: Path) -> float:
         await factory.close()
 
 
-async def polled(place: Place, name: str, folder: Path) -> tuple[list[float], float]:
+async def measure_polls(place: Place, name: str, folder: Path) -> tuple[list[float], float]:
     """Milliseconds of each look that finds nothing new, and the requests of one."""
     factory = place.factory(folder / "kept")
     times = []
     try:
-        await (await opened(factory, name, place.spec)).resolve()
+        await (await open_source(factory, name, place.spec)).resolve()
         before_them = place.requests()
         for _ in range(POLLS):
             started = time.perf_counter()
-            await (await opened(factory, name, place.spec)).resolve()
+            await (await open_source(factory, name, place.spec)).resolve()
             times.append((time.perf_counter() - started) * 1000)
         return times, (place.requests() - before_them) / POLLS
     finally:
@@ -147,8 +147,8 @@ async def measure(content: str, files: Mapping[str, str]) -> list[dict[str, Any]
             for number in range(FETCHES):
                 each = Path(folder) / f"fetch-{number}"
                 each.mkdir()
-                fetches.append(await fetched(place, name, each))
-            times, requests = await polled(place, name, Path(folder) / "polls")
+                fetches.append(await measure_fetch(place, name, each))
+            times, requests = await measure_polls(place, name, Path(folder) / "polls")
         row: dict[str, Any] = {
             "content": content,
             "provider": name,

@@ -14,7 +14,7 @@ from tests.clients.attacks import peak_megabytes
 from tests.cluster.assets import PLANE, find
 from tests.cluster.controllers import controller
 from tests.cluster.objects import flag_source, flags
-from tests.cluster.plane import Plane, running
+from tests.cluster.plane import Plane, run_plane
 from tests.cluster.plugin import install
 from tests.cluster.source_controller import install as install_flux
 from tests.cluster.source_controller import source_controller
@@ -121,7 +121,7 @@ def plane() -> Iterator[tuple[Plane, Path]]:
     """A fresh plane, and the folder that is gone with it."""
     with (
         tempfile.TemporaryDirectory() as name,
-        running(find() or build(PLANE), Path(name) / "plane") as cluster,
+        run_plane(find() or build(PLANE), Path(name) / "plane") as cluster,
     ):
         yield cluster, Path(name)
 

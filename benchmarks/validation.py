@@ -19,7 +19,7 @@ from benchmarks.cluster import plane
 from benchmarks.results import keep, median, percentile
 from evaluator.flags.layers.merge import parse
 from tests.cluster.admission import AdmissionProcess, authorities, install_rights
-from tests.cluster.replica import started
+from tests.cluster.replica import run_replica
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -40,11 +40,11 @@ def main() -> None:
     """On a control plane of its own."""
     with plane() as (cluster, _, folder):
         install_rights(cluster)
-        with started(AdmissionProcess(cluster, folder / "admission")) as process:
-            keep(TITLE, validated(cluster, process))
+        with run_replica(AdmissionProcess(cluster, folder / "admission")) as process:
+            keep(TITLE, measure_validation(cluster, process))
 
 
-def validated(cluster: Plane, process: AdmissionProcess) -> list[dict[str, Any]]:
+def measure_validation(cluster: Plane, process: AdmissionProcess) -> list[dict[str, Any]]:
     """One row for each object."""
     trust = ssl.create_default_context(cadata=authorities(cluster).decode())
     connection = http.client.HTTPSConnection("127.0.0.1", process.admission, context=trust, timeout=30)
@@ -55,7 +55,7 @@ def validated(cluster: Plane, process: AdmissionProcess) -> list[dict[str, Any]]
 def row(connection: http.client.HTTPSConnection, name: str, size: int) -> dict[str, Any]:
     """How long reviews of this object take, and how much longer than parsing its flags once."""
     document = flags(size) if size else {}
-    body = json.dumps({"request": {"uid": "u", "object": judged(document)}}).encode()
+    body = json.dumps({"request": {"uid": "u", "object": wrap_document(document)}}).encode()
     content = json.dumps(document).encode()
 
     def review() -> None:
@@ -98,7 +98,7 @@ def flags(size: int) -> dict[str, Any]:
     return {"flags": {f"flag-{number:05}": flag for number in range(count)}}
 
 
-def judged(document: dict[str, Any]) -> dict[str, Any]:
+def wrap_document(document: dict[str, Any]) -> dict[str, Any]:
     """The object that holds the document; a FlagSource for an empty one."""
     metadata = {"name": "checkout", "namespace": "shop"}
     if not document:

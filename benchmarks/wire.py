@@ -64,7 +64,7 @@ def ofrep(server: Server, scratch: Path, *, varied: bool = False) -> Figures:
     return wrk(f"{server.ofrep}/ofrep/v1/evaluate/flags/targeting", ofrep_body, scratch, varied=varied)
 
 
-def called(kind: str, content_type: str = "application/grpc") -> Callable[[Server, Path], Figures]:
+def measure_calls(kind: str, content_type: str = "application/grpc") -> Callable[[Server, Path], Figures]:
     """A flag with targeting by `benchmarks.callers`, whose calls are all alike or each with headers and a
     context of its own.
     """
@@ -74,13 +74,13 @@ def called(kind: str, content_type: str = "application/grpc") -> Callable[[Serve
 CLEAR: dict[str, Callable[[Server, Path], Figures]] = {
     "gRPC static": grpc("static", "ResolveBoolean"),
     "gRPC targeting": grpc("targeting", "ResolveString"),
-    "gRPC targeting, all calls alike": called("same"),
-    "gRPC targeting, each call its own": called("varied"),
+    "gRPC targeting, all calls alike": measure_calls("same"),
+    "gRPC targeting, each call its own": measure_calls("varied"),
     "OFREP targeting": ofrep,
     "OFREP targeting, each call its own": partial(ofrep, varied=True),
     "Connect JSON targeting, HTTP/1.1": connect("1.1"),
     "Connect JSON targeting, HTTP/2": connect("2"),
-    "Connect JSON targeting, HTTP/2, each call its own": called("varied", "application/json"),
+    "Connect JSON targeting, HTTP/2, each call its own": measure_calls("varied", "application/json"),
 }
 SECURE: dict[str, Callable[[Server, Path], Figures]] = {
     "gRPC static, TLS": grpc("static", "ResolveBoolean"),

@@ -7,7 +7,7 @@ import zlib
 from typing import TYPE_CHECKING, Final
 
 from tests.cluster.objects import flag_set, flag_source
-from tests.hostile_definitions import exploding
+from tests.hostile_definitions import large_document
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -109,7 +109,9 @@ def many_references(repository: Repository, count: int = 100_001) -> str:
 
 def exploding_definitions(repository: Repository) -> str:
     """A commit with two documents of 4 MB that hold 2.6 million values."""
-    return repository.commit("many values", **{f"part-{each}__json": exploding(each) for each in range(2)})
+    return repository.commit(
+        "many values", **{f"part-{each}__json": large_document(each) for each in range(2)}
+    )
 
 
 BOMBS: Final[dict[str, tuple[Callable[[Repository], str], str, str]]] = {

@@ -188,7 +188,7 @@ def git_server(
 ) -> Iterator[GitServer]:
     """A running server, gone afterwards."""
     server = GitServer(root, login=login, bearer=bearer, tls=tls, newest_protocol=newest_protocol)
-    with _running(server):
+    with _run(server):
         yield server
 
 
@@ -278,12 +278,12 @@ def _splice(one: socket.socket, other: socket.socket) -> None:
 def http_proxy(login: str) -> Iterator[Proxy]:
     """A running proxy, gone afterwards."""
     proxy = Proxy(login)
-    with _running(proxy):
+    with _run(proxy):
         yield proxy
 
 
 @contextlib.contextmanager
-def _running(server: ThreadingHTTPServer) -> Iterator[None]:
+def _run(server: ThreadingHTTPServer) -> Iterator[None]:
     with server:
         thread = threading.Thread(target=server.serve_forever, args=(0.01,))
         thread.start()

@@ -53,7 +53,7 @@ def steps(page: str) -> Iterator[Step]:
         if line.startswith("```"):
             end = lines.index("```", number)
             if target := _FILE.search(paragraph):
-                yield Step(start + 1, writing(target[1], target[2], lines[number:end]), [])
+                yield Step(start + 1, write_command(target[1], target[2], lines[number:end]), [])
             number, paragraph = end + 1, ""
         elif line.startswith("    "):
             while number < len(lines) and (lines[number].startswith("    ") or not lines[number]):
@@ -79,7 +79,7 @@ def in_block(start: int, lines: list[str]) -> Iterator[Step]:
         yield Step(start + head, command, [line for line in lines[first:end] if line])
 
 
-def writing(verb: str, path: str, lines: list[str]) -> str:
+def write_command(verb: str, path: str, lines: list[str]) -> str:
     """The command that writes a file."""
     into = ">" if verb.startswith("Save") else ">>"
     return f"mkdir -p $(dirname {path}) && cat {into} {path} <<'END'\n" + "\n".join(lines) + "\nEND"

@@ -56,8 +56,8 @@ def hostile_objects(plural: str) -> Iterator[Hostile]:
             spec = schema["properties"]["spec"]
             for path, field in _fields(spec, ("spec",)):
                 for label, value in _hostile(field):
-                    body = _placed({"spec": smallest(spec), **top}, schema, path, value)
-                    yield Hostile(crd["names"]["kind"], _dotted(path), label, body)
+                    body = _place({"spec": smallest(spec), **top}, schema, path, value)
+                    yield Hostile(crd["names"]["kind"], _dotted_path(path), label, body)
 
 
 def _fields(schema: Mapping[str, Any], path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Any]]:
@@ -69,11 +69,11 @@ def _fields(schema: Mapping[str, Any], path: tuple[str, ...]) -> Iterator[tuple[
             yield from _fields(schema[name], (*path, key))
 
 
-def _dotted(path: tuple[str, ...]) -> str:
+def _dotted_path(path: tuple[str, ...]) -> str:
     return ".".join(path).replace(".[]", "[]")
 
 
-def _placed(
+def _place(
     body: dict[str, Any], schema: Mapping[str, Any], path: tuple[str, ...], value: object
 ) -> dict[str, Any]:
     """`body` with `value` at `path`, and around it as little as the schema requires."""
@@ -114,10 +114,10 @@ def smallest(schema: Mapping[str, Any]) -> Any:
         case "boolean":
             return True
         case _:
-            return _fitting(schema, max(1, schema.get("minLength", 1))) or "a"
+            return _fitting_text(schema, max(1, schema.get("minLength", 1))) or "a"
 
 
-def _fitting(schema: Mapping[str, Any], size: int) -> str:
+def _fitting_text(schema: Mapping[str, Any], size: int) -> str:
     """A plain text of about that size that the schema takes; empty if none was found."""
     for unit in ("a", "1h", "1", "sha256:" + "0" * 64, "https://example.com/a", "A", "a=b"):
         text = (unit * (size // len(unit) + 1))[: max(size, len(unit))]
@@ -147,8 +147,8 @@ def _hostile(schema: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
                     yield f"{unit!r} repeated, {end!r}", text
         case "array":
             items = schema["items"]
-            most = min(schema.get("maxItems", LARGEST), _number_of(_varied(smallest(items), 100_000)))
-            yield f"{most} items", [_varied(smallest(items), number) for number in range(most)]
+            most = min(schema.get("maxItems", LARGEST), _number_of(_vary(smallest(items), 100_000)))
+            yield f"{most} items", [_vary(smallest(items), number) for number in range(most)]
             if items.get("type") == "string" and "enum" not in items:
                 text = "a" * min(items.get("maxLength", LARGEST), LARGEST // max(1, most))
                 yield f"{most} long items", [f"{text[:-6]}{number:06}" for number in range(most)]
@@ -159,8 +159,8 @@ def _hostile(schema: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
             for unit in ("a", "/", "-", "."):
                 yield f"a key of {unit!r}", {unit * LARGEST: value}
     if schema.get("x-kubernetes-preserve-unknown-fields"):
-        yield "deep lists", _nested(lambda value: [value])
-        yield "deep objects", _nested(lambda value: {"a": value})
+        yield "deep lists", _nest(lambda value: [value])
+        yield "deep objects", _nest(lambda value: {"a": value})
         many = range(_number_of({"flag00000": {}}))
         yield "many keys", {f"key{number}": number for number in many}
         yield "many lists", [[[]] for _ in many]
@@ -173,16 +173,16 @@ def _number_of(item: Any) -> int:
     return LARGEST // (len(json.dumps(item)) + 2)
 
 
-def _varied(value: Any, number: int) -> Any:
+def _vary(value: Any, number: int) -> Any:
     """A value that differs from its neighbours, where the items have to."""
     if isinstance(value, str):
         return f"{value}{number}"
     if isinstance(value, dict):
-        return {name: _varied(each, number) if name == "name" else each for name, each in value.items()}
+        return {name: _vary(each, number) if name == "name" else each for name, each in value.items()}
     return value
 
 
-def _nested(wrap: Any) -> Any:
+def _nest(wrap: Any) -> Any:
     value: Any = 1
     for _ in range(DEEP):
         value = wrap(value)

@@ -19,7 +19,7 @@ _PATIENCE: Final = 1200
 
 
 @contextlib.contextmanager
-def listening(
+def run_server(
     command: Sequence[str | Path], log: Path, announcement: re.Pattern[str], **environment: str
 ) -> Iterator[int]:
     """The port of a server, which `announcement` finds in what it writes to `log`."""

@@ -7,7 +7,7 @@ import hashlib
 import shutil
 from typing import TYPE_CHECKING, Any
 
-from tests.buckets.relay import Relay, respond, serving
+from tests.buckets.relay import Relay, respond, serve_relay
 from tests.sync_sources import S3_KEY, S3_SECRET, s3_server
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ def refuse(status: int, code: str, message: str = "") -> Callable[[BaseHTTPReque
     return answer
 
 
-def listed(*objects: tuple[str, int], etag: str = "e") -> Callable[[BaseHTTPRequestHandler], bool]:
+def answer_listing(*objects: tuple[str, int], etag: str = "e") -> Callable[[BaseHTTPRequestHandler], bool]:
     """Answers listings with these keys and sizes, also of names that no server over a disk could have."""
     entries = "".join(
         f"<Contents><Key>{key}</Key><LastModified>2026-01-01T00:00:00.000Z</LastModified>"
@@ -93,7 +93,7 @@ def s3(folder: Path, tls: ssl.SSLContext | None = None) -> Iterator[S3]:
     """An empty bucket, gone afterwards."""
     root = folder / "s3"
     (root / BUCKET).mkdir(parents=True)
-    with s3_server(root) as port, serving(S3(root / BUCKET, port, tls)) as server:
+    with s3_server(root) as port, serve_relay(S3(root / BUCKET, port, tls)) as server:
         yield server
     shutil.rmtree(root)
 

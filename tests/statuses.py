@@ -15,6 +15,6 @@ def find(status: Mapping[str, Any], type_: str) -> Mapping[str, Any] | None:
     return next((each for each in status.get("conditions", ()) if each["type"] == type_), None)
 
 
-def stored(status: StatusModel) -> dict[str, Any]:
+def stored_fields(status: StatusModel) -> dict[str, Any]:
     """The fields that an object has once they are written."""
     return {name: value for name, value in status.fields().items() if value is not None}

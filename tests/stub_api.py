@@ -206,7 +206,7 @@ class StubApi:
 
     async def _object(self, request: web.Request) -> web.Response:
         path = request.path
-        kind = _listed(path)
+        kind = _listed_kind(path)
         if request.method == "GET" and kind is not None:
             items = [
                 each for name, each in self._objects.items() if _collection(name).endswith(_plural(path))
@@ -223,7 +223,7 @@ class StubApi:
         if request.method == "GET" or (known is None and isinstance(body, list)):
             return web.json_response(known or {"code": 404, "kind": "Status"}, status=200 if known else 404)
         if isinstance(body, list):
-            await self._put(target, {**(known or {}), "status": _patched(known or {}, body)})
+            await self._put(target, {**(known or {}), "status": _patch(known or {}, body)})
         elif request.method in {"POST", "PUT", "PATCH"}:
             await self._put(target, {**(known or {}), **body})
         return web.json_response(self._objects.get(target, {"kind": "Status", "metadata": {}}))
@@ -276,13 +276,13 @@ def _collection(path: str) -> str:
     return path.rpartition("/")[0]
 
 
-def _listed(path: str) -> str | None:
+def _listed_kind(path: str) -> str | None:
     """The kind whose objects a path lists."""
     last = path.rpartition("/")[2]
     return next((kinds[last] for kinds in _KINDS.values() if last in kinds), None)
 
 
-def _patched(body: dict[str, Any], steps: list[dict[str, Any]]) -> dict[str, Any]:
+def _patch(body: dict[str, Any], steps: list[dict[str, Any]]) -> dict[str, Any]:
     """A status after a JSON patch, as the controller writes it."""
     status = dict(body.get("status") or {})
     for step in steps:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 @contextlib.contextmanager
-def mounted(folder: Path, options: str) -> Iterator[bool]:
+def mount_tmpfs(folder: Path, options: str) -> Iterator[bool]:
     """Mount a tmpfs with these options (`size=1m`) at the folder, which is made, until the block ends; say
     whether that is permitted here.
     """
@@ -32,7 +32,7 @@ def mounted(folder: Path, options: str) -> Iterator[bool]:
 @contextlib.contextmanager
 def small_volume(folder: Path, options: str = "size=1m") -> Iterator[Path]:
     """The same, and skip the test where it is not permitted."""
-    with mounted(folder, options) as permitted:
+    with mount_tmpfs(folder, options) as permitted:
         if not permitted:
             pytest.skip("mounting a small file system is not permitted here")
         yield folder

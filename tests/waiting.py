@@ -18,7 +18,7 @@ async def until(true: Callable[[], object], *, seconds: float = 60.0, poll: floa
 
 
 @contextlib.asynccontextmanager
-async def running(work: Awaitable[object]) -> AsyncIterator[asyncio.Future[object]]:
+async def run_beside(work: Awaitable[object]) -> AsyncIterator[asyncio.Future[object]]:
     """Run `work` beside the block, and cancel it at its end."""
     task = asyncio.ensure_future(work)
     try:

@@ -27,13 +27,13 @@ KINDS = ("s3", "google", "azure")
 
 @pytest.fixture(scope="session")
 def google_port(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
-    with _unless_missing(), google.running(tmp_path_factory.mktemp("google")) as port:
+    with _unless_missing(), google.run_store(tmp_path_factory.mktemp("google")) as port:
         yield port
 
 
 @pytest.fixture(scope="session")
 def azure_port(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
-    with _unless_missing(), azure.running(tmp_path_factory.mktemp("azure")) as port:
+    with _unless_missing(), azure.run_store(tmp_path_factory.mktemp("azure")) as port:
         yield port
 
 

@@ -140,7 +140,7 @@ class _Exchange(BaseHTTPRequestHandler):
 
 
 @contextlib.contextmanager
-def serving(relay: R) -> Iterator[R]:
+def serve_relay(relay: R) -> Iterator[R]:
     """The relay, at work."""
     with relay:
         thread = threading.Thread(target=relay.serve_forever, args=(0.01,))

@@ -22,11 +22,11 @@ from typing import TYPE_CHECKING, Final
 from tests.chaos.commits import Commits
 from tests.chaos.faults import draw, read
 from tests.chaos.judging import Violations
-from tests.chaos.leaks import MORE, held, leaks
+from tests.chaos.leaks import MORE, count_held, leaks
 from tests.chaos.observing import Observer, wait_settled
 from tests.chaos.world import World
 from tests.cluster.assets import PLANE, find
-from tests.cluster.plane import running
+from tests.cluster.plane import run_plane
 from tests.cluster.plugin import install
 from tests.cluster.spines import spine_in
 from tests.go import build
@@ -71,7 +71,7 @@ def run(
     violations: Violations,
 ) -> None:
     """Everything, in a world of its own below `folder`."""
-    plane = stack.enter_context(running(find() or build(PLANE), folder / "plane"))
+    plane = stack.enter_context(run_plane(find() or build(PLANE), folder / "plane"))
     install(plane)
     plane.kubectl("create", "namespace", NAMESPACE)
     spine = stack.enter_context(spine_in(plane, NAMESPACE, folder))
@@ -89,7 +89,7 @@ def run(
         if missing := wait_settled(world, first, commits.newest.number, _FIRST_SECONDS):
             violations.add(f"before any fault: {missing}")
             return
-        at_rest = held(world)
+        at_rest = count_held(world)
         commits.start()
         # What a thread starts ends with that thread.
         breaking = stack.enter_context(ThreadPoolExecutor(len(faults) or 1))
@@ -150,7 +150,7 @@ def report(
 
 def report_held(world: World, at_rest: dict[str, dict[str, int]]) -> None:
     """The most that a process holds beyond what it held at rest."""
-    now = held(world)
+    now = count_held(world)
     most = {what: max(now[name][what] - before[what] for name, before in at_rest.items()) for what in MORE}
     print("held more than at rest, at most: " + ", ".join(f"{count} {what}" for what, count in most.items()))
 

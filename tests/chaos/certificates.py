@@ -17,7 +17,7 @@ from controller.pods.certificates.renewal import certificates_of, renew
 from controller.runtime.clock import now
 from tests.clients.upstreams import replace
 from tests.cluster.admission import SECRET as ADMISSION
-from tests.cluster.admission import AdmissionProcess, admission, trusted
+from tests.cluster.admission import AdmissionProcess, admission, trusted_authorities
 from tests.cluster.api import Api, Refused
 from tests.cluster.controllers import SYSTEM
 from tests.cluster.patience import within
@@ -92,7 +92,10 @@ class ServerCertificates:
     def doubted(self, sync: Mapping[str, int]) -> str:
         """Whose certificate the API server or a client of the proxies would not believe; empty: nobody's."""
         own = {} if self._admission is None else {"admission": self._admission.admission}
-        for ports, authorities in ((own, trusted(self._spine.plane)), (sync, self._authorities())):
+        for ports, authorities in (
+            (own, trusted_authorities(self._spine.plane)),
+            (sync, self._authorities()),
+        ):
             for name, port in ports.items():
                 if why := refusal(port, authorities):
                     return f"the certificate of {name}: {why}"

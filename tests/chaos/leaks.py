@@ -54,7 +54,7 @@ def files(folder: Path) -> int:
     return sum("objects" not in parent.split("/") and len(names) for parent, _, names in os.walk(folder))
 
 
-def held(world: World) -> dict[str, dict[str, int]]:
+def count_held(world: World) -> dict[str, dict[str, int]]:
     """What each process of ours holds, by the words of MORE."""
     return {
         name: {
@@ -78,7 +78,7 @@ def leaks(world: World, at_rest: dict[str, dict[str, int]]) -> list[str]:
 def _leaks(world: World, at_rest: dict[str, dict[str, int]]) -> list[str]:
     found = [
         f"{name} has {count} {what}, and had {at_rest[name][what]}"
-        for name, now in held(world).items()
+        for name, now in count_held(world).items()
         for what, count in now.items()
         if count > at_rest[name][what] + MORE[what]
     ]

@@ -119,7 +119,7 @@ def all_flags(connection: http.client.HTTPConnection) -> dict[str, Any]:
     return answer
 
 
-def settled(world: World, commit: str, number: int) -> str:
+def difference_after(world: World, commit: str, number: int) -> str:
     """What is not yet as it must be after the last commit; empty: nothing."""
     for name, progress in world.progress.items():
         if progress.newest != number:
@@ -143,6 +143,6 @@ def settled(world: World, commit: str, number: int) -> str:
 def wait_settled(world: World, commit: str, number: int, seconds: float) -> str:
     """The same, once it is nothing or the seconds are over."""
     until = time.monotonic() + seconds
-    while (missing := settled(world, commit, number)) and time.monotonic() < until:
+    while (missing := difference_after(world, commit, number)) and time.monotonic() < until:
         time.sleep(0.1)
     return missing

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from tests.cluster.test_evaluator_end import AUDIENCE
-from tests.cluster.tokens import signed
+from tests.cluster.tokens import sign_token
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -39,7 +39,7 @@ class Tokens:
             "--resource=featureflagconfigurations.core.openfeature.dev",
         )
         make("create", "rolebinding", "reader", "--role=reader", who)
-        self._expired = signed(self._spine.plane, self._spine.name, _ACCOUNT, _EXPIRED)
+        self._expired = sign_token(self._spine.plane, self._spine.name, _ACCOUNT, _EXPIRED)
 
     def rotate(self, pod: str) -> bool:
         """Write a new token; False where the API server gives none."""

@@ -20,13 +20,13 @@ from tests.chaos.judging import Progress
 from tests.chaos.tokens import Tokens
 from tests.clients.disks import Limited, SmallDisk
 from tests.cluster.controllers import ControllerProcess
-from tests.cluster.fleets import following
+from tests.cluster.fleets import followed_source
 from tests.cluster.patience import within
 from tests.cluster.pods import PodProcess
 from tests.cluster.proxies import ProxyProcess
 from tests.cluster.relay import Relay, relay
 from tests.cluster.test_evaluator_end import ENFORCED
-from tests.volumes import mounted
+from tests.volumes import mount_tmpfs
 
 if TYPE_CHECKING:
     import random
@@ -122,7 +122,7 @@ class World:
         folder = self.folder / name
         folder.mkdir()
         source = {
-            **following(f"127.0.0.1:{service.port}", self.spine.name, NAME),
+            **followed_source(f"127.0.0.1:{service.port}", self.spine.name, NAME),
             "bearerTokenFile": str(self._tokens.file(name)),
             "tls": True,
             "certPath": str(self.certificates.authorities),
@@ -137,7 +137,7 @@ class World:
 
     def _disk(self, stack: contextlib.ExitStack, folder: Path) -> Disk:
         name = folder.parent.name
-        if not stack.enter_context(mounted(folder, _DISKS.get(name, _DISK))):
+        if not stack.enter_context(mount_tmpfs(folder, _DISKS.get(name, _DISK))):
             self.without_disk.append(name)
             return Limited(folder)
         return SmallDisk(folder, each=4096)

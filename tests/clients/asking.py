@@ -8,12 +8,12 @@ import json
 from typing import Any
 
 
-def served(port: int, key: str = "banner") -> Any:
+def served_value(port: int, key: str = "banner") -> Any:
     """The value that is served now. Raises OSError where nobody answers, KeyError for an error."""
-    return asked(port, key)["value"]
+    return ask_flag(port, key)["value"]
 
 
-def asked(port: int, key: str = "banner") -> dict[str, Any]:
+def ask_flag(port: int, key: str = "banner") -> dict[str, Any]:
     """The whole answer. Raises OSError where nobody answers."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
     with contextlib.closing(connection):

@@ -46,10 +46,10 @@ class Server:
     def swap(self, flags: FlagSet) -> None:
         self._flags = flags
 
-        async def swapped() -> None:
+        async def swap_flags() -> None:
             swap(self.store, flags, now=1_700_000_000)
 
-        self._wait(swapped())
+        self._wait(swap_flags())
 
     def stop(self) -> None:
         self._wait(self._serving.stop())

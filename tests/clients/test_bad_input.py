@@ -11,7 +11,7 @@ import pytest
 from openfeature.schemas.protobuf.flagd.evaluation.v2 import evaluation_pb2 as v2
 from openfeature.schemas.protobuf.flagd.evaluation.v2 import evaluation_pb2_grpc as v2_grpc
 
-from tests.clients.asking import served
+from tests.clients.asking import served_value
 from tests.clients.up import banner, up
 from tests.repositories import Repository
 
@@ -37,7 +37,7 @@ def repository(tmp_path: Path) -> Repository:
     return made
 
 
-def replaced(repository: Repository, name: str, content: bytes) -> str:
+def replace_definitions(repository: Repository, name: str, content: bytes) -> str:
     """Commit `content` as the tree's only definitions; the commit."""
     for old in repository.path.glob("flags*"):
         old.unlink()
@@ -80,16 +80,16 @@ def test_documents_that_cannot_be_read_are_refused_with_their_places(repository:
     with up(repository) as running:
         port = running.ready()["ofrep"]
         for bad in DOCUMENTS:
-            said = running.revision(replaced(repository, bad.name, bad.content))
-            assert served(port) == "Welcome", bad.words
-            better = running.revision(replaced(repository, "flags.json", BETTER.encode()))
-            assert served(port) == "Hooray", bad.words
+            said = running.revision(replace_definitions(repository, bad.name, bad.content))
+            assert served_value(port) == "Welcome", bad.words
+            better = running.revision(replace_definitions(repository, "flags.json", BETTER.encode()))
+            assert served_value(port) == "Hooray", bad.words
             problem = said["problems"][0]
             assert (problem["file"], problem["line"], problem["column"]) == (bad.name, *bad.place), bad.words
             assert bad.words in problem["message"], bad.words
             assert said["held"] == ["banner"], bad.words
             assert (better["changed"], better["problems"]) == (["banner"], []), bad.words
-            running.revision(replaced(repository, "flags.json", GOOD.encode()))
+            running.revision(replace_definitions(repository, "flags.json", GOOD.encode()))
 
 
 def symlink(repository: Repository) -> None:
@@ -130,10 +130,10 @@ def test_a_link_out_of_the_tree_is_not_followed_and_holds_the_whole_set(
         repository.git("rm", "-rq", "--ignore-unmatch", "overlay")
         spoil(repository)
         said = running.revision(repository.commit("out of the tree"))
-        assert served(port) == "Welcome"
+        assert served_value(port) == "Welcome"
         repository.git("rm", "-rfq", file)
         running.revision(repository.commit(**{"flags__json": BETTER, "overlay/flags__json": "{}"}))
-        assert served(port) == "Hooray"
+        assert served_value(port) == "Hooray"
     assert [problem["file"] for problem in said["problems"]] == [file]
     assert words in said["problems"][0]["message"]
     assert said["held"] == ["banner"]
@@ -144,9 +144,9 @@ def test_a_commit_without_a_definition_keeps_the_last_good_and_names_the_path(re
         port = running.ready()["ofrep"]
         repository.git("mv", "flags.json", "renamed.txt")
         said = running.revision(repository.commit("no definitions left"))
-        assert served(port) == "Welcome"
+        assert served_value(port) == "Welcome"
         running.revision(repository.commit("back", flags__json=BETTER))
-        assert served(port) == "Hooray"
+        assert served_value(port) == "Hooray"
     assert said["problems"][0]["file"] == "."
     assert "no *.json" in said["problems"][0]["message"]
     assert said["held"] == ["banner"]
@@ -159,10 +159,10 @@ def test_a_file_of_100_megabytes_is_not_read_and_holds_the_whole_set(repository:
             file.truncate(100 * 1024**2)
         repository.git("-c", "core.compression=0", "add", "huge.json")
         said = running.revision(repository.commit("huge"))
-        assert served(port) == "Welcome"
+        assert served_value(port) == "Welcome"
         repository.git("rm", "-q", "huge.json")
         running.revision(repository.commit("smaller", flags__json=BETTER))
-        assert served(port) == "Hooray"
+        assert served_value(port) == "Hooray"
     assert said["held"] == ["banner"]
     assert [(problem["file"], problem["code"], problem["message"]) for problem in said["problems"]] == [
         ("huge.json", "too-large", "too large, 104857600 bytes of 16777216 that one file may have; split it")
@@ -195,9 +195,9 @@ def test_50000_flags_are_served_over_both_protocols_and_change_together(
     with up(repository) as running:
         ports = running.ready()
         added = running.revision(first)["added"]
-        assert served(ports["ofrep"], "flag-0") == "one"
+        assert served_value(ports["ofrep"], "flag-0") == "one"
         said = running.revision(repository.commit("all of them", flags__json=flags("two")))
-        assert served(ports["ofrep"], "flag-49999") == "two"
+        assert served_value(ports["ofrep"], "flag-49999") == "two"
         with grpc.insecure_channel(f"127.0.0.1:{ports['grpc']}") as channel:
             asked = v2.ResolveStringRequest(flag_key="flag-25000")
             assert v2_grpc.ServiceStub(channel).ResolveString(asked, timeout=20).value == "two"

@@ -26,9 +26,7 @@ def evaluation(shop: Server) -> Iterator[http.client.HTTPConnection]:
     connection.close()
 
 
-def asked(
-    connection: http.client.HTTPConnection, method: str, path: str, body: Any = None
-) -> tuple[int, Any]:
+def ask(connection: http.client.HTTPConnection, method: str, path: str, body: Any = None) -> tuple[int, Any]:
     connection.request(method, path, None if body is None else json.dumps(body), JSON)
     response = connection.getresponse()
     return response.status, json.loads(response.read())
@@ -38,9 +36,9 @@ def test_connect_answers_in_json(evaluation: http.client.HTTPConnection) -> None
     answer = {"value": True, "variant": "on", "reason": "STATIC"}
     metadata = {"owner": "shop", "flagSetId": "shop"}
     expected = (200, answer | {"metadata": metadata})
-    assert asked(evaluation, "POST", BOOLEAN, {"flagKey": "boolean"}) == expected
+    assert ask(evaluation, "POST", BOOLEAN, {"flagKey": "boolean"}) == expected
     query = f"?connect=v1&encoding=json&message={quote(json.dumps({'flagKey': 'boolean'}))}"
-    assert asked(evaluation, "GET", BOOLEAN + query) == expected
+    assert ask(evaluation, "GET", BOOLEAN + query) == expected
 
 
 @pytest.mark.parametrize(
@@ -53,12 +51,12 @@ def test_connect_answers_in_json(evaluation: http.client.HTTPConnection) -> None
 def test_connect_names_the_error(
     evaluation: http.client.HTTPConnection, body: Any, status: int, error: dict[str, str]
 ) -> None:
-    assert asked(evaluation, "POST", BOOLEAN, body) == (status, error)
+    assert ask(evaluation, "POST", BOOLEAN, body) == (status, error)
 
 
 def test_bulk_leads_to_a_stream_that_reports_a_change(shop: Server) -> None:
     bulk = http.client.HTTPConnection("127.0.0.1", shop.ports.ofrep, timeout=10)
-    _, body = asked(bulk, "POST", "/ofrep/v1/evaluate/flags", {})
+    _, body = ask(bulk, "POST", "/ofrep/v1/evaluate/flags", {})
     stream = http.client.HTTPConnection("127.0.0.1", shop.ports.ofrep, timeout=10)
     stream.request("GET", body["eventStreams"][0]["endpoint"]["requestUri"])
     response = stream.getresponse()
@@ -70,7 +68,7 @@ def test_bulk_leads_to_a_stream_that_reports_a_change(shop: Server) -> None:
     assert first["etag"] != second["etag"]
     response.close()
     stream.close()
-    _, body = asked(bulk, "POST", f"/ofrep/v1/evaluate/flags?flagConfigEtag={second['etag']}", {})
+    _, body = ask(bulk, "POST", f"/ofrep/v1/evaluate/flags?flagConfigEtag={second['etag']}", {})
     assert [one["value"] for one in body["flags"]] == ["Hooray"]
     bulk.close()
 

@@ -22,9 +22,9 @@ from tests.unit.evaluator.http import certificates
 
 from .evaluator import evaluator
 from .server import until
-from .test_upstream_faults import numbered
+from .test_upstream_faults import numbered_flags
 from .upstreams import replace
-from .watching import Stopwatch, watching
+from .watching import Stopwatch, open_watcher
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -36,7 +36,7 @@ pytestmark = pytest.mark.faults
 CLIENTS = 1_000
 
 
-def shown(port: int, folder: Path) -> bytes:
+def shown_certificate(port: int, folder: Path) -> bytes:
     """The certificate that a new connection is shown, once it has been verified."""
     context = ssl.create_default_context(cafile=str(folder / "ca.pem"))
     with (
@@ -85,14 +85,14 @@ def test_certificates_are_rotated_under_load_and_no_call_fails(
     tmp_path: Path, record_property: Callable[[str, object], None]
 ) -> None:
     def rotate(name: str) -> bytes:
-        leaf = certificates.issued(name)
+        leaf = certificates.issue(name)
         replace(tmp_path / "tls.key", certificates.key_of(leaf).decode())
         replace(tmp_path / "tls.crt", certificates.certificate_of(leaf).decode())
         return ssl.PEM_cert_to_DER_cert(certificates.certificate_of(leaf).decode())
 
     rotate("crowd-0")
     (tmp_path / "ca.pem").write_bytes(certificates.ca_of())
-    replace(tmp_path / "flags.json", numbered(1))
+    replace(tmp_path / "flags.json", numbered_flags(1))
     words = ["-f", "file:flags.json", "-c", "tls.crt", "-k", "tls.key"]
     slowest = 0.0
     with evaluator(*words, cwd=tmp_path) as running:
@@ -101,7 +101,7 @@ def test_certificates_are_rotated_under_load_and_no_call_fails(
         with Askers(port, certificates.ca_of()) as askers:
             for number in range(1, 11):
                 wanted, since = rotate(f"crowd-{number}"), Stopwatch()
-                assert until(lambda: shown(port, tmp_path) == wanted)  # noqa: B023 - waited for
+                assert until(lambda: shown_certificate(port, tmp_path) == wanted)  # noqa: B023 - waited for
                 slowest = max(slowest, since.seconds)
     record_property("recovery", f"certificate rotated: {slowest} s at most")
     assert (askers.errors, askers.asked > 100) == ([], True)
@@ -143,20 +143,20 @@ def streams(port: int) -> float:
 def test_a_thousand_clients_that_drop_at_once_disturb_nobody_and_leave_nothing(
     tmp_path: Path, record_property: Callable[[str, object], None]
 ) -> None:
-    replace(tmp_path / "flags.json", numbered(1))
+    replace(tmp_path / "flags.json", numbered_flags(1))
     receiving, sending = multiprocessing.get_context("spawn").Pipe()
     with evaluator("-f", "file:flags.json", cwd=tmp_path) as running:
         ports = running.said("listening")
         running.said("flags served")
         crowd = multiprocessing.get_context("spawn").Process(target=hold, args=(ports, sending))
-        with watching(ports["grpc"]) as seen:
+        with open_watcher(ports["grpc"]) as seen:
             crowd.start()
             assert receiving.poll(120)
             assert receiving.recv() == CLIENTS
             assert streams(ports["management"]) == CLIENTS + 1
             crowd.kill()
             since = Stopwatch()
-            replace(tmp_path / "flags.json", numbered(2))
+            replace(tmp_path / "flags.json", numbered_flags(2))
             assert seen.sees(2)
             assert until(lambda: streams(ports["management"]) == 1)
             record_property("recovery", f"1,000 clients dropped: {since.seconds} s")

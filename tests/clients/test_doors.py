@@ -46,14 +46,14 @@ def curl(*words: str) -> Any:
     return json.loads(subprocess.run(command, capture_output=True, check=True).stdout)
 
 
-def resolved(channel: grpc.Channel) -> str:
+def resolve_banner(channel: grpc.Channel) -> str:
     with channel:
         request = evaluation_pb2.ResolveStringRequest(flag_key="banner")
         answer = evaluation_pb2_grpc.ServiceStub(channel).ResolveString(request, timeout=20)
     return str(answer.value)
 
 
-def synced(channel: grpc.Channel) -> str:
+def fetch_flags(channel: grpc.Channel) -> str:
     with channel:
         stub = sync_pb2_grpc.FlagSyncServiceStub(channel)
         document = stub.FetchAllFlags(sync_pb2.FetchAllFlagsRequest(), timeout=20)
@@ -61,15 +61,15 @@ def synced(channel: grpc.Channel) -> str:
     return str(flag["variants"][flag["defaultVariant"]])
 
 
-def evaluated(*words: str) -> str:
+def evaluate_banner(*words: str) -> str:
     return str(curl(*words, "-d", "{}")["value"])
 
 
 EVALUATE = "/ofrep/v1/evaluate/flags/banner"
 OVER_SOCKETS: dict[str, Callable[[Path], str]] = {
-    "grpc": lambda path: resolved(grpc.insecure_channel(f"unix:{path}")),
-    "sync": lambda path: synced(grpc.insecure_channel(f"unix:{path}")),
-    "ofrep": lambda path: evaluated("--unix-socket", str(path), f"http://evaluator{EVALUATE}"),
+    "grpc": lambda path: resolve_banner(grpc.insecure_channel(f"unix:{path}")),
+    "sync": lambda path: fetch_flags(grpc.insecure_channel(f"unix:{path}")),
+    "ofrep": lambda path: evaluate_banner("--unix-socket", str(path), f"http://evaluator{EVALUATE}"),
 }
 
 
@@ -119,7 +119,7 @@ class Secured:
 
     def issue(self, name: str, which: str) -> bytes:
         """Have another certificate where `name` is read from, as DER."""
-        leaf = certificates.issued(f"{name}-{which}")
+        leaf = certificates.issue(f"{name}-{which}")
         replace(self.folder / f"{name}.key", certificates.key_of(leaf).decode())
         replace(self.folder / f"{name}.cert", certificates.certificate_of(leaf).decode())
         return ssl.PEM_cert_to_DER_cert(certificates.certificate_of(leaf).decode())
@@ -142,9 +142,9 @@ class Secured:
 
 
 OVER_TLS: dict[str, Callable[[Secured], object]] = {
-    "grpc": lambda door: resolved(door.channel("grpc")),
-    "sync": lambda door: synced(door.channel("sync")),
-    "ofrep": lambda door: evaluated(*door.curl("ofrep", EVALUATE)),
+    "grpc": lambda door: resolve_banner(door.channel("grpc")),
+    "sync": lambda door: fetch_flags(door.channel("sync")),
+    "ofrep": lambda door: evaluate_banner(*door.curl("ofrep", EVALUATE)),
     "management": lambda door: curl(*door.curl("management", "/readyz"))["ready"],
 }
 

@@ -21,7 +21,7 @@ from openfeature.evaluation_context import EvaluationContext
 
 from tests.unit.evaluator.http import certificates
 
-from .asking import served
+from .asking import served_value
 from .evaluator import Evaluator, evaluator
 from .server import until
 from .up import banner
@@ -90,7 +90,7 @@ def test_a_file_is_served_and_its_change_is_seen_by_stock_clients(tmp_path: Path
             replace(tmp_path / "flags.json", banner("party"))
             running.said("flags served")
             assert also.get_string_value("banner", "none") == "Hooray"
-            assert until(lambda: served(ports["ofrep"]) == "Hooray")
+            assert until(lambda: served_value(ports["ofrep"]) == "Hooray")
 
 
 def test_an_in_process_provider_gets_its_flags_from_the_sync_port(tmp_path: Path) -> None:
@@ -128,7 +128,7 @@ def test_it_starts_without_its_source_and_is_ready_once_that_is_there(tmp_path: 
         assert readiness(ports["management"]) == 412
         replace(tmp_path / "late" / "flags.json", banner("plain"))
         assert until(lambda: readiness(ports["management"]) == 200)
-        assert served(ports["ofrep"]) == "Welcome"
+        assert served_value(ports["ofrep"]) == "Welcome"
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -201,7 +201,7 @@ def test_the_environment_and_headers_reach_the_context(tmp_path: Path) -> None:
 
 def test_the_ssl_configuration_of_the_testbed_is_obeyed(tmp_path: Path) -> None:
     replace(tmp_path / "flags.json", banner("plain"))
-    leaf = certificates.issued()
+    leaf = certificates.issue()
     (tmp_path / "a.pem").write_bytes(certificates.certificate_of(leaf))
     (tmp_path / "a.key").write_bytes(certificates.key_of(leaf))
     (tmp_path / "ca.pem").write_bytes(certificates.ca_of())
@@ -215,7 +215,7 @@ def test_the_ssl_configuration_of_the_testbed_is_obeyed(tmp_path: Path) -> None:
         ports = ready(running)
         with client(rpc(ports["grpc"], tls=True, cert_path=str(tmp_path / "ca.pem"))) as asking:
             assert asking.get_string_value("banner", "none") == "Welcome"
-        assert served(ports["ofrep"]) == "Welcome"
+        assert served_value(ports["ofrep"]) == "Welcome"
 
 
 def test_a_certificate_that_is_not_there_ends_the_start_with_a_reason(tmp_path: Path) -> None:
@@ -235,7 +235,7 @@ def test_a_restart_without_the_source_serves_the_last_good_flags(tmp_path: Path)
     (tmp_path / "flags.json").unlink()
     with evaluator(*words, cwd=tmp_path) as running:
         ports = ready(running)
-        assert (served(ports["ofrep"]), readiness(ports["management"])) == ("Hooray", 200)
+        assert (served_value(ports["ofrep"]), readiness(ports["management"])) == ("Hooray", 200)
 
 
 def test_the_first_answer_after_a_restart_comes_from_the_last_good_flags(tmp_path: Path) -> None:
@@ -247,7 +247,7 @@ def test_the_first_answer_after_a_restart_comes_from_the_last_good_flags(tmp_pat
     (tmp_path / "flags.json").unlink()
     with evaluator(*words, cwd=tmp_path) as running:
         ports = running.said("listening")
-        assert served(ports["ofrep"]) == "Hooray"
+        assert served_value(ports["ofrep"]) == "Hooray"
         said = [event["message"] for event in running.log]
     assert said.index("flags served") < said.index("listening")
 

@@ -307,7 +307,7 @@ SLOW = {
 }
 
 
-async def ended(ports: dict[str, int], slow: Slow) -> object:
+async def wait_for_end(ports: dict[str, int], slow: Slow) -> object:
     async with line(ports[slow.port], slow.first) as hostile:
         dripping = asyncio.create_task(hostile.drip(slow.piece))
         try:
@@ -319,5 +319,5 @@ async def ended(ports: dict[str, int], slow: Slow) -> object:
 async def test_a_client_that_sends_slowly_is_answered_so_and_disconnected(ports: dict[str, int]) -> None:
     """Side by side, ten of each kind: a slow request takes seconds to be known as one."""
     kinds = list(SLOW) * 10
-    found = await asyncio.gather(*(ended(ports, SLOW[kind]) for kind in kinds))
+    found = await asyncio.gather(*(wait_for_end(ports, SLOW[kind]) for kind in kinds))
     assert list(zip(kinds, found, strict=True)) == [(kind, SLOW[kind].wanted) for kind in kinds]

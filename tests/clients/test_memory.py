@@ -15,7 +15,7 @@ from tests.clients.evaluator import evaluator
 from tests.clients.test_evaluator import ready
 from tests.clients.up import banner
 from tests.cluster.patience import within
-from tests.cluster.replica import started
+from tests.cluster.replica import run_replica
 from tests.cluster.stubbed import Proxy
 from tests.stub_api import stub_api
 
@@ -37,7 +37,7 @@ PATHS: Final = {
 ASK = b"GET /nowhere HTTP/1.1\r\nhost: a\r\n\r\n"
 
 
-async def attacked(attack: Attack, peers: int, port: int, path: str) -> int:
+async def count_answers(attack: Attack, peers: int, port: int, path: str) -> int:
     """How often a client beside `peers` attackers was answered."""
     answers, over = 0, asyncio.Event()
 
@@ -73,7 +73,7 @@ def an_evaluator(folder: Path) -> Iterator[tuple[int, dict[str, Any]]]:
 @contextlib.contextmanager
 def a_proxy(folder: Path) -> Iterator[tuple[int, dict[str, Any]]]:
     """The same of a proxy."""
-    with stub_api(folder / "stub") as stub, started(Proxy(folder, stub)) as running:
+    with stub_api(folder / "stub") as stub, run_replica(Proxy(folder, stub)) as running:
         within(lambda: running.ask("/readyz")[0] == 200, running.said)
         yield running.pid, {"sync": running.sync, "management": running.management}
 
@@ -88,5 +88,5 @@ async def test_memory_is_bounded_and_others_are_answered(
     with program(tmp_path) as (pid, ports):
         # One after another on the same process: memory that an attack leaves in pieces counts, too.
         for attack, peers in ((bodies, 100), (heads, 25), (uploads, 450)):
-            assert await attacked(attack, peers, ports[port], PATHS[port]) > 0
+            assert await count_answers(attack, peers, ports[port], PATHS[port]) > 0
             assert peak_megabytes(pid) < MOST_MEGABYTES, attack.__name__

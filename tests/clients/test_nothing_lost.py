@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.clients.asking import served
+from tests.clients.asking import served_value
 from tests.clients.server import until
 from tests.clients.up import FLAGSTAFF, Up, banner, up
 from tests.repositories import Repository
@@ -41,15 +41,15 @@ def test_a_full_state_folder_keeps_the_last_good_served_until_there_is_room(
         disk.fill(running.process)
         commit = repository.commit("party", flags__json=banner("party"))
         message = running.source("down")["message"]
-        assert served(port) == "Welcome"
+        assert served_value(port) == "Welcome"
         disk.empty(running.process)
         running.source("up")
         running.revision(commit)
-        assert served(port) == "Hooray"
+        assert served_value(port) == "Hooray"
     assert any(os.strerror(number) in message for number in (errno.ENOSPC, errno.EFBIG)), message
     repository.path.rename(tmp_path / "gone")
     with up(url.format(repository.path), *state) as running:
-        assert served(running.ready()["ofrep"]) == "Hooray"
+        assert served_value(running.ready()["ofrep"]) == "Hooray"
 
 
 def test_a_full_temporary_folder_is_a_source_that_is_down_and_not_the_end(
@@ -61,10 +61,10 @@ def test_a_full_temporary_folder_is_a_source_that_is_down_and_not_the_end(
         disk.fill(running.process)
         commit = repository.commit("party", flags__json=banner("party"))
         assert commit in running.source("down")["message"]
-        assert served(port) == "Welcome"
+        assert served_value(port) == "Welcome"
         disk.empty(running.process)
         running.revision(commit)
-        assert served(port) == "Hooray"
+        assert served_value(port) == "Hooray"
 
 
 def test_a_report_that_cannot_be_written_does_not_end_the_serving(repository: Repository) -> None:
@@ -83,11 +83,11 @@ def test_a_report_that_cannot_be_written_does_not_end_the_serving(repository: Re
 
 def value_or_none(port: int) -> object:
     with contextlib.suppress(OSError, KeyError):
-        return served(port)
+        return served_value(port)
     return None
 
 
-def numbered(number: int) -> str:
+def numbered_flags(number: int) -> str:
     flag = {"state": "ENABLED", "variants": {"now": number}, "defaultVariant": "now"}
     return json.dumps({"flags": {"banner": flag}})
 
@@ -104,8 +104,8 @@ class Committer:
     def _run(self) -> None:
         while not self._over.is_set():
             self.last += 1
-            self._repository.commit(flags__json=numbered(self.last))
-            self._repository.commit(flags__json=numbered(-self.last)[:-5])
+            self._repository.commit(flags__json=numbered_flags(self.last))
+            self._repository.commit(flags__json=numbered_flags(-self.last)[:-5])
 
     def __enter__(self) -> Committer:
         self._thread.start()
@@ -119,7 +119,7 @@ class Committer:
 @pytest.mark.faults
 def test_a_process_killed_at_any_moment_restarts_with_nothing_older_than_it_served(tmp_path: Path) -> None:
     repository = Repository(tmp_path / "repository")
-    repository.commit(flags__json=numbered(0))
+    repository.commit(flags__json=numbered_flags(0))
     state = tmp_path / "state"
     moments = random.Random(20261121)
     seen, errors = 0, ""
@@ -131,14 +131,14 @@ def test_a_process_killed_at_any_moment_restarts_with_nothing_older_than_it_serv
                     time.sleep(moments.uniform(0.2, 0.9))
                     continue
                 port = running.ready()["ofrep"]
-                assert seen <= served(port) <= committing.last
+                assert seen <= served_value(port) <= committing.last
                 time.sleep(moments.uniform(0, 0.3))
-                seen = served(port)
+                seen = served_value(port)
             finally:
                 errors += running.stop(signal.SIGKILL)
     repository.path.rename(tmp_path / "gone")
     with up(repository.path, "--state-dir", str(state)) as running:
-        assert 0 < seen <= served(running.ready()["ofrep"]) <= committing.last
+        assert 0 < seen <= served_value(running.ready()["ofrep"]) <= committing.last
     # A machine that is busy holds up the loop; that is no fault.
     assert [line for line in errors.splitlines() if "evaluator.host.loop_lag" not in line] == []
     assert not list(state.rglob("*.damaged"))

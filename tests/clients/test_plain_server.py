@@ -16,7 +16,7 @@ import grpc
 import pytest
 from openfeature.schemas.protobuf.flagd.sync.v1 import sync_pb2, sync_pb2_grpc
 
-from .asking import served
+from .asking import served_value
 from .evaluator import evaluator
 from .server import until
 from .upstreams import free_port
@@ -72,7 +72,7 @@ class Plain(sync_pb2_grpc.FlagSyncServiceServicer):
 
 
 @contextlib.contextmanager
-def listening(port: int, service: Plain) -> Iterator[None]:
+def run_server(port: int, service: Plain) -> Iterator[None]:
     server = grpc.server(futures.ThreadPoolExecutor(8))
     sync_pb2_grpc.add_FlagSyncServiceServicer_to_server(service, server)
     server.add_insecure_port(f"127.0.0.1:{port}")
@@ -109,24 +109,24 @@ def test_a_plain_server_is_followed_through_changes_and_a_restart(port: int, tmp
     first.put("one")
     with evaluator("--sources", source(port), cwd=tmp_path) as running:
         ports = running.said("listening")
-        with listening(port, first):
+        with run_server(port, first):
             assert until(lambda: state(ports["management"]) == "current")
             first.put("two")
-            assert until(lambda: served(ports["ofrep"]) == "two")
+            assert until(lambda: served_value(ports["ofrep"]) == "two")
         assert until(lambda: state(ports["management"]) == "down")
-        assert served(ports["ofrep"]) == "two"
+        assert served_value(ports["ofrep"]) == "two"
         second.put("three")
-        with listening(port, second):
-            assert until(lambda: served(ports["ofrep"]) == "three")
+        with run_server(port, second):
+            assert until(lambda: served_value(ports["ofrep"]) == "three")
     assert first.selectors == {"a/b"}
 
 
 def test_a_plain_server_that_has_nothing_yet_is_down_until_it_has(port: int, tmp_path: Path) -> None:
     service = Plain()
-    with listening(port, service), evaluator("--sources", source(port), cwd=tmp_path) as running:
+    with run_server(port, service), evaluator("--sources", source(port), cwd=tmp_path) as running:
         ports = running.said("listening")
         running.said("stale: Timeout")
         assert state(ports["management"]) == "down"
         service.put("one")
         running.said("flags served")
-        assert served(ports["ofrep"]) == "one"
+        assert served_value(ports["ofrep"]) == "one"

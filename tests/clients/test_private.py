@@ -58,7 +58,7 @@ def bulk_by_grpc(ports: dict[str, int], _: str) -> None:
         assert len(v1_grpc.ServiceStub(channel).ResolveAll(request, timeout=20).flags) == len(FLAGS)
 
 
-def posted(port: int, path: str, body: bytes) -> None:
+def post(port: int, path: str, body: bytes) -> None:
     headers = {"content-type": "application/json", "x-email": PERSON}
     with closing(http.client.HTTPConnection("127.0.0.1", port, timeout=20)) as connection:
         connection.request("POST", path, body, headers)
@@ -74,13 +74,13 @@ def question(key: str) -> bytes:
 ASK: dict[str, Callable[[dict[str, int], str], None]] = {
     "gRPC": by_grpc,
     "gRPC bulk": bulk_by_grpc,
-    "Connect": lambda ports, key: posted(ports["grpc"], RESOLVE, question(key)),
-    "OFREP": lambda ports, key: posted(ports["ofrep"], f"/ofrep/v1/evaluate/flags/{key}", question(key)),
-    "OFREP bulk": lambda ports, key: posted(ports["ofrep"], "/ofrep/v1/evaluate/flags", question(key)),
-    "track": lambda ports, key: posted(
+    "Connect": lambda ports, key: post(ports["grpc"], RESOLVE, question(key)),
+    "OFREP": lambda ports, key: post(ports["ofrep"], f"/ofrep/v1/evaluate/flags/{key}", question(key)),
+    "OFREP bulk": lambda ports, key: post(ports["ofrep"], "/ofrep/v1/evaluate/flags", question(key)),
+    "track": lambda ports, key: post(
         ports["ofrep"], "/track", question(key).replace(b"flagKey", b"trackingEventName")
     ),
-    "explain": lambda ports, key: posted(ports["management"], "/explain", question(key)),
+    "explain": lambda ports, key: post(ports["management"], "/explain", question(key)),
 }  # fmt: skip
 
 

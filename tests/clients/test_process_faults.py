@@ -27,13 +27,13 @@ from evaluator.sync.lastgood import StateFolder
 from evaluator.sync.opening import open_sources
 from evaluator.wiring import serve
 
-from .asking import served
+from .asking import served_value
 from .evaluator import evaluator
 from .server import until
 from .test_evaluator import readiness, ready
-from .test_upstream_faults import numbered
+from .test_upstream_faults import numbered_flags
 from .upstreams import replace
-from .watching import Stopwatch, watching
+from .watching import Stopwatch, open_watcher
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -46,13 +46,13 @@ pytestmark = pytest.mark.faults
 FILE = ("-f", "file:flags.json")
 
 
-def kept(state: Path) -> int:
+def kept_value(state: Path) -> int:
     """The flag's value in the one last good file; 0 where there is none."""
     found = [file.read_bytes() for file in state.glob("*.flags")]
     return int(decode(found[0]).flag_set.flags["banner"].variants["now"]) if found else 0
 
 
-def unsaved(management: int) -> float:
+def unsaved_gauge(management: int) -> float:
     """What the gauge says."""
     with urlopen(f"http://127.0.0.1:{management}/metrics", timeout=30) as answer:
         found = re.search(rb"^flagstaff_source_unsaved_seconds\{.*\} (.+)$", answer.read(), re.MULTILINE)
@@ -66,26 +66,26 @@ def test_newest_flags_are_saved_on_a_full_disk_in_the_room_that_is_kept_for_them
 ) -> None:
     state = disk.folder / "state"
     words = [*FILE, "--state-dir", str(state)]
-    replace(tmp_path / "flags.json", numbered(1))
+    replace(tmp_path / "flags.json", numbered_flags(1))
     with evaluator(*words, cwd=tmp_path) as running:
         ports = ready(running)
-        with watching(ports["grpc"]) as seen:
-            assert until(lambda: kept(state) == 1)
+        with open_watcher(ports["grpc"]) as seen:
+            assert until(lambda: kept_value(state) == 1)
             disk.fill(running.process)
             for number in (2, 3):
-                replace(tmp_path / "flags.json", numbered(number))
+                replace(tmp_path / "flags.json", numbered_flags(number))
                 assert seen.sees(number)
-                assert until(lambda number=number: kept(state) == number)  # type: ignore[misc]
-            assert unsaved(ports["management"]) == 0
+                assert until(lambda number=number: kept_value(state) == number)  # type: ignore[misc]
+            assert unsaved_gauge(ports["management"]) == 0
     (tmp_path / "flags.json").unlink()
     with evaluator(*words, cwd=tmp_path) as running:
-        assert served(ready(running)["ofrep"]) == 3
+        assert served_value(ready(running)["ofrep"]) == 3
 
 
 def large(number: int) -> str:
     """A set that is larger than the room that is kept for the one before."""
     flag = {"state": "ENABLED", "variants": {"text": "x" * 200_000}, "defaultVariant": "text"}
-    flags = json.loads(numbered(number))["flags"]
+    flags = json.loads(numbered_flags(number))["flags"]
     return json.dumps({"flags": {**flags, "large": flag}})
 
 
@@ -95,26 +95,26 @@ def test_flags_without_room_are_served_from_a_full_disk_and_saved_once_there_is_
 ) -> None:
     state = disk.folder / "state"
     words = [*FILE, "--state-dir", str(state)]
-    replace(tmp_path / "flags.json", numbered(1))
+    replace(tmp_path / "flags.json", numbered_flags(1))
     with evaluator(*words, cwd=tmp_path) as running:
         ports = ready(running)
         port, management = ports["grpc"], ports["management"]
-        with watching(port) as seen:
-            assert until(lambda: kept(state) == 1)
+        with open_watcher(port) as seen:
+            assert until(lambda: kept_value(state) == 1)
             disk.fill(running.process)
             replace(tmp_path / "flags.json", large(2))
             running.said("its last good flag set cannot be saved")
             assert seen.sees(2)
-            assert (kept(state), unsaved(management) > 0) == (1, True)
+            assert (kept_value(state), unsaved_gauge(management) > 0) == (1, True)
             disk.empty(running.process)
             since = Stopwatch()
             running.said("its last good flag set is saved again")
             record_property("recovery", f"disk full: saved again in {since.seconds} s")
-            assert until(lambda: unsaved(management) == 0)
-        assert (seen.seen, kept(state)) == ([1, 2], 2)
+            assert until(lambda: unsaved_gauge(management) == 0)
+        assert (seen.seen, kept_value(state)) == ([1, 2], 2)
     (tmp_path / "flags.json").unlink()
     with evaluator(*words, cwd=tmp_path) as running:
-        assert served(ready(running)["ofrep"]) == 2
+        assert served_value(ready(running)["ofrep"]) == 2
 
 
 DAMAGE: dict[str, Callable[[bytes], bytes]] = {
@@ -130,9 +130,9 @@ def test_a_damaged_last_good_file_is_set_aside_and_the_source_takes_its_place(
     damage: str, tmp_path: Path, record_property: Callable[[str, object], None]
 ) -> None:
     state, words = tmp_path / "state", [*FILE, "--state-dir", "state"]
-    replace(tmp_path / "flags.json", numbered(1))
+    replace(tmp_path / "flags.json", numbered_flags(1))
     with evaluator(*words, cwd=tmp_path):
-        assert until(lambda: kept(state) == 1)
+        assert until(lambda: kept_value(state) == 1)
     (tmp_path / "flags.json").unlink()
     (file,) = state.glob("*.flags")
     harmed = DAMAGE[damage](file.read_bytes())
@@ -143,12 +143,12 @@ def test_a_damaged_last_good_file_is_set_aside_and_the_source_takes_its_place(
         ports = running.said("listening")
         running.said("the source is stale")
         assert readiness(ports["management"]) == 412
-        replace(tmp_path / "flags.json", numbered(2))
+        replace(tmp_path / "flags.json", numbered_flags(2))
         since = Stopwatch()
         running.said("flags served")
         record_property("recovery", f"last good {damage}: {since.seconds} s")
-        assert served(ports["ofrep"]) == 2
-        assert until(lambda: kept(state) == 2)
+        assert served_value(ports["ofrep"]) == 2
+        assert until(lambda: kept_value(state) == 2)
     assert [aside.read_bytes() for aside in state.glob("*.damaged")] == [harmed]
 
 
@@ -179,17 +179,17 @@ async def test_a_clock_that_jumps_by_years_keeps_no_newest_flags_away(
     folder = StateFolder(tmp_path / "state", None, clock)
     followers = Followers(sources, store, clock=clock, folder=folder)
     settings = Settings(host="127.0.0.1", port=0, management_port=0, ofrep_port=0, sync_port=0)
-    replace(path, numbered(0))
+    replace(path, numbered_flags(0))
     serving = await serve(store, settings, clock=clock)
     following = asyncio.create_task(followers.run())
     for number, clock.shift in enumerate((0, YEAR, -50 * YEAR, 3 * YEAR, 0)):
-        replace(path, numbered(number))
+        replace(path, numbered_flags(number))
         since = Stopwatch()
         assert await asyncio.to_thread(until, lambda: value(serving.ports.ofrep) == number)  # noqa: B023 - waited for
         record_property("recovery", f"clock moved, {field}: {since.seconds} s")
         assert await asyncio.to_thread(readiness, serving.ports.management) == 200
         assert (store.age(clock()) or 0) < 30
-        assert await asyncio.to_thread(until, lambda: kept(tmp_path / "state") == number)  # noqa: B023 - waited for
+        assert await asyncio.to_thread(until, lambda: kept_value(tmp_path / "state") == number)  # noqa: B023 - waited for
     following.cancel()
     await serving.stop()
     upstream.close()
@@ -197,7 +197,7 @@ async def test_a_clock_that_jumps_by_years_keeps_no_newest_flags_away(
 
 def value(port: int) -> Any:
     with suppress(OSError, KeyError):
-        return served(port)
+        return served_value(port)
     return None
 
 
@@ -222,7 +222,7 @@ class Publisher:
     def _run(self) -> None:
         for number in itertools.count(1):
             self.last = number
-            replace(self._path, numbered(number))
+            replace(self._path, numbered_flags(number))
             if self._over.wait(0.005):
                 return
 

@@ -52,7 +52,7 @@ def provider(half: Server) -> Iterator[OFREPProvider]:
     provider.session.close()
 
 
-def scraped(port: int, metric: str) -> dict[tuple[str, str], float]:
+def scrape(port: int, metric: str) -> dict[tuple[str, str], float]:
     """Values by arm and event."""
     with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=20) as answer:
         families = [*text_string_to_metric_families(answer.read().decode())]
@@ -74,14 +74,14 @@ def test_an_application_without_a_metric_gets_one_from_its_sdks_track_call(
         details = client.get_boolean_details(NEW.key, default_value=False, evaluation_context=user)
         failed[str(details.flag_metadata["flagstaff.dev/rollout-arm"])] += details.value
         client.track("payment-failed" if details.value else "payment-done", user, TrackingEventDetails(2.5))
-    counted = scraped(half.ports.management, "feature_flag_events_total")
+    counted = scrape(half.ports.management, "feature_flag_events_total")
     done = len(USERS) - failed["candidate"]
     assert 0 < done < len(USERS)
     assert counted == {
         ("candidate", "payment-failed"): failed["candidate"],
         ("baseline", "payment-done"): done,
     }
-    values = scraped(half.ports.management, "feature_flag_event_value_sum")
+    values = scrape(half.ports.management, "feature_flag_event_value_sum")
     assert values["baseline", "payment-done"] == 2.5 * done
 
 

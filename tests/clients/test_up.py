@@ -138,7 +138,7 @@ def test_a_port_in_use_is_a_clear_error(repository: Repository) -> None:
         assert other.stop() == f"flagstaff up: port {port} is already in use; {advice}\n"
 
 
-def refused(*command: str | Path) -> tuple[int, str]:
+def run_refused(*command: str | Path) -> tuple[int, str]:
     """Exit code and standard error of a `flagstaff up` that ends by itself."""
     words = [FLAGSTAFF, "up", *map(str, command), "--port", "0"]
     done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=30)
@@ -153,7 +153,7 @@ def test_a_state_folder_serves_no_other_repository_and_no_other_paths(
         running.ready()
     kept = f"--state-dir {state} holds the flags of file://{repository.path}"
     for other in ((tmp_path / "another",), (repository.path, "--path", "x"), (repository.path, "--ref", "x")):
-        code, said = refused(*other, "--state-dir", state)
+        code, said = run_refused(*other, "--state-dir", state)
         assert (code, kept in said, "give another folder" in said) == (3, True, True)
 
 
@@ -161,12 +161,12 @@ def test_a_state_folder_is_for_one_process_at_a_time(repository: Repository, tmp
     state = ("--state-dir", str(tmp_path / "state"))
     with up(repository, *state) as running:
         running.ready()
-        code, said = refused(repository.path, *state)
+        code, said = run_refused(repository.path, *state)
     assert (code, "is in use by another process" in said) == (3, True)
 
 
 def test_a_port_beyond_65535_is_refused(repository: Repository) -> None:
-    code, said = refused(repository.path, "--sync-port", "99999")
+    code, said = run_refused(repository.path, "--sync-port", "99999")
     assert code == 2
     assert said.startswith("flagstaff up: --sync-port: '99999' is not a port")
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from controller.cli import main
-from tests.clients.asking import asked, served
+from tests.clients.asking import ask_flag, served_value
 from tests.clients.up import banner, up
 from tests.repositories import Repository
 
@@ -72,7 +72,7 @@ def test_each_step_is_an_event_and_a_restart_goes_on_from_it(
     with up(repository, *words) as running:
         ports = running.ready()
         running.wait(lambda event: event.get("reason") == "Promoted")
-        assert served(ports["ofrep"]) == "Hooray"
+        assert served_value(ports["ofrep"]) == "Hooray"
 
 
 def test_an_edited_file_takes_effect_and_a_bad_one_is_refused_with_its_line(
@@ -93,13 +93,13 @@ def test_an_edited_file_takes_effect_and_a_bad_one_is_refused_with_its_line(
         broken = running.wait(lambda event: event["event"] == "rollout-files")
         assert broken["state"] == "refused"
         assert f"{file}:1:" in broken["message"]
-        digest = asked(ports["ofrep"])["metadata"]["flagstaff.dev/rollout-candidate"]
+        digest = ask_flag(ports["ofrep"])["metadata"]["flagstaff.dev/rollout-candidate"]
         annotations = {"flagstaff.dev/rollout-approve": f"{digest}/2"}
         approved = {**ROLLOUT, "metadata": {**ROLLOUT["metadata"], "annotations": annotations}}
         file.write_text(json.dumps(approved))
         assert running.wait(lambda event: event["event"] == "rollout-files")["state"] == "applied"
         running.wait(lambda event: event.get("reason") == "Promoted")
-        assert served(ports["ofrep"]) == "Hooray"
+        assert served_value(ports["ofrep"]) == "Hooray"
 
 
 def test_an_override_in_the_file_is_served_until_it_is_removed(repository: Repository, file: Path) -> None:
@@ -111,12 +111,12 @@ def test_an_override_in_the_file_is_served_until_it_is_removed(repository: Repos
         for _ in range(2):
             file.write_text(json.dumps({"kind": "List", "items": [ROLLOUT, OVERRIDE]}))
             running.wait(is_applied)
-            answer = asked(ports["ofrep"])
+            answer = ask_flag(ports["ofrep"])
             assert answer["value"] == "Hooray"
             assert answer["metadata"]["flagstaff.dev/override"] == "party"
             file.write_text(json.dumps(ROLLOUT))
             running.wait(is_applied)
-            assert served(ports["ofrep"]) == "Welcome"
+            assert served_value(ports["ofrep"]) == "Welcome"
 
 
 def test_an_override_hides_a_rollout_which_goes_on_beneath(repository: Repository, file: Path) -> None:
@@ -126,7 +126,7 @@ def test_an_override_hides_a_rollout_which_goes_on_beneath(repository: Repositor
         ports = running.ready()
         repository.commit(flags__json=banner("party"))
         running.wait(lambda event: event.get("reason") == "Promoted")
-        answer = asked(ports["ofrep"])
+        answer = ask_flag(ports["ofrep"])
         assert answer["value"] == "Welcome"
         assert answer["metadata"]["flagstaff.dev/override"] == "--override banner=plain"
 

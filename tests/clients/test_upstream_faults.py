@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from .asking import asked
+from .asking import ask_flag
 from .evaluator import evaluator
 from .server import until
 from .upstreams import (
@@ -21,17 +21,17 @@ from .upstreams import (
     Http,
     Process,
     Upstream,
-    connecting,
+    answer_with,
+    fetch_flags,
     full,
     hung,
+    is_awaited,
     nobody,
     noisy,
+    open_stream,
     replace,
-    saying,
-    streaming,
-    synced,
 )
-from .watching import Stopwatch, watching
+from .watching import Stopwatch, open_watcher
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -42,19 +42,19 @@ pytestmark = pytest.mark.faults
 KINDS: dict[str, Callable[[], Upstream]] = {"grpc": Grpc, "http": Http}
 
 
-def numbered(number: int) -> str:
+def numbered_flags(number: int) -> str:
     flag = {"state": "ENABLED", "variants": {"now": number}, "defaultVariant": "now"}
     return json.dumps({"flags": {"banner": flag}})
 
 
-HALF = numbered(7)[:-9].encode()
+HALF = numbered_flags(7)[:-9].encode()
 FAULTS: dict[str, tuple[Callable[[Upstream], Any], dict[str, str]]] = {
     "killed": (nobody, {"grpc": "Unreachable", "http": "Unreachable"}),
     "hung": (hung, {"grpc": "Timeout", "http": "Timeout"}),
     "garbage": (noisy, {"grpc": "Unreachable", "http": "Unreachable"}),
-    "200 MB": (saying(lambda: b" " * HUGE), {"grpc": "TooLarge", "http": "TooLarge"}),
-    "half a document": (saying(lambda: HALF), {"grpc": "Invalid", "http": "Invalid"}),
-    "nothing": (saying(lambda: b""), {"grpc": "Invalid", "http": "Invalid"}),
+    "200 MB": (answer_with(lambda: b" " * HUGE), {"grpc": "TooLarge", "http": "TooLarge"}),
+    "half a document": (answer_with(lambda: HALF), {"grpc": "Invalid", "http": "Invalid"}),
+    "nothing": (answer_with(lambda: b""), {"grpc": "Invalid", "http": "Invalid"}),
 }
 
 
@@ -65,9 +65,9 @@ def kind(request: pytest.FixtureRequest) -> str:
 
 
 @contextlib.contextmanager
-def followed(upstream: Upstream, folder: Path) -> Iterator[Any]:
+def follow_upstream(upstream: Upstream, folder: Path) -> Iterator[Any]:
     """The upstream's real server, and an evaluator that serves what it has."""
-    replace(folder / "flags.json", numbered(1))
+    replace(folder / "flags.json", numbered_flags(1))
     first = Process(upstream, folder)
     try:
         sources = json.dumps([upstream.source])
@@ -85,13 +85,13 @@ def test_the_newest_flags_are_served_soon_after_an_upstream_is_well_again(
 ) -> None:
     upstream = KINDS[kind]()
     broken, reasons = FAULTS[fault]
-    with followed(upstream, tmp_path) as (first, running, ports), watching(ports["grpc"]) as seen:
+    with follow_upstream(upstream, tmp_path) as (first, running, ports), open_watcher(ports["grpc"]) as seen:
         assert seen.sees(1)
         first.kill()
         with broken(upstream):
             running.wait(lambda event: f"stale: {reasons[kind]}" in event["message"])
             assert readiness(ports["management"])["sources"][0]["stale"] is not None
-        replace(tmp_path / "flags.json", numbered(2))
+        replace(tmp_path / "flags.json", numbered_flags(2))
         again = Process(upstream, tmp_path)
         try:
             since = Stopwatch()
@@ -114,18 +114,18 @@ def test_answers_and_sync_say_that_their_source_is_stale_and_no_stream_is_sent_a
 ) -> None:
     upstream = Http()
     marks = {"flagstaff.dev/stale", "flagstaff.dev/stale-since"}
-    with followed(upstream, tmp_path) as (first, _, ports), streaming(ports["sync"]) as received:
-        fresh = synced(ports["sync"])
+    with follow_upstream(upstream, tmp_path) as (first, _, ports), open_stream(ports["sync"]) as received:
+        fresh = fetch_flags(ports["sync"])
         assert until(lambda: received == [fresh])
         first.kill()
-        assert until(lambda: marks <= asked(ports["ofrep"])["metadata"].keys())
-        stale = synced(ports["sync"])
+        assert until(lambda: marks <= ask_flag(ports["ofrep"])["metadata"].keys())
+        stale = fetch_flags(ports["sync"])
         assert marks <= json.loads(stale)["metadata"].keys()
-        with streaming(ports["sync"]) as late:
+        with open_stream(ports["sync"]) as late:
             assert until(lambda: late == [stale])
             again = Process(upstream, tmp_path)
             assert until(lambda: late == [stale, fresh])
-        assert asked(ports["ofrep"])["metadata"] == {}
+        assert ask_flag(ports["ofrep"])["metadata"] == {}
         again.kill()
     assert received == [fresh]
 
@@ -135,7 +135,7 @@ def test_an_evaluator_ends_though_its_upstream_never_accepts(kind: str, tmp_path
     sources = json.dumps([{**upstream.source, "timeoutS": 600}])
     with full(upstream), evaluator("--sources", sources, cwd=tmp_path) as running:
         running.said("listening")
-        assert until(lambda: connecting(upstream.port))
+        assert until(lambda: is_awaited(upstream.port))
         assert running.stop() == 0
 
 
@@ -143,10 +143,10 @@ def test_an_upstream_that_stands_still_and_goes_on_has_lost_nothing(
     kind: str, tmp_path: Path, record_property: Callable[[str, object], None]
 ) -> None:
     upstream = KINDS[kind]()
-    with followed(upstream, tmp_path) as (first, _, ports), watching(ports["grpc"]) as seen:
+    with follow_upstream(upstream, tmp_path) as (first, _, ports), open_watcher(ports["grpc"]) as seen:
         assert seen.sees(1)
         first.send(signal.SIGSTOP)
-        replace(tmp_path / "flags.json", numbered(2))
+        replace(tmp_path / "flags.json", numbered_flags(2))
         first.send(signal.SIGCONT)
         since = Stopwatch()
         assert seen.sees(2)
@@ -158,12 +158,12 @@ def test_an_upstream_restarted_again_and_again_is_followed_to_its_newest_flags(
     kind: str, tmp_path: Path, record_property: Callable[[str, object], None]
 ) -> None:
     upstream = KINDS[kind]()
-    with followed(upstream, tmp_path) as (first, _, ports), watching(ports["grpc"]) as seen:
+    with follow_upstream(upstream, tmp_path) as (first, _, ports), open_watcher(ports["grpc"]) as seen:
         assert seen.sees(1)
         running, since = first, Stopwatch()
         for number in range(2, 6):
             running.kill()
-            replace(tmp_path / "flags.json", numbered(number))
+            replace(tmp_path / "flags.json", numbered_flags(number))
             running, since = Process(upstream, tmp_path), Stopwatch()
         assert seen.sees(5)
         record_property("recovery", f"upstream by {kind}, restarted: {since.seconds} s")

@@ -101,7 +101,7 @@ class Http:
             daemon_threads = True
 
         with Server(("127.0.0.1", self.port), Handler) as server:
-            yield from _served(server)
+            yield from _serve(server)
 
 
 class Grpc:
@@ -145,7 +145,7 @@ class Grpc:
             server.stop(0).wait()
 
 
-def _served(server: socketserver.BaseServer) -> Iterator[None]:
+def _serve(server: socketserver.BaseServer) -> Iterator[None]:
     threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
     try:
         yield
@@ -197,7 +197,7 @@ def full(upstream: Upstream) -> Iterator[None]:
             yield
 
 
-def connecting(port: int) -> bool:
+def is_awaited(port: int) -> bool:
     """Whether somebody waits for this port to accept, by proc(5)'s /proc/net/tcp and tcp6."""
     texts = [Path("/proc/net", table).read_text("ascii") for table in ("tcp", "tcp6")]
     rows = [line.split() for text in texts for line in text.splitlines()]
@@ -218,14 +218,14 @@ def noisy(upstream: Upstream) -> Iterator[None]:
         daemon_threads = allow_reuse_address = True
 
     with Server(("127.0.0.1", upstream.port), Handler) as server:
-        yield from _served(server)
+        yield from _serve(server)
 
 
-def saying(answer: Callable[[], bytes]) -> Callable[[Upstream], Any]:
+def answer_with(answer: Callable[[], bytes]) -> Callable[[Upstream], Any]:
     return lambda upstream: upstream.liar(answer())
 
 
-def synced(port: int) -> str:
+def fetch_flags(port: int) -> str:
     """What FetchAllFlags of an evaluator's sync port answers now."""
     with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
         stub = sync_pb2_grpc.FlagSyncServiceStub(channel)
@@ -234,7 +234,7 @@ def synced(port: int) -> str:
 
 
 @contextlib.contextmanager
-def streaming(port: int) -> Iterator[list[str]]:
+def open_stream(port: int) -> Iterator[list[str]]:
     """The contents that a SyncFlags stream receives, as they come."""
     received: list[str] = []
 

@@ -56,7 +56,7 @@ class Watcher:
 
 
 @contextlib.contextmanager
-def watching(port: int) -> Iterator[Watcher]:
+def open_watcher(port: int) -> Iterator[Watcher]:
     watcher = Watcher(port)
     try:
         yield watcher

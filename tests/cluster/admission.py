@@ -19,7 +19,7 @@ from tests.cluster.api import Api
 from tests.cluster.controllers import FLAGSTAFF, SYSTEM
 from tests.cluster.patience import within
 from tests.cluster.plugin import ROOT
-from tests.cluster.replica import Replica, started
+from tests.cluster.replica import Replica, run_replica
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -94,14 +94,14 @@ def install_webhooks(plane: Plane, port: int) -> None:
             path = webhook["clientConfig"].pop("service")["path"]
             webhook["clientConfig"]["url"] = f"https://127.0.0.1:{port}{path}"
     _apply(plane, documents)
-    within(lambda: authorities(plane) and authorities(plane) == trusted(plane))
+    within(lambda: authorities(plane) and authorities(plane) == trusted_authorities(plane))
 
 
 @contextlib.contextmanager
 def admission(plane: Plane, folder: Path, *arguments: str) -> Iterator[AdmissionProcess]:
     """Admission, which the API server asks, for as long as the block lasts; a controller must run."""
     install_rights(plane)
-    with started(AdmissionProcess(plane, folder, *arguments)) as process:
+    with run_replica(AdmissionProcess(plane, folder, *arguments)) as process:
         install_webhooks(plane, process.admission)
         yield process
 
@@ -111,7 +111,7 @@ def authorities(plane: Plane) -> bytes:
     return base64.b64decode(secret_data(plane).get("ca.crt", ""))
 
 
-def trusted(plane: Plane) -> bytes:
+def trusted_authorities(plane: Plane) -> bytes:
     """Those that the API server trusts for both webhooks; empty while these differ."""
     found: list[dict[str, Any]] = [Api(plane).find(path) for path in (WEBHOOKS, VALIDATION)]
     bundles = {each["webhooks"][0]["clientConfig"].get("caBundle", "") for each in found}

@@ -80,14 +80,14 @@ def path_of(kind: str, namespace: str, name: str = "") -> str:
 
 
 @contextlib.contextmanager
-def _failing() -> Iterator[None]:
+def _translate_errors() -> Iterator[None]:
     try:
         yield
     except HTTPError as error:
         raise OSError(str(error)) from error
 
 
-def _taken(response: BaseHTTPResponse) -> None:
+def _require_accepted(response: BaseHTTPResponse) -> None:
     if response.status >= 400:
         raise Refused(f"{response.status} {response.data.decode(errors='replace')}")
 
@@ -100,8 +100,11 @@ class Api:
 
     def lines(self, path: str) -> Iterator[bytes]:
         """The lines of a watch, until it ends. Raises Refused, OSError."""
-        with _failing(), contextlib.closing(self._request("GET", path, preload_content=False)) as response:
-            _taken(response)
+        with (
+            _translate_errors(),
+            contextlib.closing(self._request("GET", path, preload_content=False)) as response,
+        ):
+            _require_accepted(response)
             yield from response
 
     def ask(
@@ -122,11 +125,11 @@ class Api:
 
     def _ask(self, method: str, path: str, body: Any, content_type: str) -> dict[str, Any]:
         data = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
-        with _failing():
+        with _translate_errors():
             response = self._request(
                 method, path, body=data, headers={"Content-Type": content_type}, timeout=30
             )
-        _taken(response)
+        _require_accepted(response)
         found: dict[str, Any] = response.json()
         return found
 

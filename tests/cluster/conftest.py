@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.cluster.assets import find
-from tests.cluster.fleets import NAMES, following, served
+from tests.cluster.fleets import NAMES, followed_source, wait_served
 from tests.cluster.objects import Namespace
-from tests.cluster.plane import Plane, running
+from tests.cluster.plane import Plane, run_plane
 from tests.cluster.plugin import install, namespace_on
 from tests.cluster.pods import PodProcess, pods
 from tests.cluster.proxies import ProxyProcess, proxy
@@ -61,9 +61,9 @@ def fleet(
     cluster: Plane, spine: Spine, delivering: ProxyProcess, tmp_path: Path
 ) -> Iterator[list[PodProcess]]:
     """Three evaluators that follow the spine's flag set, and are counted."""
-    source = following(delivering.target, spine.name)
+    source = followed_source(delivering.target, spine.name)
     with pods(cluster, spine.name, source, tmp_path / "pods", *NAMES) as started:
-        served(spine, "3/3")
+        wait_served(spine, "3/3")
         yield started
 
 
@@ -75,7 +75,7 @@ def spare(cluster: Plane) -> Iterator[Plane]:
     assert assets is not None
     with contextlib.ExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="flagstaff-spare-"))
-        plane = stack.enter_context(running(assets, Path(folder)))
+        plane = stack.enter_context(run_plane(assets, Path(folder)))
         install(plane)
         yield plane
 

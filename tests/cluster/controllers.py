@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from tests.cluster.api import Api
 from tests.cluster.patience import within
-from tests.cluster.replica import Replica, started
+from tests.cluster.replica import Replica, run_replica
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -83,5 +83,5 @@ def controller(
     plane: Plane, folder: Path, *arguments: str, name: str = "controller", via: str | None = None
 ) -> Iterator[ControllerProcess]:
     """A controller for as long as the block lasts."""
-    with started(ControllerProcess(plane, folder, *arguments, name=name, via=via)) as process:
+    with run_replica(ControllerProcess(plane, folder, *arguments, name=name, via=via)) as process:
         yield process

@@ -17,13 +17,13 @@ from typing import TYPE_CHECKING, Final
 from tests.cluster.admission import admission
 from tests.cluster.assets import PLANE, find
 from tests.cluster.controllers import FLAGSTAFF, controller
-from tests.cluster.fleets import NAMES, following
+from tests.cluster.fleets import NAMES, followed_source
 from tests.cluster.pages import OwnPage
-from tests.cluster.plane import Plane, running
+from tests.cluster.plane import Plane, run_plane
 from tests.cluster.plugin import ROOT, install
 from tests.cluster.pods import pods
 from tests.cluster.proxies import proxy
-from tests.cluster.replica import started
+from tests.cluster.replica import run_replica
 from tests.git_http import git_server
 from tests.go import build
 from tests.repositories import Repository
@@ -54,7 +54,7 @@ def main() -> int:
     FOLDER.mkdir()
     with contextlib.ExitStack() as stack:
         say("starting etcd, kube-apiserver and kube-controller-manager")
-        plane = stack.enter_context(running(assets, FOLDER / "plane"))
+        plane = stack.enter_context(run_plane(assets, FOLDER / "plane"))
         install(plane)
         plane.kubectl("apply", "-f", str(ROOT / "deploy/components/rights-policies/rights-policies.yaml"))
         plane.kubectl("apply", "-f", str(ROOT / "deploy/components/direct-sets/binding.yaml"))
@@ -70,7 +70,7 @@ def main() -> int:
         admitting = stack.enter_context(admission(plane, FOLDER / "admission", *words))
         follow(plane, f"{server.url}/repository/.git")
         say("starting three evaluators that follow the proxy")
-        source = following(delivering.target, NAMESPACE, FLAG_SET)
+        source = followed_source(delivering.target, NAMESPACE, FLAG_SET)
         fleet = stack.enter_context(pods(plane, NAMESPACE, source, FOLDER / "pods", *NAMES))
         serve(plane, len(fleet))
         explain(plane, process, admitting, delivering, fleet)
@@ -85,7 +85,7 @@ def main() -> int:
 def page_of(plane: Plane, delivering: ProxyProcess) -> Iterator[None]:
     """The page for as long as the block lasts; prints where a browser finds it."""
     own = OwnPage(plane.kubeconfig, FOLDER / "page", "--proxies", f"127.0.0.1:{delivering.management}")
-    with started(own):
+    with run_replica(own):
         name, port, _ = own.opened()
         print(f"The page of this cluster is at http://{name}:{port}/ui\n")
         yield

@@ -28,10 +28,10 @@ def die_at(step: str) -> None:
     module, path, when, *kinds = step.split(":")
     name, method = path.split(".")
     owner = getattr(importlib.import_module(module), name)
-    setattr(owner, method, _dying(getattr(owner, method), when, kinds))
+    setattr(owner, method, _die_around(getattr(owner, method), when, kinds))
 
 
-def _dying(method: Callable[..., Any], when: str, kinds: list[str]) -> Callable[..., Any]:
+def _die_around(method: Callable[..., Any], when: str, kinds: list[str]) -> Callable[..., Any]:
     def die(now: str, arguments: tuple[Any, ...]) -> None:
         if now == when and (not kinds or _kind(arguments[1]) in kinds):
             os.kill(os.getpid(), signal.SIGKILL)
@@ -44,13 +44,13 @@ def _dying(method: Callable[..., Any], when: str, kinds: list[str]) -> Callable[
         return result
 
     @functools.wraps(method)
-    async def awaited(*arguments: Any, **named: Any) -> Any:
+    async def call_and_die(*arguments: Any, **named: Any) -> Any:
         die("before", arguments)
         result = await method(*arguments, **named)
         die("after", arguments)
         return result
 
-    return awaited if inspect.iscoroutinefunction(method) else plain
+    return call_and_die if inspect.iscoroutinefunction(method) else plain
 
 
 def _kind(written: Resource | dict[str, Any]) -> str:

@@ -14,12 +14,12 @@ if TYPE_CHECKING:
 NAMES: Final = ("checkout-1", "checkout-2", "checkout-3")
 
 
-def following(target: str, namespace: str, name: str = "flags") -> dict[str, Any]:
+def followed_source(target: str, namespace: str, name: str = "flags") -> dict[str, Any]:
     """An evaluator's source: one flag set, from the proxy at `target`."""
     return {"uri": target, "selector": f"{namespace}/{name}", "provider": "grpc"}
 
 
-def served(spine: Spine, text: str, kind: str = "ffc") -> dict[str, Any]:
+def wait_served(spine: Spine, text: str, kind: str = "ffc") -> dict[str, Any]:
     """The object once its status counts so: `3/3`."""
     return spine.wait(kind, lambda found: found["status"].get("served") == text)
 

@@ -37,7 +37,7 @@ _MASKS: Final = (
 )
 
 
-def masked(text: str, namespace: str) -> str:
+def mask(text: str, namespace: str) -> str:
     """`text` without what differs from run to run; Events in the order of the alphabet, as many have one
     time, and so the problems that an API server lists in any order.
     """

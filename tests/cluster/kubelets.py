@@ -37,11 +37,11 @@ def kubelets(plane: Plane, kwok: Path) -> Iterator[None]:
     nodes = [str(kwok / "kwok"), "--manage-all-nodes=true", "--config", str(STAGES)]
     with contextlib.ExitStack() as stack:
         for command in (scheduler, nodes):
-            stack.callback(_end, _started(plane, [*command, *config]))
+            stack.callback(_end, _start(plane, [*command, *config]))
         yield
 
 
-def _started(plane: Plane, command: list[str]) -> subprocess.Popen[bytes]:
+def _start(plane: Plane, command: list[str]) -> subprocess.Popen[bytes]:
     name = command[0].rpartition("/")[2]
     with (plane.folder / f"{name}.log").open("ab") as log:
         return start(command, log)

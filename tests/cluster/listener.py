@@ -60,17 +60,17 @@ class Listener:
     def wait(self, wanted: Callable[[Any], bool]) -> Received:
         """The first request whose Event is wanted, once it is there."""
 
-        def found() -> Received | None:
+        def find_event() -> Received | None:
             return next((each for each in self.received if wanted(each.event)), None)
 
-        within(found, lambda: repr([each.event for each in self.received])[-3000:])
-        received = found()
+        within(find_event, lambda: repr([each.event for each in self.received])[-3000:])
+        received = find_event()
         assert received is not None
         return received
 
 
 @contextlib.contextmanager
-def listening() -> Iterator[Listener]:
+def run_listener() -> Iterator[Listener]:
     """A listener for as long as the block lasts."""
     listener = Listener()
 

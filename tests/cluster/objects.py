@@ -123,12 +123,12 @@ class Namespace:
         """
         last: dict[str, Any] = {}
 
-        def reached() -> Any:
+        def is_reached() -> Any:
             nonlocal last
             last = self.get(kind, name) or {}
             return last and wanted(last)
 
-        within(reached, lambda: json.dumps(last, indent=2)[-4000:], patience)
+        within(is_reached, lambda: json.dumps(last, indent=2)[-4000:], patience)
         return last
 
     def wait_gone(self, kind: str, name: str = "flags") -> None:

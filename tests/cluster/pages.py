@@ -14,7 +14,7 @@ from tests.cluster.api import Api
 from tests.cluster.controllers import FLAGSTAFF, SYSTEM
 from tests.cluster.patience import within
 from tests.cluster.plugin import ROOT
-from tests.cluster.replica import Replica, started
+from tests.cluster.replica import Replica, run_replica
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -72,7 +72,7 @@ class PageProcess(Replica):
 @contextlib.contextmanager
 def page(plane: Plane, folder: Path, *arguments: str) -> Iterator[PageProcess]:
     """A page for as long as the block lasts."""
-    with started(PageProcess(plane, folder, *arguments)) as process:
+    with run_replica(PageProcess(plane, folder, *arguments)) as process:
         yield process
 
 

@@ -257,7 +257,7 @@ def start(command: list[str], log: IO[bytes]) -> subprocess.Popen[bytes]:
 
 
 @contextlib.contextmanager
-def running(assets: Path, folder: Path) -> Iterator[Plane]:
+def run_plane(assets: Path, folder: Path) -> Iterator[Plane]:
     """A control plane for as long as the block lasts."""
     plane = Plane(assets, folder)
     try:

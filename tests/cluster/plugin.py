@@ -44,7 +44,7 @@ def pytest_configure(config: pytest.Config) -> None:
     """Start the plane if tests that need it may be run, in the process that outlives all workers. They
     collect tests meanwhile.
     """
-    if hasattr(config, "workerinput") or config.option.collectonly or not _wanted(config):
+    if hasattr(config, "workerinput") or config.option.collectonly or not _is_wanted(config):
         return
     assets = find()
     if assets is None:
@@ -81,7 +81,7 @@ def pytest_unconfigure(config: pytest.Config) -> None:
         del os.environ[_FOLDER]
 
 
-def _wanted(config: pytest.Config) -> bool:
+def _is_wanted(config: pytest.Config) -> bool:
     """Whether a path that was asked for leads here."""
     for argument in config.args:
         path = Path(argument.partition("::")[0]).absolute()

@@ -56,7 +56,7 @@ class Prometheus:
 
 
 @contextlib.contextmanager
-def scraping(home: Path, rules: Path, jobs: Mapping[str, list[int]]) -> Iterator[Prometheus]:
+def run_prometheus(home: Path, rules: Path, jobs: Mapping[str, list[int]]) -> Iterator[Prometheus]:
     """A Prometheus that scrapes ports of loopback by job, for as long as the block lasts."""
     configuration = {
         "global": {"scrape_interval": "1s", "evaluation_interval": "1s"},

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from tests.cluster.api import Api
 from tests.cluster.controllers import FLAGSTAFF, SYSTEM
 from tests.cluster.patience import within
-from tests.cluster.replica import Replica, started
+from tests.cluster.replica import Replica, run_replica
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -70,7 +70,7 @@ def proxy(
     plane: Plane, folder: Path, *arguments: str, name: str = "proxy", via: str | None = None
 ) -> Iterator[ProxyProcess]:
     """A proxy for as long as the block lasts."""
-    with started(ProxyProcess(plane, folder, *arguments, name=name, via=via)) as process:
+    with run_replica(ProxyProcess(plane, folder, *arguments, name=name, via=via)) as process:
         yield process
 
 

@@ -99,7 +99,7 @@ R = TypeVar("R", bound=Replica)
 
 
 @contextlib.contextmanager
-def started(replica: R) -> Iterator[R]:
+def run_replica(replica: R) -> Iterator[R]:
     """`replica` for as long as the block lasts; inside, it may be ended and started again."""
     with contextlib.closing(replica):
         replica.start()

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from tests.cluster.patience import within
 from tests.cluster.plane import free_ports
-from tests.cluster.replica import Replica, started
+from tests.cluster.replica import Replica, run_replica
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -64,6 +64,6 @@ class FluxProcess(Replica):
 @contextlib.contextmanager
 def source_controller(plane: Plane, folder: Path, binary: Path) -> Iterator[FluxProcess]:
     """A source-controller for as long as the block lasts."""
-    with started(FluxProcess(plane, folder, binary)) as process:
+    with run_replica(FluxProcess(plane, folder, binary)) as process:
         process.wait_works()
         yield process

@@ -14,7 +14,7 @@ from openfeature import api
 from openfeature.contrib.provider.flagd import FlagdProvider
 from openfeature.contrib.provider.flagd.config import ResolverType
 
-from tests.clients.asking import served
+from tests.clients.asking import served_value
 from tests.clients.evaluator import evaluator
 from tests.cluster.patience import within
 from tests.cluster.proxies import ProxyProcess, apply, flags, manifest
@@ -43,7 +43,7 @@ class Following:
     def value(self) -> str:
         """What the flag `hello` is now; empty where there is none."""
         try:
-            return str(served(self.ofrep, "hello"))
+            return str(served_value(self.ofrep, "hello"))
         except KeyError:
             return ""
 
@@ -68,7 +68,7 @@ class Following:
 
 
 @contextlib.contextmanager
-def following(folder: Path, namespace: str, port: int, **more: Any) -> Iterator[Following]:
+def run_subscriber(folder: Path, namespace: str, port: int, **more: Any) -> Iterator[Following]:
     """An evaluator that follows `NAME` in a namespace from the server at `port`; `more` are fields of its
     source.
     """

@@ -16,7 +16,7 @@ import yaml
 
 from tests.cluster.api import Api, path_of
 from tests.cluster.controllers import FLAGSTAFF, controller
-from tests.cluster.listener import Listener, listening
+from tests.cluster.listener import Listener, run_listener
 from tests.cluster.objects import Namespace, condition, flag_set, flags, manifest, secret
 from tests.cluster.patience import within
 from tests.cluster.spines import spine_in
@@ -33,7 +33,7 @@ EXAMPLE: Final = Path(__file__).parents[2] / "examples" / "notifications" / "ale
 
 @pytest.fixture
 def listener() -> Iterator[Listener]:
-    with listening() as found:
+    with run_listener() as found:
         yield found
 
 
@@ -83,17 +83,17 @@ def test_a_rollout_is_reported_from_its_start_to_its_end(spine: Spine, listener:
     spine.wait("flagrollout", lambda found: found.get("status", {}).get("phase") == "Idle", "banner")
     spine.push(flags__json=flags(banner="off"))
 
-    def reported(reason: str) -> Any:
+    def wait_for_report(reason: str) -> Any:
         return listener.wait(lambda event: event["reason"] == reason).event
 
-    assert "10% of users" in reported("RolloutStarted")["message"]
-    assert "50% of users" in reported("StepAdvanced")["message"]
-    assert "waits for an approval" in reported("WaitingForApproval")["message"]
+    assert "10% of users" in wait_for_report("RolloutStarted")["message"]
+    assert "50% of users" in wait_for_report("StepAdvanced")["message"]
+    assert "waits for an approval" in wait_for_report("WaitingForApproval")["message"]
     digest = spine.get("flagrollout", "banner")["status"]["candidate"]["digest"]
     for request, reason, severity in (("abort", "RolledBack", "error"), ("promote", "Promoted", "info")):
         annotations = {f"flagstaff.dev/rollout-{request}": digest}
         spine.patch("flagrollout", {"metadata": {"annotations": annotations}}, "banner")
-        event = reported(reason)
+        event = wait_for_report(reason)
         assert (event["involvedObject"]["kind"], event["severity"]) == ("FlagRollout", severity)
 
 
@@ -224,7 +224,7 @@ def test_a_provider_that_hangs_holds_up_neither_flags_nor_another_provider(
     spine: Spine, listener: Listener
 ) -> None:
     provider, everything = example(listener)
-    with listening() as hanging:
+    with run_listener() as hanging:
         hanging.answering.clear()
         spec = {**everything["spec"], "providerRef": {"name": "hanging"}}
         address = {"type": "generic", "address": hanging.url, "timeout": "10m"}
@@ -300,7 +300,7 @@ def test_a_selected_namespace_is_reported_to_another_while_it_grants_that(
         sources = [{"kind": "FlagSet", "name": "*", "namespaceSelector": selector}]
         other.apply(provider, {**everything, "spec": {**everything["spec"], "eventSources": sources}})
         other.wait_ready("flagalert", "everything")
-        failing(spine, 1)
+        fail_flag_set(spine, 1)
         spine.apply(grant_of(spine, other.name))
         event = listener.wait(lambda each: each["severity"] == "error").event
         assert event["involvedObject"]["namespace"] == spine.name
@@ -310,7 +310,7 @@ def test_a_selected_namespace_is_reported_to_another_while_it_grants_that(
         api.ask("DELETE", path_of("flaggrant", spine.name, "alerts"))
         # What the provider reported of is forgotten once it learnt that.
         other.wait("flagprovider", lambda each: not each["status"].get("reported"), "local")
-        failing(spine, 2)
+        fail_flag_set(spine, 2)
         assert listener.reasons().count("Recovered") == 1
         assert [each.event["severity"] for each in listener.received].count("error") == 1
     finally:
@@ -320,7 +320,7 @@ def test_a_selected_namespace_is_reported_to_another_while_it_grants_that(
 # -- an outage -----------------------------------------------------------------------------------------------
 
 
-def failing(spine: Spine, number: int) -> None:
+def fail_flag_set(spine: Spine, number: int) -> None:
     """Have the flag set fail in words that nobody used before."""
     bad = (
         flags(banner="on")
@@ -331,7 +331,7 @@ def failing(spine: Spine, number: int) -> None:
     spine.wait("flagset", lambda each: commit in condition(each, "Ready").get("message", ""))
 
 
-def killed(process: ControllerProcess) -> None:
+def kill_and_restart(process: ControllerProcess) -> None:
     """A controller that is killed, and starts again."""
     process.end(signal.SIGKILL)
     process.start()
@@ -350,11 +350,11 @@ def test_an_outage_is_one_alert_and_one_recovery_though_all_fail(
         spine.apply(*example(listener))
         spine.wait_ready("flagalert", "everything")
         listener.status = 503
-        failing(spine, 1)
+        fail_flag_set(spine, 1)
         spine.wait("flagprovider", lambda each: each["status"].get("pending"), "local")
-        killed(process)
-        failing(spine, 2)
-        failing(spine, 3)
+        kill_and_restart(process)
+        fail_flag_set(spine, 2)
+        fail_flag_set(spine, 3)
         within(
             lambda: len({each.key for each in listener.refused}) and len(listener.refused) > 1, process.said
         )
@@ -362,8 +362,8 @@ def test_an_outage_is_one_alert_and_one_recovery_though_all_fail(
         listener.status = 200
         process.start()
         first = listener.wait(lambda event: event["severity"] == "error")
-        failing(spine, 4)
-        killed(process)
+        fail_flag_set(spine, 4)
+        kill_and_restart(process)
         spine.push("good again", flags__json=flags(banner="on"))
         listener.wait(lambda event: event["reason"] == "Recovered")
         spine.wait("flagprovider", lambda each: not each["status"].get("pending"), "local")
@@ -393,13 +393,13 @@ def test_an_outage_over_a_hand_over_of_the_lead_is_one_alert_and_one_recovery(
         spine.wait_ready("flagalert", "everything")
         with controller(spare, tmp_path / "b", *options, name="b") as standby:
             listener.status = 503
-            failing(spine, 1)
+            fail_flag_set(spine, 1)
             spine.wait("flagprovider", lambda each: each["status"].get("pending"), "local")
             within(lambda: listener.refused, leader.said)
             assert not standby.leads
             leader.end(signal.SIGKILL)
             standby.wait_leads()
-            failing(spine, 2)
+            fail_flag_set(spine, 2)
             listener.status = 200
             first = listener.wait(lambda event: event["severity"] == "error")
             spine.wait("flagprovider", lambda each: not each["status"].get("pending"), "local")

@@ -15,7 +15,7 @@ from tests.bombs import BOMBS, objects
 from tests.clients.attacks import peak_megabytes, resident_megabytes
 from tests.cluster.objects import REQUESTED_AT, condition, flag_set, flag_source, flags
 from tests.cluster.patience import within
-from tests.cluster.replica import started
+from tests.cluster.replica import run_replica
 from tests.cluster.stubbed import Controller
 from tests.git_http import git_server
 from tests.repositories import Repository
@@ -51,7 +51,7 @@ def reaches(stub: StubApi, commit: str) -> bool:
     return commit in str(status.get("lastAppliedRevision"))
 
 
-def unreported(stub: StubApi) -> dict[str, object]:
+def unreported_limits(stub: StubApi) -> dict[str, object]:
     """Repositories whose status does not name their limit, with what it says."""
     found: dict[str, object] = {}
     for name, (_, kind, limit) in BOMBS.items():
@@ -72,7 +72,7 @@ def test_bombs_cost_neither_memory_nor_the_source_beside_them(tmp_path: Path) ->
     with (
         git_server(root) as server,
         stub_api(tmp_path / "stub") as stub,
-        started(Controller(tmp_path, stub, *LOOPBACK)) as controller,
+        run_replica(Controller(tmp_path, stub, *LOOPBACK)) as controller,
     ):
         put(stub, flag_source(f"{server.url}/flags/.git"))
         put(stub, flag_set())
@@ -81,7 +81,7 @@ def test_bombs_cost_neither_memory_nor_the_source_beside_them(tmp_path: Path) ->
         for each in objects(server.url):
             put(stub, each)
         until = time.monotonic() + PATIENCE
-        while missing := unreported(stub):
+        while missing := unreported_limits(stub):
             assert time.monotonic() < until, missing
             commit = sound.commit("next", flags__json=flags(**{f"at-{time.time_ns()}": "on"}))
             poke(stub)

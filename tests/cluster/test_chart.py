@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from tests.cluster.patience import within
-from tests.cluster.plane import running
+from tests.cluster.plane import run_plane
 from tests.helm import program as helm_program
 
 if TYPE_CHECKING:
@@ -80,16 +80,16 @@ def objects(text: str) -> dict[Identity, object]:
         if document is not None and document["kind"] not in ("Namespace", "CustomResourceDefinition"):
             meta = document["metadata"]
             if "helm.sh/hook" not in meta.get("annotations", {}):
-                found[document["kind"], meta.get("namespace", ""), meta["name"]] = ordered(document)
+                found[document["kind"], meta.get("namespace", ""), meta["name"]] = sort_lists(document)
     return found
 
 
-def ordered(value: object) -> object:
+def sort_lists(value: object) -> object:
     """`value` with lists whose order has no meaning sorted by their entries."""
     if isinstance(value, dict):
-        return {key: ordered(part) for key, part in value.items()}
+        return {key: sort_lists(part) for key, part in value.items()}
     if isinstance(value, list):
-        return sorted((ordered(part) for part in value), key=lambda part: json.dumps(part, sort_keys=True))
+        return sorted((sort_lists(part) for part in value), key=lambda part: json.dumps(part, sort_keys=True))
     return value
 
 
@@ -211,7 +211,7 @@ def empty(cluster: Plane) -> Iterator[Plane]:
     """A plane that has nothing of Flagstaff."""
     with (
         tempfile.TemporaryDirectory(prefix="flagstaff-chart-") as folder,
-        running(cluster.assets, Path(folder)) as plane,
+        run_plane(cluster.assets, Path(folder)) as plane,
     ):
         yield plane
 

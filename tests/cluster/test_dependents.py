@@ -117,7 +117,7 @@ def test_two_objects_of_one_name_describe_the_conflict_until_one_of_them_goes(sp
     assert "same name" not in space.kubectl("describe", "featureflag", "flags", "--show-events=false")
 
 
-def disputed(found: dict[str, Any]) -> str:
+def dispute_reason(found: dict[str, Any]) -> str:
     """Why, as the status has it; empty where nothing is."""
     return str(condition(found, "NameConflict").get("reason", ""))
 
@@ -128,8 +128,8 @@ def test_two_objects_of_one_flag_set_id_describe_the_conflict_until_one_gives_it
     space.wait_ready("ffc", "first")
     space.apply(configuration("second", flagSpec=claimed))
     for name, reason in {"first": "FlagSetIdContested", "second": "FlagSetIdTaken"}.items():
-        found = space.wait("ffc", disputed, name)
-        assert disputed(found) == reason
+        found = space.wait("ffc", dispute_reason, name)
+        assert dispute_reason(found) == reason
         assert f"id-{space.name}" in space.kubectl("describe", "ffc", name)
     space.apply(configuration("second", flagSpec=json.loads(flags(banner="on"))))
     for name in ("first", "second"):

@@ -42,11 +42,11 @@ def installed(spare: Plane, tmp_path_factory: pytest.TempPathFactory) -> Iterato
             admission(spare, folder / "admission", *words) as answering,
         ):
             leader.wait_leads()
-            within(lambda: asked(spare))
+            within(lambda: reaches_admission(spare))
             yield answering
 
 
-def asked(plane: Plane) -> bool:
+def reaches_admission(plane: Plane) -> bool:
     """Whether the API server reaches admission."""
     given = json.dumps(workload(annotations={FLAGS: flags(banner="on")}))
     shown = plane.kubectl("apply", "--dry-run=server", "-o", "json", "-f", "-", given=given, check=False)
@@ -173,12 +173,12 @@ def test_annotation_of_the_workload_restarts_no_pod(shop: Namespace) -> None:
     before = within(lambda: shop.all("replicaset"))
     annotate(shop, flags(banner="off"))
     within(lambda: defaults(shop) == {"banner": "off"})
-    shop.wait("deployment", observed, "checkout")
+    shop.wait("deployment", is_observed, "checkout")
     after = shop.all("replicaset")
     assert [one["metadata"]["uid"] for one in after] == [one["metadata"]["uid"] for one in before]
 
 
-def observed(found: dict[str, Any]) -> bool:
+def is_observed(found: dict[str, Any]) -> bool:
     """Whether the controller of Deployments has seen the newest state."""
     return bool(found["status"].get("observedGeneration") == found["metadata"]["generation"])
 
@@ -237,7 +237,7 @@ def test_refusals_are_as_they_were_agreed(shop: Namespace) -> None:
 
     def show() -> str:
         shown = (f"# {name}\n{apply(shop, manifest)}" for name, manifest in cases.items())
-        return golden.masked("".join(shown), shop.name)
+        return golden.mask("".join(shown), shop.name)
 
     golden.check("direct-sets", show)
     assert not shop.all("deployment")
@@ -336,7 +336,7 @@ def test_what_is_applied_or_replaced_again_changes_nothing(shop: Namespace) -> N
     words = ("--server-side", "--field-manager=argocd-controller")
     apply(shop, manifest, *words)
     shop.wait_ready("ffc", "checkout")
-    shop.wait("deployment", observed, "checkout")
+    shop.wait("deployment", is_observed, "checkout")
     within(lambda: len(shop.all("replicaset")) == 1)
     before = shop.get("deployment", "checkout")
     for _ in range(3):

@@ -18,7 +18,7 @@ from tests.cluster.objects import flags
 from tests.cluster.patience import within
 from tests.cluster.plugin import ROOT
 from tests.cluster.proxies import ProxyProcess, proxy
-from tests.cluster.replica import started
+from tests.cluster.replica import run_replica
 from tests.cluster.spines import spine_in
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def test_a_controller_that_is_killed_at_a_step_is_taken_up_there(
     spare: Plane, spare_namespace: str, tmp_path: Path, step: str
 ) -> None:
     process = ControllerProcess(spare, tmp_path / "a", "--no-leader-election")
-    with spine_in(spare, spare_namespace, tmp_path) as spine, started(process):
+    with spine_in(spare, spare_namespace, tmp_path) as spine, run_replica(process):
         spine.wait_ready("flagset")
         process.end(signal.SIGKILL)
         commit = spine.push("banner off", flags__json=flags(banner="off"))
@@ -74,17 +74,17 @@ def test_a_set_whose_shards_are_half_written_is_served_as_it_was_and_then_whole(
     with (
         spine_in(spare, spare_namespace, tmp_path) as spine,
         proxy(spare, tmp_path / "proxy") as delivering,
-        started(process),
+        run_replica(process),
     ):
         spine.wait_applied(spine.push(flags__json=many("before")))
-        within(lambda: fetched(delivering, spare_namespace) == ["before"] * 5_000)
+        within(lambda: fetch_variants(delivering, spare_namespace) == ["before"] * 5_000)
         process.end(signal.SIGKILL)
         commit = spine.push(flags__json=many("after"))
         die_at(process, step)
-        assert fetched(delivering, spare_namespace) == ["before"] * 5_000
+        assert fetch_variants(delivering, spare_namespace) == ["before"] * 5_000
         process.start()
         spine.wait_applied(commit)
-        within(lambda: fetched(delivering, spare_namespace) == ["after"] * 5_000)
+        within(lambda: fetch_variants(delivering, spare_namespace) == ["after"] * 5_000)
 
 
 def die_at(process: ControllerProcess, step: str) -> None:
@@ -103,7 +103,7 @@ def many(variant: str) -> str:
     return json.dumps({"flags": {f"flag-{number:04}": shape for number in range(5_000)}})
 
 
-def fetched(delivering: ProxyProcess, namespace: str) -> list[str]:
+def fetch_variants(delivering: ProxyProcess, namespace: str) -> list[str]:
     """The default variants of all flags that the proxy sends, of any set that it ever sends: never a part."""
     request = sync_pb2.FetchAllFlagsRequest(selector=f"{namespace}/flags")
     options = [("grpc.max_receive_message_length", -1)]

@@ -15,7 +15,7 @@ import trustme
 from tests.cluster.controllers import FLAGSTAFF
 from tests.cluster.objects import Namespace, reader, secret
 from tests.cluster.patience import within
-from tests.cluster.subscribers import NAME, Following, Scene, following, scene, stock
+from tests.cluster.subscribers import NAME, Following, Scene, run_subscriber, scene, stock
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -52,7 +52,7 @@ def both(cluster: Plane, namespace: str, tmp_path: Path) -> Iterator[Both]:
     with scene(cluster, namespace, tmp_path) as world:
         world.put("one")
         port = world.service.port
-        with following(tmp_path, namespace, port) as ours, stock(namespace, port) as client:
+        with run_subscriber(tmp_path, namespace, port) as ours, stock(namespace, port) as client:
             found = Both(world, ours, client)
             found.see("one")
             yield found
@@ -81,13 +81,13 @@ def test_a_deletion_leaves_the_last_good_flags_and_says_so_until_the_object_is_t
     both.world.delete()
     both.ours.becomes("deleted")
     both.stay("one")
-    assert "deleted: NotFound" in listed(both.ours)
+    assert "deleted: NotFound" in list_flags(both.ours)
     both.world.put("two")
     both.see("two")
     both.ours.becomes("current")
 
 
-def listed(ours: Following) -> str:
+def list_flags(ours: Following) -> str:
     """What `flagstaff flags` prints."""
     command = [FLAGSTAFF, "flags", "--to", f"127.0.0.1:{ours.management}"]
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout
@@ -115,7 +115,7 @@ def test_a_flag_set_that_is_not_there_yet_is_waited_for(
 ) -> None:
     with (
         scene(cluster, namespace, tmp_path) as world,
-        following(tmp_path, namespace, world.service.port) as ours,
+        run_subscriber(tmp_path, namespace, world.service.port) as ours,
     ):
         ours.becomes("absent")
         world.put("one")
@@ -167,7 +167,7 @@ def served(
     with scene(cluster, namespace, tmp_path, *ENFORCED) as world:
         world.put("one")
         port, token = world.service.port, str(tenant.file)
-        with following(tmp_path, namespace, port, bearerTokenFile=token) as ours:
+        with run_subscriber(tmp_path, namespace, port, bearerTokenFile=token) as ours:
             ours.serves("one")
             yield world, ours
 
@@ -206,7 +206,7 @@ def test_a_right_that_is_withdrawn_keeps_the_flags_and_given_again_brings_the_ne
 def test_a_client_without_a_token_is_unauthenticated(cluster: Plane, namespace: str, tmp_path: Path) -> None:
     with (
         scene(cluster, namespace, tmp_path, *ENFORCED) as world,
-        following(tmp_path, namespace, world.service.port) as ours,
+        run_subscriber(tmp_path, namespace, world.service.port) as ours,
     ):
         ours.becomes("unauthenticated")
 
@@ -228,7 +228,7 @@ def test_an_authority_that_is_replaced_is_read_again(cluster: Plane, namespace: 
     with scene(cluster, namespace, tmp_path, *files) as world:
         world.put("one")
         port, trust = world.service.port, {"tls": True, "certPath": str(authority)}
-        with following(tmp_path, namespace, port, **trust) as ours:
+        with run_subscriber(tmp_path, namespace, port, **trust) as ours:
             ours.serves("one")
             fresh = issue(second)
             address = ("127.0.0.1", world.proxy.sync)

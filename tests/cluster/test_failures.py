@@ -206,7 +206,7 @@ def test_an_object_that_is_edited_while_we_write_it_ends_as_git_has_it(spine: Sp
 
 
 @contextlib.contextmanager
-def defined(space: Namespace, plural: str, schema: dict[str, Any]) -> Iterator[None]:
+def define_kind(space: Namespace, plural: str, schema: dict[str, Any]) -> Iterator[None]:
     """Another definition of a kind, for as long as the block lasts."""
     path = f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{plural}"
     before = space.api.ask("GET", path)["spec"]["versions"]
@@ -227,11 +227,11 @@ def test_a_malformed_flag_set_is_reported_and_its_siblings_go_on(
     """Objects from before a schema was narrowed, as they are after an upgrade."""
     with (
         spine_in(spare, spare_namespace, tmp_path) as spine,
-        defined(spine, "flagsets.flagstaff.dev", ANYTHING),
+        define_kind(spine, "flagsets.flagstaff.dev", ANYTHING),
     ):
         for name, reference in (("number", 3), ("list", ["flags"])):
             body = flag_set(name=name) | {"spec": {"sourceRef": reference, "dependsOn": 7}}
-            within(lambda body=body: taken(spine, body))  # type: ignore[misc]  # the loop's own body
+            within(lambda body=body: is_accepted(spine, body))  # type: ignore[misc]  # the loop's own body
         with controller(spare, tmp_path / "a", "--no-leader-election"):
             spine.wait_ready("flagset")
             for name in ("number", "list"):
@@ -239,7 +239,7 @@ def test_a_malformed_flag_set_is_reported_and_its_siblings_go_on(
                 assert "spec.sourceRef" in condition(found, "Ready")["message"]
 
 
-def taken(space: Namespace, body: dict[str, Any]) -> bool:
+def is_accepted(space: Namespace, body: dict[str, Any]) -> bool:
     """Whether the API server takes the object: a changed definition is in force after a moment."""
     try:
         space.api.ask("POST", path_of(body["kind"], space.name), body)
@@ -256,7 +256,7 @@ def test_a_definition_without_room_for_our_status_is_not_fought(
     broken = configuration("broken", flagSpec={"flags": {"banner": {"defaultVariant": "lost"}}})
     with (
         spine_in(spare, spare_namespace, tmp_path) as spine,
-        defined(spine, "featureflags.core.openfeature.dev", operators),
+        define_kind(spine, "featureflags.core.openfeature.dev", operators),
         controller(spare, tmp_path / "a", "--no-leader-election") as process,
     ):
         spine.apply(flag_set(target={"kinds": ["FeatureFlag"]}), broken | {"kind": "FeatureFlag"})

@@ -59,7 +59,7 @@ def owners(space: Namespace) -> set[str]:
     return {each["kind"] for each in space.get("configmap")["metadata"]["ownerReferences"]}
 
 
-def mounted(space: Namespace, folder: Path) -> None:
+def mount_config_map(space: Namespace, folder: Path) -> None:
     """The ConfigMap as a kubelet renews it: by rename."""
     name = KEY.format(space.name)
     (folder / "new").write_text(space.get("configmap")["data"][name])
@@ -95,7 +95,7 @@ def test_a_config_map_follows_the_flags_and_the_evaluators_that_serve_it_are_cou
     ]
     words += [f"--{name}port=0" for name in ("", "management-", "sync-", "ofrep-")]
     (tmp_path / "token").write_text(space.kubectl("create", "token", "default"))
-    mounted(space, tmp_path)
+    mount_config_map(space, tmp_path)
     pod = {"POD_NAME": "checkout", "POD_NAMESPACE": space.name}
     with evaluator(*words, cwd=tmp_path, environ=pod, leading=()) as running:
         port = running.said("listening")["ofrep"]
@@ -109,7 +109,7 @@ def test_a_config_map_follows_the_flags_and_the_evaluators_that_serve_it_are_cou
         within(lambda: len(space.all("pod")) == 2 and not marks(space) & before)
         # Until its kubelet has looked, the pod is behind.
         space.wait("ffc", lambda found: found["status"].get("served") == "0/1")
-        mounted(space, tmp_path)
+        mount_config_map(space, tmp_path)
         within(lambda: serves(running, port, False))
         space.wait("ffc", lambda found: found["status"].get("served") == "1/1")
 

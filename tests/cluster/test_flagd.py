@@ -180,11 +180,11 @@ def test_without_gateway_api_the_rest_is_made_and_an_object_of_somebody_else_sta
 
     gateways()
 
-    def routed() -> bool:
+    def has_route() -> bool:
         space.poke_and_wait("flagd")
         return bool(space.get("httproute"))
 
-    within(routed, lambda: str(space.get("flagd").get("status")))
+    within(has_route, lambda: str(space.get("flagd").get("status")))
     assert space.get("httproute")["spec"]["parentRefs"] == [{"name": "gateway"}]
     space.apply(flagd())
     space.wait_gone("httproute")

@@ -27,7 +27,7 @@ def many(count: int, default: str = "on") -> str:
     return json.dumps({"flags": made})
 
 
-def guarded(word: str) -> str:
+def guarded_manifest(word: str) -> str:
     return f"""
 apiVersion: flagstaff.dev/v1beta1
 kind: FlagSet
@@ -38,10 +38,10 @@ spec:
 """
 
 
-GUARDED = guarded("On")
+GUARDED = guarded_manifest("On")
 
 
-def owned(**spec: Any) -> dict[str, Any]:
+def owned_configuration(**spec: Any) -> dict[str, Any]:
     return configuration(**spec) | {"metadata": {"name": "flags", "labels": {LABEL: "flags"}}}
 
 
@@ -75,7 +75,7 @@ def test_a_commit_that_removes_most_flags_waits_until_somebody_accepts_it(spine:
 def test_the_prune_guard_is_switched_off_by_off_or_false(spine: Spine) -> None:
     # kubectl reads YAML 1.1, in which Off is a boolean.
     for word in ("Off", "false"):
-        spine.kubectl("apply", "--server-side", "--force-conflicts", "-f", "-", given=guarded(word))
+        spine.kubectl("apply", "--server-side", "--force-conflicts", "-f", "-", given=guarded_manifest(word))
         assert spine.get("flagset")["spec"]["pruneGuard"] is False
 
 
@@ -121,7 +121,7 @@ def test_somebody_else_s_object_is_not_taken_until_it_is_handed_over(spine: Spin
 
 def test_an_object_that_another_applies_is_a_conflict_that_names_it(spine: Spine) -> None:
     spine.wait_ready("flagset")
-    theirs = json.dumps(owned(flagSpec=json.loads(flags(theirs="on"))))
+    theirs = json.dumps(owned_configuration(flagSpec=json.loads(flags(theirs="on"))))
     arguments = ("apply", "--server-side", "--force-conflicts", "--field-manager=argocd", "-f", "-")
     spine.kubectl(*arguments, given=theirs)
     refused = spine.wait_reason("flagset", "OwnershipConflict")

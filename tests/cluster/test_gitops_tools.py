@@ -34,7 +34,7 @@ def conclusions(spine: Spine, kind: str) -> tuple[str, str]:
     return health(resource), argocd.status_of(resource)
 
 
-def concluded(spine: Spine, kind: str, wanted: tuple[str, str]) -> bool:
+def has_concluded(spine: Spine, kind: str, wanted: tuple[str, str]) -> bool:
     return conclusions(spine, kind) == wanted
 
 
@@ -44,7 +44,7 @@ KINDS: Final = ("flagsource", "flagset", "ffc")
 def test_healthy_objects_are_healthy_for_argo_cd_flux_and_kubectl_wait(spine: Spine) -> None:
     spine.wait_ready("flagset")
     for kind in KINDS:
-        within(partial(concluded, spine, kind, ("Healthy", "Current")), partial(spine.get, kind))
+        within(partial(has_concluded, spine, kind, ("Healthy", "Current")), partial(spine.get, kind))
         name = spine.get(kind)["metadata"]["name"]
         waited = ("wait", f"{kind}/{name}", "-n", spine.name, "--for=condition=Ready", "--timeout=30s")
         assert "condition met" in spine.plane.kubectl(*waited)

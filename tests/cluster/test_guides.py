@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from tests.cluster.fleets import following
+from tests.cluster.fleets import followed_source
 from tests.cluster.pods import pods
 from tests.git_http import git_server
 from tests.guides import ROOT, play
@@ -42,7 +42,7 @@ def test_every_command_of_a_guide_prints_what_the_guide_says(
     repository.git("config", "http.receivepack", "true")
     repository.git("config", "receive.denyCurrentBranch", "updateInstead")
     repository.commit("Make the repository")
-    source = following(delivering.target, namespace, FLAG_SET)
+    source = followed_source(delivering.target, namespace, FLAG_SET)
     names = (f"{FLAG_SET}-1", f"{FLAG_SET}-2")
     with git_server(tmp_path / "git") as server, pods(cluster, namespace, source, tmp_path / "pods", *names):
         url = f"{server.url}/flags.git/.git"

@@ -13,7 +13,7 @@ import pytest
 from controller.api.kinds import PLURALS
 from tests.cluster.objects import condition, flag_set, flag_source, flags
 from tests.cluster.patience import within
-from tests.cluster.replica import started
+from tests.cluster.replica import run_replica
 from tests.cluster.stubbed import Controller
 from tests.git_http import git_server
 from tests.hostile_objects import CRDS, UNITS, hostile_objects
@@ -94,7 +94,7 @@ def put(stub: StubApi, body: dict[str, Any]) -> None:
     stub.put(f"{root}/namespaces/{meta['namespace']}/{PLURALS[body['kind']]}/{meta['name']}", body)
 
 
-def held(log: str) -> list[str]:
+def blocking_places(log: str) -> list[str]:
     """The places in our code that held the event loop for too long, as the controller found them."""
     lines = re.findall(r"held for (\S+) s in (.+)", log)
     return [f"{seconds} s in {place}" for seconds, place in lines if float(seconds) > MOST_SECONDS]
@@ -108,7 +108,7 @@ def test_what_a_tenant_writes_never_holds_the_event_loop(tmp_path: Path) -> None
     with (
         git_server(tmp_path / "git") as server,
         stub_api(tmp_path / "stub") as stub,
-        started(Controller(tmp_path, stub, *LOOPBACK)) as controller,
+        run_replica(Controller(tmp_path, stub, *LOOPBACK)) as controller,
     ):
         put(stub, flag_source(f"{server.url}/flags/.git"))
         put(stub, flag_set())
@@ -127,5 +127,5 @@ def test_what_a_tenant_writes_never_holds_the_event_loop(tmp_path: Path) -> None
         for body in hostile_tenant():
             put(stub, body)
         time.sleep(30.0)
-        assert held(controller.said()) == []
+        assert blocking_places(controller.said()) == []
         assert controller.end() == 0

@@ -38,11 +38,11 @@ def test_a_thousand_ready_objects_cost_no_write_in_a_minute(
         within(lambda: all_ready(spine), patience=200.0)
         # Events are posted behind the statuses, one after the other.
         within(lambda: pauses(process), patience=60.0)
-        versions, writes = seen(spine), written(process)
+        versions, writes = object_versions(spine), count_writes(process)
         # What is promised is of a minute: sources are looked at meanwhile, twelve times each.
         time.sleep(MINUTE)
-        assert written(process) == writes
-        assert seen(spine) == versions
+        assert count_writes(process) == writes
+        assert object_versions(spine) == versions
 
 
 def fill(spine: Spine) -> None:
@@ -65,7 +65,7 @@ def all_ready(spine: Spine) -> bool:
     return len(ready) == len(found) >= 1000
 
 
-def seen(spine: Spine) -> dict[str, str]:
+def object_versions(spine: Spine) -> dict[str, str]:
     """The version of every object: each write of anybody's makes another. Events count as well."""
     api = Api(spine.plane)
     return {
@@ -77,12 +77,12 @@ def seen(spine: Spine) -> dict[str, str]:
 
 def pauses(process: ControllerProcess) -> bool:
     """Whether the controller writes nothing for two seconds."""
-    before = written(process)
+    before = count_writes(process)
     time.sleep(2.0)
-    return written(process) == before
+    return count_writes(process) == before
 
 
-def written(process: ControllerProcess) -> float:
+def count_writes(process: ControllerProcess) -> float:
     """What the controller itself counts."""
     lines = re.findall(r"^flagstaff_api_writes_total\{.*\} (\S+)$", process.metrics(), re.MULTILINE)
     return sum(map(float, lines))

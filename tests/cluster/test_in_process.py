@@ -15,9 +15,9 @@ from tests.cluster.api import Api
 from tests.cluster.objects import Namespace, reader
 from tests.cluster.patience import within
 from tests.cluster.proxies import ProxyProcess, apply, flags, manifest, proxy
-from tests.cluster.replica import started
-from tests.foreign.asking import Asked, asked
-from tests.foreign.languages import lacking
+from tests.cluster.replica import run_replica
+from tests.foreign.asking import Asked, open_provider
+from tests.foreign.languages import missing_tool
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -36,7 +36,7 @@ SOON = 8.0
 @pytest.fixture(params=LANGUAGES)
 def language(request: pytest.FixtureRequest) -> str:
     name: str = request.param
-    if reason := lacking(name):
+    if reason := missing_tool(name):
         pytest.skip(f"{name} is not asked: {reason}")
     return name
 
@@ -67,8 +67,8 @@ def test_a_provider_follows_changes_and_outlives_the_proxy(
     shop: Namespace, language: str, tmp_path: Path
 ) -> None:
     with (
-        started(ProxyProcess(shop.plane, tmp_path / "proxy")) as process,
-        asked(language, IN_PROCESS, process.sync) as provider,
+        run_replica(ProxyProcess(shop.plane, tmp_path / "proxy")) as process,
+        open_provider(language, IN_PROCESS, process.sync) as provider,
     ):
         assert says(provider) == "one"
         # It sends no receipts: its stream is counted, and not what it serves.
@@ -86,11 +86,14 @@ def test_a_provider_follows_changes_and_outlives_the_proxy(
 def test_a_provider_that_starts_without_a_proxy_has_no_last_good_flags(
     shop: Namespace, language: str, tmp_path: Path
 ) -> None:
-    with started(ProxyProcess(shop.plane, tmp_path / "proxy")) as process:
-        with asked(language, IN_PROCESS, process.sync) as provider:
+    with run_replica(ProxyProcess(shop.plane, tmp_path / "proxy")) as process:
+        with open_provider(language, IN_PROCESS, process.sync) as provider:
             assert says(provider) == "one"
         process.end(signal.SIGKILL)
-        with pytest.raises(AssertionError, match="no ready"), asked(language, IN_PROCESS, process.sync, SOON):
+        with (
+            pytest.raises(AssertionError, match="no ready"),
+            open_provider(language, IN_PROCESS, process.sync, SOON),
+        ):
             pass
 
 
@@ -117,5 +120,5 @@ def test_a_provider_sends_the_token_of_its_service_account(
     monkeypatch.setenv("ASK_TOKEN", token)
     # Node's has no option for a header.
     refused = pytest.raises(AssertionError, match="no ready") if language == "node" else None
-    with refused or contextlib.nullcontext(), asked(language, IN_PROCESS, enforcing.sync) as provider:
+    with refused or contextlib.nullcontext(), open_provider(language, IN_PROCESS, enforcing.sync) as provider:
         assert says(provider) == "one"

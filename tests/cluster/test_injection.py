@@ -26,7 +26,7 @@ from tests.cluster.admission import (
     authorities,
     install_rights,
     install_webhooks,
-    trusted,
+    trusted_authorities,
 )
 from tests.cluster.api import MERGE, Api, Refused, path_of
 from tests.cluster.controllers import ControllerProcess, controller
@@ -34,7 +34,7 @@ from tests.cluster.objects import Namespace, configuration, flags, manifest, rea
 from tests.cluster.patience import within
 from tests.cluster.proxies import proxy
 from tests.cluster.relay import Relay
-from tests.cluster.replica import started
+from tests.cluster.replica import run_replica
 from tests.cluster.test_flagd import make_ready
 from tests.sync_sources import HttpPeer, respond
 
@@ -99,8 +99,8 @@ def admitting(spare: Plane, tmp_path_factory: pytest.TempPathFactory) -> Iterato
         with controller(spare, folder / "controller", "--lease-name", "admission", *words) as leader:
             install_rights(spare)
             with (
-                started(AdmissionProcess(spare, folder / "a", *words, name="a")) as one,
-                started(AdmissionProcess(spare, folder / "b", *words, name="b")) as other,
+                run_replica(AdmissionProcess(spare, folder / "a", *words, name="a")) as one,
+                run_replica(AdmissionProcess(spare, folder / "b", *words, name="b")) as other,
                 contextlib.closing(Service(one.admission)) as address,
             ):
                 install_webhooks(spare, address.port)
@@ -113,7 +113,7 @@ def shop(admitting: Admitting, spare_namespace: str) -> Namespace:
     space = Namespace(admitting.plane, spare_namespace)
     space.apply(configuration("checkout-production", flagSpec=json.loads(flags(banner="on"))))
     space.wait_ready("ffc", "checkout-production")
-    within(partial(admitted, space))
+    within(partial(is_admitted, space))
     return space
 
 
@@ -130,7 +130,7 @@ def create(space: Namespace, manifest: dict[str, Any], query: str = "") -> dict[
     return space.api.ask("POST", path_of("pod", space.name) + query, manifest)
 
 
-def admitted(space: Namespace, annotations: dict[str, str] = ASKS) -> bool:
+def is_admitted(space: Namespace, annotations: dict[str, str] = ASKS) -> bool:
     """Whether the API server is answered, believes the answer, and takes such a pod."""
     try:
         return bool(create(space, pod("asking", annotations), "?dryRun=All"))
@@ -174,7 +174,7 @@ def test_a_feature_flag_source_says_what_is_injected(shop: Namespace, admitting:
     }
     shop.kubectl("apply", "-f", "-", given=json.dumps(given))
     asks = {"openfeature.dev/enabled": "true", "openfeature.dev/featureflagsource": "flags"}
-    within(partial(admitted, shop, asks), admitting.replicas[0].said)
+    within(partial(is_admitted, shop, asks), admitting.replicas[0].said)
     manifest = pod("checkout", asks)
     created = shop.kubectl("create", "-f", "-", "-o", "json", given=json.dumps(manifest), check=False)
     found = shop.get("pod", "checkout")
@@ -197,7 +197,7 @@ def test_a_provider_that_evaluates_by_itself_is_pointed_at_the_proxy(
     }
     shop.kubectl("apply", "-f", "-", given=json.dumps(given))
     asks = {"openfeature.dev/enabled": "true", "openfeature.dev/inprocessconfiguration": "flags"}
-    within(partial(admitted, shop, asks), admitting.replicas[0].said)
+    within(partial(is_admitted, shop, asks), admitting.replicas[0].said)
     found = create(shop, pod("checkout", asks))
     variables = {each["name"]: each["value"] for each in found["spec"]["containers"][0]["env"]}
     assert variables["FLAGD_SOURCE_SELECTOR"] == f"{shop.name}/checkout-production"
@@ -263,14 +263,14 @@ def deployment(annotations: dict[str, str]) -> dict[str, Any]:
 def test_the_owner_of_a_refused_pod_has_an_event_that_says_why(shop: Namespace) -> None:
     shop.apply(deployment({**ASKS, "flagstaff.dev/flagset": "checkout-prod"}))
 
-    def reported() -> bool:
+    def is_reported() -> bool:
         return any(
             each["involvedObject"]["kind"] == "ReplicaSet"
             and "did you mean checkout-production?" in each["message"]
             for each in shop.all("event")
         )
 
-    within(reported, lambda: json.dumps(shop.all("event"))[-3000:])
+    within(is_reported, lambda: json.dumps(shop.all("event"))[-3000:])
 
 
 def test_a_flag_set_of_another_namespace_is_followed_once_the_grant_of_the_refusal_is_applied(
@@ -284,7 +284,7 @@ def test_a_flag_set_of_another_namespace_is_followed_once_the_grant_of_the_refus
         create(borrower, pod("checkout", asks))
     text = json.loads(str(refusal.value).partition(" ")[2])["message"]
     shop.kubectl("apply", "-f", "-", given=text.partition("may apply: ")[2])
-    within(partial(admitted, borrower, asks), admitting.replicas[0].said)
+    within(partial(is_admitted, borrower, asks), admitting.replicas[0].said)
     found = create(borrower, pod("checkout", asks))
     assert f'"selector":"{shop.name}/checkout-production"' in sidecar_of(found)["args"][1]
     borrower.plane.kubectl("delete", "namespace", borrower.name, "--wait=false")
@@ -300,7 +300,7 @@ def test_the_owner_gets_an_event_but_not_on_a_dry_run(shop: Namespace) -> None:
     shop.apply(replicas)
     uid = shop.get("replicaset", "checkout")["metadata"]["uid"]
 
-    def refused(flag_set: str, query: str = "") -> None:
+    def require_refusal(flag_set: str, query: str = "") -> None:
         given = pod("checkout", {**ASKS, "flagstaff.dev/flagset": flag_set})
         owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "checkout", "uid": uid}
         given["metadata"]["ownerReferences"] = [owner]
@@ -312,8 +312,8 @@ def test_the_owner_gets_an_event_but_not_on_a_dry_run(shop: Namespace) -> None:
         # That of the flag set is for alerts.
         return [each["message"] for each in events if each["involvedObject"]["kind"] == "ReplicaSet"]
 
-    refused("dry", "?dryRun=All")
-    refused("wet")
+    require_refusal("dry", "?dryRun=All")
+    require_refusal("wet")
     within(messages)
     assert len(messages()) == 1
     assert "FeatureFlag wet; create it" in messages()[0]
@@ -401,7 +401,7 @@ def test_what_another_manager_applies_again_and_again_has_no_drift_and_costs_no_
 def test_each_replica_answers(shop: Namespace, admitting: Admitting) -> None:
     for number, replica in enumerate(admitting.replicas):
         admitting.address.lead_to(replica)
-        within(partial(admitted, shop))
+        within(partial(is_admitted, shop))
         before = admitting.asked()
         found = create(shop, pod(f"checkout-{number}", ASKS))
         assert sidecar_of(found)
@@ -414,7 +414,7 @@ def test_a_replica_that_is_killed_while_pods_are_created_loses_none(
 ) -> None:
     staying, dying = admitting.replicas
     admitting.address.lead_to(dying, staying)
-    within(partial(admitted, shop))
+    within(partial(is_admitted, shop))
     before = admitting.asked()[admitting.replicas.index(dying)]
     try:
         for number in range(20):
@@ -425,7 +425,7 @@ def test_a_replica_that_is_killed_while_pods_are_created_loses_none(
                 assert admitting.asked()[admitting.replicas.index(dying)] > before
                 dying.end(signal.SIGKILL)
             # Every other connection still leads to the one that is gone, for as long as there are any.
-            within(partial(created, shop, f"single-{number}"))
+            within(partial(is_created, shop, f"single-{number}"))
         within(lambda: len(shop.all("pod")) == 60, lambda: json.dumps(shop.all("event"))[-3000:])
         assert [sidecar_of(each)["name"] for each in shop.all("pod")] == ["flagstaff-evaluator"] * 60
     finally:
@@ -433,7 +433,7 @@ def test_a_replica_that_is_killed_while_pods_are_created_loses_none(
         admitting.address.lead_to(staying)
 
 
-def created(space: Namespace, name: str) -> bool:
+def is_created(space: Namespace, name: str) -> bool:
     """Whether there is such a pod now; a client asks again where the webhook could not be asked."""
     try:
         return bool(create(space, pod(name, ASKS)))
@@ -448,14 +448,14 @@ def test_the_certificate_is_of_the_authority_in_the_secret_and_a_lost_one_is_mad
 ) -> None:
     before = authorities(admitting.plane)
     context = ssl.create_default_context(cadata=before.decode())
-    assert [posted(each, context) for each in admitting.replicas] == [400, 400]
+    assert [post_status(each, context) for each in admitting.replicas] == [400, 400]
     admitting.plane.kubectl("patch", "secret", "-n", "flagstaff-system", "flagstaff-admission",
                             "--type=json", "-p", '[{"op":"remove","path":"/data"}]')  # fmt: skip
     within(lambda: authorities(admitting.plane) not in {b"", before})
-    within(lambda: trusted(admitting.plane) == authorities(admitting.plane))
+    within(lambda: trusted_authorities(admitting.plane) == authorities(admitting.plane))
     for each in admitting.replicas:
         each.mount()
-    within(partial(admitted, shop))
+    within(partial(is_admitted, shop))
     assert Api(admitting.plane).find(SECRET)["type"] == "Opaque"
 
 
@@ -463,19 +463,19 @@ def test_the_api_server_is_answered_by_the_certificate_that_it_shows(
     shop: Namespace, spare: Plane, admitting: Admitting, tmp_path: Path
 ) -> None:
     words = ("--admission-client-ca", str(spare.callers))
-    with started(AdmissionProcess(spare, tmp_path / "closed", *words)) as closed:
+    with run_replica(AdmissionProcess(spare, tmp_path / "closed", *words)) as closed:
         context = ssl.create_default_context(cadata=authorities(spare).decode())
         with pytest.raises((ssl.SSLError, ConnectionError, http.client.HTTPException)):
-            posted(closed, context)
+            post_status(closed, context)
         try:
             admitting.address.lead_to(closed)
-            within(partial(admitted, shop))
+            within(partial(is_admitted, shop))
             assert "flagstaff_admission_reviews_total" in closed.metrics()
         finally:
             admitting.address.lead_to(admitting.replicas[0])
 
 
-def posted(replica: AdmissionProcess, context: ssl.SSLContext) -> int:
+def post_status(replica: AdmissionProcess, context: ssl.SSLContext) -> int:
     """The status of the answer to what is no review."""
     connection = http.client.HTTPSConnection("127.0.0.1", replica.admission, context=context, timeout=10)
     try:
@@ -489,7 +489,7 @@ def test_what_is_deployed_may_be_applied_again_without_losing_certificates(admit
     before = authorities(admitting.plane)
     install_rights(admitting.plane)
     install_webhooks(admitting.plane, admitting.address.port)
-    assert (authorities(admitting.plane), trusted(admitting.plane)) == (before, before)
+    assert (authorities(admitting.plane), trusted_authorities(admitting.plane)) == (before, before)
     plain = admitting.plane.kubectl("apply", "--dry-run=server", "--validate=strict", "-f", str(MANIFEST))
     assert plain.count("dry run") == 9
 
@@ -523,7 +523,7 @@ def test_a_token_of_a_secret_reaches_the_evaluator_and_stands_nowhere_else(
     shop.wait_ready("featureflagsource")
     asks = {"openfeature.dev/enabled": "true", "openfeature.dev/featureflagsource": "flags"}
     for each in admitting.replicas:
-        within(partial(admitted, shop, asks), each.said)
+        within(partial(is_admitted, shop, asks), each.said)
     found = create(shop, pod("checkout", asks))
     words, environ = started_as_a_kubelet_would(shop, found, tmp_path)
     with contextlib.closing(server), evaluator(*words, cwd=tmp_path, environ=environ, leading=()) as running:

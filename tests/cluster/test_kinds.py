@@ -58,7 +58,7 @@ def body(kind: str, spec: Any, version: str = OURS, name: str = "x") -> str:
     return json.dumps({"apiVersion": version, "kind": kind, "metadata": {"name": name}, "spec": spec})
 
 
-def configured(spec: Any, version: str = "v1beta1", kind: str = "FeatureFlagConfiguration") -> str:
+def configuration_of(spec: Any, version: str = "v1beta1", kind: str = "FeatureFlagConfiguration") -> str:
     return body(kind, spec, f"core.openfeature.dev/{version}")
 
 
@@ -319,7 +319,7 @@ def test_a_shard_never_changes(applying: Applying) -> None:
     ids=["flagSpec", "an object", "a string", "shards"],
 )
 def test_every_form_is_kept_through_every_version(applying: Applying, version: str, spec: Any) -> None:
-    applying.apply(configured(spec, version))
+    applying.apply(configuration_of(spec, version))
     for each in VERSIONS:
         found = applying.get("ffc", version=each)
         assert found["spec"] == spec
@@ -340,7 +340,9 @@ def test_every_form_is_kept_through_every_version(applying: Applying, version: s
 def test_what_holds_no_flags_is_refused_through_every_version(
     refusing: Applying, version: str, spec: Any
 ) -> None:
-    assert re.search("is invalid|ValidationError|Required value", refusing.refused(configured(spec, version)))
+    assert re.search(
+        "is invalid|ValidationError|Required value", refusing.refused(configuration_of(spec, version))
+    )
 
 
 @pytest.mark.parametrize(
@@ -355,8 +357,8 @@ def test_what_holds_no_flags_is_refused_through_every_version(
 def test_only_the_newest_version_refuses_a_spec_without_one_form_of_flags(
     refusing: Applying, spec: Any
 ) -> None:
-    assert re.search("is invalid|ValidationError|Required value", refusing.refused(configured(spec)))
-    older = json.loads(configured(spec, "v1alpha1"))
+    assert re.search("is invalid|ValidationError|Required value", refusing.refused(configuration_of(spec)))
+    older = json.loads(configuration_of(spec, "v1alpha1"))
     if spec is None:
         del older["spec"]
     refusing.apply(json.dumps(older), "--dry-run=server")
@@ -379,7 +381,7 @@ def test_an_operators_manifest_applies_unchanged(applying: Applying) -> None:
         }
     }
     # Client-side apply drops what is null before it sends it.
-    applying.apply(configured(spec, kind="FeatureFlag"), "--server-side")
+    applying.apply(configuration_of(spec, kind="FeatureFlag"), "--server-side")
     assert applying.get("ff")["spec"] == spec
 
 
@@ -398,7 +400,7 @@ def test_kinds_have_short_names_and_a_category(applying: Applying, cluster: Plan
         "evaluatorupgrades": "eup",
     }  # fmt: skip
     applying.apply(body("FlagSource", SOURCE))
-    applying.apply(configured({"flagSpec": FLAGS}))
+    applying.apply(configuration_of({"flagSpec": FLAGS}))
     listed = cluster.kubectl("get", "flagstaff", "-n", applying.namespace, "-o", "name")
     assert listed.split() == [
         "featureflagconfiguration.core.openfeature.dev/x", "flagsource.flagstaff.dev/x",
@@ -434,10 +436,10 @@ def test_a_line_says_whether_it_is_live_which_revision_and_since_when(
         body("FlagOverride", OVERRIDE),
         body("FlagRollout", ROLLOUT),
         body("MetricTemplate", TEMPLATE),
-        configured({"flagSpec": FLAGS}),
-        configured({"sources": [{"source": "x"}]}, kind="FeatureFlagSource"),
-        configured({"selector": "x"}, kind="InProcessConfiguration"),
-        configured({"featureFlagSource": "x"}, kind="Flagd"),
+        configuration_of({"flagSpec": FLAGS}),
+        configuration_of({"sources": [{"source": "x"}]}, kind="FeatureFlagSource"),
+        configuration_of({"selector": "x"}, kind="InProcessConfiguration"),
+        configuration_of({"featureFlagSource": "x"}, kind="Flagd"),
         body("EvaluatorUpgrade", {}),
     ]
     applying.apply("\n---\n".join(objects))

@@ -48,7 +48,7 @@ def configuration(namespace: str, *flags: str, name: str = "c", **more: Any) -> 
 
 
 @asynccontextmanager
-async def connected(plane: Plane) -> AsyncIterator[tuple[Cluster, list[str]]]:
+async def open_client(plane: Plane) -> AsyncIterator[tuple[Cluster, list[str]]]:
     wrote: list[str] = []
     cluster = await Cluster.connect(str(plane.kubeconfig), wrote=lambda verb, kind: wrote.append(verb))
     try:
@@ -58,7 +58,7 @@ async def connected(plane: Plane) -> AsyncIterator[tuple[Cluster, list[str]]]:
 
 
 async def test_what_is_applied_again_is_the_same_object(cluster: Plane, namespace: str) -> None:
-    async with connected(cluster) as (api, wrote):
+    async with open_client(cluster) as (api, wrote):
         first, _ = await api.apply(configuration(namespace, "a"), manager="us")
         again, _ = await api.apply(configuration(namespace, "a"), manager="us")
         ours = [
@@ -71,7 +71,7 @@ async def test_what_is_applied_again_is_the_same_object(cluster: Plane, namespac
 
 
 async def test_another_owner_is_named_with_the_field(cluster: Plane, namespace: str) -> None:
-    async with connected(cluster) as (api, _):
+    async with open_client(cluster) as (api, _):
         await api.apply(configuration(namespace, "a"), manager="argocd")
         with pytest.raises(Stalled, match=r"argocd.*flagSpec\.flags") as raised:
             await api.apply(configuration(namespace, "b"), manager="us")
@@ -79,7 +79,7 @@ async def test_another_owner_is_named_with_the_field(cluster: Plane, namespace: 
 
 
 async def test_what_the_api_server_will_never_take_is_stalled(cluster: Plane, namespace: str) -> None:
-    async with connected(cluster) as (api, _):
+    async with open_client(cluster) as (api, _):
         manifest = configuration(namespace, "a")
         manifest["spec"] = {}
         with pytest.raises(Stalled) as raised:
@@ -88,7 +88,7 @@ async def test_what_the_api_server_will_never_take_is_stalled(cluster: Plane, na
 
 
 async def test_an_object_is_deleted_only_if_it_is_still_that_one(cluster: Plane, namespace: str) -> None:
-    async with connected(cluster) as (api, _):
+    async with open_client(cluster) as (api, _):
         made, _ = await api.apply(configuration(namespace, "a"), manager="us")
         await api.delete(API, KIND, namespace, "c", uid="another")
         assert await api.get(API, KIND, namespace, "c") is not None
@@ -98,7 +98,7 @@ async def test_an_object_is_deleted_only_if_it_is_still_that_one(cluster: Plane,
 
 
 async def test_an_apply_decided_on_an_older_version_is_refused(cluster: Plane, namespace: str) -> None:
-    async with connected(cluster) as (old, wrote), connected(cluster) as (new, _):
+    async with open_client(cluster) as (old, wrote), open_client(cluster) as (new, _):
         seen = Resource.of((await old.apply(configuration(namespace, "a"), manager="us"))[0])
         newer, _ = await new.apply(configuration(namespace, "a", "b"), manager="us")
         with pytest.raises(Passing) as refused:
@@ -125,7 +125,7 @@ async def decided_again(api: Cluster, manifest: dict[str, Any]) -> tuple[dict[st
 async def test_a_manual_change_is_overwritten_at_the_version_that_it_was_seen_at(
     cluster: Plane, namespace: str
 ) -> None:
-    async with connected(cluster) as (api, _):
+    async with open_client(cluster) as (api, _):
         await api.apply(configuration(namespace, "a"), manager="us")
         cluster.kubectl(
             "patch", "-n", namespace, KIND, "c", "--type=merge", "--field-manager=ada",
@@ -154,7 +154,7 @@ async def test_a_leader_that_was_paused_replaces_nothing_that_its_successor_wrot
 ) -> None:
     flag_set = Resource(ObjectKey("FlagSet", namespace, "c"), "uid", 1, "1")
     spec = read(FlagSetSpec, {"sourceRef": {"kind": "FlagSource", "name": "s"}})
-    async with connected(cluster) as (a, _), connected(cluster) as (b, _):
+    async with open_client(cluster) as (a, _), open_client(cluster) as (b, _):
         await a.apply(configuration(namespace, "a"), manager=manager_of(flag_set.key))
         paused, leader = Standby(a), Standby(b)
         await paused.see(a, flag_set)
@@ -173,7 +173,7 @@ async def test_a_leader_that_was_paused_replaces_nothing_that_its_successor_wrot
         assert sorted(there["spec"]["flagSpec"]["flags"]) == ["a", "b"]
 
 
-async def suspended(api: Cluster, plane: Plane, namespace: str) -> Resource:
+async def create_suspended(api: Cluster, plane: Plane, namespace: str) -> Resource:
     """A FlagSource that no controller touches."""
     plane.kubectl("apply", "-n", namespace, "-f", "-", given=json.dumps({
         "apiVersion": SOURCE_API, "kind": "FlagSource", "metadata": {"name": "s"},
@@ -196,8 +196,8 @@ async def test_a_status_becomes_just_what_is_meant(cluster: Plane, namespace: st
         {"observedGeneration": 1, "artifact": {**ARTIFACT, "metadata": {"a": "1"}},
          "conditions": [CONDITION]},
     ]  # fmt: skip
-    async with connected(cluster) as (api, _):
-        found = await suspended(api, cluster, namespace)
+    async with open_client(cluster) as (api, _):
+        found = await create_suspended(api, cluster, namespace)
         for status in statuses:
             written = await api.write_status(found, status)
             assert written is not None
@@ -207,18 +207,18 @@ async def test_a_status_becomes_just_what_is_meant(cluster: Plane, namespace: st
 
 
 async def test_a_status_is_not_written_to_another_object_of_that_name(cluster: Plane, namespace: str) -> None:
-    async with connected(cluster) as (api, _):
-        first = await suspended(api, cluster, namespace)
+    async with open_client(cluster) as (api, _):
+        first = await create_suspended(api, cluster, namespace)
         await api.delete(SOURCE_API, "FlagSource", namespace, "s")
         assert await api.write_status(first, {"observedGeneration": 1}) is None
-        again = await suspended(api, cluster, namespace)
+        again = await create_suspended(api, cluster, namespace)
         assert again.uid != first.uid
         assert await api.write_status(first, {"observedGeneration": 1}) is None
 
 
 async def test_a_status_that_is_not_as_we_knew_it_is_made_so(cluster: Plane, namespace: str) -> None:
-    async with connected(cluster) as (api, wrote):
-        found = await suspended(api, cluster, namespace)
+    async with open_client(cluster) as (api, wrote):
+        found = await create_suspended(api, cluster, namespace)
         newer = await api.write_status(found, {"observedGeneration": 1, "observedIgnore": "*"})
         assert newer is not None
         await api.write_status(newer, {"observedGeneration": 1})
@@ -230,7 +230,7 @@ async def test_a_status_that_is_not_as_we_knew_it_is_made_so(cluster: Plane, nam
 
 
 async def test_an_event_that_is_posted_again_after_a_crash_stays_one(cluster: Plane, namespace: str) -> None:
-    async with connected(cluster) as (api, _):
+    async with open_client(cluster) as (api, _):
         name = "n" * 199 + "-" + "n" * 20
         made = Resource.of((await api.apply(configuration(namespace, "a", name=name), manager="us"))[0])
         status = {"revision": "main@sha1:1", "digest": "sha256:1"}
@@ -251,7 +251,7 @@ async def test_an_event_that_is_posted_again_after_a_crash_stays_one(cluster: Pl
 
 async def test_a_secret_is_read_by_its_keys(cluster: Plane, namespace: str) -> None:
     cluster.kubectl("create", "secret", "generic", "s", "-n", namespace, "--from-literal=token=a b")
-    async with connected(cluster) as (api, _):
+    async with open_client(cluster) as (api, _):
         assert await api.secret(namespace, "s") == {"token": b"a b"}
         assert await api.secret(namespace, "absent") is None
 
@@ -259,7 +259,7 @@ async def test_a_secret_is_read_by_its_keys(cluster: Plane, namespace: str) -> N
 async def test_annotations_and_labels_are_set_and_removed_and_others_stay(
     cluster: Plane, namespace: str
 ) -> None:
-    async with connected(cluster) as (api, wrote):
+    async with open_client(cluster) as (api, wrote):
         made = configuration(namespace, "a", annotations={"a": "1", "b": "2"})
         key = Resource.of((await api.apply(made, manager="us"))[0]).key
         await api.patch_metadata(
@@ -299,7 +299,7 @@ async def test_impersonation_has_exactly_the_rights_of_the_service_account(
         "--role=tenant",
         f"--serviceaccount={namespace}:tenant",
     )
-    async with connected(cluster) as (api, _):
+    async with open_client(cluster) as (api, _):
         tenant = api.acting_as(namespace, "tenant")
         made, _ = await tenant.apply(configuration(namespace, "a"), manager="us")
         # The status may be the controller's by now.
@@ -313,7 +313,7 @@ async def test_impersonation_has_exactly_the_rights_of_the_service_account(
 
 
 async def test_kinds_that_are_not_installed_have_no_objects(cluster: Plane) -> None:
-    async with connected(cluster) as (api, _):
+    async with open_client(cluster) as (api, _):
         assert await api.everywhere("source.example.com/v1", "nothings", ()) == []
 
 
@@ -350,7 +350,7 @@ async def test_of_a_kind_without_room_for_a_status_nothing_comes_back(cluster: P
     cluster.kubectl("create", "-f", "-", given=json.dumps(definition))
     try:
         cluster.kubectl("wait", "--for=condition=Established", f"crd/featureflags.{group}")
-        async with connected(cluster) as (api, _):
+        async with open_client(cluster) as (api, _):
             found = Resource.of((await api.apply(made, manager="us"))[0])
             for _ in range(2):
                 written = await api.write_status(found, {"observedGeneration": 1, "conditions": [CONDITION]})

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.cluster.golden import check, masked
+from tests.cluster.golden import check, mask
 from tests.cluster.objects import condition, configuration, flag_set, flag_source, flags, manifest, secret
 
 if TYPE_CHECKING:
@@ -34,10 +34,10 @@ flags:
 """
 
 
-def shown(space: Namespace, kind: str) -> str:
+def kubectl_output(space: Namespace, kind: str) -> str:
     """`kubectl get`, and `kubectl describe` of each."""
     listed = space.kubectl("get", kind)
-    return masked(f"{listed}\n\n{space.kubectl('describe', kind, '--show-events=true')}", space.name)
+    return mask(f"{listed}\n\n{space.kubectl('describe', kind, '--show-events=true')}", space.name)
 
 
 @pytest.fixture
@@ -70,7 +70,7 @@ def test_flag_sources(spine: Spine, silent: str) -> None:
     for name, reason in expected.items():
         spine.wait_reason("flagsource", reason, name)
     spine.wait("flagsource", lambda it: condition(it, "Reconciling").get("status") == "True", "slow")
-    check("flagsources", lambda: shown(spine, "flagsource"))
+    check("flagsources", lambda: kubectl_output(spine, "flagsource"))
 
 
 def test_flag_sets(spine: Spine) -> None:
@@ -109,7 +109,7 @@ def test_flag_sets(spine: Spine) -> None:
     for name, reason in expected.items():
         spine.wait_reason("flagset", reason, name)
     spine.wait("flagset", lambda it: commit in it["status"]["lastAppliedRevision"], "healthy")
-    check("flagsets", lambda: shown(spine, "flagset"))
+    check("flagsets", lambda: kubectl_output(spine, "flagset"))
 
 
 @pytest.mark.parametrize("kind", ["FeatureFlagConfiguration", "FeatureFlag"])
@@ -146,7 +146,7 @@ def test_what_delivers_flags(space: Namespace, kind: str) -> None:
         space.apply(configuration(name, **spec) | {"kind": kind})
     for name in trouble:
         space.wait(kind, lambda it: condition(it, "Ready"), name)
-    check(kind.lower(), lambda: shown(space, kind.lower()))
+    check(kind.lower(), lambda: kubectl_output(space, kind.lower()))
 
 
 def test_flag_receivers(space: Namespace) -> None:
@@ -173,7 +173,7 @@ def test_flag_receivers(space: Namespace) -> None:
     space.wait_ready("flagreceiver", "healthy")
     for name in ("no-secret", *mistakes):
         space.wait_reason("flagreceiver", "TokenNotFound", name)
-    check("flagreceivers", lambda: shown(space, "flagreceiver"))
+    check("flagreceivers", lambda: kubectl_output(space, "flagreceiver"))
 
 
 @pytest.mark.parametrize("kind", ["flagsource", "flagset", "featureflagconfiguration"])

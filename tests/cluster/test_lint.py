@@ -25,7 +25,7 @@ from tests.cluster.test_kinds import (
     SOURCE,
     TEMPLATE,
     body,
-    configured,
+    configuration_of,
 )
 
 if TYPE_CHECKING:
@@ -79,13 +79,13 @@ SAME: Final = {
     )},
     **{f"refused for {name}": body(kind, spec) for name, (kind, spec, _) in REFUSED.items()},
     **{
-        f"flags in {version}, {form}": configured({form: FLAGS}, version)
+        f"flags in {version}, {form}": configuration_of({form: FLAGS}, version)
         for version in ("v1alpha1", "v1alpha2", "v1beta1")
         for form in ("flagSpec", "featureFlagSpec", "sources")
     },
-    "a text of flags": configured({"featureFlagSpec": json.dumps(FLAGS)}, "v1alpha1"),
-    "a FeatureFlag": configured({"flagSpec": FLAGS}, kind="FeatureFlag"),
-    "a list of flags": configured({"flagSpec": {"flags": []}}, kind="FeatureFlag"),
+    "a text of flags": configuration_of({"featureFlagSpec": json.dumps(FLAGS)}, "v1alpha1"),
+    "a FeatureFlag": configuration_of({"flagSpec": FLAGS}, kind="FeatureFlag"),
+    "a list of flags": configuration_of({"flagSpec": {"flags": []}}, kind="FeatureFlag"),
     "a number as interval": source(f"interval: 60, {GIT}"),
     "a typo": source("interval: 1m, git: {url: https://h/x, ref: {brnach: x}}"),
     "a typo at the top": source(FILLED).replace("spec", "sepc"),

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.clients.asking import served
+from tests.clients.asking import served_value
 from tests.clients.evaluator import FLAGSTAFF, evaluator
-from tests.clients.test_plain_server import Plain, listening
+from tests.clients.test_plain_server import Plain, run_server
 from tests.clients.upstreams import free_port
 from tests.cluster.patience import within
 from tests.cluster.plugin import ROOT
@@ -98,7 +98,7 @@ class Watcher:
     def _look(self) -> None:
         while not self._ended.is_set():
             try:
-                self.seen.append(int(str(served(self._port, "banner"))))
+                self.seen.append(int(str(served_value(self._port, "banner"))))
             except KeyError:
                 self.seen.append(-1)
 
@@ -120,7 +120,7 @@ def test_the_cut_over_loses_no_update_and_restarts_no_pod(
     put(0)
     with (
         proxy(spare, tmp_path / "proxy") as ours,
-        listening(port, theirs),
+        run_server(port, theirs),
         # Under this address running evaluators know the Service flagd-proxy-svc.
         relay(port) as service,
     ):

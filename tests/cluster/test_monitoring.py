@@ -28,8 +28,8 @@ from tests.cluster.fleets import wait
 from tests.cluster.objects import flags, manifest
 from tests.cluster.pages import page
 from tests.cluster.patience import within
-from tests.cluster.prometheus import Prometheus, folder, scraping
-from tests.cluster.replica import started
+from tests.cluster.prometheus import Prometheus, folder, run_prometheus
+from tests.cluster.replica import run_replica
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -76,7 +76,7 @@ def ports(
     rights = [document for document in yaml.safe_load_all(MANIFEST.read_text()) if document["kind"] in RIGHTS]
     cluster.kubectl("apply", "--server-side", "-f", "-", given="\n---\n".join(map(json.dumps, rights)))
     with (
-        started(UnaskedAdmission(cluster, tmp_path / "admission")) as process,
+        run_replica(UnaskedAdmission(cluster, tmp_path / "admission")) as process,
         page(cluster, tmp_path / "page") as shown,
     ):
         commit = spine.push(flags__json=flags(banner="off", pay="on"))
@@ -145,7 +145,7 @@ def scrape(port: int) -> dict[str, tuple[str, set[str], str]]:
 ROW: Final = re.compile(r"\| `(\w+)` \| (\w+) \| (.*?) \| (.*) \|")
 
 
-def documented() -> dict[str, dict[str, tuple[str, set[str], str]]]:
+def documented_metrics() -> dict[str, dict[str, tuple[str, set[str], str]]]:
     """What the page says, by process, in the form of `scrape`."""
     current: dict[str, tuple[str, set[str], str]] = {}
     processes = {}
@@ -158,7 +158,7 @@ def documented() -> dict[str, dict[str, tuple[str, set[str], str]]]:
     return processes
 
 
-def written(processes: Mapping[str, Mapping[str, tuple[str, set[str], str]]]) -> str:
+def write_page(processes: Mapping[str, Mapping[str, tuple[str, set[str], str]]]) -> str:
     """The page of these metrics."""
     parts = [HEAD]
     for process, metrics in processes.items():
@@ -175,7 +175,7 @@ def test_the_page_has_every_metric_of_every_process(
     ports: Mapping[str, list[int]], fleet: list[PodProcess]
 ) -> None:
     evaluate(fleet[0])
-    known = documented()
+    known = documented_metrics()
     scraped = {process: scrape(numbers[0]) for process, numbers in ports.items()}
     for process, metrics in scraped.items():
         for name, (kind, labels, text) in metrics.items():
@@ -183,8 +183,8 @@ def test_the_page_has_every_metric_of_every_process(
             before = known.get(process, {}).get(name, ("", set(), ""))[1]
             metrics[name] = (kind, labels | before, text)
     if REWRITE:
-        PAGE.write_text(written(scraped))
-    described = documented()
+        PAGE.write_text(write_page(scraped))
+    described = documented_metrics()
     for process, metrics in scraped.items():
         assert described[process] == metrics, f"run this test with FLAGSTAFF_REWRITE=1: {process}"
 
@@ -204,7 +204,7 @@ def queries() -> list[str]:
 
 @pytest.fixture
 def prometheus(ports: Mapping[str, list[int]], tmp_path: Path) -> Iterator[Prometheus]:
-    with scraping(tmp_path, RULES, ports) as server:
+    with run_prometheus(tmp_path, RULES, ports) as server:
         yield server
 
 

@@ -24,7 +24,7 @@ from tests.cluster.objects import Namespace
 from tests.cluster.patience import within
 from tests.cluster.plugin import ROOT, without
 from tests.cluster.proxies import proxy
-from tests.cluster.scenarios.containers import resolved, started
+from tests.cluster.scenarios.containers import resolve_flag, run_container
 from tests.cluster.scenarios.manifests import difference, part
 
 if TYPE_CHECKING:
@@ -161,10 +161,10 @@ def deployed_before_its_source(application: Scenario, provider: str) -> None:
 
 def answers(application: Scenario, folder: Path, mounts: Mapping[str, Path]) -> None:
     """Whether the pod's evaluator would answer the application's request."""
-    with started(application.injected(), folder, mounts) as running:
+    with run_container(application.injected(), folder, mounts) as running:
         port = running.said("listening")["grpc"]
         running.said("flags served")
-        answer = resolved(port)
+        answer = resolve_flag(port)
     assert (answer["value"], answer["reason"], answer["variant"]) == (True, "STATIC", "on")
 
 

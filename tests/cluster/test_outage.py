@@ -17,7 +17,7 @@ from openfeature.contrib.provider.flagd import FlagdProvider
 from openfeature.contrib.provider.flagd.config import CacheType, ResolverType
 
 from tests.cluster.controllers import controller
-from tests.cluster.fleets import following, served, wait
+from tests.cluster.fleets import followed_source, wait, wait_served
 from tests.cluster.objects import condition
 from tests.cluster.patience import within
 from tests.cluster.pods import PodProcess, pods
@@ -42,7 +42,7 @@ WATCHED = 'flagstaff_watch_connected{kind="featureflagconfigurations"}'
 AGE = 'flagstaff_watch_age_seconds{kind="featureflagconfigurations"}'
 
 
-def numbered(number: int) -> str:
+def numbered_flags(number: int) -> str:
     """Flags of which one is that number."""
     flag = {"state": "ENABLED", "variants": {"now": number}, "defaultVariant": "now"}
     return json.dumps({"flags": {"number": flag}})
@@ -98,21 +98,21 @@ def world(spare: Plane, spare_namespace: str, tmp_path: Path) -> Iterator[World]
     with contextlib.ExitStack() as stack:
         spine = stack.enter_context(spine_in(spare, spare_namespace, tmp_path))
         spine.patch("flagsource", {"spec": {"interval": "2s"}})
-        spine.repository.commit("number 0", flags__json=numbered(0))
+        spine.repository.commit("number 0", flags__json=numbered_flags(0))
         stack.enter_context(controller(spare, tmp_path / "a"))
         delivering = stack.enter_context(proxy(spare, tmp_path / "proxy"))
-        source = following(delivering.target, spine.name)
+        source = followed_source(delivering.target, spine.name)
         fleet = stack.enter_context(pods(spare, spine.name, source, tmp_path / "pods", "a", "b"))
         clients = [stack.enter_context(stock(each)) for each in fleet]
         found = World(spine, delivering, clients)
         within(lambda: found.ask() == [0, 0])
-        served(spine, "2/2")
+        wait_served(spine, "2/2")
         found.answers = [[] for _ in clients]
         yield found
 
 
 @contextlib.contextmanager
-def frozen(plane: Plane) -> Iterator[None]:
+def freeze(plane: Plane) -> Iterator[None]:
     """Nothing is answered, and nothing is cut."""
     plane.send("kube-apiserver", signal.SIGSTOP)
     try:
@@ -123,7 +123,7 @@ def frozen(plane: Plane) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def killed(plane: Plane) -> Iterator[None]:
+def kill(plane: Plane) -> Iterator[None]:
     """Everything is cut, and nobody listens."""
     plane.end("kube-apiserver", signal.SIGKILL)
     try:
@@ -133,14 +133,14 @@ def killed(plane: Plane) -> Iterator[None]:
         plane.wait_ready()
 
 
-@pytest.mark.parametrize("without", [frozen, killed], ids=["frozen", "killed"])
+@pytest.mark.parametrize("without", [freeze, kill], ids=["frozen", "killed"])
 def test_a_minute_without_the_api_server_costs_no_right_answer_and_no_newest_value(
     spare: Plane, world: World, without: Callable[[Plane], AbstractContextManager[None]]
 ) -> None:
     commit = ""
     with without(spare):
         for number in range(1, COMMITS + 1):
-            commit = world.spine.repository.commit(f"number {number}", flags__json=numbered(number))
+            commit = world.spine.repository.commit(f"number {number}", flags__json=numbered_flags(number))
             world.ask_for(PAUSE)
         assert {*world.answers[0], *world.answers[1]} == {0}
         serves_and_gives_its_age(world.delivering)
@@ -148,7 +148,7 @@ def test_a_minute_without_the_api_server_costs_no_right_answer_and_no_newest_val
     for answers in world.answers:
         assert all(before <= after for before, after in pairwise(answers)), answers
     assert wait(world.spine, "flagset/flags", commit)[0] == 0
-    found = served(world.spine, "2/2")
+    found = wait_served(world.spine, "2/2")
     assert condition(found, "Propagated")["reason"] == "Served"
     assert "laggards" not in found["status"]
     within(lambda: world.delivering.metric(WATCHED) == 1 and world.delivering.metric(AGE) < MINUTE)

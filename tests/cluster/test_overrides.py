@@ -22,7 +22,7 @@ from controller.runtime.clock import now
 from tests.cluster import golden
 from tests.cluster.admission import admission
 from tests.cluster.controllers import ControllerProcess, controller
-from tests.cluster.fleets import flagstaff, following
+from tests.cluster.fleets import flagstaff, followed_source
 from tests.cluster.objects import Namespace, configuration, flags
 from tests.cluster.patience import within
 from tests.cluster.pods import PodProcess, pods
@@ -72,7 +72,7 @@ def shop(installed: Installed, spare: Plane, spare_namespace: str) -> Namespace:
 @pytest.fixture
 def pod(installed: Installed, shop: Namespace, tmp_path: Path) -> Iterator[PodProcess]:
     """An evaluator that serves the set."""
-    source = following(installed.proxy.target, shop.name)
+    source = followed_source(installed.proxy.target, shop.name)
     with pods(shop.plane, shop.name, source, tmp_path / "pods", "web-1") as [found]:
         within(lambda: answer(found)[0] is True)
         yield found
@@ -114,7 +114,7 @@ def test_an_override_is_served_shown_and_ended(shop: Namespace, pod: PodProcess)
     shop.wait("flagoverride", lambda found: found.get("status", {}).get("state") == "Active", "pay-off")
     shop.wait("ffc", lambda found: "pay-off" in conditions(found).get("OverrideActive", ""))
     shop.wait("ffc", lambda found: found["status"].get("served") == "1/1")
-    golden.check("overrides", lambda: golden.masked(shop.kubectl("get", "fover", "-o", "wide"), shop.name))
+    golden.check("overrides", lambda: golden.mask(shop.kubectl("get", "fover", "-o", "wide"), shop.name))
     shop.delete("flagoverride", "pay-off")
     within(lambda: answer(pod)[0] is True)
     assert "flagstaff.dev/override" not in answer(pod)[1]
@@ -215,7 +215,7 @@ def test_what_is_refused_says_why(shop: Namespace) -> None:
             with pytest.raises(RuntimeError) as refusal:
                 shop.kubectl("apply", "-f", "-", given=given)
             shown.append(f"# {name}\n{refusal.value}")
-        return golden.masked("\n".join(shown), shop.name)
+        return golden.mask("\n".join(shown), shop.name)
 
     golden.check("refused-overrides", refusals)
 

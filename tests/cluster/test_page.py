@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.cluster.api import Api
-from tests.cluster.fleets import served
+from tests.cluster.fleets import wait_served
 from tests.cluster.objects import configuration, flags
 from tests.cluster.pages import OwnPage, page, token_of, viewer
 from tests.cluster.patience import within
-from tests.cluster.replica import started
-from tests.cluster.tokens import signed
+from tests.cluster.replica import run_replica
+from tests.cluster.tokens import sign_token
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -88,7 +88,7 @@ def test_an_expired_token_is_refused_in_plain_words(
     cluster: Plane, shown: PageProcess, space: Namespace
 ) -> None:
     token_of(space)
-    status, text = shown.get("", signed(cluster, space.name, "viewer", -3600))
+    status, text = shown.get("", sign_token(cluster, space.name, "viewer", -3600))
     assert status == 401
     assert "Your token has expired. Log in again" in text
 
@@ -107,7 +107,7 @@ def test_a_laggard_comes_and_goes_by_name(
         fleet[0].delete()
         within(lambda: "2 of 2 serve it" in delivery(), delivery)
         commit = spine.push("off", flags__json=flags(banner="off"))
-        served(spine, "2/2")
+        wait_served(spine, "2/2")
         within(lambda: commit[:7] in delivery(), delivery)
         assert "Served by 100 %" in delivery()
 
@@ -119,7 +119,7 @@ def test_the_page_of_ones_own_machine_shows_what_the_kubeconfig_may_see(
         one.apply(configuration(flagSpec={"flags": {}}))
     space.apply(*viewer("viewer", "get", "list", "watch"))
     config = cluster.config_for(Api(cluster).token(space.name, "viewer"), "own-page")
-    with started(OwnPage(config, tmp_path, "--namespaces", space.name)) as own:
+    with run_replica(OwnPage(config, tmp_path, "--namespaces", space.name)) as own:
         name, port, mode = own.opened()
         assert mode == "600"
 

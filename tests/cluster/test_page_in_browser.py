@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.cluster.fleets import served
+from tests.cluster.fleets import wait_served
 from tests.cluster.objects import flags
 from tests.cluster.pages import page, token_of
 from tests.cluster.patience import PATIENCE
-from tests.cluster.tokens import signed
-from tests.page.browser import PHONE, Tab, running, tab
+from tests.cluster.tokens import sign_token
+from tests.page.browser import PHONE, Tab, run_browser, tab
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -33,7 +33,7 @@ PATIENCE_MS = PATIENCE * 1000
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    with running() as started:
+    with run_browser() as started:
         yield started
 
 
@@ -69,7 +69,7 @@ def test_a_commit_and_a_laggard_appear_live(spine: Spine, fleet: list[PodProcess
     laggard.wait_for(timeout=PATIENCE_MS)
     fleet[0].send(signal.SIGCONT)
     laggard.wait_for(state="detached", timeout=PATIENCE_MS)
-    served(spine, "3/3")
+    wait_served(spine, "3/3")
     shown.get_by_text("3 of 3 serve it").wait_for(timeout=PATIENCE_MS)
 
 
@@ -116,7 +116,7 @@ def test_a_page_whose_token_expires_says_so_by_itself(
     sent = headers(token_of(spine))
     with closing(browser.new_context(extra_http_headers=sent)) as context:
         shown = Tab(browser, process.origin, context.new_page()).open(f"/ui/delivery?set={spine.name}/flags")
-        expired = signed(cluster, spine.name, "viewer", -3600)
+        expired = sign_token(cluster, spine.name, "viewer", -3600)
         context.set_extra_http_headers(headers(expired))
         spine.push("banner off", flags__json=flags(banner="off"))
         shown.get_by_text("Your token has expired. Log in again").wait_for(timeout=PATIENCE_MS)

@@ -79,18 +79,18 @@ def deployment(name: str, annotations: dict[str, str], below: dict[str, str] | N
 
 
 @contextlib.contextmanager
-def evaluating(
+def run_evaluator(
     space: Namespace, manifest: dict[str, Any], folder: Path
 ) -> Iterator[tuple[dict[str, Any], Callable[..., Any]]]:
     """(the pod that the API server has of a Deployment, a function that asks its evaluator for a value)."""
     name = manifest["metadata"]["name"]
 
-    def injected() -> dict[str, Any] | None:
+    def apply_and_inject() -> dict[str, Any] | None:
         space.kubectl("apply", "-f", "-", given=json.dumps(manifest), check=False)
         pods = [pod for pod in space.all("pod") if pod["metadata"]["labels"].get("app") == name]
         return next((pod for pod in pods if "initContainers" in pod["spec"]), None)
 
-    pod = within(injected, lambda: json.dumps(space.all("event"))[-2000:])
+    pod = within(apply_and_inject, lambda: json.dumps(space.all("event"))[-2000:])
     assert pod is not None
     words, environ = started_as_a_kubelet_would(space, pod, folder)
     with evaluator(*words, cwd=folder, environ=environ, leading=()) as process:
@@ -111,7 +111,7 @@ def test_the_first_manifest_is_served_to_the_proposals_subscribers_and_its_chang
     shop: Namespace, tmp_path: Path
 ) -> None:
     subscriber = deployment("subscriber", {"openfeature.io/standingorder": SAMPLE})
-    with evaluating(shop, subscriber, tmp_path) as (pod, ask):
+    with run_evaluator(shop, subscriber, tmp_path) as (pod, ask):
         assert ask("fibAlgo", email="x@faas.com") == "binet"
         assert ask("fibAlgo", email="x@example.com") == "recursive"
         assert ask("hexColor") == "0000CC"
@@ -128,7 +128,7 @@ def test_the_proposals_subscription_names_object_and_namespace(shop: Namespace, 
         "openfeature.agent/standing-orders-resource-namespace": shop.name,
     }
     subscriber = deployment("subscriber", {}, subscription)
-    with evaluating(shop, subscriber, tmp_path) as (pod, ask):
+    with run_evaluator(shop, subscriber, tmp_path) as (pod, ask):
         assert ask("hexColor") == "0000CC"
         first, second = (pod["metadata"]["annotations"][name] for name in REMARKS)
         assert first == second
@@ -141,7 +141,7 @@ def test_direct_set_and_standing_order_live_beside_each_other(shop: Namespace, t
     own["flags"]["hexColor"] = {"state": "ENABLED", "variants": {"own": "own"}, "defaultVariant": "own"}
     annotations = {"openfeature.io/standingorder": SAMPLE, "openfeature.dev/flags": json.dumps(own)}
     both = deployment("both", annotations)
-    with evaluating(shop, both, tmp_path) as (_, ask):
+    with run_evaluator(shop, both, tmp_path) as (_, ask):
         within(lambda: (ask("banner"), ask("hexColor")) == (True, "own"), lambda: str(ask("hexColor")))
         assert ask("fibAlgo", email="x@faas.com") == "binet"
         workload = shop.get("deployment", "both")["metadata"]["annotations"]

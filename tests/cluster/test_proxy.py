@@ -23,7 +23,7 @@ from tests.cluster.objects import Namespace, reader
 from tests.cluster.patience import within
 from tests.cluster.plugin import ROOT, namespace_on
 from tests.cluster.proxies import ProxyProcess, apply, flags, manifest, proxy
-from tests.cluster.tokens import signed
+from tests.cluster.tokens import sign_token
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -167,7 +167,7 @@ def tenant(cluster: Plane, namespace: str) -> tuple[tuple[str, str]]:
     return (("authorization", f"Bearer {space.api.token(namespace, 'app', 'flagstaff-proxy')}"),)
 
 
-def answered(stub: Any, selector: str, shown: tuple[tuple[str, str], ...]) -> str:
+def first_answer(stub: Any, selector: str, shown: tuple[tuple[str, str], ...]) -> str:
     """A new stream's first value, or the code of its refusal."""
     stream = subscribe(stub, selector, metadata=shown)
     try:
@@ -183,10 +183,10 @@ def test_under_enforce_a_token_opens_streams_for_as_long_as_the_cluster_takes_it
 ) -> None:
     apply(cluster, manifest(namespace, "shop", flags("one")))
     fresh = tenant(cluster, namespace)
-    soon = (("authorization", f"Bearer {signed(cluster, namespace, 'app', SOON)}"),)
+    soon = (("authorization", f"Bearer {sign_token(cluster, namespace, 'app', SOON)}"),)
     with grpc.insecure_channel(enforcing.target) as channel:
         stub: Any = sync_pb2_grpc.FlagSyncServiceStub(channel)
-        opened = partial(answered, stub, f"{namespace}/shop")
+        opened = partial(first_answer, stub, f"{namespace}/shop")
         assert opened(soon) == "one"
         within(lambda: opened(soon) == "UNAUTHENTICATED")
         assert opened(fresh) == "one"

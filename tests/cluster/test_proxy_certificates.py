@@ -30,26 +30,26 @@ SECRET: Final = f"/api/v1/namespaces/{SYSTEM}/secrets/flagstaff-proxy-tls"
 SERVICE: Final = f"flagstaff-proxy.{SYSTEM}.svc"
 
 
-def kept(plane: Plane) -> dict[str, bytes]:
+def secret_content(plane: Plane) -> dict[str, bytes]:
     """What the Secret holds."""
     data: dict[str, str] = Api(plane).find(SECRET).get("data") or {}
     return {name: base64.b64decode(text) for name, text in data.items()}
 
 
-def trusted(plane: Plane, namespace: str) -> bytes:
+def trusted_authorities(plane: Plane, namespace: str) -> bytes:
     """Whom clients of the namespace trust."""
     found = Api(plane).find(f"/api/v1/namespaces/{namespace}/configmaps/flagstaff-ca")
     return str((found.get("data") or {}).get("ca.crt", "")).encode()
 
 
-def mounted(plane: Plane, folder: Path) -> None:
+def mount_secret(plane: Plane, folder: Path) -> None:
     """The Secret's files, as the kubelet puts them before the proxy."""
-    data = kept(plane)
+    data = secret_content(plane)
     for name in ("tls.key", "tls.crt"):
         (folder / name).write_bytes(data[name])
 
 
-def believed(port: int, authorities: bytes) -> bool:
+def is_believed(port: int, authorities: bytes) -> bool:
     """Whether a client that trusts just these believes the proxy to be the Service."""
     context = ssl.create_default_context(cadata=authorities.decode())
     try:
@@ -64,8 +64,8 @@ def believed(port: int, authorities: bytes) -> bool:
 
 def follows(plane: Plane, namespace: str, before: bytes) -> bool:
     """Whether there is an authority, another than before, that the namespace has."""
-    authorities = kept(plane).get("ca.crt", b"")
-    return authorities not in {b"", before} and trusted(plane, namespace) == authorities
+    authorities = secret_content(plane).get("ca.crt", b"")
+    return authorities not in {b"", before} and trusted_authorities(plane, namespace) == authorities
 
 
 def test_clients_trust_a_proxy_whose_certificate_the_controller_made(
@@ -79,18 +79,18 @@ def test_clients_trust_a_proxy_whose_certificate_the_controller_made(
         within(partial(follows, spare, spare_namespace, b""), keeping.said)
         page: dict[str, Any] = json.loads(keeping.ask("/readyz")[1])
         assert page["certificates"]["proxy"] == "kept"
-        mounted(spare, tmp_path)
+        mount_secret(spare, tmp_path)
         files = ("--tls-cert", str(tmp_path / "tls.crt"), "--tls-key", str(tmp_path / "tls.key"))
         with proxy(spare, tmp_path / "proxy", "--auth", "enforce", *files) as serving:
-            before = trusted(spare, spare_namespace)
-            assert believed(serving.sync, before)
+            before = trusted_authorities(spare, spare_namespace)
+            assert is_believed(serving.sync, before)
             # A Secret that lost its content gets another authority, and everybody follows.
             spare.kubectl("patch", "secret", "-n", SYSTEM, "flagstaff-proxy-tls",
                           "--type=json", "-p", '[{"op":"remove","path":"/data"}]')  # fmt: skip
             within(partial(follows, spare, spare_namespace, before), keeping.said)
-            mounted(spare, tmp_path)
-            after = trusted(spare, spare_namespace)
-            within(lambda: believed(serving.sync, after), serving.said)
-            assert not believed(serving.sync, before)
+            mount_secret(spare, tmp_path)
+            after = trusted_authorities(spare, spare_namespace)
+            within(lambda: is_believed(serving.sync, after), serving.said)
+            assert not is_believed(serving.sync, before)
     untouched = Api(spare).find(f"/api/v1/namespaces/{spare_namespace}/configmaps/other")
     assert untouched["data"] == {"ca.crt": "theirs"}

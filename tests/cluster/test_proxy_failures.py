@@ -17,7 +17,7 @@ from tests.clients.evaluator import evaluator
 from tests.cluster.api import Api, path_of
 from tests.cluster.assets import find
 from tests.cluster.patience import within
-from tests.cluster.plane import Plane, running
+from tests.cluster.plane import Plane, run_plane
 from tests.cluster.plugin import install
 from tests.cluster.proxies import ProxyProcess, apply, flags, manifest, proxy
 from tests.cluster.relay import Relay, relay
@@ -54,7 +54,7 @@ def plane(cluster: Plane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
     """One that may be hurt; `cluster` is asked for since there is none without it."""
     assets = find()
     assert assets == cluster.assets
-    with running(cluster.assets, tmp_path_factory.mktemp("plane")) as made:
+    with run_plane(cluster.assets, tmp_path_factory.mktemp("plane")) as made:
         install(made)
         made.kubectl("create", "namespace", NAMESPACE)
         yield made
@@ -183,7 +183,7 @@ def test_a_thousand_streams_of_a_proxy_that_is_killed_all_end_at_the_newest_valu
         before = set(receipts(plane))
         first = streams(channels)
         assert [value(next(each)) for each in first] == ["1"] * 1000
-        counted(plane, process, before)
+        wait_counted(plane, process, before)
         before = set(receipts(plane))
         process.end(signal.SIGKILL)
         apply(plane, manifest(NAMESPACE, "many", flags("2")))
@@ -192,7 +192,7 @@ def test_a_thousand_streams_of_a_proxy_that_is_killed_all_end_at_the_newest_valu
         second = streams(channels)
         assert [value(next(each)) for each in second] == ["2"] * 1000
         assert {code(each) for each in first} == {grpc.StatusCode.UNAVAILABLE}
-        counted(plane, process, before)
+        wait_counted(plane, process, before)
         apply(plane, manifest(NAMESPACE, "many", flags("3")))
         assert [value(next(each)) for each in second] == ["3"] * 1000
 
@@ -222,7 +222,7 @@ def receipts(plane: Plane) -> dict[str, int]:
     }
 
 
-def counted(plane: Plane, process: ProxyProcess, others: set[str]) -> None:
+def wait_counted(plane: Plane, process: ProxyProcess, others: set[str]) -> None:
     """Wait until the proxy counts a thousand, and its FlagReceipt, which is none of the `others`, says so."""
     within(lambda: process.metric("flagstaff_proxy_streams") == 1000)
     within(lambda: [n for name, n in receipts(plane).items() if name not in others] == [1000])

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.cluster.controllers import SYSTEM
-from tests.cluster.fleets import flagstaff, following, served, wait
+from tests.cluster.fleets import flagstaff, followed_source, wait, wait_served
 from tests.cluster.objects import flags
 from tests.cluster.patience import within
 from tests.cluster.pods import pods
@@ -42,7 +42,7 @@ def test_a_commit_that_breaks_a_flag_is_never_served_though_the_set_stays_as_it_
     spine: Spine, fleet: list[PodProcess]
 ) -> None:
     assert len(fleet) == 3
-    served(spine, "3/3")
+    wait_served(spine, "3/3")
     broken = flags(banner="on").replace('"defaultVariant": "on"', '"defaultVariant": "gone"')
     commit = spine.push(flags__json=broken)
     for what in ("ffc/flags", "flagset/flags"):
@@ -93,14 +93,14 @@ def test_a_proxy_that_is_killed_leaves_nothing_behind_and_nobody_uncounted(
         proxy(cluster, tmp_path / "proxy", name="one") as one,
         proxy(cluster, tmp_path / "proxy", name="two") as two,
     ):
-        sources = [following(each.target, spine.name) for each in (one, two)]
+        sources = [followed_source(each.target, spine.name) for each in (one, two)]
         with (
             pods(cluster, spine.name, sources[0], tmp_path / "pods", "a", "b"),
             pods(cluster, spine.name, sources[1], tmp_path / "pods", "c"),
         ):
-            served(spine, "3/3")
+            wait_served(spine, "3/3")
             one.end(signal.SIGKILL)
-            served(spine, "1/1")
+            wait_served(spine, "1/1")
             within(lambda: len(spine.all("flagreceipt")) == 1)
             commit = spine.push(flags__json=flags(banner="off"))
             assert wait(spine, "flagset/flags", commit)[0] == 0
@@ -123,13 +123,13 @@ def test_a_deleted_receipt_is_written_again_though_nothing_else_changes(
         return bool(found) and found != [receipt["metadata"]["uid"]]
 
     within(again, patience=90.0)
-    served(spine, "3/3")
+    wait_served(spine, "3/3")
 
 
 @pytest.mark.slow
 def test_idle_nothing_is_written(spine: Spine, fleet: list[PodProcess]) -> None:
     assert len(fleet) == 3
-    served(spine, "3/3", "flagset")
+    wait_served(spine, "3/3", "flagset")
     before = json.dumps([spine.all(kind) for kind in ("ffc", "flagset", "flagreceipt")])
     with pytest.raises(AssertionError):
         within(

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import trustme
 
-from tests.cluster.fleets import following, served, wait
+from tests.cluster.fleets import followed_source, wait, wait_served
 from tests.cluster.objects import flags, secret
 from tests.cluster.patience import within
 from tests.cluster.pods import pods
@@ -65,7 +65,7 @@ class Vouched:
         now = self.spine.served()["banner"]
         commit = self.spine.push(flags__json=flags(banner="off" if now == "on" else "on"))
         assert wait(self.spine, "flagset/flags", commit)[0] == 0
-        assert served(self.spine, "1/1")["status"]["total"] == 1
+        assert wait_served(self.spine, "1/1")["status"]["total"] == 1
         within(lambda: self._claims() == [claimed])
 
     def _claims(self) -> list[int]:
@@ -79,7 +79,7 @@ def vouched(spine: Spine, tmp_path: Path) -> Iterator[Vouched]:
     made.authority.cert_pem.write_to_path(tmp_path / "ca.crt")
     files = ("--tls-cert", str(tmp_path / "tls.crt"), "--tls-key", str(tmp_path / "tls.key"))
     with proxy(spine.plane, tmp_path / "proxy", *files) as delivering:
-        source: dict[str, Any] = following(delivering.target, spine.name)
+        source: dict[str, Any] = followed_source(delivering.target, spine.name)
         source |= {
             "tls": True,
             "certPath": str(tmp_path / "ca.crt"),
@@ -87,7 +87,7 @@ def vouched(spine: Spine, tmp_path: Path) -> Iterator[Vouched]:
         }
         with pods(spine.plane, spine.name, source, tmp_path / "pods", POD):
             made.rotate()
-            served(spine, "1/1")
+            wait_served(spine, "1/1")
             yield replace(made, port=delivering.sync)
 
 

@@ -30,7 +30,7 @@ def receiver(**spec: Any) -> dict[str, Any]:
     return manifest("FlagReceiver", "push", wanted | spec)
 
 
-def printed(space: Namespace, ports: ControllerPorts, folder: Path) -> str:
+def print_page(space: Namespace, ports: ControllerPorts, folder: Path) -> str:
     """What the page's own command prints, run in a repository."""
     found = re.search(r"```sh\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
     assert found is not None
@@ -62,7 +62,7 @@ def test_the_command_on_the_page_brings_a_commit_at_once(
     spine: Spine, controller_ports: ControllerPorts, repository: Path
 ) -> None:
     commit = spine.repository.commit("off", flags__json=flags(banner="off"))
-    said = printed(spine, controller_ports, repository)
+    said = print_page(spine, controller_ports, repository)
     assert f'"FlagSource/{spine.name}/flags"' in said
     spine.wait_applied(commit)
     assert spine.served() == {"banner": "off"}
@@ -74,7 +74,7 @@ def test_a_push_is_looked_for_until_the_git_server_shows_it(
     branch = ["git", "symbolic-ref", "HEAD"]
     subprocess.run([*branch, "refs/heads/behind"], cwd=repository, check=True)
     commit = spine.repository.commit("reported too early", flags__json=flags(banner="off"))
-    printed(spine, controller_ports, repository)
+    print_page(spine, controller_ports, repository)
     spine.wait_ready("flagsource")
     subprocess.run(["git", "branch", "--force", "main", commit], cwd=repository, check=True)
     spine.wait_applied(commit)

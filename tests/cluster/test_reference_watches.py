@@ -32,7 +32,7 @@ NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 @contextlib.asynccontextmanager
-async def watching(
+async def run_watches(
     plane: Plane, changes: list[Change]
 ) -> AsyncIterator[tuple[Cache, ReferenceWatches, WatchHealth]]:
     """Watches of Secrets for a cache that nobody else feeds; `changes` are those of Secrets."""
@@ -41,12 +41,12 @@ async def watching(
     api = await Cluster.connect(str(plane.kubeconfig))
     watches = ReferenceWatches(api.api, cache, (BY_SECRET,), health)
 
-    def changed(change: Change) -> None:
+    def note_change(change: Change) -> None:
         watches.on_change(change)
         if change.latest.key.kind == "Secret":
             changes.append(change)
 
-    cache.on_change = changed
+    cache.on_change = note_change
     running = asyncio.create_task(watches.run())
     try:
         yield cache, watches, health
@@ -65,11 +65,11 @@ def received(monkeypatch: pytest.MonkeyPatch) -> bytearray:
     """All bytes that lists and watches receive."""
     read, found = watch_requests.read_object, bytearray()
 
-    async def reading(text: bytes) -> dict[str, Any]:
+    async def read_and_note(text: bytes) -> dict[str, Any]:
         found.extend(text)
         return await read(text)
 
-    monkeypatch.setattr(reflector, "read_object", reading)
+    monkeypatch.setattr(reflector, "read_object", read_and_note)
     return found
 
 
@@ -80,9 +80,9 @@ async def test_a_watch_transfers_no_content_of_a_secret(
     create = ("create", "secret", "generic", "git", "-n", namespace)
     await asyncio.to_thread(cluster.kubectl, *create, f"--from-literal=password={CONTENT}")
     changes: list[Change] = []
-    async with watching(cluster, changes) as (cache, _, health):
+    async with run_watches(cluster, changes) as (cache, _, health):
         cache.learn(source(namespace, secretRef={"name": "git"}))
-        await until(lambda: cache.get(secret) and connected(health))
+        await until(lambda: cache.get(secret) and is_connected(health))
         changes.clear()
         patch = f'{{"stringData": {{"password": "{CONTENT}-changed"}}}}'
         await asyncio.to_thread(cluster.kubectl, "patch", "secret", "git", "-n", namespace, "-p", patch)
@@ -98,11 +98,11 @@ async def test_a_watch_transfers_no_content_of_a_secret(
 async def test_secrets_are_watched_only_where_one_is_referred_to_and_while_it_is(
     cluster: Plane, namespace: str
 ) -> None:
-    async with watching(cluster, []) as (cache, watches, health):
+    async with run_watches(cluster, []) as (cache, watches, health):
         open_source, private = source(SYSTEM), source(namespace, secretRef={"name": "git"})
         cache.learn(open_source)
         cache.learn(private)
-        await until(lambda: connected(health))
+        await until(lambda: is_connected(health))
         assert watches.namespaces == [namespace]
         cache.learn(replace(private, generation=2, resource_version="2", spec={"git": {}}))
         await until(lambda: not watches.namespaces)
@@ -110,6 +110,6 @@ async def test_secrets_are_watched_only_where_one_is_referred_to_and_while_it_is
         assert cache.of_kind("Secret") == []
 
 
-def connected(health: WatchHealth) -> bool:
+def is_connected(health: WatchHealth) -> bool:
     report = health.of("secrets")
     return report is not None and report.connected

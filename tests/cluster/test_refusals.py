@@ -14,7 +14,7 @@ import pytest
 
 from tests.cluster.objects import configuration, flag_set
 from tests.cluster.patience import within
-from tests.cluster.replica import started
+from tests.cluster.replica import run_replica
 from tests.cluster.stubbed import Controller, Proxy
 from tests.stub_api import stub_api
 
@@ -63,7 +63,7 @@ def objects_known(proxy: Proxy) -> float:
     return float(found[1]) if found else -1.0
 
 
-def disconnected(replica: Replica) -> list[str]:
+def disconnected_kinds(replica: Replica) -> list[str]:
     """Kinds of which `/readyz` says that no changes are received."""
     page = json.loads(replica.ask("/readyz")[1])
     return [each["kind"] for each in page["watches"] if not each["connected"]]
@@ -88,7 +88,7 @@ def test_a_controller_that_starts_before_its_api_server_works_once_that_answers(
     tmp_path: Path, stub: StubApi, fault: str
 ) -> None:
     stub.refuse(fault)
-    with started(Controller(tmp_path, stub)) as replica:
+    with run_replica(Controller(tmp_path, stub)) as replica:
         lasts(replica, SECONDS)
         stub.refuse("")
         change_is_seen_by_the_controller(stub)
@@ -97,14 +97,14 @@ def test_a_controller_that_starts_before_its_api_server_works_once_that_answers(
 
 @pytest.mark.slow
 def test_a_controller_outlives_every_refusal_of_its_api_server(tmp_path: Path, stub: StubApi) -> None:
-    with started(Controller(tmp_path, stub)) as replica:
+    with run_replica(Controller(tmp_path, stub)) as replica:
         change_is_seen_by_the_controller(stub)
         for fault in FAULTS:
             stub.refuse(fault)
             lasts(replica, SECONDS)
             stub.refuse("")
             change_is_seen_by_the_controller(stub)
-            within(lambda: not disconnected(replica), replica.said)
+            within(lambda: not disconnected_kinds(replica), replica.said)
         assert replica.end() == 0
 
 
@@ -113,7 +113,7 @@ def test_a_proxy_that_starts_before_its_api_server_works_once_that_answers(
     tmp_path: Path, stub: StubApi, fault: str
 ) -> None:
     stub.refuse(fault)
-    with started(Proxy(tmp_path, stub)) as replica:
+    with run_replica(Proxy(tmp_path, stub)) as replica:
         lasts(replica, SECONDS)
         stub.refuse("")
         within(lambda: objects_known(replica) >= 0)
@@ -123,38 +123,38 @@ def test_a_proxy_that_starts_before_its_api_server_works_once_that_answers(
 
 @pytest.mark.slow
 def test_a_proxy_outlives_every_refusal_of_its_api_server(tmp_path: Path, stub: StubApi) -> None:
-    with started(Proxy(tmp_path, stub)) as replica:
-        within(lambda: not disconnected(replica), replica.said)
+    with run_replica(Proxy(tmp_path, stub)) as replica:
+        within(lambda: not disconnected_kinds(replica), replica.said)
         for fault in FAULTS:
             stub.refuse(fault)
             lasts(replica, SECONDS)
             stub.refuse("")
-            within(lambda: not disconnected(replica), replica.said)
+            within(lambda: not disconnected_kinds(replica), replica.said)
             change_is_seen_by_the_proxy(stub, replica)
         assert replica.end() == 0
 
 
 def test_a_watch_that_is_cut_shows_in_readyz_and_in_metrics(tmp_path: Path, stub: StubApi) -> None:
-    with started(Controller(tmp_path, stub)) as replica:
+    with run_replica(Controller(tmp_path, stub)) as replica:
         change_is_seen_by_the_controller(stub)
         # A first list may show the change before the watch begins, which then has no age yet.
         within(lambda: 'flagstaff_watch_connected{kind="flagsets"} 1.0' in replica.metrics(), replica.said)
         stub.refuse("503")
-        within(lambda: "flagsets" in disconnected(replica), replica.said)
+        within(lambda: "flagsets" in disconnected_kinds(replica), replica.said)
         assert 'flagstaff_watch_connected{kind="flagsets"} 0.0' in replica.metrics()
         assert 'flagstaff_watch_age_seconds{kind="flagsets"}' in replica.metrics()
         stub.refuse("")
-        within(lambda: not disconnected(replica), replica.said)
+        within(lambda: not disconnected_kinds(replica), replica.said)
         assert 'flagstaff_watch_connected{kind="flagsets"} 1.0' in replica.metrics()
 
 
 def test_an_outage_is_one_line_of_the_log_and_not_one_a_kind_and_try(tmp_path: Path, stub: StubApi) -> None:
-    with started(Controller(tmp_path, stub)) as replica:
+    with run_replica(Controller(tmp_path, stub)) as replica:
         change_is_seen_by_the_controller(stub)
         stub.refuse("503")
         lasts(replica, SECONDS)
         stub.refuse("")
-        within(lambda: not disconnected(replica), replica.said)
+        within(lambda: not disconnected_kinds(replica), replica.said)
         lines = [
             line for line in replica.said().splitlines() if "no changes arrive from the API server" in line
         ]

@@ -12,7 +12,7 @@ from tests.cluster.patience import within
 from tests.registry.artifacts import ORAS_FILE, Pusher, flux, oras_files
 from tests.registry.fixtures import Shelf, registry, shelf
 from tests.registry.htpasswd import LOGIN, guarded_registry
-from tests.registry.signing import attached, referrers
+from tests.registry.signing import attachment_of, referrers
 from tests.sigstore.instance import ISSUER, SUBJECT, instance
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ def artifact_source(url: str, **oci: Any) -> dict[str, Any]:
     return manifest("FlagSource", "flags", {"interval": "1h", "oci": {"url": url, "insecure": True, **oci}})
 
 
-def served(space: Namespace) -> dict[str, Any]:
+def served_flags(space: Namespace) -> dict[str, Any]:
     found = space.get("featureflagconfiguration")["spec"]["flagSpec"]["flags"]
     return {key: flag["defaultVariant"] for key, flag in found.items()}
 
@@ -43,10 +43,10 @@ def test_a_push_to_a_registry_is_served_and_so_is_the_next(space: Namespace, she
     artifact = space.get("flagsource")["status"]["artifact"]
     assert artifact["revision"] == f"latest@{digest}"
     assert artifact["metadata"]["flagstaff.dev/author"] == "Ada <ada@example.com>"
-    assert served(space) == {"banner": "on"}
+    assert served_flags(space) == {"banner": "on"}
     shelf.pusher.push(shelf.repository, "latest", flux({"flags.json": flags(banner="off")}))
     space.poke("flagsource")
-    within(lambda: served(space) == {"banner": "off"})
+    within(lambda: served_flags(space) == {"banner": "off"})
 
 
 def test_another_layer_of_the_same_revision_is_another_artifact(space: Namespace, shelf: Shelf) -> None:
@@ -94,7 +94,7 @@ def test_a_root_that_changes_is_noticed_at_once_and_what_was_accepted_stays(
         "trustedRootSecretRef": {"name": "root"},
     }
     with instance() as own, instance() as other:
-        made = attached(own.sign(digest))
+        made = attachment_of(own.sign(digest))
         shelf.pusher.push(shelf.repository, "bundle", made)
         shelf.pusher.push_index(shelf.repository, digest.replace(":", "-"), referrers(made))
         space.apply(secret("root", trusted_root__json=own.root.decode()), source, flag_set())

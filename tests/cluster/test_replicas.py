@@ -25,7 +25,7 @@ from tests.cluster.controllers import SYSTEM, ControllerProcess, KopfProcess, co
 from tests.cluster.objects import Namespace, flag_set, flag_source, flags
 from tests.cluster.patience import within
 from tests.cluster.plugin import ROOT
-from tests.cluster.replica import started
+from tests.cluster.replica import run_replica
 from tests.cluster.spines import spine_in
 from tests.waiting import until
 
@@ -126,7 +126,7 @@ def test_git_that_fails_while_the_controller_goes_is_no_failure_of_the_controlle
 @pytest.mark.slow
 def test_kopf_run_starts_the_same_controller(spare: Plane, spare_namespace: str, tmp_path: Path) -> None:
     process = KopfProcess(spare, tmp_path / "kopf")
-    with spine_in(spare, spare_namespace, tmp_path) as spine, started(process):
+    with spine_in(spare, spare_namespace, tmp_path) as spine, run_replica(process):
         spine.wait_ready("flagset")
         assert spine.served() == {"banner": "on"}
         page = json.loads(process.ask("/readyz")[1])
@@ -156,7 +156,7 @@ def test_the_leader_alone_bears_the_label_that_its_services_select(spare: Plane,
         found = api.find(path_of("pod", SYSTEM, name))["metadata"].get("labels", {})
         return found.get("flagstaff.dev/leader")
 
-    with started(process):
+    with run_replica(process):
         process.wait_leads()
         within(lambda: label() == "true")
         assert process.end(signal.SIGTERM) == 0, process.said()[-4000:]
@@ -172,7 +172,7 @@ def test_a_standby_loses_the_label_that_a_killed_leader_left_on_its_pod(spare: P
     standby.command = ["env", f"POD_NAME={name}", *standby.command]
     with controller(spare, tmp_path / "a", "--lease-name", "left", name="a") as leader:
         leader.wait_leads()
-        with started(standby):
+        with run_replica(standby):
             pod = path_of("pod", SYSTEM, name)
             within(lambda: not api.find(pod)["metadata"].get("labels"))
 

@@ -89,7 +89,7 @@ def test_a_proxy_changes_no_lease_but_its_own(cluster: Plane, namespace: str, po
             "apply", "--server-side", "-f", "-", *who, given=json.dumps(lease), check=False
         )
 
-    def refused(name: str, *who: str) -> bool:
+    def is_refused(name: str, *who: str) -> bool:
         return "may change only its own Lease" in apply(name, *who)
 
     own = "flagstaff-proxy-proxy-a-1"
@@ -99,7 +99,7 @@ def test_a_proxy_changes_no_lease_but_its_own(cluster: Plane, namespace: str, po
         ("flagstaff-proxy-proxy-b-1", [*proxy, *pod]),
         (own, proxy),
     ):
-        within(partial(refused, name, *who))
+        within(partial(is_refused, name, *who))
     assert "serverside-applied" in apply(own, *proxy, *pod)
     delete = ("delete", "lease", own, "-n", namespace)
     assert "may change only" in cluster.kubectl(*delete, *proxy, check=False)

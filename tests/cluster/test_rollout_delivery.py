@@ -18,7 +18,7 @@ from controller.runtime.clock import now
 from evaluator.flags.candidates import candidate_of
 from evaluator.flags.layers.merge import parse
 from tests.cluster.controllers import controller
-from tests.cluster.fleets import following
+from tests.cluster.fleets import followed_source
 from tests.cluster.objects import Namespace, condition, configuration, flags, manifest
 from tests.cluster.patience import within
 from tests.cluster.pods import PodProcess, pods
@@ -106,14 +106,14 @@ def delivering(spare: Plane, tmp_path_factory: pytest.TempPathFactory) -> Iterat
 def shop(delivering: ProxyProcess, spare: Plane, spare_namespace: str, tmp_path: Path) -> Iterator[Shop]:
     space = Namespace(spare, spare_namespace)
     space.apply(configuration(flagSpec=OLD))
-    source = following(delivering.target, space.name)
+    source = followed_source(delivering.target, space.name)
     with pods(spare, space.name, source, tmp_path / "pods", "web-1") as [pod]:
         made = Shop(space, pod)
         made.wait({False})
         yield made
 
 
-def promoted() -> dict[str, Any]:
+def promoted_shard() -> dict[str, Any]:
     document = {"flags": {"pay": OLD["flags"]["pay"]}}
     return manifest("FlagShard", "checkout-promoted", {"digest": "sha256:1", "flagSpec": document})
 
@@ -127,7 +127,7 @@ def rollout() -> dict[str, Any]:
 def test_a_change_reaches_users_step_by_step_while_the_controller_is_not_there(
     shop: Shop, tmp_path: Path
 ) -> None:
-    shop.space.apply(promoted(), rollout())
+    shop.space.apply(promoted_shard(), rollout())
     shop.publish(phase="Idle")
     shop.commit(NEW)
     shop.wait_commit()
@@ -139,7 +139,9 @@ def test_a_change_reaches_users_step_by_step_while_the_controller_is_not_there(
     plane, space = shop.space.plane, shop.space
     with (
         proxy(plane, tmp_path / "proxy", name="second") as later,
-        pods(plane, space.name, following(later.target, space.name), tmp_path / "more", "web-2") as [pod],
+        pods(plane, space.name, followed_source(later.target, space.name), tmp_path / "more", "web-2") as [
+            pod
+        ],
     ):
         second = Shop(space, pod)
         second.wait({True, False})
@@ -160,7 +162,7 @@ def test_nobody_gets_a_change_before_its_first_step_whatever_is_written_last(sho
         "commit": ("rollout", "status", "shard", "commit"),
     }
     writes = {
-        "shard": lambda: shop.space.apply(promoted()),
+        "shard": lambda: shop.space.apply(promoted_shard()),
         "rollout": lambda: shop.space.apply(rollout()),
         "status": lambda: shop.publish(phase="Pending", candidate={"digest": candidate(NEW)}),
         "commit": lambda: shop.commit(NEW),
@@ -179,7 +181,7 @@ def led(shop: Shop, spare: Plane, tmp_path: Path) -> Iterator[Shop]:
     """With a controller, and half of the users at the new definition."""
     with controller(spare, tmp_path / "controller") as leader:
         leader.wait_leads()
-        shop.space.apply(promoted(), rollout())
+        shop.space.apply(promoted_shard(), rollout())
         shop.publish(phase="Idle")
         shop.commit(NEW)
         shop.publish(**HALF)
@@ -204,7 +206,7 @@ def test_the_status_says_what_is_served_and_a_repeated_apply_writes_nothing(led:
     before = [led.space.all(kind) for kind in kinds]
     for _ in range(5):
         led.commit(NEW)
-        led.space.apply(promoted(), rollout())
+        led.space.apply(promoted_shard(), rollout())
     led.space.poke_and_wait("ffc")
     after = [led.space.all(kind) for kind in kinds]
     assert versions(after[1:]) == versions(before[1:])

@@ -50,11 +50,11 @@ def change(shop: Namespace, default: str) -> None:
 def reach(shop: Namespace, phase: str, **status: Any) -> None:
     """Until the rollout is at a phase, with these fields of its status."""
 
-    def reached(found: dict[str, Any]) -> bool:
+    def is_reached(found: dict[str, Any]) -> bool:
         now = found.get("status", {})
         return now.get("phase") == phase and {name: now.get(name) for name in status} == status
 
-    shop.wait("flagrollout", reached, "checkout")
+    shop.wait("flagrollout", is_reached, "checkout")
 
 
 def test_people_approve_steps_and_the_promotion(shop: Namespace) -> None:

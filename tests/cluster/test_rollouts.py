@@ -16,13 +16,13 @@ import yaml
 
 from tests.cluster import golden
 from tests.cluster.controllers import ControllerProcess, controller
-from tests.cluster.fleets import following
+from tests.cluster.fleets import followed_source
 from tests.cluster.objects import Namespace, configuration, flags, manifest
 from tests.cluster.patience import within
 from tests.cluster.plugin import ROOT
 from tests.cluster.pods import PodProcess, pods
 from tests.cluster.proxies import ProxyProcess, proxy
-from tests.cluster.replica import started
+from tests.cluster.replica import run_replica
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -64,7 +64,7 @@ def shop(installed: Installed, spare: Plane, spare_namespace: str) -> Namespace:
 @pytest.fixture
 def pod(installed: Installed, shop: Namespace, tmp_path: Path) -> Iterator[PodProcess]:
     """An evaluator that serves the set."""
-    source = following(installed.proxy.target, shop.name)
+    source = followed_source(installed.proxy.target, shop.name)
     with pods(shop.plane, shop.name, source, tmp_path / "pods", "web-1") as [found]:
         within(lambda: users(found) == 0)
         yield found
@@ -79,11 +79,11 @@ def rollout(**spec: Any) -> dict[str, Any]:
 def phase(shop: Namespace, wanted: str, reason: str | None = None) -> dict[str, Any]:
     """The rollout's status once it is in a phase."""
 
-    def reached(found: dict[str, Any]) -> bool:
+    def is_reached(found: dict[str, Any]) -> bool:
         status = found.get("status", {})
         return status.get("phase") == wanted and (reason is None or status.get("reason") == reason)
 
-    status: dict[str, Any] = shop.wait("flagrollout", reached, "pay")["status"]
+    status: dict[str, Any] = shop.wait("flagrollout", is_reached, "pay")["status"]
     return status
 
 
@@ -117,7 +117,7 @@ def test_a_change_is_served_step_by_step_as_people_approve_it(shop: Namespace, p
     digest = status["candidate"]["digest"]
     assert status["served"] == {"served": 1, "total": 1}
     within(lambda: 5 <= users(pod) <= 40)
-    golden.check("flagrollouts", lambda: golden.masked(shop.kubectl("get", "froll"), shop.name))
+    golden.check("flagrollouts", lambda: golden.mask(shop.kubectl("get", "froll"), shop.name))
     request(shop, approve=f"{digest}/1")
     shop.wait("flagrollout", lambda found: found["status"].get("stepText") == "2/2", "pay")
     within(lambda: 40 <= users(pod) <= 80)
@@ -203,7 +203,7 @@ def test_a_leader_that_is_killed_after_each_write_leaves_the_next_one_the_same_e
     status = shop.get("flagrollout", "pay")["status"]
     assert [entry["outcome"] for entry in status["history"]] == ["Promoted"]
     process.command = command
-    with started(process):
+    with run_replica(process):
         commit(shop, pay="off")
         phase(shop, "Succeeded")
         shop.wait("ffc", lambda found: not found["status"]["rollouts"][0].get("candidate"))

@@ -18,11 +18,11 @@ import pytest
 from openfeature import api
 from openfeature.evaluation_context import EvaluationContext
 
-from tests.cluster.fleets import following, served
+from tests.cluster.fleets import followed_source, wait_served
 from tests.cluster.objects import flags, manifest
 from tests.cluster.patience import within
 from tests.cluster.pods import PodProcess, pods
-from tests.cluster.prometheus import Prometheus, scraping
+from tests.cluster.prometheus import Prometheus, run_prometheus
 from tests.tracking import tracking_provider
 
 if TYPE_CHECKING:
@@ -109,9 +109,9 @@ def evaluators(spine: Spine, delivering: ProxyProcess, tmp_path: Path) -> Iterat
     """Two, which serve both flags."""
     commit = spine.push(flags__json=flags(**{GOOD: "off", BAD: "off"}))
     spine.wait_applied(commit)
-    source = following(delivering.target, spine.name)
+    source = followed_source(delivering.target, spine.name)
     with pods(spine.plane, spine.name, source, tmp_path / "pods", "web-1", "web-2") as started:
-        served(spine, "2/2")
+        wait_served(spine, "2/2")
         yield started
 
 
@@ -131,7 +131,7 @@ def clients(evaluators: list[PodProcess]) -> Iterator[list[OpenFeatureClient]]:
 def prometheus(evaluators: list[PodProcess], tmp_path: Path) -> Iterator[Prometheus]:
     home = tmp_path / "prometheus"
     home.mkdir()
-    with scraping(home, RULES, {"evaluator": [pod.port("management") for pod in evaluators]}) as server:
+    with run_prometheus(home, RULES, {"evaluator": [pod.port("management") for pod in evaluators]}) as server:
         yield server
 
 
@@ -179,17 +179,17 @@ def status(spine: Spine, name: str) -> dict[str, Any]:
     return found
 
 
-def described(spine: Spine) -> str:
+def describe_rollouts(spine: Spine) -> str:
     """Both rollouts, for the message of a failed test."""
     return json.dumps([status(spine, name) for name in ("good", "bad")], indent=1)[-6000:]
 
 
-def told(spine: Spine) -> set[str]:
+def event_reasons(spine: Spine) -> set[str]:
     """The reasons of all Events about the rollouts."""
     return {event["reason"] for name in ("good", "bad") for event in spine.events(name)}
 
 
-def watched(spine: Spine, name: str, ends: str) -> Callable[[], list[tuple[str, float]]]:
+def watch_phases(spine: Spine, name: str, ends: str) -> Callable[[], list[tuple[str, float]]]:
     """Follows a rollout; returns its (phase, share) so far once it is in the phase `ends`, else nothing."""
     seen: list[tuple[str, float]] = []
 
@@ -215,13 +215,13 @@ def test_a_rollout_advances_to_promotion_and_another_is_rolled_back_by_what_appl
         good.ask(user)
         bad.ask(user)
     commit = spine.push(flags__json=flags(**{GOOD: "on", BAD: "on"}))
-    ends = watched(spine, "good", "Succeeded"), watched(spine, "bad", "Failed")
+    ends = watch_phases(spine, "good", "Succeeded"), watch_phases(spine, "bad", "Failed")
     # Without traffic nothing can be said: both are held.
     for name in ("good", "bad"):
         spine.wait("flagrollout", lambda found: found["status"].get("reason") == "Inconclusive", name)
     with under_load((good, bad)):
-        within(lambda: min([len(end()) for end in ends]), partial(described, spine), ROLLED_OUT)
-        served(spine, "2/2")
+        within(lambda: min([len(end()) for end in ends]), partial(describe_rollouts, spine), ROLLED_OUT)
+        wait_served(spine, "2/2")
         shares = [*dict.fromkeys(share for _, share in ends[0]() if 0 < share < 100)]
         settled = time.monotonic()
         within(lambda: good.answers[-1].at > settled + 1)
@@ -246,4 +246,4 @@ def test_a_rollout_advances_to_promotion_and_another_is_rolled_back_by_what_appl
     assert not good.seen("excluded")
     expected = {"RolloutStarted", "StepAdvanced", "Promoted", "CheckFailed", "RolledBack"}
     # Events are posted beside the status.
-    within(lambda: expected <= told(spine), lambda: told(spine))
+    within(lambda: expected <= event_reasons(spine), lambda: event_reasons(spine))

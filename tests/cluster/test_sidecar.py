@@ -57,7 +57,7 @@ def sidecar() -> dict[str, Any]:
     return container
 
 
-def expanded(text: str, variables: dict[str, str]) -> str:
+def expand(text: str, variables: dict[str, str]) -> str:
     """`$(NAME)` as the kubelet replaces it."""
     return re.sub(r"\$\((\w+)\)", lambda found: variables[found[1]], text)
 
@@ -94,7 +94,7 @@ def test_it_is_a_native_sidecar_without_privilege_that_writes_to_its_volume_alon
 def test_its_command_line_is_understood_whole_and_names_its_pod() -> None:
     fields = {"metadata.name": "n", "metadata.namespace": "s", "metadata.uid": "u", "spec.nodeName": "k"}
     variables = environment(fields)
-    found = load(parse([expanded(each, variables) for each in sidecar()["args"]]), variables)
+    found = load(parse([expand(each, variables) for each in sidecar()["args"]]), variables)
     (source,) = found.settings.sources
     assert (found.warnings, found.settings.pod) == ((), PodName(name="n", namespace="s", uid="u", node="k"))
     assert (source.selector, source.tls) == ("s/checkout", True)
@@ -186,7 +186,7 @@ def container(cluster: Plane, namespace: str, tmp_path: Path) -> Iterator[tuple[
     mounts = kubelet.mount(fields, authority.cert_pem.bytes())
     with served_by_tls(cluster, tmp_path, authority) as process:
         moved = mounts | {f"{SERVICE}:8015": process.target}
-        words = [expanded(each, environment(fields)) for each in sidecar()["args"]]
+        words = [expand(each, environment(fields)) for each in sidecar()["args"]]
         for there, here in moved.items():
             words = [each.replace(there, here) for each in words]
         environ = environment(fields) | HERE

@@ -43,7 +43,7 @@ def repository(tmp_path: Path) -> Repository:
     return found
 
 
-def protected(url: str) -> dict[str, Any]:
+def protected_source(url: str) -> dict[str, Any]:
     """A FlagSource that reads with the Secret `git`."""
     return flag_source(f"{url}/repository/.git", git={"secretRef": {"name": "git"}})
 
@@ -56,7 +56,7 @@ def test_a_token_and_a_private_ca_in_a_secret_open_a_repository(
     authority.issue_cert("127.0.0.1").configure_cert(tls)
     trusted = authority.cert_pem.bytes().decode()
     with git_server(tmp_path, bearer="t0ken", tls=tls) as server:
-        space.apply(secret("git", bearerToken="t0ken", ca__crt=trusted), protected(server.url))
+        space.apply(secret("git", bearerToken="t0ken", ca__crt=trusted), protected_source(server.url))
         space.wait_ready("flagsource")
 
 
@@ -133,7 +133,7 @@ def test_a_certificate_and_a_proxy_in_secrets_open_a_repository(
     }
     with http_proxy("me:word") as proxy, git_server(tmp_path, tls=tls) as server:
         passing = secret("proxy", address=proxy.address, username="me", password="word")
-        source = protected(server.url)
+        source = protected_source(server.url)
         source["spec"]["git"]["proxySecretRef"] = {"name": "proxy"}
         space.apply(secret("git", **content), passing, source)
         space.wait_ready("flagsource")
@@ -171,7 +171,7 @@ def test_a_secret_that_comes_changes_or_is_wrong_is_noticed_at_once(
 ) -> None:
     # The interval is an hour: nothing but the Secret's own change wakes the source.
     with git_server(tmp_path, login="ada:correct-horse") as server:
-        space.apply(protected(server.url))
+        space.apply(protected_source(server.url))
         missing = space.wait_reason("flagsource", "AuthenticationFailed")
         assert "does not exist" in condition(missing, "Ready")["message"]
         space.apply(secret("git", username="ada", password="wrong"))

@@ -21,7 +21,7 @@ from tests.cluster.controllers import controller
 from tests.cluster.objects import Namespace, configuration, flags, reader
 from tests.cluster.patience import within
 from tests.cluster.proxies import ProxyProcess, proxy
-from tests.cluster.replica import started
+from tests.cluster.replica import run_replica
 from tests.cluster.test_injection import Service, pod, sidecar_of, started_as_a_kubelet_would
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def installed(spare: Plane, tmp_path_factory: pytest.TempPathFactory) -> Iterato
             install_rights(spare)
             leader.wait_leads()
             with (
-                started(AdmissionProcess(spare, folder / "a", *words)) as answering,
+                run_replica(AdmissionProcess(spare, folder / "a", *words)) as answering,
                 contextlib.closing(Service(answering.admission)) as address,
             ):
                 install_webhooks(spare, address.port)
@@ -96,11 +96,11 @@ def create(space: Namespace, annotations: dict[str, str], name: str = "web", **m
     return space.api.ask("POST", path_of("pod", space.name), given)
 
 
-def injected(space: Namespace, annotations: dict[str, str], name: str = "web") -> dict[str, Any]:
+def create_injected(space: Namespace, annotations: dict[str, str], name: str = "web") -> dict[str, Any]:
     """The pod that was created, once admission knows what it names."""
     pods: list[dict[str, Any]] = []
 
-    def made() -> bool:
+    def is_made() -> bool:
         with contextlib.suppress(Refused):
             found = create(space, annotations, name)
             if "initContainers" in found["spec"]:
@@ -110,12 +110,12 @@ def injected(space: Namespace, annotations: dict[str, str], name: str = "web") -
             space.api.ask("DELETE", path, {"gracePeriodSeconds": 0})
         return False
 
-    within(made)
+    within(is_made)
     return pods[0]
 
 
 @contextlib.contextmanager
-def running(
+def run_evaluator(
     space: Namespace, found: dict[str, Any], folder: Path
 ) -> Iterator[Callable[[str], tuple[Any, Any]]]:
     """The evaluator of a pod; the function returns the value of a flag and the set that it is of."""
@@ -139,10 +139,10 @@ def running(
 def test_a_pods_own_order_is_served_by_its_evaluator(
     shop: Namespace, installed: Installed, tmp_path: Path
 ) -> None:
-    found = injected(shop, {"openfeature.agent/standing-orders-resource": "base"})
+    found = create_injected(shop, {"openfeature.agent/standing-orders-resource": "base"})
     assert f'"selector":"flagstaff.dev/orders={shop.name}+{shop.name}/base"' in sidecar_of(found)["args"][1]
     assert found["metadata"]["labels"]["flagstaff.dev/orders"] == "true"
-    with running(shop, found, tmp_path) as ask:
+    with run_evaluator(shop, found, tmp_path) as ask:
         assert ask("banner") == (True, "FeatureFlagConfiguration/base")
         within(lambda: shop.get("ffc", "base")["status"].get("served") == "1/1", installed.proxy.said)
 
@@ -151,8 +151,8 @@ def test_the_label_of_a_namespace_orders_for_all_its_pods_and_a_change_needs_no_
     shop: Namespace, installed: Installed, tmp_path: Path
 ) -> None:
     label(shop, "base")
-    found = injected(shop, {})
-    with running(shop, found, tmp_path) as ask:
+    found = create_injected(shop, {})
+    with run_evaluator(shop, found, tmp_path) as ask:
         assert ask("banner") == (True, "FeatureFlagConfiguration/base")
         label(shop, "special")
         within(lambda: ask("banner") == (False, "FeatureFlagConfiguration/special"), installed.proxy.said)
@@ -170,12 +170,12 @@ def test_the_label_of_a_namespace_orders_for_all_its_pods_and_a_change_needs_no_
 def test_a_pod_that_asks_for_a_flag_set_follows_it_beside_the_order(shop: Namespace, tmp_path: Path) -> None:
     label(shop, "base")
     asks = {"openfeature.dev/enabled": "true", "flagstaff.dev/flagset": "special"}
-    found = injected(shop, asks)
+    found = create_injected(shop, asks)
     shop.apply(*reader("default"))
     if "flagstaff.dev/orders" not in found["metadata"].get("labels", {}):
         # Admission did not know of the label yet.
-        found = injected(shop, asks, "later")
-    with running(shop, found, tmp_path) as ask:
+        found = create_injected(shop, asks, "later")
+    with run_evaluator(shop, found, tmp_path) as ask:
         within(lambda: ask("banner")[0] is False)
 
 
@@ -184,7 +184,7 @@ def test_pods_of_other_namespaces_and_pods_that_refuse_are_never_sent_to_us(
 ) -> None:
     within(lambda: platform.get("serviceaccount", "default"))
     label(shop, "base")
-    injected(shop, {})
+    create_injected(shop, {})
     connections, reviews = installed.address.accepted, installed.admission.metrics()
     assert "initContainers" not in create(platform, {})["spec"]
     assert "initContainers" not in create(shop, {"openfeature.dev/enabled": "false"}, "refusing")["spec"]
@@ -206,7 +206,7 @@ def test_a_workloads_order_is_followed_as_its_annotation_changes_and_the_direct_
     shop.kubectl("apply", "-f", "-", given=json.dumps(deployment))
     found = within(lambda: shop.all("pod"), lambda: json.dumps(shop.all("event"))[-2000:])[0]
     assert f"flagstaff.dev/orders={shop.name}/Deployment/web" in sidecar_of(found)["args"][1]
-    with running(shop, found, tmp_path) as ask:
+    with run_evaluator(shop, found, tmp_path) as ask:
         assert ask("banner") == (True, "FeatureFlagConfiguration/base")
         template = shop.get("deployment", "web")["spec"]["template"]
         shop.kubectl("annotate", "deployment", "web", f"{ORDER}=special")
@@ -237,8 +237,8 @@ def test_across_namespaces_a_flag_grant_is_needed(
         f"annotation {ORDER}: FlagSet kill is in namespace {platform.name}, where no FlagGrant lets" in text
     )
     platform.kubectl("apply", "-f", "-", given=text.partition("may apply: ")[2])
-    found = injected(shop, asks)
-    with running(shop, found, tmp_path) as ask:
+    found = create_injected(shop, asks)
+    with run_evaluator(shop, found, tmp_path) as ask:
         assert ask("kill") == (True, f"FeatureFlagConfiguration/{platform.name}/kill")
 
 
@@ -273,7 +273,7 @@ def test_two_orders_of_one_flag_set_id_are_refused(shop: Namespace) -> None:
         shop.apply(configuration(name, flagSpec=document))
     label(shop, "one")
 
-    def refused() -> bool:
+    def is_refused() -> bool:
         try:
             create(shop, {ORDER: "two"}, "twice")
         except Refused as refusal:
@@ -281,4 +281,4 @@ def test_two_orders_of_one_flag_set_id_are_refused(shop: Namespace) -> None:
         shop.api.ask("DELETE", path_of("pod", shop.name, "twice"), {"gracePeriodSeconds": 0})
         return False
 
-    within(partial(refused))
+    within(partial(is_refused))

@@ -31,11 +31,11 @@ def test_a_source_elsewhere_is_read_while_a_grant_there_lets_it(spine: Spine, ne
 def run_named_command(space: Namespace, kind: str, words: str) -> None:
     """Wait for the refusal with these words, run the command that it names, and ask for another look."""
 
-    def refused(found: dict[str, Any]) -> bool:
+    def is_refused(found: dict[str, Any]) -> bool:
         ready = condition(found, "Ready")
         return ready.get("reason") == "AccessDenied" and words in ready["message"]
 
-    message = condition(space.wait(kind, refused), "Ready")["message"]
+    message = condition(space.wait(kind, is_refused), "Ready")["message"]
     space.kubectl(*shlex.split(message.rpartition("; kubectl ")[2]))
     space.poke(kind)
 

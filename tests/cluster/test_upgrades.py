@@ -97,13 +97,13 @@ def reasons(space: Namespace) -> list[str]:
     return [each["reason"] for each in space.events("all")]
 
 
-def counted(space: Namespace, pods: int, outdated: int) -> bool:
+def counts_pods(space: Namespace, pods: int, outdated: int) -> bool:
     make_ready(space)
     status = space.poke_and_wait(UPGRADE, "all")["status"]
     return bool((status["pods"], status["outdated"]) == (pods, outdated))
 
 
-def settled(space: Namespace) -> bool:
+def is_settled(space: Namespace) -> bool:
     make_ready(space)
     return condition(space.get(UPGRADE, "all"), "Ready").get("status") == "True"
 
@@ -142,7 +142,7 @@ def shop(spare: Plane, upgrading: ControllerProcess, spare_namespace: str) -> Na
     tool = template("tool")
     tool["metadata"]["name"] = "tool"
     space.apply({"apiVersion": "v1", "kind": "Pod", **tool})
-    within(lambda: counted(space, 6, 0) and disruptable(space), lambda: str(space.get(UPGRADE, "all")))
+    within(lambda: counts_pods(space, 6, 0) and disruptable(space), lambda: str(space.get(UPGRADE, "all")))
     return space
 
 
@@ -152,9 +152,9 @@ def test_workloads_are_restarted_for_a_newer_evaluator_and_a_pod_that_does_not_g
     assert generations(shop) == dict.fromkeys(WORKLOADS, 1)
     shop.apply(source(9014))
     # The pod of nobody stays as it is, and is counted.
-    within(lambda: counted(shop, 6, 1), lambda: str(shop.get(UPGRADE, "all")), patience=120)
+    within(lambda: counts_pods(shop, 6, 1), lambda: str(shop.get(UPGRADE, "all")), patience=120)
     # Pods may be counted before they are ready.
-    within(lambda: settled(shop), lambda: str(shop.get(UPGRADE, "all")))
+    within(lambda: is_settled(shop), lambda: str(shop.get(UPGRADE, "all")))
     found = shop.get(UPGRADE, "all")
     assert "Pod/tool" in condition(found, "Ready")["message"]
     assert ports(shop) == ["--port=9013", *["--port=9014"] * 5]
@@ -188,14 +188,14 @@ async def test_the_right_to_restart_is_given_by_the_command_that_a_refusal_names
     try:
         restarts = ClusterRestarts(client)
         with pytest.raises(Failed, match="kubectl create rolebinding") as refused:
-            await listed(restarts, POD, namespace)
+            await list_objects(restarts, POD, namespace)
         command = shlex.split(refused.value.message.rpartition("; kubectl ")[2])
         space.kubectl(*command[:-1], f"--serviceaccount={namespace}:restarter")
         async with asyncio.timeout(60):
-            while not await permitted(restarts, namespace):  # noqa: ASYNC110 - the API server notifies nobody
+            while not await is_permitted(restarts, namespace):  # noqa: ASYNC110 - the API server notifies nobody
                 await asyncio.sleep(0.1)
         space.apply(workload("api", 0))
-        (found,) = await listed(restarts, DEPLOYMENT, namespace)
+        (found,) = await list_objects(restarts, DEPLOYMENT, namespace)
         key, version = ObjectKey("Deployment", namespace, "api"), found["metadata"]["resourceVersion"]
         space.patch(
             "deployment", {"spec": {"replicas": 1, "template": {"metadata": {"labels": {"a": "b"}}}}}, "api"
@@ -203,21 +203,23 @@ async def test_the_right_to_restart_is_given_by_the_command_that_a_refusal_names
         # Somebody changed it since it was judged.
         with pytest.raises(Failed, match="modified"):
             await restarts.annotate_template(DEPLOYMENT, key, version, {"example.com/a": "b"})
-        (found,) = await listed(restarts, DEPLOYMENT, namespace)
+        (found,) = await list_objects(restarts, DEPLOYMENT, namespace)
         assert "example.com/a" not in found["spec"]["template"]["metadata"]["annotations"]
     finally:
         await client.close()
 
 
-async def listed(restarts: ClusterRestarts, type_: ResourceType, namespace: str) -> list[dict[str, Any]]:
+async def list_objects(
+    restarts: ClusterRestarts, type_: ResourceType, namespace: str
+) -> list[dict[str, Any]]:
     return [each async for each in restarts.each(type_, namespace)]
 
 
-async def permitted(restarts: ClusterRestarts, namespace: str) -> bool:
+async def is_permitted(restarts: ClusterRestarts, namespace: str) -> bool:
     """The authorizer learns of a new binding by a watch."""
     try:
         for each in (POD, DISRUPTION_BUDGET, *RESTARTED):
-            await listed(restarts, each, namespace)
+            await list_objects(restarts, each, namespace)
     except Failed:
         return False
     return True

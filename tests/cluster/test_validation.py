@@ -10,7 +10,7 @@ import pytest
 from tests.bad_manifests import BEYOND_SCHEMA, BY_SCHEMA, DOUBTFUL
 from tests.cluster.admission import admission
 from tests.cluster.controllers import controller
-from tests.cluster.golden import check, masked
+from tests.cluster.golden import check, mask
 from tests.cluster.objects import Namespace
 from tests.cluster.patience import within
 
@@ -34,18 +34,18 @@ def installed(spare: Plane, tmp_path_factory: pytest.TempPathFactory) -> Iterato
 def shop(installed: AdmissionProcess, spare: Plane, spare_namespace: str) -> Namespace:
     """Once the API server asks about objects: where it cannot ask, it lets them pass."""
     space = Namespace(spare, spare_namespace)
-    within(lambda: "denied" in applied(space, BEYOND_SCHEMA["FlagSet"], DRY), installed.said)
+    within(lambda: "denied" in apply(space, BEYOND_SCHEMA["FlagSet"], DRY), installed.said)
     return space
 
 
-def applied(space: Namespace, manifest: dict[str, Any], *words: str) -> str:
+def apply(space: Namespace, manifest: dict[str, Any], *words: str) -> str:
     """What kubectl prints."""
     return space.kubectl("apply", "-f", "-", *words, given=json.dumps(manifest), check=False)
 
 
 def answers(space: Namespace, manifests: Mapping[str, dict[str, Any]]) -> str:
-    texts = (f"# {name}\n{applied(space, manifest, DRY)}" for name, manifest in manifests.items())
-    return masked("\n".join(texts), space.name)
+    texts = (f"# {name}\n{apply(space, manifest, DRY)}" for name, manifest in manifests.items())
+    return mask("\n".join(texts), space.name)
 
 
 def test_what_the_definitions_refuse_says_what_is_wrong(shop: Namespace) -> None:
@@ -62,7 +62,7 @@ def test_doubtful_objects_are_stored_with_a_warning(shop: Namespace) -> None:
 
 def test_a_bad_change_of_a_good_object_is_refused_and_its_labels_can_be_changed(shop: Namespace) -> None:
     good = {**BEYOND_SCHEMA["FlagSource"], "spec": {"interval": "1m", "git": {"url": "https://h.example/x"}}}
-    assert "created" in applied(shop, {**good, "spec": {**good["spec"], "suspend": True}})
+    assert "created" in apply(shop, {**good, "spec": {**good["spec"], "suspend": True}})
     bad = BEYOND_SCHEMA["FlagSource"]
-    assert "FlagSource checkout: spec.git.ref.branch: '-x' is not" in applied(shop, bad)
+    assert "FlagSource checkout: spec.git.ref.branch: '-x' is not" in apply(shop, bad)
     assert "labeled" in shop.kubectl("label", "flagsource", "checkout", "team=shop")

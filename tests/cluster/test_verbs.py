@@ -11,8 +11,8 @@ import pytest
 import yaml
 
 from controller.cli.published.json_schemas import json_schemas
-from tests.cluster.fleets import flagstaff, served
-from tests.cluster.golden import check, masked
+from tests.cluster.fleets import flagstaff, wait_served
+from tests.cluster.golden import check, mask
 from tests.cluster.objects import flag_set, flags
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 BAD = "main@sha1:" + "0" * 40
 
 
-def printed(spine: Spine, *words: str, code: int = 0, masks: bool = True) -> str:
+def print_verb(spine: Spine, *words: str, code: int = 0, masks: bool = True) -> str:
     """What a verb prints in the spine's namespace."""
     ended, text = flagstaff(spine.plane, *words, "-n", spine.name)
     assert ended == code, text
@@ -34,7 +34,7 @@ def printed(spine: Spine, *words: str, code: int = 0, masks: bool = True) -> str
     text = text.replace(spine.url.partition("/repository")[0], "https://git.example.com")
     text = re.sub(r"\b[0-9a-f]{12}\b", "<commit>", text)
     text = re.sub(r"(?m)^ *\d+\.\d\ds", "<seconds>", text)
-    return sorted_events(masked(text, spine.name))
+    return sorted_events(mask(text, spine.name))
 
 
 def sorted_events(text: str) -> str:
@@ -51,8 +51,8 @@ def shop(spine: Spine, fleet: list[PodProcess]) -> Spine:
     spine.wait_reason("flagset", "BuildFailed", "misplaced")
     spine.push("Christmas banner", flags__json=flags(banner="off", snow="on"))
     spine.wait("ffc", lambda found: found["status"].get("flags") == 2)
-    served(spine, "3/3")
-    served(spine, "3/3", "flagset")
+    wait_served(spine, "3/3")
+    wait_served(spine, "3/3", "flagset")
     return spine
 
 
@@ -69,22 +69,22 @@ def test_objects_are_listed_in_each_form(shop: Spine) -> None:
         ("get", "providers"),
         ("history", "flags"),
     )
-    check("verbs-get", lambda: "\n".join(f"$ flagstaff {' '.join(w)}\n{printed(shop, *w)}" for w in words))
+    check("verbs-get", lambda: "\n".join(f"$ flagstaff {' '.join(w)}\n{print_verb(shop, *w)}" for w in words))
 
 
 def test_object_is_suspended_and_resumed(shop: Spine) -> None:
-    assert printed(shop, "suspend", "set", "flags") == "FlagSet/flags suspended\n"
+    assert print_verb(shop, "suspend", "set", "flags") == "FlagSet/flags suspended\n"
     assert shop.get("flagset")["spec"]["suspend"] is True
-    assert printed(shop, "suspend", "set", "flags") == "FlagSet/flags is already suspended\n"
-    text = printed(shop, "reconcile", "set", "flags", code=1)
+    assert print_verb(shop, "suspend", "set", "flags") == "FlagSet/flags is already suspended\n"
+    text = print_verb(shop, "reconcile", "set", "flags", code=1)
     assert text == "flagstaff reconcile: FlagSet flags is suspended; flagstaff resume lets it work again\n"
-    assert "FlagSet/flags resumed\n" in printed(shop, "resume", "set", "--all")
+    assert "FlagSet/flags resumed\n" in print_verb(shop, "resume", "set", "--all")
     assert shop.get("flagset")["spec"]["suspend"] is False
 
 
 def test_reconcile_shows_each_stage_until_it_is_served(shop: Spine) -> None:
     shop.repository.commit("no more snow", flags__json=flags(banner="on"))
-    text = printed(shop, "reconcile", "set", "flags", "--with-source", "--timeout", "60s")
+    text = print_verb(shop, "reconcile", "set", "flags", "--with-source", "--timeout", "60s")
     stages = [line.split("  ")[1:3] for line in text.splitlines()]
     assert stages == [
         ["FlagSource/flags", "requested"],
@@ -98,15 +98,15 @@ def test_reconcile_shows_each_stage_until_it_is_served(shop: Spine) -> None:
 
 
 def test_reconcile_of_a_bad_set_ends_with_its_problem(shop: Spine) -> None:
-    text = printed(shop, "reconcile", "set", "misplaced", code=1)
+    text = print_verb(shop, "reconcile", "set", "misplaced", code=1)
     assert "flgas: no such file or folder" in text
 
 
 def test_misspelt_name_is_answered_with_the_one_that_is_there(shop: Spine) -> None:
-    assert "there is no FlagSet flgas in namespace shop; did you mean 'flags'?" in printed(
+    assert "there is no FlagSet flgas in namespace shop; did you mean 'flags'?" in print_verb(
         shop, "get", "sets", "flgas", code=1
     )
-    assert "there is no kind 'sorces'; did you mean 'sources'?" in printed(shop, "get", "sorces", code=2)
+    assert "there is no kind 'sorces'; did you mean 'sources'?" in print_verb(shop, "get", "sorces", code=2)
     code, text = flagstaff(shop.plane, "get", "sets", "-n", f"{shop.name}x")
     assert code == 1
     assert f"there is no namespace '{shop.name}x'; did you mean '{shop.name}'?" in text
@@ -124,45 +124,46 @@ def test_objects_are_described_drawn_and_counted(shop: Spine) -> None:
         ("export", "all"),
     )
     check(
-        "verbs-describe", lambda: "\n".join(f"$ flagstaff {' '.join(w)}\n{printed(shop, *w)}" for w in words)
+        "verbs-describe",
+        lambda: "\n".join(f"$ flagstaff {' '.join(w)}\n{print_verb(shop, *w)}" for w in words),
     )
-    assert "Propagated  True  <time>  Served  3 of 3 evaluators serve" in printed(
+    assert "Propagated  True  <time>  Served  3 of 3 evaluators serve" in print_verb(
         shop, "describe", "ffc", "flags"
     )
-    warnings = printed(shop, "events", "--types", "Warning", "--for", "FlagSet/misplaced")
+    warnings = print_verb(shop, "events", "--types", "Warning", "--for", "FlagSet/misplaced")
     assert {line.split("  ")[2] for line in warnings.splitlines()} == {"FlagSet/shop/misplaced"}
 
 
 def test_source_and_set_are_created_or_printed(space: Namespace) -> None:
-    def created(*words: str, code: int = 0) -> str:
+    def create(*words: str, code: int = 0) -> str:
         ended, text = flagstaff(space.plane, "create", *words, "-n", space.name)
         assert ended == code, text
         return text
 
     git = ("source", "git", "checkout", "--url", "https://git.example.com/shop/flags.git", "--branch", "main")
-    manifest = yaml.safe_load(created(*git, "--export"))
+    manifest = yaml.safe_load(create(*git, "--export"))
     assert manifest["spec"]["git"]["ref"] == {"branch": "main"}
     assert space.get("flagsource", "checkout") == {}
-    assert created(*git) == "FlagSource/checkout created\n"
-    assert created(*git, "--interval", "5m") == "FlagSource/checkout configured\n"
+    assert create(*git) == "FlagSource/checkout created\n"
+    assert create(*git, "--interval", "5m") == "FlagSource/checkout configured\n"
     assert space.get("flagsource", "checkout")["spec"]["interval"] == "5m"
     oci = ("source", "oci", "registry", "--url", "oci://registry.example.com/flags", "--semver", ">=1.0")
-    assert created(*oci) == "FlagSource/registry created\n"
+    assert create(*oci) == "FlagSource/registry created\n"
     bucket = ("source", "bucket", "store", "--bucket-name", "flags", "--provider", "aws")
-    assert created(*bucket) == "FlagSource/store created\n"
-    assert created("set", "flags", "--source", "checkout", "--path", "base") == "FlagSet/flags created\n"
+    assert create(*bucket) == "FlagSource/store created\n"
+    assert create("set", "flags", "--source", "checkout", "--path", "base") == "FlagSet/flags created\n"
     assert space.get("flagset")["spec"]["paths"] == ["base"]
-    assert "spec.git.url: write ssh://" in created(
+    assert "spec.git.url: write ssh://" in create(
         "source", "git", "a", "--url", "git@example.com:flags.git", code=2
     )
 
 
 def test_files_on_disk_are_compared_with_what_a_cluster_serves(shop: Spine) -> None:
     source = ("--source", str(shop.repository.path))
-    text = printed(shop, "diff", "--against-cluster", "flags", *source)
+    text = print_verb(shop, "diff", "--against-cluster", "flags", *source)
     assert text == "FlagSet/flags → working tree: no flag differs\n"
     shop.repository.write("flags.json", flags(banner="on", snow="on"))
-    text = printed(shop, "diff", "--against-cluster", "flags", *source, code=1)
+    text = print_verb(shop, "diff", "--against-cluster", "flags", *source, code=1)
     assert text.splitlines() == [
         "FlagSet/flags → working tree: 1 flag differs: 1 changed",
         "~ banner: default off (false) → on (true)",
@@ -172,16 +173,16 @@ def test_files_on_disk_are_compared_with_what_a_cluster_serves(shop: Spine) -> N
 def test_flag_is_traced_to_the_commit_that_changed_it(shop: Spine, tmp_path: Path) -> None:
     newest = shop.repository.git("rev-parse", "HEAD")
     clone = str(shop.repository.path)
-    text = printed(shop, "trace", "snow", "--repository", clone)
+    text = print_verb(shop, "trace", "snow", "--repository", clone)
     check("verbs-trace", lambda: text)
-    (trace,) = json.loads(printed(shop, "trace", "snow", "-o", "json", "--repository", clone, masks=False))
+    (trace,) = json.loads(print_verb(shop, "trace", "snow", "-o", "json", "--repository", clone, masks=False))
     assert (trace["commit"], trace["places"]) == (newest, ["flags.json:1"])
     # Without a clone, the source's own address is read.
     (trace,) = json.loads(
-        printed(shop, "trace", "snow", "-o", "json", "--repository", str(tmp_path), masks=False)
+        print_verb(shop, "trace", "snow", "-o", "json", "--repository", str(tmp_path), masks=False)
     )
     assert trace["places"] == ["flags.json:1"]
-    assert "there is no flag 'snwo' in namespace shop; did you mean 'snow'?" in printed(
+    assert "there is no flag 'snwo' in namespace shop; did you mean 'snow'?" in print_verb(
         shop, "trace", "snwo", code=1
     )
 
@@ -212,6 +213,6 @@ def test_cluster_without_processes_fails_the_check(shop: Spine) -> None:
 def test_json_output_has_the_schema_that_is_published(
     schema: str, words: tuple[str, ...], shop: Spine
 ) -> None:
-    records = json.loads(printed(shop, *words, "-o", "json", masks=False))
+    records = json.loads(print_verb(shop, *words, "-o", "json", masks=False))
     assert records
     jsonschema_rs.validator_for(json_schemas()[f"output-{schema}"]).validate(records)

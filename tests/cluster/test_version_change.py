@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from tests.clients.asking import served
+from tests.clients.asking import served_value
 from tests.cluster.controllers import ControllerProcess
-from tests.cluster.fleets import following
+from tests.cluster.fleets import followed_source
 from tests.cluster.patience import within
-from tests.cluster.plane import Plane, free_ports, running
+from tests.cluster.plane import Plane, free_ports, run_plane
 from tests.cluster.plugin import ROOT, install, namespace_on
 from tests.cluster.pods import pods
 from tests.cluster.proxies import ProxyProcess
@@ -60,20 +60,20 @@ def of(folder: Path, replica: Replica) -> None:
 
 
 @contextlib.contextmanager
-def watched(port: int) -> Iterator[list[str]]:
+def watch_values(port: int) -> Iterator[list[str]]:
     """The values of the flag `banner` of an evaluator, each change once, for as long as the block lasts."""
     values: list[str] = []
     over = threading.Event()
 
     def ask() -> None:
         while not over.wait(0.02):
-            value = str(served(port, "banner"))
+            value = str(served_value(port, "banner"))
             if values[-1:] != [value]:
                 values.append(value)
 
     def answers() -> bool:
         with contextlib.suppress(KeyError, OSError):
-            return served(port, "banner") is not None
+            return served_value(port, "banner") is not None
         return False
 
     within(answers)
@@ -104,7 +104,7 @@ def installation(cluster: Plane, earlier: Path, tmp_path: Path) -> Iterator[Inst
     [port] = free_ports(1)
     with (
         tempfile.TemporaryDirectory(prefix="flagstaff-versions-") as home,
-        running(cluster.assets, Path(home)) as plane,
+        run_plane(cluster.assets, Path(home)) as plane,
     ):
         install(plane)
         apply(plane, earlier, "rbac.yaml")
@@ -132,10 +132,10 @@ def test_an_upgrade_and_its_rollback_lose_nothing(installation: Installation, tm
     installation.old_proxy.start()
     old.wait_leads()
     spine.wait_ready("flagset")
-    source = following(f"127.0.0.1:{installation.port}", spine.name)
+    source = followed_source(f"127.0.0.1:{installation.port}", spine.name)
     with (
         pods(spine.plane, spine.name, source, tmp_path / "pods", "checkout-1") as [pod],
-        watched(pod.port("ofrep")) as values,
+        watch_values(pod.port("ofrep")) as values,
     ):
         change(spine, values, "one")
         apply(spine.plane, ROOT, "base/rbac.yaml", "components/proxy/rbac.yaml")

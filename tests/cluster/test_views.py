@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
 
-from tests.clients.asking import served as value
-from tests.cluster.fleets import following, served, wait
+from tests.clients.asking import served_value as value
+from tests.cluster.fleets import followed_source, wait, wait_served
 from tests.cluster.objects import condition, flags
 from tests.cluster.patience import within
 from tests.cluster.pods import PodProcess, pods
@@ -50,12 +50,12 @@ def pair(
     cluster: Plane, spine: Spine, delivering: ProxyProcess, late: tuple[ProxyProcess, View], tmp_path: Path
 ) -> Iterator[Pair]:  # fmt: skip
     process, held = late
-    sources = [following(each.target, spine.name) for each in (delivering, process)]
+    sources = [followed_source(each.target, spine.name) for each in (delivering, process)]
     with (
         pods(cluster, spine.name, sources[0], tmp_path / "pods", "a1", "a2") as ahead,
         pods(cluster, spine.name, sources[1], tmp_path / "pods", "b1", "b2") as behind,
     ):
-        served(spine, "4/4")
+        wait_served(spine, "4/4")
         yield Pair(held, ahead, behind)
 
 
@@ -67,7 +67,7 @@ def test_an_evaluator_behind_a_late_proxy_is_named_until_the_proxy_receives_the_
     pair.view.hold()
     commit = spine.push(flags__json=flags(banner="off"))
     within(lambda: pair.values() == [False, False, True, True])
-    served(spine, "2/4")
+    wait_served(spine, "2/4")
     found = spine.wait("ffc", lambda it: condition(it, "Propagated")["reason"] == reason)
     assert (found["status"]["served"], found["status"]["total"]) == ("2/4", 4)
     assert condition(found, "Propagated")["status"] == "False"
@@ -79,13 +79,13 @@ def test_an_evaluator_behind_a_late_proxy_is_named_until_the_proxy_receives_the_
 
     pair.view.release()
     within(lambda: pair.values() == [False] * 4)
-    settled(spine, "4/4")
+    wait_settled(spine, "4/4")
     assert wait(spine, "ffc/flags", commit)[0] == 0
 
 
-def settled(spine: Spine, count: str) -> None:
+def wait_settled(spine: Spine, count: str) -> None:
     """So many serve it, and nobody is named any more."""
-    found = served(spine, count)
+    found = wait_served(spine, count)
     assert "laggards" not in found["status"]
     assert condition(found, "Propagated")["reason"] == "Served"
 
@@ -95,21 +95,21 @@ def test_a_member_that_moves_to_a_late_proxy_counts_once_and_where_it_is(
 ) -> None:  # fmt: skip
     process, held = late
     with relay(delivering.sync) as service:
-        source = following(f"127.0.0.1:{service.port}", spine.name)
+        source = followed_source(f"127.0.0.1:{service.port}", spine.name)
         with pods(cluster, spine.name, source, tmp_path / "pods", "mover") as [mover]:
-            served(spine, "1/1")
+            wait_served(spine, "1/1")
             held.hold()
             spine.push(flags__json=flags(banner="off"))
             within(lambda: value(mover.port("ofrep")) is False)
-            settled(spine, "1/1")
+            wait_settled(spine, "1/1")
 
             service.target = process.sync
             service.cut()
             service.mend()
-            found = served(spine, "0/1")
+            found = wait_served(spine, "0/1")
             assert [each["name"] for each in found["status"]["laggards"]] == [f"{spine.name}/mover"]
             # What its proxy knows is what it serves, also where it has seen newer.
             within(lambda: value(mover.port("ofrep")) is True)
             held.release()
-            settled(spine, "1/1")
+            wait_settled(spine, "1/1")
             assert value(mover.port("ofrep")) is False

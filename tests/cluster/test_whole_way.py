@@ -14,7 +14,7 @@ from openfeature import api
 from openfeature.contrib.provider.flagd import FlagdProvider
 from openfeature.contrib.provider.flagd.config import ResolverType
 
-from tests.cluster.fleets import served, wait
+from tests.cluster.fleets import wait, wait_served
 from tests.cluster.hooks import Hook
 from tests.cluster.objects import condition, flags
 from tests.cluster.patience import within
@@ -83,11 +83,11 @@ def test_a_push_reaches_stock_clients_and_is_counted_and_laggards_are_named(
     see(clients, value=True)
     commit = developer.push("off")
     see(clients, value=False)
-    arrived(spine, commit)
+    wait_arrived(spine, commit)
 
     frozen, killed = fleet[1:]
     frozen.send(signal.SIGSTOP)
-    named(spine, frozen.name, commit)
+    wait_named(spine, frozen.name, commit)
     behind = developer.push("on")
     see([clients[0], clients[2]], value=True)
     code, text = wait(spine, "ffc/flags", f"main@sha1:{behind}", "--timeout", "5s")
@@ -96,28 +96,28 @@ def test_a_push_reaches_stock_clients_and_is_counted_and_laggards_are_named(
 
     frozen.send(signal.SIGCONT)
     see(clients, value=True)
-    arrived(spine, behind)
+    wait_arrived(spine, behind)
 
     killed.send(signal.SIGKILL)
     killed.delete()
-    assert "laggards" not in served(spine, "2/2")["status"]
+    assert "laggards" not in wait_served(spine, "2/2")["status"]
 
 
-def arrived(spine: Spine, commit: str) -> None:
+def wait_arrived(spine: Spine, commit: str) -> None:
     """All three serve the commit, and everything says so."""
     assert wait(spine, "flagset/flags", commit[:7])[0] == 0
-    found = served(spine, "3/3")
+    found = wait_served(spine, "3/3")
     assert condition(found, "Propagated")["reason"] == "Served"
     assert found["status"]["servedWithin"]
-    assert served(spine, "3/3", "flagset")
+    assert wait_served(spine, "3/3", "flagset")
     head, line = (each.split() for each in spine.kubectl("get", "ffc", "flags").splitlines())
     assert head[:6] == ["NAME", "READY", "REVISION", "FLAGS", "SERVED", "AGE"]
     assert line[:5] == ["flags", "True", f"main@sha1:{commit}", "1", "3/3"]
 
 
-def named(spine: Spine, name: str, commit: str) -> None:
+def wait_named(spine: Spine, name: str, commit: str) -> None:
     """The one that is silent is, within 30 s, and nothing else is wrong."""
-    found = served(spine, "2/3")
+    found = wait_served(spine, "2/3")
     pod = f"{spine.name}/{name}"
     assert [each["name"] for each in found["status"]["laggards"]] == [pod]
     said = condition(found, "Propagated")

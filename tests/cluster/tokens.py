@@ -21,7 +21,7 @@ LEEWAY: Final = 60
 """Seconds for which the API server takes a token that has expired, since clocks differ."""
 
 
-def signed(plane: Plane, namespace: str, account: str, seconds: float) -> str:
+def sign_token(plane: Plane, namespace: str, account: str, seconds: float) -> str:
     """A token for the audience of the proxy, which the API server takes for so many seconds more."""
     found = Api(plane).ask("GET", path_of("serviceaccount", namespace, account))
     bound = {"namespace": namespace, "serviceaccount": {"name": account, "uid": found["metadata"]["uid"]}}

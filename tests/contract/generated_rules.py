@@ -111,7 +111,7 @@ def number(depth: int) -> Strategy:
 
 
 @lru_cache
-def listed(depth: int) -> Strategy:
+def list_rules(depth: int) -> Strategy:
     usual = st.one_of(text_lists, number_lists, variable("list"))
     if depth == 0:
         return usual
@@ -177,7 +177,7 @@ def boolean(depth: int) -> Strategy:
     if depth == 0:
         return st.one_of(*shallow)
     below = boolean(depth - 1)
-    anything = st.one_of(text(0), number(0), listed(0), odd_values, below)
+    anything = st.one_of(text(0), number(0), list_rules(0), odd_values, below)
     return st.one_of(
         *shallow,
         operator("starts_with ends_with", text(near), text(near)),
@@ -186,7 +186,7 @@ def boolean(depth: int) -> Strategy:
         operator("if", below, below, below),
         operator("< <=", number(0), number(0), number(0)),
         operator("in", number(0), number_lists),
-        operator("in", text(0), listed(1)),
+        operator("in", text(0), list_rules(1)),
         operator("== != === !== < <= > >=", anything, anything),
         st.lists(st.sampled_from(["tier", "age", "nothing", "team.name"]), max_size=3).map(
             lambda n: {"!": [{"missing": n}]}
@@ -205,7 +205,7 @@ def boolean(depth: int) -> Strategy:
 def fraction(depth: int) -> Strategy:
     results = st.sampled_from(VARIANTS)
     if depth:
-        results = st.one_of(results, results, fraction(depth - 1), chosen(depth - 1))
+        results = st.one_of(results, results, fraction(depth - 1), variant_rules(depth - 1))
     computed = st.builds(lambda n: {"+": [n, {"var": "age"}]}, st.integers(0, 50))
     weights = mostly(
         st.integers(0, 100), st.one_of(odd_values, computed, st.just(2**31), st.integers(-9, -1)), 25
@@ -228,12 +228,12 @@ def fraction(depth: int) -> Strategy:
 
 
 @lru_cache
-def chosen(depth: int) -> Strategy:
+def variant_rules(depth: int) -> Strategy:
     """A rule that names a variant."""
     names = mostly(st.sampled_from(VARIANTS), odd_values, 20)
     if depth == 0:
         return names
-    results = st.one_of(names, names, chosen(depth - 1), fraction(0), st.just({"$ref": "shared"}))
+    results = st.one_of(names, names, variant_rules(depth - 1), fraction(0), st.just({"$ref": "shared"}))
     return st.one_of(
         operator("if", boolean(depth), results, results),
         operator("if", boolean(depth - 1), results, boolean(depth - 1), results, results),
@@ -244,9 +244,9 @@ def chosen(depth: int) -> Strategy:
 def rules() -> Strategy:
     unknown = st.sampled_from(["unknown", "$ref"]).map(lambda name: {name: ["nowhere", 1]})
     usual = st.one_of(
-        chosen(2),
-        chosen(2),
-        chosen(1),
+        variant_rules(2),
+        variant_rules(2),
+        variant_rules(1),
         fraction(1),
         fraction(0),
         boolean(2),

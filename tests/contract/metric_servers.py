@@ -17,7 +17,7 @@ from prometheus_client import CollectorRegistry, Counter, start_http_server
 
 from tests.cluster.patience import within
 from tests.cluster.plane import free_ports
-from tests.cluster.prometheus import folder, scraping
+from tests.cluster.prometheus import folder, run_prometheus
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -58,7 +58,7 @@ def prometheus(home: Path) -> Iterator[str]:
     try:
         rules = home / "rules.yml"
         rules.write_text("groups: []\n")
-        with scraping(home, rules, {"shop": [exporter_port]}) as scraped:
+        with run_prometheus(home, rules, {"shop": [exporter_port]}) as scraped:
             yield scraped.address
     finally:
         server.shutdown()

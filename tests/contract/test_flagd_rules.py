@@ -46,7 +46,7 @@ variables = st.sampled_from([{"var": name} for name in NAMES] + [{"var": [name, 
 lists = st.sampled_from([{"var": "xs"}, {"var": "ys"}, [1, "a", None]])
 
 
-def containing(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+def loops_around(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
     subject = st.one_of(lists, lists, inner)
     loops = st.sampled_from(["some", "filter", "none", "all", "map"])
     arguments = st.one_of(st.lists(inner, max_size=4), inner)
@@ -64,7 +64,7 @@ def containing(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
 
 
 references = st.sampled_from([{"$ref": name} for name in SHARED])
-rules = st.recursive(st.one_of(values, variables, variables, references), containing, max_leaves=10)
+rules = st.recursive(st.one_of(values, variables, variables, references), loops_around, max_leaves=10)
 people = st.fixed_dictionaries({"a": values, "b": values}, optional={"ys": st.lists(values, max_size=2)})
 contexts = st.fixed_dictionaries(
     {"xs": st.lists(st.one_of(values, people), max_size=3)},

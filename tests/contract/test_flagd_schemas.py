@@ -155,7 +155,7 @@ scalars = st.sampled_from(
 operators = st.sampled_from([*sorted(OPERATORS), *sorted(UNLISTED), "$ref", "bogus"])
 
 
-def composed(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+def compose(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
     arguments = inner | st.lists(inner, max_size=4)
     buckets = st.lists(st.lists(inner, max_size=3) | inner, max_size=3)
     return (
@@ -167,7 +167,7 @@ def composed(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
     )
 
 
-rules = st.recursive(scalars, composed, max_leaves=12)
+rules = st.recursive(scalars, compose, max_leaves=12)
 
 
 @settings(max_examples=500)
@@ -227,7 +227,7 @@ def test_one_fault_in_an_accepted_document_is_reported_where_the_schema_rejects_
 
 
 @st.composite
-def mutated(draw: st.DrawFn) -> Any:
+def mutants(draw: st.DrawFn) -> Any:
     root = [copy.deepcopy(draw(st.sampled_from(CASES)).document)]
     for _ in range(draw(st.integers(1, 3))):
         *above, last = draw(st.sampled_from([path for path in places(root) if path]))
@@ -249,7 +249,7 @@ def mutated(draw: st.DrawFn) -> Any:
 
 
 @settings(max_examples=500)
-@given(mutated())
+@given(mutants())
 def test_a_mutated_document_is_reported_where_the_schema_rejects_it(document: Any) -> None:
     found = codes(document)
     if validator("flagd").is_valid(document):

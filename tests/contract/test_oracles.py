@@ -61,12 +61,12 @@ def ours(document: dict[str, Any], asks: list[dict[str, Any]], generation: str) 
         if found.error_code is not None:
             answers.append((None, None, "ERROR", str(found.error_code), None))
         else:
-            value = None if found.value is ABSENT else typed(found.value)
+            value = None if found.value is ABSENT else typed_text(found.value)
             answers.append((value, found.variant, str(found.reason), None, dict(found.metadata)))
     return answers
 
 
-def typed(value: Any) -> str:
+def typed_text(value: Any) -> str:
     """JSON text, so that 1, 1.0 and true are three."""
     return json.dumps(value, sort_keys=True)
 
@@ -74,7 +74,7 @@ def typed(value: Any) -> str:
 def theirs(answer: dict[str, Any]) -> tuple[Any, ...]:
     if "error" in answer:
         return (None, None, "ERROR", answer["error"], None)
-    value = None if answer["variant"] is None else typed(answer["value"])
+    value = None if answer["variant"] is None else typed_text(answer["value"])
     return (value, answer["variant"], answer["reason"], None, answer["metadata"])
 
 
@@ -100,7 +100,7 @@ def calls(
         )
 
 
-def explained(found: Iterator[Call]) -> Difference | None:
+def explanation_of(found: Iterator[Call]) -> Difference | None:
     """The row that applies to one of the calls, if one does."""
     for call in found:
         for row in ROWS.get(call.name, ()):
@@ -149,7 +149,7 @@ def test_a_published_core_answers_as_this_evaluator_does(core: Core) -> None:
         for ask, answer, mine in zip(
             asks, core.ask(document, asks), ours(document, asks, core.generation), strict=True
         ):
-            row = explained(calls(document, ask, answer, core.generation))
+            row = explanation_of(calls(document, ask, answer, core.generation))
             tally["compared" if row is None else row.name] += ask["key"] != "absent"
             if row is None:
                 flag = document["flags"].get(ask["key"])
@@ -165,7 +165,7 @@ def split(context: dict[str, Any]) -> dict[str, Any]:
     return {"targetingKey": rest.pop("targetingKey", None), "attributes": rest}
 
 
-def shown(answer: tuple[Any, ...]) -> str:
+def format_answer(answer: tuple[Any, ...]) -> str:
     _, variant, reason, error, _ = answer
     return str(error or (variant if reason == "TARGETING_MATCH" else reason))
 
@@ -186,6 +186,6 @@ def test_a_known_difference_is_still_one(row: Difference, core: Core) -> None:
     asks = [{"key": "f", "type": row.wanted, **split(row.context)}]
     (answer,) = core.ask(document, asks)
     (mine,) = ours(document, asks, core.generation)
-    assert (shown(mine), shown(theirs(answer))) == (row.ours, row.theirs)
+    assert (format_answer(mine), format_answer(theirs(answer))) == (row.ours, row.theirs)
     made = list(calls(document, asks[0], answer, core.generation))
     assert any(call.name in row.operators.split() and row.applies(call) for call in made)

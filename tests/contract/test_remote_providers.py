@@ -29,10 +29,10 @@ from evaluator.http.routes import Routes
 from evaluator.wire.sync_messages import SERVICE
 from tests.contract.remote_world import SECONDS, document, flag_server, remote_world
 from tests.sync_sources import GrpcPeer
-from tests.unit.controller.flagsets.world import BROKEN, CONFIGURATION, flag, packed
+from tests.unit.controller.flagsets.world import BROKEN, CONFIGURATION, flag, pack
 from tests.unit.controller.proxy.scene import Scene
 from tests.unit.controller.stage_world import body_of
-from tests.unit.evaluator.http.serving import serving
+from tests.unit.evaluator.http.serving import run_listener
 from tests.web_server import web_server
 
 if TYPE_CHECKING:
@@ -231,7 +231,7 @@ async def silent(request: web.Request) -> web.StreamResponse:
     return web.Response()
 
 
-def said(status: int, text: str = "", **headers: str) -> Callable[[web.Request], Any]:
+def reply(status: int, text: str = "", **headers: str) -> Callable[[web.Request], Any]:
     async def answer(request: web.Request) -> web.StreamResponse:
         return web.Response(
             status=status, text=text, headers={k.replace("_", "-"): v for k, v in headers.items()}
@@ -241,24 +241,26 @@ def said(status: int, text: str = "", **headers: str) -> Callable[[web.Request],
 
 
 FAULTS = {
-    "401": (said(401), "AuthenticationFailed", "correct the token"),
-    "403": (said(403), "AuthenticationFailed", "correct the token"),
-    "404": (said(404), "NotFound", "correct url"),
-    "500": (said(500), "FetchFailed", "answers 500"),
-    "429": (said(429), "FetchFailed", "answers 429"),
-    "204": (said(204), "FetchFailed", "answers 204"),
-    "304 that nobody asked for": (said(304), "FetchFailed", "answers 304"),
+    "401": (reply(401), "AuthenticationFailed", "correct the token"),
+    "403": (reply(403), "AuthenticationFailed", "correct the token"),
+    "404": (reply(404), "NotFound", "correct url"),
+    "500": (reply(500), "FetchFailed", "answers 500"),
+    "429": (reply(429), "FetchFailed", "answers 429"),
+    "204": (reply(204), "FetchFailed", "answers 204"),
+    "304 that nobody asked for": (reply(304), "FetchFailed", "answers 304"),
     "an endless body": (endless, "TooLarge", "make the set smaller"),
     "silence": (silent, "Timeout", "no answer within"),
     "a redirect to another host": (
-        said(302, Location="http://evil.example/?token=t"), "Redirected", "to evil.example; redirects",
+        reply(302, Location="http://evil.example/?token=t"), "Redirected", "to evil.example; redirects",
     ),
-    "HTML": (said(200, "<html>log in</html>", Content_Type="text/html"), "InvalidFlags", "HTML"),
-    "HTML as JSON": (said(200, "\n<!doctype html>", Content_Type="application/json"), "InvalidFlags", "HTML"),
-    "broken JSON": (said(200, '{"flags": {'), "InvalidFlags", "flags.json:1"),
-    "no JSON object": (said(200, "[]"), "InvalidFlags", "correct it at the provider"),
-    "no flags any more": (said(200, '{"flags": {}}'), "InvalidFlags", "no flags any more"),
-    "a document without flags": (said(200, "{}"), "InvalidFlags", "flags"),
+    "HTML": (reply(200, "<html>log in</html>", Content_Type="text/html"), "InvalidFlags", "HTML"),
+    "HTML as JSON": (
+        reply(200, "\n<!doctype html>", Content_Type="application/json"), "InvalidFlags", "HTML",
+    ),
+    "broken JSON": (reply(200, '{"flags": {'), "InvalidFlags", "flags.json:1"),
+    "no JSON object": (reply(200, "[]"), "InvalidFlags", "correct it at the provider"),
+    "no flags any more": (reply(200, '{"flags": {}}'), "InvalidFlags", "no flags any more"),
+    "a document without flags": (reply(200, "{}"), "InvalidFlags", "flags"),
 }  # fmt: skip
 
 
@@ -502,7 +504,7 @@ async def test_the_flags_of_a_flagstaff_proxy_are_merged_with_their_revision(wor
     scene.reviews.rights["reader"] = {("far", "flags")}
     scene.learn("far/flags", {**document(remote="on"), "metadata": {REVISION_KEY: "main@sha1:far"}})
     world.secrets["login"] = {"token": b"reader"}
-    async with serving(scene.routes) as (_, port):
+    async with run_listener(scene.routes) as (_, port):
         login, selector = {"secret": "login"}, "far/flags"
         url = f"grpc://127.0.0.1:{port}"
         world.write(type="grpc", url=url, selector=selector, credentials=login)
@@ -529,7 +531,7 @@ async def test_words_of_a_server_that_repeat_the_token_are_in_no_message(world: 
 
     routes = Routes(streams={f"{SERVICE}FetchAllFlags": repeat})
     for code in (Code.UNAUTHENTICATED, Code.UNAVAILABLE):
-        async with serving(routes) as (_, port):
+        async with run_listener(routes) as (_, port):
             world.write(type="grpc", url=f"grpc://127.0.0.1:{port}", credentials={"secret": "login"})
             settled = await world.look()
             assert f"answers {code.name}" in world.condition["message"]
@@ -651,7 +653,7 @@ def annotate(world: RemoteWorld, name: str, value: str) -> None:
 def store(world: RemoteWorld, revision: str, failing: str = "", **files: dict[str, Any]) -> None:
     """The FlagSource has this artifact."""
     tree = {name.replace("__", "."): json.dumps(content) for name, content in files.items()}
-    archive = packed(tree)
+    archive = pack(tree)
     artifact = f"sha256:{hashlib.sha256(archive).hexdigest()}"
     world.archives[artifact] = archive
     ready = {"type": "Ready", "status": "False" if failing else "True", "reason": "R", "message": failing}

@@ -199,14 +199,14 @@ PLACES = ["fake", "in place", "mirrored", "http", "registry"]
 
 @pytest.fixture(params=PLACES)
 async def place(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Place]:
-    async with opened(request, tmp_path) as found:
+    async with open_place(request, tmp_path) as found:
         yield found
 
 
 @pytest.fixture(params=[*PLACES, *KINDS])
 async def any_place(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[AnyPlace]:
     if request.param not in KINDS:
-        async with opened(request, tmp_path) as found:
+        async with open_place(request, tmp_path) as found:
             yield found
         return
     with made(request.param, request, tmp_path) as store:
@@ -214,7 +214,7 @@ async def any_place(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIter
 
 
 @contextlib.asynccontextmanager
-async def opened(
+async def open_place(
     request: pytest.FixtureRequest, tmp_path: Path
 ) -> AsyncIterator[FakePlace | GitPlace | OciPlace]:
     async with contextlib.AsyncExitStack() as stack:
@@ -241,7 +241,7 @@ async def opened(
 async def files(source: Source, revision: Revision, into: Path) -> dict[str, str]:
     await asyncio.to_thread(into.mkdir)
     await source.fetch(revision, into)
-    return await asyncio.to_thread(written, into)
+    return await asyncio.to_thread(read_files, into)
 
 
 def empty(below: Path) -> Path:
@@ -250,7 +250,7 @@ def empty(below: Path) -> Path:
     return folder
 
 
-def written(folder: Path) -> dict[str, str]:
+def read_files(folder: Path) -> dict[str, str]:
     return {path.name: path.read_text() for path in folder.iterdir()}
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from controller.sources.bucket.listing import MANIFEST, SIGNATURE
 from controller.sources.oci.oci_factory import OciFactory
 from tests.registry.artifacts import flux
-from tests.registry.signing import Key, attached, bundle, bundled, referrers, signature_tag, simple
+from tests.registry.signing import Key, attachment_of, bundle, bundle_of, referrers, signature_tag, simple
 from tests.repositories import Repository
 from tests.signing import EXPIRED_AT, ssh_pair
 from tests.sigstore.instance import SUBJECT
@@ -249,7 +249,7 @@ class OciRow(Verified):
             return
         ours, theirs = (json.loads(bundle(each, self.ci).blobs[-1]) for each in (digest, before))
         envelope = {**ours["dsseEnvelope"], "signatures": theirs["dsseEnvelope"]["signatures"]}
-        self._put(digest, bundled(envelope))
+        self._put(digest, bundle_of(envelope))
 
     def replayed(self) -> None:
         """The signature of another artifact."""
@@ -311,7 +311,7 @@ class KeylessRow(OciRow):
         payload = base64.b64decode(bundle["dsseEnvelope"]["payload"]).decode()
         forged = payload.replace(before.removeprefix("sha256:"), digest.removeprefix("sha256:"))
         bundle["dsseEnvelope"]["payload"] = base64.b64encode(forged.encode()).decode()
-        self._put(digest, attached(json.dumps(bundle).encode()))
+        self._put(digest, attachment_of(json.dumps(bundle).encode()))
 
     def _trust(self, subject: str) -> None:
         identity = {"issuer": "^https://login\\.example$", "subject": subject}
@@ -321,7 +321,7 @@ class KeylessRow(OciRow):
         self._sign(digest, of=of)
 
     def _sign(self, digest: str, *, of: str = "", subject: str = SUBJECT) -> None:
-        self._put(digest, attached(self.sigstore.sign(of or digest, subject=subject)))
+        self._put(digest, attachment_of(self.sigstore.sign(of or digest, subject=subject)))
 
 
 class BucketRow(Signed):

@@ -61,7 +61,7 @@ def answer(client: OpenFeatureClient, kind: str, key: str, fallback: Any, contex
     return {"value": details.value, "variant": details.variant, "reason": details.reason, **code}
 
 
-def changed(details: EventDetails) -> None:
+def say_changed(details: EventDetails) -> None:
     del details
     say({"event": "changed"})
 
@@ -72,7 +72,7 @@ def main() -> None:
     published = FlagdProvider(
         host="127.0.0.1", port=int(port), resolver_type=resolver, channel_credentials=credentials()
     )
-    api.add_handler(ProviderEvent.PROVIDER_CONFIGURATION_CHANGED, changed)
+    api.add_handler(ProviderEvent.PROVIDER_CONFIGURATION_CHANGED, say_changed)
     api.set_provider_and_wait(published)
     client = api.get_client()
     say({"event": "ready"})

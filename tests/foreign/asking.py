@@ -75,7 +75,7 @@ class Asked:
 
 
 @contextlib.contextmanager
-def asked(language: str, provider: str, port: int, patience: float = PATIENCE) -> Iterator[Asked]:
+def open_provider(language: str, provider: str, port: int, patience: float = PATIENCE) -> Iterator[Asked]:
     """The provider, ready within `patience` seconds, and ended at the end. Raises AssertionError."""
     with tempfile.TemporaryFile("w+") as errors:
         running = Asked(command(language, provider, port), errors, patience)

@@ -53,7 +53,7 @@ def command(language: str, provider: str, port: int) -> list[str]:
     return ["java", "-cp", f"{target / 'classes'}:{target / 'dependency'}/*", "Ask", provider, str(port)]
 
 
-def lacking(language: str) -> str | None:
+def missing_tool(language: str) -> str | None:
     """Why providers of this language cannot be asked now, or None."""
     if language == "java" and (reason := java()):
         return reason

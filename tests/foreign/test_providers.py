@@ -10,7 +10,7 @@ import pytest
 from tests.clients.evaluator import evaluator
 from tests.clients.server import until
 from tests.clients.up import banner, up
-from tests.foreign.asking import asked
+from tests.foreign.asking import open_provider
 from tests.foreign.languages import java
 from tests.repositories import Repository
 
@@ -64,7 +64,7 @@ def ports(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, int]]:
 @pytest.fixture(scope="module", params=PROVIDERS)
 def provider(request: pytest.FixtureRequest, ports: dict[str, int]) -> Iterator[Asked]:
     language, name = request.param
-    with asked(language, name, ports[PORTS[name]]) as running:
+    with open_provider(language, name, ports[PORTS[name]]) as running:
         yield running
 
 
@@ -109,7 +109,7 @@ def test_an_error_leaves_the_fallback_and_says_why(provider: Asked, key: str, er
     [("ofrep", "GENERAL"), ("ofrep-web", None), ("flagd-rpc", None), ("flagd-in-process", None)],
 )
 def test_a_disabled_flag_leaves_the_fallback(ports: dict[str, int], name: str, error: str | None) -> None:
-    with asked("node", name, ports[PORTS[name]]) as provider:
+    with open_provider("node", name, ports[PORTS[name]]) as provider:
         for fallback in (True, False):
             answer = provider.ask("boolean", "disabled", fallback)
             assert (answer["value"], answer.get("errorCode")) == (fallback, error)
@@ -120,7 +120,7 @@ def test_a_commit_changes_the_answer(tmp_path: Path, published: tuple[str, str])
     language, name = published
     repository = Repository(tmp_path / "repository")
     repository.commit("first", flags__json=banner("plain"))
-    with up(repository) as running, asked(language, name, running.ready()[PORTS[name]]) as provider:
+    with up(repository) as running, open_provider(language, name, running.ready()[PORTS[name]]) as provider:
         assert provider.ask("string", "banner", "")["value"] == "Welcome"
         repository.commit("party", flags__json=banner("party"))
         if name != "ofrep":  # OFREP's server provider asks each time and hears of nothing.
@@ -139,5 +139,5 @@ def test_a_provider_asks_over_a_unix_socket(
     with evaluator("-f", "file:flags.json", option, "door.sock", cwd=tmp_path) as running:
         running.said("flags served")
         monkeypatch.setenv("FLAGD_SOCKET_PATH", str(tmp_path / "door.sock"))
-        with asked("node", name, 1) as provider:
+        with open_provider("node", name, 1) as provider:
             assert provider.ask("string", "banner", "")["value"] == "Welcome"

@@ -48,7 +48,7 @@ def fuzz(name: str, *, seconds: float) -> tuple[str, bool]:
     with tempfile.TemporaryDirectory() as folder:
         found, words = Path(folder) / "found", Path(folder) / "words"
         found.mkdir()
-        words.write_text("".join(f'"{escaped(word)}"\n' for word in target.words), encoding="ascii")
+        words.write_text("".join(f'"{escape(word)}"\n' for word in target.words), encoding="ascii")
         done = subprocess.run(
             [sys.executable, "-m", "tests.fuzz.worker", name, str(kept), str(CORPUS / name),
              *([f"-dict={words}"] if target.words else []), f"-max_len={target.longest}",
@@ -63,7 +63,7 @@ def fuzz(name: str, *, seconds: float) -> tuple[str, bool]:
     return name, bool(inputs) or done.returncode != 0
 
 
-def escaped(word: str | bytes) -> str:
+def escape(word: str | bytes) -> str:
     """A word as libFuzzer's dictionaries have it."""
     octets = word.encode() if isinstance(word, str) else word
     return "".join(

@@ -15,7 +15,7 @@ _MESSAGE: Final = message("k", message="${reason} $$ $", metadata={"flagstaff.de
 _PLACE: Final = re.compile(r"[0-9]+:[0-9]+: .", re.DOTALL)
 
 
-def placed(error: Exception) -> None:
+def check_place(error: Exception) -> None:
     """A complaint says where, in one line."""
     said = str(error)
     if not _PLACE.match(said) or not said.isprintable() or len(said) > 1_000:
@@ -28,7 +28,7 @@ def template(content: bytes) -> None:
     try:
         check(text)
     except InvalidTextError as error:
-        placed(error)
+        check_place(error)
         return
     filled = messages.fill(text, _MESSAGE, "shop")
     if len(filled) > messages.MOST_FILLED:

@@ -17,7 +17,7 @@ _WORDS: Final = {"A": "on", "B": "true", "C": "12.5", "D": '"3"', "T": _HIDDEN}
 _STEPS: Final = Steps(Decryption(lambda _kind, _message: b"k" * 32), Variables(_WORDS, frozenset("T")))
 
 
-def built(content: bytes) -> None:
+def check_build(content: bytes) -> None:
     """A document, and after a NUL a patch: all of it is judged, never raised, and no message and no flag
     without the mark has the value of a Secret.
     """
@@ -44,7 +44,7 @@ def built(content: bytes) -> None:
 
 TARGETS: Final = {
     "built": Target(
-        built,
+        check_build,
         words=(
             "${T}", "${A:=b}", "$${", "${#A}", "${A^^}", "${C:1:", "${A##*", "${A%[^", "${A//", "${A/#",
             "${A:=${T}}", "\0", "apiVersion: core.openfeature.dev/v1\n", "kind: FeatureFlag\n", "spec:\n",

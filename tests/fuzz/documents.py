@@ -58,9 +58,9 @@ def document(content: bytes, *, file: str) -> None:
     places(parsed, content)
     if parsed.whole_bad and not parsed.problems:
         raise Wrong("nothing is said of what is wrong")
-    again = spelled(parsed.flag_set, "of a document")
+    again = round_trip(parsed.flag_set, "of a document")
     same(answers(again), answers(parsed.flag_set), "answers after a round trip")
-    explained(parsed.flag_set)
+    check_explanation(parsed.flag_set)
 
 
 def json_document(content: bytes) -> None:
@@ -79,7 +79,7 @@ def places(parsed: Parsed, content: bytes) -> None:
             raise Wrong(f"a problem in no place: {problem!r}")
 
 
-def spelled(flag_set: FlagSet, what: str) -> FlagSet:
+def round_trip(flag_set: FlagSet, what: str) -> FlagSet:
     """The set after a round trip through its canonical form, which loses nothing."""
     text = canonical(flag_set, provenance=True)
     parsed = parse(text, file="again.json")
@@ -106,7 +106,7 @@ def answers(flag_set: FlagSet) -> list[dict[str, tuple[object, ...]]]:
     ]
 
 
-def explained(flag_set: FlagSet) -> None:
+def check_explanation(flag_set: FlagSet) -> None:
     """An explanation has the answer that it explains."""
     compiled = compile_flag_set(flag_set, bucketing=Bucketing.V2)
     for key in flag_set.flags:
@@ -131,13 +131,13 @@ def delivery(content: bytes) -> None:
     delivered = Delivery((("flags.json", content),))
     judged = accept(delivered, None)
     if isinstance(judged, Accepted):
-        relayed(judged.flag_set)
+        check_relay(judged.flag_set)
         accept(Delivery((("flags.json", content[: len(content) // 2]),)), judged.flag_set)
     elif not judged.cause:
         raise Wrong("refused without a cause")
 
 
-def relayed(flag_set: FlagSet) -> None:
+def check_relay(flag_set: FlagSet) -> None:
     """What in-process providers and other evaluators are sent resolves as it does here, and is sent on
     unchanged.
     """
@@ -170,7 +170,7 @@ def sync_message(content: bytes) -> None:
     fingerprint(received)
     judged = accept(received, None)
     if isinstance(judged, Accepted):
-        relayed(judged.flag_set)
+        check_relay(judged.flag_set)
 
 
 TARGETS = {

@@ -18,9 +18,9 @@ from evaluator.sync.source import SourceFault
 from evaluator.sync.sources.http_client import Client
 from evaluator.sync.sources.http_client import HttpResponse as TokenResponse
 from evaluator.sync.sources.oauth import Tokens
-from tests.fuzz.requests import served
+from tests.fuzz.requests import served_world
 from tests.fuzz.target import Target, Wrong, nothing_fails, same
-from tests.unit.evaluator.server.fakes import ALL, FakeStream, call, settled
+from tests.unit.evaluator.server.fakes import ALL, FakeStream, answer_of, call
 
 KEYS = sorted(flag.key for flag in ALL)
 
@@ -28,7 +28,7 @@ KEYS = sorted(flag.key for flag in ALL)
 @cache
 def introspection() -> Introspection:
     """Of what `requests` asks, too."""
-    return Introspection(served().service, Offload())
+    return Introspection(served_world().service, Offload())
 
 
 def explain(content: bytes) -> None:
@@ -44,7 +44,7 @@ def explain(content: bytes) -> None:
     asked = orjson.loads(content)
     path = f"{PREFIX}/{asked['flagKey']}"
     if asked.get("type") is None and asked["flagKey"]:
-        single = settled(served().ofrep.single(Request("POST", path, "", (), content, "")))
+        single = answer_of(served_world().ofrep.single(Request("POST", path, "", (), content, "")))
         alone = orjson.loads(single.body)
         for name in ("key", "value", "errorCode"):
             same(found.get(name), alone.get(name), name)
@@ -63,7 +63,7 @@ def after(content: bytes) -> None:
 
 def health(content: bytes) -> None:
     """Check says that we serve, or refuses; Watch says that, or that there is no such service."""
-    answering = HealthService(served().store)
+    answering = HealthService(served_world().store)
     asked, stream = routes(answering), FakeStream()
     try:
         checked = asked.unary[f"/{SERVICE}/Check"](call(), content)

@@ -31,7 +31,15 @@ from evaluator.server.ofrep.sse import ChangeStreams
 from evaluator.server.rpc import evaluation, json_rpc, protobuf
 from evaluator.server.rpc.event_stream import EventStreams
 from tests.fuzz.target import Target, Wrong, nothing_fails, same
-from tests.unit.evaluator.server.fakes import ALL, FakeTimers, call, in_place, settled, unhurried, world
+from tests.unit.evaluator.server.fakes import (
+    ALL,
+    FakeTimers,
+    answer_of,
+    call,
+    in_place,
+    unhurried_queue,
+    world,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -67,7 +75,7 @@ CALLS: dict[str, tuple[Any, Any]] = {
 
 
 @cache
-def served() -> World:
+def served_world() -> World:
     """One flag of each kind, under a flag set id."""
     return world(*ALL, flagSetId="set")
 
@@ -75,12 +83,14 @@ def served() -> World:
 @cache
 def routes() -> Routes:
     """What ports 8013 and 8016 answer, on one."""
-    parts = served()
-    changes = ChangeStreams(parts.store, FakeTimers(), unhurried())
+    parts = served_world()
+    changes = ChangeStreams(parts.store, FakeTimers(), unhurried_queue())
     spoken = [
         evaluation.CodecEndpoints(
             answers,
-            EventStreams(parts.store, FakeTimers(), unhurried(), run=in_place, encode=codec.encode_event),
+            EventStreams(
+                parts.store, FakeTimers(), unhurried_queue(), run=in_place, encode=codec.encode_event
+            ),
         )
         for answers, codec in ((parts.evaluation, protobuf), (parts.json, json_rpc))
     ]
@@ -137,17 +147,17 @@ def request(content: bytes) -> None:
     """Every request has an answer, of a status that we know, and no handler fails."""
     asked = read(content)
     with nothing_fails():
-        answer = answered(asked)
+        answer = answer_to(asked)
         if isinstance(answer, Streamed):
             stream(answer)
     if answer.status not in STATUSES:
         raise Wrong(f"status {answer.status}")
     if isinstance(answer, Response) and ("content-type", "application/json") in answer.headers:
         orjson.loads(answer.body)
-    same(answered(asked).status, answer.status, "asked again")
+    same(answer_to(asked).status, answer.status, "asked again")
 
 
-def answered(asked: Request) -> Response | Streamed:
+def answer_to(asked: Request) -> Response | Streamed:
     """The answer, also where it is deferred."""
     answer, _ = dispatch().answer(asked)
     return answer.finish(lambda: at_once(answer.steps)) if isinstance(answer, Deferred) else answer
@@ -195,17 +205,17 @@ def agreement(content: bytes) -> None:
 def outcome(handler: Any, message: bytes) -> Any:
     """The answer's bytes, or the error's code."""
     try:
-        return settled(handler(call(), message))
+        return answer_of(handler(call(), message))
     except RpcError as error:
         return error.code
 
 
 def by_ofrep(content: bytes) -> None:
     """Each flag singly and in bulk."""
-    bulk = settled(served().ofrep.bulk(Request("POST", ofrep.PREFIX, "", (), content, "")))
+    bulk = answer_of(served_world().ofrep.bulk(Request("POST", ofrep.PREFIX, "", (), content, "")))
     for entry in orjson.loads(bulk.body).get("flags", ()):
         path = f"{ofrep.PREFIX}/{entry['key']}"
-        single = settled(served().ofrep.single(Request("POST", path, "", (), content, "")))
+        single = answer_of(served_world().ofrep.single(Request("POST", path, "", (), content, "")))
         same(orjson.loads(single.body), entry, f"{entry['key']}, asked for alone")
 
 
@@ -220,7 +230,7 @@ def binary(content: bytes) -> None:
                     raise Wrong(f"{path}: {error.message}") from error
 
 
-def framed(content: bytes) -> None:
+def check_framing(content: bytes) -> None:
     """Framing is refused with a status or gives a message within the limit, and takes back what it framed."""
     for encoding in (None, "identity", "gzip", "br"):
         for web in (grpc_web.BINARY, grpc_web.TEXT):
@@ -254,7 +264,7 @@ def query(content: bytes) -> None:
     split_target(path)
     with contextlib.suppress(RpcError):
         connect.query_message(connect.parse_query(rest), 1_000)
-    served().ofrep.bulk(Request("POST", ofrep.PREFIX, rest, (), b"", ""))
+    served_world().ofrep.bulk(Request("POST", ofrep.PREFIX, rest, (), b"", ""))
     packed = gzip.compress(content)
     for parameters in (
         {"message": content},
@@ -274,7 +284,7 @@ TARGETS = {
     "request": Target(request, WORDS),
     "agreement": Target(agreement, WORDS[-7:], 2_048),
     "binary": Target(binary, ("\n\bboolean", "targeted", "\x12", "\n\x04tier\x12\x06\x1a\x04gold")),
-    "framed": Target(framed, (gzip.compress(b""), "10S", "99999999n", b"\0\0\0\0\0")),
+    "framed": Target(check_framing, (gzip.compress(b""), "10S", "99999999n", b"\0\0\0\0\0")),
     "query": Target(query, ("connect=v1&", "encoding=json", "base64=1", "compression=gzip", "message=%7B%7D",
                             "flagConfigEtag=")),
 }  # fmt: skip

@@ -75,12 +75,12 @@ def signed_object(content: bytes) -> None:
         same(read(content), found, "read again")
         if len(found.content) + len(found.signature) > len(content) + 1:
             raise Wrong(f"more than there was: {found!r}")
-        _refused(lambda found=found: verify(found.content, found.signature, TRUSTED, found.written))  # type: ignore[misc]
+        _require_refusal(lambda found=found: verify(found.content, found.signature, TRUSTED, found.written))  # type: ignore[misc]
 
 
 def signature(content: bytes) -> None:
     """A signature in its armor."""
-    _refused(lambda: verify(b"content", content, TRUSTED, AT))
+    _require_refusal(lambda: verify(b"content", content, TRUSTED, AT))
 
 
 def trusted_keys(content: bytes) -> None:
@@ -100,16 +100,16 @@ def attachment(content: bytes) -> None:
     """What is attached to an artifact: a payload and, in its last line, its signature; or a bundle."""
     payload, _, made = content.rpartition(b"\n")
     digest = f"sha256:{'0' * 64}"
-    _refused(lambda: verify_payload(payload, made.decode("latin-1"), digest, COSIGN))
-    _refused(lambda: verify_bundle(content, digest, COSIGN))
+    _require_refusal(lambda: verify_payload(payload, made.decode("latin-1"), digest, COSIGN))
+    _require_refusal(lambda: verify_bundle(content, digest, COSIGN))
 
 
 def keyless(content: bytes) -> None:
     """What is attached without a key: nobody is believed, by the public root or what stands in its place."""
     digest, anybody = f"sha256:{'0' * 64}", (SignerIdentity(".", "."),)
-    _refused(lambda: verify_keyless(content, digest, public_root(), anybody))
+    _require_refusal(lambda: verify_keyless(content, digest, public_root(), anybody))
     try:
-        _refused(lambda: verify_keyless(content, digest, content.decode("latin-1"), anybody))
+        _require_refusal(lambda: verify_keyless(content, digest, content.decode("latin-1"), anybody))
     except InvalidRootError as error:
         if not str(error):
             raise Wrong("refused without a word") from error
@@ -117,7 +117,7 @@ def keyless(content: bytes) -> None:
 
 def manifest(content: bytes) -> None:
     """A bucket's manifest: it bears no key's signature, and says the same in JSON."""
-    _refused(lambda: verify_content(content, content.decode("latin-1"), COSIGN))
+    _require_refusal(lambda: verify_content(content, content.decode("latin-1"), COSIGN))
     try:
         found = read_manifest(content)
     except NotBelievedError:
@@ -127,7 +127,7 @@ def manifest(content: bytes) -> None:
     same(read_manifest(json.dumps(written).encode()), found, "written in JSON and read")
 
 
-def _refused(judged: Callable[[], object]) -> None:
+def _require_refusal(judged: Callable[[], object]) -> None:
     try:
         found = judged()
     except NotBelievedError as error:

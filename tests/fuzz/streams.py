@@ -23,7 +23,7 @@ from evaluator.http.server.limits import Limits
 from tests.fuzz.requests import dispatch, routes
 from tests.fuzz.target import Target, Wrong, nothing_fails, same
 from tests.unit.evaluator.http.serving import Line
-from tests.unit.evaluator.http.wire import GREETING, parsed
+from tests.unit.evaluator.http.wire import GREETING, parse_frames
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -143,7 +143,7 @@ def http2(content: bytes) -> None:
 def well_formed(output: bytes) -> None:
     """Frames within their size, on streams that have not ended, with blocks that another decoder reads."""
     ended, decoder = set(), TheirDecoder()
-    for kind, flags, stream, payload in parsed(output):
+    for kind, flags, stream, payload in parse_frames(output):
         if len(payload) > frames.DEFAULT_FRAME_BYTES:
             raise Wrong(f"a frame of {len(payload)} bytes")
         if stream in ended and kind in {frames.HEADERS, frames.DATA}:

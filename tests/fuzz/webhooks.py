@@ -32,13 +32,13 @@ def delivery(content: bytes) -> None:
         asked = headers(event.decode("latin-1"), body)
         found = read_delivery(sender, asked, body, [TOKEN])
         same(read_delivery(sender, asked, body, [TOKEN]), found, f"{sender}, again")
-        judged(found)
+        check_result(found)
         unsigned = read_delivery(sender, asked, body, [b"another token"])
         if not isinstance(unsigned, Refusal) or unsigned.status != 401:
             raise Wrong(f"{sender}: unsigned, and {unsigned!r}")
 
 
-def judged(found: Push | Quiet | Refusal) -> None:
+def check_result(found: Push | Quiet | Refusal) -> None:
     """A push names what was pushed, a refusal has a status."""
     if isinstance(found, Push):
         if not all(found.repositories) or not found.identity:

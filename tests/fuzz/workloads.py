@@ -10,7 +10,7 @@ from controller.pods.direct_sets.direct_flags import read_flags
 from controller.pods.direct_sets.workload_marks import Applied, mark, remark_on, unmark
 from controller.pods.settings.installation import Refused
 from tests.fuzz.target import Target, Wrong, same
-from tests.unit.controller.pods.injection.pods import patched
+from tests.unit.controller.pods.injection.pods import apply_patch
 
 WORDS: Final = (
     '"kind":"Deployment"', '"kind":"CronJob"', '"kind":"Job"', '"metadata":{"name":"a"}', '"labels":{',
@@ -36,18 +36,18 @@ def workload(content: bytes) -> None:
     try:
         carried = carried_flags(body)
     except Refused as refusal:
-        said(refusal)
+        check_words(refusal)
         return
     if carried is None:
         changes = unmark(body, body)
-        same(patched(body, changes.patch), changes.after, "the patch")
+        same(apply_patch(body, changes.patch), changes.after, "the patch")
         return
     marked = after_mark(body, None)
     same(after_mark(marked, marked), marked, "marked again")
     try:
         read_flags(carried.text, carried.where)
     except Refused as refusal:
-        said(refusal)
+        check_words(refusal)
 
 
 def after_mark(body: dict[str, Any], before: dict[str, Any] | None) -> dict[str, Any]:
@@ -56,12 +56,12 @@ def after_mark(body: dict[str, Any], before: dict[str, Any] | None) -> dict[str,
     if carried is None:
         raise Wrong("its flags are gone")
     changes = mark(body, before, carried, BY, remark_on(carried))
-    after = patched(body, changes.patch)
+    after = apply_patch(body, changes.patch)
     same(after, changes.after, "the patch")
     return after
 
 
-def said(refusal: Refused) -> None:
+def check_words(refusal: Refused) -> None:
     """It has words."""
     if not str(refusal):
         raise Wrong("refused without a word")

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from tests.clients.asking import served
+from tests.clients.asking import served_value
 from tests.clients.attacks import resident_megabytes
 from tests.clients.event_log import EventLog
 from tests.clients.up import banner
@@ -123,7 +123,7 @@ def test_the_evaluators_image_answers_an_evaluation_in_little_memory(
     with start(images, "evaluator", tmp_path) as opened, opened.serve(*words) as (process, events):
         listening = events.wait(lambda event: event["message"] == "listening", lambda: events.all)
         events.wait(lambda event: event["message"] == "flags served", lambda: events.all)
-        assert served(listening["ofrep"]) == "Hooray"
+        assert served_value(listening["ofrep"]) == "Hooray"
         megabytes = resident_megabytes(child(process))
     with capsys.disabled():
         print(f"\nevaluator: {megabytes:.0f} MB of memory")
@@ -146,7 +146,7 @@ def test_the_controllers_image_follows_a_repository_over_git(images: Images, tmp
     words = ("up", "file:///mnt/flags", "--json", *FREE_PORTS)
     with start(images, "controller", tmp_path) as opened, opened.serve(*words) as (_, events):
         ready = events.wait(lambda event: event["event"] == "ready", lambda: events.all)
-        assert served(ready["ports"]["ofrep"]) == "Hooray"
+        assert served_value(ready["ports"]["ofrep"]) == "Hooray"
 
 
 @pytest.mark.parametrize("verb", ["fleet", "events"])

@@ -45,7 +45,7 @@ def chromium() -> str:
 
 
 @contextlib.contextmanager
-def running() -> Iterator[Browser]:
+def run_browser() -> Iterator[Browser]:
     """A Chromium without a window. While it runs, the thread can run no other event loop: keep it to a module
     whose tests are no coroutines.
     """

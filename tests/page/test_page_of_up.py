@@ -12,7 +12,7 @@ import pytest
 from playwright.sync_api import expect
 
 from tests.clients.up import up
-from tests.page.browser import DESK, PHONE, running, tab
+from tests.page.browser import DESK, PHONE, run_browser, tab
 from tests.page.shop import shop
 from tests.repositories import Repository
 
@@ -29,7 +29,7 @@ FLAG = "/ui/flag?key=new-checkout"
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    with running() as browser:
+    with run_browser() as browser:
         yield browser
 
 

@@ -11,7 +11,7 @@ import pytest
 from tests.clients.up import banner
 from tests.registry.artifacts import Pusher
 from tests.registry.front import Front, before
-from tests.registry.program import containers, debian, program, running
+from tests.registry.program import containers, debian, program, run_registry
 from tests.repositories import Repository
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ def registry(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
     if kind == "containers":
         started = containers(folder)
     else:
-        started = running(folder, debian if kind == "debian" else program)
+        started = run_registry(folder, debian if kind == "debian" else program)
     with started as port:
         yield port
 

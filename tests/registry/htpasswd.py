@@ -6,7 +6,7 @@ import contextlib
 from typing import TYPE_CHECKING
 
 from controller.sources.oci.oci_credentials import RegistryLogin
-from tests.registry.program import running
+from tests.registry.program import run_registry
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -26,5 +26,7 @@ def admit(folder: Path, username: str) -> None:
 def guarded_registry(folder: Path) -> Iterator[int]:
     """Its port."""
     admit(folder, LOGIN.username)
-    with running(folder, auth={"htpasswd": {"realm": "tests", "path": str(folder / "htpasswd")}}) as port:
+    with run_registry(
+        folder, auth={"htpasswd": {"realm": "tests", "path": str(folder / "htpasswd")}}
+    ) as port:
         yield port

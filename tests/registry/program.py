@@ -19,7 +19,7 @@ import pytest
 from tests.debian import programs
 from tests.go import Module, build, find
 from tests.go import program as built
-from tests.programs import listening
+from tests.programs import run_server
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -75,12 +75,12 @@ def main() -> int:
 @contextlib.contextmanager
 def containers(folder: Path) -> Iterator[int]:
     """The port of a registry that lists referrers, and keeps everything in memory."""
-    with listening([program(CONTAINERS)], folder / "registry.log", _LISTENING) as port:
+    with run_server([program(CONTAINERS)], folder / "registry.log", _LISTENING) as port:
         yield port
 
 
 @contextlib.contextmanager
-def running(folder: Path, registry: Callable[[], Path] = program, **configuration: Any) -> Iterator[int]:
+def run_registry(folder: Path, registry: Callable[[], Path] = program, **configuration: Any) -> Iterator[int]:
     """A registry that keeps everything in memory, and its port on loopback; `configuration` is that of its
     parts: `auth`, `http`.
     """
@@ -91,7 +91,7 @@ def running(folder: Path, registry: Callable[[], Path] = program, **configuratio
     file.write_text(json.dumps({**parts, **configuration}), encoding="utf-8")
     command: list[str | Path] = [registry(), "serve", file]
     environment = os.environ | {"OTEL_TRACES_EXPORTER": "none"}
-    with listening(command, folder / "registry.log", _LISTENING, **environment) as port:
+    with run_server(command, folder / "registry.log", _LISTENING, **environment) as port:
         yield port
 
 

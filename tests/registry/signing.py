@@ -96,7 +96,7 @@ def bundle(digest: str, key: Key, predicate: str = SIGN, subject: Artifact | Non
     }).encode()  # fmt: skip
     kind = b"application/vnd.in-toto+json"
     signed = b" ".join((b"DSSEv1", b"%d" % len(kind), kind, b"%d" % len(statement), statement))
-    return bundled(
+    return bundle_of(
         {
             "payload": base64.b64encode(statement).decode(),
             "payloadType": kind.decode(),
@@ -106,14 +106,14 @@ def bundle(digest: str, key: Key, predicate: str = SIGN, subject: Artifact | Non
     )
 
 
-def bundled(envelope: dict[str, Any], subject: Artifact | None = None) -> Artifact:
+def bundle_of(envelope: dict[str, Any], subject: Artifact | None = None) -> Artifact:
     """A bundle with this DSSE envelope."""
     material = {"publicKey": {"hint": "x"}}
     whole = {"mediaType": BUNDLE, "verificationMaterial": material, "dsseEnvelope": envelope}
-    return attached(json.dumps(whole).encode(), subject)
+    return attachment_of(json.dumps(whole).encode(), subject)
 
 
-def attached(content: bytes, subject: Artifact | None = None) -> Artifact:
+def attachment_of(content: bytes, subject: Artifact | None = None) -> Artifact:
     """What cosign 3 pushes with this bundle; a registry may list what refers to `subject`."""
     layer = {"mediaType": BUNDLE, "size": len(content), "digest": sha256(content)}
     more: dict[str, Any] = {"artifactType": BUNDLE}

@@ -68,14 +68,14 @@ class Tokens:
             "iat": now - 5, "nbf": now - 5, "exp": now + 300,
             "access": [{"type": kind, "name": name, "actions": actions.split(",")}],
         }  # fmt: skip
-        signed = f"{_encoded(json.dumps(head).encode())}.{_encoded(json.dumps(claims).encode())}"
+        signed = f"{_encode(json.dumps(head).encode())}.{_encode(json.dumps(claims).encode())}"
         key = serialization.load_pem_private_key(self._leaf.private_key_pem.bytes(), None)
         assert isinstance(key, ec.EllipticCurvePrivateKey)
         numbers = decode_dss_signature(key.sign(signed.encode(), ec.ECDSA(hashes.SHA256())))
-        return f"{signed}.{_encoded(b''.join(each.to_bytes(32, 'big') for each in numbers))}"
+        return f"{signed}.{_encode(b''.join(each.to_bytes(32, 'big') for each in numbers))}"
 
 
-def _encoded(content: bytes) -> str:
+def _encode(content: bytes) -> str:
     return base64.urlsafe_b64encode(content).decode().rstrip("=")
 
 

@@ -28,7 +28,7 @@ COMPONENTS: Final = DEPLOY / "components"
 PATCHES: Final = sorted(COMPONENTS.glob("*/patch-*.yaml"))
 
 
-def patched(name: str) -> dict[str, Any]:
+def overlay_patch(name: str) -> dict[str, Any]:
     """What the overlay gives the pods of a Deployment beside what their manifest has."""
     spec: dict[str, Any] = {"containers": [{"env": []}]}
     overlay = yaml.load((DEPLOY / "multi-tenant/kustomization.yaml").read_text(), yaml.CSafeLoader)
@@ -46,7 +46,7 @@ def patched(name: str) -> dict[str, Any]:
 
 
 def environment(name: str) -> dict[str, str]:
-    [container] = patched(name)["containers"]
+    [container] = overlay_patch(name)["containers"]
     return {each["name"]: each["value"] for each in container["env"]}
 
 
@@ -149,7 +149,7 @@ def test_the_proxy_enforces_with_the_certificate_that_the_controller_makes(
     settings = settings_of(ProxySettings)
     assert settings.auth is AuthMode.ENFORCE
     assert all(quotas(settings))
-    spec = patched("flagstaff-proxy")
+    spec = overlay_patch("flagstaff-proxy")
     [mount] = spec["containers"][0]["volumeMounts"]
     [volume] = spec["volumes"]
     assert (mount["name"], volume["secret"]["secretName"]) == (volume["name"], PROXY_SECRET)
@@ -164,7 +164,7 @@ def test_admission_injects_as_the_controller_does_and_asks_callers_for_a_certifi
     for name, value in given.items():
         monkeypatch.setenv(name, value)
     settings = settings_of(AdmissionSettings)
-    spec = patched("flagstaff-admission")
+    spec = overlay_patch("flagstaff-admission")
     [mount], [volume] = spec["containers"][0]["volumeMounts"], spec["volumes"]
     assert mount["name"] == volume["name"]
     assert settings.admission_client_ca == f"{mount['mountPath']}/ca.crt"

@@ -33,7 +33,7 @@ REASONS: Final = re.compile(r" \([^)]*\)|`")
 RAISES: Final = re.compile(r"\bRaises ((?:[A-Z]\w*(?:,? or |,? and |, |; )?)+)")
 
 
-def raised(docstring: str) -> Iterator[str]:
+def raised_names(docstring: str) -> Iterator[str]:
     """Yield the names after `Raises`: `Raises A`, `Raises A, B`, `Raises A (Reason) or B`."""
     for match in RAISES.finditer(REASONS.sub("", " ".join(docstring.split()))):
         yield from re.findall(r"[A-Z]\w*", match[1])
@@ -45,7 +45,7 @@ def docstrings(tree: ast.Module) -> Iterator[str]:
             yield ast.get_docstring(node) or ""
 
 
-def bound(tree: ast.Module) -> set[str]:
+def bound_names(tree: ast.Module) -> set[str]:
     """Return the names that a module imports or assigns."""
     imports = [node for node in ast.walk(tree) if isinstance(node, ast.Import | ast.ImportFrom)]
     assigned = [
@@ -65,11 +65,11 @@ def bound(tree: ast.Module) -> set[str]:
     ],
 )
 def test_names_of_what_is_raised_are_found(docstring: str, names: list[str]) -> None:
-    assert list(raised(docstring)) == names
+    assert list(raised_names(docstring)) == names
 
 
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: path.relative_to(ROOT).as_posix())
 def test_a_docstring_names_only_classes_that_there_are(path: Path) -> None:
     tree = TREES[path]
-    known = CLASSES | CAUGHT | set(dir(builtins)) | bound(tree)
-    assert {name for docstring in docstrings(tree) for name in raised(docstring)} <= known
+    known = CLASSES | CAUGHT | set(dir(builtins)) | bound_names(tree)
+    assert {name for docstring in docstrings(tree) for name in raised_names(docstring)} <= known

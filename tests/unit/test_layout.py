@@ -31,7 +31,7 @@ def module_name(file: Path) -> str:
     return ".".join(file.with_suffix("").parts).removesuffix(".__init__")
 
 
-def imported(file: Path, known: Collection[str]) -> set[str]:
+def imported_modules(file: Path, known: Collection[str]) -> set[str]:
     """Names of the imported modules, also of those for type checkers alone."""
     names = set()
     for node in ast.walk(ast.parse((ROOT / file).read_bytes())):
@@ -62,7 +62,7 @@ def test_modules_have_at_most_300_lines(package: str) -> None:
 
 def test_modules_do_not_import_one_another_in_a_circle() -> None:
     files = {module_name(file): file for package in ("controller", "evaluator") for file in modules(package)}
-    imports = {name: imported(file, files) - {name} for name, file in files.items()}
+    imports = {name: imported_modules(file, files) - {name} for name, file in files.items()}
     try:
         TopologicalSorter(imports).prepare()
     except CycleError as error:

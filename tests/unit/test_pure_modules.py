@@ -11,7 +11,7 @@ ROOT = Path(__file__).parents[2]
 CONTRACT = "the pure core does no I/O and reads no clock"
 
 
-def listed() -> set[str]:
+def listed_modules() -> set[str]:
     settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     contracts = settings["tool"]["importlinter"]["contracts"]
     return set(next(each["source_modules"] for each in contracts if each["name"] == CONTRACT))
@@ -31,7 +31,7 @@ def _docstring(path: Path) -> str:
 
 
 def test_the_contract_names_every_module_that_calls_itself_pure() -> None:
-    names = listed()
+    names = listed_modules()
     missing = {
         module
         for module in pure_modules()

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 from urllib.parse import quote, urlencode
 
-from tests.buckets.relay import Relay, serving
+from tests.buckets.relay import Relay, serve_relay
 from tests.foreign.languages import fetch_packages, node
-from tests.programs import listening
+from tests.programs import run_server
 
 if TYPE_CHECKING:
     import ssl
@@ -37,13 +37,13 @@ def fetch() -> Path:
 
 
 @contextlib.contextmanager
-def running(folder: Path) -> Iterator[int]:
+def run_store(folder: Path) -> Iterator[int]:
     """A server that keeps everything in memory, and its port on loopback."""
     program = fetch() / "azurite/dist/src/blob/main.js"
     options = ("--blobPort", "0", "--inMemoryPersistence", "--disableTelemetry", "--silent")
     command: list[str | Path] = [node() / "node", program, *options]
     environment = {**os.environ, "AZURITE_ACCOUNTS": f"{ACCOUNT}:{KEY}"}
-    with listening(command, folder / "azurite.log", _LISTENING, **environment) as port:
+    with run_server(command, folder / "azurite.log", _LISTENING, **environment) as port:
         yield port
 
 
@@ -111,5 +111,5 @@ class Azure(Relay):
 @contextlib.contextmanager
 def azure(port: int, tls: ssl.SSLContext | None = None) -> Iterator[Azure]:
     """An empty container."""
-    with serving(Azure(port, tls)) as found:
+    with serve_relay(Azure(port, tls)) as found:
         yield found

@@ -16,9 +16,9 @@ from xml.etree import ElementTree as ET
 from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
-from tests.buckets.relay import Relay, serving
+from tests.buckets.relay import Relay, serve_relay
 from tests.go import Module, build, find
-from tests.programs import listening
+from tests.programs import run_server
 
 if TYPE_CHECKING:
     import ssl
@@ -46,9 +46,9 @@ def fetch() -> Path:
 
 
 @contextlib.contextmanager
-def running(folder: Path) -> Iterator[int]:
+def run_store(folder: Path) -> Iterator[int]:
     """A server that keeps everything in memory, and its port on loopback."""
-    with listening([fetch() / "google-storage"], folder / "google.log", _LISTENING) as port:
+    with run_server([fetch() / "google-storage"], folder / "google.log", _LISTENING) as port:
         yield port
 
 
@@ -110,5 +110,5 @@ class Google(Relay):
 @contextlib.contextmanager
 def google(port: int, tls: ssl.SSLContext | None = None) -> Iterator[Google]:
     """An empty bucket."""
-    with serving(Google(port, tls)) as found:
+    with serve_relay(Google(port, tls)) as found:
         yield found

@@ -22,7 +22,9 @@ _QUESTION: Final = b'{"flagKey":"simple-flag","context":{}}'
 
 
 @contextlib.contextmanager
-def started(container: Mapping[str, Any], folder: Path, mounts: Mapping[str, Path]) -> Iterator[Evaluator]:
+def run_container(
+    container: Mapping[str, Any], folder: Path, mounts: Mapping[str, Path]
+) -> Iterator[Evaluator]:
     """Ours, by the container's own arguments and variables: its ports are free ones of loopback, and each
     path of `mounts` is a folder here.
     """
@@ -37,7 +39,7 @@ def started(container: Mapping[str, Any], folder: Path, mounts: Mapping[str, Pat
         yield running
 
 
-def resolved(port: int) -> dict[str, Any]:
+def resolve_flag(port: int) -> dict[str, Any]:
     """The answer to the request of OpenFeature Operator's own tests. Raises OSError where nobody answers."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
     with contextlib.closing(connection):

@@ -19,7 +19,7 @@ ORIGIN = "https://shop.example.com"
 PATH = "/ofrep/v1/evaluate/flags"
 
 
-def asked(port: int, method: str, origin: str) -> tuple[int, str | None]:
+def ask(port: int, method: str, origin: str) -> tuple[int, str | None]:
     """(status, the origin that may read the answer)."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
     headers = {"origin": origin, "access-control-request-method": "POST"}
@@ -50,9 +50,9 @@ async def test_a_page_may_read_answers_where_its_origin_is_allowed(
     serving = await serve(store, Settings(host="127.0.0.1", cors_origins=origins, **ports))
     try:
         for port in (serving.ports.ofrep, serving.ports.grpc):
-            status, found = await asyncio.to_thread(asked, port, "OPTIONS", origin)
+            status, found = await asyncio.to_thread(ask, port, "OPTIONS", origin)
             assert (status, found) == (preflight if port == serving.ports.ofrep else status, allowed)
-        assert await asyncio.to_thread(asked, serving.ports.ofrep, "POST", origin) == (200, allowed)
+        assert await asyncio.to_thread(ask, serving.ports.ofrep, "POST", origin) == (200, allowed)
     finally:
         await serving.stop()
 

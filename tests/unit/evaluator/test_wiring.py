@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 LOOPBACK = Settings(host="127.0.0.1", port=0, management_port=0, ofrep_port=0, sync_port=0)
 
 
-async def started(settings: Settings = LOOPBACK) -> tuple[Store, Serving]:
+async def start(settings: Settings = LOOPBACK) -> tuple[Store, Serving]:
     store = Store()
     serving = await serve(store, settings, clock=lambda: NOW)
     swap(store, flag_set(*fakes.ALL), now=NOW)
@@ -45,7 +45,7 @@ async def get(port: int, path: str) -> tuple[int, bytes]:
 
 
 async def test_each_port_answers_what_is_its_own() -> None:
-    _, serving = await started()
+    _, serving = await start()
     status, body = await get(serving.ports.management, "/readyz")
     elsewhere, _ = await get(serving.ports.ofrep, "/readyz")
     await serving.stop()
@@ -53,7 +53,7 @@ async def test_each_port_answers_what_is_its_own() -> None:
 
 
 async def test_the_management_port_may_have_an_address_of_its_own() -> None:
-    _, serving = await started(replace(LOOPBACK, host="127.0.0.2", management_host="127.0.0.1"))
+    _, serving = await start(replace(LOOPBACK, host="127.0.0.2", management_host="127.0.0.1"))
     status, _ = await get(serving.ports.management, "/readyz")
     with pytest.raises(ConnectionRefusedError):
         await get(serving.ports.ofrep, "/readyz")
@@ -73,13 +73,13 @@ async def test_without_flags_an_application_may_start_after_the_deadline() -> No
 
 async def test_a_socket_may_be_opened_to_all_that_reach_its_folder(tmp_path: Path) -> None:
     path = tmp_path / "e.sock"
-    _, serving = await started(replace(LOOPBACK, socket_path=str(path), socket_mode="0666"))
+    _, serving = await start(replace(LOOPBACK, socket_path=str(path), socket_mode="0666"))
     mode = path.stat().st_mode
     await serving.stop()
     assert mode & 0o777 == 0o666
 
 
-async def pinged(port: int) -> bytes:
+async def ping(port: int) -> bytes:
     """The answer to a client that pings four times at once and waits for four answers, or the end."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     pings = frames.frame(frames.PING, 0, 0, b"keepaliv")
@@ -92,8 +92,8 @@ async def pinged(port: int) -> bytes:
 
 
 async def test_the_least_time_between_pings_is_of_the_sync_port_alone() -> None:
-    _, serving = await started(replace(LOOPBACK, keep_alive_min_time=30.0))
-    found = [await pinged(port) for port in (serving.ports.sync, serving.ports.grpc)]
+    _, serving = await start(replace(LOOPBACK, keep_alive_min_time=30.0))
+    found = [await ping(port) for port in (serving.ports.sync, serving.ports.grpc)]
     await serving.stop()
     assert [b"too_many_pings" in said for said in found] == [True, False]
 
@@ -107,13 +107,13 @@ async def test_a_port_that_is_taken_leaves_none_open() -> None:
             host="127.0.0.1", port=port, management_port=taken.getsockname()[1], ofrep_port=0, sync_port=0
         )
         with pytest.raises(OSError, match=f"port {settings.management_port} .*with --management-port, or 0"):
-            await started(settings)
+            await start(settings)
         with pytest.raises(ConnectionRefusedError):
             await asyncio.open_connection("127.0.0.1", port)
 
 
 async def test_v1s_bulk_and_events_reach_a_grpc_client_up_to_the_goodbye() -> None:
-    store, serving = await started()
+    store, serving = await start()
     async with grpc.aio.insecure_channel(f"127.0.0.1:{serving.ports.grpc}") as channel:
         stub = v1_grpc.ServiceStub(channel)
         everything = await stub.ResolveAll(v1.ResolveAllRequest(), timeout=10)
@@ -130,7 +130,7 @@ async def test_v1s_bulk_and_events_reach_a_grpc_client_up_to_the_goodbye() -> No
 
 
 async def test_a_stream_deadline_reaches_a_grpc_client_as_its_status() -> None:
-    _, serving = await started(
+    _, serving = await start(
         Settings(host="127.0.0.1", port=0, management_port=0, ofrep_port=0, sync_port=0, stream_deadline=0.05)
     )
     async with grpc.aio.insecure_channel(f"127.0.0.1:{serving.ports.grpc}") as channel:

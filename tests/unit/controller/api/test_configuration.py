@@ -33,7 +33,7 @@ def content(document: FlagDocument) -> Any:
     return json.loads(document.content)
 
 
-def evaluated(document: FlagDocument, **context: Any) -> Resolution:
+def evaluate(document: FlagDocument, **context: Any) -> Resolution:
     parsed = parse(document.content, file="c.json")
     assert parsed.flag_set is not None
     assert not [each for each in parsed.problems if each.severity == "error"], parsed.problems
@@ -64,7 +64,7 @@ def historic(**flag: Any) -> FlagDocument:
 
 @pytest.mark.parametrize("state", ["disabled", "DISABLED", "Disabled"])
 def test_a_flag_that_is_off_needs_no_variants(state: str) -> None:
-    assert evaluated(historic(state=state)).reason == "DISABLED"
+    assert evaluate(historic(state=state)).reason == "DISABLED"
 
 
 VARIANTS: Final = {"variants": {"on": "yes", "off": "no"}, "defaultVariant": "off"}
@@ -90,7 +90,7 @@ def rule(variant: str, *conditions: tuple[str, str, Any]) -> dict[str, Any]:
 )  # fmt: skip
 def test_a_list_of_rules_is_targeting(rules: Any, context: dict[str, Any], value: str) -> None:
     document = historic(state="enabled", rules=rules, **VARIANTS)
-    assert evaluated(document, **context).value == value
+    assert evaluate(document, **context).value == value
 
 
 @pytest.mark.parametrize("rules", [7, [7], [{}], [{"action": {"variant": "on"}, "conditions": [{}]}]])
@@ -104,7 +104,7 @@ def test_a_return_type_is_ignored_and_contradicted_with_a_warning() -> None:
     wrong = historic(state="enabled", returnType="boolean", **VARIANTS)
     assert right.warnings == ()
     assert wrong.warnings == ("flag 'f': returnType is boolean, not so: off, on",)
-    assert evaluated(wrong).value == "no"
+    assert evaluate(wrong).value == "no"
 
 
 @pytest.mark.parametrize(
@@ -176,25 +176,25 @@ SHARDS: Final = {
 }
 
 
-def sharded(*references: tuple[str, str]) -> Resource:
+def sharded_configuration(*references: tuple[str, str]) -> Resource:
     return configuration({"shards": [{"name": name, "digest": digest} for name, digest in references]})
 
 
 def test_shards_together_are_the_set() -> None:
-    found = content(flag_document(sharded(("s1", "d1"), ("s2", "d2")), SHARDS.get))
+    found = content(flag_document(sharded_configuration(("s1", "d1"), ("s2", "d2")), SHARDS.get))
     assert found == {"flags": FLAGS["flags"] | {"b": {}}, "$evaluators": {"e": {}}, "metadata": {"m": 1}}
 
 
 @pytest.mark.parametrize("missing", [("s3", "d3"), ("s2", "another")], ids=["absent", "another"])
 def test_a_set_that_is_not_whole_is_no_set(missing: tuple[str, str]) -> None:
     with pytest.raises(MissingShardsError, match=missing[0]):
-        flag_document(sharded(("s1", "d1"), missing), SHARDS.get)
+        flag_document(sharded_configuration(("s1", "d1"), missing), SHARDS.get)
 
 
 @pytest.mark.parametrize("name", ["odd", "empty"])
 def test_a_shard_without_flags_is_named(name: str) -> None:
     with pytest.raises(InvalidSpecError, match=f"FlagShard {name} has no flags"):
-        flag_document(sharded((name, "d")), SHARDS.get)
+        flag_document(sharded_configuration((name, "d")), SHARDS.get)
 
 
 @pytest.mark.parametrize("shards", [7, {"name": "s1"}, ["s1"]])

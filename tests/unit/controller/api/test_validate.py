@@ -365,7 +365,7 @@ async def secret(namespace: str, name: str, account: str | None) -> Mapping[str,
     return SECRET
 
 
-async def opened(spec: FlagSourceSpec, folder: Path) -> None:
+async def open_source(spec: FlagSourceSpec, folder: Path) -> None:
     look = FetchRequest(
         ObjectKey("FlagSource", "shop", "flags"), 1.0, Freshness(NOW, NOW), verify=spec.verify
     )
@@ -398,7 +398,7 @@ def test_a_factory_opens_each_source_that_is_not_refused(
     for provider in (made.git, made.oci):
         if provider is not None and provider.ref.semver is not None:
             highest(["1.2.3", "v2"], provider.ref.semver)
-    asyncio.run(opened(made, tmp_path_factory.getbasetemp() / "mirrors"))
+    asyncio.run(open_source(made, tmp_path_factory.getbasetemp() / "mirrors"))
 
 
 @given(spec=SETS)

@@ -39,7 +39,7 @@ WRITTEN: Final = [each for each in WATCHED if each.spec is not None]
 RECONCILED: Final = [stage.type for stage in STAGES]
 
 
-def granted() -> set[tuple[str, str, str]]:
+def granted_rights() -> set[tuple[str, str, str]]:
     """(group, resource, verb) of what the controller's own ClusterRole lets it do everywhere."""
     documents = yaml.load_all((ROOT / "deploy/base/rbac.yaml").read_text(), yaml.CSafeLoader)
     (role,) = [each for each in documents if _name(each) == ("ClusterRole", "flagstaff-controller")]
@@ -101,11 +101,11 @@ def test_the_first_stage_may_import_no_backend() -> None:
 
 @pytest.mark.parametrize("type_", WATCHED, ids=lambda each: each.kind)
 def test_what_is_watched_may_be_read(type_: ResourceType) -> None:
-    assert {(type_.group, type_.plural, verb) for verb in ("get", "list", "watch")} <= granted()
+    assert {(type_.group, type_.plural, verb) for verb in ("get", "list", "watch")} <= granted_rights()
 
 
 def test_the_statuses_that_may_be_written_are_those_of_the_reconciled_kinds() -> None:
-    written = {(group, resource) for group, resource, _ in granted() if resource.endswith("/status")}
+    written = {(group, resource) for group, resource, _ in granted_rights() if resource.endswith("/status")}
     # Exported artifacts have no reconciler: the stage of sources makes them with their status.
     exported = {("source.toolkit.fluxcd.io", "externalartifacts/status")}
     assert written - exported == {(each.group, f"{each.plural}/status") for each in RECONCILED}

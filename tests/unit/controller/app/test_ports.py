@@ -24,7 +24,7 @@ def routes(name: str) -> Routes:
     return management.routes(status, lambda: b"", Offload())
 
 
-async def asked(host: str, port: int) -> bytes:
+async def ask(host: str, port: int) -> bytes:
     reader, writer = await asyncio.open_connection(host, port)
     writer.write(b"GET /readyz HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n")
     answer = await reader.read()
@@ -48,7 +48,7 @@ async def test_each_port_has_its_own_address_and_is_counted() -> None:
             ("127.0.0.1", artifacts, b"artifacts"),
             ("127.0.0.3", receiver, b"webhooks"),
         ):
-            assert name in await asked(host, port)
+            assert name in await ask(host, port)
         found = text(metrics.families()).decode()
     for port_name in ("management", "artifacts", "receiver"):
         assert f'flagstaff_held_bytes{{port="{port_name}"}}' in found

@@ -47,11 +47,11 @@ async def test_metrics_and_the_fleet_are_made_beside_the_loop(
 ) -> None:
     seen, threads, made = Seen(), set[int](), fleet_page.fleet
 
-    def watched(receipts: Receipts) -> dict[str, object]:
+    def note_thread(receipts: Receipts) -> dict[str, object]:
         threads.add(threading.get_ident())
         return made(receipts)
 
-    monkeypatch.setattr(fleet_page, "fleet", watched)
+    monkeypatch.setattr(fleet_page, "fleet", note_thread)
     with stub_api(tmp_path) as stub:
         settings = ProxySettings(
             kubeconfig=str(stub.kubeconfig), host="127.0.0.1", sync_port=0, management_port=0, drain_seconds=1

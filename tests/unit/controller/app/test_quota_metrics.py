@@ -27,7 +27,7 @@ NOW: Final = datetime(2026, 1, 1, tzinfo=UTC)
 STORED = {"artifact": {"url": "http://a", "revision": "main@d", "digest": "sha256:d", "size": 300}}
 
 
-def scraped(metrics: QuotaMetrics) -> dict[tuple[str, str, str], float]:
+def scrape(metrics: QuotaMetrics) -> dict[tuple[str, str, str], float]:
     return {
         (family.name, sample.labels["namespace"], sample.labels["quota"]): sample.value
         for family in metrics.collect()
@@ -40,11 +40,11 @@ def test_bytes_of_artifacts_are_shown_beside_their_limit() -> None:
     for namespace, name, status in (("shop", "a", STORED), ("shop", "b", {}), ("shop", "c", STORED)):
         key = ObjectKey("FlagSource", namespace, name)
         objects.learn(Resource(key, str(key), 1, "1", status=status))
-    assert scraped(QuotaMetrics(NamespaceLimits(artifact_bytes=1000), artifact_usage(objects))) == {
+    assert scrape(QuotaMetrics(NamespaceLimits(artifact_bytes=1000), artifact_usage(objects))) == {
         ("flagstaff_quota_used", "shop", "artifactBytes"): 600,
         ("flagstaff_quota_limit", "shop", "artifactBytes"): 1000,
     }
-    assert scraped(QuotaMetrics(NamespaceLimits(), artifact_usage(objects))) == {}
+    assert scrape(QuotaMetrics(NamespaceLimits(), artifact_usage(objects))) == {}
 
 
 async def test_running_programs_of_git_and_bytes_of_mirrors_are_counted(tmp_path: Path) -> None:
@@ -58,17 +58,17 @@ async def test_running_programs_of_git_and_bytes_of_mirrors_are_counted(tmp_path
         spec = GitSpec.model_validate({"url": f"{server.url}/repository/.git"})
         provider = await sources.open(spec, look)
         await provider.fetch(await provider.resolve(), tmp_path)
-    mirror = scraped(metrics)["flagstaff_quota_used", "shop", "mirrorBytes"]
+    mirror = scrape(metrics)["flagstaff_quota_used", "shop", "mirrorBytes"]
     assert 1_000 < mirror < 1_000_000
     async with sources.places.place("shop"):
-        assert scraped(metrics) == {
+        assert scrape(metrics) == {
             ("flagstaff_quota_used", "shop", "mirrorBytes"): mirror,
             ("flagstaff_quota_limit", "shop", "mirrorBytes"): 10_000_000,
             ("flagstaff_quota_used", "shop", "gitProcesses"): 1,
             ("flagstaff_quota_limit", "shop", "gitProcesses"): 3,
         }
     sources.forget(look.key)
-    await until(lambda: not scraped(metrics))
+    await until(lambda: not scrape(metrics))
     await sources.close()
 
 

@@ -31,7 +31,7 @@ def artifact(digest: str) -> dict[str, Any]:
     return {"artifact": {"revision": f"main@{digest}", "digest": f"sha256:{digest}", "url": "http://a"}}
 
 
-def stored(size: int) -> dict[str, Any]:
+def stored_status(size: int) -> dict[str, Any]:
     return {"artifact": artifact("d")["artifact"] | {"size": size}}
 
 
@@ -100,36 +100,36 @@ def keys_woken(before: Resource | None, after: Resource | None) -> set[ObjectKey
     return keys_to_wake(STAGES, cache, Change(before, after))
 
 
-def changed(resource: Resource, **more: Any) -> tuple[Resource, Resource]:
+def update(resource: Resource, **more: Any) -> tuple[Resource, Resource]:
     return resource, replace(resource, resource_version="2", **more)
 
 
 ROWS: Final[dict[str, tuple[Resource | None, Resource | None, set[str]]]] = {
     "a new source": (None, SOURCE, {"FlagSource/flags"}),
     "the same again": (SOURCE, SOURCE, set()),
-    "an edited source": (*changed(SOURCE, generation=2), {"FlagSource/flags"}),
-    "a source made again": (*changed(SOURCE, uid="new"), {"FlagSource/flags"}),
-    "a request": (*changed(SOURCE, annotations={REQUESTED_AT: "t"}), {"FlagSource/flags"}),
-    "a held revision accepted": (*changed(SOURCE, annotations={ACCEPT_REVISION: "r1"}), {"FlagSource/flags"}),
-    "another annotation": (*changed(SOURCE, annotations={"a": "b"}), set()),
-    "a deletion that begins": (*changed(SOURCE, deleting=True), {"FlagSource/flags"}),
+    "an edited source": (*update(SOURCE, generation=2), {"FlagSource/flags"}),
+    "a source made again": (*update(SOURCE, uid="new"), {"FlagSource/flags"}),
+    "a request": (*update(SOURCE, annotations={REQUESTED_AT: "t"}), {"FlagSource/flags"}),
+    "a held revision accepted": (*update(SOURCE, annotations={ACCEPT_REVISION: "r1"}), {"FlagSource/flags"}),
+    "another annotation": (*update(SOURCE, annotations={"a": "b"}), set()),
+    "a deletion that begins": (*update(SOURCE, deleting=True), {"FlagSource/flags"}),
     "a source that is gone": (SOURCE, None, set()),
-    "a source that fails": (*changed(SOURCE, status=is_ready("False")), {"FlagSet/one", "FlagSet/five"}),
+    "a source that fails": (*update(SOURCE, status=is_ready("False")), {"FlagSet/one", "FlagSet/five"}),
     "a source that is suspended": (
-        *changed(SOURCE, generation=2, spec={"suspend": True}),
+        *update(SOURCE, generation=2, spec={"suspend": True}),
         {"FlagSource/flags", "FlagSet/one", "FlagSet/five"},
     ),
-    "a status without an artifact": (*changed(SOURCE, status=is_ready("True")), set()),
+    "a status without an artifact": (*update(SOURCE, status=is_ready("True")), set()),
     "an artifact in another namespace": (
-        *changed(thing("FlagSource", "shared", namespace="platform"), status=artifact("d")),
+        *update(thing("FlagSource", "shared", namespace="platform"), status=artifact("d")),
         {"FlagSet/borrower"},
     ),
     "a grant": (None, GRANT, {"FlagSet/borrower"}),
-    "a grant that changed": (*changed(GRANT, spec={"from": [7]}), {"FlagSet/borrower"}),
+    "a grant that changed": (*update(GRANT, spec={"from": [7]}), {"FlagSet/borrower"}),
     "a grant that is gone": (GRANT, None, {"FlagSet/borrower"}),
-    "a grant's label": (*changed(GRANT, labels={"a": "b"}), set()),
+    "a grant's label": (*update(GRANT, labels={"a": "b"}), set()),
     "a grant of another namespace": (None, replace(GRANT, key=replace(GRANT.key, namespace="x")), set()),
-    "a first artifact": (*changed(SOURCE, status=artifact("d")), {"FlagSet/one", "FlagSet/five"}),
+    "a first artifact": (*update(SOURCE, status=artifact("d")), {"FlagSet/one", "FlagSet/five"}),
     "the same artifact, another word": (
         replace(SOURCE, status=artifact("d")), replace(SOURCE, status=artifact("d") | is_ready("True")),
         set(),
@@ -137,10 +137,10 @@ ROWS: Final[dict[str, tuple[Resource | None, Resource | None, set[str]]]] = {
     "an artifact that is gone with its source": (
         replace(SOURCE, status=artifact("d")), None, {"FlagSet/one", "FlagSet/five"},
     ),
-    "an artifact of Flux's": (*changed(GIT, status=artifact("d")), {"FlagSet/three"}),
+    "an artifact of Flux's": (*update(GIT, status=artifact("d")), {"FlagSet/three"}),
     "Flux's object alone": (None, GIT, set()),
-    "an odd artifact": (*changed(GIT, status={"artifact": "x"}), set()),
-    "a set that became ready": (*changed(SETS[0], status=is_ready("True")), {"FlagSet/four"}),
+    "an odd artifact": (*update(GIT, status={"artifact": "x"}), set()),
+    "a set that became ready": (*update(SETS[0], status=is_ready("True")), {"FlagSet/four"}),
     "a ready set with another revision": (
         replace(SETS[0], status=is_ready("True")), replace(SETS[0], status=is_ready("True", revision="r2")),
         {"FlagSet/four"},
@@ -149,21 +149,21 @@ ROWS: Final[dict[str, tuple[Resource | None, Resource | None, set[str]]]] = {
         replace(SETS[0], status=is_ready("True")),
         replace(SETS[0], status=is_ready("True") | {"problemCount": 1}), set(),
     ),
-    "a set on which nobody depends": (*changed(SETS[1], status=is_ready("True")), set()),
+    "a set on which nobody depends": (*update(SETS[1], status=is_ready("True")), set()),
     "a set that is gone, and what it wrote is another's target": (
         flag_set("checkout"), None, {"FlagSet/five"},
     ),
     "a user's configuration": (None, PLAIN, {"FeatureFlagConfiguration/mine"}),
     "our configuration, edited": (
-        *changed(MADE, generation=2), {"FeatureFlagConfiguration/one", "FlagSet/one"},
+        *update(MADE, generation=2), {"FeatureFlagConfiguration/one", "FlagSet/one"},
     ),
-    "our configuration's status": (*changed(MADE, status=is_ready("True")), set()),
+    "our configuration's status": (*update(MADE, status=is_ready("True")), set()),
     "our configuration, gone": (MADE, None, {"FlagSet/one"}),
     "our configuration, its provenance edited": (
-        *changed(MADE, annotations={"flagstaff.dev/revision": "forged"}), {"FlagSet/one"},
+        *update(MADE, annotations={"flagstaff.dev/revision": "forged"}), {"FlagSet/one"},
     ),
-    "our configuration, another's annotation": (*changed(MADE, annotations={"a": "b"}), set()),
-    "our configuration, unlabelled": (*changed(MADE, labels={}), {"FlagSet/one"}),
+    "our configuration, another's annotation": (*update(MADE, annotations={"a": "b"}), set()),
+    "our configuration, unlabelled": (*update(MADE, labels={}), {"FlagSet/one"}),
     "our configuration, its owner removed": (
         replace(MADE, owners=({"uid": "u"},)), MADE, {"FlagSet/one"},
     ),
@@ -175,31 +175,31 @@ ROWS: Final[dict[str, tuple[Resource | None, Resource | None, set[str]]]] = {
     "a shard that is gone": (SHARD, None, {"FlagSet/one", "FeatureFlagConfiguration/large"}),
     "a shard that nobody lists": (None, thing("FlagShard", "s9"), set()),
     "a Secret": (None, SECRET, {"FlagSource/flags"}),
-    "a Secret that changed": (*changed(SECRET), {"FlagSource/flags"}),
+    "a Secret that changed": (*update(SECRET), {"FlagSource/flags"}),
     "a Secret that is listed again": (SECRET, SECRET, set()),
     "a Secret that is gone": (SECRET, None, {"FlagSource/flags"}),
     "a proxy's Secret": (None, thing("Secret", "proxy"), {"FlagSource/flags"}),
     "a receiver's Secret": (None, thing("Secret", "hook"), {"FlagReceiver/push"}),
     "a provider's Secret": (None, thing("Secret", "chat"), {"FlagProvider/chat"}),
-    "an edited provider": (*changed(PROVIDER, generation=2), {"FlagProvider/chat", "FlagAlert/failures"}),
-    "a provider's status": (*changed(PROVIDER, status={"waiting": 1}), set()),
-    "a test that is asked for": (*changed(PROVIDER, annotations={TEST_ALERT: "t"}), {"FlagProvider/chat"}),
+    "an edited provider": (*update(PROVIDER, generation=2), {"FlagProvider/chat", "FlagAlert/failures"}),
+    "a provider's status": (*update(PROVIDER, status={"waiting": 1}), set()),
+    "a test that is asked for": (*update(PROVIDER, annotations={TEST_ALERT: "t"}), {"FlagProvider/chat"}),
     "an alert that names another provider": (
-        *changed(ALERT, generation=2, spec={"providerRef": {"name": "phone"}}),
+        *update(ALERT, generation=2, spec={"providerRef": {"name": "phone"}}),
         {"FlagAlert/failures", "FlagProvider/chat", "FlagProvider/phone"},
     ),
     "an alert that names one more": (
-        *changed(ALERT, generation=2, spec={**ALERT.spec, "providerRefs": [{"name": "phone"}, "odd"]}),
+        *update(ALERT, generation=2, spec={**ALERT.spec, "providerRefs": [{"name": "phone"}, "odd"]}),
         {"FlagAlert/failures", "FlagProvider/chat", "FlagProvider/phone"},
     ),
     "an alert that is gone": (ALERT, None, {"FlagProvider/chat"}),
     "another namespace's Secret": (None, thing("Secret", "git", namespace="other"), set()),
-    "our configuration, served by more": (*changed(MADE, status={"served": "2/3"}), {"FlagSet/one"}),
-    "a set of a rollout, served by more": (*changed(PAID, status={"served": "2/3"}), {"FlagRollout/pay"}),
+    "our configuration, served by more": (*update(MADE, status={"served": "2/3"}), {"FlagSet/one"}),
+    "a set of a rollout, served by more": (*update(PAID, status={"served": "2/3"}), {"FlagRollout/pay"}),
     "what somebody approves": (
-        *changed(ROLLOUT, annotations={"flagstaff.dev/rollout-approve": "sha256:a/1"}), {"FlagRollout/pay"},
+        *update(ROLLOUT, annotations={"flagstaff.dev/rollout-approve": "sha256:a/1"}), {"FlagRollout/pay"},
     ),
-    "a rollout that goes on": (*changed(ROLLOUT, status={"phase": "Idle", "stepText": "1/2"}), set()),
+    "a rollout that goes on": (*update(ROLLOUT, status={"phase": "Idle", "stepText": "1/2"}), set()),
     "another rollout of the namespace": (
         None, RIVAL,
         {
@@ -208,17 +208,17 @@ ROWS: Final[dict[str, tuple[Resource | None, Resource | None, set[str]]]] = {
         },
     ),
     "promoted definitions that are gone": (PROMOTED, None, {"FlagRollout/pay"}),
-    "a user's configuration, served by more": (*changed(PLAIN, status={"served": "2/3"}), set()),
+    "a user's configuration, served by more": (*update(PLAIN, status={"served": "2/3"}), set()),
     "a receipt": (None, RECEIPT, {"FeatureFlagConfiguration/one"}),
     "a receipt with another content": (
-        *changed(RECEIPT, status={"digest": "d"}), {"FeatureFlagConfiguration/one"},
+        *update(RECEIPT, status={"digest": "d"}), {"FeatureFlagConfiguration/one"},
     ),
-    "a receipt with the same content": (*changed(RECEIPT), set()),
+    "a receipt with the same content": (*update(RECEIPT), set()),
     "a receipt that is gone": (RECEIPT, None, {"FeatureFlagConfiguration/one"}),
     "a Flagd": (None, FLAGD, {"Flagd/flags"}),
     "a FeatureFlagSource": (None, SETTINGS, {"FeatureFlagSource/settings", "Flagd/flags"}),
-    "a FeatureFlagSource that changed": (*changed(SETTINGS, spec={"sources": [7]}), {"Flagd/flags"}),
-    "a FeatureFlagSource's label": (*changed(SETTINGS, labels={"a": "b"}), set()),
+    "a FeatureFlagSource that changed": (*update(SETTINGS, spec={"sources": [7]}), {"Flagd/flags"}),
+    "a FeatureFlagSource's label": (*update(SETTINGS, labels={"a": "b"}), set()),
     "a FeatureFlagSource alone": (None, thing("FeatureFlagSource", "other"), {"FeatureFlagSource/other"}),
     "a grant to the pods of a Flagd": (
         None, thing("FlagGrant", "g", {"from": [{"kind": "Pod", "namespace": "shop"}, 7]}, namespace="x"),
@@ -226,12 +226,12 @@ ROWS: Final[dict[str, tuple[Resource | None, Resource | None, set[str]]]] = {
     ),
     "a Flagd's Deployment that is gone": (MADE_BY_FLAGD, None, {"Flagd/flags"}),
     "a Flagd's Deployment with a ready pod": (
-        *changed(MADE_BY_FLAGD, status={"readyReplicas": 1}), {"Flagd/flags"},
+        *update(MADE_BY_FLAGD, status={"readyReplicas": 1}), {"Flagd/flags"},
     ),
-    "a Flagd's Deployment that nothing happened to": (*changed(MADE_BY_FLAGD), set()),
-    "a Deployment that lost its owner": (*changed(MADE_BY_FLAGD, owners=()), {"Flagd/flags"}),
+    "a Flagd's Deployment that nothing happened to": (*update(MADE_BY_FLAGD), set()),
+    "a Deployment that lost its owner": (*update(MADE_BY_FLAGD, owners=()), {"Flagd/flags"}),
     "a Flagd's Ingress with an address": (
-        *changed(replace(MADE_BY_FLAGD, key=replace(MADE_BY_FLAGD.key, kind="Ingress")), status={"a": 1}),
+        *update(replace(MADE_BY_FLAGD, key=replace(MADE_BY_FLAGD.key, kind="Ingress")), status={"a": 1}),
         set(),
     ),
     "a Service of nobody": (None, thing("Service", "flags"), set()),
@@ -250,15 +250,15 @@ def test_a_change_wakes_only_the_stages_it_concerns(
 
 def test_a_source_in_one_namespace_wakes_no_set_of_another() -> None:
     elsewhere = thing("FlagSource", "flags", namespace="other")
-    keys = keys_woken(*changed(elsewhere, status=artifact("d")))
+    keys = keys_woken(*update(elsewhere, status=artifact("d")))
     assert keys == {ObjectKey("FlagSet", "other", "elsewhere")}
 
 
 def test_an_object_over_a_quota_is_woken_when_another_makes_room() -> None:
-    kind, less = "FlagSource", stored(1)
+    kind, less = "FlagSource", stored_status(1)
     conditions = [{"type": "Ready", "status": "False", "reason": "QuotaExceeded"}]
     over = thing(kind, "over", status={"conditions": conditions})
-    beside = thing(kind, "beside", status=stored(2))
+    beside = thing(kind, "beside", status=stored_status(2))
     cache = Cache(indexes_of(STAGES))
     cache.learn(over)
     for after in (None, replace(beside, status=less)):

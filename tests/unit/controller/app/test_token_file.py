@@ -9,7 +9,7 @@ import pytest
 
 from controller.app.settings.process_settings import InvalidSettingError
 from controller.app.token_file import MOST_BYTES, TokenFile
-from tests.waiting import running, until
+from tests.waiting import run_beside, until
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -73,7 +73,7 @@ def test_a_fault_that_comes_back_is_reported_again(path: Path, caplog: pytest.Lo
 
 async def test_a_file_that_changes_is_followed(path: Path) -> None:
     found = TokenFile(str(path))
-    async with running(found.follow(0.001)):
+    async with run_beside(found.follow(0.001)):
         await asyncio.to_thread(path.write_text, "newest")
         await until(lambda: found.tokens == ("newest",))
 

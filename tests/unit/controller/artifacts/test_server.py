@@ -58,17 +58,17 @@ class Served:
 
 @pytest.fixture
 async def served(tmp_path: Path) -> AsyncIterator[Served]:
-    async for each in serving(tmp_path, frozenset()):
+    async for each in run_server(tmp_path, frozenset()):
         yield each
 
 
 @pytest.fixture
 async def guarded(tmp_path: Path) -> AsyncIterator[Served]:
-    async for each in serving(tmp_path, frozenset({"another", TOKEN})):
+    async for each in run_server(tmp_path, frozenset({"another", TOKEN})):
         yield each
 
 
-async def serving(root: Path, tokens: frozenset[str], most: int = AT_ONCE) -> AsyncIterator[Served]:
+async def run_server(root: Path, tokens: frozenset[str], most: int = AT_ONCE) -> AsyncIterator[Served]:
     served = Served(root)
     server = ArtifactServer(served.storages, lambda: tokens, most)
     listener = Listener(server.routes(), LIMITS, name="artifacts")
@@ -207,11 +207,11 @@ async def test_a_damaged_archive_never_arrives_whole_and_is_set_aside(
     (tmp_path / served.path[1:]).write_bytes(content)
     status, _, body = await served.ask(version)
     assert (status in {0, 200}, len(body) < len(content)) == (True, True)
-    assert await gone(served, tmp_path)
+    assert await set_aside(served, tmp_path)
     assert (await served.ask(version))[0] == 404
 
 
-async def gone(served: Served, root: Path) -> bool:
+async def set_aside(served: Served, root: Path) -> bool:
     """A thread sets it aside."""
     async with asyncio.timeout(60):
         while (root / served.path[1:]).exists():  # noqa: ASYNC110 - a thread's
@@ -252,7 +252,7 @@ async def test_a_connection_serves_several_one_after_the_other(served: Served) -
 
 @pytest.fixture
 async def narrow(tmp_path: Path) -> AsyncIterator[Served]:
-    async for served in serving(tmp_path, frozenset(), most=1):
+    async for served in run_server(tmp_path, frozenset(), most=1):
         yield served
 
 

@@ -158,12 +158,12 @@ def fail_at(monkeypatch: pytest.MonkeyPatch, function: str, nth: int) -> None:
     real = getattr(module, function)
     calls = iter(range(1, 100))
 
-    def failing(*arguments: object, **named: object) -> object:
+    def fail_once(*arguments: object, **named: object) -> object:
         if next(calls) == nth:
             raise OSError(errno.ENOSPC, "No space left on device")
         return real(*arguments, **named)
 
-    monkeypatch.setattr(module, function, failing)
+    monkeypatch.setattr(module, function, fail_once)
 
 
 def test_a_store_that_cannot_be_made_is_a_failure(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 import yaml
 
-from tests.cluster.listener import listening
+from tests.cluster.listener import run_listener
 from tests.repositories import ENVIRONMENT, Repository
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ def repository(tmp_path: Path) -> Repository:
 
 @pytest.fixture
 def server() -> Iterator[Listener]:
-    with listening() as listener:
+    with run_listener() as listener:
         yield listener
 
 

@@ -16,7 +16,7 @@ from controller.local.publishing import PushOptions, push
 from tests.clients.up import banner
 from tests.registry.fixtures import Shelf, registry, repository, shelf
 from tests.registry.htpasswd import LOGIN, guarded_registry
-from tests.registry.program import running
+from tests.registry.program import run_registry
 from tests.registry.signing import signature_tag
 from tests.registry.tokens import token_service
 from tests.repositories import Repository
@@ -125,7 +125,7 @@ def test_a_login_is_that_of_an_option_and_a_variable_or_standard_input(
 def test_a_token_lets_push(cli: Cli, repository: Repository, tmp_path: Path) -> None:
     with (
         token_service(f"{LOGIN.username}:{LOGIN.password}", tmp_path) as tokens,
-        running(tmp_path, **tokens.configuration) as port,
+        run_registry(tmp_path, **tokens.configuration) as port,
     ):
         words = ("--path", repository.path, "--insecure", "--username", LOGIN.username)
         cli("push", f"oci://127.0.0.1:{port}/team/flags:prod", *words, given=LOGIN.password)

@@ -13,13 +13,13 @@ from controller.cli.shared import running
 from controller.cli.shared.ending import Exit
 
 
-def parsed(*words: str) -> argparse.Namespace:
+def parse_arguments(*words: str) -> argparse.Namespace:
     parser = argparse.ArgumentParser()
     running.configure(parser, ControllerSettings, lambda _: 0)
     return parser.parse_args(words)
 
 
-def ended(error: Exception | None, *words: str) -> tuple[int, str]:
+def end_with(error: Exception | None, *words: str) -> tuple[int, str]:
     """(the exit code, why it ended)."""
 
     async def work(_: ControllerSettings) -> None:
@@ -27,7 +27,7 @@ def ended(error: Exception | None, *words: str) -> tuple[int, str]:
             raise error
 
     try:
-        return running.run(parsed(*words), ControllerSettings, work), ""
+        return running.run(parse_arguments(*words), ControllerSettings, work), ""
     except Exit as end:
         return end.code, str(end)
 
@@ -35,7 +35,7 @@ def ended(error: Exception | None, *words: str) -> tuple[int, str]:
 def test_the_command_line_goes_over_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FLAGSTAFF_WORKERS", "3")
     monkeypatch.setenv("FLAGSTAFF_HOST", "127.0.0.1")
-    settings = running.settings(ControllerSettings, parsed("--workers", "5"))
+    settings = running.settings(ControllerSettings, parse_arguments("--workers", "5"))
     assert (settings.workers, settings.host) == (5, "127.0.0.1")
 
 
@@ -50,11 +50,11 @@ def test_the_command_line_goes_over_the_environment(monkeypatch: pytest.MonkeyPa
     ids=["stopped", "a setting", "a port", "a kubeconfig"],
 )
 def test_how_the_work_ends_is_the_exit_code(error: Exception | None, code: int, message: str) -> None:
-    assert ended(error) == (code, message)
+    assert end_with(error) == (code, message)
 
 
 def test_a_setting_that_cannot_be_used_ends_it_before_the_work() -> None:
-    code, why = ended(RuntimeError("it began"), "--workers", "many")
+    code, why = end_with(RuntimeError("it began"), "--workers", "many")
     assert code == 2
     assert "--workers is 'many'" in why
 

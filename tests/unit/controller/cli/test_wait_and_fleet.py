@@ -66,11 +66,11 @@ def test_without_a_cluster_it_ends_with_3(
 
 
 def test_a_reader_of_the_output_that_has_gone_is_no_missing_cluster() -> None:
-    async def printing() -> None:
+    async def print_to_nobody() -> None:
         raise BrokenPipeError
 
     with pytest.raises(BrokenPipeError):
-        run_on_cluster(printing)
+        run_on_cluster(print_to_nobody)
 
 
 def test_each_flag_set_has_a_line_and_each_laggard_one_beneath() -> None:

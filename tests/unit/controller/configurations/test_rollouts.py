@@ -75,7 +75,7 @@ def world(*resources: Resource) -> Cache:
     return objects
 
 
-async def reconciled(target: Resource, *resources: Resource) -> Resource:
+async def reconcile(target: Resource, *resources: Resource) -> Resource:
     """The object with the status that is written."""
     result = await ConfigurationReconciler(world(*resources), Claims()).reconcile(target, NOW)
     return replace(target, status=settle(target, result, NOW).status)
@@ -103,7 +103,7 @@ async def test_the_status_says_what_its_digest_has_of_a_rollout(
     status: dict[str, Any], entry: dict[str, Any], text: str
 ) -> None:
     target, order = configuration(), rollout(**status)
-    written = await reconciled(target, order)
+    written = await reconcile(target, order)
     assert written.status["rollouts"] == [{"name": "r", "shard": SHARD, "candidate": CANDIDATE, **entry}]
     reason, message = condition_of(written)
     assert (reason, message.startswith(text)) == ("FlagsRolledOut", True)
@@ -115,20 +115,20 @@ async def test_the_status_says_what_its_digest_has_of_a_rollout(
 
 
 async def test_where_nothing_differs_the_status_says_so_and_there_is_no_condition() -> None:
-    written = await reconciled(configuration("off"), rollout(phase="Idle"))
+    written = await reconcile(configuration("off"), rollout(phase="Idle"))
     assert written.status["rollouts"] == [{"name": "r", "shard": SHARD, "phase": "Idle"}]
     assert condition_of(written) == ("", "")
-    plain = await reconciled(configuration("off"))
+    plain = await reconcile(configuration("off"))
     assert "rollouts" not in plain.status
     assert plain.status["digest"] == written.status["digest"]
 
 
 async def test_the_promoted_definition_outlives_its_rollout_until_the_next_change() -> None:
-    under_way = await reconciled(configuration(), rollout(**HALF))
-    gone = await reconciled(under_way)
+    under_way = await reconcile(configuration(), rollout(**HALF))
+    gone = await reconcile(under_way)
     assert gone.status["rollouts"] == [ABANDONED]
     assert (
-        gone.status["digest"] == (await reconciled(configuration(), rollout(phase="Failed"))).status["digest"]
+        gone.status["digest"] == (await reconcile(configuration(), rollout(phase="Failed"))).status["digest"]
     )
     assert condition_of(gone)[0] == "RolloutAbandoned"
     result = await ConfigurationReconciler(world(), Claims()).reconcile(under_way, NOW)
@@ -139,41 +139,41 @@ async def test_the_promoted_definition_outlives_its_rollout_until_the_next_chang
     document = flags("on")
     document["flags"]["a"]["metadata"] = {"owner": "shop"}
     document["flags"]["b"]["defaultVariant"] = "off"
-    kept = await reconciled(replace(gone, spec={"flagSpec": document}, generation=2))
+    kept = await reconcile(replace(gone, spec={"flagSpec": document}, generation=2))
     assert kept.status["rollouts"] == [ABANDONED]
     document["flags"]["a"]["targeting"] = "on"
-    changed = await reconciled(replace(gone, spec={"flagSpec": document}, generation=3))
+    changed = await reconcile(replace(gone, spec={"flagSpec": document}, generation=3))
     assert "rollouts" not in changed.status
     assert condition_of(changed) == ("", "")
 
 
 async def test_a_person_promotes_what_a_deleted_rollout_has_held_back() -> None:
-    gone = await reconciled(await reconciled(configuration(), rollout(**HALF)))
-    other = await reconciled(replace(gone, annotations={PROMOTE: "sha256:other"}))
+    gone = await reconcile(await reconcile(configuration(), rollout(**HALF)))
+    other = await reconcile(replace(gone, annotations={PROMOTE: "sha256:other"}))
     assert other.status["rollouts"] == [ABANDONED]
-    promoted = await reconciled(replace(gone, annotations={PROMOTE: CANDIDATE}))
+    promoted = await reconcile(replace(gone, annotations={PROMOTE: CANDIDATE}))
     assert "rollouts" not in promoted.status
-    assert promoted.status["digest"] == (await reconciled(configuration())).status["digest"]
+    assert promoted.status["digest"] == (await reconcile(configuration())).status["digest"]
 
 
 async def test_a_new_rollout_of_the_name_of_one_that_is_gone_exposes_nobody() -> None:
-    gone = await reconciled(await reconciled(configuration(), rollout(**HALF)))
-    new = await reconciled(gone, rollout(promoted=None, candidate=None))
+    gone = await reconcile(await reconcile(configuration(), rollout(**HALF)))
+    new = await reconcile(gone, rollout(promoted=None, candidate=None))
     assert new.status["rollouts"] == [ABANDONED]
-    follows = await reconciled(gone, rollout(phase="Pending"))
+    follows = await reconcile(gone, rollout(phase="Pending"))
     assert [entry["phase"] for entry in follows.status["rollouts"]] == ["Held"]
 
 
 async def test_without_the_promoted_definitions_the_status_waits_and_keeps_what_it_says() -> None:
-    under_way = await reconciled(configuration(), rollout(**HALF))
+    under_way = await reconcile(configuration(), rollout(**HALF))
     order = rollout(**HALF, promoted={"digest": "sha256:2", "shard": "missing"})
-    waits = await reconciled(under_way, order)
+    waits = await reconcile(under_way, order)
     assert ConfigurationStatus.of(waits).condition(READY).reason == "ShardsMissing"
     assert waits.status["rollouts"] == [EXPOSED]
 
 
 async def test_a_feature_flag_says_that_flagd_serves_what_git_says() -> None:
-    written = await reconciled(configuration(kind="FeatureFlag"), rollout(**HALF))
+    written = await reconcile(configuration(kind="FeatureFlag"), rollout(**HALF))
     assert "flagd and OpenFeature Operator read this object directly" in condition_of(written)[1]
 
 

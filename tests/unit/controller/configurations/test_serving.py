@@ -190,13 +190,13 @@ async def test_a_receipt_is_no_reason_to_judge_the_content_again(
 ) -> None:
     judged: list[Resource] = []
 
-    def counted(
+    def count_and_validate(
         resource: Resource, part: Callable[[str], Resource | None], progress: Progress
     ) -> ContentVerdict:
         judged.append(resource)
         return validate(resource, part, progress)
 
-    monkeypatch.setattr(module, "validate", counted)
+    monkeypatch.setattr(module, "validate", count_and_validate)
     for number in range(5):
         world.receipt("p1", *(f"m{each}" for each in range(number)))
         await world.look(after=2)

@@ -11,7 +11,7 @@ from controller.runtime.reconciling.result import Done
 from controller.runtime.reconciling.setbacks import Setback, Stalled, Waiting
 from evaluator.flags.canonical import digest
 from evaluator.flags.layers.merge import parse
-from tests.statuses import stored
+from tests.statuses import stored_fields
 from tests.unit.controller.flagsets.world import BROKEN, ODD, flag
 
 GOOD = {"flags": {"a": flag(), "b": flag()}, "metadata": {"flagSetId": "mine"}}
@@ -23,21 +23,21 @@ def configuration(spec: dict[str, Any], kind: str = "FeatureFlagConfiguration") 
     return Resource.of({"kind": kind, "metadata": {"name": "x", "namespace": "shop"}, "spec": spec})
 
 
-def judged(resource: Resource, *shards: Resource) -> ContentVerdict:
+def judge(resource: Resource, *shards: Resource) -> ContentVerdict:
     return validate(resource, {each.name: each for each in shards}.get)
 
 
-def refused(found: ContentVerdict) -> tuple[type[Setback], str]:
+def refusal_of(found: ContentVerdict) -> tuple[type[Setback], str]:
     assert isinstance(found.outcome, Setback)
     return type(found.outcome), found.outcome.reason
 
 
 @pytest.mark.parametrize("kind", ["FeatureFlagConfiguration", "FeatureFlag"])
 def test_what_is_sound_is_counted_and_digested(kind: str) -> None:
-    verdict = judged(configuration({"flagSpec": GOOD}, kind))
+    verdict = judge(configuration({"flagSpec": GOOD}, kind))
     assert isinstance(verdict.outcome, Done)
     assert verdict.outcome.message == "2 flags are valid"
-    assert stored(verdict.status) == {
+    assert stored_fields(verdict.status) == {
         "flags": 2,
         "digest": digest(parse(json.dumps(GOOD).encode(), file="x.json").flag_set),
         "flagSetId": "mine",
@@ -48,73 +48,76 @@ def test_what_is_sound_is_counted_and_digested(kind: str) -> None:
 
 def test_the_verdict_holds_the_revision_of_the_last_change() -> None:
     metadata = {"metadata": {"flagstaff.dev/revision": "main@sha1:r1"}}
-    verdict = judged(configuration({"flagSpec": GOOD | metadata}))
-    assert stored(verdict.status)["revision"] == "main@sha1:r1"
+    verdict = judge(configuration({"flagSpec": GOOD | metadata}))
+    assert stored_fields(verdict.status)["revision"] == "main@sha1:r1"
 
 
 def test_a_problem_s_place_is_its_path_in_the_object() -> None:
-    verdict = judged(configuration({"flagSpec": {"flags": {"a": BROKEN, "b": flag()}}}))
-    assert refused(verdict) == (Stalled, "InvalidFlags")
+    verdict = judge(configuration({"flagSpec": {"flags": {"a": BROKEN, "b": flag()}}}))
+    assert refusal_of(verdict) == (Stalled, "InvalidFlags")
     assert verdict.outcome.message.startswith("spec.flagSpec.flags.a.defaultVariant: `variants` has no ")
     assert verdict.outcome.message.endswith(". Correct it where this object is written")
-    (problem,) = stored(verdict.status)["problems"]
+    (problem,) = stored_fields(verdict.status)["problems"]
     assert problem.keys() == {"severity", "path", "message"}
     assert problem["path"] == "spec.flagSpec.flags.a.defaultVariant"
-    assert (stored(verdict.status)["flags"], "digest" in stored(verdict.status)) == (1, True)
+    assert (stored_fields(verdict.status)["flags"], "digest" in stored_fields(verdict.status)) == (1, True)
 
 
 def test_a_warning_is_shown_and_is_no_failure() -> None:
-    verdict = judged(configuration({"flagSpec": {"flags": {"a": ODD}}}))
+    verdict = judge(configuration({"flagSpec": {"flags": {"a": ODD}}}))
     assert isinstance(verdict.outcome, Done)
     assert verdict.outcome.message.startswith("1 flag is served, with a warning: ")
-    assert stored(verdict.status)["problems"][0]["severity"] == "warning"
+    assert stored_fields(verdict.status)["problems"][0]["severity"] == "warning"
 
 
 def test_an_object_without_flags_says_where_they_belong() -> None:
-    verdict = judged(configuration({}))
-    assert refused(verdict) == (Stalled, "InvalidSpec")
+    verdict = judge(configuration({}))
+    assert refusal_of(verdict) == (Stalled, "InvalidSpec")
     assert verdict.outcome.message.startswith("spec.flagSpec: ")
 
 
 def test_a_document_that_cannot_be_read_has_no_digest() -> None:
-    verdict = judged(configuration({"featureFlagSpec": "{"}))
+    verdict = judge(configuration({"featureFlagSpec": "{"}))
     assert isinstance(verdict.outcome, Stalled)
     assert verdict.outcome.message.startswith("spec.featureFlagSpec: ")
-    assert (stored(verdict.status)["flags"], "digest" in stored(verdict.status)) == (0, False)
+    assert (stored_fields(verdict.status)["flags"], "digest" in stored_fields(verdict.status)) == (0, False)
 
 
 def test_the_historic_form_is_valid_with_a_warning_about_its_types() -> None:
     old = {"a": {"returnType": "string", "state": "enabled", "variants": {"x": 1},
                  "defaultVariant": "x"}}  # fmt: skip
-    verdict = judged(configuration({"featureFlagSpec": json.dumps(old)}))
+    verdict = judge(configuration({"featureFlagSpec": json.dumps(old)}))
     assert isinstance(verdict.outcome, Done)
-    (problem,) = stored(verdict.status)["problems"]
+    (problem,) = stored_fields(verdict.status)["problems"]
     assert problem["path"] == "spec.featureFlagSpec"
     assert problem["message"] == "flag 'a': returnType is string, not so: x"
 
 
 def test_a_set_is_waited_for_until_its_last_shard_is_there() -> None:
-    verdict = judged(configuration(INDEX))
-    assert refused(verdict) == (Waiting, "ShardsMissing")
+    verdict = judge(configuration(INDEX))
+    assert refusal_of(verdict) == (Waiting, "ShardsMissing")
     assert verdict.outcome.message.startswith("FlagShard part is not there yet; ")
     meta = {"name": "part", "namespace": "shop"}
     shard = Resource.of({"kind": "FlagShard", "metadata": meta, "spec": SHARD})
-    assert judged(configuration(INDEX), shard).outcome.message == "1 flag is valid"
+    assert judge(configuration(INDEX), shard).outcome.message == "1 flag is valid"
 
 
 def test_a_shard_of_another_content_is_not_the_one_that_is_listed() -> None:
     meta = {"name": "part", "namespace": "shop"}
     other = Resource.of({"kind": "FlagShard", "metadata": meta, "spec": SHARD | {"digest": "?"}})
-    assert isinstance(judged(configuration(INDEX), other).outcome, Waiting)
+    assert isinstance(judge(configuration(INDEX), other).outcome, Waiting)
 
 
 def test_problems_are_bounded_and_counted() -> None:
     flags = {f"f{number}": BROKEN for number in range(200)}
-    verdict = judged(configuration({"flagSpec": {"flags": flags}}))
-    assert (len(stored(verdict.status)["problems"]), stored(verdict.status)["problemCount"]) == (50, 200)
+    verdict = judge(configuration({"flagSpec": {"flags": flags}}))
+    assert (
+        len(stored_fields(verdict.status)["problems"]),
+        stored_fields(verdict.status)["problemCount"],
+    ) == (50, 200)
     assert "(and 199 more)" in verdict.outcome.message
 
 
 def test_the_same_object_has_the_same_verdict() -> None:
-    one, other = [judged(configuration({"flagSpec": {"flags": {"a": BROKEN}}})) for _ in "ab"]
+    one, other = [judge(configuration({"flagSpec": {"flags": {"a": BROKEN}}})) for _ in "ab"]
     assert (one.outcome.message, one.status) == (other.outcome.message, other.status)

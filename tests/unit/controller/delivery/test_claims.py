@@ -126,11 +126,11 @@ def test_an_object_whose_conflicts_change_is_among_the_rivals(events: Any) -> No
 def shown_conflicts(claims: Claims, key: ObjectKey) -> list[Any]:
     """What the status of an object shows: no object of another namespace is named to it."""
 
-    def shown(other: ObjectKey | None) -> ObjectKey | None:
+    def shown_key(other: ObjectKey | None) -> ObjectKey | None:
         return other if other is not None and other.namespace == key.namespace else None
 
     found = claims.conflicts_of(key)
-    return [(each.reason, shown(each.loser), shown(each.winner), each.claim) for each in found]
+    return [(each.reason, shown_key(each.loser), shown_key(each.winner), each.claim) for each in found]
 
 
 def every(there: dict[ObjectKey, Claim]) -> list[Conflict]:

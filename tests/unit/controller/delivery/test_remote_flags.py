@@ -61,7 +61,7 @@ def flag_set_of(document: dict[str, Any]) -> FlagSet:
     return parse(json.dumps(document).encode(), file="flags.json").flag_set
 
 
-def merged(local: dict[str, Any], remote: dict[str, Any], strategy: str, **entry: Any) -> Delivered:
+def merge(local: dict[str, Any], remote: dict[str, Any], strategy: str, **entry: Any) -> Delivered:
     """What an object with these own flags delivers, whose provider has these."""
     shard = Resource.of(
         {
@@ -96,12 +96,12 @@ def test_each_flag_answers_as_in_the_set_that_has_it(
 ) -> None:
     one, other = answers(flag_set_of(local)), answers(flag_set_of(remote))
     wanted = {**other, **one} if strategy == "merge" else {**one, **other}
-    assert answers(merged(local, remote, strategy).flag_set) == wanted
+    assert answers(merge(local, remote, strategy).flag_set) == wanted
 
 
 @given(local=documents(), remote=documents(), strategy=STRATEGIES)
 def test_merging_again_changes_nothing(local: dict[str, Any], remote: dict[str, Any], strategy: str) -> None:
-    once = merged(local, remote, strategy)
+    once = merge(local, remote, strategy)
     filled = {
         key: flag for key, flag in once.flag_set.flags.items() if "flagstaff.dev/provider" in flag.metadata
     }
@@ -114,7 +114,7 @@ def test_merging_again_changes_nothing(local: dict[str, Any], remote: dict[str, 
 def test_own_flags_metadata_and_shared_rules_stay_those_of_the_object(
     local: dict[str, Any], remote: dict[str, Any], strategy: str
 ) -> None:
-    alone, made = flag_set_of(local), merged(local, remote, strategy)
+    alone, made = flag_set_of(local), merge(local, remote, strategy)
     assert (made.flag_set.metadata, made.flag_set.evaluators) == (alone.metadata, alone.evaluators)
     assert (made.desired, made.local_digest) == (alone, digest(alone))
     keys = alone.flags.keys() if strategy == "merge" else alone.flags.keys() - remote["flags"].keys()
@@ -133,8 +133,8 @@ def test_a_provider_without_flags_is_as_none(local: dict[str, Any], strategy: st
 def test_provenance_and_staleness_change_no_digest(
     local: dict[str, Any], remote: dict[str, Any], strategy: str
 ) -> None:
-    current = merged(local, remote, strategy)
-    stale = merged(local, remote, strategy, staleSince="2026-01-01T00:00:00Z", version="v2", name="else")
+    current = merge(local, remote, strategy)
+    stale = merge(local, remote, strategy, staleSince="2026-01-01T00:00:00Z", version="v2", name="else")
     assert current.digest == stale.digest
 
 

@@ -24,7 +24,7 @@ def flag_set(*history: tuple[str, str] | tuple[str, str, int], **status: Any) ->
     return {"metadata": {"generation": 1}, "status": {**known, **status}}
 
 
-def stalled(message: str) -> list[dict[str, str]]:
+def stalled_conditions(message: str) -> list[dict[str, str]]:
     return [
         {"type": "Ready", "status": "False", "message": message},
         {"type": "Stalled", "status": "True", "message": message},
@@ -107,7 +107,7 @@ def test_a_revision_that_was_held_first_and_applied_whole_then_is_served() -> No
 def test_there_is_nothing_to_wait_for_once_a_person_must_change_something(
     history: Any, generation: int, over: bool
 ) -> None:
-    found = flag_set(*history, lastAttemptedRevision=NEW, conditions=stalled("bad flag"))
+    found = flag_set(*history, lastAttemptedRevision=NEW, conditions=stalled_conditions("bad flag"))
     found["metadata"]["generation"] = generation
     seen = look(configuration(revision=OLD), found, allow_none=True)
     assert (seen.done, seen.over) == (False, over)

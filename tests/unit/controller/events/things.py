@@ -64,7 +64,7 @@ def event(
     return event_of(found, Occurrence(reason, message, warning=warning), NOW)
 
 
-def failed(reason: str = "BuildFailed", message: str = "words") -> Event:
+def failure_event(reason: str = "BuildFailed", message: str = "words") -> Event:
     """An Event of what left the object failing."""
     return event(reason, message, warning=True, after=status(reason))
 

@@ -23,13 +23,13 @@ async def world() -> World:
     return made
 
 
-def found(world: World) -> list[Resource]:
+def find_written(world: World) -> list[Resource]:
     resource = world.cluster.the(KIND, "checkout")
     return objects_written_by(resource, read(FlagSetSpec, resource.spec), world.cluster.objects)
 
 
 def last(world: World) -> LastDelivered | None:
-    return last_applied(found(world), world.cluster.objects)
+    return last_applied(find_written(world), world.cluster.objects)
 
 
 def test_what_was_written_is_read_back_with_its_provenance(world: World) -> None:
@@ -44,7 +44,7 @@ def test_the_configuration_under_today_s_name_comes_first(world: World) -> None:
     older = body_of(world.cluster.the(CONFIGURATION, "checkout"))
     older["metadata"]["name"] = "a-name-of-before"
     world.cluster.put(older)
-    objects = [(each.key.kind, each.name) for each in found(world)]
+    objects = [(each.key.kind, each.name) for each in find_written(world)]
     assert objects == [
         (CONFIGURATION, "checkout"),
         ("FeatureFlag", "checkout"),

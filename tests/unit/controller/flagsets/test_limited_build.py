@@ -20,7 +20,7 @@ from controller.runtime.process.helper import TaskLimits
 from controller.runtime.process.helpers import Helpers
 from controller.runtime.reconciling.setbacks import Failed, Setback, Stalled
 from controller.runtime.tenancy.places import Places
-from tests.hostile_definitions import exploding
+from tests.hostile_definitions import large_document
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -49,7 +49,7 @@ def archive(folder: Path, **files: str) -> bytes:
     return pack(folder)
 
 
-async def built(
+async def build_limited(
     helpers: Helpers, content: bytes, task: TaskLimits | None = None, *, done: Steps = NO_STEPS, **more: Any
 ) -> Built:
     limited = LimitedBuild(helpers, Places(2), task or TaskLimits(cpu_seconds=60.0), **more)
@@ -58,13 +58,13 @@ async def built(
 
 async def test_a_helper_builds_what_is_built_here(helpers: Helpers, tmp_path: Path) -> None:
     content, done = archive(tmp_path / "files", flags=FLAG), steps({"WORD": "hello"})
-    found = await built(helpers, content, done=done, small=ALWAYS)
+    found = await build_limited(helpers, content, done=done, small=ALWAYS)
     assert found == build(content, SPEC, ARTIFACT, RESOURCE, None, done)
     assert found.composition.flag_set.flags["banner"].variants == {"on": "hello"}
 
 
 async def test_a_small_set_needs_no_helper(helpers: Helpers, tmp_path: Path) -> None:
-    found = await built(helpers, archive(tmp_path / "files", flags=FLAG), done=steps({"WORD": "a"}))
+    found = await build_limited(helpers, archive(tmp_path / "files", flags=FLAG), done=steps({"WORD": "a"}))
     assert found.manifests
     assert helpers.started == 0
 
@@ -72,8 +72,8 @@ async def test_a_small_set_needs_no_helper(helpers: Helpers, tmp_path: Path) -> 
 async def test_documents_that_hold_too_much_together_are_refused_in_a_helper(
     helpers: Helpers, tmp_path: Path
 ) -> None:
-    bomb = archive(tmp_path / "bomb", **{f"part-{number}": exploding(number) for number in range(2)})
-    found = await built(helpers, bomb)
+    bomb = archive(tmp_path / "bomb", **{f"part-{number}": large_document(number) for number in range(2)})
+    found = await build_limited(helpers, bomb)
     assert not found.composition.accepted
     messages = {each.code: each.message for each in found.composition.problems}
     assert messages["too-large"] == "the flag set holds more than 2000000 values; make several of it"
@@ -84,26 +84,26 @@ async def test_what_needs_too_much_memory_costs_its_helper_and_the_limit_is_name
     helpers: Helpers, tmp_path: Path
 ) -> None:
     pid = await helpers.run(TaskLimits(), os.getpid)
-    bomb = archive(tmp_path / "bomb", flags=exploding(1))
+    bomb = archive(tmp_path / "bomb", flags=large_document(1))
     with pytest.raises(
         Stalled, match=r"main@sha1:abc needs more memory than it may use \(\d+ bytes\)"
     ) as met:
-        await built(helpers, bomb, TaskLimits(memory_bytes=30_000_000))
+        await build_limited(helpers, bomb, TaskLimits(memory_bytes=30_000_000))
     assert met.value.reason == "LimitExceeded"
     sound = archive(tmp_path / "sound", flags=FLAG.replace("${WORD}", "a"))
-    assert (await built(helpers, sound, small=ALWAYS)).composition.accepted
+    assert (await build_limited(helpers, sound, small=ALWAYS)).composition.accepted
     assert await helpers.run(TaskLimits(), os.getpid) != pid
 
 
 async def test_what_takes_too_long_is_ended_and_the_limit_is_named(helpers: Helpers, tmp_path: Path) -> None:
-    content = archive(tmp_path / "files", flags=exploding(1))
+    content = archive(tmp_path / "files", flags=large_document(1))
     with pytest.raises(Stalled, match=r"needs more CPU time than it may use \(0\.1 seconds\)"):
-        await built(helpers, content, TaskLimits(cpu_seconds=0.1, memory_bytes=2**31))
+        await build_limited(helpers, content, TaskLimits(cpu_seconds=0.1, memory_bytes=2**31))
 
 
 async def test_a_damaged_archive_is_refused_wherever_it_is_built(helpers: Helpers) -> None:
     with pytest.raises(Setback) as refused:
-        await built(helpers, b"no archive")
+        await build_limited(helpers, b"no archive")
     assert refused.value.reason == "ArchiveRefused"
 
 
@@ -111,9 +111,9 @@ async def test_a_build_that_outlasts_its_deadline_is_ended_and_its_helper_replac
     helpers: Helpers, tmp_path: Path
 ) -> None:
     pid = await helpers.run(TaskLimits(), os.getpid)
-    content = archive(tmp_path / "files", flags=exploding(1))
+    content = archive(tmp_path / "files", flags=large_document(1))
     with pytest.raises(Failed, match=r"main@sha1:abc took longer than 0\.05 seconds") as met:
-        await built(helpers, content, TaskLimits(memory_bytes=2**31), seconds=0.05)
+        await build_limited(helpers, content, TaskLimits(memory_bytes=2**31), seconds=0.05)
     assert met.value.reason == "BuildTimedOut"
     assert await helpers.run(TaskLimits(), os.getpid) != pid
 

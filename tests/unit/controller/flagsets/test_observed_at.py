@@ -23,7 +23,9 @@ def artifact(**metadata: str) -> ArtifactStatus:
     )  # fmt: skip
 
 
-def stamped(revision: str, known: dict[str, str] | None, created: str = "", **metadata: str) -> str | None:
+def observation_time(
+    revision: str, known: dict[str, str] | None, created: str = "", **metadata: str
+) -> str | None:
     manifest: dict[str, Any] = {
         "kind": "FeatureFlagConfiguration",
         "metadata": {"name": "x", "namespace": "shop", "annotations": {REVISION: revision}},
@@ -51,10 +53,10 @@ def stamped(revision: str, known: dict[str, str] | None, created: str = "", **me
 def test_the_moment_is_that_of_the_revision_that_changed_the_content(
     revision: str, known: dict[str, str] | None, metadata: dict[str, str], expected: str | None
 ) -> None:
-    assert stamped(revision, known, **metadata) == expected
+    assert observation_time(revision, known, **metadata) == expected
 
 
 def test_a_flag_set_that_was_made_later_counts_from_when_it_was_made() -> None:
     later = "2026-01-04T00:00:00Z"
-    assert stamped("main@sha1:2", None, later, **{AT: SECOND}) == later
-    assert stamped("main@sha1:2", None, "2025-01-01T00:00:00Z", **{AT: SECOND}) == SECOND
+    assert observation_time("main@sha1:2", None, later, **{AT: SECOND}) == later
+    assert observation_time("main@sha1:2", None, "2025-01-01T00:00:00Z", **{AT: SECOND}) == SECOND

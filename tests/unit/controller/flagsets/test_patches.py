@@ -27,7 +27,7 @@ BASE = json.dumps({
 OVER = json.dumps({"flags": {"b": {"defaultVariant": "on", "variants": {"more": True}}}})
 
 
-def composed(*patches: str, lenient: bool = False) -> Composition:
+def compose_patched(*patches: str, lenient: bool = False) -> Composition:
     files = {"base.json": BASE.encode(), "over.json": OVER.encode()}
     named = [Patch(f"spec.patches[{index}]", text) for index, text in enumerate(patches)]
     provenance = provenance_of("main@sha1:1")
@@ -39,7 +39,7 @@ def operations(*each: dict[str, Any]) -> str:
 
 
 def test_operations_change_what_the_layers_come_to() -> None:
-    made = composed(
+    made = compose_patched(
         """
         - {op: test, path: /flags/b/defaultVariant, value: on}
         - {op: replace, path: /flags/a/targeting/if/0/==/1, value: silver}
@@ -86,7 +86,7 @@ def test_operations_change_what_the_layers_come_to() -> None:
 )
 def test_an_operation_that_fails_refuses_the_whole_and_names_its_line(operation: Any, message: str) -> None:
     fine = {"op": "add", "path": "/flags/b/state", "value": "DISABLED"}
-    made = composed(f"- {json.dumps(fine)}\n- {json.dumps(operation)}\n")
+    made = compose_patched(f"- {json.dumps(fine)}\n- {json.dumps(operation)}\n")
     (problem,) = made.problems
     assert not made.accepted
     assert (problem.file, problem.line, problem.code) == ("spec.patches[0]", 2, "patch-failed")
@@ -95,13 +95,13 @@ def test_an_operation_that_fails_refuses_the_whole_and_names_its_line(operation:
 
 @pytest.mark.parametrize("text", ["{", "a: 1", "- [", "text"])
 def test_what_is_no_patch_refuses_the_whole(text: str) -> None:
-    made = composed(text)
+    made = compose_patched(text)
     assert not made.accepted
     assert {each.file for each in made.problems} == {"spec.patches[0]"}
 
 
 def test_what_a_patch_makes_is_judged_and_placed_at_the_operation() -> None:
-    made = composed(
+    made = compose_patched(
         "- {op: remove, path: /flags/c/metadata}\n"
         "- {op: replace, path: /flags/b/defaultVariant, value: none such}\n"
         "- {op: replace, path: /flags/a/targeting, value: {frobnicate: 1}}\n"
@@ -112,7 +112,7 @@ def test_what_a_patch_makes_is_judged_and_placed_at_the_operation() -> None:
 
 
 def test_a_flag_that_a_patch_adds_and_one_that_it_removes() -> None:
-    made = composed(
+    made = compose_patched(
         operations({"op": "add", "path": "/flags/new", "value": flag()}, {"op": "remove", "path": "/flags/a"})
     )
     assert (made.problems, sorted(made.flag_set.flags)) == ((), ["b", "c", "new"])
@@ -145,7 +145,7 @@ def test_copies_of_copies_are_refused_before_they_fill_the_memory() -> None:
     doubled = [
         {"op": "copy", "from": "/flags/a", "path": f"/flags/a/metadata/{number}"} for number in range(40)
     ]
-    made = composed(
+    made = compose_patched(
         operations({"op": "add", "path": "/flags/a/metadata", "value": {"long": "x" * 10_000}}, *doubled)
     )
     (problem,) = made.problems
@@ -158,12 +158,12 @@ def test_patches_of_a_set_share_what_they_may_copy() -> None:
     add = operations({"op": "add", "path": "/flags/a/metadata", "value": {"long": text}})
     copy = operations({"op": "copy", "from": "/flags/a/metadata", "path": "/flags/b/metadata"})
     move = operations({"op": "move", "from": "/flags/b/metadata", "path": "/flags/b/metadata"})
-    assert "patch-failed" not in {each.code for each in composed(add, copy, move).problems}
-    made = composed(add, copy, move, move)
+    assert "patch-failed" not in {each.code for each in compose_patched(add, copy, move).problems}
+    made = compose_patched(add, copy, move, move)
     assert [(each.file, each.code) for each in made.problems] == [("spec.patches[3]", "patch-failed")]
 
 
-def nested(levels: int) -> dict[str, Any]:
+def nest(levels: int) -> dict[str, Any]:
     value: dict[str, Any] = {}
     for _ in range(levels - 1):
         value = {"x": value}
@@ -173,12 +173,12 @@ def nested(levels: int) -> dict[str, Any]:
 @pytest.mark.parametrize("op", ["add", "replace", "copy", "move"])
 def test_a_patch_nests_no_deeper_than_a_document_may(op: str) -> None:
     def at(levels: int) -> Composition:
-        value = nested(levels)
+        value = nest(levels)
         first = {"op": "add", "path": "/flags/b/variants", "value": {"on": value, "off": {}}}
         path = "/flags/a/variants/on/x"
         given = {"from": "/flags/b/variants/on"} if op in {"copy", "move"} else {"value": value}
         second = {"op": "add", "path": "/flags/a/variants", "value": {"on": {"x": {}}, "off": {}}}
-        return composed(
+        return compose_patched(
             operations({"op": "replace", "path": "/flags/a/targeting", "value": {}}, first, second),
             operations({"op": op, "path": path, **given}),
         )
@@ -200,7 +200,7 @@ def test_a_part_that_a_patch_makes_holds_no_more_than_a_document_may() -> None:
 
 
 def test_what_an_alias_repeats_is_changed_at_one_place_alone() -> None:
-    made = composed(
+    made = compose_patched(
         "- {op: add, path: /flags/a/variants, value: {on: &v {x: 1}, off: *v}}\n"
         "- {op: add, path: /flags/a/variants/on/y, value: 2}\n"
     )

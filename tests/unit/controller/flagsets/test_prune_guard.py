@@ -20,22 +20,22 @@ def flags(*keys: str) -> FlagSet:
     return parse(f'{{"flags": {{{body}}}}}'.encode(), file="flags.json").flag_set
 
 
-def numbered(first: int, last: int) -> FlagSet:
+def numbered_flags(first: int, last: int) -> FlagSet:
     return flags(*(f"flag-{number:03}" for number in range(first, last)))
 
 
 @pytest.mark.parametrize(
     ("before", "after", "removed"),
     [
-        pytest.param(numbered(0, 20), numbered(0, 20), 0, id="nothing removed"),
-        pytest.param(numbered(0, 20), numbered(5, 20), 0, id="exactly a quarter"),
-        pytest.param(numbered(0, 20), numbered(6, 20), 6, id="more than a quarter"),
-        pytest.param(numbered(0, 5), numbered(4, 5), 0, id="most of a small set, but only four"),
-        pytest.param(numbered(0, 6), numbered(5, 6), 5, id="five of six"),
-        pytest.param(numbered(0, 1), numbered(0, 0), 1, id="the only flag"),
-        pytest.param(numbered(0, 3), numbered(3, 9), 3, id="all flags, replaced by others"),
-        pytest.param(numbered(0, 0), numbered(0, 0), 0, id="there were none"),
-        pytest.param(None, numbered(0, 5), 0, id="nothing was served before"),
+        pytest.param(numbered_flags(0, 20), numbered_flags(0, 20), 0, id="nothing removed"),
+        pytest.param(numbered_flags(0, 20), numbered_flags(5, 20), 0, id="exactly a quarter"),
+        pytest.param(numbered_flags(0, 20), numbered_flags(6, 20), 6, id="more than a quarter"),
+        pytest.param(numbered_flags(0, 5), numbered_flags(4, 5), 0, id="most of a small set, but only four"),
+        pytest.param(numbered_flags(0, 6), numbered_flags(5, 6), 5, id="five of six"),
+        pytest.param(numbered_flags(0, 1), numbered_flags(0, 0), 1, id="the only flag"),
+        pytest.param(numbered_flags(0, 3), numbered_flags(3, 9), 3, id="all flags, replaced by others"),
+        pytest.param(numbered_flags(0, 0), numbered_flags(0, 0), 0, id="there were none"),
+        pytest.param(None, numbered_flags(0, 5), 0, id="nothing was served before"),
     ],
 )
 def test_removing_all_flags_or_a_quarter_and_at_least_five_is_a_bulk_removal(
@@ -46,7 +46,7 @@ def test_removing_all_flags_or_a_quarter_and_at_least_five_is_a_bulk_removal(
 
 
 def test_the_message_names_the_first_five_flags_on_one_line() -> None:
-    found = bulk_removal(numbered(0, 10), numbered(9, 10))
+    found = bulk_removal(numbered_flags(0, 10), numbered_flags(9, 10))
     assert str(found) == "removes 9 of 10 flags: flag-000, flag-001, flag-002, flag-003, flag-004, …"
     assert str(bulk_removal(flags("only"), flags())) == "removes the only flag: only"
     long = bulk_removal(flags("a\\nb" + "x" * 100), flags())

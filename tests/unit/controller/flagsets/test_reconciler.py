@@ -650,7 +650,7 @@ async def test_an_object_that_is_deleted_by_hand_is_written_again(world: World) 
     assert seen.said[0].startswith("DriftCorrected: FeatureFlagConfiguration checkout was removed;")
 
 
-def disputed(seen: Turn) -> str | None:
+def dispute_message(seen: Turn) -> str | None:
     """The message of the dispute that the status shows."""
     found = find(seen.status, "DriftContested")
     return None if found is None else found["message"]
@@ -673,17 +673,17 @@ async def test_an_endless_overwriter_is_answered_with_pauses_and_named_once(worl
     said = [text for each in seen for text in each.said]
     assert [each.partition(":")[0] for each in said] == ["DriftCorrected"] * 3 + ["DriftContested"]
     assert "was changed by other-operator repeatedly" in said[-1]
-    assert said[-1].endswith(disputed(seen[-1]) or "no dispute")
+    assert said[-1].endswith(dispute_message(seen[-1]) or "no dispute")
     assert sum(each.status_written for each in seen) == 1
 
 
 async def test_a_dispute_is_over_once_nothing_was_changed_for_a_minute(world: World) -> None:
     seen = (await fought(world, 3))[-1]
-    assert disputed(seen)
+    assert dispute_message(seen)
     again = seen.settled.requeue_after
     assert again is not None
     assert 60 <= again <= 70
-    assert disputed(await world.look(after=again)) is None
+    assert dispute_message(await world.look(after=again)) is None
     assert (await fought(world, 1))[0].said[0].startswith("DriftCorrected")
 
 
@@ -691,8 +691,8 @@ async def test_a_dispute_is_over_once_nothing_was_changed_for_a_minute(world: Wo
 async def test_a_dispute_is_over_then_though_the_newest_commit_is_bad(world: World, text: str) -> None:
     await fought(world, 3)
     world.commit("r2", text)
-    assert disputed(await world.look())
-    assert disputed(await world.look(after=70)) is None
+    assert dispute_message(await world.look())
+    assert dispute_message(await world.look(after=70)) is None
 
 
 async def test_what_was_not_put_right_at_once_is_after_the_pause(world: World) -> None:
@@ -734,7 +734,7 @@ async def test_drift_is_corrected_while_the_source_fails(world: World, gone: str
     assert (seen.reason, seen.said[-1].partition(":")[0]) == ("ArtifactFailed", "DriftCorrected")
 
 
-def kept(seen: Turn) -> str | None:
+def kept_message(seen: Turn) -> str | None:
     """The message of a change by hand that stays."""
     found = find(seen.status, "DriftKept")
     return None if found is None else found["message"]
@@ -749,8 +749,10 @@ async def warned(world: World) -> World:
     world.cluster.edit(CONFIGURATION, "checkout", flagSpec={"flags": {"a": flag("on")}})
     seen = await world.look()
     assert (seen.writes, world.defaults(), seen.ready[0]) == ([], {"a": "on"}, "True")
-    assert seen.said == [f"DriftKept: {kept(seen)}"]
-    assert (kept(seen) or "").startswith("FeatureFlagConfiguration checkout was changed by hand; it stays so")
+    assert seen.said == [f"DriftKept: {kept_message(seen)}"]
+    assert (kept_message(seen) or "").startswith(
+        "FeatureFlagConfiguration checkout was changed by hand; it stays so"
+    )
     return world
 
 
@@ -767,10 +769,10 @@ async def test_with_warn_a_manual_edit_stays_and_is_reported_once_until_it_is_un
         warned.commit("r2", document(a=flag(), b=flag()), other__md="")
         warned.restart()
     seen = await warned.look()
-    assert (seen.writes, seen.said, bool(kept(seen))) == ([], [], True)
+    assert (seen.writes, seen.said, bool(kept_message(seen))) == ([], [], True)
     warned.cluster.edit(CONFIGURATION, "checkout", flagSpec=warned.before)
     seen = await warned.look()
-    assert (seen.writes, kept(seen)) == ([], None)
+    assert (seen.writes, kept_message(seen)) == ([], None)
 
 
 async def test_with_warn_a_removal_stays(world: World) -> None:
@@ -779,19 +781,19 @@ async def test_with_warn_a_removal_stays(world: World) -> None:
     world.cluster.remove(CONFIGURATION, "checkout")
     seen = await world.look()
     assert seen.writes == []
-    assert (kept(seen) or "").startswith("FeatureFlagConfiguration checkout was removed;")
+    assert (kept_message(seen) or "").startswith("FeatureFlagConfiguration checkout was removed;")
 
 
 async def test_with_warn_a_revision_with_other_flags_is_written(warned: World) -> None:
     warned.commit("r2", document(a=flag(), b=flag("on")))
     seen = await warned.look()
-    assert (seen.writes, warned.defaults(), kept(seen)) == ([APPLY], {"a": "off", "b": "on"}, None)
+    assert (seen.writes, warned.defaults(), kept_message(seen)) == ([APPLY], {"a": "off", "b": "on"}, None)
 
 
 async def test_once_correct_is_chosen_the_edit_is_undone(warned: World) -> None:
     warned.flag_set(driftPolicy="Correct")
     seen = await warned.look()
-    assert (seen.writes, warned.defaults(), kept(seen)) == ([APPLY], {"a": "off", "b": "off"}, None)
+    assert (seen.writes, warned.defaults(), kept_message(seen)) == ([APPLY], {"a": "off", "b": "off"}, None)
     assert [each.partition(":")[0] for each in seen.said] == ["DriftCorrected"]
 
 
@@ -1194,13 +1196,13 @@ async def test_messages_quote_only_names_and_places_of_the_definitions(world: Wo
 # -- substitution --------------------------------------------------------------------------------------------
 
 
-def coloured(value: str = "${COLOUR}") -> str:
+def coloured_document(value: str = "${COLOUR}") -> str:
     return document(a=flag(variants={"on": value, "off": "grey"}), b=flag())
 
 
 async def test_variables_come_from_the_spec_config_maps_and_secrets_the_last_beating_the_first() -> None:
     world = World()
-    world.commit("r1", coloured("${COLOUR} ${SIZE} ${SHAPE}"))
+    world.commit("r1", coloured_document("${COLOUR} ${SIZE} ${SHAPE}"))
     world.values["ConfigMap", "colours"] = {"COLOUR": b"red\n", "SIZE": b"big", "not.a-name": b"\xff"}
     world.values["Secret", "tokens"] = {"SIZE": b"small", "SHAPE": b"round"}
     world.flag_set(
@@ -1250,7 +1252,7 @@ async def test_a_missing_object_is_awaited_and_what_was_served_stays(world: Worl
 
 async def test_a_changed_secret_changes_the_flag_and_its_value_is_shown_nowhere() -> None:
     world = World()
-    world.commit("r1", coloured())
+    world.commit("r1", coloured_document())
     world.values["Secret", "tokens"] = {"COLOUR": b"s3cr3t-1"}
     world.flag_set(substituteFrom=[{"kind": "Secret", "name": "tokens"}])
     first = await world.look()

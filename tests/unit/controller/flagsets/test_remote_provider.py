@@ -20,21 +20,21 @@ def world() -> World:
     return made
 
 
-def written(world: World) -> dict[str, Any]:
+def written_provider(world: World) -> dict[str, Any]:
     return dict(world.cluster.the(CONFIGURATION, "checkout").spec["remoteFlagProvider"])
 
 
 async def test_the_written_object_has_the_provider_as_the_flag_set_names_it(world: World) -> None:
     world.flag_set(remoteFlagProvider=PROVIDER)
     await world.look()
-    assert written(world) == PROVIDER
+    assert written_provider(world) == PROVIDER
     assert (await world.look()).writes == []
 
 
 async def test_the_provider_is_asked_with_the_rights_of_the_flag_sets_account(world: World) -> None:
     world.flag_set(remoteFlagProvider=PROVIDER, serviceAccountName="flags")
     await world.look()
-    assert written(world) == {"serviceAccountName": "flags", **PROVIDER}
+    assert written_provider(world) == {"serviceAccountName": "flags", **PROVIDER}
 
 
 async def test_a_provider_that_is_removed_from_the_flag_set_is_removed_from_the_object(world: World) -> None:

@@ -105,14 +105,16 @@ def sops(tmp_path_factory: pytest.TempPathFactory) -> Sops:
     return Sops.made(tmp_path_factory.mktemp("sops"))
 
 
-def composed(text: str, sops: Sops, file: str = "flags.yaml", previous: FlagSet | None = None) -> Composition:
+def compose_text(
+    text: str, sops: Sops, file: str = "flags.yaml", previous: FlagSet | None = None
+) -> Composition:
     provenance = provenance_of("main@sha1:1")
     return compose(
         {file: text.encode()}, [file], provenance=provenance, previous=previous, steps=steps(None, sops.key)
     )
 
 
-def decrypted(text: str, name: str, decryption: Decryption) -> tuple[Any, list[str]]:
+def decrypt(text: str, name: str, decryption: Decryption) -> tuple[Any, list[str]]:
     made = decryption(read_document(text.encode(), file=name), Allowance()).document
     return made.value, [each.message for each in made.findings]
 
@@ -129,11 +131,11 @@ def test_what_sops_encrypted_is_what_was_written(sops: Sops, name: str, options:
     text = YAML if name.endswith("yaml") else json.dumps(plain)
     made = sops.encrypted(text, name, *options)
     assert "s3cr3t" not in made
-    assert decrypted(made, name, decryption_with([sops.key])) == (plain, [])
+    assert decrypt(made, name, decryption_with([sops.key])) == (plain, [])
 
 
 def test_only_flags_with_decrypted_values_are_marked(sops: Sops) -> None:
-    made = composed(sops.encrypted(SOUND, "flags.yaml", "--encrypted-regex", "^text$"), sops)
+    made = compose_text(sops.encrypted(SOUND, "flags.yaml", "--encrypted-regex", "^text$"), sops)
     marks = {key: dict(each.metadata) for key, each in made.flag_set.flags.items()}
     assert marks["open"] == {}
     assert marks["price"] == {"flagstaff.dev/secret": True}
@@ -142,8 +144,8 @@ def test_only_flags_with_decrypted_values_are_marked(sops: Sops) -> None:
 def test_a_second_key_of_ours_opens_the_file(sops: Sops, tmp_path: Path) -> None:
     other = Sops.made(tmp_path)
     made = sops.encrypted(YAML)
-    assert decrypted(made, "flags.yaml", decryption_with([other.key, sops.key]))[1] == []
-    _, (message,) = decrypted(made, "flags.yaml", decryption_with([other.key]))
+    assert decrypt(made, "flags.yaml", decryption_with([other.key, sops.key]))[1] == []
+    _, (message,) = decrypt(made, "flags.yaml", decryption_with([other.key]))
     assert (
         message
         == f"none of the given keys decrypts the file, which is encrypted for {sops.identity.to_public()}"
@@ -151,7 +153,7 @@ def test_a_second_key_of_ours_opens_the_file(sops: Sops, tmp_path: Path) -> None
 
 
 def test_without_a_key_an_encrypted_file_is_refused_and_says_what_to_do(sops: Sops) -> None:
-    _, (message,) = decrypted(sops.encrypted(YAML), "flags.yaml", Decryption())
+    _, (message,) = decrypt(sops.encrypted(YAML), "flags.yaml", Decryption())
     assert "spec.decryption" in message
 
 
@@ -160,16 +162,16 @@ def test_a_file_that_was_changed_without_sops_is_refused(sops: Sops) -> None:
     made = sops.encrypted(YAML, "flags.yaml", "--encrypted-regex", "^text$")
     assert "defaultVariant: low" in made
     changed = made.replace("defaultVariant: low", "defaultVariant: high")
-    assert decrypted(changed, "flags.yaml", keys)[1] == [
+    assert decrypt(changed, "flags.yaml", keys)[1] == [
         "the file was changed without sops: its MAC is of another content; edit it by sops"
     ]
     line = next(each for each in made.splitlines() if "ENC[" in each and "text:" in each)
     moved = made.replace(line, line.replace("text:", "other:"))
-    assert decrypted(moved, "flags.yaml", keys)[1][0].startswith(
+    assert decrypt(moved, "flags.yaml", keys)[1][0].startswith(
         "$.flags.price.variants.other cannot be decrypted"
     )
     cut = made.replace(line, line.replace(",tag:", "A,tag:"))
-    assert decrypted(cut, "flags.yaml", keys)[1][0].startswith(
+    assert decrypt(cut, "flags.yaml", keys)[1][0].startswith(
         "$.flags.price.variants.text cannot be decrypted"
     )
 
@@ -222,14 +224,14 @@ def pgp() -> Iterator[Pgp]:
 def test_a_pgp_key_opens_the_file(sops: Sops, pgp: Pgp) -> None:
     made = pgp.encrypted(sops.folder / "pgp.yaml", SOUND)
     plain = read_document(SOUND.encode(), file="flags.yaml").value
-    assert decrypted(made, "flags.yaml", decryption_with([], [pgp.key])) == (plain, [])
-    _, (message,) = decrypted(made, "flags.yaml", decryption_with([sops.key]))
+    assert decrypt(made, "flags.yaml", decryption_with([], [pgp.key])) == (plain, [])
+    _, (message,) = decrypt(made, "flags.yaml", decryption_with([sops.key]))
     assert message == f"none of the given keys decrypts the file, which is encrypted for {pgp.mark}"
     with pytest.raises(KeysError, match="a PGP key cannot be read"):
         decryption_with([], [pgp.key[:200]])
 
 
-def sealed(pgp: Pgp, content: bytes) -> bytes:
+def seal(pgp: Pgp, content: bytes) -> bytes:
     to = ("--recipient", pgp.mark, "--trust-model", "always", "--compress-algo", "zlib")
     return pgp.run("gpg", "--batch", "--quiet", "--armor", "--encrypt", *to, given=content)
 
@@ -238,7 +240,7 @@ def test_an_openpgp_message_that_unpacks_to_much_costs_another_process_alone(
     pgp: Pgp, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delattr(pysequoia, "decrypt")
-    small, large = sealed(pgp, b"k" * 32), sealed(pgp, bytes(128 * 1024**2))
+    small, large = seal(pgp, b"k" * 32), seal(pgp, bytes(128 * 1024**2))
     assert open_message([pgp.key], [b"nonsense", small], 32) == b"k" * 32
     with one_process() as process:
         # The process has ended before it comes to the second.
@@ -249,7 +251,7 @@ def test_an_openpgp_message_that_unpacks_to_much_costs_another_process_alone(
 
 
 def test_all_documents_of_a_build_are_opened_by_one_process_whose_cpu_time_is_limited(pgp: Pgp) -> None:
-    small = sealed(pgp, b"k" * 32)
+    small = seal(pgp, b"k" * 32)
     with one_process() as process:
         assert {open_message([pgp.key], [small], 32) for _ in range(5)} == {b"k" * 32}
         assert process.started == 1
@@ -263,7 +265,7 @@ def test_all_documents_of_a_build_are_opened_by_one_process_whose_cpu_time_is_li
 
 
 def test_a_build_opens_no_openpgp_message_after_its_deadline(pgp: Pgp) -> None:
-    small = sealed(pgp, b"k" * 32)
+    small = seal(pgp, b"k" * 32)
     with one_process(PgpLimits(seconds=0.0)) as process:
         assert open_message([pgp.key], [small], 32) is None
         assert process.started == 0
@@ -282,7 +284,7 @@ async def test_a_helper_pays_for_the_cpu_time_of_the_process_that_it_starts(pgp:
     helpers = Helpers(1)
     limits = TaskLimits(memory_bytes=2**32, cpu_seconds=20.0)
     try:
-        before, after = await helpers.run(limits, cpu_limit_after_opening, pgp.key, sealed(pgp, b"k"))
+        before, after = await helpers.run(limits, cpu_limit_after_opening, pgp.key, seal(pgp, b"k"))
     finally:
         await helpers.close()
     assert after < before
@@ -295,14 +297,14 @@ def test_a_secret_with_very_many_keys_is_refused(sops: Sops) -> None:
 
 def test_a_key_s_copy_that_is_longer_than_any_is_not_opened(sops: Sops) -> None:
     text = json.loads(sops.encrypted(SOUND_JSON, "flags.json"))
-    assert decrypted(json.dumps(text), "flags.json", decryption_with([sops.key]))[1] == []
+    assert decrypt(json.dumps(text), "flags.json", decryption_with([sops.key]))[1] == []
     text["sops"]["age"][0]["enc"] += " " * 8_192
-    _, (message,) = decrypted(json.dumps(text), "flags.json", decryption_with([sops.key]))
+    _, (message,) = decrypt(json.dumps(text), "flags.json", decryption_with([sops.key]))
     assert message.startswith("none of the given keys decrypts the file")
 
 
 def test_the_names_that_status_shows_are_not_encrypted(sops: Sops) -> None:
-    made = composed(sops.encrypted(SOUND + "metadata: {flagSetId: s3cr3t}\n"), sops)
+    made = compose_text(sops.encrypted(SOUND + "metadata: {flagSetId: s3cr3t}\n"), sops)
     assert (made.accepted, [each.code for each in made.problems]) == (False, ["secret-place"])
     assert "s3cr3t" not in repr(made.problems)
 
@@ -323,7 +325,7 @@ def test_the_names_of_a_manifest_that_status_shows_are_not_encrypted(
     manifest = {"apiVersion": "core.openfeature.dev/v1beta1", "kind": "FeatureFlag", "spec": spec}
     text = sops.encrypted(json.dumps(manifest), "flags.json", "--encrypted-regex", encrypted)
     assert "s3cr3t" not in text
-    made = composed(text, sops, "flags.json")
+    made = compose_text(text, sops, "flags.json")
     assert (made.accepted, "secret-place" in {each.code for each in made.problems}) == (False, True)
     assert "s3cr3t" not in repr(made.problems)
 
@@ -332,13 +334,13 @@ def test_values_of_flags_in_a_manifest_may_be_encrypted(sops: Sops) -> None:
     spec = {"flagSpec": {"flags": {"a": flag(variants={"on": "s3cr3t", "off": "x"})}}}
     manifest = {"apiVersion": "core.openfeature.dev/v1beta1", "kind": "FeatureFlag", "spec": spec}
     text = sops.encrypted(json.dumps(manifest), "flags.json", "--encrypted-regex", "^variants$")
-    made = composed(text, sops, "flags.json")
+    made = compose_text(text, sops, "flags.json")
     assert (made.problems, made.flag_set.flags["a"].variants["on"]) == ((), "s3cr3t")
 
 
 def test_problems_of_encrypted_flags_keep_their_lines_and_no_words(sops: Sops) -> None:
     text = sops.encrypted(YAML.replace("defaultVariant: low", "defaultVariant: s3cr3t-x"))
-    made = composed(text, sops)
+    made = compose_text(text, sops)
     problem = next(each for each in made.problems if each.flag == "price" and each.severity == "error")
     line = next(n for n, each in enumerate(text.splitlines(), start=1) if "defaultVariant: ENC" in each)
     assert problem.line == line

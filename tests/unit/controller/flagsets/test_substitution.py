@@ -27,7 +27,7 @@ CODES = {"unknown-variable", "broken-variable"}
 PROVENANCE = provenance_of("main@sha1:1")
 
 
-def replaced(value: Any, file: str = "a.json") -> tuple[Any, list[str]]:
+def replace_variables(value: Any, file: str = "a.json") -> tuple[Any, list[str]]:
     """What becomes of a value, and the codes of what is wrong."""
     read = read_document(json.dumps({"v": value}).encode(), file=file)
     made = VARIABLES(read, Allowance()).document
@@ -84,7 +84,7 @@ def replaced(value: Any, file: str = "a.json") -> tuple[Any, list[str]]:
     ],
 )
 def test_variables_are_replaced_in_values_and_nowhere_else(text: Any, made: Any) -> None:
-    value, codes = replaced(text)
+    value, codes = replace_variables(text)
     assert (value, type(value), codes) == (made, type(made), [])
 
 
@@ -115,7 +115,7 @@ def test_variables_are_replaced_in_values_and_nowhere_else(text: Any, made: Any)
     ],
 )
 def test_what_cannot_be_replaced_is_an_error_and_stays_as_it_is(text: str, code: str) -> None:
-    assert replaced(text) == (text, [code])
+    assert replace_variables(text) == (text, [code])
 
 
 def of_files(files: dict[str, str], variables: Variables) -> Composition:
@@ -175,7 +175,7 @@ def test_variables_without_a_value_are_reported_up_to_the_limit_of_problems() ->
     assert (codes.count("unknown-variable"), codes.count("variables-too-large")) == (999, 1)
 
 
-def composed(text: str, variables: Variables = VARIABLES, file: str = "flags.json") -> Composition:
+def compose_text(text: str, variables: Variables = VARIABLES, file: str = "flags.json") -> Composition:
     return compose(
         {file: text.encode()}, [file], provenance=PROVENANCE, previous=None, steps=Steps(variables=variables)
     )  # fmt: skip
@@ -185,7 +185,7 @@ def test_a_bad_variable_holds_its_flag_alone_and_names_the_line() -> None:
     text = document(
         a=flag(variants={"on": "${NONE}", "off": "x"}), b=flag(variants={"on": "${WORD}", "off": "x"})
     )
-    made = composed(text)
+    made = compose_text(text)
     assert (made.missing, dict(made.flag_set.flags["b"].variants)) == (("a",), {"on": "blue", "off": "x"})
     (problem,) = made.problems
     line = text.split("\n").index('    "on": "${NONE}",') + 1
@@ -194,7 +194,7 @@ def test_a_bad_variable_holds_its_flag_alone_and_names_the_line() -> None:
 
 
 def test_no_variable_stands_for_a_flag_s_key() -> None:
-    made = composed('{"flags": [{"key": "${WORD}", "state": "ENABLED", "variants": {"on": 1}}]}')
+    made = compose_text('{"flags": [{"key": "${WORD}", "state": "ENABLED", "variants": {"on": 1}}]}')
     assert [each.code for each in made.problems] == ["variable-place"]
     assert not made.accepted
 
@@ -207,7 +207,7 @@ def test_without_steps_dollars_are_text() -> None:
 
 def test_a_flag_with_a_value_of_a_secret_is_marked_and_others_are_not() -> None:
     a, c = (flag(variants={"on": text, "off": "x"}) for text in ("${TOKEN}", "${WORD}"))
-    made = composed(document(a=a, b=flag(), c=c))
+    made = compose_text(document(a=a, b=flag(), c=c))
     marks = {key: dict(each.metadata) for key, each in made.flag_set.flags.items()}
     assert marks == {"a": {"flagstaff.dev/secret": True}, "b": EMPTY, "c": EMPTY}
 
@@ -215,20 +215,20 @@ def test_a_flag_with_a_value_of_a_secret_is_marked_and_others_are_not() -> None:
 def test_what_is_made_of_a_secret_is_marked_too() -> None:
     texts = ["${TOKEN:0:1}", "${#TOKEN}", "${NONE:=${TOKEN}}", "${WORD/b/${TOKEN}}"]
     for text in texts:
-        made = composed(document(a=flag(variants={"on": f"is {text}", "off": "x"})))
+        made = compose_text(document(a=flag(variants={"on": f"is {text}", "off": "x"})))
         assert dict(made.flag_set.flags["a"].metadata) == {"flagstaff.dev/secret": True}
-    made = composed(document(a=flag(variants={"on": "${WORD:=${TOKEN}}", "off": "x"})))
+    made = compose_text(document(a=flag(variants={"on": "${WORD:=${TOKEN}}", "off": "x"})))
     assert made.flag_set.flags["a"].metadata == EMPTY
 
 
 def test_a_secret_in_a_shared_rule_marks_every_flag() -> None:
     text = json.dumps({"flags": {"a": flag(), "b": flag()}, "$evaluators": {"x": {"==": ["${TOKEN}", 1]}}})
-    made = composed(text)
+    made = compose_text(text)
     assert all(each.metadata["flagstaff.dev/secret"] is True for each in made.flag_set.flags.values())
 
 
 def test_a_secret_in_metadata_of_the_set_is_refused() -> None:
-    made = composed(json.dumps({"flags": {"a": flag()}, "metadata": {"flagSetId": "${TOKEN}"}}))
+    made = compose_text(json.dumps({"flags": {"a": flag()}, "metadata": {"flagSetId": "${TOKEN}"}}))
     assert (made.accepted, [each.code for each in made.problems]) == (False, ["secret-place"])
 
 
@@ -245,7 +245,7 @@ def test_a_secret_in_metadata_of_the_set_is_refused() -> None:
     ],
 )
 def test_no_message_repeats_a_value_of_a_secret(bad: dict[str, Any]) -> None:
-    made = composed(document(a=bad, b=flag()))
+    made = compose_text(document(a=bad, b=flag()))
     assert made.problems
     assert "s3cr3t" not in repr(made.problems)
     assert all(each.line for each in made.problems)

@@ -48,7 +48,7 @@ def document(**flags: Any) -> str:
     return json.dumps({"flags": flags}, indent=1)
 
 
-def packed(files: Mapping[str, str]) -> bytes:
+def pack(files: Mapping[str, str]) -> bytes:
     archive = io.BytesIO()
     with (
         gzip.GzipFile("", "wb", 6, archive, mtime=0) as zipped,
@@ -108,7 +108,7 @@ class World:
     def commit(self, revision: str, text: str = "", *, kind: str = "FlagSource", **files: str) -> None:
         """The source has a new artifact: `flags.json` with `text`, and `files`."""
         tree = {name.replace("__", "."): each for name, each in files.items()}
-        archive = packed({"flags.json": text, **tree} if text else tree)
+        archive = pack({"flags.json": text, **tree} if text else tree)
         digest = f"sha256:{hashlib.sha256(archive).hexdigest()}"
         self.archives[digest] = archive
         artifact = {

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 @contextlib.asynccontextmanager
-async def connected(
+async def open_client(
     answer: Callable[[web.Request], Awaitable[web.Response]], folder: Path
 ) -> AsyncIterator[Cluster]:
     """The client, with its kubeconfig in the folder."""

@@ -55,7 +55,7 @@ class Server:
 
 
 @contextlib.asynccontextmanager
-async def connected(
+async def open_client(
     folder: Path, timing: CredentialTiming = DEFAULT_TIMING
 ) -> AsyncIterator[tuple[Server, Cluster]]:
     server = Server(folder / "config")
@@ -71,7 +71,7 @@ async def connected(
 
 
 async def test_a_token_that_was_replaced_is_read_again_once_it_is_refused(tmp_path: Path) -> None:
-    async with connected(tmp_path) as (server, cluster):
+    async with open_client(tmp_path) as (server, cluster):
         assert (await cluster.request("GET", PATH)).status == 200
         server.token = "second"  # noqa: S105
         server.write("second")
@@ -82,7 +82,7 @@ async def test_a_token_that_was_replaced_is_read_again_once_it_is_refused(tmp_pa
 
 
 async def test_a_token_that_is_refused_for_good_is_not_tried_twice(tmp_path: Path) -> None:
-    async with connected(tmp_path) as (server, cluster):
+    async with open_client(tmp_path) as (server, cluster):
         server.token = "second"  # noqa: S105
         assert (await cluster.request("GET", PATH)).status == 401
         server.kubeconfig.unlink()
@@ -91,14 +91,14 @@ async def test_a_token_that_is_refused_for_good_is_not_tried_twice(tmp_path: Pat
 
 
 async def test_the_context_stays_though_the_user_chose_another_meanwhile(tmp_path: Path) -> None:
-    async with connected(tmp_path) as (server, cluster):
+    async with open_client(tmp_path) as (server, cluster):
         server.token = "second"  # noqa: S105
         server.write("second", current="y")
         assert (await cluster.request("GET", PATH)).status == 200
 
 
 async def test_a_token_of_another_server_is_shown_to_none(tmp_path: Path) -> None:
-    async with connected(tmp_path) as (server, cluster):
+    async with open_client(tmp_path) as (server, cluster):
         server.token = "second"  # noqa: S105
         server.write("second", host="localhost")
         assert (await cluster.request("GET", PATH)).status == 401
@@ -107,14 +107,14 @@ async def test_a_token_of_another_server_is_shown_to_none(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("text", ["", "a: [", "{}", "current-context: x\nclusters: []\ncontexts: []\n"])
 async def test_a_kubeconfig_that_is_being_written_changes_nothing(tmp_path: Path, text: str) -> None:
-    async with connected(tmp_path) as (server, cluster):
+    async with open_client(tmp_path) as (server, cluster):
         server.token = "second"  # noqa: S105
         server.kubeconfig.write_text(text)
         assert (await cluster.request("GET", PATH)).status == 401
 
 
 async def test_a_plugin_that_hangs_holds_up_no_request_for_good(tmp_path: Path) -> None:
-    async with connected(tmp_path, CredentialTiming(pause=0.0, patience=0.1)) as (server, cluster):
+    async with open_client(tmp_path, CredentialTiming(pause=0.0, patience=0.1)) as (server, cluster):
         server.token = "second"  # noqa: S105
         body = json.loads(server.kubeconfig.read_text())
         plugin = {"apiVersion": "client.authentication.k8s.io/v1", "command": "sleep", "args": ["2"]}
@@ -138,11 +138,11 @@ async def test_requests_go_through_the_proxy_that_the_environment_names(
     with http_proxy("me:p@ss/word") as proxy:
         address = proxy.address.replace("://", "://me:p%40ss%2Fword@")
         monkeypatch.setenv("http_proxy", address)
-        async with connected(tmp_path) as (_, cluster):
+        async with open_client(tmp_path) as (_, cluster):
             assert (await cluster.request("GET", PATH)).status == 200
         assert proxy.admitted == 1
         monkeypatch.setenv("no_proxy", "127.0.0.1")
-        async with connected(tmp_path) as (_, cluster):
+        async with open_client(tmp_path) as (_, cluster):
             assert (await cluster.request("GET", PATH)).status == 200
         assert proxy.admitted == 1
 
@@ -151,5 +151,5 @@ async def test_a_netrc_of_the_user_is_not_read(tmp_path: Path, monkeypatch: pyte
     netrc = tmp_path / "netrc"
     netrc.write_text("machine 127.0.0.1 login me password word\n")
     monkeypatch.setenv("NETRC", str(netrc))
-    async with connected(tmp_path) as (_, cluster):
+    async with open_client(tmp_path) as (_, cluster):
         assert (await cluster.request("GET", PATH)).status == 200

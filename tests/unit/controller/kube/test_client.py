@@ -39,7 +39,7 @@ MADE = (200, MANIFEST)
 
 
 @contextlib.asynccontextmanager
-async def answering(
+async def client_of_answers(
     *answers: tuple[int, dict[str, Any]], found: bytes = b""
 ) -> AsyncIterator[tuple[Cluster, list[str]]]:
     """A client of a server that gives these answers to patches, one after the other, and what it was asked.
@@ -49,7 +49,7 @@ async def answering(
     asked: list[str] = []
     left: Iterator[tuple[int, dict[str, Any]]] = iter(answers)
 
-    def patched(request: Request) -> Response:
+    def answer_patch(request: Request) -> Response:
         asked.append(request.query)
         status, body = next(left)
         return Response(status, orjson.dumps(body), (("content-type", "application/json"),))
@@ -59,7 +59,7 @@ async def answering(
         return Response(200, body, (("content-type", "application/json"),))
 
     others = {("GET", PATH): answer, ("GET", ALL): answer, ("DELETE", PATH): answer}
-    routes = Routes(http={("PATCH", PATH): patched, **others})
+    routes = Routes(http={("PATCH", PATH): answer_patch, **others})
     listener = Listener(routes, Limits(), name="api")
     port = await listener.start("127.0.0.1", 0)
     configuration = client.Configuration(host=f"http://127.0.0.1:{port}")
@@ -72,19 +72,19 @@ async def answering(
 
 
 async def test_after_conflicts_the_apply_is_repeated_without_force() -> None:
-    async with answering(OVERTAKEN, OVERTAKEN, MADE) as (cluster, asked):
+    async with client_of_answers(OVERTAKEN, OVERTAKEN, MADE) as (cluster, asked):
         assert await cluster.apply(MANIFEST, manager="us") == (MANIFEST, "")
     assert asked == ["fieldManager=us"] * 3
 
 
 async def test_repeated_conflicts_are_reported_without_naming_a_writer() -> None:
-    async with answering(*[OVERTAKEN] * 4) as (cluster, _):
+    async with client_of_answers(*[OVERTAKEN] * 4) as (cluster, _):
         with pytest.raises(Failed, match="has been modified"):
             await cluster.apply(MANIFEST, manager="us")
 
 
 async def test_another_owner_is_named_at_once() -> None:
-    async with answering(OWNED) as (cluster, asked):
+    async with client_of_answers(OWNED) as (cluster, asked):
         with pytest.raises(Stalled, match='belongs to another: conflict with "platform"'):
             await cluster.apply(MANIFEST, manager="us")
     assert len(asked) == 1
@@ -93,17 +93,17 @@ async def test_another_owner_is_named_at_once() -> None:
 @pytest.mark.parametrize("page", [b"<html>Sign in</html>", b"{}", b"[]", b'{"metadata": 1}'])
 @pytest.mark.parametrize("read", ["get", "uid", "everywhere", "present"])
 async def test_what_is_no_object_is_a_failure_of_the_api_server(page: bytes, read: str) -> None:
-    async with answering(found=page) as (cluster, _):
+    async with client_of_answers(found=page) as (cluster, _):
         with pytest.raises(Failed, match="is not an object"):
             await getattr(cluster, read)(*(LIST if read in {"everywhere", "present"} else OBJECT))
 
 
 async def test_the_error_for_an_answer_that_is_no_object_quotes_its_beginning() -> None:
-    async with answering(found=b"<html>Sign in</html>") as (cluster, _):
+    async with client_of_answers(found=b"<html>Sign in</html>") as (cluster, _):
         with pytest.raises(Failed, match="<html>Sign in"):
             await cluster.uid(*OBJECT)
 
 
 async def test_a_delete_is_answered_by_a_status() -> None:
-    async with answering(found=b'{"kind": "Status", "status": "Success"}') as (cluster, _):
+    async with client_of_answers(found=b'{"kind": "Status", "status": "Success"}') as (cluster, _):
         await cluster.delete(*OBJECT)

@@ -36,7 +36,7 @@ OBJECT = Resource(ObjectKey("FlagSet", "shop", "flags"), "u", 1, "7")
 QUICK = EventTiming(backoff=Backoff(first=0.001, most=0.01, jitter=0.0), pauses=())
 
 
-def happened(message: str, resource: Resource = OBJECT) -> Event:
+def event_with(message: str, resource: Resource = OBJECT) -> Event:
     return event_of(resource, Occurrence("Applied", message), NOW)
 
 
@@ -64,7 +64,7 @@ class Server:
 
 
 @contextlib.asynccontextmanager
-async def serving(
+async def run_sink(
     server: Server, timing: EventTiming = QUICK, most: int = MOST_WAITING
 ) -> AsyncIterator[ApiServerEvents]:
     """A sink that posts to the server; it posts nothing yet."""
@@ -80,15 +80,15 @@ async def serving(
 
 async def test_what_was_accepted_is_posted_before_a_stop_and_once() -> None:
     server = Server()
-    async with serving(server) as sink, sink.post_in_background():
+    async with run_sink(server) as sink, sink.post_in_background():
         for message in ("one", "two", "one"):
-            sink.accept(happened(message))
+            sink.accept(event_with(message))
     assert server.messages == ["one", "two"]
     assert server.dropped == 0.0
 
 
 async def test_the_name_comes_from_the_key() -> None:
-    event = happened("one")
+    event = event_with("one")
     meta = event_sink.manifest(event)["metadata"]
     assert meta == {"name": f"flags.{event.key[:16]}", "namespace": "shop", "annotations": {}}
     known = replace(event, revision="main@sha1:1", digest="sha256:1")
@@ -113,18 +113,18 @@ async def test_what_changed_is_among_the_annotations_and_bounded() -> None:
 
 async def test_one_that_is_there_already_was_posted(caplog: pytest.LogCaptureFixture) -> None:
     server = Server(409)
-    async with serving(server) as sink, sink.post_in_background():
-        sink.accept(happened("one"))
-        sink.accept(happened("two"))
+    async with run_sink(server) as sink, sink.post_in_background():
+        sink.accept(event_with("one"))
+        sink.accept(event_with("two"))
     assert server.messages == ["one", "two"]
     assert caplog.text == ""
 
 
 async def test_one_that_fails_again_and_again_holds_up_no_other(caplog: pytest.LogCaptureFixture) -> None:
     server = Server(*[500] * event_sink.MOST_ANSWERS)
-    async with serving(server) as sink, sink.post_in_background():
-        sink.accept(happened("one"))
-        sink.accept(happened("two"))
+    async with run_sink(server) as sink, sink.post_in_background():
+        sink.accept(event_with("one"))
+        sink.accept(event_with("two"))
     assert server.messages == [*["one"] * event_sink.MOST_ANSWERS, "two"]
     assert "an Event was not posted" in caplog.text
 
@@ -132,9 +132,9 @@ async def test_one_that_fails_again_and_again_holds_up_no_other(caplog: pytest.L
 @pytest.mark.parametrize("status", [429, 500, 503])
 async def test_a_server_that_is_overloaded_is_asked_again_until_it_takes_the_event(status: int) -> None:
     server = Server(status, status, status)
-    async with serving(server) as sink, sink.post_in_background():
-        sink.accept(happened("one"))
-        sink.accept(happened("two"))
+    async with run_sink(server) as sink, sink.post_in_background():
+        sink.accept(event_with("one"))
+        sink.accept(event_with("two"))
     assert server.messages == ["one"] * 4 + ["two"]
 
 
@@ -146,7 +146,7 @@ async def test_a_server_that_is_down_is_asked_again() -> None:
     api = client.ApiClient(client.Configuration(host=f"http://127.0.0.1:{port}"))
     sink = ApiServerEvents(api, server.registry)
     async with sink.post_in_background():
-        sink.accept(happened("one"))
+        sink.accept(event_with("one"))
         again = Listener(Routes(http={("POST", PATH): server.post}), Limits(), name="api")
         await again.start("127.0.0.1", port)
     assert server.messages == ["one"]
@@ -158,18 +158,18 @@ async def test_one_that_is_refused_for_good_is_logged_and_the_next_is_posted(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     server = Server(403)
-    async with serving(server) as sink, sink.post_in_background():
-        sink.accept(happened("one"))
-        sink.accept(happened("two"))
+    async with run_sink(server) as sink, sink.post_in_background():
+        sink.accept(event_with("one"))
+        sink.accept(event_with("two"))
     assert server.messages == ["one", "two"]
     assert caplog.text.count("an Event was not posted") == 1
 
 
 async def test_beyond_the_bound_the_oldest_are_dropped_and_counted(caplog: pytest.LogCaptureFixture) -> None:
     server = Server()
-    async with serving(server, most=2) as sink:
+    async with run_sink(server, most=2) as sink:
         for message in ("one", "two", "three", "four"):
-            sink.accept(happened(message))
+            sink.accept(event_with(message))
         async with sink.post_in_background():
             pass
     assert server.messages == ["three", "four"]
@@ -180,6 +180,6 @@ async def test_beyond_the_bound_the_oldest_are_dropped_and_counted(caplog: pytes
 async def test_a_stop_does_not_wait_for_ever() -> None:
     server = Server()
     server.always = 503
-    async with serving(server, replace(QUICK, drain=0.05)) as sink, sink.post_in_background():
-        sink.accept(happened("one"))
+    async with run_sink(server, replace(QUICK, drain=0.05)) as sink, sink.post_in_background():
+        sink.accept(event_with("one"))
     assert set(server.messages) == {"one"}

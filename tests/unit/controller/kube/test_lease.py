@@ -18,7 +18,7 @@ from controller.kube.lease import Lease, LeaseTiming
 from controller.runtime.clock import now
 from controller.runtime.process.leadership import Role
 from controller.runtime.reconciling.setbacks import Failed
-from tests.unit.controller.kube.servers import connected
+from tests.unit.controller.kube.servers import open_client
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -92,7 +92,7 @@ async def leases() -> Leases:
 
 @pytest.fixture
 async def cluster(leases: Leases, tmp_path: Path) -> AsyncIterator[Cluster]:
-    async with connected(leases.answer, tmp_path) as found:
+    async with open_client(leases.answer, tmp_path) as found:
         yield found
 
 

@@ -16,7 +16,7 @@ from aiohttp import web
 from controller.kube.adapters.certificates import WRITTEN, ProxyCertificates
 from controller.runtime.clock import now
 from controller.runtime.reconciling.setbacks import Failed, Stalled
-from tests.unit.controller.kube.servers import connected
+from tests.unit.controller.kube.servers import open_client
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -72,7 +72,7 @@ async def server() -> Server:
 
 @pytest.fixture
 async def cluster(server: Server, tmp_path: Path) -> AsyncIterator[Cluster]:
-    async with connected(server.answer, tmp_path) as found:
+    async with open_client(server.answer, tmp_path) as found:
         yield found
 
 

@@ -18,7 +18,7 @@ values = st.recursive(
 statuses = st.dictionaries(names, values, max_size=3)
 
 
-def patched(document: dict[str, Any], patch: list[dict[str, Any]]) -> dict[str, Any]:
+def apply_patch(document: dict[str, Any], patch: list[dict[str, Any]]) -> dict[str, Any]:
     """RFC 6902, as far as we use it: `test` of the uid, `add` and `remove` of what is one or two
     names deep.
     """
@@ -41,7 +41,7 @@ def test_what_is_sent_makes_the_one_status_of_the_other(
     before: dict[str, Any], after: dict[str, Any]
 ) -> None:
     document = {"metadata": {"uid": "u"}} | ({"status": dict(before)} if before else {})
-    found = patched(document, status_patch("u", before, after))
+    found = apply_patch(document, status_patch("u", before, after))
     assert found["status"] == after
 
 

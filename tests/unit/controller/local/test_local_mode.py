@@ -15,7 +15,7 @@ from controller.local.local_mode import evaluator_settings, open_local
 from controller.local.local_options import LocalOptions
 from controller.local.stages.opened_stages import build_once, open_stages
 from controller.local.state import AppliedFile
-from tests.clients.asking import served
+from tests.clients.asking import served_value
 from tests.clients.up import banner
 from tests.git_http import command_lines
 from tests.repositories import Repository
@@ -46,7 +46,7 @@ async def test_the_last_good_flags_are_served_as_soon_as_the_ports_are_open(tmp_
     free = dict.fromkeys(("port", "sync_port", "ofrep_port", "management_port"), 0)
     settings = evaluator_settings(host="127.0.0.1", **free)
     async with open_local(options, settings, lambda _: None) as (_, ports):
-        assert await asyncio.to_thread(served, ports.ofrep) == "Hooray"
+        assert await asyncio.to_thread(served_value, ports.ofrep) == "Hooray"
 
 
 async def test_a_reader_of_the_report_that_is_gone_ends_the_run_with_that_error(tmp_path: Path) -> None:

@@ -94,7 +94,7 @@ def place(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mo
             yield bucket_place(tmp_path, store)
 
 
-async def refused(options: LocalOptions) -> Setback:
+async def refusal_of(options: LocalOptions) -> Setback:
     with pytest.raises(Setback) as raised:
         await build_once(options)
     return raised.value
@@ -104,7 +104,7 @@ async def test_what_is_not_signed_is_not_read(place: Place) -> None:
     built = await build_once(place.options)
     assert (built.composition.accepted, set(built.composition.flag_set.flags)) == (True, {"a", "b"})
     place.spoil()
-    setback = await refused(place.options)
+    setback = await refusal_of(place.options)
     assert setback.reason == place.reason
     assert "another --verify-key (there are " in setback.message
     assert "kubectl" not in setback.message
@@ -120,14 +120,14 @@ async def test_what_was_kept_without_keys_is_not_served_with_them(place: Place, 
 
 
 async def test_a_key_that_cannot_be_meant_is_refused(place: Place) -> None:
-    setback = await refused(replace(place.options, verify_keys={"key.txt": b"x"}))
+    setback = await refusal_of(replace(place.options, verify_keys={"key.txt": b"x"}))
     assert setback.reason == "InvalidSecret"
     assert "Secret made of --verify-key: 'key.txt': must be called" in setback.message
 
 
 async def test_one_object_of_a_bucket_is_no_signed_folder() -> None:
     options = LocalOptions("s3://flags/shop/flags.json", verify_keys={"ci.pub": Key().public})
-    assert "name a folder" in (await refused(options)).message
+    assert "name a folder" in (await refusal_of(options)).message
 
 
 def test_the_option_names_files_and_is_about_what_is_committed(

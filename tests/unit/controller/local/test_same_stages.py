@@ -50,7 +50,7 @@ class Outcome:
     problems: list[dict[str, Any]]
 
 
-def delivered(objects: Cache, namespace: str) -> tuple[dict[str, Any] | None, str | None]:
+def delivered_flags(objects: Cache, namespace: str) -> tuple[dict[str, Any] | None, str | None]:
     """Flags and digest of the FeatureFlagConfiguration."""
     found = objects.get(ObjectKey(CONFIGURATION, namespace, "flags"))
     return (None, None) if found is None else (found.spec["flagSpec"]["flags"], found.annotations[DIGEST_KEY])
@@ -81,7 +81,7 @@ class InCluster:
         await self.look(flagsource.KIND, self.source)
         status = (await self.look(flagset.KIND, self.flag_set)).status
         assert status["lastAttemptedRevision"] == f"main@sha1:{commit}"
-        flags, digest = delivered(self.cluster.objects, NAMESPACE)
+        flags, digest = delivered_flags(self.cluster.objects, NAMESPACE)
         if status.get("lastAppliedRevision") == f"main@sha1:{commit}":
             held = [each["name"] for each in status["held"]]
         else:
@@ -102,7 +102,7 @@ async def local_outcome(stages: LocalStages, events: AsyncIterator[Any], commit:
         assert isinstance(event, RevisionBuilt) or not event.reason
         if isinstance(event, RevisionBuilt):
             assert event.revision == f"main@sha1:{commit}"
-            flags, digest = delivered(stages.objects, LOCAL)
+            flags, digest = delivered_flags(stages.objects, LOCAL)
             made = event.composition
             return Outcome(
                 flags,
@@ -148,7 +148,7 @@ def revert(repository: Repository) -> None:
     repository.git("checkout", "-q", "HEAD~1", "--", ".")
 
 
-def ignored(repository: Repository) -> None:
+def write_ignored(repository: Repository) -> None:
     repository.write("drafts/flags.json", "{")
     repository.write(".sourceignore", "drafts/\n")
 
@@ -182,7 +182,7 @@ ROWS: dict[str, tuple[tuple[str, ...], tuple[Step, ...]]] = {
     "a path that matches nothing": (("flags.jsn",), (GOOD,)),
     "a bad flag that is reverted": (TOP, (GOOD, BAD_FLAG, revert)),
     "a change that is reverted": (TOP, (GOOD, BETTER, revert)),
-    "an ignored folder": (("./**",), (GOOD, ignored)),
+    "an ignored folder": (("./**",), (GOOD, write_ignored)),
     "the same key twice": (TOP, (GOOD, files(more__json=document(a=flag("on"))))),
     "YAML": (TOP, (files(flags__yaml=YAML),)),
     "a shared rule that changes beside a bad flag": (

@@ -12,7 +12,7 @@ from controller.local.local_mode import evaluator_settings, open_local
 from controller.local.local_options import LocalOptions
 from controller.local.stages.opened_stages import build_once
 from controller.runtime.reconciling.setbacks import Setback
-from tests.clients.asking import served
+from tests.clients.asking import served_value
 from tests.clients.up import banner
 from tests.repositories import Repository
 
@@ -40,7 +40,7 @@ async def test_uncommitted_change_is_served_at_once_and_marked(tmp_path: Path) -
             while (second := await revisions.get()) == first:
                 pass
             assert second.startswith("worktree@sha256:")
-            assert await asyncio.to_thread(served, ports.ofrep) == "Hooray"
+            assert await asyncio.to_thread(served_value, ports.ofrep) == "Hooray"
         finally:
             running.cancel()
             await asyncio.gather(running, return_exceptions=True)

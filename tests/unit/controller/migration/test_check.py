@@ -35,7 +35,7 @@ def deployment(annotations: dict[str, str]) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def found(given: dict[str, Any], *beside: dict[str, Any], compat: bool = False) -> dict[str, Finding]:
+def find_findings(given: dict[str, Any], *beside: dict[str, Any], compat: bool = False) -> dict[str, Finding]:
     """By field; of several for one field, the worst."""
     known = Given([given, *beside], "default", whole=False)
     about = subject(given, "default", Options(compat=compat), known)
@@ -118,7 +118,7 @@ def in_process(**spec: Any) -> dict[str, Any]:
     ],
 )  # fmt: skip
 def test_each_field_has_its_fate(given: dict[str, Any], field: str, fate: Fate, broken: str) -> None:
-    finding = found(given)[field]
+    finding = find_findings(given)[field]
     assert finding.fate is fate
     assert broken in finding.broken
     assert bool(broken) == bool(finding.broken)
@@ -126,21 +126,21 @@ def test_each_field_has_its_fate(given: dict[str, Any], field: str, fate: Fate, 
 
 def test_under_compat_a_token_is_passed_on() -> None:
     for provider, fate in (("http", Fate.CHANGED), ("grpc", Fate.IGNORED), ("s3", Fate.IGNORED)):
-        assert found(of_source(provider=provider, **BEARER), compat=True)[BEARER_FIELD].fate is fate
+        assert find_findings(of_source(provider=provider, **BEARER), compat=True)[BEARER_FIELD].fate is fate
     secret = of_source(provider="http", secretRef={"name": "s"})
-    assert found(secret, compat=True)["spec.sources[0].secretRef"].fate is Fate.REFUSED
-    collector = found(source(otelCollectorUri="x"), compat=True)["spec.otelCollectorUri"]
+    assert find_findings(secret, compat=True)["spec.sources[0].secretRef"].fate is Fate.REFUSED
+    collector = find_findings(source(otelCollectorUri="x"), compat=True)["spec.otelCollectorUri"]
     assert collector.fate is Fate.CHANGED
     assert "with the extra otel" in collector.message
 
 
 def test_each_refusal_is_reported_at_its_field() -> None:
     given = source(logFormat="text", socketPath="/tmp/f.sock", ofrepPort=99999, port=9013)
-    refused = {name: each.message for name, each in found(given).items() if each.fate is Fate.REFUSED}
+    refused = {name: each.message for name, each in find_findings(given).items() if each.fate is Fate.REFUSED}
     assert sorted(refused) == ["spec.logFormat", "spec.ofrepPort", "spec.socketPath"]
     assert refused["spec.logFormat"] == "FeatureFlagSource logFormat: is 'text'; write one of json, console"
     several = body("FeatureFlagSource", {"sources": [{"source": "a b"}, {"source": "ok"}, {"source": "c d"}]})
-    assert {name for name, each in found(several).items() if each.fate is Fate.REFUSED} == {
+    assert {name for name, each in find_findings(several).items() if each.fate is Fate.REFUSED} == {
         "spec.sources[0]",
         "spec.sources[2]",
     }
@@ -148,14 +148,14 @@ def test_each_refusal_is_reported_at_its_field() -> None:
 
 def test_under_compat_what_comes_to_nothing_is_ignored() -> None:
     given = source(onMissingFlags="Start", startDeadline="5s")
-    assert {each.fate for name, each in found(given).items() if "[" not in name} == {Fate.KEPT}
-    fields = found(given, compat=True)
+    assert {each.fate for name, each in find_findings(given).items() if "[" not in name} == {Fate.KEPT}
+    fields = find_findings(given, compat=True)
     assert fields["spec.onMissingFlags"].fate is fields["spec.startDeadline"].fate is Fate.IGNORED
     assert "without --compat" in fields["spec.onMissingFlags"].message
 
 
 def test_under_compat_an_in_process_configuration_without_a_host_is_kept() -> None:
-    finding = found(body("InProcessConfiguration", {}), compat=True)["spec"]
+    finding = find_findings(body("InProcessConfiguration", {}), compat=True)["spec"]
     assert finding.fate is Fate.KEPT
     assert "nothing listens" in finding.broken
 
@@ -175,7 +175,7 @@ def test_a_template_with_an_evaluator_of_its_own_is_judged_by_the_webhooks_funct
 ) -> None:
     given = deployment({**ASKS, "openfeature.dev/featureflagsource": "x"})
     given["spec"]["template"]["spec"]["containers"].append(container)
-    finding = found(given, source(), compat=compat)["spec.template.spec"]
+    finding = find_findings(given, source(), compat=compat)["spec.template.spec"]
     assert finding.fate is fate
     assert said in finding.message
 
@@ -185,14 +185,14 @@ def test_a_pod_that_runs_with_an_evaluator_stays() -> None:
         "kind": "Pod", "metadata": {"name": "p", "uid": "u", "annotations": ASKS},
         "spec": {"containers": [{"name": "flagd", "ports": [{"containerPort": 8013}]}]},
     }  # fmt: skip
-    assert found(pod)["spec"].fate is Fate.CHANGED
+    assert find_findings(pod)["spec"].fate is Fate.CHANGED
 
 
 def test_a_workload_is_judged_by_what_would_be_injected() -> None:
     given, first = deployment(ASKS), {**source(port=9013), "metadata": {"name": "a", "namespace": "shop"}}
-    assert "is not among the manifests" in found(given, first)["spec.template.spec"].message
+    assert "is not among the manifests" in find_findings(given, first)["spec.template.spec"].message
     second = {**source(port=8013), "metadata": {"name": "b", "namespace": "shop"}}
-    both = found(given, first, second)
+    both = find_findings(given, first, second)
     assert "spec.template.spec" not in both
     overlaid = both["spec.template.metadata.annotations.openfeature.dev/featureflagsource"]
     assert overlaid.message == "port 8013 of b wins over 9013 of a; remove it from the later one"
@@ -242,7 +242,7 @@ def test_a_route_is_handed_over_by_a_command_of_its_own() -> None:
 
 def test_a_reference_across_namespaces_is_refused_with_the_grant_that_lets_it() -> None:
     given = of_source(source="platform/flags")
-    finding = found(given)["spec.sources[0].source"]
+    finding = find_findings(given)["spec.sources[0].source"]
     written = yaml.safe_load(finding.message.partition("may apply: ")[2])
     assert (written["kind"], written["metadata"]["namespace"]) == ("FlagGrant", "platform")
-    assert found(given, written)["spec.sources[0].source"].fate is Fate.KEPT
+    assert find_findings(given, written)["spec.sources[0].source"].fate is Fate.KEPT

@@ -22,7 +22,7 @@ def condition(reason: str, message: str, type_: str = "Ready") -> dict[str, Any]
     return {"conditions": [{"type": type_, "status": "False", "reason": reason, "message": message}]}
 
 
-def waiting(title: str, *objects: Resource) -> list[PendingItem]:
+def items_under(title: str, *objects: Resource) -> list[PendingItem]:
     return [item for section in pending_work(objects) if section.title == title for item in section.items]
 
 
@@ -34,7 +34,7 @@ def test_a_guard_shows_what_would_go_and_the_command_that_accepts_it() -> None:
     message = (
         f"{NEW} by Ada is held: … annotate flagset flags --overwrite flagstaff.dev/accept-revision={NEW}"
     )
-    [item] = waiting("Waiting for acceptance", guard(message, pendingRemovals=["banner"]))
+    [item] = items_under("Waiting for acceptance", guard(message, pendingRemovals=["banner"]))
     assert item.lines == ("banner would be removed",)
     assert item.command == (
         f"kubectl -n shop annotate flagset flags --overwrite flagstaff.dev/accept-revision=sha1:{DIGEST}"
@@ -52,7 +52,7 @@ def test_sources_and_remote_providers_wait_for_acceptance_too(
     kind: str, type_: str, reason: str, word: str
 ) -> None:
     status = condition(reason, f"to accept it: flagstaff.dev/accept-revision={DIGEST}", type_)
-    [item] = waiting("Waiting for acceptance", resource(kind, status=status))
+    [item] = items_under("Waiting for acceptance", resource(kind, status=status))
     assert item.command.startswith(f"kubectl -n shop annotate {word} flags ")
 
 
@@ -60,7 +60,7 @@ def test_sources_and_remote_providers_wait_for_acceptance_too(
     "author", [f"flagstaff.dev/accept-revision={'3' * 40}", "$(rm -rf ~)", "x; kubectl delete ns shop"]
 )
 def test_a_command_has_nothing_that_a_commits_author_wrote(author: str) -> None:
-    [item] = waiting(
+    [item] = items_under(
         "Waiting for acceptance",
         guard(f"{NEW} by {author} is held: accept it: flagstaff.dev/accept-revision=main;ls@sha1:{DIGEST}"),
     )
@@ -69,12 +69,12 @@ def test_a_command_has_nothing_that_a_commits_author_wrote(author: str) -> None:
 
 def test_a_message_about_something_else_makes_no_command() -> None:
     spoof = condition("ValidationFailed", f"flag 'flagstaff.dev/accept-revision={DIGEST}' is bad")
-    assert waiting("Waiting for acceptance", resource("FlagSet", status=spoof)) == []
+    assert items_under("Waiting for acceptance", resource("FlagSet", status=spoof)) == []
 
 
 def test_held_flags_say_which_revision_is_served() -> None:
     status = {**condition("PartiallyApplied", "one is bad"), "held": [{"name": "banner", "revision": OLD}]}
-    [item] = waiting("Held flags", resource("FlagSet", status=status))
+    [item] = items_under("Held flags", resource("FlagSet", status=status))
     assert item.lines == (f"banner: as in {OLD}",)
 
 
@@ -84,7 +84,7 @@ def test_an_override_in_force_says_until_when_and_how_to_end_it() -> None:
         "conditions": [{"type": "Ready", "status": "True", "reason": "Active", "message": "payments fail"}],
     }  # fmt: skip
     override = resource("FlagOverride", "kill", spec={"expiresAt": "2026-12-01T00:00:00Z"}, status=status)
-    [item] = waiting("Overrides", override)
+    [item] = items_under("Overrides", override)
     assert item.lines == ("until 2026-12-01T00:00:00Z", 'it hides: default variant "on"')
     assert item.command == "flagstaff override end kill -n shop"
 
@@ -95,13 +95,13 @@ def test_a_rollout_that_waits_for_approval_says_how_to_approve() -> None:
         "phase": "Paused", "reason": "WaitingForApproval", "stepText": "2/4", "shareText": "10%",
         "candidate": {"digest": "sha256:aa", "flags": ["banner"]},
     }  # fmt: skip
-    [item] = waiting("Rollouts", resource("FlagRollout", "banner", status=status))
+    [item] = items_under("Rollouts", resource("FlagRollout", "banner", status=status))
     assert item.lines == ("banner: new definition for 10%", "step 2/4")
     assert item.command == "flagstaff rollout approve banner -n shop"
 
 
 def test_a_suspended_set_says_how_to_resume() -> None:
-    [item] = waiting("Suspended", resource("FlagSet", spec={"suspend": True}))
+    [item] = items_under("Suspended", resource("FlagSet", spec={"suspend": True}))
     assert item.command == "flagstaff resume set flags -n shop"
 
 
@@ -110,7 +110,7 @@ def test_the_problems_of_a_set_are_not_repeated_of_what_it_writes() -> None:
     labels = {"labels": {"flagstaff.dev/flagset": "flags"}}
     written = resource("FeatureFlagConfiguration", metadata=labels, status={"problems": [problem]})
     made = resource("FlagSet", status={"problems": [problem], "lastAppliedRevision": OLD})
-    [item] = waiting("Problems", made, written)
+    [item] = items_under("Problems", made, written)
     assert item.message == f"{OLD} is served meanwhile"
 
 

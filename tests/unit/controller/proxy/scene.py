@@ -201,7 +201,7 @@ class Scene:
         raise AssertionError("it never comes to rest")
 
 
-def said(stream: FakeStream) -> list[str]:
+def sent_values(stream: FakeStream) -> list[str]:
     """What the flag `hello` said, message by message."""
     return [_value(each) for each in stream.sent]
 

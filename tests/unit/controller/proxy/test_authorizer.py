@@ -14,7 +14,7 @@ from controller.runtime.reconciling.setbacks import Failed
 from evaluator.http.messages import Call, Code
 from evaluator.wire.sync_messages import GET_METADATA
 
-from .scene import FETCH, SYNC, Scene, flags, said
+from .scene import FETCH, SYNC, Scene, flags, sent_values
 
 A, B = ("a", "web"), ("b", "web")
 
@@ -54,7 +54,7 @@ async def test_enforce_serves_a_client_once_its_right_to_read_is_known() -> None
     assert (stream.sent, stream.ended) == ([], None)
     await made.rest()
     again = made.open("a/web", "ann")
-    assert (said(stream), said(again)) == (["of a"], ["of a"])
+    assert (sent_values(stream), sent_values(again)) == (["of a"], ["of a"])
     assert made.reviews.asked == [("ann",), ("ann", "a", "web")]
 
 
@@ -62,7 +62,7 @@ async def test_many_at_once_with_one_token_are_one_review() -> None:
     made = scene()
     streams = [made.open("a/web", "ann") for _ in range(50)]
     await made.rest()
-    assert all(said(each) == ["of a"] for each in streams)
+    assert all(sent_values(each) == ["of a"] for each in streams)
     assert Counter(made.reviews.asked) == {("ann",): 1, ("ann", "a", "web"): 1}
 
 
@@ -79,7 +79,7 @@ async def test_a_flag_set_id_is_looked_up_only_where_the_caller_may_read(wanted:
     made = scene()
     stream = made.open(f"flagSetId={wanted}", "ann")
     await made.rest()
-    assert (said(stream), stream.ended) == ((["of a"] if wanted == "a-id" else []), None)
+    assert (sent_values(stream), stream.ended) == ((["of a"] if wanted == "a-id" else []), None)
 
 
 async def test_another_tenants_claim_to_a_flag_set_id_takes_nothing_away() -> None:
@@ -90,7 +90,7 @@ async def test_another_tenants_claim_to_a_flag_set_id_takes_nothing_away() -> No
     made.learn("d/web", flags("too", flagSetId="a-id"), creationTimestamp="2019-01-01T00:00:00Z")
     made.learn("a/web", flags("of a, newer", flagSetId="a-id"))
     await made.rest()
-    assert said(stream) == ["of a", "of a, newer"]
+    assert sent_values(stream) == ["of a", "of a, newer"]
 
 
 async def test_a_stream_that_waits_for_a_flag_set_id_gets_it_when_it_comes() -> None:
@@ -99,13 +99,13 @@ async def test_a_stream_that_waits_for_a_flag_set_id_gets_it_when_it_comes() -> 
     await made.rest()
     made.learn("a/web", flags("of a", flagSetId="new"))
     await made.rest()
-    assert said(stream) == ["of a"]
+    assert sent_values(stream) == ["of a"]
 
 
 async def test_warn_serves_everybody_at_once_and_names_the_clients_that_enforce_would_refuse() -> None:
     made = scene("warn")
     streams = [made.open("a/web", token) for token in ("", "eve", "bob", "ann")]
-    assert all(said(each) == ["of a"] for each in streams)
+    assert all(sent_values(each) == ["of a"] for each in streams)
     await made.rest()
     looks = {"no_token": 1, "invalid_token": 1, "forbidden": 1, "allowed": 1}
     assert made.proxy.authorizer.results == looks
@@ -117,7 +117,7 @@ async def test_warn_serves_everybody_at_once_and_names_the_clients_that_enforce_
 async def test_warn_names_clients_served_by_a_flag_set_id_without_the_right() -> None:
     made = scene("warn")
     streams = [made.open("flagSetId=a-id", token) for token in ("", "eve", "bob", "ann")]
-    assert all(said(each) == ["of a"] for each in streams)
+    assert all(sent_values(each) == ["of a"] for each in streams)
     await made.rest()
     looks = {"no_token": 1, "invalid_token": 1, "forbidden": 1, "allowed": 1}
     assert made.proxy.authorizer.results == looks
@@ -129,7 +129,7 @@ async def test_warn_names_clients_served_by_a_flag_set_id_without_the_right() ->
 
 async def test_off_looks_at_nothing() -> None:
     made = scene("off")
-    assert said(made.open("a/web", "eve")) == ["of a"]
+    assert sent_values(made.open("a/web", "eve")) == ["of a"]
     await made.rest()
     assert (made.reviews.asked, made.proxy.authorizer.results) == ([], {})
 
@@ -142,7 +142,7 @@ async def test_with_the_api_server_down_only_known_clients_are_admitted() -> Non
     known, unknown = made.open("a/web", "ann"), made.open("b/web", "bob")
     await made.rest()
     assert unknown.ended is not None
-    assert (said(known), unknown.ended[0]) == (["of a"], Code.UNAVAILABLE)
+    assert (sent_values(known), unknown.ended[0]) == (["of a"], Code.UNAVAILABLE)
     made.now += 4_000
     late = made.open("a/web", "ann")
     await made.rest()
@@ -191,7 +191,7 @@ async def test_a_refusal_is_asked_again_soon() -> None:
     made.now += 6
     stream = made.open("b/web", "ann")
     await made.rest()
-    assert said(stream) == ["of b"]
+    assert sent_values(stream) == ["of b"]
 
 
 async def test_what_is_remembered_of_tokens_is_bounded() -> None:
@@ -275,7 +275,7 @@ async def test_thousands_of_claims_keep_no_reader_waiting_for_its_own_namespace(
     made.learn("mine/web", flags("of mine", flagSetId="id"))
     stream = made.open("flagSetId=id", account)
     await made.rest()
-    assert said(stream) == ["of mine"]
+    assert sent_values(stream) == ["of mine"]
     assert len(made.reviews.asked) == 2
 
 
@@ -289,5 +289,5 @@ async def test_a_reader_of_another_namespace_asks_about_each_claim_once_a_minute
     made.now += 30
     made.learn("a/web", flags("of a, newer", flagSetId="id"))
     await made.rest()
-    assert said(stream) == ["of a", "of a, newer"]
+    assert sent_values(stream) == ["of a", "of a, newer"]
     assert max(Counter(each for each in made.reviews.asked if len(each) == 3).values()) == 1

@@ -15,7 +15,7 @@ GOOD: dict[str, Any] = {"state": "ENABLED", "variants": {"on": 1, "off": 2}, "de
 BAD: dict[str, Any] = {**GOOD, "defaultVariant": "none"}
 
 
-def built(document: dict[str, Any], previous: bytes | None = None) -> EncodedFlagSet:
+def build_set(document: dict[str, Any], previous: bytes | None = None) -> EncodedFlagSet:
     meta = {"name": "web", "namespace": "shop"}
     resource = Resource.of(
         {"kind": "FeatureFlagConfiguration", "metadata": meta, "spec": {"flagSpec": document}}
@@ -25,7 +25,7 @@ def built(document: dict[str, Any], previous: bytes | None = None) -> EncodedFla
     return found
 
 
-def received(one: EncodedFlagSet, after: Accepted | None = None) -> Accepted:
+def receive(one: EncodedFlagSet, after: Accepted | None = None) -> Accepted:
     found = accept(Delivery((("flags.json", one.document),), {}), after.flag_set if after else None)
     assert isinstance(found, Accepted)
     return found
@@ -36,48 +36,48 @@ def flag(accepted: Accepted, key: str) -> Flag | None:
 
 
 def test_a_proxy_that_never_saw_a_flag_valid_leaves_clients_their_last_good_one() -> None:
-    before = received(built({"flags": {"a": GOOD, "b": GOOD}}))
-    restarted = built({"flags": {"a": BAD, "b": {**GOOD, "defaultVariant": "off"}}})
-    after = received(restarted, before)
+    before = receive(build_set({"flags": {"a": GOOD, "b": GOOD}}))
+    restarted = build_set({"flags": {"a": BAD, "b": {**GOOD, "defaultVariant": "off"}}})
+    after = receive(restarted, before)
     found = flag(after, "a"), flag(after, "b")
     assert [each and each.default_variant for each in found] == ["on", "off"]
     assert (after.held, restarted.left_out) == (("a",), ("a",))
 
 
 def test_a_new_subscriber_gets_the_siblings_of_a_bad_flag() -> None:
-    assert set(received(built({"flags": {"a": BAD, "b": GOOD}})).flag_set.flags) == {"b"}
+    assert set(receive(build_set({"flags": {"a": BAD, "b": GOOD}})).flag_set.flags) == {"b"}
 
 
 def test_a_flag_that_is_gone_is_gone() -> None:
-    before = received(built({"flags": {"a": GOOD, "b": GOOD}}))
-    assert set(received(built({"flags": {"b": GOOD}}), before).flag_set.flags) == {"b"}
+    before = receive(build_set({"flags": {"a": GOOD, "b": GOOD}}))
+    assert set(receive(build_set({"flags": {"b": GOOD}}), before).flag_set.flags) == {"b"}
 
 
 def test_the_mark_is_delivered_once_and_not_kept_in_the_flag_set() -> None:
-    one = built({"flags": {"a": BAD, "b": GOOD}})
+    one = build_set({"flags": {"a": BAD, "b": GOOD}})
     document = json.loads(one.document)
     assert LEFT_OUT_KEY in document["metadata"]
     assert "metadata" not in document["flags"]["b"]
-    assert LEFT_OUT_KEY not in received(one).flag_set.metadata
+    assert LEFT_OUT_KEY not in receive(one).flag_set.metadata
 
 
 def test_a_mark_that_cannot_be_read_holds_nothing() -> None:
     document = {"flags": {"b": GOOD}, "metadata": {LEFT_OUT_KEY: "[["}}
     delivery = Delivery((("flags.json", json.dumps(document).encode()),), {})
-    found = accept(delivery, received(built({"flags": {"a": GOOD, "b": GOOD}})).flag_set)
+    found = accept(delivery, receive(build_set({"flags": {"a": GOOD, "b": GOOD}})).flag_set)
     assert isinstance(found, Accepted)
     assert set(found.flag_set.flags) == {"b"}
 
 
 def test_a_set_that_is_served_as_desired_has_the_digest_of_the_desired() -> None:
-    one = built({"flags": {"a": GOOD}})
-    assert built(json.loads(one.good), one.good).digest == one.digest
+    one = build_set({"flags": {"a": GOOD}})
+    assert build_set(json.loads(one.good), one.good).digest == one.digest
 
 
 def test_held_flags_stay_held_over_several_bad_contents() -> None:
-    first = built({"flags": {"a": GOOD}, "metadata": {"flagstaff.dev/revision": "main@sha1:1"}})
-    second = built({"flags": {"a": BAD, "b": GOOD}}, first.good)
-    third = built({"flags": {"a": BAD}}, second.good)
+    first = build_set({"flags": {"a": GOOD}, "metadata": {"flagstaff.dev/revision": "main@sha1:1"}})
+    second = build_set({"flags": {"a": BAD, "b": GOOD}}, first.good)
+    third = build_set({"flags": {"a": BAD}}, second.good)
     document = json.loads(third.document)
     assert document["flags"]["a"]["defaultVariant"] == "on"
     assert document["flags"]["a"]["metadata"]["flagstaff.dev/held-from"] == "main@sha1:1"

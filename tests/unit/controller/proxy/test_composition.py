@@ -41,14 +41,14 @@ def read(document: Any) -> FlagSet:
     return parse(json.dumps(document).encode(), file="flags.json").flag_set
 
 
-def encoded(flag_set: FlagSet, *left_out: str) -> EncodedFlagSet:
+def encode_set(flag_set: FlagSet, *left_out: str) -> EncodedFlagSet:
     return EncodedFlagSet(encode(flag_set), b"", digest(flag_set), "r1", len(flag_set.flags), (), left_out)
 
 
 @given(st.lists(documents, min_size=1, max_size=4))
 def test_a_composition_is_what_an_evaluator_makes_of_the_same_sources(written: list[Any]) -> None:
     sets = [read(document) for document in written]
-    composed = compose([(f"FlagSet/{number}", encoded(one)) for number, one in enumerate(sets)])
+    composed = compose([(f"FlagSet/{number}", encode_set(one)) for number, one in enumerate(sets)])
     catalog = Catalog([str(number) for number in range(len(sets))])
     for number, one in enumerate(sets):
         # As a source delivers it: with its rules expanded.
@@ -73,7 +73,7 @@ def test_a_composition_is_what_an_evaluator_makes_of_the_same_sources(written: l
 
 @given(st.lists(documents, min_size=1, max_size=4))
 def test_each_flag_names_the_last_set_that_has_it(written: list[Any]) -> None:
-    composed = compose([(f"FlagSet/{n}", encoded(read(one))) for n, one in enumerate(written)])
+    composed = compose([(f"FlagSet/{n}", encode_set(read(one))) for n, one in enumerate(written)])
     flags = json.loads(composed.document)["flags"]
     for key, flag in flags.items():
         last = max(number for number, one in enumerate(written) if key in one["flags"])
@@ -82,7 +82,7 @@ def test_each_flag_names_the_last_set_that_has_it(written: list[Any]) -> None:
 
 @given(documents, documents)
 def test_the_digest_changes_with_the_order_and_with_a_losing_flag(one: Any, other: Any) -> None:
-    parts = [("FlagSet/a", encoded(read(one))), ("FlagSet/b", encoded(read(other)))]
+    parts = [("FlagSet/a", encode_set(read(one))), ("FlagSet/b", encode_set(read(other)))]
     first, second = compose(parts), compose(parts[::-1])
     assert first == compose(parts)
     assert first.digest != second.digest
@@ -91,7 +91,7 @@ def test_the_digest_changes_with_the_order_and_with_a_losing_flag(one: Any, othe
 
 def test_a_flag_that_is_left_out_is_not_replaced_by_that_of_an_earlier_set() -> None:
     document = {"flags": {"a": {"state": "ENABLED", "variants": {"on": 1}, "defaultVariant": "on"}}}
-    good, bad = encoded(read(document)), encoded(read({"flags": {}}), "a")
+    good, bad = encode_set(read(document)), encode_set(read({"flags": {}}), "a")
     composed = compose([("FlagSet/good", good), ("FlagSet/bad", bad)])
     assert (json.loads(composed.document)["flags"], composed.left_out) == ({}, ("a",))
     assert json.loads(composed.document)["metadata"][LEFT_OUT_KEY] == '["a"]'

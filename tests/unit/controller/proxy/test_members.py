@@ -54,24 +54,24 @@ def there(known: Membership) -> list[str]:
     return [member.who.name for member in known.members()]
 
 
-def lagging(known: Membership) -> list[tuple[str, bool, float]]:
+def lagging_members(known: Membership) -> list[tuple[str, bool, float]]:
     return [(m.who.name, m.silent, m.since) for m in known.members() if m.lagging]
 
 
 def test_the_sender_of_a_receipt_is_a_member_that_serves_what_is_delivered() -> None:
-    assert (there(membership("a", "b")), lagging(membership("a", "b"))) == (["shop/a", "shop/b"], [])
+    assert (there(membership("a", "b")), lagging_members(membership("a", "b"))) == (["shop/a", "shop/b"], [])
 
 
 def test_a_member_that_serves_another_digest_lags_since_the_change_was_delivered() -> None:
     known = membership("a")
     known.set_expected("sha256:newest", 200.0, 200.5)
-    assert lagging(known) == [("shop/a", False, 200.5)]
+    assert lagging_members(known) == [("shop/a", False, 200.5)]
 
 
 def test_a_member_that_serves_nothing_yet_lags_since_it_joined() -> None:
     known = membership()
     report(known, "a", "", now=150.0)
-    assert lagging(known) == [("shop/a", False, 150.0)]
+    assert lagging_members(known) == [("shop/a", False, 150.0)]
 
 
 def test_a_silent_member_lags_since_its_last_report_until_it_reports_again() -> None:
@@ -79,22 +79,22 @@ def test_a_silent_member_lags_since_its_last_report_until_it_reports_again() -> 
     wait(known, SILENT - 1)
     report(known, "b", now=115.0)
     known.tick(1.0)
-    assert lagging(known) == [("shop/a", True, 101.0)]
+    assert lagging_members(known) == [("shop/a", True, 101.0)]
     report(known, "a", now=130.0)
-    assert lagging(known) == []
+    assert lagging_members(known) == []
 
 
 def test_a_proxy_that_was_paused_counts_no_member_as_silent() -> None:
     known = membership("a")
     known.tick(3600.0)
-    assert lagging(known) == []
+    assert lagging_members(known) == []
 
 
 def test_a_member_without_a_stream_is_silent_for_five_minutes_and_then_gone() -> None:
     known = membership()
     report(known, "a")
     wait(known, FORGOTTEN - 1)
-    assert lagging(known) == [("shop/a", True, 101.0)]
+    assert lagging_members(known) == [("shop/a", True, 101.0)]
     known.tick(1.0)
     assert there(known) == []
 

@@ -19,7 +19,7 @@ class FakeWatch:
         return 7.5
 
 
-async def scraped() -> dict[str, float]:
+async def scrape() -> dict[str, float]:
     """Series of a proxy in which everything is there that can be: a stream, a conflict, an unfit object,
     flags held and left out.
     """
@@ -46,7 +46,7 @@ async def scraped() -> dict[str, float]:
 
 
 async def test_open_held_unfit_and_old_streams_are_counted() -> None:
-    found = await scraped()
+    found = await scrape()
     expected = {
         "flagstaff_proxy_streams[]": 2,
         "flagstaff_watch_age_seconds['flagshards']": 7.5,

@@ -73,7 +73,7 @@ def bearer(token: str) -> tuple[tuple[str, str], ...]:
     return (("authorization", f"Bearer {token}"),)
 
 
-def scraped(proxy: Served) -> dict[tuple[str, str, str], float]:
+def scrape(proxy: Served) -> dict[tuple[str, str, str], float]:
     return {
         (family.name, sample.labels["namespace"], sample.labels["quota"]): sample.value
         for family in QuotaMetrics(proxy.limits, proxy.scene.proxy.usage).collect()
@@ -81,7 +81,7 @@ def scraped(proxy: Served) -> dict[tuple[str, str, str], float]:
     }
 
 
-async def served(auth: str) -> AsyncIterator[Served]:
+async def run_proxy(auth: str) -> AsyncIterator[Served]:
     found = Served(auth)
     listener = Listener(found.scene.routes, LIMITS, name="sync")
     found.port = await listener.start("127.0.0.1", 0)
@@ -93,13 +93,13 @@ async def served(auth: str) -> AsyncIterator[Served]:
 
 @pytest.fixture
 async def proxy() -> AsyncIterator[Served]:
-    async for each in served("enforce"):
+    async for each in run_proxy("enforce"):
         yield each
 
 
 @pytest.fixture
 async def open_to_all() -> AsyncIterator[Served]:
-    async for each in served("off"):
+    async for each in run_proxy("off"):
         yield each
 
 
@@ -113,7 +113,7 @@ async def test_streams_beyond_the_quota_are_refused_and_others_do_not_notice(pro
         "streams of namespace shop: all 2 of its quota are taken here (--quota-streams)"
     )
     await proxy.stream(OTHER)
-    assert scraped(proxy) == {
+    assert scrape(proxy) == {
         ("flagstaff_quota_used", "shop", "streams"): 2,
         ("flagstaff_quota_limit", "shop", "streams"): 2,
         ("flagstaff_quota_used", "other", "streams"): 2,
@@ -148,8 +148,8 @@ async def test_receipts_beyond_the_quota_are_refused_and_others_do_not_notice(pr
     # Those that are known, and those of others, go on.
     await proxy.report(f"{SHOP}#pod-a")
     await proxy.report(f"{OTHER}#pod-d")
-    assert scraped(proxy)["flagstaff_quota_used", "shop", "receipts"] == 2
-    assert scraped(proxy)["flagstaff_quota_limit", "other", "receipts"] == 2
+    assert scrape(proxy)["flagstaff_quota_used", "shop", "receipts"] == 2
+    assert scrape(proxy)["flagstaff_quota_limit", "other", "receipts"] == 2
     [counts] = proxy.scene.proxy.receipts.counts()
     assert counts.served + counts.lagging == 3
     # A pod that goes makes room.

@@ -13,7 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 
 from evaluator.http.messages import Code
 
-from .scene import FEATURE_FLAG, Scene, flags, large, said
+from .scene import FEATURE_FLAG, Scene, flags, large, sent_values
 
 if TYPE_CHECKING:
     from tests.unit.evaluator.server.fakes import FakeStream
@@ -91,7 +91,7 @@ class Subscribers(RuleBasedStateMachine):
         self.loop.run_until_complete(self.scene.rest())
         newest = self.there.get(KIND) or self.there.get(FEATURE_FLAG)
         for stream in left:
-            received = said(stream)
+            received = sent_values(stream)
             if stream.ended is not None:
                 assert stream.ended[0] is Code.NOT_FOUND
                 assert received

@@ -15,7 +15,7 @@ from controller.proxy.streams.composed_sets import SetPart
 from evaluator.http.messages import Call, Code, RpcError
 from evaluator.wire.delivery import LEAVE, MARK, REPORT
 from evaluator.wire.delivery_pb2 import LeaveRequest, Member, ReportRequest, ReportResponse
-from tests.unit.evaluator.server.fakes import settled
+from tests.unit.evaluator.server.fakes import answer_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -75,16 +75,16 @@ def report(
     said = {"member": member, "selector": "shop/flags", "digest": DIGEST, "served_for_ms": 9000}
     request = ReportRequest(**cast("dict[str, Any]", said | fields))
     answer = receipts.routes().unary[REPORT](call(peer=peer), request.SerializeToString())
-    return ReportResponse.FromString(settled(answer))
+    return ReportResponse.FromString(answer_of(answer))
 
 
-def counted(receipts: Receipts) -> list[tuple[Place, int, int]]:
+def counts_of(receipts: Receipts) -> list[tuple[Place, int, int]]:
     return [(each.place, each.served, each.served + each.lagging) for each in receipts.counts()]
 
 
 def test_a_receipt_makes_a_member(receipts: Receipts, world: World) -> None:
     report(receipts)
-    assert counted(receipts) == [(PLACE, 1, 1)]
+    assert counts_of(receipts) == [(PLACE, 1, 1)]
     assert world.changed == [PLACE]
 
 
@@ -97,18 +97,18 @@ def goodbye(receipts: Receipts) -> None:
 def test_a_goodbye_ends_it(receipts: Receipts) -> None:
     report(receipts)
     goodbye(receipts)
-    assert counted(receipts) == [(PLACE, 0, 0)]
+    assert counts_of(receipts) == [(PLACE, 0, 0)]
 
 
 def test_a_receipt_of_what_is_not_there_is_taken_and_means_nothing(receipts: Receipts) -> None:
     report(receipts, selector="shop/other")
-    assert counted(receipts) == []
+    assert counts_of(receipts) == []
 
 
 def test_one_for_what_the_caller_may_not_read_is_refused(receipts: Receipts) -> None:
     with pytest.raises(RpcError) as refused:
         report(receipts, selector="forbidden")
-    assert (refused.value.code, counted(receipts)) == (Code.PERMISSION_DENIED, [])
+    assert (refused.value.code, counts_of(receipts)) == (Code.PERMISSION_DENIED, [])
 
 
 def test_the_token_decides_the_identity_whatever_the_message_claims(receipts: Receipts, world: World) -> None:
@@ -139,7 +139,7 @@ def test_without_a_token_of_a_pod_it_is_a_claim(
 def test_what_no_evaluator_would_say_is_refused(receipts: Receipts, fields: Any) -> None:
     with pytest.raises(RpcError) as refused:
         report(receipts, **fields)
-    assert (refused.value.code, counted(receipts)) == (Code.INVALID_ARGUMENT, [])
+    assert (refused.value.code, counts_of(receipts)) == (Code.INVALID_ARGUMENT, [])
 
 
 @pytest.mark.parametrize("path", [REPORT, LEAVE])
@@ -177,7 +177,7 @@ def test_claims_are_bounded_and_neither_members_nor_tokens_are_refused(
     report(receipts)
     world.caller = TOKEN
     report(receipts, pod="another")
-    assert counted(receipts) == [(PLACE, 2, 2)]
+    assert counts_of(receipts) == [(PLACE, 2, 2)]
 
 
 def test_one_address_makes_so_many_claims_and_leaves_room_for_others(receipts: Receipts) -> None:
@@ -186,7 +186,7 @@ def test_one_address_makes_so_many_claims_and_leaves_room_for_others(receipts: R
     with pytest.raises(RpcError, match="from this address"):
         report(receipts, pod="another", peer="10.0.0.1:2")
     report(receipts, pod="third", peer="10.0.0.2:1")
-    assert counted(receipts) == [(PLACE, 2, 2)]
+    assert counts_of(receipts) == [(PLACE, 2, 2)]
 
 
 def test_streams_that_send_no_receipts_are_counted_apart(receipts: Receipts) -> None:
@@ -195,7 +195,7 @@ def test_streams_that_send_no_receipts_are_counted_apart(receipts: Receipts) -> 
     ends[0]()
     subscribers = receipts.subscribers(PLACE)
     assert subscribers is not None
-    assert (subscribers.status().delivered, counted(receipts)) == (1, [(PLACE, 0, 0)])
+    assert (subscribers.status().delivered, counts_of(receipts)) == (1, [(PLACE, 0, 0)])
 
 
 def test_a_set_without_subscribers_is_forgotten(receipts: Receipts) -> None:

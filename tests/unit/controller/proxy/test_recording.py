@@ -18,7 +18,7 @@ from controller.proxy.receipts.receipts import ExpectedDigest
 from controller.proxy.receipts.recording import SETTLE, Recorder, RecorderTiming
 from controller.runtime.reconciling.queue import KeyedQueue
 from controller.runtime.reconciling.setbacks import Failed
-from tests.waiting import running
+from tests.waiting import run_beside
 
 from .test_receipts import OWNER, PLACE, World, report
 
@@ -97,7 +97,7 @@ QUICK = RecorderTiming(tick=0.05, renew=0.05, pace=0.2)
 
 
 @contextlib.asynccontextmanager
-async def recording(
+async def run_recorder(
     world: World, cluster: Cluster, timing: RecorderTiming = QUICK
 ) -> AsyncIterator[Recorder]:
     queue: KeyedQueue[Place] = KeyedQueue(asyncio.get_running_loop().time, lambda: 0.0)
@@ -111,21 +111,21 @@ async def recording(
         queue,
         timing,
     )
-    async with running(recorder.run()):
+    async with run_beside(recorder.run()):
         yield recorder
 
 
 @contextlib.asynccontextmanager
-async def followed(world: World, cluster: Cluster) -> AsyncIterator[Recorder]:
+async def run_followed(world: World, cluster: Cluster) -> AsyncIterator[Recorder]:
     """Somebody follows, and the receipt is there."""
-    async with recording(world, cluster) as recorder:
+    async with run_recorder(world, cluster) as recorder:
         report(recorder.receipts)
         await cluster.until(lambda: bool(cluster.receipts))
         yield recorder
 
 
 async def test_a_receipt_is_owned_by_what_it_is_about(world: World, cluster: Cluster) -> None:
-    async with followed(world, cluster):
+    async with run_followed(world, cluster):
         pass
     (written,) = cluster.of("FlagReceipt")
     assert written["metadata"]["name"] == receipt_name("flags", "proxy-1")
@@ -137,7 +137,7 @@ async def test_a_receipt_is_owned_by_what_it_is_about(world: World, cluster: Clu
 async def test_a_burst_of_receipts_is_one_write_and_heartbeats_are_none(
     world: World, cluster: Cluster
 ) -> None:
-    async with recording(world, cluster) as recorder:
+    async with run_recorder(world, cluster) as recorder:
         for _ in range(20):
             for number in range(10):
                 report(recorder.receipts, pod=f"p{number}")
@@ -147,7 +147,7 @@ async def test_a_burst_of_receipts_is_one_write_and_heartbeats_are_none(
 
 async def test_writes_of_one_flag_set_are_apart(world: World, cluster: Cluster) -> None:
     clock = asyncio.get_running_loop().time
-    async with recording(world, cluster) as recorder:
+    async with run_recorder(world, cluster) as recorder:
         began, number = clock(), 0
         while clock() - began < 1.0:
             report(recorder.receipts, pod=f"p{number}")
@@ -158,7 +158,7 @@ async def test_writes_of_one_flag_set_are_apart(world: World, cluster: Cluster) 
 
 async def test_one_that_failed_is_written_again(world: World, cluster: Cluster) -> None:
     cluster.down = True
-    async with recording(world, cluster) as recorder:
+    async with run_recorder(world, cluster) as recorder:
         report(recorder.receipts)
         await cluster.until(lambda: cluster.refused > 1)
         cluster.down = False
@@ -167,7 +167,7 @@ async def test_one_that_failed_is_written_again(world: World, cluster: Cluster) 
 
 async def test_without_an_owner_nothing_is_written(world: World, cluster: Cluster) -> None:
     world.expected = None
-    async with recording(world, cluster) as recorder:
+    async with run_recorder(world, cluster) as recorder:
         report(recorder.receipts)
         await asyncio.sleep(0.3)
     assert cluster.of("FlagReceipt") == []
@@ -178,14 +178,14 @@ async def test_receipts_are_of_feature_flag_configurations(
     world: World, cluster: Cluster, kind: str, writes: int
 ) -> None:
     world.expected = ExpectedDigest(Resource(ObjectKey(kind, *PLACE), "uid", 1, "1"), "sha256:new")
-    async with recording(world, cluster) as recorder:
+    async with run_recorder(world, cluster) as recorder:
         report(recorder.receipts)
         await asyncio.sleep(0.3)
     assert len(cluster.of("FlagReceipt")) == writes
 
 
 async def test_an_object_that_was_made_again_has_a_receipt_again(world: World, cluster: Cluster) -> None:
-    async with recording(world, cluster) as recorder:
+    async with run_recorder(world, cluster) as recorder:
         report(recorder.receipts)
         await cluster.until(lambda: len(cluster.of("FlagReceipt")) == 1)
         world.expected = ExpectedDigest(Resource(OWNER.key, "another", 1, "1"), "sha256:new", 990.0)
@@ -194,14 +194,14 @@ async def test_an_object_that_was_made_again_has_a_receipt_again(world: World, c
 
 
 async def test_without_subscribers_the_receipt_is_removed(world: World, cluster: Cluster) -> None:
-    async with followed(world, cluster) as recorder:
+    async with run_followed(world, cluster) as recorder:
         recorder.receipts.pod_gone("u-checkout-1")
         await cluster.until(lambda: bool(cluster.deleted))
     assert cluster.deleted == [("FlagReceipt", receipt_name("flags", "proxy-1"))]
 
 
 async def test_one_that_could_not_be_removed_is_removed_later(world: World, cluster: Cluster) -> None:
-    async with followed(world, cluster) as recorder:
+    async with run_followed(world, cluster) as recorder:
         cluster.down = True
         recorder.receipts.pod_gone("u-checkout-1")
         await cluster.until(lambda: cluster.refused > 0)
@@ -213,7 +213,7 @@ async def test_a_receipt_written_by_an_unanswered_request_is_removed_too(
     world: World, cluster: Cluster
 ) -> None:
     cluster.down = cluster.late = True
-    async with followed(world, cluster) as recorder:
+    async with run_followed(world, cluster) as recorder:
         recorder.receipts.pod_gone("u-checkout-1")
         cluster.down = False
         await cluster.until(lambda: not cluster.receipts)
@@ -222,7 +222,7 @@ async def test_a_receipt_written_by_an_unanswered_request_is_removed_too(
 async def test_a_receipt_removed_by_an_unanswered_request_is_written_for_a_new_subscriber(
     world: World, cluster: Cluster
 ) -> None:
-    async with followed(world, cluster) as recorder:
+    async with run_followed(world, cluster) as recorder:
         cluster.down = cluster.late = True
         recorder.receipts.pod_gone("u-checkout-1")
         await cluster.until(lambda: not cluster.receipts)
@@ -232,7 +232,7 @@ async def test_a_receipt_removed_by_an_unanswered_request_is_written_for_a_new_s
 
 
 async def test_the_lease_is_renewed_and_given_up(world: World, cluster: Cluster) -> None:
-    async with recording(world, cluster) as recorder:
+    async with run_recorder(world, cluster) as recorder:
         await cluster.until(lambda: len(cluster.of("Lease")) >= 2)
         await recorder.close()
     assert cluster.of("Lease")[0]["spec"]["renewTime"] == "2026-01-01T00:00:00.000000Z"
@@ -242,7 +242,7 @@ async def test_the_lease_is_renewed_and_given_up(world: World, cluster: Cluster)
 async def test_a_receipt_that_was_deleted_while_nothing_changes_is_applied_again(
     world: World, cluster: Cluster
 ) -> None:
-    async with recording(world, cluster, replace(QUICK, again=0.3)) as recorder:
+    async with run_recorder(world, cluster, replace(QUICK, again=0.3)) as recorder:
         report(recorder.receipts)
         await cluster.until(lambda: len(cluster.of("FlagReceipt")) > 2)
         assert recorder.writes == 1
@@ -255,7 +255,7 @@ async def test_a_proxy_that_lost_its_lease_writes_all_of_it_again(
     world: World, cluster: Cluster, lost: str
 ) -> None:
     timing = replace(QUICK, late=0.1)
-    async with recording(world, cluster, timing) as recorder:
+    async with run_recorder(world, cluster, timing) as recorder:
         report(recorder.receipts)
         await cluster.until(lambda: len(cluster.of("FlagReceipt")) == 1)
         if lost == "deleted":
@@ -270,7 +270,7 @@ async def test_a_proxy_that_lost_its_lease_writes_all_of_it_again(
 async def test_when_all_is_written_again_receipts_without_subscribers_are_removed(
     world: World, cluster: Cluster
 ) -> None:
-    async with followed(world, cluster) as recorder:
+    async with run_followed(world, cluster) as recorder:
         cluster.down = True
         recorder.receipts.pod_gone("u-checkout-1")
         recorder.receipts.tick(1.0)

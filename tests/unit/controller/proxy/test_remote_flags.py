@@ -9,7 +9,7 @@ from openfeature.schemas.protobuf.flagd.sync.v1 import sync_pb2
 
 from controller.api.openfeature.featureflagconfiguration import KIND
 
-from .scene import Scene, flags, keys, said
+from .scene import Scene, flags, keys, sent_values
 
 if TYPE_CHECKING:
     from tests.unit.evaluator.server.fakes import FakeStream
@@ -86,7 +86,7 @@ async def test_a_provider_that_overrides_replaces_the_objects_own_flag() -> None
     learn(scene, "s", strategy="override")
     stream = scene.open("shop/web")
     await scene.rest()
-    assert said(stream) == ["theirs"]
+    assert sent_values(stream) == ["theirs"]
 
 
 async def test_the_flag_set_id_of_a_provider_claims_nothing() -> None:

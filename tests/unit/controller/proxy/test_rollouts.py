@@ -50,7 +50,7 @@ def answers(document: Mapping[str, Any]) -> set[str | None]:
     return {resolve(compiled, "hello", None, user, 0).variant for user in users}
 
 
-def sent(stream: FakeStream) -> list[set[str | None]]:
+def sent_answers(stream: FakeStream) -> list[set[str | None]]:
     return [answers(document) for document in documents(stream)]
 
 
@@ -67,7 +67,7 @@ async def test_a_change_is_sent_step_by_step_as_the_status_of_its_rollout_says()
     await scene.rest()
     scene.rollout("shop/r", "checkout", **{**HALF, "phase": "Promoting", "share": 100})
     await scene.rest()
-    assert sent(stream) == [{"off"}, {"off"}, {"on", "off"}, {"on"}]
+    assert sent_answers(stream) == [{"off"}, {"off"}, {"on", "off"}, {"on"}]
     scene.shard("shop/next", NEW)
     scene.rollout("shop/r", "checkout", phase="Succeeded", promoted={"digest": "sha256:2", "shard": "next"})
     await scene.rest()
@@ -90,8 +90,8 @@ async def test_a_failed_candidate_and_another_one_are_held_back() -> None:
     scene.learn("shop/checkout", NEW)
     scene.rollout("shop/r", "checkout", **{**HELD, "phase": "Failed"})
     await scene.rest()
-    assert [sent(stream)[0], sent(stream)[-1]] == [{"on", "off"}, {"off"}]
-    assert {"off"} in sent(stream)[1:-1]
+    assert [sent_answers(stream)[0], sent_answers(stream)[-1]] == [{"on", "off"}, {"off"}]
+    assert {"off"} in sent_answers(stream)[1:-1]
     scene.proxy.close()
 
 
@@ -107,12 +107,12 @@ async def test_nothing_is_sent_without_the_promoted_definitions_and_the_last_set
     assert not stream.sent
     scene.shard("shop/promoted", OLD)
     await scene.rest()
-    assert sent(stream) == [{"off"}]
+    assert sent_answers(stream) == [{"off"}]
     scene.forget("shop/promoted", flagshard.KIND)
     await scene.rest()
     late = scene.open("shop/checkout")
     await scene.rest()
-    assert (sent(stream), sent(late)) == ([{"off"}], [{"off"}])
+    assert (sent_answers(stream), sent_answers(late)) == ([{"off"}], [{"off"}])
     scene.proxy.close()
 
 
@@ -128,7 +128,7 @@ async def test_nothing_is_sent_before_the_rollouts_are_known() -> None:
     scene.rollout("shop/r", "checkout", **HELD)
     scene.sink.end_listing(flagrollout.KIND, "")
     await scene.rest()
-    assert sent(stream) == [{"off"}]
+    assert sent_answers(stream) == [{"off"}]
     scene.proxy.close()
 
 
@@ -141,7 +141,7 @@ async def test_a_rollout_names_the_flag_set_that_wrote_the_object() -> None:
     await scene.rest()
     scene.rollout("shop/r", "checkout", **HALF)
     await scene.rest()
-    assert sent(stream) == [{"off"}, {"on", "off"}]
+    assert sent_answers(stream) == [{"off"}, {"on", "off"}]
     scene.proxy.close()
 
 
@@ -173,22 +173,22 @@ async def test_the_candidate_of_a_rollout_that_is_gone_is_held_back_until_a_chan
     await scene.rest()
     scene.forget("shop/r", flagrollout.KIND)
     await scene.rest()
-    assert sent(stream) == [{"on", "off"}, {"off"}]
+    assert sent_answers(stream) == [{"on", "off"}, {"off"}]
     # A new one of that name knows no promoted definitions yet.
     scene.rollout("shop/r", "checkout")
     await scene.rest()
-    assert sent(stream)[-1] == {"off"}
+    assert sent_answers(stream)[-1] == {"off"}
     learn(scene, NEW, annotations={flagrollout.PROMOTE: CANDIDATE})
     await scene.rest()
-    assert sent(stream)[-1] == {"on"}
+    assert sent_answers(stream)[-1] == {"on"}
     learn(scene, NEW)
     await scene.rest()
-    assert sent(stream)[-1] == {"off"}
+    assert sent_answers(stream)[-1] == {"off"}
     changed = flags("on")
     changed["flags"]["hello"]["targeting"] = "on"
     learn(scene, changed)
     await scene.rest()
-    assert sent(stream)[-1] == {"on"}
+    assert sent_answers(stream)[-1] == {"on"}
     scene.proxy.close()
 
 
@@ -222,5 +222,5 @@ async def test_a_rollout_whose_status_cannot_be_read_changes_nothing(status: dic
     scene.rollout("shop/r", "checkout", **status)
     stream = scene.open("shop/checkout")
     await scene.rest()
-    assert sent(stream) == [{"on"}]
+    assert sent_answers(stream) == [{"on"}]
     scene.proxy.close()

@@ -23,7 +23,7 @@ WEB = "flagstaff.dev/orders=shop/Deployment/web"
 OWNED = [{"apiVersion": "apps/v1", "kind": "Deployment", "name": "web", "uid": "u", "controller": True}]
 
 
-def sent(stream: FakeStream) -> list[dict[str, str]]:
+def sent_values(stream: FakeStream) -> list[dict[str, str]]:
     """For each message, the value of each flag and the set that it is of."""
     documents = [
         json.loads(sync_pb2.SyncFlagsResponse.FromString(message).flag_configuration)
@@ -105,7 +105,7 @@ async def test_the_order_of_the_namespace_is_sent_and_the_workloads_wins_for_eac
     orders.workload(order="special")
     await scene.rest()
     origin = "FeatureFlagConfiguration"
-    assert sent(stream) == [
+    assert sent_values(stream) == [
         {"hello": f"base of {origin}/base", "kill": f"base of {origin}/base"},
         {"hello": f"special of {origin}/special", "kill": f"base of {origin}/base"},
     ]
@@ -120,9 +120,9 @@ async def test_a_changed_label_and_a_changed_set_reach_open_streams(scene: Scene
     await scene.rest()
     scene.learn("shop/two", of("hello", "3"))
     await scene.rest()
-    values = [message["hello"].partition(" ")[0] for message in sent(stream)]
+    values = [message["hello"].partition(" ")[0] for message in sent_values(stream)]
     assert values == ["1", "2", "3"]
-    assert sent(other) == sent(stream)
+    assert sent_values(other) == sent_values(stream)
 
 
 async def test_a_direct_set_wins_and_is_one_that_the_workload_owns(scene: Scene, orders: Orders) -> None:
@@ -132,7 +132,7 @@ async def test_a_direct_set_wins_and_is_one_that_the_workload_owns(scene: Scene,
     stream = scene.open(WEB)
     scene.learn("shop/web", of("hello", "direct"), ownerReferences=OWNED)
     await scene.rest()
-    assert [message["hello"] for message in sent(stream)] == [
+    assert [message["hello"] for message in sent_values(stream)] == [
         "base of FeatureFlagConfiguration/base",
         "direct of FeatureFlagConfiguration/web",
     ]
@@ -145,10 +145,10 @@ async def test_pods_of_a_workload_with_flags_of_its_own_wait_until_these_are_the
     orders.namespace(**{ORDER: "base"})
     orders.workload(**{DIRECT_SET: "{}"})
     stream = scene.open(WEB)
-    assert sent(stream) == []
+    assert sent_values(stream) == []
     scene.learn("shop/web", of("bye", "direct"), ownerReferences=OWNED)
     await scene.rest()
-    assert [sorted(message) for message in sent(stream)] == [["bye", "hello"]]
+    assert [sorted(message) for message in sent_values(stream)] == [["bye", "hello"]]
     assert scene.proxy.order_notices.take() == []
 
 
@@ -159,7 +159,7 @@ async def test_an_order_is_also_the_name_of_a_flag_set_that_writes_another_objec
     stream = scene.open(WEB)
     scene.learn("shop/checkout-flags", of("hello", "1"), labels={"flagstaff.dev/flagset": "checkout"})
     await scene.rest()
-    assert sent(stream) == [{"hello": "1 of FlagSet/checkout"}]
+    assert sent_values(stream) == [{"hello": "1 of FlagSet/checkout"}]
 
 
 async def test_an_order_of_another_namespace_needs_a_grant(scene: Scene, orders: Orders) -> None:
@@ -168,12 +168,12 @@ async def test_an_order_of_another_namespace_needs_a_grant(scene: Scene, orders:
     stream = scene.open(WEB)
     refused = scene.open(WEB, path=FETCH)
     await scene.rest()
-    assert sent(stream) == []
+    assert sent_values(stream) == []
     assert refused.ended is not None
     assert "no FlagGrant lets pods of shop refer to it" in str(refused.ended)
     orders.grant()
     await scene.rest()
-    assert sent(stream) == [{"hello": "1 of FeatureFlagConfiguration/platform/kill"}]
+    assert sent_values(stream) == [{"hello": "1 of FeatureFlagConfiguration/platform/kill"}]
 
 
 async def test_after_a_withdrawn_grant_nothing_new_is_sent_and_new_pods_get_nothing(
@@ -210,7 +210,7 @@ async def test_with_orders_that_cannot_be_followed_the_last_good_sets_stay_and_m
     await scene.rest()
     scene.learn("shop/base", of("kill", "2", **({"flagSetId": "kills"} if broken == "conflict" else {})))
     await scene.rest()
-    last = sent(stream)[-1]
+    last = sent_values(stream)[-1]
     assert (last["kill"].partition(" ")[0], last["hello"].partition(" ")[0]) == ("2", "1")
     assert stream.ended is None
 
@@ -253,7 +253,7 @@ async def test_nothing_is_sent_before_all_objects_with_orders_are_listed() -> No
     assert (stream.sent, fetched.ended and fetched.ended[0]) == ([], Code.UNAVAILABLE)
     scene.proxy.orders.end_listing("Deployment", "")
     await scene.rest()
-    assert sent(stream) == [{"hello": "1 of FeatureFlagConfiguration/base"}]
+    assert sent_values(stream) == [{"hello": "1 of FeatureFlagConfiguration/base"}]
 
 
 async def test_a_jobs_orders_are_those_of_its_cron_job(scene: Scene, orders: Orders) -> None:
@@ -263,7 +263,7 @@ async def test_a_jobs_orders_are_those_of_its_cron_job(scene: Scene, orders: Ord
     orders.learn("Job", "shop", "night-1", ownerReferences=[owner])
     stream = scene.open("flagstaff.dev/orders=shop/Job/night-1")
     await scene.rest()
-    assert sent(stream) == [{"hello": "1 of FeatureFlagConfiguration/base"}]
+    assert sent_values(stream) == [{"hello": "1 of FeatureFlagConfiguration/base"}]
 
 
 async def test_large_sets_are_composed_beside_the_loop_once_for_all_workloads(
@@ -279,7 +279,7 @@ async def test_large_sets_are_composed_beside_the_loop_once_for_all_workloads(
     scene.learn("shop/base", large("2"))
     await scene.rest()
     for stream in streams:
-        assert [message["hello"].partition(" ")[0] for message in sent(stream)] == ["1", "2"]
+        assert [message["hello"].partition(" ")[0] for message in sent_values(stream)] == ["1", "2"]
     assert streams[0].sent == streams[1].sent
 
 
@@ -300,7 +300,7 @@ async def test_enforce_serves_the_pods_that_were_injected_with_these_orders() ->
     ]
     unknown = scene.open(WEB, f"{account}#pod-new")
     await scene.rest()
-    assert sent(own) == [{"hello": "1 of FeatureFlagConfiguration/base"}]
+    assert sent_values(own) == [{"hello": "1 of FeatureFlagConfiguration/base"}]
     assert [stream.ended and stream.ended[0] for stream in refused] == [Code.PERMISSION_DENIED] * 3
     assert unknown.ended is not None
     assert unknown.ended[0] is Code.UNAVAILABLE
@@ -317,7 +317,7 @@ def report(scene: Scene, stream: FakeStream, peer: str, token: str = "") -> None
     scene.routes.unary[REPORT](Call(REPORT, headers, peer), request.SerializeToString())
 
 
-def counted(scene: Scene) -> dict[str, tuple[int, int, int]]:
+def counts_of(scene: Scene) -> dict[str, tuple[int, int, int]]:
     """(served, lagging, streams without receipts) by flag set."""
     return {
         counts.place[1]: (counts.served, counts.lagging, counts.delivered)
@@ -335,16 +335,16 @@ async def test_an_evaluator_is_counted_for_each_of_the_sets_that_it_follows(
     stream = scene.open(WEB, host="10.0.0.1")
     await scene.rest()
     report(scene, stream, "10.0.0.1:1")
-    assert counted(scene) == {"base": (1, 0, 1), "special": (1, 0, 1)}
+    assert counts_of(scene) == {"base": (1, 0, 1), "special": (1, 0, 1)}
     scene.learn("shop/special", of("special", "2"))
     await scene.rest()
     scene.proxy.receipts.tick(0.1)
-    assert counted(scene) == {"base": (1, 0, 1), "special": (0, 1, 1)}
+    assert counts_of(scene) == {"base": (1, 0, 1), "special": (0, 1, 1)}
     orders.workload(order="other")
     await scene.rest()
     report(scene, stream, "10.0.0.1:1")
     scene.proxy.receipts.tick(0.1)
-    assert counted(scene) == {"base": (1, 0, 1), "other": (1, 0, 1)}
+    assert counts_of(scene) == {"base": (1, 0, 1), "other": (1, 0, 1)}
 
 
 async def test_a_receipt_of_a_pod_with_other_orders_is_refused_with_enforce() -> None:
@@ -359,7 +359,7 @@ async def test_a_receipt_of_a_pod_with_other_orders_is_refused_with_enforce() ->
     stream = scene.open(WEB, f"{account}#pod-web")
     await scene.rest()
     await scene.report(lambda: report(scene, stream, "10.0.0.1:1", f"{account}#pod-web"))
-    assert counted(scene)["base"][0] == 1
+    assert counts_of(scene)["base"][0] == 1
     with pytest.raises(RpcError) as refusal:
         await scene.report(lambda: report(scene, stream, "10.0.0.2:1", f"{account}#pod-api"))
     assert refusal.value.code is Code.PERMISSION_DENIED
@@ -382,4 +382,4 @@ async def test_a_closed_stream_leaves_nothing_behind(scene: Scene, orders: Order
     scene.learn("shop/base", of("hello", "2"))
     again = scene.open(WEB)
     await scene.rest()
-    assert [message["hello"].partition(" ")[0] for message in sent(again)] == ["2"]
+    assert [message["hello"].partition(" ")[0] for message in sent_values(again)] == ["2"]

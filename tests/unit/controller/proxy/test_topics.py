@@ -13,7 +13,7 @@ import pytest
 from evaluator.http.messages import Code
 from evaluator.wire.sync_messages import METHODS
 
-from .scene import FEATURE_FLAG, FETCH, OLD_SYNC, SYNC, Scene, flags, keys, large, said
+from .scene import FEATURE_FLAG, FETCH, OLD_SYNC, SYNC, Scene, flags, keys, large, sent_values
 
 BROKEN: dict[str, Any] = {
     "flags": {"hello": {"state": "ENABLED", "variants": {"on": "x"}, "defaultVariant": "none"}}
@@ -28,7 +28,7 @@ async def test_a_stream_that_hangs_up_during_a_delivery_delays_no_other() -> Non
     leaving.hang_up()
     scene.learn("shop/web", flags("2"))
     await scene.rest()
-    assert (said(staying)[-1], scene.proxy.hub.streams) == ("2", 1)
+    assert (sent_values(staying)[-1], scene.proxy.hub.streams) == ("2", 1)
 
 
 async def test_streams_that_come_and_go_during_a_delivery_break_nothing() -> None:
@@ -41,7 +41,7 @@ async def test_streams_that_come_and_go_during_a_delivery_break_nothing() -> Non
         stream.hang_up()
         streams.append(scene.open("shop/web"))
     await scene.rest()
-    assert {said(each)[-1] for each in streams if each.writable} == {"1"}
+    assert {sent_values(each)[-1] for each in streams if each.writable} == {"1"}
 
 
 async def test_a_stream_may_open_before_its_object_exists_and_affects_no_later_one() -> None:
@@ -50,7 +50,7 @@ async def test_a_stream_may_open_before_its_object_exists_and_affects_no_later_o
     assert (early.sent, early.ended) == ([], None)
     scene.learn("shop/web", flags("1"))
     await scene.rest()
-    assert (said(early), said(scene.open("shop/web"))) == (["1"], ["1"])
+    assert (sent_values(early), sent_values(scene.open("shop/web"))) == (["1"], ["1"])
 
 
 async def test_fetching_what_is_not_there_says_so() -> None:
@@ -79,7 +79,7 @@ async def test_a_recreated_object_is_sent_to_streams_that_wait_for_it() -> None:
     waiting = scene.open("shop/web")
     scene.learn("shop/web", flags("2"), uid="another")
     await scene.rest()
-    assert (said(waiting), waiting.ended) == (["2"], None)
+    assert (sent_values(waiting), waiting.ended) == (["2"], None)
 
 
 async def test_a_slow_stream_that_misses_a_deletion_gets_what_came_back() -> None:
@@ -91,7 +91,7 @@ async def test_a_slow_stream_that_misses_a_deletion_gets_what_came_back() -> Non
     scene.learn("shop/web", flags("2"), uid="another")
     await scene.rest()
     stream.read()
-    assert (said(stream), stream.ended) == (["1", "2"], None)
+    assert (sent_values(stream), stream.ended) == (["1", "2"], None)
 
 
 async def test_a_document_that_cannot_be_read_leaves_everything_as_it_was() -> None:
@@ -101,7 +101,7 @@ async def test_a_document_that_cannot_be_read_leaves_everything_as_it_was() -> N
     for bad in ({"flags": "none"}, {}, {"flags": {"hello": 3}}):
         scene.learn("shop/web", bad)
         await scene.rest()
-    assert (said(stream), said(scene.open("shop/web"))) == (["1"], ["1"])
+    assert (sent_values(stream), sent_values(scene.open("shop/web"))) == (["1"], ["1"])
 
 
 async def test_a_bad_flag_stays_at_its_last_good_definition_while_its_siblings_move_on() -> None:
@@ -111,7 +111,7 @@ async def test_a_bad_flag_stays_at_its_last_good_definition_while_its_siblings_m
     new = {"variants": {"on": 1}, "defaultVariant": "on"}
     scene.learn("shop/web", {"flags": {**BROKEN["flags"], "new": new}})
     await scene.rest()
-    assert (said(stream), keys(stream)[-1]) == (["1", "1"], {"hello", "new"})
+    assert (sent_values(stream), keys(stream)[-1]) == (["1", "1"], {"hello", "new"})
 
 
 async def test_without_a_good_definition_a_bad_flag_is_left_out() -> None:
@@ -128,7 +128,7 @@ async def test_an_object_that_never_was_good_is_waited_for() -> None:
     assert (stream.ended, fetching.ended[0]) == (None, Code.FAILED_PRECONDITION)
     scene.learn("shop/web", flags("1"))
     await scene.rest()
-    assert said(stream) == ["1"]
+    assert sent_values(stream) == ["1"]
 
 
 async def test_a_sharded_set_is_sent_whole_or_not_at_all() -> None:
@@ -140,10 +140,10 @@ async def test_a_sharded_set_is_sent_whole_or_not_at_all() -> None:
     scene.learn("shop/web", {"shards": [{"name": n, "digest": n} for n in ("a2", "b2")]})
     scene.shard("shop/a2", flags("2"))
     await scene.rest()
-    assert said(stream) == ["1"]
+    assert sent_values(stream) == ["1"]
     scene.shard("shop/b2", {"flags": {"more": {"variants": {"on": 1}}}})
     await scene.rest()
-    assert (said(stream), keys(stream)[-1]) == (["1", "2"], {"hello", "more"})
+    assert (sent_values(stream), keys(stream)[-1]) == (["1", "2"], {"hello", "more"})
 
 
 async def test_a_configuration_is_served_and_not_a_feature_flag_of_its_name() -> None:
@@ -153,10 +153,10 @@ async def test_a_configuration_is_served_and_not_a_feature_flag_of_its_name() ->
     scene.learn("shop/web", flags("configuration"))
     scene.learn("shop/web", flags("flag again"), FEATURE_FLAG)
     await scene.rest()
-    assert said(stream) == ["flag", "configuration"]
+    assert sent_values(stream) == ["flag", "configuration"]
     scene.forget("shop/web")
     await scene.rest()
-    assert (said(stream)[-1], stream.ended) == ("flag again", None)
+    assert (sent_values(stream)[-1], stream.ended) == ("flag again", None)
 
 
 async def test_the_oldest_object_has_the_flag_set_id() -> None:
@@ -166,10 +166,10 @@ async def test_the_oldest_object_has_the_flag_set_id() -> None:
     scene.learn("a/web", flags("third", flagSetId="id"), creationTimestamp="2026-01-03T00:00:00Z")
     scene.learn("c/web", flags("first", flagSetId="id"), creationTimestamp="2026-01-01T00:00:00Z")
     await scene.rest()
-    assert said(stream) == ["second", "first"]
+    assert sent_values(stream) == ["second", "first"]
     scene.forget("c/web")
     await scene.rest()
-    assert said(stream)[-1] == "second"
+    assert sent_values(stream)[-1] == "second"
 
 
 async def test_a_flag_set_id_that_is_given_up_ends_its_streams() -> None:
@@ -179,7 +179,7 @@ async def test_a_flag_set_id_that_is_given_up_ends_its_streams() -> None:
     scene.learn("shop/web", flags("2", flagSetId="another"))
     await scene.rest()
     assert stream.ended is not None
-    assert (said(stream), stream.ended[0]) == (["1"], Code.NOT_FOUND)
+    assert (sent_values(stream), stream.ended[0]) == (["1"], Code.NOT_FOUND)
 
 
 @pytest.mark.parametrize("document", [flags, large], ids=["small", "large"])
@@ -206,7 +206,7 @@ async def test_the_last_good_flags_are_kept_for_clients_that_come_back() -> None
     scene.learn("shop/web", flags("2"))
     scene.learn("shop/web", {"flags": 7})
     await scene.rest()
-    assert said(scene.open("shop/web")) == ["2"]
+    assert sent_values(scene.open("shop/web")) == ["2"]
 
 
 async def test_of_large_sets_that_change_quickly_the_newest_is_sent() -> None:
@@ -217,7 +217,7 @@ async def test_of_large_sets_that_change_quickly_the_newest_is_sent() -> None:
         scene.learn("shop/web", large(str(number)))
         await asyncio.sleep(0.001)
     await scene.rest()
-    received = [int(each) for each in said(stream)]
+    received = [int(each) for each in sent_values(stream)]
     assert (received, received[-1]) == (sorted(received), 29)
 
 
@@ -239,7 +239,7 @@ async def test_nothing_is_called_missing_and_no_feature_flag_is_served_before_al
     scene.learn("shop/web", flags("configuration"))
     scene.sync()
     await scene.rest()
-    assert said(stream) == ["configuration"]
+    assert sent_values(stream) == ["configuration"]
 
 
 async def test_every_method_of_both_services_is_answered() -> None:
@@ -275,7 +275,7 @@ async def test_a_malformed_object_affects_no_other_stream(caplog: pytest.LogCapt
     scene = Scene()
     scene.sink.learn("FeatureFlagConfiguration", {"metadata": None})
     scene.learn("shop/web", flags("1"))
-    assert said(scene.open("shop/web", path=SYNC)) == ["1"]
+    assert sent_values(scene.open("shop/web", path=SYNC)) == ["1"]
     assert "malformed" in caplog.text
 
 

@@ -361,7 +361,7 @@ class Resuming(ClusterWorld):
             return True
 
 
-def ended(world: ClusterWorld) -> list[Any]:
+def end_state(world: ClusterWorld) -> list[Any]:
     """What is left in the end, and what users get."""
     status = world.status()
     promoted = status.promoted
@@ -373,7 +373,7 @@ def ended(world: ClusterWorld) -> list[Any]:
 async def test_a_controller_that_is_killed_at_any_write_leaves_the_next_one_the_same_end() -> None:
     wanted = ClusterWorld()
     await whole_life(wanted)
-    assert ended(wanted)[0] == "Idle"
+    assert end_state(wanted)[0] == "Idle"
     writes = wanted.cluster.writes
     assert {write.split("/")[0] for write in writes} == {
         "apply FlagShard", "delete FlagShard", "status FlagRollout", "status FeatureFlagConfiguration",
@@ -383,4 +383,4 @@ async def test_a_controller_that_is_killed_at_any_write_leaves_the_next_one_the_
         world.cluster.writes_left = number
         await whole_life(world)
         assert world.kills == 1, write
-        assert ended(world) == ended(wanted), write
+        assert end_state(world) == end_state(wanted), write

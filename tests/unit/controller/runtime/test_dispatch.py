@@ -31,7 +31,7 @@ class Woken:
         self.deleted.append(key)
 
 
-def dispatching(cache: Cache, loop: Woken) -> Dispatcher:
+def dispatcher_of(cache: Cache, loop: Woken) -> Dispatcher:
     claims, loops = Claims(), cast("dict[str, Loop]", {FLAGS.kind: loop})
     made = Dispatcher(
         cache,
@@ -45,7 +45,7 @@ def dispatching(cache: Cache, loop: Woken) -> Dispatcher:
 
 def test_an_object_that_comes_or_goes_wakes_the_one_of_the_other_kind_that_has_its_name() -> None:
     cache, flags = Cache(), Woken()
-    dispatching(cache, flags)
+    dispatcher_of(cache, flags)
     cache.learn(Resource(FLAGS, "f", 1, "1"))
     assert flags.keys == [FLAGS]
     flags.keys.clear()
@@ -58,7 +58,7 @@ def test_an_object_that_comes_or_goes_wakes_the_one_of_the_other_kind_that_has_i
 
 def test_the_loop_of_a_deleted_object_is_woken() -> None:
     cache, flags = Cache(), Woken()
-    dispatching(cache, flags)
+    dispatcher_of(cache, flags)
     cache.learn(Resource(FLAGS, "f", 1, "1"))
     cache.forget(FLAGS)
     assert flags.deleted == [FLAGS]
@@ -68,5 +68,5 @@ def test_a_new_leader_looks_at_all_that_has_a_loop() -> None:
     cache, flags = Cache(), Woken()
     cache.learn(Resource(FLAGS, "f", 1, "1"))
     cache.learn(Resource(CONFIGURATION, "c", 1, "2"))
-    dispatching(cache, flags).wake_all()
+    dispatcher_of(cache, flags).wake_all()
     assert flags.keys == [FLAGS]

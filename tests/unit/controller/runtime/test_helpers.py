@@ -26,7 +26,7 @@ async def helpers() -> AsyncIterator[Helpers]:
     await helpers.close()
 
 
-def allocated(size: int) -> int:
+def allocate(size: int) -> int:
     return len(bytearray(size))
 
 
@@ -43,7 +43,7 @@ def key_error() -> NoReturn:
     raise KeyError("an object")
 
 
-def written(path: str, size: int) -> int:
+def write_zeros(path: str, size: int) -> int:
     with open(path, "wb") as file:
         return file.write(bytes(size))
 
@@ -59,13 +59,13 @@ async def test_what_a_task_prints_is_no_reply(helpers: Helpers) -> None:
     assert await helpers.run(LIMITS, max, 1, 2) == 2
 
 
-def proxied() -> MappingProxyType[str, int]:
+def mapping_proxy() -> MappingProxyType[str, int]:
     return MappingProxyType({"a": 1})
 
 
 async def test_an_unchanged_mapping_goes_both_ways(helpers: Helpers) -> None:
-    assert await helpers.run(LIMITS, proxied) == proxied()
-    assert await helpers.run(LIMITS, len, proxied()) == 1
+    assert await helpers.run(LIMITS, mapping_proxy) == mapping_proxy()
+    assert await helpers.run(LIMITS, len, mapping_proxy()) == 1
 
 
 def many(count: int) -> list[dict[str, list[int]]]:
@@ -88,9 +88,9 @@ async def test_a_setback_and_an_error_come_back_as_they_were(helpers: Helpers) -
 
 async def test_too_much_memory_is_named_and_the_helper_is_replaced(helpers: Helpers) -> None:
     pid = await helpers.run(LIMITS, os.getpid)
-    assert await helpers.run(LIMITS, allocated, 50_000_000) == 50_000_000
+    assert await helpers.run(LIMITS, allocate, 50_000_000) == 50_000_000
     with pytest.raises(LimitExceededError) as error:
-        await helpers.run(LIMITS, allocated, 500_000_000)
+        await helpers.run(LIMITS, allocate, 500_000_000)
     assert error.value.limit == "memory"
     assert await helpers.run(LIMITS, os.getpid) != pid
 
@@ -116,9 +116,9 @@ def burn(seconds: float) -> None:
 
 async def test_a_file_over_the_limit_cannot_be_written(helpers: Helpers, tmp_path: Path) -> None:
     limits = TaskLimits(file_bytes=1_000)
-    assert await helpers.run(limits, written, str(tmp_path / "small"), 1_000) == 1_000
+    assert await helpers.run(limits, write_zeros, str(tmp_path / "small"), 1_000) == 1_000
     with pytest.raises(OSError, match="File too large"):
-        await helpers.run(limits, written, str(tmp_path / "large"), 2_000_000)
+        await helpers.run(limits, write_zeros, str(tmp_path / "large"), 2_000_000)
 
 
 async def test_a_helper_that_ends_by_itself_is_reported(helpers: Helpers) -> None:

@@ -58,7 +58,7 @@ async def server(
 
 
 @contextlib.asynccontextmanager
-async def opened(hosts: Hosts = ANY, places: Places | None = None) -> AsyncIterator[HttpClient]:
+async def open_client(hosts: Hosts = ANY, places: Places | None = None) -> AsyncIterator[HttpClient]:
     client = HttpClient(hosts, places)
     try:
         yield client
@@ -68,7 +68,7 @@ async def opened(hosts: Hosts = ANY, places: Places | None = None) -> AsyncItera
 
 async def get(url: str, route: Route | None = None, *, hosts: Hosts = ANY, most: int = 100) -> bytes:
     async with (
-        opened(hosts) as client,
+        open_client(hosts) as client,
         client.request("GET", url, route=route or Route(seconds=10.0)) as answer,
     ):
         return await read_all(answer, most)
@@ -84,7 +84,7 @@ async def test_no_redirect_is_followed_and_no_cookie_is_kept() -> None:
     headers = b"Location: http://localhost:1/\r\nSet-Cookie: a=b\r\nContent-Length: 0\r\n\r\n"
     async with (
         server(b"HTTP/1.1 302 Found\r\n" + headers) as url,
-        opened() as client,
+        open_client() as client,
         client.request("GET", url) as answer,
     ):
         assert answer.status == 302
@@ -100,7 +100,7 @@ async def test_a_longer_answer_than_allowed_is_refused_and_its_beginning_can_be_
         with pytest.raises(RequestError, match="localhost: the answer has more than 9 bytes") as caught:
             await get(url, most=9)
         assert caught.value.cause is Cause.TOO_LONG
-        async with opened() as client, client.request("GET", url) as answer:
+        async with open_client() as client, client.request("GET", url) as answer:
             assert await read_start(answer, 4) == b"0123"
 
 
@@ -173,7 +173,7 @@ async def test_hanging_requests_of_one_namespace_delay_no_other_namespace() -> N
     async with (
         server(b"", hang=True) as hanging,
         server(OK) as url,
-        opened(places=Places(8, 8)) as client,
+        open_client(places=Places(8, 8)) as client,
         asyncio.timeout(30),
     ):
 

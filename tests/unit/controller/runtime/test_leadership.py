@@ -10,7 +10,7 @@ import pytest
 
 from controller.runtime.process.leadership import Leadership, Role
 from controller.runtime.reconciling.setbacks import Failed
-from tests.waiting import running, until
+from tests.waiting import run_beside, until
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -46,7 +46,7 @@ class Votes:
         while True:
             await self.won.wait()
             self.won.clear()
-            async with running(work()):
+            async with run_beside(work()):
                 await self.lost.wait()
                 self.lost.clear()
 
@@ -60,7 +60,7 @@ async def for_ever() -> None:
 
 async def test_a_replica_works_while_it_is_elected_and_bears_the_label() -> None:
     role, votes, labels = Role(), Votes(), Labels()
-    async with running(Leadership(role, votes, labels.set, again=0.001).run(for_ever)):
+    async with run_beside(Leadership(role, votes, labels.set, again=0.001).run(for_ever)):
         # A process before us may have left the label on our pod.
         await until(lambda: labels.calls == [False])
         votes.won.set()
@@ -73,7 +73,7 @@ async def test_a_replica_works_while_it_is_elected_and_bears_the_label() -> None
 
 async def test_a_single_replica_leads_without_an_election() -> None:
     role = Role()
-    async with running(Leadership(role, None, None, again=0.001).run(for_ever)):
+    async with run_beside(Leadership(role, None, None, again=0.001).run(for_ever)):
         await until(lambda: role.leading)
     assert not role.leading
 
@@ -83,7 +83,7 @@ async def test_a_label_that_could_not_be_set_is_set_later(
     error: Exception, caplog: pytest.LogCaptureFixture
 ) -> None:
     role, labels = Role(), Labels([error, error])
-    async with running(Leadership(role, Votes(), labels.set, again=0.001).run(for_ever)):
+    async with run_beside(Leadership(role, Votes(), labels.set, again=0.001).run(for_ever)):
         await until(lambda: len(labels.calls) >= 3)
         await asyncio.sleep(0.05)
     assert labels.calls == [False] * 3
@@ -100,7 +100,7 @@ async def test_work_that_fails_is_done_again() -> None:
             raise RuntimeError("nobody foresaw this")
         await for_ever()
 
-    async with running(Leadership(Role(), None, None, again=0.001).run(work)):
+    async with run_beside(Leadership(Role(), None, None, again=0.001).run(work)):
         await until(lambda: done == 3)
 
 
@@ -108,7 +108,7 @@ async def test_a_leader_whose_leadership_expired_may_not_write_though_it_was_not
     role, votes, labels = Role(), Votes(), Labels()
     with pytest.raises(Failed, match="leads no longer"):
         role.require_leading()
-    async with running(Leadership(role, votes, labels.set, again=0.001).run(for_ever)):
+    async with run_beside(Leadership(role, votes, labels.set, again=0.001).run(for_ever)):
         votes.won.set()
         await until(lambda: role.leading)
         role.require_leading()

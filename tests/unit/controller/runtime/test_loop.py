@@ -23,7 +23,7 @@ from controller.runtime.reconciling.result import Done, Result
 from controller.runtime.reconciling.setbacks import Failed, Setback, Stalled
 from evaluator.host.logs import JsonLines
 from tests.statuses import find
-from tests.waiting import running as beside
+from tests.waiting import run_beside as beside
 from tests.waiting import until
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ AT_ONCE = LoopTiming(slow=0.0)
 """Every reconcile is slow."""
 
 
-def seen(
+def resource_at(
     version: int = 1, *, generation: int = 1, uid: str = "u", name: str = "flags", **more: Any
 ) -> Resource:
     status = {"observedGeneration": -1}
@@ -145,7 +145,7 @@ class Around:
 
 
 @asynccontextmanager
-async def running(around: Around) -> AsyncIterator[Around]:
+async def run_loop(around: Around) -> AsyncIterator[Around]:
     async with beside(around.loop.run()):
         yield around
 
@@ -157,8 +157,8 @@ def ready(status: Mapping[str, Any]) -> tuple[str, str]:
 
 
 async def test_an_object_is_reconciled_and_its_status_written_once() -> None:
-    async with running(Around()) as around:
-        around.see(seen())
+    async with run_loop(Around()) as around:
+        around.see(resource_at())
         await around.settled(1)
         around.loop.wake(KEY)
         await around.settled(2)
@@ -167,8 +167,8 @@ async def test_an_object_is_reconciled_and_its_status_written_once() -> None:
 
 
 async def test_each_setback_counts_as_what_it_is_and_its_event_comes_before_the_status() -> None:
-    async with running(Around(Stalled("A", "a"), DONE)) as around:
-        around.see(seen())
+    async with run_loop(Around(Stalled("A", "a"), DONE)) as around:
+        around.see(resource_at())
         await around.settled(1)
         around.loop.wake(KEY)
         await around.settled(2)
@@ -183,8 +183,8 @@ async def test_each_event_is_one_line_of_the_log_with_its_object_and_revision(
     caplog.set_level(logging.INFO)
     artifact = ArtifactStatus(url="http://x", revision="main@sha1:r1", digest="sha256:a")
     failed = Result.of(Stalled("A", "a"), status=FlagSourceStatus(artifact=artifact))
-    async with running(Around(failed)) as around:
-        around.see(seen())
+    async with run_loop(Around(failed)) as around:
+        around.see(resource_at())
         await around.settled(1)
     line = json.loads(JsonLines().format(caplog.records[-1]))
     assert {name: line[name] for name in ("level", "message", "object", "revision")} == {
@@ -198,9 +198,9 @@ async def test_each_event_is_one_line_of_the_log_with_its_object_and_revision(
 async def test_a_reconcile_that_is_repeated_after_a_crash_gives_the_same_events() -> None:
     events = []
     for _ in range(2):
-        async with running(Around(Stalled("A", "a"))) as around:
+        async with run_loop(Around(Stalled("A", "a"))) as around:
             around.server.refuse = [KeyError("the crash")]  # type: ignore[list-item]
-            around.see(seen())
+            around.see(resource_at())
             await until(lambda: not around.server.refuse)
             events.append(around.server.said[0])
             assert around.server.written == []
@@ -208,8 +208,8 @@ async def test_a_reconcile_that_is_repeated_after_a_crash_gives_the_same_events(
 
 
 async def test_the_same_failure_after_a_recovery_is_another_event() -> None:
-    async with running(Around(Stalled("A", "a"), DONE, Stalled("A", "a"))) as around:
-        around.see(seen())
+    async with run_loop(Around(Stalled("A", "a"), DONE, Stalled("A", "a"))) as around:
+        around.see(resource_at())
         for times in (1, 2, 3):
             around.loop.wake(KEY)
             await around.settled(times)
@@ -219,8 +219,8 @@ async def test_the_same_failure_after_a_recovery_is_another_event() -> None:
 
 
 async def test_a_failure_is_tried_again_until_it_works() -> None:
-    async with running(Around(Failed("A", "a"), Failed("A", "a"), DONE)) as around:
-        around.see(seen())
+    async with run_loop(Around(Failed("A", "a"), Failed("A", "a"), DONE)) as around:
+        around.see(resource_at())
         await around.settled(3)
         assert around.observer.results == ["failed", "failed", "success"]
         assert [each.reason for each in around.server.said] == ["A", "Recovered"]
@@ -229,8 +229,8 @@ async def test_a_failure_is_tried_again_until_it_works() -> None:
 async def test_an_unexpected_error_is_a_failure_that_shows_no_details(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    async with running(Around(RuntimeError("a secret"))) as around:
-        around.see(seen())
+    async with run_loop(Around(RuntimeError("a secret"))) as around:
+        around.see(resource_at())
         await around.settled(2)
         assert ready(around.server.written[0]) == ("False", "InternalError")
         assert "a secret" not in str(around.server.written)
@@ -238,30 +238,32 @@ async def test_an_unexpected_error_is_a_failure_that_shows_no_details(
 
 
 async def test_a_look_is_taken_again_after_the_time_that_was_asked_for() -> None:
-    async with running(Around(Result(Done("done"), requeue_after=0.001))) as around:
-        around.see(seen())
+    async with run_loop(Around(Result(Done("done"), requeue_after=0.001))) as around:
+        around.see(resource_at())
         await around.settled(2)
         assert len(around.server.written) == 1
 
 
 @pytest.mark.parametrize(
-    "resource", [seen(deleting=True), seen(spec={"suspend": True})], ids=["deleted", "suspended"]
+    "resource",
+    [resource_at(deleting=True), resource_at(spec={"suspend": True})],
+    ids=["deleted", "suspended"],
 )
 async def test_some_are_left_alone(resource: Resource) -> None:
-    async with running(Around(places=1)) as around:
+    async with run_loop(Around(places=1)) as around:
         around.see(resource)
-        around.see(seen(name="other"))
+        around.see(resource_at(name="other"))
         await around.settled(1)
         assert [each.name for each in around.reconciler.given] == ["other"]
 
 
 async def test_one_key_is_never_reconciled_twice_at_once() -> None:
-    async with running(Around(places=8)) as around:
+    async with run_loop(Around(places=8)) as around:
         gate = around.reconciler.gate = asyncio.Event()
-        around.see(seen())
+        around.see(resource_at())
         await until(lambda: len(around.reconciler.given) == 1)
         for version in range(2, 30):
-            around.see(seen(version, generation=version))
+            around.see(resource_at(version, generation=version))
             await asyncio.sleep(0)
         gate.set()
         await around.settled(2)
@@ -270,24 +272,24 @@ async def test_one_key_is_never_reconciled_twice_at_once() -> None:
 
 
 async def test_others_do_not_wait_for_one_that_is_slow() -> None:
-    async with running(Around()) as around:
+    async with run_loop(Around()) as around:
         around.reconciler.gate = asyncio.Event()
-        around.see(seen())
+        around.see(resource_at())
         await until(lambda: len(around.reconciler.given) == 1)
         around.reconciler.gate = None
-        around.see(seen(name="other"))
+        around.see(resource_at(name="other"))
         await until(lambda: bool(around.server.written))
         assert [each.name for each in around.reconciler.given] == ["flags", "other"]
 
 
 async def test_a_namespace_whose_objects_take_for_ever_leaves_places_to_the_others() -> None:
-    async with running(Around()) as around:
+    async with run_loop(Around()) as around:
         gate = around.reconciler.gate = asyncio.Event()
         for number in range(20):
-            around.see(seen(name=str(number)))
+            around.see(resource_at(name=str(number)))
         await until(lambda: len(around.reconciler.working) == 2)
         around.reconciler.gate = None
-        around.see(replace(seen(), key=replace(KEY, namespace="other")))
+        around.see(replace(resource_at(), key=replace(KEY, namespace="other")))
         await around.settled_of("other")
         assert len(around.reconciler.working) == 2
         gate.set()
@@ -298,29 +300,29 @@ async def test_a_loop_that_was_stopped_at_any_moment_takes_up_its_work_again() -
     around = Around(places=1)
     for steps in range(6):
         around.reconciler.working.clear()
-        async with running(around):
-            around.see(seen(steps + 1))
+        async with run_loop(around):
+            around.see(resource_at(steps + 1))
             for _ in range(steps):
                 await asyncio.sleep(0)
         around.loop.wake(KEY)
     before = len(around.observer.results)
-    async with running(around):
+    async with run_loop(around):
         await around.settled(before + 1)
 
 
 async def test_an_object_that_went_leaves_no_count_of_failures() -> None:
-    async with running(Around()) as around:
+    async with run_loop(Around()) as around:
         first = around.loop.queue.put_after_failure(KEY)
         await until(lambda: around.loop.queue.put_after_failure(KEY) == first)
         assert around.reconciler.given == []
 
 
 async def test_a_spec_that_changed_meanwhile_is_judged_by_the_next_reconcile() -> None:
-    async with running(Around()) as around:
+    async with run_loop(Around()) as around:
         around.reconciler.gate = asyncio.Event()
-        around.see(seen(1, generation=1))
+        around.see(resource_at(1, generation=1))
         await until(lambda: bool(around.reconciler.given))
-        around.see(seen(5, generation=2))
+        around.see(resource_at(5, generation=2))
         around.reconciler.gate.set()
         await around.settled(2)
         assert [each["observedGeneration"] for each in around.server.written] == [1, 2]
@@ -328,10 +330,10 @@ async def test_a_spec_that_changed_meanwhile_is_judged_by_the_next_reconcile() -
 
 async def test_changes_that_come_late_change_nothing() -> None:
     objects = Cache()
-    assert objects.learn(seen(7, generation=3))
-    assert not objects.learn(seen(6, generation=2))
-    assert objects.learn(seen(7, generation=3))
-    assert objects.learn(seen(1, uid="made again"))
+    assert objects.learn(resource_at(7, generation=3))
+    assert not objects.learn(resource_at(6, generation=2))
+    assert objects.learn(resource_at(7, generation=3))
+    assert objects.learn(resource_at(1, uid="made again"))
     found = objects.get(KEY)
     assert found is not None
     assert found.uid == "made again"
@@ -339,8 +341,8 @@ async def test_changes_that_come_late_change_nothing() -> None:
 
 def test_objects_are_found_by_kind_and_forgotten() -> None:
     objects = Cache()
-    objects.learn(seen())
-    objects.learn(replace(seen(), key=ObjectKey("FlagSet", "shop", "flags")))
+    objects.learn(resource_at())
+    objects.learn(replace(resource_at(), key=ObjectKey("FlagSet", "shop", "flags")))
     assert [each.key.kind for each in objects.of_kind("FlagSet")] == ["FlagSet"]
     objects.forget(KEY)
     objects.forget(KEY)
@@ -348,9 +350,9 @@ def test_objects_are_found_by_kind_and_forgotten() -> None:
 
 
 async def test_a_slow_reconcile_says_so_meanwhile() -> None:
-    async with running(Around(timing=AT_ONCE)) as around:
+    async with run_loop(Around(timing=AT_ONCE)) as around:
         around.reconciler.gate = asyncio.Event()
-        around.see(seen())
+        around.see(resource_at())
         await until(lambda: bool(around.server.written))
         assert ready(around.server.written[0]) == ("Unknown", "Progressing")
         around.reconciler.gate.set()
@@ -378,9 +380,9 @@ HANDLED = {"observedGeneration": 1, "conditions": [READY], "lastHandledReconcile
 async def test_a_slow_reconcile_is_logged_only_where_something_is_to_be_done(
     changed: dict[str, Any], said: bool
 ) -> None:
-    async with running(Around(timing=AT_ONCE)) as around:
+    async with run_loop(Around(timing=AT_ONCE)) as around:
         gate = around.reconciler.gate = asyncio.Event()
-        around.see(replace(replace(seen(), status=HANDLED), **changed))
+        around.see(replace(replace(resource_at(), status=HANDLED), **changed))
         await until(lambda: bool(around.reconciler.given))
         for _ in range(20):
             await asyncio.sleep(0)
@@ -390,17 +392,17 @@ async def test_a_slow_reconcile_is_logged_only_where_something_is_to_be_done(
 
 
 async def test_a_quick_one_does_not() -> None:
-    async with running(Around()) as around:
-        around.see(seen())
+    async with run_loop(Around()) as around:
+        around.see(resource_at())
         await around.settled(1)
         assert len(around.server.written) == 1
 
 
 async def test_where_that_cannot_be_said_the_reconcile_goes_on(caplog: pytest.LogCaptureFixture) -> None:
-    async with running(Around(timing=AT_ONCE)) as around:
+    async with run_loop(Around(timing=AT_ONCE)) as around:
         around.reconciler.gate = asyncio.Event()
         around.server.refuse = [Failed("ApiServerUnavailable", "away")]
-        around.see(seen())
+        around.see(resource_at())
         await until(lambda: "away" in caplog.text)
         around.reconciler.gate.set()
         await around.settled(1)
@@ -410,9 +412,9 @@ async def test_where_that_cannot_be_said_the_reconcile_goes_on(caplog: pytest.Lo
 async def test_a_status_that_was_not_taken_is_tried_again_without_a_traceback(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    async with running(Around()) as around:
+    async with run_loop(Around()) as around:
         around.server.refuse = [Failed("ApiServerUnavailable", "the API server: away")]
-        around.see(seen())
+        around.see(resource_at())
         await around.settled(2)
         assert [ready(each) for each in around.server.written] == [("True", "Succeeded")]
         assert "the API server: away" in caplog.text
@@ -420,18 +422,18 @@ async def test_a_status_that_was_not_taken_is_tried_again_without_a_traceback(
 
 
 async def test_a_loop_that_fails_itself_goes_on(caplog: pytest.LogCaptureFixture) -> None:
-    async with running(Around(places=1)) as around:
+    async with run_loop(Around(places=1)) as around:
         around.server.refuse = [KeyError("a bug")]  # type: ignore[list-item]  # what no writer should raise
-        around.see(seen())
+        around.see(resource_at())
         await around.settled(2)
         assert len(around.server.written) == 1
         assert "the status was not written: KeyError" in caplog.text
 
 
 async def test_what_went_while_it_was_worked_on_leaves_nothing_behind() -> None:
-    async with running(Around()) as around:
+    async with run_loop(Around()) as around:
         around.reconciler.gate = asyncio.Event()
-        around.see(seen())
+        around.see(resource_at())
         await until(lambda: bool(around.reconciler.given))
         around.objects.forget(KEY)
         around.loop.forget(KEY)
@@ -442,11 +444,11 @@ async def test_what_went_while_it_was_worked_on_leaves_nothing_behind() -> None:
 
 
 async def test_an_object_that_was_made_again_meanwhile_does_not_get_the_old_status() -> None:
-    async with running(Around()) as around:
+    async with run_loop(Around()) as around:
         around.reconciler.gate = asyncio.Event()
-        around.see(seen())
+        around.see(resource_at())
         await until(lambda: bool(around.reconciler.given))
-        around.see(seen(9, uid="made again"))
+        around.see(resource_at(9, uid="made again"))
         around.reconciler.gate.set()
         await around.settled(1)
         assert [each.uid for each in around.reconciler.given] == ["u", "made again"]
@@ -454,9 +456,9 @@ async def test_an_object_that_was_made_again_meanwhile_does_not_get_the_old_stat
 
 
 async def test_a_status_of_what_is_gone_is_no_failure() -> None:
-    async with running(Around()) as around:
+    async with run_loop(Around()) as around:
         around.server.gone = True
-        around.see(seen())
+        around.see(resource_at())
         await around.settled(1)
         assert around.observer.results == ["success"]
 
@@ -466,10 +468,10 @@ async def test_pruned_statuses_are_reported_once_and_none_is_written_any_more(
 ) -> None:
     caplog.set_level(logging.WARNING)
     results = (DONE, DONE, Stalled("A", "a"), Stalled("A", "a"), DONE)
-    async with running(Around(*results, places=1)) as around:
+    async with run_loop(Around(*results, places=1)) as around:
         around.server.prunes = True
-        around.see(seen())
-        around.see(seen(name="other"))
+        around.see(resource_at())
+        around.see(resource_at(name="other"))
         await around.settled(2)
         for times in (3, 4, 5):
             around.loop.wake(KEY)
@@ -479,7 +481,7 @@ async def test_pruned_statuses_are_reported_once_and_none_is_written_any_more(
         assert [each.reason for each in around.server.said] == ["A", "Recovered"]
         around.objects.forget(KEY)
         around.loop.forget(KEY)
-        around.see(seen(uid="made again"))
+        around.see(resource_at(uid="made again"))
         await around.settled(6)
         assert around.reconciler.given[-1].status == {"observedGeneration": -1}
 
@@ -487,10 +489,10 @@ async def test_pruned_statuses_are_reported_once_and_none_is_written_any_more(
 @pytest.mark.parametrize("how", ["relisted", "later"])
 async def test_once_there_is_room_for_statuses_all_are_written(how: str) -> None:
     timing = LoopTiming() if how == "relisted" else LoopTiming(room_again=0.05)
-    async with running(Around(places=1, timing=timing)) as around:
+    async with run_loop(Around(places=1, timing=timing)) as around:
         around.server.prunes = True
-        around.see(seen())
-        around.see(seen(name="other"))
+        around.see(resource_at())
+        around.see(resource_at(name="other"))
         await around.settled(2)
         around.server.prunes = False
         if how == "relisted":
@@ -499,10 +501,10 @@ async def test_once_there_is_room_for_statuses_all_are_written(how: str) -> None
 
 
 async def test_while_there_is_no_room_one_status_is_tried_once_in_a_while() -> None:
-    async with running(Around(places=1)) as around:
+    async with run_loop(Around(places=1)) as around:
         around.server.prunes = True
-        around.see(seen())
-        around.see(seen(name="other"))
+        around.see(resource_at())
+        around.see(resource_at(name="other"))
         await around.settled(2)
         around.loop.on_relist()
         await around.settled(4)
@@ -510,8 +512,8 @@ async def test_while_there_is_no_room_one_status_is_tried_once_in_a_while() -> N
 
 
 async def test_a_spec_is_read_in_a_thread_before_it_is_reconciled() -> None:
-    async with running(Around()) as around:
-        around.see(seen(spec={"interval": "1h" * 100_000}))
+    async with run_loop(Around()) as around:
+        around.see(resource_at(spec={"interval": "1h" * 100_000}))
         await around.settled(1)
         given = around.reconciler.given[0].parsed_spec
         assert isinstance(given, InvalidSpecError)

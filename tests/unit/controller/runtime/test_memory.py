@@ -68,11 +68,11 @@ async def test_an_object_that_was_gone_returns_with_its_uid_and_a_new_status(clu
 async def test_an_apply_returns_after_the_object_is_there() -> None:
     seen: list[object] = []
 
-    async def applied(resource: Resource) -> None:
+    async def note_applied(resource: Resource) -> None:
         seen.append(objects.get(resource.key))
 
     objects = Cache()
-    await MemoryCluster(objects, applied).apply(body(), manager="m")
+    await MemoryCluster(objects, note_applied).apply(body(), manager="m")
     assert seen == [objects.get(KEY)]
 
 

@@ -18,7 +18,7 @@ from controller.runtime.reconciling.queue import KeyedQueue
 KIND = "FeatureFlagConfiguration"
 
 
-def scraped(status: dict[str, Any], kind: str = KIND, *, leading: bool = True) -> dict[str, float]:
+def scrape(status: dict[str, Any], kind: str = KIND, *, leading: bool = True) -> dict[str, float]:
     """Evaluators of the one object, by state."""
     objects = Cache()
     objects.learn(Resource(ObjectKey(kind, "shop", "flags"), "u", 1, "1", status=status))
@@ -34,15 +34,15 @@ def scraped(status: dict[str, Any], kind: str = KIND, *, leading: bool = True) -
 
 def test_evaluators_are_counted_by_state() -> None:
     status = {"served": "411/412", "total": 412, "delivered": 3}
-    assert scraped(status) == {"served": 411, "lagging": 1, "delivered": 3}
+    assert scrape(status) == {"served": 411, "lagging": 1, "delivered": 3}
 
 
 def test_where_no_stock_provider_follows_there_is_none() -> None:
-    assert scraped({"served": "0/2", "total": 2}) == {"served": 0, "lagging": 2, "delivered": 0}
+    assert scrape({"served": "0/2", "total": 2}) == {"served": 0, "lagging": 2, "delivered": 0}
 
 
 def test_a_standby_says_nothing_so_that_sums_are_right() -> None:
-    assert scraped({"served": "2/2", "total": 2}, leading=False) == {}
+    assert scrape({"served": "2/2", "total": 2}, leading=False) == {}
 
 
 @pytest.mark.parametrize(
@@ -51,7 +51,7 @@ def test_a_standby_says_nothing_so_that_sums_are_right() -> None:
     ids=str,
 )  # fmt: skip
 def test_a_status_without_counts_has_no_series(status: dict[str, Any]) -> None:
-    assert scraped(status, "FlagSet") == {}
+    assert scrape(status, "FlagSet") == {}
 
 
 def test_remote_flags_are_stale_since_their_provider_confirmed_them_last() -> None:

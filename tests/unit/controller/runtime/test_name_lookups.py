@@ -18,12 +18,12 @@ FOUND: Final = (socket.AF_INET, socket.SOCK_STREAM, 6, "", ("192.0.2.1", 443))
 async def test_names_that_hang_hold_up_neither_others_nor_other_work(monkeypatch: pytest.MonkeyPatch) -> None:
     answers = threading.Event()
 
-    def asked(host: str, _port: int, **_: Any) -> list[Any]:
+    def look_up(host: str, _port: int, **_: Any) -> list[Any]:
         if host == "hangs.example.com":
             answers.wait(60)
         return [FOUND]
 
-    monkeypatch.setattr(socket, "getaddrinfo", asked)
+    monkeypatch.setattr(socket, "getaddrinfo", look_up)
     hanging = [asyncio.create_task(resolve("hangs.example.com", 443)) for _ in range(AT_ONCE - 1)]
     try:
         async with asyncio.timeout(30):

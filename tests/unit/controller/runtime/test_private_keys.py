@@ -39,7 +39,7 @@ def numbers(values: Sequence[int]) -> bytes:
     return b"".join(der(2, value.to_bytes(value.bit_length() // 8 + 1, "big")) for value in values)
 
 
-def armored(label: str, content: bytes) -> str:
+def armor(label: str, content: bytes) -> str:
     return f"-----BEGIN {label}-----\n{base64.encodebytes(content).decode()}-----END {label}-----\n"
 
 
@@ -48,7 +48,7 @@ def large_rsa(one: int, other: int) -> str:
     p, q = 2**one - 1, 2**other - 1
     d = pow(65537, -1, (p - 1) * (q - 1))
     values = (0, p * q, 65537, d, p, q, d % (p - 1), d % (q - 1), pow(q, -1, p))
-    return armored("RSA PRIVATE KEY", der(0x30, numbers(values)))
+    return armor("RSA PRIVATE KEY", der(0x30, numbers(values)))
 
 
 def dsa(bits: int) -> str:
@@ -56,7 +56,7 @@ def dsa(bits: int) -> str:
     kind = bytes.fromhex("06072a8648ce380401")
     parameters = der(0x30, numbers((2**bits - 1, 2**bits + 1, 3)))
     whole = numbers((0,)) + der(0x30, kind + parameters) + der(4, numbers((2**bits - 1,)))
-    return armored("PRIVATE KEY", der(0x30, whole))
+    return armor("PRIVATE KEY", der(0x30, whole))
 
 
 @pytest.mark.parametrize(
@@ -82,8 +82,8 @@ def test_usual_keys_are_read(text: str) -> None:
         (dsa(20_000), "must be an RSA key"),
         (pem(RSA, password=b"x"), "it is encrypted"),
         (pem(RSA, PrivateFormat.TraditionalOpenSSL, b"x"), "it is encrypted"),
-        (armored("RSA PRIVATE KEY", b"x" * 100), "it is damaged"),
-        (armored("DSA PRIVATE KEY", b"x" * 100), "must be an RSA key"),
+        (armor("RSA PRIVATE KEY", b"x" * 100), "it is damaged"),
+        (armor("DSA PRIVATE KEY", b"x" * 100), "must be an RSA key"),
         ("", "must be an RSA key"),
     ],
     ids=[

@@ -14,7 +14,7 @@ from controller.runtime.tenancy.quotas import UNLIMITED, Quota, index_of_refused
 INDEX = index_of_refused("FlagSource")
 
 
-def used(resource: Resource) -> int:
+def usage(resource: Resource) -> int:
     return int(resource.status.get("has", 0))
 
 
@@ -32,7 +32,7 @@ class Space:
         self.objects = Cache((INDEX,))
         for each in found:
             self.objects.learn(each)
-        self.quota = Quota("things", "--quota-things", most, used, self.objects)
+        self.quota = Quota("things", "--quota-things", most, usage, self.objects)
 
     def lets(self, resource: Resource, wanted: int) -> bool:
         try:
@@ -119,6 +119,6 @@ def test_without_a_limit_nothing_is_counted() -> None:
 )
 def test_a_refused_object_is_woken_where_there_is_room(change: Change, woken: set[str]) -> None:
     space = Space(source("over", reason="QuotaExceeded"), source("bad", reason="GitFailed"), source("good"))
-    watch = wake_when_freed("FlagSource", INDEX, used)
+    watch = wake_when_freed("FlagSource", INDEX, usage)
     changed = watch.changed(change.before) != watch.changed(change.after)
     assert {each.name for each in watch.keys(space.objects, change) if changed} == woken

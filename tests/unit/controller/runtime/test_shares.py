@@ -11,14 +11,14 @@ from hypothesis import strategies as st
 from controller.runtime.tenancy.shares import FairShare
 
 
-def filled(shares: FairShare[str], group: str, wanted: int) -> list[str]:
+def take_until_full(shares: FairShare[str], group: str, wanted: int) -> list[str]:
     """What a group gets that wants so many."""
     for number in range(wanted):
         shares.add(group, f"{group}{number}")
-    return taken(shares)
+    return take_all(shares)
 
 
-def taken(shares: FairShare[str]) -> list[str]:
+def take_all(shares: FairShare[str]) -> list[str]:
     found = []
     while (item := shares.take()) is not None:
         found.append(item)
@@ -30,40 +30,40 @@ def taken(shares: FairShare[str]) -> list[str]:
 )
 def test_each_that_comes_gets_half_of_what_the_others_left(places: int, gets: list[int]) -> None:
     shares: FairShare[str] = FairShare(places)
-    assert [len(filled(shares, group, 99)) for group in "abcdef"[: len(gets)]] == gets
+    assert [len(take_until_full(shares, group, 99)) for group in "abcdef"[: len(gets)]] == gets
 
 
 def test_who_has_none_finds_one_where_those_before_keep_all() -> None:
     shares: FairShare[str] = FairShare(4, 3)
-    assert [len(filled(shares, group, 99)) for group in "abc"] == [2, 1, 1]
-    assert [len(filled(shares, group, 1)) for group in "defg"] == [1, 1, 1, 0]
+    assert [len(take_until_full(shares, group, 99)) for group in "abc"] == [2, 1, 1]
+    assert [len(take_until_full(shares, group, 1)) for group in "defg"] == [1, 1, 1, 0]
     shares.release("d")
-    assert taken(shares) == ["g0"]
+    assert take_all(shares) == ["g0"]
     # What is beyond the places is not for those who have one.
     for group in "efg":
         shares.release(group)
-    assert taken(shares) == []
+    assert take_all(shares) == []
 
 
 def test_without_want_of_places_everybody_has_one() -> None:
-    assert len(filled(FairShare(float("inf")), "a", 500)) == 500
+    assert len(take_until_full(FairShare(float("inf")), "a", 500)) == 500
 
 
 def test_groups_take_turns_and_their_items_keep_their_order() -> None:
     shares: FairShare[str] = FairShare(12)
     for group, number in [("a", 0), ("a", 1), ("a", 2), ("b", 0), ("b", 1), ("c", 0)]:
         shares.add(group, f"{group}{number}")
-    assert taken(shares) == ["a0", "b0", "c0", "a1", "b1", "a2"]
+    assert take_all(shares) == ["a0", "b0", "c0", "a1", "b1", "a2"]
 
 
 def test_a_group_that_has_many_gives_way_as_it_gives_back() -> None:
     shares: FairShare[str] = FairShare(8)
-    assert len(filled(shares, "a", 99)) == 4
-    assert len(filled(shares, "b", 99)) == 2
+    assert len(take_until_full(shares, "a", 99)) == 4
+    assert len(take_until_full(shares, "b", 99)) == 2
     shares.release("a")
-    assert taken(shares) == ["b2"]
+    assert take_all(shares) == ["b2"]
     shares.release("a")
-    assert taken(shares) == ["a4"]
+    assert take_all(shares) == ["a4"]
 
 
 def test_what_waits_no_more_gets_nothing() -> None:
@@ -74,7 +74,7 @@ def test_what_waits_no_more_gets_nothing() -> None:
     for item in ("a0", "a0", "never"):
         shares.remove("a", item)
     shares.remove("b", "b0")
-    assert taken(shares) == ["a1"]
+    assert take_all(shares) == ["a1"]
 
 
 class Looked:
@@ -91,7 +91,7 @@ class Looked:
 def test_without_a_free_place_no_waiting_key_is_examined() -> None:
     shares: FairShare[str] = FairShare(1)
     shares.add("a", "a0")
-    taken(shares)
+    take_all(shares)
     group = Looked()
     shares.add(group, "b0")
     before = group.looks
@@ -126,7 +126,7 @@ def test_no_group_ever_has_more_than_its_share_and_all_are_served_in_the_end(
         for group in [each for each in has if has[each]][:1]:
             has[group] -= 1
             shares.release(group)
-        more = taken(shares)
+        more = take_all(shares)
         assert more or has.total() or len(given_out) == len(wanted)
         given_out += more
         has.update(each[0] for each in more)
@@ -137,10 +137,10 @@ def test_no_group_ever_has_more_than_its_share_and_all_are_served_in_the_end(
 @given(st.integers(1, 16), st.integers(1, 40))
 def test_one_that_comes_last_waits_only_for_those_before_it(places: int, groups: int) -> None:
     shares: FairShare[str] = FairShare(places)
-    out = [item for number in range(groups) for item in filled(shares, f"{number}-", 50)]
+    out = [item for number in range(groups) for item in take_until_full(shares, f"{number}-", 50)]
     shares.add("last", "last")
     for _ in range(places + groups + 1):
-        found = taken(shares)
+        found = take_all(shares)
         if "last" in found:
             return
         out += found

@@ -12,7 +12,7 @@ from tests.contract.flagd_corpus import CASES, Case
 FLAG = {"state": "ENABLED", "variants": {"on": True, "off": False}, "defaultVariant": "on"}
 
 
-def objected(spec: dict[str, Any], kind: str = "FeatureFlag") -> tuple[str, tuple[str, ...]]:
+def object_to(spec: dict[str, Any], kind: str = "FeatureFlag") -> tuple[str, tuple[str, ...]]:
     metadata = {"name": "x", "namespace": "shop"}
     return objection(
         {"apiVersion": "core.openfeature.dev/v1beta1", "kind": kind, "metadata": metadata, "spec": spec}
@@ -25,8 +25,8 @@ def flags(**fields: Any) -> dict[str, Any]:
 
 @pytest.mark.parametrize("kind", ["FeatureFlag", "FeatureFlagConfiguration"])
 def test_good_flags_pass_without_a_word(kind: str) -> None:
-    assert objected(flags(), kind) == ("", ())
-    assert objected({"flagSpec": {"flags": {}}}, kind) == ("", ())
+    assert object_to(flags(), kind) == ("", ())
+    assert object_to({"flagSpec": {"flags": {}}}, kind) == ("", ())
 
 
 @pytest.mark.parametrize(
@@ -41,7 +41,7 @@ def test_good_flags_pass_without_a_word(kind: str) -> None:
 def test_what_flagd_or_its_schema_rejects_is_refused_with_its_place_and_what_to_do(
     fields: dict[str, Any], why: str
 ) -> None:
-    refusal, warnings = objected(flags(**fields))
+    refusal, warnings = object_to(flags(**fields))
     assert refusal.startswith(f"FeatureFlag x: spec.flagSpec.flags.{why}")
     assert refusal.endswith("; correct it and apply again")
     assert warnings == ()
@@ -56,14 +56,14 @@ def test_what_flagd_or_its_schema_rejects_is_refused_with_its_place_and_what_to_
     ],
 )
 def test_what_the_schema_cannot_see_passes_with_a_warning(fields: dict[str, Any]) -> None:
-    refusal, (warning, *_) = objected(flags(**fields))
+    refusal, (warning, *_) = object_to(flags(**fields))
     assert refusal == ""
     assert warning.startswith("FeatureFlag x: spec.flagSpec.flags.banner.")
 
 
 def test_notes_are_shown_to_whoever_applies_after_warnings() -> None:
     rule = {"if": [{"in": [["a"], {"var": "x"}]}, "onn", {"fractional": [{"+": [{"var": "x"}]}, ["on"]]}]}
-    refusal, texts = objected(flags(targeting=rule, owner="shop"))
+    refusal, texts = object_to(flags(targeting=rule, owner="shop"))
     assert refusal == ""
     assert "not a variant" in texts[0]
     assert any("a list is never found" in text for text in texts[1:])
@@ -72,34 +72,36 @@ def test_notes_are_shown_to_whoever_applies_after_warnings() -> None:
 
 def test_of_many_problems_the_first_are_named_and_all_are_counted() -> None:
     bad = {f"flag-{number}": {**FLAG, "defaultVariant": "onn"} for number in range(9)}
-    refusal, _ = objected({"flagSpec": {"flags": bad}})
+    refusal, _ = object_to({"flagSpec": {"flags": bad}})
     assert refusal.count("`variants` has no") == 5
     assert "(and 4 more); correct it" in refusal
 
 
 def test_without_a_document_it_is_refused_and_with_parts_to_come_it_is_not() -> None:
-    assert "there are no flags" in objected({})[0]
+    assert "there are no flags" in object_to({})[0]
     shards = {"shards": [{"name": "part", "digest": "sha256:1"}]}
-    assert objected(shards, "FeatureFlagConfiguration") == ("", ())
+    assert object_to(shards, "FeatureFlagConfiguration") == ("", ())
 
 
 def test_a_value_of_a_secret_is_not_repeated() -> None:
     bad = {"targeting": {"fractional": ["hush", ["on", 1]]}}
-    assert "hush" in objected(flags(**bad))[0]
-    refusal, _ = objected(flags(**bad, metadata={CONFIDENTIAL_KEY: True}))
+    assert "hush" in object_to(flags(**bad))[0]
+    refusal, _ = object_to(flags(**bad, metadata={CONFIDENTIAL_KEY: True}))
     assert "the words are withheld" in refusal
     assert "hush" not in refusal
 
 
 def test_a_text_that_breaks_lines_does_not_break_the_message() -> None:
-    assert "\n" not in objected({"flagSpec": {"flags": {"a\nb": {**FLAG, "defaultVariant": "x" * 9_999}}}})[0]
+    assert (
+        "\n" not in object_to({"flagSpec": {"flags": {"a\nb": {**FLAG, "defaultVariant": "x" * 9_999}}}})[0]
+    )
 
 
 def test_what_is_nested_without_end_is_refused() -> None:
     rule: Any = True
     for _ in range(900):
         rule = {"!": [rule]}
-    assert objected(flags(targeting=rule))[0]
+    assert object_to(flags(targeting=rule))[0]
 
 
 OF_A_FLAG = [
@@ -109,7 +111,7 @@ OF_A_FLAG = [
 
 @pytest.mark.parametrize("case", OF_A_FLAG, ids=lambda case: case.name)
 def test_whatever_flags_the_operator_refuses_are_refused(case: Case) -> None:
-    assert objected({"flagSpec": case.document})[0]
+    assert object_to({"flagSpec": case.document})[0]
 
 
 PROVIDER = "FeatureFlagConfiguration x: spec.remoteFlagProvider"
@@ -136,7 +138,7 @@ PROVIDER = "FeatureFlagConfiguration x: spec.remoteFlagProvider"
 def test_a_remote_provider_that_cannot_be_asked_is_refused_with_its_field(
     provider: Any, refusal: str
 ) -> None:
-    refused, _ = objected({**flags(), "remoteFlagProvider": provider}, "FeatureFlagConfiguration")
+    refused, _ = object_to({**flags(), "remoteFlagProvider": provider}, "FeatureFlagConfiguration")
     assert refused.startswith(refusal)
     assert bool(refused) == bool(refusal)
     assert "secret" not in refused
@@ -155,6 +157,6 @@ def test_own_flags_are_judged_whatever_a_provider_has_sent() -> None:
 
 def test_an_object_that_is_wrong_in_each_of_its_fields_is_refused_in_linear_time() -> None:
     began = time.thread_time()
-    refused, _ = objected({"flagSpec": {"flags": {f"flag-{number}": 1 for number in range(15_000)}}})
+    refused, _ = object_to({"flagSpec": {"flags": {f"flag-{number}": 1 for number in range(15_000)}}})
     assert "(and 14995 more)" in refused
     assert time.thread_time() - began < 5.0

@@ -28,7 +28,7 @@ def lint(manifest: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture
     return problems
 
 
-def sent(manifest: dict[str, Any]) -> dict[str, Any]:
+def sent_object(manifest: dict[str, Any]) -> dict[str, Any]:
     """The object as the API server sends it, which has filled in what it keeps itself."""
     return {**manifest, "metadata": {**manifest["metadata"], **STORED}, "status": {"observedGeneration": "x"}}
 
@@ -39,7 +39,7 @@ def test_a_refusal_has_the_words_of_lint(
 ) -> None:
     found = lint(manifest, tmp_path, capsys)
     words = [one_line(each["message"], 500) for each in found if each["severity"] == "error"]
-    refusal, warnings = objection(sent(manifest))
+    refusal, warnings = objection(sent_object(manifest))
     assert refusal == summary(words)
     assert words
     assert warnings == ()
@@ -50,7 +50,7 @@ def test_a_warning_has_the_words_of_lint(
     manifest: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     words = [each["message"] for each in lint(manifest, tmp_path, capsys)]
-    assert objection(sent(manifest)) == ("", tuple(words))
+    assert objection(sent_object(manifest)) == ("", tuple(words))
     assert words
 
 

@@ -26,14 +26,14 @@ BAD = flag(2, defaultVariant="of")
 WARNED = flag(2, targeting={"unheard_of": []})
 
 
-def served(judged: Accepted | Refused) -> dict[str, Any]:
+def served_values(judged: Accepted | Refused) -> dict[str, Any]:
     assert isinstance(judged, Accepted)
     return {key: each.variants["on"] for key, each in judged.flag_set.flags.items()}
 
 
 def test_a_bad_flag_is_held_or_missing_and_its_siblings_move_on() -> None:
     judged = accept(read(old=BAD, new=BAD, good=flag(2)), read(old=flag(1), good=flag(1)).flag_set)
-    assert served(judged) == {"old": 1, "good": 2}
+    assert served_values(judged) == {"old": 1, "good": 2}
     assert isinstance(judged, Accepted)
     assert (judged.held, judged.missing) == (("old",), ("new",))
 
@@ -54,16 +54,16 @@ def test_a_policy_says_what_a_problem_holds_back(policy: Policy, delivered: obje
         assert isinstance(judged, Refused)
         assert judged.problems
     else:
-        assert served(judged) == {"a": value}
+        assert served_values(judged) == {"a": value}
 
 
 def test_progress_is_served_and_is_not_what_a_later_bad_flag_is_held_at() -> None:
     promoted = read(a=flag(0)).flag_set
     first = accept(read(a=flag(1)), None, progress=Progress(rollouts=(Rollout("r", ("a",), promoted, ""),)))
-    assert served(first) == {"a": 0}
+    assert served_values(first) == {"a": 0}
     assert isinstance(first, Accepted)
     assert first.digest == digest(first.flag_set) != digest(first.desired)
-    assert served(accept(read(a=BAD), first.desired)) == {"a": 1}
+    assert served_values(accept(read(a=BAD), first.desired)) == {"a": 1}
 
 
 def test_what_cannot_be_understood_is_refused_with_its_first_error() -> None:

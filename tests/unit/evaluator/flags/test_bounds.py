@@ -11,7 +11,7 @@ from evaluator.flags.checking.references import Expander, RuleTooLarge, check_cy
 from evaluator.flags.checking.rules import check_rule
 
 
-def doubling(length: int) -> dict[str, Any]:
+def doubling_chain(length: int) -> dict[str, Any]:
     chain: dict[str, Any] = {
         f"e{at}": {"or": [{"$ref": f"e{at + 1}"}, {"$ref": f"e{at + 1}"}]} for at in range(length)
     }
@@ -20,24 +20,24 @@ def doubling(length: int) -> dict[str, Any]:
 
 def test_doubling_references_are_known_to_be_too_large_without_being_expanded() -> None:
     # 40 doublings: 2^40 leaves, were they built.
-    assert Expander(doubling(40)).extent({"!": {"$ref": "e0"}}).nodes > 2**40
-    codes = [each.code for each in Expander(doubling(40)).check({"!": {"$ref": "e0"}})]
+    assert Expander(doubling_chain(40)).extent({"!": {"$ref": "e0"}}).nodes > 2**40
+    codes = [each.code for each in Expander(doubling_chain(40)).check({"!": {"$ref": "e0"}})]
     assert codes == ["rule-too-large"]
 
 
 def test_expanding_doubling_references_is_refused() -> None:
     with pytest.raises(RuleTooLarge):
-        Expander(doubling(40)).expand({"$ref": "e0"})
+        Expander(doubling_chain(40)).expand({"$ref": "e0"})
 
 
 def test_each_evaluator_of_a_refused_chain_that_is_small_enough_still_expands() -> None:
-    expander = Expander(doubling(40))
+    expander = Expander(doubling_chain(40))
     assert expander.extent({"$ref": "e35"}).nodes == 94
     assert expander.expand({"$ref": "e39"}) == {"or": [True, True]}
 
 
 def test_sizes_stop_growing_before_their_numbers_do() -> None:
-    assert Expander(doubling(3000)).extent({"$ref": "e0"}).nodes.bit_length() < 64
+    assert Expander(doubling_chain(3000)).extent({"$ref": "e0"}).nodes.bit_length() < 64
 
 
 def test_a_chain_longer_than_the_stack_is_followed() -> None:

@@ -148,11 +148,11 @@ def flag_sets(draw: st.DrawFn) -> FlagSet:
     return flag_set(*flags, evaluators=draw(st.dictionaries(st.text(min_size=1), values, max_size=2)))
 
 
-def shuffled(value: Any) -> Any:
+def reverse_keys(value: Any) -> Any:
     if isinstance(value, dict):
-        return {key: shuffled(each) for key, each in reversed(value.items())}
+        return {key: reverse_keys(each) for key, each in reversed(value.items())}
     if isinstance(value, list):
-        return [shuffled(each) for each in value]
+        return [reverse_keys(each) for each in value]
     if isinstance(value, int) and not isinstance(value, bool):
         return float(value)
     return value
@@ -166,13 +166,13 @@ def test_neither_order_nor_spelling_changes_a_byte(one: FlagSet) -> None:
             flag(
                 each.key,
                 state=each.state,
-                variants=shuffled(each.variants),
-                targeting=shuffled(each.targeting),
-                metadata=shuffled(each.metadata),
+                variants=reverse_keys(each.variants),
+                targeting=reverse_keys(each.targeting),
+                metadata=reverse_keys(each.metadata),
             )
             for each in reversed(list(one.flags.values()))
         ),
-        evaluators=shuffled(one.evaluators),
+        evaluators=reverse_keys(one.evaluators),
     )
     assert canonical(other) == canonical(one)
 

@@ -32,13 +32,13 @@ def layer(**documents: Any) -> Layer:
     )
 
 
-def merged(base: Any, *overlays: Any) -> Parsed:
+def merge_layers(base: Any, *overlays: Any) -> Parsed:
     names = ("overlay", "second")
     return merge([layer(base=base), *(layer(**{n: o}) for n, o in zip(names, overlays, strict=False))])
 
 
 def over(**fields: Any) -> Parsed:
-    return merged({"flags": {"f": BASE}}, {"flags": {"f": fields}})
+    return merge_layers({"flags": {"f": BASE}}, {"flags": {"f": fields}})
 
 
 def places(result: Parsed) -> list[tuple[str, str, str]]:
@@ -70,31 +70,31 @@ def test_an_overlay_changes_what_it_names(fields: dict[str, Any], attribute: str
 
 def test_a_variants_object_is_replaced_whole() -> None:
     base = {**BASE, "variants": {"off": {"a": {"x": 1}, "b": 2}}}
-    result = merged({"flags": {"f": base}}, {"flags": {"f": {"variants": {"off": {"a": None}}}}})
+    result = merge_layers({"flags": {"f": base}}, {"flags": {"f": {"variants": {"off": {"a": None}}}}})
     assert result.flag_set.flags["f"].variants == {"off": {"a": None}}
 
 
 def test_null_removes_a_flag() -> None:
-    result = merged({"flags": {"f": BASE, "g": BASE}}, {"flags": {"f": None}})
+    result = merge_layers({"flags": {"f": BASE, "g": BASE}}, {"flags": {"f": None}})
     assert (set(result.flag_set.flags), result.problems) == ({"g"}, ())
 
 
 def test_a_removed_flag_may_come_back_anew() -> None:
     anew = {"state": "ENABLED", "variants": {"x": 1}}
-    result = merged({"flags": {"f": BASE}}, {"flags": {"f": None}}, {"flags": {"f": anew}})
+    result = merge_layers({"flags": {"f": BASE}}, {"flags": {"f": None}}, {"flags": {"f": anew}})
     assert result.flag_set.flags["f"].variants == {"x": 1}
     assert result.flag_set.flags["f"].targeting is ABSENT
 
 
 def test_evaluators_are_replaced_whole_and_removed_by_null() -> None:
     base = {"flags": {}, "$evaluators": {"a": {"var": "x"}, "b": {"var": "y"}}}
-    result = merged(base, {"$evaluators": {"a": {"!": [{"var": "z"}]}, "b": None}})
+    result = merge_layers(base, {"$evaluators": {"a": {"!": [{"var": "z"}]}, "b": None}})
     assert (result.flag_set.evaluators, result.problems) == ({"a": {"!": [{"var": "z"}]}}, ())
 
 
 def test_set_metadata_merges_by_key() -> None:
     base = {"flags": {}, "metadata": {"flagSetId": "shop", "a": 1, "b": 2}}
-    result = merged(base, {"metadata": {"a": 3, "b": None}})
+    result = merge_layers(base, {"metadata": {"a": 3, "b": None}})
     assert (result.flag_set.metadata, result.problems) == ({"flagSetId": "shop", "a": 3}, ())
 
 
@@ -110,7 +110,7 @@ NOTHING_TO_REMOVE: dict[str, tuple[dict[str, Any], str]] = {
 
 @pytest.mark.parametrize(("overlay", "path"), NOTHING_TO_REMOVE.values(), ids=NOTHING_TO_REMOVE)
 def test_a_null_that_removes_nothing_is_a_note(overlay: Any, path: str) -> None:
-    result = merged({"flags": {"f": BASE}}, overlay)
+    result = merge_layers({"flags": {"f": BASE}}, overlay)
     assert [(note.file, note.path, note.code) for note in result.notes] == [
         ("overlay.json", path, "removes-nothing")
     ]
@@ -134,7 +134,7 @@ def test_a_null_that_misspells_what_it_removes_is_a_warning(overlay: Any) -> Non
         "$evaluators": {"staff": {"var": "b"}},
         "metadata": {"owner": "shop"},
     }
-    (problem,) = merged(base, overlay).problems
+    (problem,) = merge_layers(base, overlay).problems
     assert (problem.code, problem.severity.value) == ("removes-nothing", "warning")
     assert "did you mean" in problem.message
 
@@ -162,19 +162,19 @@ def test_a_problem_is_placed_in_the_layer_that_caused_it(
 
 
 def test_what_the_base_did_wrong_stays_the_bases() -> None:
-    result = merged({"flags": {"f": {**BASE, "defaultVariant": "x"}}}, {"flags": {"f": {}}})
+    result = merge_layers({"flags": {"f": {**BASE, "defaultVariant": "x"}}}, {"flags": {"f": {}}})
     assert places(result) == [("base.json", "$.flags.f.defaultVariant", "unknown-variant")]
 
 
 def test_an_overlay_may_mend_the_base() -> None:
-    result = merged(
+    result = merge_layers(
         {"flags": {"f": {**BASE, "defaultVariant": "x"}}}, {"flags": {"f": {"variants": {"x": True}}}}
     )  # fmt: skip
     assert result.problems == ()
 
 
 def test_a_flag_that_only_the_overlay_has_is_incomplete_there() -> None:
-    result = merged(NOTHING, {"flags": {"f": {"defaultVariant": "on"}}})
+    result = merge_layers(NOTHING, {"flags": {"f": {"defaultVariant": "on"}}})
     assert {file for file, *_ in places(result)} == {"overlay.json"}
     assert result.bad == {"f"}
     assert not result.whole_bad
@@ -182,7 +182,7 @@ def test_a_flag_that_only_the_overlay_has_is_incomplete_there() -> None:
 
 def test_a_removed_evaluator_is_blamed_on_its_removal() -> None:
     base = {"flags": {"f": {**BASE, "targeting": {"!": [{"$ref": "e"}]}}}, "$evaluators": {"e": {"var": "x"}}}
-    result = merged(base, {"$evaluators": {"e": None}})
+    result = merge_layers(base, {"$evaluators": {"e": None}})
     assert places(result) == [("overlay.json", "$.$evaluators.e", "unknown-reference")]
     assert result.warned == {"f"}
 
@@ -190,12 +190,12 @@ def test_a_removed_evaluator_is_blamed_on_its_removal() -> None:
 def test_a_reference_added_after_a_removal_is_blamed_on_the_reference() -> None:
     base = {"flags": {"f": BASE}, "$evaluators": {"e": {"var": "x"}}}
     second = {"flags": {"f": {"targeting": {"!": [{"$ref": "e"}]}}}}
-    result = merged(base, {"$evaluators": {"e": None}}, second)
+    result = merge_layers(base, {"$evaluators": {"e": None}}, second)
     assert {file for file, *_ in places(result)} == {"second.json"}
 
 
 def test_layers_need_no_flags_where_another_has_them() -> None:
-    assert merged({"flags": {"f": BASE}}, {"metadata": {"a": 1}}).problems == ()
+    assert merge_layers({"flags": {"f": BASE}}, {"metadata": {"a": 1}}).problems == ()
 
 
 @pytest.mark.parametrize("layers", [[], [layer()]], ids=["no layer", "no document"])
@@ -205,7 +205,7 @@ def test_nothing_to_read_is_an_error_of_the_whole(layers: list[Layer]) -> None:
 
 
 def test_flags_in_no_layer_is_an_error_of_the_whole() -> None:
-    result = merged({"metadata": {}}, {"metadata": {}})
+    result = merge_layers({"metadata": {}}, {"metadata": {}})
     assert (places(result), result.whole_bad) == ([("base.json", "$", "missing-flags")], True)
 
 
@@ -244,7 +244,7 @@ def test_an_unreadable_file_makes_the_whole_bad_and_its_siblings_are_still_read(
 
 
 def test_a_flag_that_is_broken_below_and_removed_above_is_gone_and_not_bad() -> None:
-    result = merged({"flags": {"f": 1, "g": BASE}}, {"flags": {"f": None}})
+    result = merge_layers({"flags": {"f": 1, "g": BASE}}, {"flags": {"f": None}})
     assert [p.code for p in result.errors] == ["not-a-flag"]
     assert (result.bad, set(result.flag_set.flags)) == (frozenset(), {"g"})
 
@@ -267,7 +267,7 @@ def test_a_variant_that_an_overlay_removes_and_the_base_still_returns_is_the_ove
 
 
 def test_a_change_to_a_flag_that_no_lower_layer_has_is_one_problem_with_a_suggestion() -> None:
-    result = merged({"flags": {"banner": BASE}}, {"flags": {"baner": {"defaultVariant": "on"}}})
+    result = merge_layers({"flags": {"banner": BASE}}, {"flags": {"baner": {"defaultVariant": "on"}}})
     (problem,) = result.problems
     assert (problem.file, problem.code, problem.path) == ("overlay.json", "missing-base", "$.flags.baner")
     assert (
@@ -277,7 +277,7 @@ def test_a_change_to_a_flag_that_no_lower_layer_has_is_one_problem_with_a_sugges
 
 
 def test_a_whole_flag_that_only_an_overlay_has_is_a_note_and_served() -> None:
-    result = merged({"flags": {"f": BASE}}, {"flags": {"g": BASE}})
+    result = merge_layers({"flags": {"f": BASE}}, {"flags": {"g": BASE}})
     assert (result.problems, result.warned, set(result.flag_set.flags)) == ((), frozenset(), {"f", "g"})
     assert [(note.severity, note.code, note.path) for note in result.notes] == [
         ("note", "added-flag", "$.flags.g")
@@ -285,7 +285,7 @@ def test_a_whole_flag_that_only_an_overlay_has_is_a_note_and_served() -> None:
 
 
 def test_a_file_that_cannot_be_read_is_reported_without_problems_of_its_flags() -> None:
-    result = merged('{"flags": {', {"flags": {"f": {"defaultVariant": "on", "state": "ENABLD"}}})
+    result = merge_layers('{"flags": {', {"flags": {"f": {"defaultVariant": "on", "state": "ENABLD"}}})
     assert places(result) == [
         ("base.json", "$", "broken-json"),
         ("overlay.json", "$.flags.f.state", "unknown-state"),

@@ -195,7 +195,7 @@ PERHAPS_DEFAULT: dict[str, Any] = {
 }
 
 
-def unreached(rule: Any) -> list[str]:
+def unreached_variants(rule: Any) -> list[str]:
     variants = {"a": 1, "b": 2, "c": 3}
     flag = {"state": "ENABLED", "variants": variants, "defaultVariant": "c", "targeting": rule}
     evaluators = {"whole": {"if": [{"var": "y"}, "a", "b"]}, "part": {"if": [{"var": "y"}, "a"]}}
@@ -207,9 +207,9 @@ def unreached(rule: Any) -> list[str]:
 
 @pytest.mark.parametrize("rule", NEVER_DEFAULT.values(), ids=NEVER_DEFAULT)
 def test_a_default_that_no_branch_reaches_is_noted(rule: Any) -> None:
-    assert unreached(rule) == ["$.flags.f.defaultVariant"]
+    assert unreached_variants(rule) == ["$.flags.f.defaultVariant"]
 
 
 @pytest.mark.parametrize("rule", PERHAPS_DEFAULT.values(), ids=PERHAPS_DEFAULT)
 def test_a_default_that_may_be_served_is_not_noted(rule: Any) -> None:
-    assert unreached(rule) == []
+    assert unreached_variants(rule) == []

@@ -140,7 +140,7 @@ def test_of_two_overrides_for_a_flag_the_first_that_fits_is_in_force() -> None:
     assert effective(desired, progress).flags["f"] == with_override(desired.flags["f"], first)
 
 
-def nested(levels: int) -> Any:
+def nest(levels: int) -> Any:
     rule: Any = {"var": "plan"}
     for _ in range(levels):
         rule = {"!": [rule]}
@@ -154,9 +154,9 @@ def nested(levels: int) -> Any:
         ({}, replace(OVERRIDE, variant="of"), "UnknownVariant"),
         ({"state": "DISABLED"}, OVERRIDE, None),
         ({"state": "DISABLED"}, replace(OVERRIDE, audience=COUNTRY), "AudienceOfDisabledFlag"),
-        ({"targeting": nested(48)}, OVERRIDE, "RuleTooLarge"),
-        ({"targeting": nested(48)}, replace(OVERRIDE, variant=None), None),
-        ({}, replace(OVERRIDE, audience=nested(48)), "RuleTooLarge"),
+        ({"targeting": nest(48)}, OVERRIDE, "RuleTooLarge"),
+        ({"targeting": nest(48)}, replace(OVERRIDE, variant=None), None),
+        ({}, replace(OVERRIDE, audience=nest(48)), "RuleTooLarge"),
         ({}, replace(OVERRIDE, audience=COUNTRY), None),
         ({}, replace(OVERRIDE, audience={"ends_wiht": [{"var": "email"}, "@a"]}), "InvalidAudience"),
         ({}, replace(OVERRIDE, audience={"!": [{"$ref": "staff"}]}), "InvalidAudience"),
@@ -171,7 +171,7 @@ def test_an_override_that_does_not_fit_its_flag_is_not_in_force(
 
 
 def test_the_largest_rule_that_is_wrapped_is_still_accepted_by_evaluators() -> None:
-    desired = parse(document(targeting=nested(47)), file="flags.json").flag_set
+    desired = parse(document(targeting=nest(47)), file="flags.json").flag_set
     sent = effective(desired, Progress(overrides=(OVERRIDE,)))
     assert sent is not desired
     assert not parse(encode(sent), file="flags.json").errors

@@ -77,7 +77,7 @@ def test_a_rule_is_measured_in_parts_and_levels(rule: Any, nodes: int, depth: in
     assert (extent.nodes, extent.depth) == (nodes, depth)
 
 
-def nested(levels: int, operator: str) -> Any:
+def nest(levels: int, operator: str) -> Any:
     rule: Any = 1
     for _ in range(levels):
         rule = {operator: rule}
@@ -86,7 +86,7 @@ def nested(levels: int, operator: str) -> Any:
 
 def test_measuring_stops_at_the_first_excess() -> None:
     assert measure([[0] * 100] * NODES).nodes == NODES + 1
-    assert measure(nested(2 * DEPTH, "!")).depth == DEPTH + 1
+    assert measure(nest(2 * DEPTH, "!")).depth == DEPTH + 1
 
 
 def test_a_cycle_and_its_members_are_warnings_at_their_references() -> None:
@@ -162,6 +162,6 @@ def test_the_expanded_rule_is_what_is_bounded() -> None:
 
 
 def test_an_expansion_too_deep_is_reported_at_the_reference_that_leads_there() -> None:
-    evaluators = {"a": nested(DEPTH, "!")}
+    evaluators = {"a": nest(DEPTH, "!")}
     (problem,) = Expander(evaluators).check({"or": [1, ref("a")]})
     assert (problem.code, problem.path) == ("rule-too-deep", ("or", 1))

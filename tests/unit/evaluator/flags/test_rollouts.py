@@ -114,7 +114,7 @@ def rollout(new: FlagSet, old: FlagSet, **fields: Any) -> Rollout:
     return Rollout("checkout", promoted=old, promoted_name=digest(old), **{**whole, **fields})
 
 
-def served(new: FlagSet, *rollouts: Rollout) -> FlagSet:
+def serve(new: FlagSet, *rollouts: Rollout) -> FlagSet:
     """What evaluators read: after the journey over the wire."""
     sent = encode(effective(new, Progress(rollouts=rollouts)))
     parsed = parse(sent, file="sent")
@@ -150,7 +150,7 @@ def test_a_user_gets_the_new_definition_in_the_cohort_and_the_promoted_one_outsi
     desired, promoted = a_set(new), a_set(old, OTHER_EVALUATORS)
     candidate = candidate_of(desired, promoted, ("f",))
     assume(candidate.digest)
-    made = served(desired, rollout(desired, promoted, cohort=cohort))
+    made = serve(desired, rollout(desired, promoted, cohort=cohort))
     side = arm(made, context, generation)
     before, after, present = (answer(one, context, generation) for one in (promoted, desired, made))
     expected = after if side == "candidate" else before
@@ -168,7 +168,7 @@ def test_at_share_zero_everybody_gets_the_promoted_definition(
     desired, promoted = a_set(new), a_set(old)
     assume(candidate_of(desired, promoted, ("f",)).digest)
     for unexposed in ("", "sha256:another"):
-        made = served(desired, rollout(desired, promoted, exposed=unexposed, cohort=Cohort(10_000)))
+        made = serve(desired, rollout(desired, promoted, exposed=unexposed, cohort=Cohort(10_000)))
         assert answer(made, context) == answer(promoted, context)
         assert arm(made, context) in {"baseline", "excluded"}
 
@@ -211,7 +211,7 @@ def test_the_cohort_is_drawn_by_the_salt_and_so_from_all_variants_alike() -> Non
     old, new = a_set(a_flag(targeting=SPLIT)), a_set(a_flag(targeting="on"))
     one, other = (
         users_with(
-            with_arms(served(new, rollout(new, old, cohort=Cohort(1_000), salt=salt))), "candidate", 20_000
+            with_arms(serve(new, rollout(new, old, cohort=Cohort(1_000), salt=salt))), "candidate", 20_000
         )
         for salt in ("a/1", "b/1")
     )
@@ -221,7 +221,7 @@ def test_the_cohort_is_drawn_by_the_salt_and_so_from_all_variants_alike() -> Non
 
 def test_a_static_flag_has_the_reason_targeting_match_during_its_rollout() -> None:
     old, new = a_set(a_flag()), a_set(a_flag(default_variant="on"))
-    made = served(new, rollout(new, old, cohort=Cohort(5_000)))
+    made = serve(new, rollout(new, old, cohort=Cohort(5_000)))
     reasons = {str(resolution(made, {"targetingKey": f"u{n}"}, Bucketing.V2).reason) for n in range(50)}
     assert reasons == {"TARGETING_MATCH"}
     # Clients keep answers with the reason STATIC.
@@ -232,7 +232,7 @@ def test_the_metadata_of_a_flag_names_rollout_step_share_and_candidate() -> None
     old = a_set(a_flag(metadata={"owner": "old", CONFIDENTIAL_KEY: True}))
     new = a_set(a_flag(default_variant="on", metadata={"owner": "new"}))
     under_way = rollout(new, old, cohort=Cohort(25), step="2/4")
-    made = served(new, under_way).flags["f"].metadata
+    made = serve(new, under_way).flags["f"].metadata
     assert made == {
         "owner": "new",
         CONFIDENTIAL_KEY: True,
@@ -241,7 +241,7 @@ def test_the_metadata_of_a_flag_names_rollout_step_share_and_candidate() -> None
         ROLLOUT_SHARE_KEY: "0.25",
         ROLLOUT_CANDIDATE_KEY: under_way.exposed,
     }
-    held = served(new, replace(under_way, exposed="")).flags["f"].metadata
+    held = serve(new, replace(under_way, exposed="")).flags["f"].metadata
     assert held[ROLLOUT_SHARE_KEY] == "0"
     assert ROLLOUT_STEP_KEY not in held
 
@@ -351,19 +351,19 @@ def test_of_two_rollouts_for_a_flag_the_first_counts() -> None:
     old, new = a_set(a_flag()), a_set(a_flag(default_variant="on"))
     first = rollout(new, old, exposed="")
     second = replace(rollout(new, old, cohort=Cohort(10_000)), name="second")
-    assert served(new, first, second).flags["f"].metadata[ROLLOUT_KEY] == "checkout"
-    assert served(new, second, first).flags["f"].metadata[ROLLOUT_KEY] == "second"
+    assert serve(new, first, second).flags["f"].metadata[ROLLOUT_KEY] == "checkout"
+    assert serve(new, second, first).flags["f"].metadata[ROLLOUT_KEY] == "second"
     idle = replace(first, promoted=new)
     assert effective(new, Progress(rollouts=(idle, second))) is not new or True
     assert "f" not in {
-        key for key in served(new, idle, second).flags if ROLLOUT_KEY in new.flags[key].metadata
+        key for key in serve(new, idle, second).flags if ROLLOUT_KEY in new.flags[key].metadata
     }
 
 
 def test_a_rollout_that_is_gone_holds_back_the_one_candidate_that_it_had() -> None:
     old, new, newer = (a_set(a_flag(targeting=rule)) for rule in (ABSENT, "on", "off"))
     gone = rollout(new, old, exposed="", only=candidate_of(new, old, ("f",)).digest)
-    assert answer(served(new, gone), {}) == answer(old, {})
+    assert answer(serve(new, gone), {}) == answer(old, {})
     assert effective(newer, Progress(rollouts=(gone,))) is newer
 
 
@@ -404,7 +404,7 @@ def test_a_served_set_is_read_back_with_promoted_definitions() -> None:
     old = FlagSet({"f": a_flag(targeting={"$ref": "nl"}), "g": a_flag("g")}, OTHER_EVALUATORS)
     new = FlagSet({"f": a_flag(targeting="on"), "g": a_flag("g")}, EVALUATORS)
     under_way = rollout(new, old, cohort=Cohort(100))
-    sent = served(new, under_way)
+    sent = serve(new, under_way)
     back = without_rollouts(sent, (under_way,))
     assert answer(back, {"country": "BE"}) == answer(old, {"country": "BE"})
     assert back.flags["g"] is sent.flags["g"]
@@ -414,7 +414,7 @@ def test_a_served_set_is_read_back_with_promoted_definitions() -> None:
 
 def test_the_flag_sets_own_generation_of_bucketing_draws_the_cohort() -> None:
     old, new = a_set(a_flag()), a_set(a_flag(default_variant="on"))
-    made = served(new, rollout(new, old, cohort=Cohort(5_000)))
+    made = serve(new, rollout(new, old, cohort=Cohort(5_000)))
     pinned = replace(made, metadata={BUCKETING_KEY: "v3"})
     users = [{"targetingKey": f"user-{number}"} for number in range(200)]
     v3 = [answer(made, user, Bucketing.V3) for user in users]

@@ -292,7 +292,7 @@ def test_a_message_shows_values_as_json_has_them(value: Any, text: str) -> None:
     assert shorten(value) == text
 
 
-def nested(levels: int) -> Any:
+def nest(levels: int) -> Any:
     rule: Any = {"var": "a"}
     for _ in range(levels - 1):
         rule = {"!": [rule]}
@@ -300,8 +300,8 @@ def nested(levels: int) -> Any:
 
 
 def test_a_rule_may_be_as_deep_as_the_bound_and_not_deeper() -> None:
-    assert check(nested(DEPTH)) == []
-    (problem,) = check(nested(DEPTH + 1))
+    assert check(nest(DEPTH)) == []
+    (problem,) = check(nest(DEPTH + 1))
     assert (problem.code, problem.severity) == ("rule-too-deep", Severity.ERROR)
     assert problem.path == ("!", 0) * DEPTH
 
@@ -321,7 +321,7 @@ def test_a_rule_may_be_as_large_as_the_bound_and_not_larger() -> None:
 
 
 def test_a_rule_of_any_depth_is_one_error() -> None:
-    assert codes(nested(100_000)) == ["rule-too-deep"]
+    assert codes(nest(100_000)) == ["rule-too-deep"]
 
 
 def test_every_operator_says_how_many_arguments_it_takes() -> None:

@@ -92,7 +92,7 @@ RULED = json.dumps(
 
 @pytest.mark.parametrize("name", ["flags.json", "flags.yaml"])
 def test_a_flag_set_that_is_replaced_leaves_no_cycles_behind(name: str) -> None:
-    def replaced() -> int:
+    def count_cycles() -> int:
         """Objects that only the collector can free, after a flag set came and went."""
         judged = accept(Delivery(((name, RULED),)), None)
         assert isinstance(judged, Accepted)
@@ -105,6 +105,6 @@ def test_a_flag_set_that_is_replaced_leaves_no_cycles_behind(name: str) -> None:
     gc.freeze()
     try:
         # Other threads of the test run may leave a cycle of theirs meanwhile; one of ours is there each time.
-        assert 0 in [replaced() for _ in range(5)]
+        assert 0 in [count_cycles() for _ in range(5)]
     finally:
         gc.enable()

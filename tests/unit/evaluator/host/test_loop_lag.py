@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 @contextlib.asynccontextmanager
-async def watched() -> AsyncIterator[LoopLag]:
+async def watch_lag() -> AsyncIterator[LoopLag]:
     lag = LoopLag()
     lag.start()
     await asyncio.sleep(0.01)
@@ -45,7 +45,7 @@ async def test_a_loop_that_is_held_is_counted_and_the_place_is_logged(
 
     monkeypatch.setattr(os, "fsync", slow)
     with caplog.at_level(logging.WARNING):
-        async with watched() as lag:
+        async with watch_lag() as lag:
             durable.save(tmp_path / "file", b"content")
             await looks(lag, 2)
     assert lag.seconds > HELD_SECONDS
@@ -57,14 +57,14 @@ async def test_a_loop_that_is_held_is_counted_and_the_place_is_logged(
 
 async def test_a_loop_held_by_others_is_reported_as_such(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
-        async with watched() as lag:
+        async with watch_lag() as lag:
             time.sleep(3 * HELD_SECONDS)  # noqa: ASYNC251 - to hold the loop
             await looks(lag, 2)
     assert "by no code of ours" in caplog.text
 
 
 async def test_watching_an_idle_loop_costs_next_to_nothing() -> None:
-    async with watched() as lag:
+    async with watch_lag() as lag:
         before = resource.getrusage(resource.RUSAGE_SELF)
         await asyncio.sleep(2.0)
         after = resource.getrusage(resource.RUSAGE_SELF)

@@ -104,7 +104,7 @@ class Asking:
                 self._parser.feed_data(output)
             self.answer.status = self._parser.get_status_code()
             return self.answer
-        for kind, flags, stream, payload in wire.parsed(output):
+        for kind, flags, stream, payload in wire.parse_frames(output):
             if stream == self._stream:
                 self._take(kind, flags, payload)
         return self.answer

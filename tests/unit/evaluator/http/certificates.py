@@ -29,7 +29,7 @@ def authority(name: str = "ours") -> trustme.CA:
 
 
 @cache
-def issued(name: str = "first", by: str = "ours") -> trustme.LeafCert:
+def issue(name: str = "first", by: str = "ours") -> trustme.LeafCert:
     """A certificate for localhost; each name has one of its own."""
     return authority(by).issue_cert("localhost", "127.0.0.1", common_name=name)
 
@@ -100,7 +100,7 @@ class Files:
 
 
 @asynccontextmanager
-async def secured(
+async def run_secure_server(
     tls: TlsFiles, limits: Limits | None = None, routes: Routes = ROUTES
 ) -> AsyncIterator[tuple[Listener, int]]:
     listener = Listener(routes, limits or Limits(), name="test")

@@ -156,7 +156,7 @@ class Line(Generic[PeerT]):
 
 
 @asynccontextmanager
-async def serving(
+async def run_listener(
     routes: Routes = ROUTES, limits: Limits | None = None, port: int = 0
 ) -> AsyncIterator[tuple[Listener, int]]:
     listener = Listener(routes, limits or Limits(), name="test")

@@ -13,7 +13,7 @@ from evaluator.http.h2.http2_peer import Http2Peer
 from evaluator.http.hpack.hpack import encode_block
 from evaluator.http.server.limits import Limits
 from tests.unit.evaluator.http import wire
-from tests.unit.evaluator.http.serving import Line, exchange, serving
+from tests.unit.evaluator.http.serving import Line, exchange, run_listener
 from tests.unit.evaluator.http.test_http2 import ask, call
 from tests.waiting import until
 
@@ -41,7 +41,7 @@ CALM = frames.goaway_frame(0, ErrorCode.ENHANCE_YOUR_CALM)[13:17]
     ids=["body, HTTP/1.1", "body, HTTP/2", "head, HTTP/1.1", "head, HTTP/2"],
 )
 async def test_the_largest_is_refused_and_others_do_not_notice(large: bytes, refusal: bytes) -> None:
-    async with serving(limits=Limits(buffered_bytes=60_000)) as (listener, port):
+    async with run_listener(limits=Limits(buffered_bytes=60_000)) as (listener, port):
         reader, other = await asyncio.open_connection("127.0.0.1", port)
         other.write(SMALL)
         await until(lambda: listener.held_bytes)
@@ -56,7 +56,7 @@ async def test_the_largest_is_refused_and_others_do_not_notice(large: bytes, ref
 
 
 async def test_what_was_answered_counts_no_more() -> None:
-    async with serving(limits=Limits(buffered_bytes=150_000)) as (listener, port):
+    async with run_listener(limits=Limits(buffered_bytes=150_000)) as (listener, port):
         for _ in range(3):
             assert b"200 OK" in await exchange(port, BODY.replace(b"900000", b"100000") + LAST)
             assert await exchange(port, wire.GREETING + call(1, "/t.T/Echo", bytes(10_000)) + goodbye())
@@ -69,7 +69,7 @@ def goodbye() -> bytes:
 
 
 async def test_one_address_may_not_take_all_connections() -> None:
-    async with serving(limits=Limits(connections_per_host=2)) as (listener, port):
+    async with run_listener(limits=Limits(connections_per_host=2)) as (listener, port):
         first = [await asyncio.open_connection("127.0.0.1", port) for _ in range(2)]
         await until(lambda: listener.connections == 2)
         with suppress(ConnectionResetError):

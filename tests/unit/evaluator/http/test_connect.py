@@ -40,19 +40,19 @@ def shout(call: Call, message: bytes) -> bytes:
     return message.upper()
 
 
-def refused(call: Call, message: bytes, stream: MessageStream) -> None:
+def answer_refused(call: Call, message: bytes, stream: MessageStream) -> None:
     refuse(call, message)
 
 
-def failed(call: Call, message: bytes, stream: MessageStream) -> None:
+def answer_failed(call: Call, message: bytes, stream: MessageStream) -> None:
     fail(call, message)
 
 
 TABLE = Routes(
     unary=ROUTES.unary,
-    streams={"/t.T/Count": count, "/t.T/Refused": refused},
+    streams={"/t.T/Count": count, "/t.T/Refused": answer_refused},
     json_unary={"/t.T/Echo": shout, "/t.T/Fail": fail, "/t.T/Refuse": refuse},
-    json_streams={"/t.T/Count": count, "/t.T/Refused": refused, "/t.T/Failed": failed},
+    json_streams={"/t.T/Count": count, "/t.T/Refused": answer_refused, "/t.T/Failed": answer_failed},
     idempotent=frozenset({"/t.T/Echo", "/t.T/Refuse"}),
     http=ROUTES.http,
 )
@@ -162,7 +162,7 @@ def test_too_large_a_request_for_a_plain_route_is_413(client: Asking) -> None:
 # -- GET -----------------------------------------------------------------------------------------------------
 
 
-def packed(message: bytes) -> str:
+def pack(message: bytes) -> str:
     return urlsafe_b64encode(message).decode()
 
 
@@ -172,13 +172,13 @@ def packed(message: bytes) -> str:
         ("connect=v1&encoding=json&message=abc", 200, b"ABC"),
         ("message=a%20b%2Bc+d&encoding=json&more=1", 200, b"A B+C D"),
         ("message=%c3%9f&encoding=proto", 200, "ß".encode()),
-        (f"encoding=proto&base64=1&message={packed(b'>>>???')}", 200, b">>>???"),
+        (f"encoding=proto&base64=1&message={pack(b'>>>???')}", 200, b">>>???"),
         ("encoding=proto&base64=1&message=YQ", 200, b"a"),
         ("encoding=proto&base64=1&message=YQ%3D%3D", 200, b"a"),
         ("encoding=proto&base64=1&message=Y", 400, None),
         ("encoding=proto&base64=1&message=%ff%fe", 400, None),
         ("encoding=proto&base64=0&message=YQ", 200, b"YQ"),
-        (f"encoding=proto&base64=1&compression=gzip&message={packed(gzip.compress(b'abc'))}", 200, b"abc"),
+        (f"encoding=proto&base64=1&compression=gzip&message={pack(gzip.compress(b'abc'))}", 200, b"abc"),
         ("encoding=proto&compression=gzip&message=", 200, b""),
         ("encoding=proto&compression=br&message=a", 501, None),
         ("encoding=json", 400, None),
@@ -215,7 +215,7 @@ def test_other_methods_are_not_allowed(client: Asking, path: str, method: str, a
 @given(st.binary(max_size=200))
 @settings(max_examples=100)
 def test_any_message_survives_a_query(message: bytes) -> None:
-    query = parse_query(f"message={packed(message).rstrip('=')}&base64=1")
+    query = parse_query(f"message={pack(message).rstrip('=')}&base64=1")
     assert query_message(query, 0) == message
     assert query_message(parse_query(f"message={quote(message)}"), 0) == message
 

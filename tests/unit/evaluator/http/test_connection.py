@@ -28,7 +28,19 @@ from evaluator.http.h2.frames import END_HEADERS, END_STREAM, ErrorCode, Setting
 from evaluator.http.hpack.hpack import encode_block
 from evaluator.http.server.limits import Limits
 
-from .wire import BLOCK, HEAD, OK, STATUS, Pair, connected, data_frame, errors, headers_frame, taken, whole
+from .wire import (
+    BLOCK,
+    HEAD,
+    OK,
+    STATUS,
+    Pair,
+    data_frame,
+    errors,
+    headers_frame,
+    open_connection,
+    take_frames,
+    whole,
+)
 
 
 def test_a_request_and_its_response_with_trailers() -> None:
@@ -102,7 +114,7 @@ def test_every_body_arrives_through_a_small_window(sizes: list[int], window: int
 
 
 def test_streams_share_the_connection_window_in_turn() -> None:
-    connection = connected()
+    connection = open_connection()
     connection.receive(whole(1) + whole(3))
     for stream_id in (1, 3):
         connection.send_response(stream_id, OK, b"b" * 200_000, STATUS)
@@ -112,7 +124,7 @@ def test_streams_share_the_connection_window_in_turn() -> None:
     served = []
     for _ in range(4):
         connection.receive(frames.window_frame(0, 10))
-        served += [stream_id for _, _, stream_id, _ in taken(connection)]
+        served += [stream_id for _, _, stream_id, _ in take_frames(connection)]
     assert served == [1, 3, 1, 3]
 
 
@@ -135,17 +147,17 @@ def test_a_stream_that_waited_is_reported_writable_once_all_is_out() -> None:
 
 
 def test_trailers_wait_for_the_body_before_them() -> None:
-    connection = connected()
+    connection = open_connection()
     connection.receive(whole(1))
     connection.send_headers(1, OK)
     connection.send_body(1, b"b" * 65_536)
     connection.send_trailers(1, STATUS)
-    assert not any(flags & END_STREAM for _, flags, _, _ in taken(connection))
+    assert not any(flags & END_STREAM for _, flags, _, _ in take_frames(connection))
     assert not connection.is_open(1)
     more = frames.window_frame(0, 1) + frames.window_frame(1, 1)
     assert connection.receive(more) == []
     end = (frames.HEADERS, END_HEADERS | END_STREAM, 1, STATUS)
-    assert taken(connection) == [(frames.DATA, 0, 1, b"b"), end]
+    assert take_frames(connection) == [(frames.DATA, 0, 1, b"b"), end]
     assert connection.open_streams == 0
 
 
@@ -181,7 +193,7 @@ def test_a_client_with_a_small_table_is_answered_that_we_keep_none() -> None:
 
 
 def test_a_request_is_announced_when_its_body_does_not_come_along() -> None:
-    connection = connected()
+    connection = open_connection()
     assert connection.receive(headers_frame(1)) == [HeadersReceived(1)]
     assert connection.receive(data_frame(1, b"a", 0)) == []
     assert len(connection.receive(data_frame(1, b"b"))) == 1
@@ -199,18 +211,18 @@ def test_request_trailers_end_the_body() -> None:
 
 @pytest.mark.parametrize("declared", [False, True], ids=["found out", "declared"])
 def test_a_body_over_the_limit_is_answered_and_the_rest_of_it_ignored(declared: bool) -> None:
-    connection = connected(Limits(body_bytes=10))
+    connection = open_connection(Limits(body_bytes=10))
     head = (*HEAD, ("content-length", "22")) if declared else HEAD
     events = connection.receive(headers_frame(1, encode_block(head)) + data_frame(1, b"b" * 11, flags=0))
     assert [event.block.fields for event in events if isinstance(event, BodyTooLarge)] == [head]
     connection.send_headers(1, OK, end_stream=True)
     assert errors(connection) == [("RST_STREAM", 1, ErrorCode.NO_ERROR)]
     assert connection.receive(data_frame(1, b"b" * 11) + frame(frames.PING, 0, 0, bytes(8))) == []
-    assert [kind for kind, *_ in taken(connection)] == [frames.PING]
+    assert [kind for kind, *_ in take_frames(connection)] == [frames.PING]
 
 
 def test_a_body_of_just_the_limit_is_taken() -> None:
-    connection = connected(Limits(body_bytes=10))
+    connection = open_connection(Limits(body_bytes=10))
     events = connection.receive(whole(1, b"b" * 10))
     assert [type(event).__name__ for event in events] == ["RequestReceived"]
 
@@ -222,13 +234,13 @@ def test_without_a_limit_any_body_is_taken() -> None:
 
 
 def test_a_header_block_over_the_limit_ends_the_connection() -> None:
-    connection = connected(Limits(header_bytes=1000))
+    connection = open_connection(Limits(header_bytes=1000))
     block = encode_block([*HEAD, ("x-long", "v" * 2000)])
     assert connection.receive(headers_frame(1, block)) == [ConnectionClosed(ErrorCode.ENHANCE_YOUR_CALM)]
 
 
 def test_a_read_is_parsed_so_many_frames_at_a_time() -> None:
-    connection, found = connected(), 0
+    connection, found = open_connection(), 0
     for piece in (b"".join(whole(stream_id) for stream_id in range(1, 21, 2)), b"", b"", b""):
         assert connection.unread is (0 < found < 10)
         found += len(connection.receive(piece, most=6))
@@ -259,7 +271,7 @@ def test_we_reset_a_stream() -> None:
 
 
 def test_a_drain_says_at_last_which_streams_were_processed() -> None:
-    connection = connected()
+    connection = open_connection()
     connection.receive(whole(1))
     connection.goaway(last=False)
     connection.ping()
@@ -271,14 +283,14 @@ def test_a_drain_says_at_last_which_streams_were_processed() -> None:
 
 
 def test_after_the_last_goaway_new_streams_are_refused() -> None:
-    connection = connected()
+    connection = open_connection()
     connection.receive(whole(1))
     connection.goaway()
     connection.take_output()
     assert connection.receive(whole(3)) == []
     assert errors(connection) == [("RST_STREAM", 3, ErrorCode.REFUSED_STREAM)]
     connection.send_response(1, OK, b"answer", STATUS)
-    assert len(taken(connection)) == 3
+    assert len(take_frames(connection)) == 3
 
 
 def test_a_goaway_of_the_peer_closes_what_is_idle() -> None:
@@ -290,15 +302,15 @@ def test_a_goaway_of_the_peer_closes_what_is_idle() -> None:
 
 
 def test_a_goaway_of_the_peer_lets_open_streams_finish() -> None:
-    connection = connected()
+    connection = open_connection()
     connection.receive(whole(1) + frames.goaway_frame(0, 0))
     assert (connection.draining, connection.open_streams) == (True, 1)
     connection.send_response(1, OK, b"answer", STATUS)
-    assert (len(taken(connection)), connection.open_streams) == (3, 0)
+    assert (len(take_frames(connection)), connection.open_streams) == (3, 0)
 
 
 def test_more_streams_than_allowed_are_refused() -> None:
-    connection = connected(Limits(streams_per_connection=2))
+    connection = open_connection(Limits(streams_per_connection=2))
     events = connection.receive(whole(1) + whole(3) + whole(5))
     assert len(events) == 2
     assert errors(connection) == [("RST_STREAM", 5, ErrorCode.REFUSED_STREAM)]
@@ -314,12 +326,12 @@ def test_our_settings_come_first() -> None:
 
 
 def test_a_larger_frame_size_of_the_peer_is_used() -> None:
-    connection = connected()
+    connection = open_connection()
     connection.receive(frames.settings_frame({Setting.MAX_FRAME_SIZE: 50_000}))
     connection.receive(whole(1))
     connection.take_output()
     connection.send_response(1, OK, b"b" * 50_000, STATUS)
-    assert [len(payload) for *_, payload in taken(connection)][1] == 50_000
+    assert [len(payload) for *_, payload in take_frames(connection)][1] == 50_000
 
 
 def test_a_ping_is_returned() -> None:
@@ -338,7 +350,7 @@ def test_padding_and_priority_are_stripped() -> None:
 
 
 def test_an_open_header_block_is_seen_until_its_end() -> None:
-    connection = connected()
+    connection = open_connection()
     connection.receive(headers_frame(1, b"\x83\x86", flags=END_STREAM))
     assert connection.header_block_open
     rest = encode_block(HEAD[2:])
@@ -348,7 +360,7 @@ def test_an_open_header_block_is_seen_until_its_end() -> None:
 
 
 def test_a_header_block_is_open_from_the_type_of_its_first_frame_to_its_last_byte() -> None:
-    connection = connected()
+    connection = open_connection()
     request = headers_frame(1)
     seen = []
     for byte in request:
@@ -358,13 +370,13 @@ def test_a_header_block_is_open_from_the_type_of_its_first_frame_to_its_last_byt
 
 
 def test_a_body_that_has_begun_is_no_open_header_block() -> None:
-    connection = connected()
+    connection = open_connection()
     connection.receive(headers_frame(1) + data_frame(1, b"hello")[:10])
     assert not connection.header_block_open
 
 
 def test_a_header_block_may_come_byte_by_byte() -> None:
-    connection = connected()
+    connection = open_connection()
     parts = [headers_frame(1, b"", flags=END_STREAM)]
     parts += [frame(frames.CONTINUATION, 0, 1, BLOCK[at : at + 1]) for at in range(len(BLOCK))]
     (event,) = connection.receive(b"".join(parts) + frame(frames.CONTINUATION, END_HEADERS, 1))
@@ -373,7 +385,7 @@ def test_a_header_block_may_come_byte_by_byte() -> None:
 
 
 def test_requests_that_never_repeat_are_all_understood() -> None:
-    connection = connected()
+    connection = open_connection()
     for stream_id in range(1, 401, 2):
         head = (*HEAD, ("x-number", str(stream_id)))
         (event,) = connection.receive(headers_frame(stream_id, encode_block(head), 5))
@@ -393,7 +405,7 @@ def test_a_client_that_breaks_the_protocol_gets_the_reason() -> None:
 
 
 def test_large_frames_count_as_several_where_a_piece_is_parsed() -> None:
-    connection = connected()
+    connection = open_connection()
     block = BLOCK + encode_block([(f"x-{number}", "v" * 200) for number in range(60)])
     wire = b"".join(headers_frame(stream_id, block) for stream_id in range(1, 33, 2))
     begun = len(connection.receive(wire, most=32))

@@ -45,11 +45,11 @@ from .wire import (
     HEAD,
     OK,
     STATUS,
-    connected,
     data_frame,
     errors,
     headers_frame,
-    taken,
+    open_connection,
+    take_frames,
     whole,
 )
 
@@ -187,7 +187,7 @@ FIELDS = {
 
 @pytest.mark.parametrize(("wire", "error"), CONNECTION_ERRORS.values(), ids=CONNECTION_ERRORS.keys())
 def test_a_breach_ends_the_connection(wire: bytes, error: ErrorCode) -> None:
-    connection = connected()
+    connection = open_connection()
     assert connection.receive(wire)[-1] == ConnectionClosed(error)
     assert [(kind, code) for kind, _, code in errors(connection)][-1] == ("GOAWAY", error)
     assert connection.receive(whole(1001)) == []
@@ -198,7 +198,7 @@ def test_a_breach_ends_the_connection(wire: bytes, error: ErrorCode) -> None:
 
 @pytest.mark.parametrize(("wire", "error"), STREAM_ERRORS.values(), ids=STREAM_ERRORS.keys())
 def test_a_breach_ends_its_stream_only(wire: bytes, error: ErrorCode) -> None:
-    connection = connected(Limits(header_bytes=1000))
+    connection = open_connection(Limits(header_bytes=1000))
     assert StreamClosed(1, error) in connection.receive(wire)
     assert errors(connection) == [("RST_STREAM", 1, error)]
     assert len(connection.receive(whole(3))) == 1
@@ -206,14 +206,14 @@ def test_a_breach_ends_its_stream_only(wire: bytes, error: ErrorCode) -> None:
 
 @pytest.mark.parametrize("headers", FIELDS.values(), ids=FIELDS.keys())
 def test_a_malformed_request_ends_its_stream_only(headers: tuple[tuple[str, str], ...]) -> None:
-    connection = connected()
+    connection = open_connection()
     connection.receive(headers_frame(1, encode_block(headers)) + data_frame(1, b"hello"))
     assert errors(connection) == [("RST_STREAM", 1, PROTOCOL)]
     assert len(connection.receive(whole(3))) == 1
 
 
 def test_a_priority_on_itself_in_headers_ends_its_stream() -> None:
-    connection = connected()
+    connection = open_connection()
     block = b"\0\0\0\1\0" + BLOCK
     assert connection.receive(frame(HEADERS, WITH_PRIORITY | END_HEADERS, 1, block)) == []
     assert errors(connection) == [("RST_STREAM", 1, PROTOCOL)]
@@ -231,28 +231,28 @@ def test_a_connection_begins_with_its_preface(wire: bytes) -> None:
 
 
 def test_data_on_a_finished_stream_ends_the_connection() -> None:
-    connection = connected()
+    connection = open_connection()
     connection.receive(whole(1))
     connection.send_response(1, OK, b"answer", STATUS)
     assert connection.receive(data_frame(1)) == [ConnectionClosed(CLOSED)]
 
 
 def test_a_discarded_body_over_the_window_ends_its_stream() -> None:
-    connection = connected(Limits(body_bytes=10))
+    connection = open_connection(Limits(body_bytes=10))
     events = connection.receive(OPEN + data_frame(1, bytes(16_384), 0) * 17)
     assert events[1:] == [StreamClosed(1, FLOW)]
     assert errors(connection) == [("RST_STREAM", 1, FLOW)]
 
 
 def test_a_second_begins_all_counts_anew() -> None:
-    connection = connected()
+    connection = open_connection()
     for _ in range(3):
         connection.tick()
         assert connection.receive(frame(PING, 0, 0, bytes(8)) * 100) == []
 
 
 def test_a_client_that_works_may_ping_as_it_likes() -> None:
-    connection = connected()
+    connection = open_connection()
     for stream_id in range(1, 401, 2):
         events = connection.receive(whole(stream_id) + frame(PING, 0, 0, bytes(8)))
         assert len(events) == 1
@@ -260,7 +260,7 @@ def test_a_client_that_works_may_ping_as_it_likes() -> None:
 
 
 def test_refusals_are_no_flood_until_the_peer_knows_our_settings() -> None:
-    connection = connected(Limits(streams_per_connection=1))
+    connection = open_connection(Limits(streams_per_connection=1))
     wire = b"".join(headers_frame(n) for n in range(1, 401, 2))
     assert connection.receive(wire) == [HeadersReceived(1)]
     more = b"".join(headers_frame(n) for n in range(401, 803, 2))
@@ -269,13 +269,13 @@ def test_refusals_are_no_flood_until_the_peer_knows_our_settings() -> None:
 
 
 def test_refusals_before_the_peer_knows_our_settings_are_bounded() -> None:
-    connection = connected(Limits(streams_per_connection=1))
+    connection = open_connection(Limits(streams_per_connection=1))
     wire = b"".join(headers_frame(n) for n in range(1, 2 * MOST_EARLY + 5, 2))
     assert connection.receive(wire)[-1] == ConnectionClosed(CALM)
 
 
 def test_a_peer_may_widen_the_window_of_each_stream_that_it_opens() -> None:
-    connection = connected()
+    connection = open_connection()
     streams = range(1, 500, 2)
     events = connection.receive(b"".join(headers_frame(n) + window_frame(n, 1) for n in streams))
     assert events == [HeadersReceived(n) for n in streams]
@@ -283,7 +283,7 @@ def test_a_peer_may_widen_the_window_of_each_stream_that_it_opens() -> None:
 
 
 def test_a_response_that_waits_forgives_no_idle_frames() -> None:
-    connection = connected()
+    connection = open_connection()
     connection.receive(settings_frame({Setting.INITIAL_WINDOW_SIZE: 0}) + whole(1))
     connection.send_response(1, OK, b"answer", STATUS)
     idle = (frame(PING, 0, 0, bytes(8)) + window_frame(0, 1)) * IDLE
@@ -301,7 +301,7 @@ OF_A_STREAM = {
 
 @pytest.mark.parametrize("wire", OF_A_STREAM.values(), ids=OF_A_STREAM.keys())
 def test_frames_of_a_stream_that_we_ended_count_as_idle(wire: bytes) -> None:
-    connection = connected()
+    connection = open_connection()
     connection.receive(OPEN)
     connection.reset(1, ErrorCode.CANCEL)
     assert connection.receive(wire * IDLE)[-1:] == [ConnectionClosed(CALM)]
@@ -309,20 +309,20 @@ def test_frames_of_a_stream_that_we_ended_count_as_idle(wire: bytes) -> None:
 
 @pytest.mark.parametrize("wire", OF_A_STREAM.values(), ids=OF_A_STREAM.keys())
 def test_a_few_frames_of_a_stream_that_we_ended_were_under_way(wire: bytes) -> None:
-    connection = connected()
+    connection = open_connection()
     connection.receive(OPEN)
     connection.reset(1, ErrorCode.CANCEL)
     assert connection.receive(wire * 2) == []
 
 
 def test_a_peer_that_leaves_again_and_again_counts_as_idle() -> None:
-    connection = connected()
+    connection = open_connection()
     connection.receive(OPEN)
     assert connection.receive(frame(GOAWAY, 0, 0, bytes(8)) * IDLE)[-1] == ConnectionClosed(CALM)
 
 
 def test_a_peer_that_reads_much_may_widen_its_windows_as_often() -> None:
-    connection = connected()
+    connection = open_connection()
     connection.receive(
         window_frame(0, 2**30) + settings_frame({Setting.INITIAL_WINDOW_SIZE: 2**30}) + whole(1)
     )
@@ -332,7 +332,7 @@ def test_a_peer_that_reads_much_may_widen_its_windows_as_often() -> None:
 
 
 def test_a_closed_stream_is_remembered_only_so_long() -> None:
-    connection = connected(Limits(resets_per_second=10_000))
+    connection = open_connection(Limits(resets_per_second=10_000))
     for stream_id in range(1, 1401, 2):
         connection.receive(headers_frame(stream_id))
         connection.reset(stream_id, ErrorCode.CANCEL)
@@ -382,5 +382,5 @@ def test_no_mutation_of_a_conversation_raises(chance: random.Random, mutations: 
         connection.receive(bytes(wire[: len(wire) // 10]))
         del wire[: len(wire) // 10]
         connection.send_response(stream_id, OK, b"b" * 20_000, STATUS)
-    for kind, *_ in taken(connection):
+    for kind, *_ in take_frames(connection):
         assert kind <= CONTINUATION

@@ -21,7 +21,7 @@ TABLE = Routes(
 )
 
 
-def asked(version: str, *origins: str) -> Asking:
+def client_of(version: str, *origins: str) -> Asking:
     return Asking(version, TABLE, Limits(body_bytes=100), Cors(origins))
 
 
@@ -67,7 +67,7 @@ def test_an_origin_that_makes_no_sense_is_refused(origin: str) -> None:
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_a_preflight_is_answered_before_any_handler(version: str) -> None:
-    found = preflight(asked(version), OURS, wanted="authorization,connect-protocol-version")
+    found = preflight(client_of(version), OURS, wanted="authorization,connect-protocol-version")
     assert (found.status, found.body) == (204, b"")
     assert found["access-control-allow-origin"] == "*"
     assert found["access-control-allow-methods"] == "POST"
@@ -78,7 +78,7 @@ def test_a_preflight_is_answered_before_any_handler(version: str) -> None:
 
 @pytest.mark.parametrize("method", sorted(METHODS))
 def test_flagds_methods_are_allowed(method: str) -> None:
-    assert preflight(asked("HTTP/2"), OURS, method)["access-control-allow-methods"] == method
+    assert preflight(client_of("HTTP/2"), OURS, method)["access-control-allow-methods"] == method
 
 
 @pytest.mark.parametrize(
@@ -93,13 +93,13 @@ def test_flagds_methods_are_allowed(method: str) -> None:
 def test_a_preflight_that_is_not_allowed_says_nothing_of_origins(
     origin: str | None, method: str, wanted: str
 ) -> None:
-    found = preflight(asked("HTTP/1.1", OURS), origin, method, wanted)
+    found = preflight(client_of("HTTP/1.1", OURS), origin, method, wanted)
     assert found.status == 204
     assert not found["access-control-allow-origin"]
 
 
 def test_options_that_ask_for_no_permission_are_ordinary() -> None:
-    found = asked("HTTP/1.1").ask("/t.T/Echo", b"", (("origin", OURS),), "OPTIONS")
+    found = client_of("HTTP/1.1").ask("/t.T/Echo", b"", (("origin", OURS),), "OPTIONS")
     assert found.status == 405
 
 
@@ -118,7 +118,7 @@ KINDS = {
 @pytest.mark.parametrize("kind", KINDS)
 def test_an_answer_of_any_kind_names_its_origin(version: str, kind: str) -> None:
     path, method, body, sent = KINDS[kind]
-    found = asked(version, OURS).ask(path, body, (*sent, ("origin", OURS)), method)
+    found = client_of(version, OURS).ask(path, body, (*sent, ("origin", OURS)), method)
     assert found["access-control-allow-origin"] == OURS
     assert found["vary"] == "origin"
     assert (
@@ -131,7 +131,7 @@ def test_an_answer_of_any_kind_names_its_origin(version: str, kind: str) -> None
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("origin", [(), (("origin", "https://other.example.com"),)])
 def test_another_origin_learns_only_that_answers_differ(version: str, origin: Headers) -> None:
-    found = asked(version, OURS).ask("/", b"", origin, "GET")
+    found = client_of(version, OURS).ask("/", b"", origin, "GET")
     assert found.status == 200
     assert [name for name, _ in found.headers if name.startswith("access-control")] == []
     assert found["vary"] == "origin"

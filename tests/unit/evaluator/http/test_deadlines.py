@@ -208,7 +208,7 @@ def test_an_observer_of_an_answer_sees_that_its_caller_left_before_it_was_begun(
     assert ([type(one) for one in seen], stage.begun) == ([GeneratorExit], 0)
 
 
-def broken() -> Generator[None, None, Response]:
+def fail_late() -> Generator[None, None, Response]:
     yield
     raise ValueError("a bug")
 
@@ -217,7 +217,7 @@ def broken() -> Generator[None, None, Response]:
 async def test_an_answer_that_fails_outside_its_handler_is_500_and_the_next_comes_after_it(
     version: str,
 ) -> None:
-    client = Asking(version, Routes(http={("GET", "/late"): lambda _: Deferred(broken())}))
+    client = Asking(version, Routes(http={("GET", "/late"): lambda _: Deferred(fail_late())}))
     for _ in range(2):
         client.ask("/late", method="GET")
         await until(lambda: client.read().ended)

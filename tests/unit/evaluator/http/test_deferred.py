@@ -20,7 +20,7 @@ from evaluator.http.server.peer import MOST_DEFERRED
 from evaluator.http.server.scheduler import FairQueue
 from tests.unit.evaluator.http import wire
 from tests.unit.evaluator.http.asking import VERSIONS, Asking
-from tests.unit.evaluator.http.serving import Line, exchange, post, serving
+from tests.unit.evaluator.http.serving import Line, exchange, post, run_listener
 from tests.waiting import until
 
 if TYPE_CHECKING:
@@ -121,14 +121,14 @@ async def test_pipelined_requests_are_answered_in_their_order() -> None:
     ask = b"GET /late HTTP/1.1\r\nhost: h\r\n\r\n"
     echo = b"POST / HTTP/1.1\r\nhost: h\r\ncontent-length: 1\r\n\r\n"
     last = b"POST / HTTP/1.1\r\nhost: h\r\nconnection: close\r\ncontent-length: 1\r\n\r\n3"
-    async with serving(stage.routes) as (_, port):
+    async with run_listener(stage.routes) as (_, port):
         answer = await exchange(port, echo + b"1" + ask + echo + b"2" + ask + last)
     bodies = [part.partition(b"HTTP")[0] for part in answer.split(b"\r\n\r\n")[1:]]
     assert bodies == [b"1", b"late", b"2", b"late", b"3"]
 
 
 async def test_a_client_that_has_half_closed_is_answered() -> None:
-    async with serving(Stage(steps=5_000).routes) as (_, port):
+    async with run_listener(Stage(steps=5_000).routes) as (_, port):
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(b"GET /late HTTP/1.1\r\nhost: h\r\n\r\n")
         writer.write_eof()
@@ -168,7 +168,7 @@ async def test_a_stock_client_gets_deferred_answers_and_errors_of_many_calls_at_
     well, ill = Stage(), Stage(RpcError(Code.NOT_FOUND, "no"))
     for stage in (well, ill):
         async with (
-            serving(stage.routes) as (_, port),
+            run_listener(stage.routes) as (_, port),
             grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel,
         ):
             asked = [call(channel, b"%d" % number) for number in range(100)]
@@ -195,7 +195,7 @@ async def test_one_connection_has_few_under_way_and_whatever_is_cancelled_makes_
 
 async def test_what_is_under_way_is_answered_while_the_port_drains() -> None:
     stage = Stage(steps=2_000)
-    async with serving(stage.routes) as (listener, port):
+    async with run_listener(stage.routes) as (listener, port):
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(b"GET /late HTTP/1.1\r\nhost: h\r\n\r\n")
         await until(lambda: stage.begun)
@@ -252,13 +252,13 @@ async def test_tasks_take_turns_as_long_as_the_clock_says() -> None:
 
 
 async def test_a_task_that_fails_keeps_no_other_from_its_turn() -> None:
-    def broken(until: float) -> bool:
+    def fail(until: float) -> bool:
         raise OSError("a bug")
 
     reported: list[object] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, what: reported.append(what))
     queue, sound = FairQueue(), Steps(iter(range(100)), 3)
-    queue.put(broken)
+    queue.put(fail)
     queue.put(sound.run)
     await until(lambda: not sound.left)
     assert len(reported) == 1

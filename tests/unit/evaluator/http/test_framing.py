@@ -11,14 +11,14 @@ from evaluator.http.messages import Code, RpcError
 from evaluator.http.rpc.grpc_framing import frame, only_message, percent_encode, timeout_seconds
 
 
-def compressed(message: bytes) -> bytes:
+def compress(message: bytes) -> bytes:
     return b"\1" + frame(gzip.compress(message, mtime=0))[1:]
 
 
 @given(message=st.binary(max_size=300), zipped=st.booleans())
 @settings(max_examples=50)
 def test_a_framed_message_is_read_back(message: bytes, zipped: bool) -> None:
-    body = compressed(message) if zipped else frame(message)
+    body = compress(message) if zipped else frame(message)
     assert only_message(body, "gzip", 400) == message
 
 
@@ -31,14 +31,14 @@ def test_a_framed_message_is_read_back(message: bytes, zipped: bool) -> None:
         (frame(b"abc")[:-1], None, Code.INTERNAL),
         (b"\0\xff\xff\xff\xff", None, Code.INTERNAL),
         (b"\2\0\0\0\0", "gzip", Code.INTERNAL),
-        (compressed(b"a"), None, Code.INTERNAL),
-        (compressed(b"a"), "identity", Code.INTERNAL),
-        (compressed(b"a"), "snappy", Code.UNIMPLEMENTED),
+        (compress(b"a"), None, Code.INTERNAL),
+        (compress(b"a"), "identity", Code.INTERNAL),
+        (compress(b"a"), "snappy", Code.UNIMPLEMENTED),
         (b"\1" + frame(b"not gzip")[1:], "gzip", Code.INTERNAL),
         (b"\1" + frame(gzip.compress(b"abc", mtime=0)[:-3])[1:], "gzip", Code.INTERNAL),
         (b"\1" + frame(gzip.compress(b"abc", mtime=0) + b"more")[1:], "gzip", Code.INTERNAL),
         (frame(bytes(1001)), None, Code.RESOURCE_EXHAUSTED),
-        (compressed(bytes(1001)), "gzip", Code.RESOURCE_EXHAUSTED),
+        (compress(bytes(1001)), "gzip", Code.RESOURCE_EXHAUSTED),
     ],
     ids=[
         "empty", "no prefix", "two messages", "cut short", "4 GiB promised", "unknown flag",
@@ -54,11 +54,11 @@ def test_a_body_that_is_not_one_message_has_its_status(body: bytes, encoding: st
 
 def test_a_message_may_be_as_large_as_the_limit_compressed_or_not() -> None:
     assert only_message(frame(bytes(1000)), None, 1000) == bytes(1000)
-    assert only_message(compressed(bytes(1000)), "gzip", 1000) == bytes(1000)
+    assert only_message(compress(bytes(1000)), "gzip", 1000) == bytes(1000)
 
 
 def test_without_a_limit_any_size_is_read() -> None:
-    assert only_message(compressed(bytes(1_000_000)), "gzip", 0) == bytes(1_000_000)
+    assert only_message(compress(bytes(1_000_000)), "gzip", 0) == bytes(1_000_000)
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ def request(target: str = "/", method: str = "GET", headers: str = "", body: str
     return f"{method} {target} HTTP/1.1\r\nhost: h\r\n{headers}\r\n{body}".encode()
 
 
-def posted(body: str, headers: str = "") -> bytes:
+def post_request(body: str, headers: str = "") -> bytes:
     return request("/", "POST", f"content-length: {len(body)}\r\n{headers}", body)
 
 
@@ -56,12 +56,12 @@ def test_a_response_has_its_length_and_the_date() -> None:
         (request("/tree/other", "PUT"), 405),
         (request("/bug"), 500),
         (request("/t.T/Echo", "POST"), 415),
-        (posted("abc", "content-type: application/grpc\r\n"), 200),
+        (post_request("abc", "content-type: application/grpc\r\n"), 200),
         (b"GET / HTTP/1.1\r\n\r\n", 400),
         (request("/", headers="host: other\r\n"), 400),
         (b"\x16\x03\x01 a TLS client", 400),
         (b"PRI * HTTP/2.0\r\n\r\nXX\r\n\r\n", 400),
-        (posted("abc", "transfer-encoding: chunked\r\n"), 400),
+        (post_request("abc", "transfer-encoding: chunked\r\n"), 400),
         (request(headers="a: b\r\n c\r\n"), 400),
         (b"CONNECT h:1 HTTP/1.1\r\nhost: h\r\n\r\n", 404),
     ],
@@ -103,7 +103,9 @@ def test_a_chunked_body_arrives_whole_and_its_trailers_are_dropped() -> None:
 @given(cuts=st.lists(st.integers(0, 500), max_size=12))
 @settings(max_examples=150)
 def test_chunking_makes_no_difference(cuts: list[int]) -> None:
-    stream = request("/tree/x?y") + posted("hello", "expect: 100-continue\r\n") + CHUNKED + request("/no")
+    stream = (
+        request("/tree/x?y") + post_request("hello", "expect: 100-continue\r\n") + CHUNKED + request("/no")
+    )
     places = sorted({0, *(cut % len(stream) for cut in cuts), len(stream)})
     pieces = [stream[a:b] for a, b in pairwise(places)]
     answer = line().feed(*pieces).replace(b"HTTP/1.1 100 Continue\r\n\r\n", b"")
@@ -119,7 +121,7 @@ def test_garbage_is_refused_or_awaited_but_never_raises(garbage: bytes) -> None:
 
 def test_pipelined_requests_are_answered_in_order_in_one_write() -> None:
     one = line()
-    answer = one.feed(*[b"".join(posted(f"<{number}>") for number in range(50))])
+    answer = one.feed(*[b"".join(post_request(f"<{number}>") for number in range(50))])
     assert [part.split(b">")[0] for part in answer.split(b"<")[1:]] == [b"%d" % n for n in range(50)]
     assert one.pipe.writes == 1
 
@@ -149,7 +151,7 @@ def test_a_connection_is_kept_as_its_client_asks(sent: bytes, kept: bool) -> Non
 @pytest.mark.parametrize(
     "last",
     [
-        posted("abc", "connection: close, upgrade\r\nupgrade: h2c\r\n"),
+        post_request("abc", "connection: close, upgrade\r\nupgrade: h2c\r\n"),
         b"POST / HTTP/1.0\r\nupgrade: h2c\r\nconnection: upgrade\r\ncontent-length: 3\r\n\r\nabc",
         b"CONNECT h:1 HTTP/1.1\r\nhost: h\r\ncontent-length: 3\r\n\r\nabc",
         b"CONNECT h:1 HTTP/1.1\r\nhost: h\r\nconnection: close\r\n\r\n",
@@ -166,7 +168,7 @@ def test_nothing_behind_the_last_request_of_a_connection_is_answered(last: bytes
 
 def test_a_client_that_expects_100_continue_gets_it() -> None:
     one = line()
-    head, body = posted("abc", "expect: 100-Continue\r\n").split(b"abc")[0], b"abc"
+    head, body = post_request("abc", "expect: 100-Continue\r\n").split(b"abc")[0], b"abc"
     assert one.feed(head) == b"HTTP/1.1 100 Continue\r\n\r\n"
     assert one.feed(body).endswith(b"abc")
 
@@ -175,7 +177,7 @@ def test_a_client_that_expects_100_continue_gets_it() -> None:
 def test_an_upgrade_to_h2c_is_ignored_and_its_body_read(cut: int) -> None:
     headers = "connection: Upgrade, HTTP2-Settings\r\nupgrade: h2c\r\nhttp2-settings: AAMAAABk\r\n"
     sent = (
-        posted("abc", headers).replace(b"POST /", b"PUT /tree/leaf")
+        post_request("abc", headers).replace(b"POST /", b"PUT /tree/leaf")
         + request("/", headers=headers)
         + request("/no")
     )
@@ -187,8 +189,8 @@ def test_an_upgrade_to_h2c_is_ignored_and_its_body_read(cut: int) -> None:
 @pytest.mark.parametrize(
     ("sent", "code"),
     [
-        (posted("x" * 11), 413),
-        (posted("x" * 10), 200),
+        (post_request("x" * 11), 413),
+        (post_request("x" * 10), 200),
         (request("/", "POST", "content-length: 11\r\nexpect: 100-continue\r\n"), 413),
         (request("/", "POST", "transfer-encoding: chunked\r\n", "6\r\n123456\r\n6\r\n1"), 0),
         (request("/", "POST", "transfer-encoding: chunked\r\n", "6\r\n123456\r\n6\r\n12345"), 413),
@@ -268,7 +270,7 @@ def test_an_idle_connection_is_closed() -> None:
 
 def test_a_refused_client_that_goes_on_sending_is_ignored_and_then_closed() -> None:
     one = line(body_bytes=10)
-    one.feed(posted("x" * 11))
+    one.feed(post_request("x" * 11))
     assert one.feed(b"x" * 1000, request()) == b""
     assert not one.pipe.closed
     one.wait(3)

@@ -77,18 +77,18 @@ def ask(stream_id: int, path: str = "/", method: str = "GET", *headers: tuple[st
 
 def fields(output: bytes) -> list[dict[str, str]]:
     """The header blocks in `output`."""
-    kinds = [(kind, payload) for kind, _, _, payload in wire.parsed(output)]
+    kinds = [(kind, payload) for kind, _, _, payload in wire.parse_frames(output)]
     return [dict(Decoder(10_000).decode(block).fields) for kind, block in kinds if kind == frames.HEADERS]
 
 
 def states(output: bytes) -> list[bytes]:
     """The states that subscribers were sent."""
-    bodies = [payload for kind, _, _, payload in wire.parsed(output) if kind == frames.DATA]
+    bodies = [payload for kind, _, _, payload in wire.parse_frames(output) if kind == frames.DATA]
     return [body[5:].rstrip(b"\0") for body in bodies]
 
 
 def kinds(output: bytes) -> list[int]:
-    return [kind for kind, _, _, _ in wire.parsed(output)]
+    return [kind for kind, _, _, _ in wire.parse_frames(output)]
 
 
 def plain(**limits: float) -> Line[Http2Peer]:
@@ -157,7 +157,7 @@ def test_a_call_over_the_limit_is_resource_exhausted() -> None:
 
 @pytest.mark.parametrize(("path", "code"), [("/t.T/Refuse", Code.NOT_FOUND), ("/t.T/Fail", Code.INTERNAL)])
 def test_a_unary_call_that_fails_has_its_status_in_trailers_behind_headers(path: str, code: Code) -> None:
-    frames_sent = list(wire.parsed(plain().feed(call(1, path, b"x"))))
+    frames_sent = list(wire.parse_frames(plain().feed(call(1, path, b"x"))))
     assert [(kind, flags) for kind, flags, _, _ in frames_sent] == [
         (frames.HEADERS, END_HEADERS),
         (frames.HEADERS, END_HEADERS | END_STREAM),
@@ -173,7 +173,7 @@ def test_a_stream_that_is_refused_gets_the_status_in_its_only_headers() -> None:
 
     line = Line(Http2Peer, routes=Routes(streams={"/t.T/S": refuse}))
     line.feed(wire.GREETING)
-    ((kind, flags, _, block),) = wire.parsed(line.feed(call(1, "/t.T/S", b"")))
+    ((kind, flags, _, block),) = wire.parse_frames(line.feed(call(1, "/t.T/S", b"")))
     assert (kind, flags) == (frames.HEADERS, END_HEADERS | END_STREAM)
     assert dict(Decoder(10_000).decode(block).fields)["grpc-status"] == "14"
 
@@ -211,7 +211,7 @@ def test_a_request_that_was_reset_while_it_waited_is_not_served() -> None:
     line.feed(ask(1, "/large") + ask(3, "/large") + ask(5, "/large"))
     line.feed(frame(frames.RST_STREAM, 0, 5, bytes(4)))
     output = line.feed(frame(frames.WINDOW_UPDATE, 0, 0, frames.UINT32.pack(2**30)), WIDE)
-    assert {stream_id for _, _, stream_id, _ in wire.parsed(output)} <= {0, 1, 3}
+    assert {stream_id for _, _, stream_id, _ in wire.parse_frames(output)} <= {0, 1, 3}
 
 
 def test_a_stream_says_its_headers_before_its_first_message() -> None:
@@ -250,7 +250,7 @@ def test_a_large_message_arrives_as_it_was_sent() -> None:
     subscriptions = Subscriptions()
     subscriptions.line.feed(WIDE + frame(frames.WINDOW_UPDATE, 0, 0, frames.UINT32.pack(2**30)))
     subscriptions.subscribe(1).stream.send(message := bytes(range(256)) * 400)
-    sent = wire.parsed(subscriptions.line.pipe.take())
+    sent = wire.parse_frames(subscriptions.line.pipe.take())
     assert b"".join(body for kind, _, _, body in sent if kind == frames.DATA) == framed(message)
 
 

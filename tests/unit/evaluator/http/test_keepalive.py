@@ -24,7 +24,7 @@ FLOOD = MOST + EARNED + 1
 """A stream's headers earn its client some."""
 
 
-def subscribed(limits: Limits = LIMITS) -> tuple[Subscriptions, Subscriber]:
+def subscribe(limits: Limits = LIMITS) -> tuple[Subscriptions, Subscriber]:
     """A subscriber that nothing changes for."""
     subscriptions = Subscriptions(limits)
     return subscriptions, subscriptions.subscribe(1)
@@ -44,7 +44,7 @@ def later(subscriptions: Subscriptions, seconds: float = 1.0) -> bytes:
     ids=["flagd and its providers", "the least that gRPC allows", "each second", "all that may"],
 )
 def test_pings_on_an_idle_stream_are_answered_and_disconnect_no_client(pings: int, seconds: float) -> None:
-    subscriptions, subscriber = subscribed()
+    subscriptions, subscriber = subscribe()
     received = b"".join(
         subscriptions.line.feed(PING * pings) + later(subscriptions, seconds) for _ in range(1000)
     )
@@ -54,8 +54,8 @@ def test_pings_on_an_idle_stream_are_answered_and_disconnect_no_client(pings: in
 
 
 def test_a_client_that_only_pings_is_asked_for_no_sign_of_life() -> None:
-    subscriptions, _ = subscribed()
-    silent, _ = subscribed()
+    subscriptions, _ = subscribe()
+    silent, _ = subscribe()
     assert frames.PING in kinds(b"".join(later(silent, 30) for _ in range(4)))
     for _ in range(100):
         assert subscriptions.line.feed(PING) == ACKED
@@ -66,10 +66,10 @@ def test_a_client_that_only_pings_is_asked_for_no_sign_of_life() -> None:
 def test_a_flood_of_pings_is_answered_with_enhance_your_calm_and_ends_its_own_connection_only(
     pieces: int,
 ) -> None:
-    subscriptions, subscriber = subscribed()
-    other, bystander = subscribed()
+    subscriptions, subscriber = subscribe()
+    other, bystander = subscribe()
     flood = [PING * (FLOOD // pieces)] * pieces
-    answers = list(wire.parsed(subscriptions.line.feed(*flood)))
+    answers = list(wire.parse_frames(subscriptions.line.feed(*flood)))
     assert [kind for kind, *_ in answers].count(frames.PING) < FLOOD
     kind, _, _, payload = answers[-1]
     assert (kind, payload[4:8]) == (frames.GOAWAY, ErrorCode.ENHANCE_YOUR_CALM.to_bytes(4))
@@ -78,7 +78,7 @@ def test_a_flood_of_pings_is_answered_with_enhance_your_calm_and_ends_its_own_co
 
 
 def test_a_client_that_pings_and_reads_no_answer_is_read_no_more_and_disconnected() -> None:
-    subscriptions, _ = subscribed()
+    subscriptions, _ = subscribe()
     line = subscriptions.line
     line.pipe.fills_after = 2 * MOST * len(ACKED)
     for _ in range(2):
@@ -92,7 +92,7 @@ def test_a_client_that_pings_and_reads_no_answer_is_read_no_more_and_disconnecte
     assert line.pipe.aborted
 
 
-def pinging(pings: int, every: float, *, streams: bool = True, **limits: Any) -> bytes:
+def last_answer_to_pings(pings: int, every: float, *, streams: bool = True, **limits: Any) -> bytes:
     """The last of what is said to a client that pings so often."""
     subscriptions = Subscriptions(Limits(**limits))
     if streams:
@@ -122,7 +122,7 @@ FORBIDDEN: dict[str, Any] = {**LEAST, "pings_without_stream": False}
     ],
 )
 def test_a_client_that_pings_as_it_may_is_answered(pings: int, every: float, how: dict[str, Any]) -> None:
-    assert pinging(pings, every, **how) == ACKED
+    assert last_answer_to_pings(pings, every, **how) == ACKED
 
 
 @pytest.mark.parametrize(
@@ -136,19 +136,19 @@ def test_a_client_that_pings_as_it_may_is_answered(pings: int, every: float, how
 def test_the_third_early_ping_in_a_row_ends_the_connection_in_grpcs_words(
     every: float, how: dict[str, Any]
 ) -> None:
-    *_, (kind, _, _, payload) = wire.parsed(pinging(4, every, **how))
+    *_, (kind, _, _, payload) = wire.parse_frames(last_answer_to_pings(4, every, **how))
     assert (kind, payload[4:8]) == (frames.GOAWAY, ErrorCode.ENHANCE_YOUR_CALM.to_bytes(4))
     assert payload[8:] == b"too_many_pings"
 
 
 def test_an_answer_between_pings_forgives_the_early_ones() -> None:
-    subscriptions, _ = subscribed(Limits(ping_seconds=30.0))
+    subscriptions, _ = subscribe(Limits(ping_seconds=30.0))
     for state in range(1, 50):
         assert frames.GOAWAY not in kinds(subscriptions.line.feed(PING))
         assert subscriptions.publish(state) == [b"%d" % state]
 
 
 def test_each_connection_is_counted_for_itself() -> None:
-    (calm, _), (eager, _) = (subscribed(Limits(ping_seconds=30.0)), subscribed(Limits(ping_seconds=30.0)))
+    (calm, _), (eager, _) = (subscribe(Limits(ping_seconds=30.0)), subscribe(Limits(ping_seconds=30.0)))
     eager.line.feed(*[PING] * 4)
     assert (eager.line.over(), calm.line.feed(PING), calm.line.over()) == (True, ACKED, False)

@@ -20,7 +20,7 @@ from evaluator.http.routes import Routes
 from evaluator.http.server.limits import Limits
 from evaluator.http.server.listener import Listener
 from tests.unit.evaluator.http import wire
-from tests.unit.evaluator.http.serving import ROUTES, exchange, say_the_last, serving
+from tests.unit.evaluator.http.serving import ROUTES, exchange, run_listener, say_the_last
 from tests.unit.evaluator.http.test_http2 import call, states
 from tests.waiting import until
 
@@ -35,7 +35,7 @@ MOST = 2**26
 
 
 async def test_both_protocols_share_a_port() -> None:
-    async with serving() as (_, port):
+    async with run_listener() as (_, port):
         assert (await exchange(port, GET + LAST)).count(b"200 OK") == 2
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(wire.GREETING + call(1, "/t.T/Echo", b"hello"))
@@ -44,7 +44,7 @@ async def test_both_protocols_share_a_port() -> None:
 
 
 async def test_the_preface_is_known_however_it_is_cut() -> None:
-    async with serving() as (_, port):
+    async with run_listener() as (_, port):
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         for byte in wire.GREETING + call(1, "/t.T/Echo", b"hello"):
             writer.write(bytes([byte]))
@@ -56,7 +56,7 @@ async def test_the_preface_is_known_however_it_is_cut() -> None:
 @pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
 @pytest.mark.parametrize("version", ["--http1.0", "--http1.1", "--http2", "--http2-prior-knowledge"])
 async def test_curl_is_served(version: str) -> None:
-    async with serving() as (_, port):
+    async with run_listener() as (_, port):
         url = f"http://127.0.0.1:{port}/"
         command = ["curl", "-sS", version, "--data-binary", "x" * 5000, url, "-w", "%{http_code}"]
         ran = await asyncio.to_thread(subprocess.run, command, capture_output=True, check=True)
@@ -64,7 +64,7 @@ async def test_curl_is_served(version: str) -> None:
 
 
 async def test_nagle_is_off() -> None:
-    async with serving() as (listener, port):
+    async with run_listener() as (listener, port):
         _, writer = await asyncio.open_connection("127.0.0.1", port)
         await until(lambda: listener.connections)
         (peer,) = listener.peers
@@ -74,7 +74,7 @@ async def test_nagle_is_off() -> None:
 
 
 async def test_a_connection_too_many_is_closed_and_the_others_live() -> None:
-    async with serving(limits=Limits(connections=2)) as (listener, port):
+    async with run_listener(limits=Limits(connections=2)) as (listener, port):
         first = [await asyncio.open_connection("127.0.0.1", port) for _ in range(2)]
         await until(lambda: listener.connections == 2)
         with suppress(ConnectionResetError):
@@ -88,7 +88,7 @@ async def test_a_connection_too_many_is_closed_and_the_others_live() -> None:
 @given(garbage=st.lists(st.binary(min_size=1, max_size=60), min_size=1, max_size=6))
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 async def test_garbage_affects_no_other_connection(garbage: list[bytes]) -> None:
-    async with serving() as (_, port):
+    async with run_listener() as (_, port):
         hostile = [await asyncio.open_connection("127.0.0.1", port) for _ in range(3)]
         for start, (_, writer) in zip((b"", frames.PREFACE, wire.GREETING), hostile, strict=True):
             writer.writelines([start, *garbage])
@@ -101,32 +101,32 @@ async def test_garbage_affects_no_other_connection(garbage: list[bytes]) -> None
     "start", [b"", b"P", b"PRI * HT", b"GET / HTTP/1.1\r\n"], ids=["silent", "P", "preface", "head"]
 )
 async def test_a_client_that_begins_and_stops_is_closed(start: bytes) -> None:
-    async with serving(limits=Limits(header_seconds=3, idle_seconds=30)) as (listener, port):
+    async with run_listener(limits=Limits(header_seconds=3, idle_seconds=30)) as (listener, port):
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(start)
         await until(lambda: listener.connections)
         later = asyncio.get_running_loop().time() + (4 if start else 31)
         reading = asyncio.create_task(reader.read())
 
-        def ended() -> bool:
+        def has_ended() -> bool:
             listener.sweep(later)
             return reading.done()
 
-        await until(ended)
+        await until(has_ended)
         with suppress(ConnectionResetError):
             assert start == b"GET / HTTP/1.1\r\n" or await reading == b""
         writer.close()
 
 
 async def test_the_sweep_runs_by_itself() -> None:
-    async with serving(limits=Limits(idle_seconds=0)) as (_, port):
+    async with run_listener(limits=Limits(idle_seconds=0)) as (_, port):
         assert (await exchange(port, GET)).startswith(b"HTTP/1.1 200")
 
 
 async def test_a_reader_that_stops_gets_only_the_newest_when_it_goes_on() -> None:
     opened: list[MessageStream] = []
     routes = Routes(streams={"/t.T/S": lambda *args: opened.append(args[2])})
-    async with serving(routes) as (_, port):
+    async with run_listener(routes) as (_, port):
         reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=1000)
         window = frames.settings_frame({frames.Setting.INITIAL_WINDOW_SIZE: 2**30})
         wide = frame(frames.WINDOW_UPDATE, 0, 0, frames.UINT32.pack(2**30))
@@ -148,7 +148,7 @@ async def test_a_reader_that_stops_gets_only_the_newest_when_it_goes_on() -> Non
 async def test_a_thousand_streams_are_open_at_once() -> None:
     opened: list[MessageStream] = []
     routes = Routes(streams={"/t.T/S": lambda *args: opened.append(args[2])})
-    async with serving(routes, Limits(streams_per_connection=1000)) as (_, port):
+    async with run_listener(routes, Limits(streams_per_connection=1000)) as (_, port):
         reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=MOST)
         calls = b"".join(call(number, "/t.T/S", b"") for number in range(1, 2000, 2))
         writer.write(wire.GREETING + calls)
@@ -161,7 +161,7 @@ async def test_a_thousand_streams_are_open_at_once() -> None:
 
 
 async def test_draining_waits_for_what_is_in_flight_and_refuses_what_is_new() -> None:
-    async with serving() as (listener, port):
+    async with run_listener() as (listener, port):
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(LAST[:20])
         await until(lambda: listener.connections)
@@ -182,7 +182,7 @@ async def test_a_stream_that_outlasts_the_drain_ends_with_unavailable() -> None:
     def start(call: Call, message: bytes, stream: MessageStream) -> None:
         stream.on_closed = ended.set
 
-    async with serving(Routes(streams={"/t.T/S": start})) as (listener, port):
+    async with run_listener(Routes(streams={"/t.T/S": start})) as (listener, port):
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(wire.GREETING + call(1, "/t.T/S", b""))
         await reader.readuntil(b"application/grpc")
@@ -194,7 +194,7 @@ async def test_a_stream_that_outlasts_the_drain_ends_with_unavailable() -> None:
 
 async def test_a_restart_under_load_loses_no_request() -> None:
     answered = 0
-    async with serving() as (old, port):
+    async with run_listener() as (old, port):
 
         async def client() -> None:
             nonlocal answered
@@ -206,20 +206,20 @@ async def test_a_restart_under_load_loses_no_request() -> None:
                 answered += 1
                 if b"connection: close" in head:
                     writer.close()
-                    reader, writer = await reconnected(port)
+                    reader, writer = await reconnect(port)
             writer.close()
 
         clients = [asyncio.create_task(client()) for _ in range(10)]
         await until(lambda: answered > 200)
         draining = asyncio.create_task(old.drain(10))
         await asyncio.sleep(0)
-        async with serving(port=port):
+        async with run_listener(port=port):
             await asyncio.gather(*clients)
         await draining
     assert answered == 1000
 
 
-async def reconnected(port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+async def reconnect(port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
     """Between two listeners there is a moment without one."""
     while True:
         with suppress(ConnectionRefusedError):
@@ -233,6 +233,6 @@ async def test_a_limit_on_headers_is_always_kept() -> None:
 
 
 async def test_a_port_that_is_taken_is_an_error() -> None:
-    async with serving() as (_, port):
+    async with run_listener() as (_, port):
         with pytest.raises(OSError, match="in use"):
             await Listener(ROUTES, name="grpc").start("127.0.0.1", port)

@@ -11,7 +11,7 @@ from evaluator.http.offload import MOST_WAITING, Offload
 from tests.unit.evaluator.server.fakes import body_of
 
 
-def streamed(answer: Response | Streamed) -> Streamed:
+def as_streamed(answer: Response | Streamed) -> Streamed:
     assert isinstance(answer, Streamed)
     return answer
 
@@ -21,7 +21,7 @@ async def test_an_answer_is_made_in_a_thread() -> None:
         return threading.current_thread().name.encode()
 
     with closing(Offload()) as offload:
-        answer = streamed(offload.answer((("x", "y"),), make))
+        answer = as_streamed(offload.answer((("x", "y"),), make))
         assert (answer.status, answer.headers) == (200, (("x", "y"),))
         assert (await body_of(answer)).startswith(b"offload")
 
@@ -36,7 +36,7 @@ async def test_one_answer_is_made_at_a_time_and_only_so_many_may_wait() -> None:
 
     with closing(Offload()) as offload:
         waiting = [
-            asyncio.ensure_future(body_of(streamed(offload.answer((), make)))) for _ in range(MOST_WAITING)
+            asyncio.ensure_future(body_of(as_streamed(offload.answer((), make)))) for _ in range(MOST_WAITING)
         ]
         await asyncio.sleep(0)
         refused = offload.answer((), make)
@@ -45,7 +45,7 @@ async def test_one_answer_is_made_at_a_time_and_only_so_many_may_wait() -> None:
         go_on.set()
         assert await asyncio.gather(*waiting) == [b"made"] * MOST_WAITING
         assert len(set(running)) == 1
-        assert await body_of(streamed(offload.answer((), make))) == b"made"
+        assert await body_of(as_streamed(offload.answer((), make))) == b"made"
 
 
 async def test_an_answer_that_fails_breaks_off_and_is_logged(caplog: pytest.LogCaptureFixture) -> None:
@@ -54,5 +54,5 @@ async def test_an_answer_that_fails_breaks_off_and_is_logged(caplog: pytest.LogC
 
     with closing(Offload()) as offload:
         with pytest.raises(ConnectionError):
-            await body_of(streamed(offload.answer((), fail)))
+            await body_of(as_streamed(offload.answer((), fail)))
         assert "ValueError: a bug" in caplog.text

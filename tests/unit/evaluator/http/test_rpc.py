@@ -17,7 +17,7 @@ from evaluator.http.messages import Call, Code, MessageStream, RpcError
 from evaluator.http.routes import Routes
 from evaluator.http.rpc.grpc_framing import MESSAGE_CHARACTERS
 from evaluator.http.server.limits import Limits
-from tests.unit.evaluator.http.serving import ROUTES, say_the_last, serving
+from tests.unit.evaluator.http.serving import ROUTES, run_listener, say_the_last
 from tests.waiting import until
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 @asynccontextmanager
 async def channel(routes: Routes = ROUTES, limits: Limits | None = None) -> AsyncIterator[grpc.Channel]:
     """A blocking channel: its calls belong into a thread."""
-    async with serving(routes, limits) as (_, port):
+    async with run_listener(routes, limits) as (_, port):
         with grpc.insecure_channel(f"127.0.0.1:{port}") as opened:
             yield opened
 
@@ -37,7 +37,7 @@ async def unary(opened: grpc.Channel, path: str, message: bytes = b"", **options
     return await asyncio.to_thread(call, message, timeout=20, **options)  # type: ignore[arg-type] # options of the call
 
 
-def streaming(opened: grpc.Channel, path: str) -> Any:
+def stream_call(opened: grpc.Channel, path: str) -> Any:
     return opened.unary_stream(path, None, None)
 
 
@@ -101,7 +101,7 @@ async def test_a_failed_call_is_not_repeated_by_a_client_with_a_retry_policy(cod
         raise RpcError(code, "no")
 
     policy = json.dumps({"methodConfig": [{"name": [{}], "retryPolicy": RETRIES}]})
-    async with serving(Routes(unary={"/t.T/No": refuse_with})) as (_, port):
+    async with run_listener(Routes(unary={"/t.T/No": refuse_with})) as (_, port):
         options = [("grpc.service_config", policy), ("grpc.enable_retries", 1)]
         with grpc.insecure_channel(f"127.0.0.1:{port}", options) as opened:
             found = await failure(opened, "/t.T/No")
@@ -126,7 +126,7 @@ async def test_a_status_message_is_cut_to_what_clients_take() -> None:
 
 async def test_a_stream_sends_its_messages_and_ends() -> None:
     async with channel() as opened:
-        call = streaming(opened, "/t.T/Count")
+        call = stream_call(opened, "/t.T/Count")
         received = await asyncio.to_thread(lambda: list(call(b"abc", timeout=20)))
     assert received == [b"0", b"1", b"2"]
 
@@ -149,7 +149,7 @@ async def test_a_stream_that_its_handler_refuses_has_its_status(
 
     logging.disable()
     async with channel(Routes(streams={"/t.T/S": start})) as opened:
-        call = streaming(opened, "/t.T/S")
+        call = stream_call(opened, "/t.T/S")
         with pytest.raises(grpc.RpcError) as caught:
             await asyncio.to_thread(lambda: list(call(b"", timeout=20)))
     logging.disable(logging.NOTSET)
@@ -164,7 +164,7 @@ async def test_a_client_that_cancels_ends_its_stream() -> None:
         stream.send(b"hello")
 
     async with channel(Routes(streams={"/t.T/S": start})) as opened:
-        call = streaming(opened, "/t.T/S")(b"", timeout=20)
+        call = stream_call(opened, "/t.T/S")(b"", timeout=20)
         assert await asyncio.to_thread(next, call) == b"hello"
         call.cancel()
         async with asyncio.timeout(20):
@@ -174,7 +174,7 @@ async def test_a_client_that_cancels_ends_its_stream() -> None:
 async def test_a_client_that_does_not_read_gets_only_the_newest_then() -> None:
     streams: list[MessageStream] = []
     async with channel(Routes(streams={"/t.T/S": lambda *call: streams.append(call[2])})) as opened:
-        call = streaming(opened, "/t.T/S")(b"", timeout=20)
+        call = stream_call(opened, "/t.T/S")(b"", timeout=20)
         await until(lambda: streams)
         stream, state = streams[0], 0
         while stream.writable:
@@ -189,12 +189,12 @@ async def test_a_client_that_does_not_read_gets_only_the_newest_then() -> None:
 async def test_a_restart_under_load_loses_no_call_and_serves_none_twice() -> None:
     served: Counter[bytes] = Counter()
 
-    def counted(call: Call, message: bytes) -> bytes:
+    def count_and_echo(call: Call, message: bytes) -> bytes:
         served[message] += 1
         return message
 
-    routes = Routes(unary={"/t.T/Echo": counted})
-    async with serving(routes) as (old, port):
+    routes = Routes(unary={"/t.T/Echo": count_and_echo})
+    async with run_listener(routes) as (old, port):
         with grpc.insecure_channel(f"127.0.0.1:{port}") as opened:
             calls = [
                 asyncio.create_task(unary(opened, "/t.T/Echo", b"%d" % n, wait_for_ready=True))
@@ -203,7 +203,7 @@ async def test_a_restart_under_load_loses_no_call_and_serves_none_twice() -> Non
             await until(lambda: len(served) >= 500)
             drained = asyncio.create_task(old.drain(10))
             await asyncio.sleep(0)
-            async with serving(routes, port=port):
+            async with run_listener(routes, port=port):
                 answers = await asyncio.gather(*calls)
             await drained
     assert answers == [b"%d" % n for n in range(2000)]

@@ -14,7 +14,7 @@ from evaluator.http.messages import ByteStream, Headers, Request, Response, Stre
 from evaluator.http.routes import Routes
 from evaluator.http.server.limits import Limits
 from tests.unit.evaluator.http.asking import VERSIONS, Asking
-from tests.unit.evaluator.http.serving import DATE, Line, post, serving
+from tests.unit.evaluator.http.serving import DATE, Line, post, run_listener
 from tests.waiting import until
 
 if TYPE_CHECKING:
@@ -59,14 +59,14 @@ def version(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
-def opened(version: str, stage: Stage, limits: Limits | None = None) -> tuple[Asking, ByteStream]:
+def open_stream(version: str, stage: Stage, limits: Limits | None = None) -> tuple[Asking, ByteStream]:
     client = Asking(version, stage.routes, limits)
     client.ask("/s", method="GET")
     return client, stage.bodies[0]
 
 
 def test_headers_are_sent_at_once_and_the_body_as_it_comes(version: str) -> None:
-    client, body = opened(version, Stage())
+    client, body = open_stream(version, Stage())
     found = client.read()
     assert (found.status, found["content-type"], found["date"]) == (200, "text/event-stream", DATE)
     assert not found["content-length"]
@@ -80,7 +80,7 @@ def test_headers_are_sent_at_once_and_the_body_as_it_comes(version: str) -> None
 
 def test_a_body_may_be_over_before_its_owner_returns(version: str) -> None:
     stage = Stage(run=lambda body: body.finish(b"a"))
-    client, body = opened(version, stage)
+    client, body = open_stream(version, stage)
     assert (client.read().body, client.read().ended) == (b"a", True)
     body.close()
     assert client.ask("/", b"next").body == b"next"
@@ -96,14 +96,14 @@ def test_head_gets_the_headers_and_opens_nothing(version: str) -> None:
 
 
 def test_message_after_the_end_is_refused(version: str) -> None:
-    _, body = opened(version, Stage(run=lambda body: body.close()))
+    _, body = open_stream(version, Stage(run=lambda body: body.close()))
     assert (body.closed, body.writable) == (True, False)
     assert not body.send(b"more")
 
 
 def test_a_full_transport_is_not_writable_and_offers_when_it_is(version: str) -> None:
     stage = Stage()
-    client, body = opened(version, stage)
+    client, body = open_stream(version, stage)
     client.line.peer.pause_writing()
     assert not body.writable
     assert not body.send(b"more")
@@ -113,7 +113,7 @@ def test_a_full_transport_is_not_writable_and_offers_when_it_is(version: str) ->
 
 def test_a_peer_that_reads_nothing_loses_its_connection(version: str) -> None:
     stage = Stage()
-    client, _ = opened(version, stage, Limits(idle_seconds=10))
+    client, _ = open_stream(version, stage, Limits(idle_seconds=10))
     client.line.pipe.waiting = 1000
     client.line.peer.pause_writing()
     client.line.wait(30)
@@ -123,7 +123,7 @@ def test_a_peer_that_reads_nothing_loses_its_connection(version: str) -> None:
 
 
 def test_an_open_body_is_no_idle_connection(version: str) -> None:
-    client, body = opened(version, Stage(), Limits(idle_seconds=10))
+    client, body = open_stream(version, Stage(), Limits(idle_seconds=10))
     for _ in range(10):
         client.line.wait(4)
         if version == "HTTP/2":
@@ -133,14 +133,14 @@ def test_an_open_body_is_no_idle_connection(version: str) -> None:
 
 def test_a_peer_that_is_gone_ends_the_body(version: str) -> None:
     stage = Stage()
-    client, body = opened(version, stage)
+    client, body = open_stream(version, stage)
     client.line.peer.connection_lost(None)
     assert (body.closed, stage.ends) == (True, 1)
 
 
 def test_a_cut_ends_the_body_well(version: str) -> None:
     stage = Stage()
-    client, body = opened(version, stage)
+    client, body = open_stream(version, stage)
     client.line.peer.drain()
     assert not body.closed
     client.line.peer.cut()
@@ -153,7 +153,7 @@ def test_an_owner_that_fails_breaks_its_body_off(
     version: str, when: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     stage = Stage(run=fail if when == "start" else None)
-    client, body = opened(version, stage)
+    client, body = open_stream(version, stage)
     if when == "writable":
         body.on_writable = fail
         client.line.peer.pause_writing()
@@ -169,13 +169,13 @@ def test_a_status_without_a_body_cannot_be_streamed(version: str, caplog: pytest
     assert "204" in caplog.text
 
 
-def sized(stage: Stage, length: int = 6) -> Stage:
+def set_size(stage: Stage, length: int = 6) -> Stage:
     stage.headers = (("content-type", "text/plain"), ("content-length", str(length)))
     return stage
 
 
 def test_a_body_of_known_length_is_just_its_bytes(version: str) -> None:
-    client, body = opened(version, sized(Stage()))
+    client, body = open_stream(version, set_size(Stage()))
     body.send(b"one")
     body.finish(b"two")
     found = client.read()
@@ -185,8 +185,8 @@ def test_a_body_of_known_length_is_just_its_bytes(version: str) -> None:
 
 
 def test_one_that_is_broken_off_cannot_be_taken_for_whole(version: str) -> None:
-    stage = sized(Stage())
-    client, body = opened(version, stage)
+    stage = set_size(Stage())
+    client, body = open_stream(version, stage)
     body.send(b"one")
     body.break_off()
     body.break_off()
@@ -271,7 +271,7 @@ def test_http_1_0_reads_until_the_connection_ends() -> None:
 
 
 def test_http_1_0_keeps_its_connection_behind_a_body_of_known_length() -> None:
-    stage = sized(Stage(), 3)
+    stage = set_size(Stage(), 3)
     connection = line(stage)
     old = GET.replace(b"1.1", b"1.0").replace(b"host: h", b"connection: keep-alive")
     assert b"\r\nconnection: keep-alive\r\n" in connection.feed(old)
@@ -281,7 +281,7 @@ def test_http_1_0_keeps_its_connection_behind_a_body_of_known_length() -> None:
 
 
 def test_one_that_is_cut_ends_the_connection_and_nothing_follows_it() -> None:
-    stage = sized(Stage())
+    stage = set_size(Stage())
     connection = line(stage)
     connection.feed(GET + POST)
     connection.peer.cut()
@@ -309,7 +309,7 @@ def test_a_peer_that_sends_no_more_is_taken_for_gone() -> None:
 
 async def test_a_client_that_hangs_up_ends_its_body() -> None:
     stage = Stage()
-    async with serving(stage.routes) as (_, port):
+    async with run_listener(stage.routes) as (_, port):
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(GET)
         await reader.readuntil(b"\r\n\r\n")
@@ -320,7 +320,7 @@ async def test_a_client_that_hangs_up_ends_its_body() -> None:
 
 async def test_a_slow_reader_is_sent_no_more_than_it_reads() -> None:
     stage = Stage()
-    async with serving(stage.routes) as (_, port):
+    async with run_listener(stage.routes) as (_, port):
         reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=1000)
         writer.write(GET)
         await until(lambda: stage.bodies)

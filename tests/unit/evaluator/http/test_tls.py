@@ -32,9 +32,9 @@ from tests.unit.evaluator.http.certificates import (
     ca_of,
     certificate_of,
     client,
-    issued,
+    issue,
     key_of,
-    secured,
+    run_secure_server,
 )
 from tests.unit.evaluator.http.test_http2 import call
 from tests.waiting import until
@@ -51,7 +51,7 @@ ECHO = "/t.T/Echo"
 
 @pytest.fixture
 def files(tmp_path: Path) -> Files:
-    return Files(tmp_path).write(issued())
+    return Files(tmp_path).write(issue())
 
 
 # -- the files -----------------------------------------------------------------------------------------------
@@ -69,7 +69,7 @@ def folder_for_key(files: Files) -> None:
     files.key.mkdir()
 
 
-def truncated(path: Path) -> None:
+def truncate(path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-60])
 
 
@@ -84,11 +84,11 @@ SPOILT: dict[str, tuple[Callable[[Files], object], str]] = {
     "key not PEM": (lambda f: f.key.write_text("?"), r"tls\.key: no PEM private key"),
     "client CA not PEM": (lambda f: f.ca.write_text("?"), r"ca\.crt: no usable PEM"),
     "a key of another": (
-        lambda f: f.key.write_bytes(key_of(issued("other"))), r"tls\.key: not the key of .*tls\.crt"
+        lambda f: f.key.write_bytes(key_of(issue("other"))), r"tls\.key: not the key of .*tls\.crt"
     ),
-    "half a certificate": (lambda f: truncated(f.certificate), r"tls\.crt with .*tls\.key: damaged"),
-    "half a key": (lambda f: truncated(f.key), r"tls\.crt with .*tls\.key: damaged"),
-    "half a client CA": (lambda f: truncated(f.ca), r"ca\.crt: no usable PEM"),
+    "half a certificate": (lambda f: truncate(f.certificate), r"tls\.crt with .*tls\.key: damaged"),
+    "half a key": (lambda f: truncate(f.key), r"tls\.crt with .*tls\.key: damaged"),
+    "half a client CA": (lambda f: truncate(f.ca), r"ca\.crt: no usable PEM"),
     "a key with a passphrase": (lambda f: with_passphrase(f.key), r"tls\.key: has a passphrase"),
     "endless": (lambda f: f.key.write_bytes(bytes(module.MAX_BYTES + 1)), r"tls\.key: larger than"),
     "a folder": (folder_for_key, r"tls\.key: Is a directory"),
@@ -99,7 +99,7 @@ SPOILT: dict[str, tuple[Callable[[Files], object], str]] = {
 def test_files_that_cannot_be_used_are_an_error_at_start_that_names_them(
     files: Files, spoil: Callable[[Files], object], says: str
 ) -> None:
-    secret = key_of(issued()).decode().splitlines()[1]
+    secret = key_of(issue()).decode().splitlines()[1]
     spoil(files)
     with pytest.raises(TlsError, match=says) as raised:
         files.opened(asks_clients=True)
@@ -125,11 +125,11 @@ def test_replaced_files_are_read_again_however_they_are_replaced(
     tmp_path: Path, way: Callable[[Files, trustme.LeafCert], object]
 ) -> None:
     files = Files(tmp_path)
-    (files.mount if way is Files.mount else files.write)(issued())
+    (files.mount if way is Files.mount else files.write)(issue())
     tls = files.opened()
     before = tls.context
     assert (tls.refresh(), tls.refresh()) == (False, False)
-    way(files, issued("second"))
+    way(files, issue("second"))
     assert tls.refresh()
     assert tls.context is not before
     assert (tls.refresh(), tls.refresh()) == (False, False)
@@ -140,9 +140,9 @@ def test_a_change_that_follows_a_read_at_once_is_seen_though_its_modification_ti
 ) -> None:
     tls = files.opened()
     monkeypatch.setattr(module, "_signature", lambda _: ())
-    files.write(issued("second"))
+    files.write(issue("second"))
     assert tls.refresh()
-    files.write(issued("third"))
+    files.write(issue("third"))
     assert tls.refresh()
 
 
@@ -150,7 +150,7 @@ def test_files_that_are_only_touched_change_nothing(files: Files) -> None:
     tls = files.opened()
     before = tls.context
     assert not tls.refresh()
-    files.write(issued())
+    files.write(issue())
     assert not tls.refresh()
     assert tls.context is before
 
@@ -175,10 +175,10 @@ def test_files_that_go_bad_leave_the_last_good_ones_until_they_are_good_again(
     (record,) = caplog.records
     assert record.levelno == logging.ERROR
     assert "stays in use" in record.message
-    assert key_of(issued()).decode().splitlines()[1] not in record.message
+    assert key_of(issue()).decode().splitlines()[1] not in record.message
     if files.key.is_dir():
         files.key.rmdir()
-    files.write(issued("second"))
+    files.write(issue("second"))
     assert tls.refresh()
 
 
@@ -187,7 +187,7 @@ def test_a_fault_that_comes_back_is_logged_again(files: Files, caplog: pytest.Lo
     for _ in range(2):
         files.key.unlink()
         tls.refresh()
-        files.write(issued())
+        files.write(issue())
         tls.refresh()
     assert len(caplog.records) == 2
 
@@ -210,16 +210,16 @@ async def echo(open_channel: grpc.aio.Channel, message: bytes = b"hello") -> byt
     return answer
 
 
-async def connected(
+async def connect(
     port: int, context: ssl.SSLContext | None = None
 ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
     context = context or client("http/1.1")
     return await asyncio.open_connection("localhost", port, ssl=context)
 
 
-async def shown(port: int) -> bytes:
+async def shown_certificate(port: int) -> bytes:
     """The certificate that a new handshake gets, in DER."""
-    _, writer = await connected(port)
+    _, writer = await connect(port)
     der: bytes = writer.get_extra_info("ssl_object").getpeercert(binary_form=True)
     writer.close()
     return der
@@ -230,7 +230,7 @@ def der(leaf: trustme.LeafCert) -> bytes:
 
 
 async def test_a_grpc_client_is_served(files: Files) -> None:
-    async with secured(files.opened()) as (_, port), channel(port) as opened:
+    async with run_secure_server(files.opened()) as (_, port), channel(port) as opened:
         assert await echo(opened) == b"hello"
 
 
@@ -241,8 +241,8 @@ async def test_a_grpc_client_is_served(files: Files) -> None:
 async def test_http_2_is_preferred_where_it_is_offered(
     files: Files, offered: tuple[str, ...], chosen: str | None
 ) -> None:
-    async with secured(files.opened()) as (_, port):
-        _, writer = await connected(port, client(*offered))
+    async with run_secure_server(files.opened()) as (_, port):
+        _, writer = await connect(port, client(*offered))
         assert writer.get_extra_info("ssl_object").selected_alpn_protocol() == chosen
         writer.close()
 
@@ -251,8 +251,8 @@ async def test_http_2_is_preferred_where_it_is_offered(
 async def test_the_first_bytes_decide_which_protocol_is_spoken(
     files: Files, offered: tuple[str, ...]
 ) -> None:
-    async with secured(files.opened()) as (_, port):
-        reader, writer = await connected(port, client(*offered))
+    async with run_secure_server(files.opened()) as (_, port):
+        reader, writer = await connect(port, client(*offered))
         writer.write(PREFACE[:5])
         await asyncio.sleep(0)
         writer.write(wire.GREETING[5:] + call(1, ECHO, b"hello"))
@@ -263,7 +263,7 @@ async def test_the_first_bytes_decide_which_protocol_is_spoken(
 @pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
 @pytest.mark.parametrize("version", ["--http1.1", "--http2"])
 async def test_curl_is_served(files: Files, version: str) -> None:
-    async with secured(files.opened()) as (_, port):
+    async with run_secure_server(files.opened()) as (_, port):
         command = ["curl", "-sS", version, "--cacert", str(files.ca), "--data-binary", "x" * 5000]
         command += [f"https://localhost:{port}/", "-w", "%{http_version}"]
         ran = await asyncio.to_thread(subprocess.run, command, capture_output=True, check=True)
@@ -272,15 +272,18 @@ async def test_curl_is_served(files: Files, version: str) -> None:
 
 async def test_a_client_with_a_certificate_of_the_ca_is_served(files: Files) -> None:
     async with (
-        secured(files.opened(asks_clients=True)) as (_, port),
-        channel(port, issued("somebody")) as opened,
+        run_secure_server(files.opened(asks_clients=True)) as (_, port),
+        channel(port, issue("somebody")) as opened,
     ):
         assert await echo(opened) == b"hello"
 
 
-@pytest.mark.parametrize("shows", [None, issued("stranger", "theirs")], ids=["none", "stranger"])
+@pytest.mark.parametrize("shows", [None, issue("stranger", "theirs")], ids=["none", "stranger"])
 async def test_a_client_without_one_is_refused(files: Files, shows: trustme.LeafCert | None) -> None:
-    async with secured(files.opened(asks_clients=True)) as (listener, port), channel(port, shows) as opened:
+    async with (
+        run_secure_server(files.opened(asks_clients=True)) as (listener, port),
+        channel(port, shows) as opened,
+    ):
         with pytest.raises(grpc.aio.AioRpcError) as refused:
             await echo(opened)
         assert refused.value.code() is grpc.StatusCode.UNAVAILABLE
@@ -305,7 +308,7 @@ def read_slowly(port: int, request: bytes) -> bytes:
 
 @pytest.mark.parametrize("path", [b"/", b"/large"])
 async def test_the_last_bytes_arrive_and_then_a_goodbye(files: Files, path: bytes) -> None:
-    async with secured(files.opened()) as (listener, port):
+    async with run_secure_server(files.opened()) as (listener, port):
         answer = await asyncio.to_thread(read_slowly, port, LAST.replace(b" / ", b" %s " % path))
         assert answer.startswith(b"HTTP/1.1 200 OK")
         assert len(answer.partition(b"\r\n\r\n")[2]) == (100_000 if path == b"/large" else 2)
@@ -315,8 +318,8 @@ async def test_the_last_bytes_arrive_and_then_a_goodbye(files: Files, path: byte
 async def test_a_reader_that_takes_its_time_gets_all_of_a_last_response(files: Files) -> None:
     whole = bytes(10_000_000)
     routes = Routes(http={("GET", "/"): lambda _: Response(200, whole)})
-    async with secured(files.opened(), routes=routes) as (listener, port):
-        reader, writer = await connected(port)
+    async with run_secure_server(files.opened(), routes=routes) as (listener, port):
+        reader, writer = await connect(port)
         # One goes to the socket's transport whatever its size; with a second, what waits is seen.
         writer.write(LAST.replace(b"connection: close\r\n", b"") + LAST)
         await until(lambda: [peer for peer in listener.peers if peer.ended is not None])
@@ -330,21 +333,21 @@ async def test_a_reader_that_takes_its_time_gets_all_of_a_last_response(files: F
 async def test_a_connection_without_a_descriptor_for_it_takes_no_place(
     files: Files, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def exhausted(_: int) -> int:
+    def fail_exhausted(_: int) -> int:
         raise OSError(errno.EMFILE, "too many open files")
 
-    async with secured(files.opened()) as (listener, port):
+    async with run_secure_server(files.opened()) as (listener, port):
         with monkeypatch.context() as patched:
-            patched.setattr(os, "dup", exhausted)
+            patched.setattr(os, "dup", fail_exhausted)
             with pytest.raises(OSError):  # noqa: PT011 - the loops have different words for it
-                await connected(port)
+                await connect(port)
         assert listener.connections == 0
-        assert await shown(port) == der(issued())
+        assert await shown_certificate(port) == der(issue())
 
 
 async def test_a_refusal_arrives_whole_though_the_client_goes_on_sending(files: Files) -> None:
-    async with secured(files.opened(), Limits(header_bytes=2_000)) as (_, port):
-        reader, writer = await connected(port)
+    async with run_secure_server(files.opened(), Limits(header_bytes=2_000)) as (_, port):
+        reader, writer = await connect(port)
         writer.write(b"GET / HTTP/1.1\r\nx: " + bytes(1_000_000).replace(b"\0", b"x"))
         assert (await reader.readline()).startswith(b"HTTP/1.1 431 ")
         writer.close()
@@ -361,7 +364,7 @@ all of the CPU until then.
 
 async def test_certificates_change_under_load_and_no_call_fails(files: Files) -> None:
     tls, answered, done = files.opened(), 0, False
-    async with secured(tls) as (_, port):
+    async with run_secure_server(tls) as (_, port):
 
         async def client_that_stays() -> None:
             nonlocal answered
@@ -373,7 +376,7 @@ async def test_certificates_change_under_load_and_no_call_fails(files: Files) ->
         async def clients_that_come_and_go() -> None:
             nonlocal answered
             while not done:
-                reader, writer = await connected(port)
+                reader, writer = await connect(port)
                 writer.write(LAST)
                 answered += (await reader.read()).startswith(b"HTTP/1.1 200")
                 writer.close()
@@ -383,9 +386,9 @@ async def test_certificates_change_under_load_and_no_call_fails(files: Files) ->
         load += [asyncio.create_task(clients_that_come_and_go()) for _ in range(2)]
         for name in ("second", "third"):
             before, so_far = tls.context, answered
-            files.rename(issued(name))
+            files.rename(issue(name))
             await until(lambda before=before: tls.context is not before)  # type: ignore[misc] # a default binds the loop's value
-            assert await shown(port) == der(issued(name))
+            assert await shown_certificate(port) == der(issue(name))
             await until(lambda so_far=so_far: answered > so_far + 50)  # type: ignore[misc] # likewise
         done = True
         await asyncio.gather(*load)
@@ -393,24 +396,24 @@ async def test_certificates_change_under_load_and_no_call_fails(files: Files) ->
 
 async def test_a_changed_client_ca_holds_for_new_connections_only(files: Files) -> None:
     tls = files.opened(asks_clients=True)
-    async with secured(tls) as (_, port), channel(port, issued("somebody")) as opened:
+    async with run_secure_server(tls) as (_, port), channel(port, issue("somebody")) as opened:
         assert await echo(opened) == b"hello"
         files.ca.write_bytes(ca_of("theirs"))
         assert tls.refresh()
         assert await echo(opened) == b"hello"
-        async with channel(port, issued("somebody")) as refused:
+        async with channel(port, issue("somebody")) as refused:
             with pytest.raises(grpc.aio.AioRpcError):
                 await echo(refused)
-        async with channel(port, issued("stranger", "theirs")) as welcome:
+        async with channel(port, issue("stranger", "theirs")) as welcome:
             assert await echo(welcome) == b"hello"
 
 
 async def test_a_session_does_not_outlive_its_client_ca(files: Files) -> None:
     tls = files.opened(asks_clients=True)
-    context = client("http/1.1", shows=issued("somebody"))
+    context = client("http/1.1", shows=issue("somebody"))
     context.maximum_version = ssl.TLSVersion.TLSv1_2
 
-    def resumed(session: ssl.SSLSession | None) -> ssl.SSLSession | None:
+    def resume(session: ssl.SSLSession | None) -> ssl.SSLSession | None:
         with (
             socket.create_connection(("localhost", port)) as plain,
             context.wrap_socket(plain, server_hostname="localhost", session=session) as sock,
@@ -418,20 +421,20 @@ async def test_a_session_does_not_outlive_its_client_ca(files: Files) -> None:
             assert sock.session_reused is (session is not None)
             return sock.session
 
-    async with secured(tls) as (_, port):
-        session = await asyncio.to_thread(resumed, None)
-        assert await asyncio.to_thread(resumed, session)
+    async with run_secure_server(tls) as (_, port):
+        session = await asyncio.to_thread(resume, None)
+        assert await asyncio.to_thread(resume, session)
         files.ca.write_bytes(ca_of("theirs"))
         tls.refresh()
         with pytest.raises(ssl.SSLError):
-            await asyncio.to_thread(resumed, session)
+            await asyncio.to_thread(resume, session)
 
 
 # -- handshakes that never end -------------------------------------------------------------------------------
 
 
 async def test_a_handshake_counts_from_its_first_moment_and_has_an_end(files: Files) -> None:
-    async with secured(files.opened(), Limits(header_seconds=0.1)) as (listener, port):
+    async with run_secure_server(files.opened(), Limits(header_seconds=0.1)) as (listener, port):
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(b"\x16\x03\x01")
         await until(lambda: listener.connections == 1)
@@ -442,15 +445,15 @@ async def test_a_handshake_counts_from_its_first_moment_and_has_an_end(files: Fi
 
 
 async def test_handshakes_take_places_as_others_do(files: Files) -> None:
-    async with secured(files.opened(), Limits(connections=2)) as (listener, port):
+    async with run_secure_server(files.opened(), Limits(connections=2)) as (listener, port):
         silent = [await asyncio.open_connection("127.0.0.1", port) for _ in range(2)]
         await until(lambda: listener.connections == 2)
         with pytest.raises(OSError):  # noqa: PT011 - the loops have different words for it
-            await connected(port)
+            await connect(port)
         for _, writer in silent:
             writer.close()
         await until(lambda: listener.connections == 0)
-        assert await shown(port) == der(issued())
+        assert await shown_certificate(port) == der(issue())
 
 
 @pytest.mark.parametrize(
@@ -461,7 +464,7 @@ async def test_handshakes_take_places_as_others_do(files: Files) -> None:
 async def test_garbage_instead_of_a_handshake_affects_no_other_connection(
     files: Files, garbage: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with secured(files.opened()) as (listener, port), channel(port) as opened:
+    async with run_secure_server(files.opened()) as (listener, port), channel(port) as opened:
         for _ in range(50):
             _, writer = await asyncio.open_connection("127.0.0.1", port)
             writer.write(garbage)
@@ -472,7 +475,7 @@ async def test_garbage_instead_of_a_handshake_affects_no_other_connection(
 
 
 async def test_a_handshake_under_way_holds_up_no_drain(files: Files) -> None:
-    async with secured(files.opened(), Limits(header_seconds=50)) as (listener, port):
+    async with run_secure_server(files.opened(), Limits(header_seconds=50)) as (listener, port):
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         await until(lambda: listener.connections == 1)
         await listener.drain(50)
@@ -483,8 +486,8 @@ async def test_a_handshake_under_way_holds_up_no_drain(files: Files) -> None:
 
 
 async def test_draining_over_tls_answers_what_is_in_flight_and_ends_cleanly(files: Files) -> None:
-    async with secured(files.opened()) as (listener, port):
-        reader, writer = await connected(port)
+    async with run_secure_server(files.opened()) as (listener, port):
+        reader, writer = await connect(port)
         writer.write(LAST[:20])
         await until(lambda: any(isinstance(peer, Http1Peer) for peer in listener.peers))
         draining = asyncio.create_task(listener.drain(20))

@@ -20,7 +20,7 @@ from evaluator.http.messages import Call, Request, Response
 from evaluator.http.routes import Routes
 from evaluator.http.server import sockets
 from evaluator.http.server.listener import Listener
-from tests.unit.evaluator.http.certificates import Files, client, issued
+from tests.unit.evaluator.http.certificates import Files, client, issue
 from tests.unit.evaluator.http.serving import ROUTES
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def path(tmp_path: Path) -> Path:
 
 
 @asynccontextmanager
-async def listening(
+async def run_listener(
     path: Path, routes: Routes = ROUTES, tls: TlsFiles | None = None
 ) -> AsyncIterator[Listener]:
     listener = Listener(routes, name="test")
@@ -69,7 +69,7 @@ def there(path: Path) -> bool:
     return path.is_socket()
 
 
-def removed(path: Path) -> None:
+def remove(path: Path) -> None:
     path.unlink()
 
 
@@ -81,22 +81,22 @@ def stale(path: Path) -> None:
 
 
 async def test_a_grpc_client_is_served(path: Path) -> None:
-    async with listening(path), grpc.aio.insecure_channel(f"unix:{path}") as channel:
+    async with run_listener(path), grpc.aio.insecure_channel(f"unix:{path}") as channel:
         assert await channel.unary_unary("/t.T/Echo", None, None)(b"hello") == b"hello"
 
 
 @pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
 @pytest.mark.parametrize("version", ["--http1.1", "--http2-prior-knowledge"])
 async def test_curl_is_served(path: Path, version: str) -> None:
-    async with listening(path):
+    async with run_listener(path):
         command = ["curl", "-sS", version, "--unix-socket", str(path), "http://h/tree/a?b"]
         ran = await asyncio.to_thread(subprocess.run, command, capture_output=True, check=True)
     assert ran.stdout == b"/tree/a|b"
 
 
 async def test_tls_is_spoken_there_too(path: Path) -> None:
-    files = Files(path.parent).write(issued())
-    async with listening(path, tls=files.opened()):
+    files = Files(path.parent).write(issue())
+    async with run_listener(path, tls=files.opened()):
         reader, writer = await asyncio.open_unix_connection(
             path, ssl=client("http/1.1"), server_hostname="localhost"
         )
@@ -116,7 +116,7 @@ async def test_its_clients_have_no_address(path: Path) -> None:
         names.append(request.peer)
         return Response(200)
 
-    async with listening(path, Routes(unary={"/t.T/Echo": unary}, http={("GET", "/"): plain})):
+    async with run_listener(path, Routes(unary={"/t.T/Echo": unary}, http={("GET", "/"): plain})):
         async with grpc.aio.insecure_channel(f"unix:{path}") as channel:
             await channel.unary_unary("/t.T/Echo", None, None)(b"")
         await answer(path)
@@ -124,7 +124,7 @@ async def test_its_clients_have_no_address(path: Path) -> None:
 
 
 async def test_a_listener_may_have_a_port_as_well(path: Path) -> None:
-    async with listening(path) as listener:
+    async with run_listener(path) as listener:
         port = await listener.start("127.0.0.1", 0)
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(LAST)
@@ -151,23 +151,23 @@ def test_at_no_moment_may_more_connect(path: Path, monkeypatch: pytest.MonkeyPat
     seen: list[int] = []
     chmod = Path.chmod
 
-    def looking(self: Path, mode: int) -> None:
+    def note_and_chmod(self: Path, mode: int) -> None:
         seen.append(stat.S_IMODE(self.stat().st_mode))
         chmod(self, mode)
 
-    monkeypatch.setattr(Path, "chmod", looking)
+    monkeypatch.setattr(Path, "chmod", note_and_chmod)
     with umask(0), sockets.bind(path).socket:
         assert seen == [0o660]
 
 
 async def test_a_socket_that_nobody_listens_on_is_replaced(path: Path) -> None:
     stale(path)
-    async with listening(path):
+    async with run_listener(path):
         assert b"200 OK" in await answer(path)
 
 
 async def test_a_socket_in_use_is_left_to_its_owner(path: Path) -> None:
-    async with listening(path):
+    async with run_listener(path):
         with pytest.raises(OSError, match=r"another process listens.*flagd\.sock"):
             await Listener(ROUTES, name="second").start_unix(path)
         assert b"200 OK" in await answer(path)
@@ -226,19 +226,19 @@ def test_a_folder_that_may_not_be_written_to_is_an_error(path: Path) -> None:
 
 
 async def test_the_file_goes_with_its_listener(path: Path) -> None:
-    async with listening(path):
+    async with run_listener(path):
         assert there(path)
     assert not there(path)
 
 
 async def test_a_successors_file_stays(path: Path) -> None:
-    async with listening(path) as listener:
-        removed(path)
-        async with listening(path):
+    async with run_listener(path) as listener:
+        remove(path)
+        async with run_listener(path):
             await listener.drain(0)
             assert b"200 OK" in await answer(path)
 
 
 async def test_a_file_that_is_gone_already_is_no_fault(path: Path) -> None:
-    async with listening(path):
-        removed(path)
+    async with run_listener(path):
+        remove(path)

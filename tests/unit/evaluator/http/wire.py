@@ -38,7 +38,7 @@ def whole(stream_id: int, body: bytes = b"hello") -> bytes:
     return headers_frame(stream_id) + data_frame(stream_id, body)
 
 
-def connected(limits: Limits | None = None) -> Connection:
+def open_connection(limits: Limits | None = None) -> Connection:
     """A connection after its greeting, our own already taken."""
     connection = Connection(limits or Limits())
     assert connection.receive(GREETING) == []
@@ -46,12 +46,12 @@ def connected(limits: Limits | None = None) -> Connection:
     return connection
 
 
-def taken(connection: Connection) -> list[tuple[int, int, int, bytes]]:
+def take_frames(connection: Connection) -> list[tuple[int, int, int, bytes]]:
     """The frames in the output: type, flags, stream id, payload."""
-    return list(parsed(connection.take_output()))
+    return list(parse_frames(connection.take_output()))
 
 
-def parsed(output: bytes) -> Iterator[tuple[int, int, int, bytes]]:
+def parse_frames(output: bytes) -> Iterator[tuple[int, int, int, bytes]]:
     while output:
         word, flags, stream_id = frames.HEAD.unpack_from(output)
         end = frames.HEAD_BYTES + (word >> 8)
@@ -62,7 +62,7 @@ def parsed(output: bytes) -> Iterator[tuple[int, int, int, bytes]]:
 def errors(connection: Connection) -> list[tuple[str, int, int]]:
     """RST_STREAM and GOAWAY in the output: what, stream (the last one, for GOAWAY), error."""
     found = []
-    for kind, _, stream_id, payload in taken(connection):
+    for kind, _, stream_id, payload in take_frames(connection):
         if kind == frames.RST_STREAM:
             found.append(("RST_STREAM", stream_id, int.from_bytes(payload)))
         if kind == frames.GOAWAY:

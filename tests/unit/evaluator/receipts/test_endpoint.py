@@ -15,7 +15,7 @@ from evaluator.sync.follow import Followers
 from evaluator.sync.opening import open_sources
 from tests.clients.evaluator import FLAGSTAFF, LEADING
 from tests.programs import DIES_WITH_US
-from tests.unit.evaluator.receipts.test_reporter import MEMBER, Proxy, document, listening
+from tests.unit.evaluator.receipts.test_reporter import MEMBER, Proxy, document, run_server
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 @contextlib.asynccontextmanager
 async def evaluator(proxy: Proxy, file: Path, token: Path) -> AsyncIterator[Store]:
     """Follows a file, and reports to the proxy what it serves."""
-    async with listening(proxy) as port:
+    async with run_server(proxy) as port:
         receipts = Receipts(MEMBER, clock=lambda: 1000.0, random=lambda: 0.0)
         (source,) = open_sources([SourceConfig(str(file), Provider.FILE)], clock=lambda: 1000.0)
         store = Store(sources=[source.name])
@@ -82,7 +82,7 @@ async def test_a_server_that_takes_no_receipts_changes_nothing(tmp_path: Path) -
 
 async def test_each_of_several_files_is_reported_under_its_own_selector(tmp_path: Path) -> None:
     proxy, words = Proxy(), [*LEADING]
-    async with listening(proxy) as port:
+    async with run_server(proxy) as port:
         for name in ("a", "b"):
             (tmp_path / f"{name}.json").write_bytes(document("on", f"sha256:{name}"))
             server = {"uri": f"127.0.0.1:{port}", "provider": "grpc", "selector": f"shop/{name}"}

@@ -30,7 +30,7 @@ from evaluator.wire.delivery_pb2 import LeaveRequest, LeaveResponse, ReportReque
 from evaluator.wire.hub import Hub
 from evaluator.wire.servicer import SyncService
 from tests.unit.evaluator.wire.test_servicer import FakeBackend
-from tests.waiting import running
+from tests.waiting import run_beside
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Hashable
@@ -90,7 +90,7 @@ def reporter() -> Reporter:
 
 
 async def test_an_evaluator_without_flags_reports_so_at_once(reporter: Reporter, server: Server) -> None:
-    async with running(reporter.run(server)):
+    async with run_beside(reporter.run(server)):
         await server.until(lambda: bool(server.reports))
     report = server.reports[0]
     assert (report.digest, report.selector, report.served_for_ms) == ("", "shop/flags", 0)
@@ -106,7 +106,7 @@ async def test_refused_receipts_are_logged_when_the_next_is_refused_too(
         "proxy", "shop/flags"
     )
     server.failure = AskFailed("down")
-    async with running(reporter.run(server)):
+    async with run_beside(reporter.run(server)):
         await server.until(lambda: len(server.reports) >= failures)
         server.failure = None
         await server.until(lambda: len(server.reports) > failures)
@@ -119,14 +119,14 @@ async def test_a_receipt_that_was_taken_says_that_the_server_was_there(
 ) -> None:
     server.failure = failure
     assert not reporter.was_taken_within(60.0)
-    async with running(reporter.run(server)):
+    async with run_beside(reporter.run(server)):
         await server.until(lambda: bool(server.reports))
         await asyncio.sleep(0)
         assert reporter.was_taken_within(60.0) is (failure is None)
 
 
 async def test_a_change_is_reported_at_once(reporter: Reporter, server: Server) -> None:
-    async with running(reporter.run(server)):
+    async with run_beside(reporter.run(server)):
         await server.until(lambda: bool(server.reports))
         reporter.serve(flag_set("on"), "sha256:own", False)
         await server.until(lambda: server.reports[-1].digest == "sha256:whole")
@@ -135,13 +135,13 @@ async def test_a_change_is_reported_at_once(reporter: Reporter, server: Server) 
 
 async def test_a_report_is_repeated_as_often_as_the_server_says(reporter: Reporter, server: Server) -> None:
     server.next_ms = 1
-    async with running(reporter.run(server)):
+    async with run_beside(reporter.run(server)):
         await server.until(lambda: len(server.reports) >= 2)
 
 
 async def test_one_that_fails_is_sent_again(reporter: Reporter, server: Server) -> None:
     server.failure = AskFailed("away")
-    async with running(reporter.run(server)):
+    async with run_beside(reporter.run(server)):
         await server.until(lambda: len(server.reports) >= 2)
 
 
@@ -157,7 +157,7 @@ async def test_a_server_without_the_service_is_asked_once_a_connection(
 
 
 async def test_a_goodbye_names_the_connection(reporter: Reporter, server: Server) -> None:
-    async with running(reporter.run(server)):
+    async with run_beside(reporter.run(server)):
         await server.until(lambda: bool(server.reports))
     await reporter.leave(server)
     assert [(each.member.connected_at_ms, each.selector) for each in server.left] == [
@@ -256,7 +256,7 @@ class Proxy:
 
 
 @contextlib.asynccontextmanager
-async def listening(proxy: Proxy) -> AsyncIterator[int]:
+async def run_server(proxy: Proxy) -> AsyncIterator[int]:
     """The proxy on a port."""
     loop = asyncio.get_running_loop()
     service = SyncService(proxy.backend, Hub(FairQueue()), loop, observer=proxy)
@@ -272,18 +272,18 @@ async def listening(proxy: Proxy) -> AsyncIterator[int]:
 @contextlib.asynccontextmanager
 async def evaluator(proxy: Proxy, token: str) -> AsyncIterator[Store]:
     """Follows the proxy, as the process does."""
-    async with listening(proxy) as port, following(port, token) as store:
+    async with run_server(proxy) as port, run_follower(port, token) as store:
         yield store
 
 
 @contextlib.asynccontextmanager
-async def following(port: int, token: str) -> AsyncIterator[Store]:
+async def run_follower(port: int, token: str) -> AsyncIterator[Store]:
     config = SourceConfig(f"127.0.0.1:{port}", Provider.GRPC, selector="shop/flags", bearer_token_file=token)
     receipts = Receipts(MEMBER, clock=lambda: 1000.0, random=lambda: 0.0)
     sources = open_sources([config], clock=lambda: 1000.0, companion=receipts.of)
     store = Store(sources=[source.name for source in sources])
     receipts.follow(store)
-    async with running(Followers(sources, store, clock=lambda: 1000.0).run()):
+    async with run_beside(Followers(sources, store, clock=lambda: 1000.0).run()):
         yield store
 
 
@@ -320,6 +320,6 @@ async def test_a_report_says_why_the_last_good_set_is_not_saved(
     keeper = LastGoodWriter(LastGood(tmp_path, "proxy"), "proxy", Backoff(lambda: 0.0))
     reporter.saving = keeper
     keeper.fault = "No space left on device"
-    async with running(reporter.run(server)):
+    async with run_beside(reporter.run(server)):
         await server.until(lambda: bool(server.reports))
     assert server.reports[0].unsaved == "No space left on device"

@@ -21,7 +21,7 @@ NOW = 1_700_000_000
 VARIANTS = {"on": True, "off": False}
 
 
-def compiled(**changes: Any) -> CompiledFlagSet:
+def compile_flags(**changes: Any) -> CompiledFlagSet:
     fields: dict[str, Any] = {"state": State.ENABLED, "variants": VARIANTS, "default_variant": "off"}
     flag = Flag(key="flag", **{**fields, **changes})
     return compile_flag_set(FlagSet(flags={"flag": flag}, evaluators={"known": {"var": "beta"}}))
@@ -29,7 +29,7 @@ def compiled(**changes: Any) -> CompiledFlagSet:
 
 def answer(wanted: FlagType | None = None, **changes: Any) -> Resolution:
     context = changes.pop("context", {})
-    return resolve(compiled(**changes), "flag", wanted, context, NOW)
+    return resolve(compile_flags(**changes), "flag", wanted, context, NOW)
 
 
 def outcome(resolution: Resolution) -> tuple[Any, ...]:
@@ -160,7 +160,7 @@ def test_a_message_lists_few_of_many_variants() -> None:
 
 
 def test_an_unknown_key_is_not_found() -> None:
-    resolution = resolve(compiled(), "other", None, {}, NOW)
+    resolution = resolve(compile_flags(), "other", None, {}, NOW)
     assert outcome(resolution) == (*ERROR, ErrorCode.FLAG_NOT_FOUND)
 
 
@@ -168,7 +168,7 @@ def test_an_unknown_key_is_not_found() -> None:
     "targeting", [ABSENT, "on", {"if": [{"var": "x"}, "on", None]}, {"no": []}, "gone", "a<b"], ids=str
 )
 def test_equal_questions_get_the_very_same_answer(targeting: Any) -> None:
-    flags = compiled(targeting=targeting, variants={**VARIANTS, "a\\u003cb": True})
+    flags = compile_flags(targeting=targeting, variants={**VARIANTS, "a\\u003cb": True})
     first, second = (resolve(flags, "flag", FlagType.BOOLEAN, {"x": 1}, NOW) for _ in range(2))
     assert first is second
 
@@ -268,7 +268,7 @@ def test_concurrent_evaluations_of_a_flag_do_not_share_a_budget() -> None:
                 together.wait(30)
                 yield element
 
-    flags = compiled(targeting={"if": [{"map": [{"var": "rows"}, {"!": [False]}]}, "on", "off"]})
+    flags = compile_flags(targeting={"if": [{"map": [{"var": "rows"}, {"!": [False]}]}, "on", "off"]})
     with ThreadPoolExecutor(2) as pool:
         answers = [
             pool.submit(resolve, flags, "flag", None, {"rows": Turns(range(4_000))}, NOW) for _ in range(2)
@@ -286,7 +286,7 @@ def test_set_metadata_is_patched_by_the_flags_own() -> None:
 
 
 def test_the_generation_of_bucketing_is_named_when_asked_for() -> None:
-    flag_set = compiled().flag_set
+    flag_set = compile_flags().flag_set
     flags = compile_flag_set(flag_set, bucketing=Bucketing.V3, expose_bucketing=True)
     assert resolve(flags, "flag", None, {}, NOW).metadata == {BUCKETING_KEY: "v3"}
 

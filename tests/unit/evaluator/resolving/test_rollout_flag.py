@@ -24,7 +24,9 @@ NOW = 1_700_000_000
 USERS = [{"targetingKey": f"user-{number}"} for number in range(2_000)]
 
 
-def asked(flag_set: FlagSet, context: dict[str, Any], key: str = NEW.key, now: int = NOW) -> Resolution:
+def resolve_flag(
+    flag_set: FlagSet, context: dict[str, Any], key: str = NEW.key, now: int = NOW
+) -> Resolution:
     return resolve(compile_flag_set(flag_set), key, FlagType.BOOLEAN, context, now)
 
 
@@ -50,19 +52,19 @@ def test_an_arm_gives_the_same_resolution_to_all_its_users() -> None:
 def test_a_user_without_targeting_key_is_excluded_and_gets_the_promoted_definition(
     context: dict[str, Any],
 ) -> None:
-    answer = asked(rolled_out(100), context)
+    answer = resolve_flag(rolled_out(100), context)
     assert (arm(answer), answer.variant) == ("excluded", "off")
 
 
 def test_before_the_first_step_everybody_with_a_key_is_of_the_baseline() -> None:
     served = rolled_out(0, step="")
-    assert [arm(asked(served, user)) for user in ({}, USERS[0])] == ["excluded", "baseline"]
-    assert asked(served, USERS[0]).reason is EvaluationReason.STATIC
+    assert [arm(resolve_flag(served, user)) for user in ({}, USERS[0])] == ["excluded", "baseline"]
+    assert resolve_flag(served, USERS[0]).reason is EvaluationReason.STATIC
 
 
 def test_a_flag_in_no_rollout_has_no_arm() -> None:
     compiled = compile_flag_set(rolled_out(50))
-    assert arm(asked(rolled_out(50), USERS[0], PLAIN.key)) is None
+    assert arm(resolve_flag(rolled_out(50), USERS[0], PLAIN.key)) is None
     assert list(compiled.in_rollouts) == [NEW.key]
 
 
@@ -71,8 +73,11 @@ def test_a_user_under_an_override_is_excluded_until_it_ends() -> None:
     served = rolled_out(100, overrides=(override,))
     dutch, belgian = ({"targetingKey": "a", "country": country} for country in ("NL", "BE"))
     before, after = NOW - 1, NOW
-    assert [arm(asked(served, user, now=before)) for user in (dutch, belgian)] == ["excluded", "candidate"]
-    assert arm(asked(served, dutch, now=after)) == "candidate"
+    assert [arm(resolve_flag(served, user, now=before)) for user in (dutch, belgian)] == [
+        "excluded",
+        "candidate",
+    ]
+    assert arm(resolve_flag(served, dutch, now=after)) == "candidate"
 
 
 def test_an_error_of_a_rule_names_the_arm_that_has_it() -> None:
@@ -86,7 +91,7 @@ def test_an_error_of_a_rule_names_the_arm_that_has_it() -> None:
 
 
 def test_an_audience_that_fails_leaves_the_arm_open() -> None:
-    answer = asked(rolled_out(0, audiences=({"var": [{"var": "x"}]},)), USERS[0])
+    answer = resolve_flag(rolled_out(0, audiences=({"var": [{"var": "x"}]},)), USERS[0])
     assert (arm(answer), answer.error_code) == (None, ErrorCode.PARSE_ERROR)
 
 
@@ -118,4 +123,4 @@ def test_a_mark_on_any_definition_breaks_no_evaluation(flag: Any, rule: Any) -> 
     marks = {ROLLOUT_KEY: "checkout", "flagstaff.dev/rollout-step": "1/2"}
     marked = replace(flag, targeting=rule, metadata=MappingProxyType(marks))
     for key in ({}, USERS[0]):
-        asked(flags(marked), key)
+        resolve_flag(flags(marked), key)

@@ -30,7 +30,7 @@ NOW = 1_700_000_000.0
 T = TypeVar("T")
 
 
-def settled(answer: T | Deferred[T]) -> T:
+def answer_of(answer: T | Deferred[T]) -> T:
     """The answer, also where it is deferred."""
     return answer.finish(lambda: at_once(answer.steps)) if isinstance(answer, Deferred) else answer
 
@@ -99,7 +99,7 @@ def world(*flags: Flag, sources: ContextSources | None = None, **metadata: Any) 
     service = EvaluationService(store, sources or ContextSources(), lambda: NOW, [metrics.count])
     if flags or metadata:
         swap(store, flag_set(*flags, **metadata), now=NOW)
-    changes = ChangeStreams(store, FakeTimers(), unhurried())
+    changes = ChangeStreams(store, FakeTimers(), unhurried_queue())
     return World(
         store, metrics, service, Evaluation(service), Evaluation(service, json_rpc), Ofrep(service, changes)
     )
@@ -184,7 +184,7 @@ def in_place(work: Callable[[], T], done: Callable[[T], None]) -> None:
     done(work())
 
 
-def unhurried() -> FairQueue:
+def unhurried_queue() -> FairQueue:
     """A queue whose turns never end for want of time."""
     return FairQueue(stopwatch=lambda: 0.0)
 

@@ -14,7 +14,7 @@ from evaluator.http.messages import Request, Response, header
 from evaluator.server.ofrep.evaluate_flags import PREFIX
 from tests.stores import swap
 
-from .fakes import NOW, World, call, flag, flag_set, settled, world
+from .fakes import NOW, World, answer_of, call, flag, flag_set, world
 
 FEW = 200
 MANY = 400
@@ -33,7 +33,7 @@ def request(**headers: str) -> Request:
 def test_a_bulk_answer_has_every_flag_once_and_its_digest(number: int) -> None:
     answer = world(*flags(number), flagSetId="set").ofrep.bulk(request())
     assert isinstance(answer, Deferred) is (number >= MANY)
-    response: Response = settled(answer)
+    response: Response = answer_of(answer)
     keys = [one["key"] for one in orjson.loads(response.body)["flags"]]
     assert keys == sorted(f"f{each}" for each in range(number))
     digest = hashlib.blake2b(response.body, digest_size=16).hexdigest()
@@ -42,9 +42,9 @@ def test_a_bulk_answer_has_every_flag_once_and_its_digest(number: int) -> None:
 
 def test_a_client_that_has_the_answer_is_answered_not_modified_after_the_same_steps() -> None:
     served = world(*flags(MANY))
-    first: Response = settled(served.ofrep.bulk(request()))
+    first: Response = answer_of(served.ofrep.bulk(request()))
     etag = header(first.headers, "etag") or ""
-    again: Response = settled(served.ofrep.bulk(request(**{"if-none-match": etag})))
+    again: Response = answer_of(served.ofrep.bulk(request(**{"if-none-match": etag})))
     assert (again.status, again.body) == (304, b"")
 
 
@@ -54,7 +54,7 @@ def test_all_flags_are_resolved_in_both_formats(number: int) -> None:
     for evaluation in (served.evaluation, served.json):
         answer = evaluation.resolve_all(call(), b"{}" if evaluation is served.json else b"")
         assert isinstance(answer, Deferred) is (number >= MANY)
-        message = settled(answer)
+        message = answer_of(answer)
         found = (
             orjson.loads(message)["flags"]
             if evaluation is served.json
@@ -69,14 +69,14 @@ def swapped_meanwhile(served: World, answer: Any) -> Any:
     for _ in range(3):
         next(answer.steps)
     swap(served.store, flag_set(*flags(MANY, "off")), now=NOW)
-    return settled(answer)
+    return answer_of(answer)
 
 
 def test_an_answer_is_wholly_of_the_flags_that_were_served_when_it_was_asked_for() -> None:
     served = world(*flags(MANY))
     response = swapped_meanwhile(served, served.ofrep.bulk(request()))
     assert {one["value"] for one in orjson.loads(response.body)["flags"]} == {"old"}
-    following: Response = settled(served.ofrep.bulk(request()))
+    following: Response = answer_of(served.ofrep.bulk(request()))
     assert {one["value"] for one in orjson.loads(following.body)["flags"]} == {"new"}
     message = swapped_meanwhile(served, served.evaluation.resolve_all(call(), b""))
     values = v1.ResolveAllResponse.FromString(message).flags.values()
@@ -105,7 +105,7 @@ def test_with_a_longer_context_others_have_their_turn_after_each_flag(kind: str)
 def test_each_flag_of_a_deferred_answer_is_counted() -> None:
     served = world(*flags(MANY))
     for _ in range(2):
-        settled(served.ofrep.bulk(request()))
+        answer_of(served.ofrep.bulk(request()))
     text = served.metrics.text().decode()
     lines = [line for line in text.splitlines() if line.startswith("feature_flag_flagd_impression")]
     assert len(lines) == MANY

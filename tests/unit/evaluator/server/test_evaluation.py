@@ -16,7 +16,7 @@ from evaluator.server.rpc.event_stream import EventStreams
 from tests.stores import swap
 
 from . import fakes
-from .fakes import World, call, flag, flag_set, settled, world
+from .fakes import World, answer_of, call, flag, flag_set, world
 
 if TYPE_CHECKING:
     from evaluator.http.routes import Routes
@@ -41,7 +41,7 @@ def ask(
 
 
 def routes_of(served: World) -> Routes:
-    events = EventStreams(served.store, fakes.FakeTimers(), fakes.unhurried(), run=fakes.in_place)
+    events = EventStreams(served.store, fakes.FakeTimers(), fakes.unhurried_queue(), run=fakes.in_place)
     return routes(CodecEndpoints(served.evaluation, events), CodecEndpoints(served.json, events))
 
 
@@ -181,7 +181,7 @@ def test_a_swap_is_seen_by_the_next_request_and_leaves_no_old_answer() -> None:
 
 def bulk(served: World, headers: tuple[tuple[str, str], ...] = ()) -> Any:
     message = served.evaluation.resolve_all(call(headers), v1.ResolveAllRequest().SerializeToString())
-    return v1.ResolveAllResponse.FromString(settled(message))
+    return v1.ResolveAllResponse.FromString(answer_of(message))
 
 
 def test_bulk_omits_flags_whose_type_no_default_shows() -> None:
@@ -217,7 +217,7 @@ def test_a_variant_of_another_type_is_an_error_beside_the_other_flags(default: A
         flags = bulk(served).flags
         assert (flags["crossed"].reason, flags["crossed"].variant) == ("ERROR", "")
         assert flags["string"].string_value == "alpha"
-        answer = orjson.loads(settled(served.json.resolve_all(call(), b"{}")))["flags"]
+        answer = orjson.loads(answer_of(served.json.resolve_all(call(), b"{}")))["flags"]
         assert (answer["crossed"]["reason"], answer["string"]["stringValue"]) == ("ERROR", "alpha")
 
 
@@ -226,7 +226,7 @@ def test_v1_answers_a_disabled_object_flag_with_an_empty_object(version: str, th
     served = world(*fakes.ALL)
     assert ask(served, version, "Object", "disabled").HasField("value") is there
     asked = served.json.unary(version, METHODS["ResolveObject"])(call(), b'{"flagKey":"disabled"}')
-    assert orjson.loads(settled(asked)).get("value") == ({} if there else None)
+    assert orjson.loads(answer_of(asked)).get("value") == ({} if there else None)
 
 
 def test_bulk_reflects_the_selector_and_is_empty_where_it_selects_nothing() -> None:
@@ -282,5 +282,5 @@ def test_the_deprecated_service_reads_v1s_answers(kind: str, expected: Any) -> N
 
 def test_the_deprecated_service_reads_v1s_bulk_without_its_metadata() -> None:
     message = routes_of(world(fakes.BOOLEAN)).unary["/schema.v1.Service/ResolveAll"](call(), b"")
-    flags = schema_v1.ResolveAllResponse.FromString(settled(message)).flags
+    flags = schema_v1.ResolveAllResponse.FromString(answer_of(message)).flags
     assert {key: flag.bool_value for key, flag in flags.items()} == {"boolean": True}

@@ -16,7 +16,7 @@ from evaluator.store.store import Store
 from tests.stores import swap
 from tests.unit.evaluator.wire.fakes import BUDGET, FakeScheduler
 
-from .fakes import NOW, FakeStream, FakeTimers, call, flag, flag_set, in_place, unhurried
+from .fakes import NOW, FakeStream, FakeTimers, call, flag, flag_set, in_place, unhurried_queue
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -129,7 +129,7 @@ def test_nothing_is_sent_when_no_flag_changed(again: int) -> None:
 
 def test_while_nothing_is_known_a_stream_stays_open_without_a_message() -> None:
     store, timers = Store(), FakeTimers()
-    streams, stream = EventStreams(store, timers, unhurried(), run=in_place), FakeStream()
+    streams, stream = EventStreams(store, timers, unhurried_queue(), run=in_place), FakeStream()
     streams.open(call(), b"", stream)
     timers.advance(60)
     assert (stream.sent, stream.closed) == ([], False)
@@ -138,7 +138,7 @@ def test_while_nothing_is_known_a_stream_stays_open_without_a_message() -> None:
 
 
 def test_a_stream_that_was_sent_nothing_ends_without_a_goodbye() -> None:
-    streams, stream = EventStreams(Store(), FakeTimers(), unhurried(), run=in_place), FakeStream()
+    streams, stream = EventStreams(Store(), FakeTimers(), unhurried_queue(), run=in_place), FakeStream()
     streams.open(call(), b"", stream)
     streams.close()
     assert (stream.sent, stream.ended) == ([], (Code.OK, ""))
@@ -146,7 +146,7 @@ def test_a_stream_that_was_sent_nothing_ends_without_a_goodbye() -> None:
 
 def test_the_first_set_after_an_empty_start_is_all_writes() -> None:
     store = Store()
-    streams = EventStreams(store, FakeTimers(), unhurried(), run=in_place)
+    streams = EventStreams(store, FakeTimers(), unhurried_queue(), run=in_place)
     stream = FakeStream()
     streams.open(call(), b"", stream)
     swap(store, version(0), now=NOW)
@@ -259,7 +259,9 @@ def test_no_stream_is_opened_during_shutdown() -> None:
 
 def test_a_stream_in_json_says_the_same() -> None:
     scene = Scene()
-    streams = EventStreams(scene.store, scene.timers, unhurried(), run=in_place, encode=json_rpc.encode_event)
+    streams = EventStreams(
+        scene.store, scene.timers, unhurried_queue(), run=in_place, encode=json_rpc.encode_event
+    )
     stream = FakeStream()
     streams.open(call(), b"{}", stream)
     scene.serve(version(1))
@@ -287,7 +289,7 @@ class Threads:
 MORE = tuple(f"flag-{index}" for index in range(10))
 
 
-def threaded() -> tuple[Scene, Threads]:
+def threaded_scene() -> tuple[Scene, Threads]:
     threads = Threads()
     scene = Scene(run=threads)
     scene.serve(version(0, *MORE))
@@ -295,7 +297,7 @@ def threaded() -> tuple[Scene, Threads]:
 
 
 def test_sets_are_compared_in_a_thread_once_for_all() -> None:
-    scene, threads = threaded()
+    scene, threads = threaded_scene()
     streams = [scene.open() for _ in range(3)]
     scene.serve(version(1, *MORE))
     assert [len(stream.sent) for stream in streams] == [1, 1, 1]
@@ -305,7 +307,7 @@ def test_sets_are_compared_in_a_thread_once_for_all() -> None:
 
 
 def test_a_change_that_comes_while_sets_are_compared_is_sent_after_it() -> None:
-    scene, threads = threaded()
+    scene, threads = threaded_scene()
     stream = scene.open()
     for number in (1, 2, 3):
         scene.serve(version(number, *MORE, f"new-{number}"))
@@ -317,7 +319,7 @@ def test_a_change_that_comes_while_sets_are_compared_is_sent_after_it() -> None:
 
 
 def test_a_stream_that_is_not_writable_when_the_sets_are_compared_is_notified_later() -> None:
-    scene, threads = threaded()
+    scene, threads = threaded_scene()
     stream = scene.open()
     scene.serve(version(1, *MORE))
     stream.writable = False
@@ -328,7 +330,7 @@ def test_a_stream_that_is_not_writable_when_the_sets_are_compared_is_notified_la
 
 
 def test_a_stream_that_ends_while_sets_are_compared_is_sent_nothing() -> None:
-    scene, threads = threaded()
+    scene, threads = threaded_scene()
     stream = scene.open()
     scene.serve(version(1, *MORE))
     stream.hang_up()
@@ -337,7 +339,7 @@ def test_a_stream_that_ends_while_sets_are_compared_is_sent_nothing() -> None:
 
 
 def test_an_old_set_is_let_go_once_everyone_is_past_it() -> None:
-    scene, threads = threaded()
+    scene, threads = threaded_scene()
     stream = scene.open()
     assert scene.store.snapshot is not None
     old = weakref.ref(scene.store.snapshot.compiled)

@@ -18,7 +18,7 @@ from evaluator.store.store import Store
 from evaluator.wiring import serve
 from tests.stores import fail, swap
 
-from .fakes import BOOLEAN, NOW, FakeStream, call, flag_set, settled
+from .fakes import BOOLEAN, NOW, FakeStream, answer_of, call, flag_set
 
 SERVING = health_pb2.HealthCheckResponse.SERVING
 NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
@@ -40,15 +40,15 @@ class World:
         swap(self.store, flag_set(BOOLEAN), now=NOW)
 
     def check(self, message: bytes = b"") -> int:
-        return read(settled(self.routes.unary["/grpc.health.v1.Health/Check"](call(), message)))
+        return read(answer_of(self.routes.unary["/grpc.health.v1.Health/Check"](call(), message)))
 
     def watch(self, service: str = "", *, writable: bool = True) -> FakeStream:
         stream = FakeStream(writable=writable)
-        self.routes.streams["/grpc.health.v1.Health/Watch"](call(), asked(service), stream)
+        self.routes.streams["/grpc.health.v1.Health/Watch"](call(), health_request(service), stream)
         return stream
 
 
-def asked(service: str) -> bytes:
+def health_request(service: str) -> bytes:
     message: bytes = health_pb2.HealthCheckRequest(service=service).SerializeToString()
     return message
 
@@ -65,11 +65,11 @@ def statuses(stream: FakeStream) -> list[int]:
 @pytest.mark.parametrize("service", ["", "a.B", "c.D", "grpc.health.v1.Health"])
 def test_what_the_port_answers_is_serving_once_there_are_flags(service: str) -> None:
     world = World(serving=False)
-    assert world.check(asked(service)) == NOT_SERVING
+    assert world.check(health_request(service)) == NOT_SERVING
     world.swap()
-    assert world.check(asked(service)) == SERVING
+    assert world.check(health_request(service)) == SERVING
     world.health.close()
-    assert world.check(asked(service)) == NOT_SERVING
+    assert world.check(health_request(service)) == NOT_SERVING
 
 
 def test_stale_flags_are_served_so_it_is_serving() -> None:
@@ -81,7 +81,7 @@ def test_stale_flags_are_served_so_it_is_serving() -> None:
 @pytest.mark.parametrize("service", ["a", "a.B.C", "A.B", "ß" * 1000])
 def test_a_service_that_is_not_here_is_not_found(service: str) -> None:
     with pytest.raises(RpcError) as error:
-        World().check(asked(service))
+        World().check(health_request(service))
     assert error.value.code is Code.NOT_FOUND
 
 
@@ -93,7 +93,7 @@ def test_bytes_that_are_no_request_are_invalid(message: bytes) -> None:
 
 
 def test_a_field_that_is_not_known_yet_is_skipped() -> None:
-    assert World().check(b"\x10\x01" + asked("a.B")) == SERVING
+    assert World().check(b"\x10\x01" + health_request("a.B")) == SERVING
 
 
 def test_a_watch_gets_the_status_at_once_and_then_every_change() -> None:

@@ -38,13 +38,13 @@ def introspection(
     return Introspection(EvaluationService(store, sources, lambda: NOW + 5), offload or Offload(), history)
 
 
-def serving(*flags: Flag, **metadata: Any) -> Store:
+def store_of(*flags: Flag, **metadata: Any) -> Store:
     store = Store()
     swap(store, flag_set(*flags, **metadata), now=NOW)
     return store
 
 
-async def listed(store: Store, query: str = "") -> dict[str, Any]:
+async def list_flags(store: Store, query: str = "") -> dict[str, Any]:
     with closing(Offload()) as offload:
         routes = introspection(store, offload).routes()
         status, body = await read(routes.http["GET", "/flags"](Request("GET", "/flags", query, (), b"", "")))
@@ -52,7 +52,7 @@ async def listed(store: Store, query: str = "") -> dict[str, Any]:
     return body
 
 
-async def explained(
+async def explain(
     store: Store, body: Any, headers: Headers = (), history: History | None = None
 ) -> tuple[int, dict[str, Any]]:
     raw = body if isinstance(body, bytes) else orjson.dumps(body)
@@ -69,7 +69,7 @@ async def read(answer: Answer) -> tuple[int, dict[str, Any]]:
 
 
 async def test_before_anything_is_served_the_sources_are_listed_with_no_flags() -> None:
-    body = await listed(Store(sources=("a", "b")))
+    body = await list_flags(Store(sources=("a", "b")))
     assert (body["digest"], body["count"], body["flags"], body["next"]) == (None, 0, [], None)
     assert [source["name"] for source in body["sources"]] == ["a", "b"]
 
@@ -80,7 +80,7 @@ async def test_before_anything_is_served_the_sources_are_listed_with_no_flags() 
     ids=["integers", "a fraction among them", "boolean"],
 )
 async def test_the_type_of_a_flag_of_whole_numbers_is_integer(variants: dict[str, Any], wanted: str) -> None:
-    (shown,) = (await listed(serving(flag("number", variants, "a"))))["flags"]
+    (shown,) = (await list_flags(store_of(flag("number", variants, "a"))))["flags"]
     assert shown["type"] == wanted
 
 
@@ -89,7 +89,7 @@ async def test_what_is_served_is_listed_with_its_age() -> None:
     flags = FlagSet({"boolean": fakes.BOOLEAN}, metadata={REVISION_KEY: "main@sha1:1"})
     snapshot = swap(store, flags, now=NOW)
     fail(store, "gone", NOW - 60)
-    body = await listed(store)
+    body = await list_flags(store)
     assert (body["revision"], body["digest"]) == ("main@sha1:1", snapshot.digest)
     assert (body["servedSince"], body["ageSeconds"]) == (NOW, 65)
     assert body["stale"] == {"reason": "gone", "since": NOW - 60}
@@ -100,7 +100,7 @@ async def test_each_flag_is_listed_with_where_it_comes_from() -> None:
     store = Store(sources=("base", "over"))
     swap(store, flag_set(fakes.BOOLEAN, fakes.TARGETED), now=NOW, source="base")
     swap(store, flag_set(fakes.TARGETED, flagSetId="f"), now=NOW, source="over")
-    boolean, targeted = (await listed(store))["flags"]
+    boolean, targeted = (await list_flags(store))["flags"]
     assert boolean == {
         "key": "boolean", "state": "ENABLED", "type": "boolean", "variants": ["on", "off"],
         "defaultVariant": "on", "targeting": False, "source": "base", "flagSetId": None,
@@ -110,10 +110,10 @@ async def test_each_flag_is_listed_with_where_it_comes_from() -> None:
 
 
 async def test_many_flags_come_in_pages_that_leave_none_out() -> None:
-    store = serving(*(flag(f"f{n:05}", {"on": True}, "on") for n in range(2 * PAGE + 1)))
+    store = store_of(*(flag(f"f{n:05}", {"on": True}, "on") for n in range(2 * PAGE + 1)))
     keys: list[str] = []
     for pages in range(1, 4):
-        body = await listed(store, f"after={keys[-1]}" if keys else "")
+        body = await list_flags(store, f"after={keys[-1]}" if keys else "")
         keys += [one["key"] for one in body["flags"]]
         assert len(keys) == min(pages * PAGE, 2 * PAGE + 1)
         assert (body["next"] is None) == (pages == 3)
@@ -121,8 +121,8 @@ async def test_many_flags_come_in_pages_that_leave_none_out() -> None:
 
 
 async def test_an_explanation_is_the_answer_with_its_steps() -> None:
-    status, body = await explained(
-        serving(*fakes.ALL, revision="x"), {"flagKey": "targeted", "context": {"tier": "gold"}}
+    status, body = await explain(
+        store_of(*fakes.ALL, revision="x"), {"flagKey": "targeted", "context": {"tier": "gold"}}
     )
     assert status == 200
     assert (body["value"], body["variant"], body["reason"]) == ("y", "yes", "TARGETING_MATCH")
@@ -131,7 +131,7 @@ async def test_an_explanation_is_the_answer_with_its_steps() -> None:
 
 
 async def test_headers_are_laid_over_the_context_as_in_an_evaluation() -> None:
-    _, body = await explained(serving(*fakes.ALL), {"flagKey": "targeted"}, (("x-tier", "gold"),))
+    _, body = await explain(store_of(*fakes.ALL), {"flagKey": "targeted"}, (("x-tier", "gold"),))
     assert body["variant"] == "yes"
 
 
@@ -145,7 +145,7 @@ async def test_headers_are_laid_over_the_context_as_in_an_evaluation() -> None:
     ids=["missing", "broken", "other type"],
 )
 async def test_an_error_of_the_flag_is_an_answer(question: dict[str, Any], code: str) -> None:
-    status, body = await explained(serving(*fakes.ALL), question)
+    status, body = await explain(store_of(*fakes.ALL), question)
     assert (status, body["errorCode"]) == (200, code)
     assert body["steps"]
 
@@ -165,20 +165,20 @@ async def test_an_error_of_the_flag_is_an_answer(question: dict[str, Any], code:
     ids=["nothing", "no json", "list", "key", "context", "type", "deep", "large"],
 )
 async def test_a_question_that_is_none_is_refused_with_a_reason(body: Any, status: int, said: str) -> None:
-    found = await explained(serving(*fakes.ALL), body)
+    found = await explain(store_of(*fakes.ALL), body)
     assert found[0] == status
     assert said in found[1]["error"]
 
 
 async def test_where_a_selector_finds_nothing_no_flag_is_found() -> None:
-    store = serving(*fakes.ALL)
-    _, body = await explained(store, {"flagKey": "boolean"}, (("flagd-selector", "source=x"),))
+    store = store_of(*fakes.ALL)
+    _, body = await explain(store, {"flagKey": "boolean"}, (("flagd-selector", "source=x"),))
     assert body["errorCode"] == "FLAG_NOT_FOUND"
-    assert (await explained(store, {"flagKey": "a"}, (("flagd-selector", "color=x"),)))[0] == 400
+    assert (await explain(store, {"flagKey": "a"}, (("flagd-selector", "color=x"),)))[0] == 400
 
 
 async def test_while_nothing_is_known_nothing_is_explained() -> None:
-    status, body = await explained(Store(), {"flagKey": "a"})
+    status, body = await explain(Store(), {"flagKey": "a"})
     assert (status, body["error"].startswith("no flags are known yet")) == (503, True)
 
 
@@ -186,10 +186,10 @@ async def test_a_large_context_makes_no_larger_answer_and_is_not_logged(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     rule = {"if": [{"in": ["z", {"var": "much"}]}, "a", None]}
-    store = serving(flag("f", {"a": 1}, "a", targeting=rule))
+    store = store_of(flag("f", {"a": 1}, "a", targeting=rule))
     much = ["secret" * 1_000] * 15
     with caplog.at_level(logging.DEBUG):
-        status, body = await explained(store, {"flagKey": "f", "context": {"much": much}})
+        status, body = await explain(store, {"flagKey": "f", "context": {"much": much}})
     assert status == 200
     step = next(step for step in body["steps"] if step["operator"] == "var")
     assert "value" not in step
@@ -207,9 +207,9 @@ async def test_an_answer_of_a_version_that_was_served_before_is_explained(tmp_pa
     task.cancel()
     moment = datetime.fromtimestamp(NOW + 30, UTC).isoformat()
     for at in (first.digest, moment):
-        status, found = await explained(store, {"flagKey": "f", "at": at}, history=history)
+        status, found = await explain(store, {"flagKey": "f", "at": at}, history=history)
         assert (status, found["value"], found["digest"]) == (200, "old", first.digest)
-    status, found = await explained(store, {"flagKey": "f"}, history=history)
+    status, found = await explain(store, {"flagKey": "f"}, history=history)
     assert (status, found["value"]) == (200, "new")
 
 
@@ -228,5 +228,5 @@ async def test_a_version_that_is_not_kept_or_not_named_is_refused(
 ) -> None:
     headers = (("flagd-selector", selector),) if selector else ()
     history = History(tmp_path) if kept else None
-    found, answer = await explained(serving(fakes.BOOLEAN), {"flagKey": "f", "at": at}, headers, history)
+    found, answer = await explain(store_of(fakes.BOOLEAN), {"flagKey": "f", "at": at}, headers, history)
     assert (found, list(answer)) == (status, ["error"])

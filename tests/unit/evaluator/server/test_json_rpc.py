@@ -20,7 +20,7 @@ from evaluator.server.rpc import json_rpc, protobuf
 from evaluator.server.rpc.evaluation import METHODS
 
 from . import fakes
-from .fakes import World, call, settled, world
+from .fakes import World, answer_of, call, world
 
 PB: dict[str, Any] = {"v1": v1, "v2": v2}
 NUMBERS = st.integers(-(10**25), 10**25) | st.floats(allow_nan=False, allow_infinity=False)
@@ -50,7 +50,7 @@ def resolutions(draw: st.DrawFn) -> tuple[FlagType, Resolution]:
     return wanted, Resolution(value, variant, draw(SUCCESSES), metadata=metadata)
 
 
-def mapped(message: Any) -> Any:
+def map_to_json(message: Any) -> Any:
     """What protobuf's own JSON mapping makes of `message`, with flagd's options."""
     return MessageToDict(message, always_print_fields_with_no_presence=True)
 
@@ -70,7 +70,7 @@ def test_an_answer_is_protobufs_own_mapping_of_the_binary_answer(
     response = getattr(PB[version], f"{method}Response")
     binary = response.FromString(protobuf.encode_answer(version, wanted, resolution))
     encoded = json_rpc.encode_answer(version, wanted, resolution)
-    assert read(encoded) == mapped(binary)
+    assert read(encoded) == map_to_json(binary)
 
 
 @settings(max_examples=100)
@@ -85,7 +85,7 @@ def test_a_bulk_answer_is_protobufs_own_mapping_of_the_binary_one(
         if (entry := codec.encode_bulk_entry(key, kind, resolution)) is not None
     ]
     binary = v1.ResolveAllResponse.FromString(whole[0])
-    assert read(whole[1]) == mapped(binary)
+    assert read(whole[1]) == map_to_json(binary)
 
 
 @settings(max_examples=60)
@@ -167,7 +167,7 @@ def test_an_answer_in_json(version: str, method: str, key: str, expected: Any) -
 def ask(served: World, version: str, method: str, key: str, **context: Any) -> Any:
     answer = served.json.unary(version, METHODS[method])
     text = orjson.dumps({"flagKey": key, "context": context})
-    return orjson.loads(settled(answer(call(), text)))
+    return orjson.loads(answer_of(answer(call(), text)))
 
 
 def test_targeting_reads_the_context_of_the_request() -> None:
@@ -192,7 +192,7 @@ def test_an_object_with_a_number_that_protobuf_cannot_hold_is_an_error() -> None
 
 def test_a_bulk_answer_has_every_flag_with_its_type_and_its_reason() -> None:
     served = world(fakes.BOOLEAN, fakes.FLOAT, fakes.DISABLED)
-    answer = orjson.loads(settled(served.json.resolve_all(call(), b"{}")))
+    answer = orjson.loads(answer_of(served.json.resolve_all(call(), b"{}")))
     assert answer["metadata"] == {}
     assert {key: (flag["reason"], flag["variant"]) for key, flag in answer["flags"].items()} == {
         "boolean": ("STATIC", "on"),

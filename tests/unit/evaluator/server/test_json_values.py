@@ -17,7 +17,7 @@ from evaluator.resolving.resolution import FlagType
 from evaluator.server.json_values import json_value
 from evaluator.server.ofrep.evaluate_flags import PREFIX
 
-from .fakes import World, call, flag, settled, world
+from .fakes import World, answer_of, call, flag, world
 
 AS_GO_WRITES_THEM = [
     (3, b"3"), (3.0, b"3"), (-0.0, b"0"), (0.1, b"0.1"), (2**53 + 1, b"9007199254740992"),
@@ -45,22 +45,22 @@ def test_what_is_no_finite_float64_is_refused(value: float) -> None:
 
 def over_ofrep(served: World) -> Any:
     request = Request("POST", f"{PREFIX}/f", "", (), b"", "127.0.0.1:1")
-    return json.loads(settled(served.ofrep.single(request)).body, parse_int=float)["value"]
+    return json.loads(answer_of(served.ofrep.single(request)).body, parse_int=float)["value"]
 
 
 def over_ofrep_bulk(served: World) -> Any:
     request = Request("POST", PREFIX, "", (), b"", "127.0.0.1:1")
-    return json.loads(settled(served.ofrep.bulk(request)).body, parse_int=float)["flags"][0]["value"]
+    return json.loads(answer_of(served.ofrep.bulk(request)).body, parse_int=float)["flags"][0]["value"]
 
 
 def over_connect(served: World) -> Any:
-    answer = settled(served.json.unary("v2", FlagType.OBJECT)(call(), b'{"flagKey":"f"}'))
+    answer = answer_of(served.json.unary("v2", FlagType.OBJECT)(call(), b'{"flagKey":"f"}'))
     return json.loads(answer, parse_int=float)["value"]
 
 
 def over_grpc(served: World) -> Any:
     asked = v1.ResolveObjectRequest(flag_key="f").SerializeToString()
-    answer = settled(served.evaluation.unary("v1", FlagType.OBJECT)(call(), asked))
+    answer = answer_of(served.evaluation.unary("v1", FlagType.OBJECT)(call(), asked))
     return MessageToDict(v1.ResolveObjectResponse.FromString(answer).value)
 
 

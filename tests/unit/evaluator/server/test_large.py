@@ -22,7 +22,7 @@ from evaluator.server.rpc import protobuf
 from evaluator.server.service import is_large
 
 from . import fakes
-from .fakes import World, call, settled, world
+from .fakes import World, answer_of, call, world
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -85,14 +85,14 @@ def test_a_call_with_too_many_values_is_an_invalid_argument(
     ask: Callable[[World, Any], Any], context: Any
 ) -> None:
     with pytest.raises(RpcError, match=TOO_MANY) as caught:
-        settled(ask(world(*fakes.ALL), context))
+        answer_of(ask(world(*fakes.ALL), context))
     assert caught.value.code is Code.INVALID_ARGUMENT
 
 
 @pytest.mark.parametrize("context", WIDE.values(), ids=WIDE)
 @pytest.mark.parametrize("key", ["targeted", None], ids=["single", "bulk"])
 def test_over_ofrep_too_many_values_are_an_invalid_context(key: str | None, context: Any) -> None:
-    response = settled(ofrep(world(*fakes.ALL), context, key))
+    response = answer_of(ofrep(world(*fakes.ALL), context, key))
     answer = orjson.loads(response.body)
     assert (response.status, answer["errorCode"]) == (400, "INVALID_CONTEXT")
     assert answer["errorDetails"] == TOO_MANY
@@ -112,7 +112,7 @@ def test_a_large_context_is_answered_as_a_small_one_and_deferred(
     served = world(*fakes.ALL)
     answer = ask(served, {**context, "tier": "gold"})
     assert isinstance(answer, Deferred)
-    assert settled(answer) == settled(ask(served, {"tier": "gold"}))
+    assert answer_of(answer) == answer_of(ask(served, {"tier": "gold"}))
 
 
 @pytest.mark.parametrize("ask", [ask_by_protobuf, json, ofrep], ids=lambda ask: ask.__name__)

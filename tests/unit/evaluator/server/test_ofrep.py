@@ -11,7 +11,7 @@ from evaluator.server.ofrep.evaluate_flags import PREFIX, Ofrep, matches, read_c
 from tests.stores import swap
 
 from . import fakes
-from .fakes import World, flag, flag_set, settled, world
+from .fakes import World, answer_of, flag, flag_set, world
 
 ANY_KEYS = [f"flag-{number}" for number in range(3)]
 
@@ -22,7 +22,7 @@ def post(
     encoded = body if isinstance(body, bytes) else orjson.dumps(body)
     path = PREFIX if key is None else f"{PREFIX}/{key}"
     request = Request("POST", path, query, headers, encoded, "127.0.0.1:1")
-    response = settled((served.ofrep.bulk if key is None else served.ofrep.single)(request))
+    response = answer_of((served.ofrep.bulk if key is None else served.ofrep.single)(request))
     return response, orjson.loads(response.body) if response.body else None
 
 
@@ -200,7 +200,7 @@ def test_where_events_are_switched_off_none_are_advertised_or_routed() -> None:
     served = world(fakes.BOOLEAN)
     silent = Ofrep(served.service)
     request = Request("POST", PREFIX, "", (), b"", "127.0.0.1:1")
-    assert "eventStreams" not in orjson.loads(settled(silent.bulk(request)).body)
+    assert "eventStreams" not in orjson.loads(answer_of(silent.bulk(request)).body)
     assert {path for _, path in routes(silent, None).http} == {PREFIX, f"{PREFIX}/", f"{PREFIX}/*"}
 
 

@@ -13,7 +13,7 @@ from tests.stores import swap
 from tests.unit.evaluator.server.fakes import FakeStream
 from tests.unit.evaluator.wire.fakes import BUDGET, FakeScheduler
 
-from .fakes import NOW, FakeTimers, flag, flag_set, unhurried
+from .fakes import NOW, FakeTimers, flag, flag_set, unhurried_queue
 
 if TYPE_CHECKING:
     from evaluator.flags.model import FlagSet
@@ -94,7 +94,7 @@ def test_a_client_that_saw_nothing_yet_is_sent_a_change_at_once() -> None:
 
 def test_while_nothing_is_known_a_stream_stays_open_without_an_event() -> None:
     store = Store(sources=("git",))
-    streams, bodies = ChangeStreams(store, FakeTimers(), unhurried()), [FakeBody(), FakeBody()]
+    streams, bodies = ChangeStreams(store, FakeTimers(), unhurried_queue()), [FakeBody(), FakeBody()]
     for body, last in zip(bodies, ((), (("last-event-id", "sha256:old"),)), strict=True):
         answer = streams.open(Request("GET", PATH, "", last, b"", "127.0.0.1:1"))
         assert isinstance(answer, Streamed)
@@ -257,7 +257,7 @@ def test_a_waiting_client_may_hang_up_and_shutting_down_ends_the_turns() -> None
 
 def test_a_public_address_is_given_as_the_origin() -> None:
     streams = ChangeStreams(
-        Store(), FakeTimers(), unhurried(), public_url="https://flags.test/", inactivity_seconds=60
+        Store(), FakeTimers(), unhurried_queue(), public_url="https://flags.test/", inactivity_seconds=60
     )
     assert streams.stream_links(Selection()) == [
         {

@@ -50,7 +50,7 @@ def test_any_bytes_are_a_request_or_an_invalid_argument(message: bytes) -> None:
         assert protobuf.decode_request(message)[0] == expected
 
 
-def nested(depth: int, build: Any) -> Struct:
+def nest(depth: int, build: Any) -> Struct:
     struct = Struct()
     value: Any = 1
     for _ in range(depth):
@@ -61,9 +61,9 @@ def nested(depth: int, build: Any) -> Struct:
 
 @pytest.mark.parametrize("build", [lambda v: {"a": v}, lambda v: [v]], ids=["objects", "arrays"])
 def test_a_context_that_nests_too_deep_is_refused(build: Any) -> None:
-    assert protobuf.plain(nested(63, build))
+    assert protobuf.plain(nest(63, build))
     with pytest.raises(RpcError, match="deeper than 64") as caught:
-        protobuf.plain(nested(64, build))
+        protobuf.plain(nest(64, build))
     assert caught.value.code is Code.INVALID_ARGUMENT
 
 

@@ -23,7 +23,7 @@ PATH = "/flagd.evaluation.v2.Service/ResolveBoolean"
 TEMPLATE = "/ofrep/v1/evaluate/flags/{key}"
 
 
-def answering(_: Call, message: bytes) -> bytes:
+def answer_rpc(_: Call, message: bytes) -> bytes:
     if message == b"missing":
         raise RpcError(Code.NOT_FOUND, "no such flag")
     if message == b"broken":
@@ -31,16 +31,16 @@ def answering(_: Call, message: bytes) -> bytes:
     return message
 
 
-def asked(request: Request) -> Response:
+def answer_http(request: Request) -> Response:
     return Response(int(request.body), b"x" * 150)
 
 
-def observed(clock: Clock) -> tuple[Requests, Routes]:
+def observed_routes(clock: Clock) -> tuple[Requests, Routes]:
     requests = Requests(clock)
     plain = Routes(
-        unary={PATH: answering},
-        json_unary={PATH: answering},
-        http={("POST", "/ofrep/v1/evaluate/flags/*"): asked},
+        unary={PATH: answer_rpc},
+        json_unary={PATH: answer_rpc},
+        http={("POST", "/ofrep/v1/evaluate/flags/*"): answer_http},
     )
     return requests, requests.measure(plain)
 
@@ -54,7 +54,7 @@ def samples(requests: Requests, name: str, **labels: str) -> list[tuple[Mapping[
     ]
 
 
-def counted(requests: Requests, **labels: str) -> float:
+def count_requests(requests: Requests, **labels: str) -> float:
     name = "http_server_request_duration_seconds_count"
     return sum(value for _, value in samples(requests, name, **labels))
 
@@ -68,9 +68,9 @@ def post(routes: Routes, status: int, key: str = "any") -> Response:
 
 
 def test_an_answer_is_what_it_was_and_is_counted_once() -> None:
-    requests, routes = observed(Clock(step=0.02))
+    requests, routes = observed_routes(Clock(step=0.02))
     assert routes.unary[PATH](call(), b"yes") == b"yes"
-    assert counted(requests, http_route=PATH, rpc_grpc_status_code="0") == 1
+    assert count_requests(requests, http_route=PATH, rpc_grpc_status_code="0") == 1
     sums = samples(requests, "http_server_request_duration_seconds_sum")
     assert [value for _, value in sums] == [pytest.approx(0.02)]
 
@@ -83,27 +83,27 @@ def test_an_answer_is_what_it_was_and_is_counted_once() -> None:
 def test_an_error_passes_and_is_counted_by_its_status(
     message: bytes, error: type[Exception], code: str
 ) -> None:
-    requests, routes = observed(Clock())
+    requests, routes = observed_routes(Clock())
     for _ in range(3):
         with pytest.raises(error):
             routes.unary[PATH](call(), message)
-    assert counted(requests, http_route=PATH, rpc_grpc_status_code=code) == 3
-    assert counted(requests, rpc_grpc_status_code="0") == 0
+    assert count_requests(requests, http_route=PATH, rpc_grpc_status_code=code) == 3
+    assert count_requests(requests, rpc_grpc_status_code="0") == 0
 
 
 def test_a_path_that_was_asked_for_is_no_label() -> None:
-    requests, routes = observed(Clock())
+    requests, routes = observed_routes(Clock())
     for number in range(50):
         post(routes, 200, f"unknown-{number}")
-    assert counted(requests, http_route=TEMPLATE, http_response_status_code="200") == 50
+    assert count_requests(requests, http_route=TEMPLATE, http_response_status_code="200") == 50
     assert len(samples(requests, "http_server_request_duration_seconds_count")) == 1
 
 
 def test_each_status_is_a_series_and_sizes_have_flagds_bounds() -> None:
-    requests, routes = observed(Clock())
+    requests, routes = observed_routes(Clock())
     for status in (200, 404, 404):
         assert post(routes, status).status == status
-    assert counted(requests, http_response_status_code="404") == 2
+    assert count_requests(requests, http_response_status_code="404") == 2
     name = "http_server_response_body_size_bytes_bucket"
     found = samples(requests, name, http_response_status_code="404")
     assert {labels["le"]: value for labels, value in found}["100.0"] == 0
@@ -111,10 +111,10 @@ def test_each_status_is_a_series_and_sizes_have_flagds_bounds() -> None:
 
 
 def test_a_handler_that_fails_is_a_500() -> None:
-    requests, routes = observed(Clock())
+    requests, routes = observed_routes(Clock())
     with pytest.raises(ValueError, match="invalid literal"):
         routes.http["POST", "/ofrep/v1/evaluate/flags/*"](Request("POST", "", "", (), b"x", ""))
-    assert counted(requests, http_response_status_code="500") == 1
+    assert count_requests(requests, http_response_status_code="500") == 1
 
 
 def test_a_stream_is_no_request_that_was_answered() -> None:
@@ -122,11 +122,11 @@ def test_a_stream_is_no_request_that_was_answered() -> None:
     stream = Streamed(200, (), lambda _: None)
     routes = requests.measure(Routes(http={("GET", "/sse"): lambda _: stream}))
     assert routes.http["GET", "/sse"](Request("GET", "/sse", "", (), b"", "")) is stream
-    assert not counted(requests)
+    assert not count_requests(requests)
 
 
 def test_formats_are_distinguished_in_the_time_that_evaluation_takes() -> None:
-    requests, routes = observed(Clock(step=2e-5))
+    requests, routes = observed_routes(Clock(step=2e-5))
     routes.unary[PATH](call(), b"")
     routes.json_unary[PATH](call(), b"")
     post(routes, 200)
@@ -137,7 +137,7 @@ def test_formats_are_distinguished_in_the_time_that_evaluation_takes() -> None:
 
 
 def test_flagds_buckets_hold_all_that_ours_part_more_finely() -> None:
-    requests, routes = observed(Clock(step=2e-5))
+    requests, routes = observed_routes(Clock(step=2e-5))
     routes.unary[PATH](call(), b"")
     found = samples(requests, "http_server_request_duration_seconds_bucket")
     assert [labels["le"] for labels, _ in found] == [*(str(bound) for bound in COARSE), "+Inf"]
@@ -145,10 +145,10 @@ def test_flagds_buckets_hold_all_that_ours_part_more_finely() -> None:
 
 
 def test_each_request_is_counted_at_once() -> None:
-    requests, routes = observed(Clock(step=1e-5))
+    requests, routes = observed_routes(Clock(step=1e-5))
     for number in range(1, 50):
         routes.unary[PATH](call(), b"")
-        assert counted(requests, rpc_grpc_status_code="0") == number
+        assert count_requests(requests, rpc_grpc_status_code="0") == number
 
 
 def test_buckets_are_cumulative_and_end_with_infinity() -> None:

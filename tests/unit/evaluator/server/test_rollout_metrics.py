@@ -13,14 +13,14 @@ from evaluator.store.rollout_history import KEPT_SECONDS
 from tests.rollout_sets import NEW, OLD, PLAIN, flags, rolled_out
 from tests.stores import swap
 
-from .fakes import NOW, World, call, settled, world
+from .fakes import NOW, World, answer_of, call, world
 from .test_management import ask, samples
 from .test_ofrep import post
 
 ARM = "flagstaff.dev/rollout-arm"
 
 
-def serving(share: float = 50, **more: Any) -> World:
+def serve_rollout(share: float = 50, **more: Any) -> World:
     served = world()
     swap(served.store, rolled_out(share, **more), now=NOW)
     return served
@@ -36,7 +36,7 @@ def values(served: World, metric: str, *names: str) -> dict[tuple[str, ...], flo
 
 
 def test_evaluations_are_counted_by_arm_for_flags_in_a_rollout_only() -> None:
-    served = serving(100)
+    served = serve_rollout(100)
     user = {"context": {"targetingKey": "user-1"}}
     for _ in range(3):
         post(served, NEW.key, user)
@@ -58,17 +58,17 @@ def test_evaluations_are_counted_by_arm_for_flags_in_a_rollout_only() -> None:
 
 
 def test_every_protocol_and_a_bulk_answer_name_the_arm() -> None:
-    served = serving(100)
+    served = serve_rollout(100)
     _, bulk = post(served, None, {"context": {"targetingKey": "user-1"}})
     arms = {flag["key"]: flag["metadata"].get(ARM) for flag in bulk["flags"]}
     assert arms == {NEW.key: "candidate", PLAIN.key: None}
     message = v1.ResolveAllRequest()
     message.context["targetingKey"] = "user-1"
-    encoded = settled(served.evaluation.resolve_all(call(), message.SerializeToString()))
+    encoded = answer_of(served.evaluation.resolve_all(call(), message.SerializeToString()))
     answered = v1.ResolveAllResponse.FromString(encoded).flags[NEW.key]
     assert dict(answered.metadata)[ARM] == "candidate"
     one = orjson.loads(
-        settled(
+        answer_of(
             served.json.unary("v2", FlagType.BOOLEAN)(
                 call(), b'{"flagKey":"new-checkout","context":{"targetingKey":"user-1"}}'
             )
@@ -78,14 +78,14 @@ def test_every_protocol_and_a_bulk_answer_name_the_arm() -> None:
 
 
 def test_an_error_is_counted_for_the_arm_that_has_it() -> None:
-    served = serving(100, new=replace(NEW, targeting={"no_such_operator": [1]}))
+    served = serve_rollout(100, new=replace(NEW, targeting={"no_such_operator": [1]}))
     post(served, NEW.key, {"context": {"targetingKey": "user-1"}})
     names = ("feature_flag_result_reason", "arm")
     assert values(served, "feature_flag_evaluations_total", *names) == {("ERROR", "candidate"): 1}
 
 
 def test_users_are_counted_once_each_by_arm() -> None:
-    served = serving(50)
+    served = serve_rollout(50)
     for number in range(300):
         post(served, NEW.key, {"context": {"targetingKey": f"user-{number % 100}"}})
     post(served, NEW.key)
@@ -97,7 +97,7 @@ def test_users_are_counted_once_each_by_arm() -> None:
 
 @pytest.mark.parametrize("step", ["2/4", "3/4"])
 def test_a_new_step_or_share_counts_users_anew_and_evaluations_on(step: str) -> None:
-    served = serving(50)
+    served = serve_rollout(50)
     post(served, NEW.key, {"context": {"targetingKey": "user-1"}})
     swap(served.store, rolled_out(100, step=step), now=NOW + 60)
     assert values(served, "feature_flag_units", "arm") == {}
@@ -107,7 +107,7 @@ def test_a_new_step_or_share_counts_users_anew_and_evaluations_on(step: str) -> 
 
 
 def test_the_sample_of_users_is_bounded() -> None:
-    served = serving(100)
+    served = serve_rollout(100)
     for number in range(MOST_UNITS_OF_FLAG + 1):
         post(served, NEW.key, {"context": {"targetingKey": f"user-{number}"}})
     [units] = values(served, "feature_flag_units", "arm").values()
@@ -117,7 +117,7 @@ def test_the_sample_of_users_is_bounded() -> None:
 
 @pytest.mark.parametrize("later", [60.0, KEPT_SECONDS + 120])
 def test_the_series_of_a_rollout_stay_for_a_while_after_its_end(later: float) -> None:
-    served = serving(100)
+    served = serve_rollout(100)
     post(served, NEW.key, {"context": {"targetingKey": "user-1"}})
     swap(served.store, flags(NEW, PLAIN), now=NOW + 60)
     swap(served.store, flags(OLD, PLAIN), now=NOW + 60 + later)

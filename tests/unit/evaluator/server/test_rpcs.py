@@ -13,7 +13,7 @@ from evaluator.http.rpc.grpc_framing import frame
 from evaluator.server.monitoring.rpcs import Durations, watch_calls
 from tests.unit.evaluator.http.asking import VERSIONS, Asking
 
-from .fakes import FakeStream, settled
+from .fakes import FakeStream, answer_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
@@ -57,7 +57,7 @@ def test_the_end_of_a_stream_is_reported_once(how: Any, code: Code) -> None:
     assert stage.codes == [code]
 
 
-def opened(stage: Stage, version: str) -> Asking:
+def open_client(stage: Stage, version: str) -> Asking:
     client = Asking(version, stage.routes)
     sent = ("application/grpc", "application/grpc-web+proto")[version == "HTTP/1.1"]
     client.ask(PATH, frame(b""), (("content-type", sent), ("grpc-timeout", "5S")))
@@ -72,7 +72,7 @@ def late(client: Asking, _: MessageStream) -> None:
     client.line.wait(6)
 
 
-def failing(client: Asking, stream: MessageStream) -> None:
+def fail_stream(client: Asking, stream: MessageStream) -> None:
     stream.on_writable = fail
     client.line.peer.pause_writing()
     client.line.peer.resume_writing()
@@ -80,7 +80,7 @@ def failing(client: Asking, stream: MessageStream) -> None:
 
 OURS: dict[str, tuple[Callable[[Asking, MessageStream], None], Code]] = {
     "at its deadline": (late, Code.DEADLINE_EXCEEDED),
-    "by an owner that fails": (failing, Code.INTERNAL),
+    "by an owner that fails": (fail_stream, Code.INTERNAL),
     "as the port goes": (lambda client, _: client.line.peer.cut(), Code.UNAVAILABLE),
     "by its peer": (lambda client, _: client.line.peer.connection_lost(None), Code.CANCELLED),
 }
@@ -94,7 +94,7 @@ def test_a_stream_that_its_connection_ends_is_reported_with_the_status_that_was_
     kept: list[MessageStream] = []
     stage, over = Stage(streams={PATH: lambda _, __, stream: kept.append(stream)}), list[Code]()
     stage.routes = watch_calls(stage.routes, lambda _: over.append)
-    client = opened(stage, version)
+    client = open_client(stage, version)
     how(client, kept[0])
     assert (stage.codes, over) == ([code], [code])
 
@@ -102,14 +102,14 @@ def test_a_stream_that_its_connection_ends_is_reported_with_the_status_that_was_
 def test_a_stream_under_watch_is_the_stream_it_was() -> None:
     events: list[str] = []
 
-    def opened(_: Call, message: bytes, stream: Any) -> None:
+    def open_rpc(_: Call, message: bytes, stream: Any) -> None:
         stream.on_writable = lambda: events.append("writable")
         stream.on_closed = lambda: events.append("closed")
         assert (stream.writable, stream.closed) == (True, False)
         stream.send(message)
 
     below = FakeStream()
-    Stage(streams={PATH: opened}).routes.streams[PATH](CALL, b"sent", below)
+    Stage(streams={PATH: open_rpc}).routes.streams[PATH](CALL, b"sent", below)
     below.read()
     below.hang_up()
     assert (below.sent, events) == ([b"sent"], ["writable", "closed"])
@@ -128,14 +128,14 @@ def test_a_call_that_is_refused_is_reported_with_its_status(kind: str, error: Ex
 
 
 def test_a_deferred_answer_is_reported_at_its_end() -> None:
-    def made() -> Generator[None, None, bytes]:
+    def answer_late() -> Generator[None, None, bytes]:
         yield
         return b"late"
 
-    stage = Stage(unary={PATH: lambda *_: Deferred(made())})
+    stage = Stage(unary={PATH: lambda *_: Deferred(answer_late())})
     answer = stage.routes.unary[PATH](CALL, b"")
     assert stage.codes == []
-    assert (settled(answer), stage.codes) == (b"late", [Code.OK])
+    assert (answer_of(answer), stage.codes) == (b"late", [Code.OK])
 
 
 def test_durations_are_milliseconds_by_method_and_status() -> None:

@@ -23,7 +23,7 @@ from evaluator.server.syncing import StoreBackend
 from evaluator.store.store import Content, Report, Store
 from evaluator.wire.sync_messages import Payload
 
-from .fakes import NOW, FakeStream, FakeTimers, call, flag, flag_set, in_place, settled, unhurried
+from .fakes import NOW, FakeStream, FakeTimers, answer_of, call, flag, flag_set, in_place, unhurried_queue
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -36,14 +36,16 @@ if TYPE_CHECKING:
 KEYS = ("a", "b", "c", "d", "e")
 
 
-def said(key: str, value: str, **metadata: Any) -> Any:
+def flag_saying(key: str, value: str, **metadata: Any) -> Any:
     return flag(key, {"v": value}, "v", metadata=metadata)
 
 
 SOURCES = {
-    "base": flag_set(said("a", "base a"), said("b", "base b"), flagSetId="shop"),
-    "over": flag_set(said("b", "over b"), said("c", "over c", flagSetId="bank"), flagSetId="shop"),
-    "bare": flag_set(said("a", "bare a"), said("d", "bare d")),
+    "base": flag_set(flag_saying("a", "base a"), flag_saying("b", "base b"), flagSetId="shop"),
+    "over": flag_set(
+        flag_saying("b", "over b"), flag_saying("c", "over c", flagSetId="bank"), flagSetId="shop"
+    ),
+    "bare": flag_set(flag_saying("a", "bare a"), flag_saying("d", "bare d")),
     "silent": None,
 }
 SHOP = {"a": "base a", "b": "over b"}
@@ -79,7 +81,7 @@ def ofrep(made: Store) -> Callable[[str, str], Any]:
         headers = (("flagd-selector", selector),)
         request = Request("POST", f"{PREFIX}{path}", "", headers, b"", "127.0.0.1:1")
         answer = answers.single(request) if path else answers.bulk(request)
-        return json.loads(settled(answer).body)
+        return json.loads(answer_of(answer).body)
 
     return ask
 
@@ -90,7 +92,7 @@ def one_by_one(made: Store, selector: str) -> Found:
     for key in KEYS:
         asked = v1.ResolveStringRequest(flag_key=key).SerializeToString()
         try:
-            answer = settled(resolve(call((("flagd-selector", selector),)), asked))
+            answer = answer_of(resolve(call((("flagd-selector", selector),)), asked))
         except RpcError as error:
             if error.code is not Code.NOT_FOUND:
                 raise
@@ -101,7 +103,7 @@ def one_by_one(made: Store, selector: str) -> Found:
 
 def all_at_once(made: Store, selector: str) -> Found:
     answer = evaluation(made).resolve_all(call((("flagd-selector", selector),)), b"")
-    flags = v1.ResolveAllResponse.FromString(settled(answer)).flags
+    flags = v1.ResolveAllResponse.FromString(answer_of(answer)).flags
     return {key: flags[key].string_value for key in flags}
 
 
@@ -115,7 +117,7 @@ def ofrep_all_at_once(made: Store, selector: str) -> Found:
     return {one["key"]: one["value"] for one in ofrep(made)("", selector)["flags"]}
 
 
-def synced(made: Store, selector: str) -> Found:
+def sync(made: Store, selector: str) -> Found:
     payloads: list[Any] = []
 
     def keep(payload: Payload | Missing) -> None:
@@ -129,7 +131,7 @@ def synced(made: Store, selector: str) -> Found:
     return {key: one["variants"]["v"] for key, one in payloads[-1].items()}
 
 
-@pytest.mark.parametrize("ask", [one_by_one, all_at_once, ofrep_one_by_one, ofrep_all_at_once, synced])
+@pytest.mark.parametrize("ask", [one_by_one, all_at_once, ofrep_one_by_one, ofrep_all_at_once, sync])
 @pytest.mark.parametrize("selector", SELECTED)
 def test_a_selector_finds_the_same_however_it_is_asked(ask: Ask, selector: str) -> None:
     assert ask(store(), selector) == SELECTED[selector]
@@ -150,14 +152,14 @@ def changes_of(streams: EventStreams, selector: str) -> Callable[[], list[dict[s
 @pytest.mark.parametrize("selector", SELECTED)
 def test_an_event_stream_reports_changes_of_what_its_selector_finds(selector: str) -> None:
     made = store(dict.fromkeys(SOURCES))
-    changes = changes_of(EventStreams(made, FakeTimers(), unhurried(), run=in_place), selector)
+    changes = changes_of(EventStreams(made, FakeTimers(), unhurried_queue(), run=in_place), selector)
     serve(made, SOURCES)
-    assert kept(changes()) == SELECTED[selector].keys()
+    assert kept_flags(changes()) == SELECTED[selector].keys()
     serve(made, dict.fromkeys(SOURCES))
-    assert kept(changes()) == set()
+    assert kept_flags(changes()) == set()
 
 
-def kept(changes: Sequence[Mapping[str, str]]) -> set[str]:
+def kept_flags(changes: Sequence[Mapping[str, str]]) -> set[str]:
     """The flags that a stream named and whose last change is not a deletion."""
     last = {key: change for each in changes for key, change in each.items()}
     return {key for key, change in last.items() if change != "delete"}
@@ -165,8 +167,8 @@ def kept(changes: Sequence[Mapping[str, str]]) -> set[str]:
 
 def test_a_shadowed_flag_comes_back_for_all_when_the_winner_goes() -> None:
     made = store()
-    changes = changes_of(EventStreams(made, FakeTimers(), unhurried(), run=in_place), "flagSetId=shop")
+    changes = changes_of(EventStreams(made, FakeTimers(), unhurried_queue(), run=in_place), "flagSetId=shop")
     serve(made, {"over": FlagSet()})
     assert changes() == [{"b": "update"}]
-    for ask in (one_by_one, all_at_once, ofrep_one_by_one, ofrep_all_at_once, synced):
+    for ask in (one_by_one, all_at_once, ofrep_one_by_one, ofrep_all_at_once, sync):
         assert ask(made, "flagSetId=shop") == {"a": "base a", "b": "base b"}

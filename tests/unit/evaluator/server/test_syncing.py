@@ -67,13 +67,13 @@ class Watcher:
         return [each["f-0"]["variants"]["n"] for each in self.received]
 
 
-async def settled() -> None:
+async def settle() -> None:
     """Until no task is left but the test's own."""
     while others := asyncio.all_tasks() - {asyncio.current_task()}:
         await asyncio.wait(others)
 
 
-async def encoding() -> tuple[Store, StoreBackend, Watcher]:
+async def start_encoding() -> tuple[Store, StoreBackend, Watcher]:
     """A large set that is being encoded for its watcher, until `hold` is set."""
     store = Store()
     swap(store, many(0), now=NOW)
@@ -189,27 +189,27 @@ async def test_a_large_set_is_encoded_in_a_thread() -> None:
     backend = StoreBackend(store, {"region": "eu"})
     watcher = Watcher(backend)
     assert watcher.received == []
-    await settled()
+    await settle()
     assert watcher.numbers == [1]
     assert threading.get_ident() not in watcher.threads
 
 
 async def test_a_change_during_the_encoding_is_sent_last() -> None:
-    store, _, watcher = await encoding()
+    store, _, watcher = await start_encoding()
     for number in range(1, 100):
         swap(store, many(number), now=NOW)
     watcher.hold.set()
-    await settled()
+    await settle()
     assert watcher.numbers[-1] == 99
     assert watcher.numbers == sorted(watcher.numbers)
     assert len(watcher.numbers) <= 2
 
 
 async def test_a_small_set_that_overtakes_a_large_one_is_the_last_word() -> None:
-    store, _, watcher = await encoding()
+    store, _, watcher = await start_encoding()
     watcher.hold.set()
     swap(store, flag_set(flag("small", {"on": 1})), now=NOW)
-    await settled()
+    await settle()
     assert watcher.keys == [["small"]]
 
 
@@ -222,26 +222,26 @@ async def test_a_watcher_that_leaves_during_the_encoding_is_sent_nothing() -> No
     leaving.cancel()
     leaving.cancel()
     leaving.hold.set()
-    await settled()
+    await settle()
     assert (leaving.received, staying.numbers[-1]) == ([], 0)
 
 
 async def test_a_watcher_that_comes_during_the_encoding_is_notified_too() -> None:
-    _, backend, early = await encoding()
+    _, backend, early = await start_encoding()
     late = Watcher(backend)
     early.hold.set()
-    await settled()
+    await settle()
     assert (early.numbers[0], late.numbers) == (0, [0])
 
 
 def test_nothing_is_encoded_while_nobody_listens(monkeypatch: pytest.MonkeyPatch) -> None:
     encodings: list[FlagSet] = []
 
-    def counting(flags: FlagSet) -> bytes:
+    def count_and_encode(flags: FlagSet) -> bytes:
         encodings.append(flags)
         return encode(flags)
 
-    monkeypatch.setattr("evaluator.server.syncing.encode", counting)
+    monkeypatch.setattr("evaluator.server.syncing.encode", count_and_encode)
     store = Store()
     backend = StoreBackend(store, {})
     watcher = Watcher(backend)
@@ -252,11 +252,11 @@ def test_nothing_is_encoded_while_nobody_listens(monkeypatch: pytest.MonkeyPatch
 
 
 async def test_nothing_is_sent_after_closing() -> None:
-    store, backend, watcher = await encoding()
+    store, backend, watcher = await start_encoding()
     backend.close()
     watcher.hold.set()
     swap(store, many(1), now=NOW)
-    await settled()
+    await settle()
     assert watcher.received == []
 
 
@@ -292,11 +292,11 @@ async def test_that_a_source_is_stale_is_no_reason_to_send_and_that_it_is_fresh_
     backend = StoreBackend(store, {})
     backend.stop_waiting()
     watcher = Watcher(backend)
-    await settled()
+    await settle()
     fail(store, "gone", NOW, "")
-    await settled()
+    await settle()
     confirm(store, NOW, "")
-    await settled()
+    await settle()
     assert watcher.quiet == [False, True, False]
     sent = list(zip(watcher.received, watcher.metadata, strict=True))
     assert sent[0] == sent[2] != sent[1]
@@ -312,17 +312,17 @@ async def test_a_client_that_came_while_two_were_stale_is_sent_the_rest_when_one
     for name in ("one", "two"):
         fail(store, "gone", NOW, name)
     watcher = Watcher(StoreBackend(store, {}))
-    await settled()
+    await settle()
     confirm(store, NOW, "two")
-    await settled()
+    await settle()
     assert watcher.quiet == [False, False]
     assert ["metadata" in flags["b"] for flags in watcher.received] == [True, False]
 
 
 async def test_a_change_that_waits_is_not_silenced_by_staleness() -> None:
-    store, _, watcher = await encoding()
+    store, _, watcher = await start_encoding()
     swap(store, many(1), now=NOW)
     fail(store, "gone", NOW)
     watcher.hold.set()
-    await settled()
+    await settle()
     assert (watcher.numbers[-1], watcher.quiet[-1]) == (1, False)

@@ -15,7 +15,7 @@ from evaluator.server.ofrep.track import LONGEST_NAME, MOST_BYTES, Tracking
 from tests.rollout_sets import NEW, PLAIN, flags, rolled_out
 from tests.stores import swap
 
-from .fakes import NOW, World, settled, world
+from .fakes import NOW, World, answer_of, world
 from .test_management import samples
 from .test_ofrep import post as evaluate
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 USERS = [f"user-{number}" for number in range(200)]
 
 
-def serving(flag_set: FlagSet, sources: ContextSources | None = None) -> World:
+def serve_flags(flag_set: FlagSet, sources: ContextSources | None = None) -> World:
     served = world(sources=sources)
     swap(served.store, flag_set, now=NOW)
     return served
@@ -40,7 +40,7 @@ def track(
     encoded = body if isinstance(body, bytes) else orjson.dumps(body)
     request = Request("POST", "/track", "", headers, encoded, "127.0.0.1:1")
     answer = tracking.routes().http["POST", "/track"](request)
-    response = settled(answer)
+    response = answer_of(answer)
     assert isinstance(response, Response)
     return response.status, orjson.loads(response.body)
 
@@ -52,10 +52,10 @@ def event(user: str | None = "user-1", name: str = "pay-failed", **more: Any) ->
 
 @pytest.fixture(scope="module")
 def half() -> World:
-    return serving(rolled_out(50))
+    return serve_flags(rolled_out(50))
 
 
-def counted(served: World, metric: str) -> dict[tuple[str, ...], float]:
+def counts_of(served: World, metric: str) -> dict[tuple[str, ...], float]:
     """The values of a metric by arm and event."""
     values = {}
     for (name, labels), value in samples(served).items():
@@ -66,51 +66,51 @@ def counted(served: World, metric: str) -> dict[tuple[str, ...], float]:
 
 
 def test_an_event_counts_for_the_arm_that_the_same_user_is_served() -> None:
-    served = serving(rolled_out(50))
+    served = serve_flags(rolled_out(50))
     for user in USERS:
         _, answer = evaluate(served, NEW.key, {"context": {"targetingKey": user}})
         status, counts = track(served, event(user))
         arm = answer["metadata"]["flagstaff.dev/rollout-arm"]
         assert (status, counts) == (200, {"flags": [{"key": NEW.key, "arm": arm}]})
-    events = counted(served, "feature_flag_events_total")
+    events = counts_of(served, "feature_flag_events_total")
     evaluations = {
         (arm, "pay-failed"): value
-        for (arm, _), value in counted(served, "feature_flag_evaluations_total").items()
+        for (arm, _), value in counts_of(served, "feature_flag_evaluations_total").items()
     }
     assert events == evaluations
     assert sum(events.values()) == len(USERS)
 
 
 def test_an_event_without_targeting_key_counts_as_excluded() -> None:
-    served = serving(rolled_out(50))
+    served = serve_flags(rolled_out(50))
     track(served, event(None))
-    assert counted(served, "feature_flag_events_total") == {("excluded", "pay-failed"): 1}
+    assert counts_of(served, "feature_flag_events_total") == {("excluded", "pay-failed"): 1}
 
 
 def test_an_event_counts_for_no_flag_outside_of_rollouts() -> None:
-    served = serving(flags(NEW, PLAIN))
+    served = serve_flags(flags(NEW, PLAIN))
     assert track(served, event()) == (200, {"flags": []})
-    assert counted(served, "feature_flag_events_total") == {}
+    assert counts_of(served, "feature_flag_events_total") == {}
 
 
 def test_a_value_is_added_to_its_arm() -> None:
-    served = serving(rolled_out(100))
+    served = serve_flags(rolled_out(100))
     for value in (1, 2.5, -0.5):
         track(served, event(trackingEventDetails={"value": value, "currency": "EUR"}))
     track(served, event())
-    assert counted(served, "feature_flag_event_value_sum") == {("candidate", "pay-failed"): 3.0}
-    assert counted(served, "feature_flag_event_value_count") == {("candidate", "pay-failed"): 3}
-    assert counted(served, "feature_flag_events_total") == {("candidate", "pay-failed"): 4}
+    assert counts_of(served, "feature_flag_event_value_sum") == {("candidate", "pay-failed"): 3.0}
+    assert counts_of(served, "feature_flag_event_value_count") == {("candidate", "pay-failed"): 3}
+    assert counts_of(served, "feature_flag_events_total") == {("candidate", "pay-failed"): 4}
 
 
 def test_what_the_operator_adds_to_contexts_counts() -> None:
-    served = serving(
+    served = serve_flags(
         rolled_out(0, audiences=({"==": [{"var": "country"}, "NL"]},)),
         ContextSources(headers={"x-country": "country"}),
     )
     track(served, event(), headers=(("x-country", "NL"),))
     track(served, event(), headers=(("x-country", "BE"),))
-    assert counted(served, "feature_flag_events_total") == {
+    assert counts_of(served, "feature_flag_events_total") == {
         ("candidate", "pay-failed"): 1,
         ("baseline", "pay-failed"): 1,
     }
@@ -123,7 +123,7 @@ def test_a_late_event_counts_for_the_arm_of_its_time() -> None:
     track(served, event(timestamp="2023-11-14T22:11:50Z"))
     track(served, event(timestamp="2023-11-14T22:12:50+00:00"))
     track(served, event())
-    assert counted(served, "feature_flag_events_total") == {
+    assert counts_of(served, "feature_flag_events_total") == {
         ("baseline", "pay-failed"): 1,
         ("candidate", "pay-failed"): 2,
     }
@@ -163,12 +163,12 @@ def test_an_event_after_a_rollback_still_counts_for_the_candidate() -> None:
     ],
 )
 def test_a_bad_event_is_refused_in_plain_words(body: Any, status: int, words: str) -> None:
-    served = serving(rolled_out(50))
+    served = serve_flags(rolled_out(50))
     answered, answer = track(served, body)
     assert answered == status
     assert words in answer["errorDetails"]
     assert "user-1" not in answer["errorDetails"]
-    assert counted(served, "feature_flag_events_total") == {}
+    assert counts_of(served, "feature_flag_events_total") == {}
 
 
 values = st.recursive(
@@ -196,16 +196,16 @@ def test_before_there_are_flags_an_event_is_refused() -> None:
 
 
 def test_the_number_of_different_events_is_bounded() -> None:
-    served = serving(rolled_out(50))
+    served = serve_flags(rolled_out(50))
     answers = [track(served, event(name=f"event-{number}")) for number in range(MOST_EVENTS + 5)]
     assert [status for status, _ in answers] == [200] * MOST_EVENTS + [429] * 5
     assert "50 different events" in answers[-1][1]["errorDetails"]
-    assert len(counted(served, "feature_flag_events_total")) == MOST_EVENTS
+    assert len(counts_of(served, "feature_flag_events_total")) == MOST_EVENTS
     assert track(served, event(name="event-0"))[0] == 200
 
 
 def test_an_event_begins_at_zero_in_both_arms_once_its_flag_is_in_a_rollout() -> None:
-    served = serving(flags(NEW, PLAIN))
+    served = serve_flags(flags(NEW, PLAIN))
     track(served, event())
     assert not [name for name, _ in samples(served) if name == "feature_flag_events_total"]
     swap(served.store, rolled_out(50), now=NOW + 60)
@@ -218,12 +218,12 @@ def test_an_event_begins_at_zero_in_both_arms_once_its_flag_is_in_a_rollout() ->
 
 
 def test_names_that_count_for_nothing_make_room_for_others() -> None:
-    served = serving(flags(NEW, PLAIN))
+    served = serve_flags(flags(NEW, PLAIN))
     assert {track(served, event(name=f"event-{number}"))[0] for number in range(2 * MOST_EVENTS)} == {200}
 
 
 def test_only_the_events_that_are_named_count() -> None:
-    served = serving(rolled_out(50))
+    served = serve_flags(rolled_out(50))
     status, answer = track(served, event(), events=("paid",))
     assert status == 400
     assert "`pay-failed` is not counted here" in answer["errorDetails"]
@@ -232,7 +232,7 @@ def test_only_the_events_that_are_named_count() -> None:
 
 
 def test_metrics_hold_nothing_of_a_user() -> None:
-    served = serving(rolled_out(50))
+    served = serve_flags(rolled_out(50))
     body = {"targetingKey": "jane@example.com", "email": "jane@example.com"}
     evaluate(served, NEW.key, {"context": body})
     track(served, {"trackingEventName": "paid", "context": body})

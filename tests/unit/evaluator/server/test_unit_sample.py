@@ -10,7 +10,7 @@ from evaluator.server.monitoring.unit_sample import HASHES, UnitSample
 hashes = st.integers(0, HASHES - 1)
 
 
-def hashed(number: int) -> int:
+def hash_number(number: int) -> int:
     return int.from_bytes(hashlib.blake2b(str(number).encode(), digest_size=8).digest())
 
 
@@ -39,7 +39,7 @@ def test_a_sample_has_exactly_the_users_below_its_limit(users: list[tuple[int, s
 def test_a_large_sample_keeps_the_proportion_of_the_arms() -> None:
     sample = UnitSample(4_096)
     for number in range(200_000):
-        sample.add(hashed(number), "candidate" if number % 10 == 0 else "baseline")
+        sample.add(hash_number(number), "candidate" if number % 10 == 0 else "baseline")
     counts = sample.counts()
     total = sum(counts.values())
     assert 2_048 < total <= 4_096
@@ -50,7 +50,7 @@ def test_a_large_sample_keeps_the_proportion_of_the_arms() -> None:
 def test_a_smaller_size_halves_the_sample_at_once() -> None:
     sample = UnitSample(1_000)
     for number in range(1_000):
-        sample.add(hashed(number), "candidate")
+        sample.add(hash_number(number), "candidate")
     sample.resize(100)
     assert sum(sample.counts().values()) <= 100
     assert sample.share < 1

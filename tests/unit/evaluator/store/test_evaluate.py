@@ -18,7 +18,7 @@ from evaluator.store.evaluate import Query, evaluate, evaluate_all
 from evaluator.store.store import Store
 from tests.stores import swap
 from tests.unit.evaluator.server import fakes
-from tests.unit.evaluator.server.fakes import NOW, call, settled
+from tests.unit.evaluator.server.fakes import NOW, answer_of, call
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -92,7 +92,7 @@ def ofrep_bulk(service: EvaluationService) -> Any:
 def test_an_observer_sees_every_evaluation_of_every_protocol(ask: Callable[[EvaluationService], Any]) -> None:
     exposures = Exposures()
     sources = ContextSources()
-    settled(ask(EvaluationService(store(), sources, lambda: NOW, [exposures])))
+    answer_of(ask(EvaluationService(store(), sources, lambda: NOW, [exposures])))
     assert SEEN in exposures.seen
     if "bulk" in ask.__name__:
         keys = [key for key, *_ in exposures.seen]
@@ -150,8 +150,8 @@ def test_a_query_for_every_flag_is_not_one_for_a_single_flag() -> None:
 
 
 def test_decoding_errors_reach_the_caller() -> None:
-    def refused() -> dict[str, Any]:
+    def refuse() -> dict[str, Any]:
         raise RpcError(Code.INVALID_ARGUMENT, "too deep")
 
     with pytest.raises(RpcError):
-        evaluate(Query(snapshot(), "targeted", None, refused, int(NOW)))
+        evaluate(Query(snapshot(), "targeted", None, refuse, int(NOW)))

@@ -16,13 +16,13 @@ from tests.unit.evaluator.server.fakes import ALL, NOW, flag, flag_set
 from .test_store import value, version
 
 
-def delivered(flag_set: FlagSet, digest: str | None = None) -> Report:
+def report_of(flag_set: FlagSet, digest: str | None = None) -> Report:
     return Report("", NOW, Content(flag_set, digest))
 
 
 async def test_a_set_that_is_put_is_served_compiled() -> None:
     exchange = SnapshotSwapper(Store(), lambda: NOW, GcPolicy())
-    snapshot = await exchange.apply(delivered(version(1), "sha256:known"))
+    snapshot = await exchange.apply(report_of(version(1), "sha256:known"))
     assert snapshot is not None
     assert snapshot is exchange.store.snapshot
     assert (snapshot.digest, snapshot.served_since) == ("sha256:known", NOW)
@@ -32,7 +32,7 @@ async def test_a_set_that_is_put_is_served_compiled() -> None:
 async def test_it_is_compiled_in_a_thread_and_served_on_the_loop() -> None:
     store, threads = Store(), set[threading.Thread]()
     store.subscribe(lambda _: threads.add(threading.current_thread()))
-    await SnapshotSwapper(store, lambda: NOW).apply(delivered(version(1)))
+    await SnapshotSwapper(store, lambda: NOW).apply(report_of(version(1)))
     assert threads == {threading.current_thread()}
 
 
@@ -40,8 +40,8 @@ async def test_the_same_flags_again_notify_nobody() -> None:
     store, seen = Store(), list[Snapshot]()
     store.subscribe(seen.append)
     exchange = SnapshotSwapper(store, lambda: NOW)
-    first = await exchange.apply(delivered(version(1)))
-    assert await exchange.apply(delivered(version(1))) is first
+    first = await exchange.apply(report_of(version(1)))
+    assert await exchange.apply(report_of(version(1))) is first
     assert seen == [first]
 
 
@@ -58,10 +58,10 @@ async def test_sources_that_deliver_at_once_are_all_served() -> None:
 
 async def test_a_reader_keeps_the_old_set_whole_while_it_is_let_go() -> None:
     exchange = SnapshotSwapper(Store(), lambda: NOW)
-    held = await exchange.apply(delivered(version(1)))
+    held = await exchange.apply(report_of(version(1)))
     assert held is not None
     remains = exchange.store.served_objects()
-    await exchange.apply(delivered(version(2)))
+    await exchange.apply(report_of(version(2)))
     free_one_by_one(remains)
     assert remains == []
     assert (value(held, "a"), value(held, "b")) == (1, 1)
@@ -90,7 +90,7 @@ def test_reading_leaves_nothing_to_the_collector() -> None:
 async def test_what_is_served_says_that_it_is_stale_and_is_compiled_no_second_time() -> None:
     store = Store()
     exchange = SnapshotSwapper(store, lambda: NOW)
-    first = await exchange.apply(delivered(FlagSet({one.key: one for one in ALL})))
+    first = await exchange.apply(report_of(FlagSet({one.key: one for one in ALL})))
     gone = Report("", NOW, fault=Fault("gone"))
     await exchange.apply(gone)
     stale = store.snapshot

@@ -11,7 +11,7 @@ from evaluator.store.store import Store
 from tests.stores import swap
 from tests.unit.evaluator.store.test_store import version
 from tests.unit.evaluator.sync.fakes import files
-from tests.waiting import running, until
+from tests.waiting import run_beside, until
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -31,18 +31,18 @@ def number(history: History, asked: str) -> object:
 
 
 @contextlib.asynccontextmanager
-async def recording(
+async def run_history(
     folder: Path, most: int = 32, most_bytes: int = 1_000_000
 ) -> AsyncIterator[tuple[Store, History]]:
     history, store = History(folder, most=most, most_bytes=most_bytes), Store()
     history.load()
     store.subscribe(history.record)
-    async with running(history.run()):
+    async with run_beside(history.run()):
         yield store, history
 
 
 async def test_a_version_is_found_by_its_digest_and_by_when_it_was_served(tmp_path: Path) -> None:
-    async with recording(tmp_path / "versions") as (store, history):
+    async with run_history(tmp_path / "versions") as (store, history):
         first = swap(store, version(1), now=NOW)
         second = swap(store, version(2), now=NOW + 60)
         await until(lambda: history.find(second.digest))
@@ -52,10 +52,10 @@ async def test_a_version_is_found_by_its_digest_and_by_when_it_was_served(tmp_pa
 
 
 async def test_versions_outlive_the_process_and_the_same_again_is_none(tmp_path: Path) -> None:
-    async with recording(tmp_path) as (store, history):
+    async with run_history(tmp_path) as (store, history):
         swap(store, version(1), now=NOW)
         await until(lambda: history.find(at(NOW)))
-    async with recording(tmp_path) as (store, history):
+    async with run_history(tmp_path) as (store, history):
         swap(store, version(1), now=NOW + 60)
         swap(store, version(2), now=NOW + 120)
         await until(lambda: number(history, at(NOW + 120)) == 2)
@@ -65,7 +65,7 @@ async def test_versions_outlive_the_process_and_the_same_again_is_none(tmp_path:
 
 @pytest.mark.parametrize("bounds", [{"most": 2}, {"most_bytes": 1_000}])
 async def test_the_oldest_versions_go_first(tmp_path: Path, bounds: dict[str, int]) -> None:
-    async with recording(tmp_path, **bounds) as (store, history):
+    async with run_history(tmp_path, **bounds) as (store, history):
         for each in range(8):
             swap(store, version(each), now=NOW + each)
         await until(lambda: number(history, at(NOW + 7)) == 7)
@@ -80,7 +80,7 @@ async def test_a_version_that_the_disk_refuses_is_left_out(
 ) -> None:
     folder = tmp_path / "versions"
     folder.write_text("in the way")
-    async with recording(folder) as (store, _):
+    async with run_history(folder) as (store, _):
         swap(store, version(1), now=NOW)
         await until(lambda: "is not kept" in caplog.text)
 

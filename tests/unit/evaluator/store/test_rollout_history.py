@@ -19,7 +19,7 @@ KEY = NEW.key
 START = 1_700_000_000.0
 
 
-def followed() -> tuple[Store, RolloutHistory]:
+def store_with_history() -> tuple[Store, RolloutHistory]:
     store = Store()
     return store, RolloutHistory(store)
 
@@ -31,7 +31,7 @@ def step_at(store: Store, history: RolloutHistory, moment: float | None, now: fl
 
 
 def test_a_moment_finds_the_step_that_was_served_then() -> None:
-    store, history = followed()
+    store, history = store_with_history()
     for number, step in enumerate(("1/4", "2/4", "3/4")):
         swap(store, rolled_out(10, step=step), now=START + 60 * number)
     found = [step_at(store, history, START + seconds, START + 200) for seconds in (0, 59, 60, 119, 120, 500)]
@@ -44,7 +44,7 @@ def test_a_moment_finds_the_step_that_was_served_then() -> None:
 def test_what_comes_soon_after_the_end_of_a_rollout_counts_for_its_last_step(
     after: float, found: str | None
 ) -> None:
-    store, history = followed()
+    store, history = store_with_history()
     swap(store, rolled_out(10), now=START)
     swap(store, flags(NEW, PLAIN), now=START + 60)
     now = START + 60 + after
@@ -55,7 +55,7 @@ def test_what_comes_soon_after_the_end_of_a_rollout_counts_for_its_last_step(
 
 
 def test_a_change_of_another_flag_is_no_new_step() -> None:
-    store, history = followed()
+    store, history = store_with_history()
     swap(store, rolled_out(10), now=START)
     for number in range(1, 2 * MOST_STATES):
         other = replace(PLAIN, variants={"on": number}, key="other")
@@ -65,7 +65,7 @@ def test_a_change_of_another_flag_is_no_new_step() -> None:
 
 
 def test_what_ended_long_ago_is_forgotten() -> None:
-    store, history = followed()
+    store, history = store_with_history()
     swap(store, rolled_out(10), now=START)
     swap(store, flags(NEW), now=START + 60)
     swap(store, flags(OLD), now=START + 61 + KEPT_SECONDS)
@@ -74,7 +74,7 @@ def test_what_ended_long_ago_is_forgotten() -> None:
 
 
 def test_the_number_of_definitions_is_bounded() -> None:
-    store, history = followed()
+    store, history = store_with_history()
     for number in range(3 * MOST_STATES):
         swap(store, rolled_out(number + 1, step=f"{number}/99"), now=START + number)
     assert step_at(store, history, START, START + 100) is None
@@ -88,7 +88,7 @@ def test_the_number_of_definitions_is_bounded() -> None:
 
 
 def test_a_flag_that_is_gone_is_not_among_the_keys() -> None:
-    store, history = followed()
+    store, history = store_with_history()
     swap(store, rolled_out(10), now=START)
     snapshot = swap(store, flags(PLAIN), now=START + 60)
     assert history.keys(snapshot) == []

@@ -12,7 +12,7 @@ from evaluator.sync.follow import Followers
 from evaluator.sync.lastgood import StateFolder
 from evaluator.sync.source import Delivery
 from tests.clock import Clock
-from tests.waiting import running
+from tests.waiting import run_beside
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
@@ -48,10 +48,10 @@ class FakeSource:
         self._queue.put_nowait(lambda: said)
 
     def fall(self, error: Exception) -> None:
-        def raised() -> SourceEvent:
+        def fail() -> SourceEvent:
             raise error
 
-        self._queue.put_nowait(raised)
+        self._queue.put_nowait(fail)
 
     async def deliveries(self) -> AsyncGenerator[SourceEvent, None]:
         self.calls += 1
@@ -66,7 +66,7 @@ def value(store: Store, key: str, variant: str = "on") -> Any:
 
 
 @contextlib.asynccontextmanager
-async def following(
+async def run_followers(
     sources: Sequence[Any], *, state_dir: Path | None = None, clock: Callable[[], float] | None = None
 ) -> AsyncIterator[tuple[Store, Followers]]:
     store = Store(sources=[source.name for source in sources])
@@ -74,7 +74,7 @@ async def following(
     folder = None if state_dir is None else StateFolder(state_dir, None, clock)
     followers = Followers(sources, store, clock=clock, folder=folder, random=lambda: 1.0)
     await followers.restore()
-    async with running(followers.run()):
+    async with run_beside(followers.run()):
         yield store, followers
 
 

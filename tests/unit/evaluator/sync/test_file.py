@@ -51,7 +51,7 @@ def config_map(folder: Path, text: str) -> None:
         (folder / "flags.json").symlink_to("..data/flags.json")
 
 
-async def following(deliveries: AsyncGenerator[SourceEvent, None], kind: type[Any]) -> Any:
+async def next_delivery(deliveries: AsyncGenerator[SourceEvent, None], kind: type[Any]) -> Any:
     async for found in deliveries:
         if isinstance(found, kind):
             return found
@@ -74,29 +74,29 @@ async def test_a_change_is_delivered(
     path = tmp_path / "flags.json"
     write(path, "one")
     deliveries = changes(path, watch=watch)
-    assert text(await following(deliveries, Delivery)) == "one"
+    assert text(await next_delivery(deliveries, Delivery)) == "one"
     for number in ("two", "six", "ten"):
         change(path, number)
-        assert text(await following(deliveries, Delivery)) == number
+        assert text(await next_delivery(deliveries, Delivery)) == number
     await deliveries.aclose()
 
 
 async def test_a_config_map_is_swapped(tmp_path: Path, watch: bool) -> None:
     config_map(tmp_path / "mount", "one")
     deliveries = changes(tmp_path / "mount" / "flags.json", watch=watch)
-    assert text(await following(deliveries, Delivery)) == "one"
+    assert text(await next_delivery(deliveries, Delivery)) == "one"
     for number in ("two", "three"):
         config_map(tmp_path / "mount", number)
-        assert text(await following(deliveries, Delivery)) == number
+        assert text(await next_delivery(deliveries, Delivery)) == number
     await deliveries.aclose()
 
 
 async def test_a_mounted_folder_is_swapped_as_one(tmp_path: Path, watch: bool) -> None:
     config_map(tmp_path, "one")
     deliveries = changes(tmp_path, watch=watch)
-    assert text(await following(deliveries, Delivery)) == "one"
+    assert text(await next_delivery(deliveries, Delivery)) == "one"
     config_map(tmp_path, "two")
-    delivered = await following(deliveries, Delivery)
+    delivered = await next_delivery(deliveries, Delivery)
     assert delivered.documents == ((str(tmp_path / "flags.json"), b"two"),)
     await deliveries.aclose()
 
@@ -104,15 +104,15 @@ async def test_a_mounted_folder_is_swapped_as_one(tmp_path: Path, watch: bool) -
 async def test_a_file_may_come_late_go_and_come_back(tmp_path: Path, watch: bool) -> None:
     path = tmp_path / "not yet" / "flags.json"
     deliveries = source(path, watch=watch).deliveries()
-    assert (await following(deliveries, SourceFault)).reason == "NotFound"
+    assert (await next_delivery(deliveries, SourceFault)).reason == "NotFound"
     path.parent.mkdir()
     write(path, "one")
-    assert text(await following(deliveries, Delivery)) == "one"
+    assert text(await next_delivery(deliveries, Delivery)) == "one"
     shutil.rmtree(path.parent)
-    assert (await following(deliveries, SourceFault)).reason == "NotFound"
+    assert (await next_delivery(deliveries, SourceFault)).reason == "NotFound"
     path.parent.mkdir()
     replace(path, "one")
-    assert text(await following(deliveries, Delivery)) == "one"
+    assert text(await next_delivery(deliveries, Delivery)) == "one"
     await deliveries.aclose()
 
 
@@ -120,10 +120,10 @@ async def test_the_definitions_of_a_folder_are_delivered_together_in_order_of_na
     for name in ("b.yaml", "a.json", "c.yml", "notes.txt", ".hidden.json"):
         write(tmp_path / name, name)
     deliveries = changes(tmp_path)
-    delivered = await following(deliveries, Delivery)
+    delivered = await next_delivery(deliveries, Delivery)
     assert [content for _, content in delivered.documents] == [b"a.json", b"b.yaml", b"c.yml"]
     write(tmp_path / "a.json", "changed")
-    assert (await following(deliveries, Delivery)).documents[0][1] == b"changed"
+    assert (await next_delivery(deliveries, Delivery)).documents[0][1] == b"changed"
     await deliveries.aclose()
 
 
@@ -141,9 +141,9 @@ async def test_a_second_change_that_leaves_no_trace_in_the_times_is_seen(
     path = tmp_path / "flags.json"
     write(path, "one")
     deliveries = changes(path, watch=False)
-    assert text(await following(deliveries, Delivery)) == "one"
+    assert text(await next_delivery(deliveries, Delivery)) == "one"
     write(path, "two")
-    assert text(await following(deliveries, Delivery)) == "two"
+    assert text(await next_delivery(deliveries, Delivery)) == "two"
     await deliveries.aclose()
 
 
@@ -153,8 +153,8 @@ async def test_yaml_is_taken_once_it_is_whole(tmp_path: Path, watch: bool, anew:
     write(path, "one")
     looking = FileSource("f", "identity", path, lambda: tmp_path.stat().st_mtime, watch=watch)
     deliveries = Changes(looking).events() if anew else changes(path, watch=watch)
-    assert text(await following(deliveries, Delivery)) == "one"
-    changed = asyncio.ensure_future(following(deliveries, Delivery))
+    assert text(await next_delivery(deliveries, Delivery)) == "one"
+    changed = asyncio.ensure_future(next_delivery(deliveries, Delivery))
     if anew:
         path.rename(path.with_suffix(".backup"))
     with path.open("w") as file:
@@ -246,7 +246,7 @@ async def test_yaml_that_is_written_on_and_on_is_a_fault(
     monkeypatch.setattr(looking, "_may_be_half", lambda _: True)
     sizes = iter(range(100))
     monkeypatch.setattr(looking, "_now", lambda: (("", 1, 1, next(sizes), 0, 0),))
-    assert (await following(looking.deliveries(), SourceFault)).reason == "Changing"
+    assert (await next_delivery(looking.deliveries(), SourceFault)).reason == "Changing"
 
 
 async def test_files_that_are_too_large_together_are_not_read(tmp_path: Path) -> None:
@@ -254,14 +254,14 @@ async def test_files_that_are_too_large_together_are_not_read(tmp_path: Path) ->
         (tmp_path / name).touch()
         os.truncate(tmp_path / name, MAX_BYTES // 2 + 1)
     deliveries = changes(tmp_path)
-    assert (await following(deliveries, SourceFault)).reason == "TooLarge"
+    assert (await next_delivery(deliveries, SourceFault)).reason == "TooLarge"
     await deliveries.aclose()
 
 
 async def test_what_cannot_be_read_is_a_fault(tmp_path: Path) -> None:
     write(tmp_path / "flags.json", "one")
     deliveries = changes(tmp_path / "flags.json" / "below")
-    assert (await following(deliveries, SourceFault)).reason == "Unreadable"
+    assert (await next_delivery(deliveries, SourceFault)).reason == "Unreadable"
     await deliveries.aclose()
 
 
@@ -295,14 +295,14 @@ async def test_a_fifo_that_takes_a_files_place_is_a_fault_until_a_file_is_back(
     path.parent.mkdir(exist_ok=True)
     write(path, "one")
     deliveries = changes(path if path.parent == tmp_path else path.parent, watch=watch)
-    assert text(await following(deliveries, Delivery)) == "one"
+    assert text(await next_delivery(deliveries, Delivery)) == "one"
     path.unlink()
     os.mkfifo(path)
-    fault = await following(deliveries, SourceFault)
+    fault = await next_delivery(deliveries, SourceFault)
     while fault.reason == "NotFound":
-        fault = await following(deliveries, SourceFault)
+        fault = await next_delivery(deliveries, SourceFault)
     assert "it is a FIFO, which cannot be followed; use a regular file or a folder" in fault.message
     path.unlink()
     write(path, "two")
-    assert text(await following(deliveries, Delivery)) == "two"
+    assert text(await next_delivery(deliveries, Delivery)) == "two"
     await deliveries.aclose()

@@ -20,8 +20,8 @@ from evaluator.sync.timing import SourceTiming
 from evaluator.wire.sync_messages import Payload
 from tests.clock import Clock
 from tests.unit.evaluator.server.fakes import call
-from tests.unit.evaluator.sync.fakes import FakeSource, delivery, document, files, following, value
-from tests.waiting import running, until
+from tests.unit.evaluator.sync.fakes import FakeSource, delivery, document, files, run_followers, value
+from tests.waiting import run_beside, until
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -40,7 +40,7 @@ def stale(source: FakeSource, store: object) -> str | None:
 
 async def test_what_a_source_delivers_is_served_and_then_its_next() -> None:
     source = FakeSource()
-    async with following([source]) as (store, _):
+    async with run_followers([source]) as (store, _):
         source.say(document("a", value=1))
         await until(lambda: value(store, "a") == 1)
         source.say(document("a", value=2))
@@ -51,7 +51,7 @@ async def test_what_a_source_delivers_is_served_and_then_its_next() -> None:
 @pytest.mark.parametrize("content", FAULTS.values(), ids=FAULTS.keys())
 async def test_what_cannot_be_understood_changes_nothing_and_is_stale(content: bytes) -> None:
     source = FakeSource()
-    async with following([source]) as (store, _):
+    async with run_followers([source]) as (store, _):
         source.say(document("a"))
         await until(lambda: value(store, "a"))
         served = store.snapshot
@@ -64,7 +64,7 @@ async def test_what_cannot_be_understood_changes_nothing_and_is_stale(content: b
 
 async def test_an_empty_set_is_a_deletion() -> None:
     source = FakeSource()
-    async with following([source]) as (store, _):
+    async with run_followers([source]) as (store, _):
         source.say(document("a"))
         await until(lambda: value(store, "a"))
         source.say(b'{"flags": {}}')
@@ -74,7 +74,7 @@ async def test_an_empty_set_is_a_deletion() -> None:
 
 async def test_a_refused_content_that_stays_is_still_stale_and_the_old_one_again_is_not() -> None:
     source = FakeSource()
-    async with following([source]) as (store, _):
+    async with run_followers([source]) as (store, _):
         source.say(document("a"))
         await until(lambda: value(store, "a"))
         source.say(b"{")
@@ -86,7 +86,7 @@ async def test_a_refused_content_that_stays_is_still_stale_and_the_old_one_again
 
 async def test_a_bad_flag_keeps_its_last_good_definition_and_its_siblings_move_on() -> None:
     source = FakeSource()
-    async with following([source]) as (store, _):
+    async with run_followers([source]) as (store, _):
         source.say(document("a", "b", value=1))
         await until(lambda: value(store, "b") == 1)
         flags = document("b", value=2).decode()[10:]
@@ -97,7 +97,7 @@ async def test_a_bad_flag_keeps_its_last_good_definition_and_its_siblings_move_o
 
 async def test_a_problem_is_logged_once_with_its_place(caplog: pytest.LogCaptureFixture) -> None:
     source = FakeSource()
-    async with following([source]) as (store, _):
+    async with run_followers([source]) as (store, _):
         source.say(BAD)
         source.say(BAD)
         source.say(document("a"))
@@ -108,7 +108,7 @@ async def test_a_problem_is_logged_once_with_its_place(caplog: pytest.LogCapture
 
 async def test_a_source_that_fails_or_breaks_disturbs_no_other() -> None:
     good, bad = FakeSource("good"), FakeSource("bad")
-    async with following([good, bad]) as (store, _):
+    async with run_followers([good, bad]) as (store, _):
         bad.fall(SourceFault("Down", "it is down"))
         bad.fall(RuntimeError("a bug"))
         good.say(document("a", value=1))
@@ -122,7 +122,7 @@ async def test_a_source_that_fails_or_breaks_disturbs_no_other() -> None:
 
 async def test_a_losing_duplicate_comes_back_when_the_winner_goes() -> None:
     low, high = FakeSource("low"), FakeSource("high")
-    async with following([low, high]) as (store, _):
+    async with run_followers([low, high]) as (store, _):
         low.say(document("a", value="low"))
         high.say(document("a", value="high"))
         await until(lambda: value(store, "a") == "high")
@@ -132,7 +132,7 @@ async def test_a_losing_duplicate_comes_back_when_the_winner_goes() -> None:
 
 async def test_a_reported_fault_ends_nothing() -> None:
     source = FakeSource()
-    async with following([source]) as (store, _):
+    async with run_followers([source]) as (store, _):
         source.say(SourceFault("NotFound", "gone"))
         await until(lambda: stale(source, store) == "NotFound: gone")
         source.say(document("a"))
@@ -142,7 +142,7 @@ async def test_a_reported_fault_ends_nothing() -> None:
 
 async def test_a_stream_that_had_its_time_is_opened_again_and_nothing_is_stale() -> None:
     source = FakeSource()
-    async with following([source]) as (store, _):
+    async with run_followers([source]) as (store, _):
         source.say(document("a"))
         source.fall(SourceFault(RENEWAL, "an hour has passed"))
         await until(lambda: source.calls == 2)
@@ -182,7 +182,7 @@ async def test_a_source_that_answered_is_asked_as_soon_as_at_first_and_any_other
     if answer is not None:
         source.say(answer)
     source.fall(SourceFault(reason, "as the peer says"))
-    async with running(follower.run()):
+    async with run_beside(follower.run()):
         await until(lambda: source.calls == 2)
     assert backoff.asked == expected
 
@@ -199,7 +199,7 @@ async def test_the_state_of_a_source_is_one_word_and_its_flags_stay(
     delivers: bool, reason: str, expected: str
 ) -> None:
     source = FakeSource()
-    async with following([source]) as (store, _):
+    async with run_followers([source]) as (store, _):
         assert state(store.status("fake")) == "pending"
         if delivers:
             source.say(document("a"))
@@ -213,7 +213,7 @@ async def test_what_could_not_be_served_is_tried_again_though_its_source_says_un
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     source = FakeSource()
-    async with following([source]) as (store, _):
+    async with run_followers([source]) as (store, _):
         source.say(document("a", value=1))
         await until(lambda: value(store, "a") == 1)
         with monkeypatch.context() as patched:
@@ -230,7 +230,7 @@ async def test_what_could_not_be_served_is_tried_again_though_its_source_says_un
 
 async def test_a_context_that_changes_alone_is_passed_on() -> None:
     source, contexts = FakeSource(), list[object]()
-    async with following([source]) as (store, _):
+    async with run_followers([source]) as (store, _):
         source.say(delivery(document("a"), region="eu"))
         await until(lambda: value(store, "a"))
         store.subscribe(lambda _: contexts.append(dict(store.context)))
@@ -246,7 +246,7 @@ async def test_a_context_that_comes_with_the_end_of_staleness_is_sent_though_ano
     None
 ):
     sent, low, high = list[Any](), FakeSource("low"), FakeSource("high")
-    async with following([low, high]) as (store, _):
+    async with run_followers([low, high]) as (store, _):
         high.say(delivery(document("b"), region="eu"))
         low.say(document("a"))
         await until(lambda: value(store, "a") and value(store, "b"))
@@ -268,7 +268,7 @@ async def test_a_context_comes_with_its_flags_and_not_while_they_are_prepared(
 ) -> None:
     prepare, seen = Store.prepare, list[object]()
     source = FakeSource()
-    async with following([source]) as (store, _):
+    async with run_followers([source]) as (store, _):
         source.say(delivery(document("a", value=1), region="eu"))
         await until(lambda: value(store, "a") == 1)
 
@@ -285,7 +285,7 @@ async def test_a_context_comes_with_its_flags_and_not_while_they_are_prepared(
 
 async def test_a_context_whose_flags_cannot_be_served_is_not_either(monkeypatch: pytest.MonkeyPatch) -> None:
     source = FakeSource()
-    async with following([source]) as (store, _):
+    async with run_followers([source]) as (store, _):
         source.say(delivery(document("a", value=1), region="eu"))
         await until(lambda: value(store, "a") == 1)
         monkeypatch.setattr(Store, "prepare", lambda *_: 1 / 0)
@@ -296,7 +296,7 @@ async def test_a_context_whose_flags_cannot_be_served_is_not_either(monkeypatch:
 
 async def test_contexts_of_sources_are_merged_the_last_source_wins() -> None:
     low, high = FakeSource("low"), FakeSource("high")
-    async with following([low, high]) as (store, _):
+    async with run_followers([low, high]) as (store, _):
         high.say(delivery(document("b"), tier="high"))
         await until(lambda: value(store, "b"))
         low.say(delivery(document("a"), tier="low", region="eu"))
@@ -310,12 +310,12 @@ async def test_after_a_restart_the_last_good_set_is_served_stale_with_its_age_un
     tmp_path: Path,
 ) -> None:
     source = FakeSource()
-    async with following([source], state_dir=tmp_path / "state", clock=Clock(500.0)) as (store, _):
+    async with run_followers([source], state_dir=tmp_path / "state", clock=Clock(500.0)) as (store, _):
         source.say(delivery(document("a"), region="eu"))
         await until(lambda: files(tmp_path, "state/*.flags"))
         before = store.snapshot
     again = FakeSource()
-    async with following([again], state_dir=tmp_path / "state", clock=Clock(800.0)) as (store, _):
+    async with run_followers([again], state_dir=tmp_path / "state", clock=Clock(800.0)) as (store, _):
         await until(lambda: store.snapshot)
         status = store.status("fake")
         assert before is not None
@@ -333,10 +333,10 @@ async def test_what_is_delivered_as_it_was_on_disk_is_the_very_set_that_is_serve
     tmp_path: Path, more: dict[str, Any]
 ) -> None:
     source, again = FakeSource(), FakeSource()
-    async with following([source], state_dir=tmp_path / "state") as _:
+    async with run_followers([source], state_dir=tmp_path / "state") as _:
         source.say(document("a"))
         await until(lambda: files(tmp_path, "state/*.flags"))
-    async with following([again], state_dir=tmp_path / "state") as (store, _):
+    async with run_followers([again], state_dir=tmp_path / "state") as (store, _):
         await until(lambda: store.snapshot)
         restored = store.catalog.of_source("fake")
         again.say(document("a", **more))
@@ -350,7 +350,7 @@ async def test_what_is_delivered_as_it_was_on_disk_is_the_very_set_that_is_serve
 
 async def test_what_differs_for_the_digest_alone_is_served() -> None:
     source = FakeSource()
-    async with following([source]) as (store, _):
+    async with run_followers([source]) as (store, _):
         source.say(document("a", value=1))
         await until(lambda: value(store, "a") == 1)
         source.say(document("a", value=True))
@@ -365,7 +365,7 @@ async def test_answers_say_since_when_their_source_is_stale_until_it_is_not(tmp_
         return {"flagstaff.dev/stale": True, "flagstaff.dev/stale-since": since}
 
     source = FakeSource()
-    async with following([source], state_dir=tmp_path, clock=Clock(500.0)) as (store, _):
+    async with run_followers([source], state_dir=tmp_path, clock=Clock(500.0)) as (store, _):
         source.say(document("a"))
         await until(lambda: files(tmp_path, "*.flags"))
         source.say(SourceFault("Unreachable", "it is down"))
@@ -373,7 +373,7 @@ async def test_answers_say_since_when_their_source_is_stale_until_it_is_not(tmp_
         source.say(UNCHANGED)
         await until(lambda: metadata(store) == {})
     again = FakeSource()
-    async with following([again], state_dir=tmp_path, clock=Clock(800.0)) as (store, _):
+    async with run_followers([again], state_dir=tmp_path, clock=Clock(800.0)) as (store, _):
         await until(lambda: store.snapshot)
         assert metadata(store) == marks("1970-01-01T00:08:20Z")
         again.fall(SourceFault("Unreachable", "it is down"))
@@ -387,7 +387,7 @@ async def test_a_damaged_last_good_set_is_set_aside_and_not_served(
 ) -> None:
     path = LastGood(tmp_path, "fake").path
     path.write_bytes(b"no such thing")
-    async with following([source := FakeSource()], state_dir=tmp_path) as (store, _):
+    async with run_followers([source := FakeSource()], state_dir=tmp_path) as (store, _):
         await until(lambda: source.calls)
         assert store.snapshot is None
     assert path.with_name(path.name + ".damaged").read_bytes() == b"no such thing"
@@ -399,7 +399,7 @@ async def test_at_the_start_the_folder_is_swept_of_sources_that_are_followed_no_
     for path in paths:
         path.with_name(path.name + ".damaged").write_bytes(b"no such thing")
         os.utime(path.with_name(path.name + ".damaged"), (0, 0))
-    async with following([FakeSource()], state_dir=tmp_path, clock=Clock(1e9)):
+    async with run_followers([FakeSource()], state_dir=tmp_path, clock=Clock(1e9)):
         await until(lambda: len(files(tmp_path)) == 1)
     assert files(tmp_path) == [tmp_path / f"{paths[0].name}.damaged"]
 
@@ -411,7 +411,7 @@ async def test_a_disk_that_refuses_is_asked_again_and_serving_goes_on(
         raise OSError(errno.ENOSPC, "No space left on device")
 
     source = FakeSource()
-    async with following([source], state_dir=tmp_path) as (store, _):
+    async with run_followers([source], state_dir=tmp_path) as (store, _):
         with monkeypatch.context() as patched:
             patched.setattr(os, "fsync", full)
             source.say(document("a"))
@@ -426,7 +426,7 @@ async def test_without_a_state_folder_nothing_is_written(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     source = FakeSource()
-    async with following([source]) as (store, _):
+    async with run_followers([source]) as (store, _):
         source.say(document("a"))
         await until(lambda: value(store, "a"))
     assert files(tmp_path) == []
@@ -435,7 +435,7 @@ async def test_without_a_state_folder_nothing_is_written(
 async def test_an_unchanged_set_is_stamped_again_from_time_to_time(tmp_path: Path) -> None:
     source, clock = FakeSource(), Clock(1_000.0)
     last_good = LastGood(tmp_path, "fake")
-    async with following([source], state_dir=tmp_path, clock=clock):
+    async with run_followers([source], state_dir=tmp_path, clock=clock):
         source.say(document("a"))
         await until(last_good.path.exists)
         clock.now = 1_700.0

@@ -35,7 +35,7 @@ def flag_set(number: int, size: int = SIZE) -> FlagSet:
     return FlagSet({"a": Flag("a", State.ENABLED, {"on": f"{number:05}" + "x" * size}, "on")})
 
 
-def saved(number: int, size: int = SIZE) -> Saved:
+def saved_flags(number: int, size: int = SIZE) -> Saved:
     return Saved(flag_set(number, size), datetime(2026, 1, 2, tzinfo=UTC))
 
 
@@ -63,12 +63,12 @@ class Keeping:
 
     def serve(self, number: int, size: int = SIZE) -> str:
         """The digest of what is served from now on."""
-        self.keeper.keep(saved(number, size), changed=True)
+        self.keeper.keep(saved_flags(number, size), changed=True)
         return swap(self.store, flag_set(number, size), now=1_000.0 + number).digest
 
 
 @contextlib.asynccontextmanager
-async def keeping(folder: Path, last_good: LastGood | None = None) -> AsyncIterator[Keeping]:
+async def run_writers(folder: Path, last_good: LastGood | None = None) -> AsyncIterator[Keeping]:
     kept = Keeping(folder, last_good)
     tasks = [asyncio.create_task(part.run()) for part in (kept.history, kept.keeper)]
     try:
@@ -85,26 +85,26 @@ def versions_size(folder: Path) -> int:
 
 def test_a_volume_that_others_filled_takes_the_next_sets(volume: Path) -> None:
     last_good = LastGood(volume / "state", "one")
-    last_good.save(saved(0))
+    last_good.save(saved_flags(0))
     fill(volume / "filler")
     for number in range(1, 8):
-        last_good.save(saved(number))
+        last_good.save(saved_flags(number))
         assert number_in(LastGood(volume / "state", "one")) == number
 
 
 def test_a_volume_without_room_for_a_larger_set_keeps_the_set_before(volume: Path) -> None:
     last_good = LastGood(volume / "state", "one")
-    last_good.save(saved(0))
+    last_good.save(saved_flags(0))
     fill(volume / "filler")
     with pytest.raises(OSError, match="No space left"):
-        last_good.save(saved(1, size=4 * SIZE))
+        last_good.save(saved_flags(1, size=4 * SIZE))
     assert number_in(last_good) == 0
-    last_good.save(saved(2))
+    last_good.save(saved_flags(2))
     assert number_in(last_good) == 2
 
 
 async def test_versions_take_a_quarter_of_the_free_room_and_every_set_is_saved(volume: Path) -> None:
-    async with keeping(volume) as kept:
+    async with run_writers(volume) as kept:
         for number in range(12):
             digest = kept.serve(number)
             await until(lambda: not kept.keeper.unsaved_seconds)
@@ -114,7 +114,7 @@ async def test_versions_take_a_quarter_of_the_free_room_and_every_set_is_saved(v
 
 
 async def test_versions_go_when_others_take_the_volume(volume: Path) -> None:
-    async with keeping(volume) as kept:
+    async with run_writers(volume) as kept:
         digest = kept.serve(1)
         await until(lambda: kept.history.find(digest))
         fill(volume / "filler", left=SIZE)
@@ -124,7 +124,7 @@ async def test_versions_go_when_others_take_the_volume(volume: Path) -> None:
 
 async def test_a_save_that_fails_is_tried_again_as_soon_as_there_is_room(volume: Path) -> None:
     fill(volume / "filler")
-    async with keeping(volume / "state") as kept:
+    async with run_writers(volume / "state") as kept:
         kept.serve(1)
         await until(lambda: kept.keeper.failures > 4)
         assert "No space left" in kept.keeper.fault
@@ -151,7 +151,7 @@ class SmallVolume(LastGood):
 
 async def test_versions_are_removed_first_where_a_save_finds_no_room(tmp_path: Path) -> None:
     last_good = SmallVolume(tmp_path)
-    async with keeping(tmp_path, last_good) as kept:
+    async with run_writers(tmp_path, last_good) as kept:
         first = kept.serve(1)
         await until(lambda: kept.history.find(first))
         last_good.small = True
@@ -164,7 +164,7 @@ async def test_versions_are_removed_first_where_a_save_finds_no_room(tmp_path: P
 async def test_no_version_is_written_before_the_last_good_set_is(tmp_path: Path) -> None:
     last_good = LastGood(tmp_path, "one")
     last_good.path.mkdir()
-    async with keeping(tmp_path, last_good) as kept:
+    async with run_writers(tmp_path, last_good) as kept:
         digest = kept.serve(1)
         await until(lambda: kept.keeper.failures)
         assert kept.history.find(digest) is None

@@ -34,7 +34,7 @@ async def peer() -> AsyncIterator[GrpcPeer]:
 
 
 @contextlib.asynccontextmanager
-async def listening(port: int, timing: SourceTiming = DEFAULT_TIMING, **fields: Any) -> AsyncIterator[Ear]:
+async def run_source(port: int, timing: SourceTiming = DEFAULT_TIMING, **fields: Any) -> AsyncIterator[Ear]:
     config = replace(SourceConfig(f"127.0.0.1:{port}", Provider.GRPC, timeout=5.0), **fields)
     ear = Ear(GrpcSource("peer", "identity", config, timing=timing))
     yield ear
@@ -45,7 +45,7 @@ async def test_the_selector_is_sent_as_header_and_in_the_request_and_the_provide
     peer: GrpcPeer,
 ) -> None:
     fields: dict[str, Any] = {"selector": "flagSetId=a", "provider_id": "me"}
-    async with listening(peer.port, **fields) as ear:
+    async with run_source(peer.port, **fields) as ear:
         await ear.until(Delivery)
     request, metadata = peer.asked[0]
     assert (request.selector, request.provider_id) == ("flagSetId=a", "me")
@@ -58,7 +58,7 @@ async def test_the_configured_headers_are_sent_and_a_token_in_a_file_is_read_aga
     token = tmp_path / "token"
     token.write_text("one\n")
     fields: dict[str, Any] = {"bearer_token_file": str(token), "headers": {"X-Key": "abc"}}
-    async with listening(peer.port, **fields) as ear:
+    async with run_source(peer.port, **fields) as ear:
         await ear.until(Delivery)
         token.write_text("two\n")
         await peer.remove()
@@ -70,7 +70,7 @@ async def test_the_configured_headers_are_sent_and_a_token_in_a_file_is_read_aga
 
 
 async def test_the_context_that_comes_with_flags_is_delivered(peer: GrpcPeer) -> None:
-    async with listening(peer.port) as ear:
+    async with run_source(peer.port) as ear:
         assert (await ear.until(Delivery)).context == {}
         peer.context = {"region": "eu", "deep": {"list": [1, True, None]}}
         await peer.put(FLAGS)
@@ -91,7 +91,7 @@ def test_an_envoy_target_that_cannot_be_read_is_refused(uri: str) -> None:
 
 
 async def test_a_stream_that_is_silent_and_whole_says_that_nothing_changed(peer: GrpcPeer) -> None:
-    async with listening(peer.port, SourceTiming(confirm=0.02)) as ear:
+    async with run_source(peer.port, SourceTiming(confirm=0.02)) as ear:
         await ear.until(Delivery)
         assert [type(await ear.next()) for _ in range(3)] == [Unchanged] * 3
 
@@ -99,7 +99,7 @@ async def test_a_stream_that_is_silent_and_whole_says_that_nothing_changed(peer:
 async def test_a_peer_that_does_not_answer_is_not_said_to_have_what_it_sent(peer: GrpcPeer) -> None:
     timing = SourceTiming(confirm=0.02, call=0.1, ping_timeout=0.5, keepalive=0.5)
     freezer = Freezer(peer.port)
-    async with freezer.listening() as port, listening(port, timing) as ear:
+    async with freezer.listening() as port, run_source(port, timing) as ear:
         await ear.until(Delivery)
         await ear.until(Unchanged)
         freezer.thawed.clear()
@@ -113,7 +113,7 @@ async def test_a_peer_that_does_not_answer_is_not_said_to_have_what_it_sent(peer
 
 async def test_a_message_beyond_what_was_allowed_is_refused(peer: GrpcPeer) -> None:
     await peer.put(b"x" * 2000)
-    async with listening(peer.port, max_msg_size=1000) as ear:
+    async with run_source(peer.port, max_msg_size=1000) as ear:
         assert (await ear.until(SourceFault)).reason == "TooLarge"
 
 
@@ -124,15 +124,15 @@ async def test_a_certificate_is_checked_against_the_configured_authority(tmp_pat
     chain = b"".join(each.bytes() for each in cert.cert_chain_pems)
     await peer.start(grpc.ssl_server_credentials([(cert.private_key_pem.bytes(), chain)]))
     peer.content = FLAGS.decode()
-    async with listening(peer.port, tls=True, cert_path=str(tmp_path / "ca.pem")) as ear:
+    async with run_source(peer.port, tls=True, cert_path=str(tmp_path / "ca.pem")) as ear:
         await ear.until(Delivery)
-    async with listening(peer.port, tls=True) as ear:
+    async with run_source(peer.port, tls=True) as ear:
         assert (await ear.until(SourceFault)).reason == "Unreachable"
     await peer.remove()
 
 
 async def test_certificates_that_are_not_there_are_a_fault() -> None:
-    async with listening(1, tls=True, cert_path="/no/such/file") as ear:
+    async with run_source(1, tls=True, cert_path="/no/such/file") as ear:
         fault = await ear.until(SourceFault)
     assert (fault.reason, "/no/such/file" in fault.message) == ("Credentials", True)
 
@@ -152,7 +152,7 @@ async def test_a_silent_peer_is_asked_why_and_listened_to_until_the_flags_come(
     silent = GrpcPeer()
     silent.absence = said
     await silent.start()
-    async with listening(silent.port, SourceTiming(silence=0.02)) as ear:
+    async with run_source(silent.port, SourceTiming(silence=0.02)) as ear:
         fault = await ear.until(SourceFault)
         assert (fault.reason, "no flags" in fault.message) == (reason, True)
         await silent.put(FLAGS)
@@ -168,7 +168,7 @@ async def test_a_peer_that_is_silent_and_does_not_say_why_has_failed_in_time(
     silent = GrpcPeer()
     silent.absence = said
     await silent.start()
-    async with listening(silent.port, SourceTiming(silence=0.02), timeout=0.2) as ear:
+    async with run_source(silent.port, SourceTiming(silence=0.02), timeout=0.2) as ear:
         assert (await ear.until(SourceFault)).reason == "Timeout"
     await silent.remove()
 
@@ -188,7 +188,7 @@ async def test_a_peer_that_is_silent_and_does_not_say_why_has_failed_in_time(
 async def test_the_end_of_a_stream_shows_what_has_become_of_its_flags(
     peer: GrpcPeer, code: grpc.StatusCode, reason: str
 ) -> None:
-    async with listening(peer.port) as ear:
+    async with run_source(peer.port) as ear:
         await ear.until(Delivery)
         await peer.end(code)
         assert (await ear.until(SourceFault)).reason == reason
@@ -241,7 +241,7 @@ async def test_a_stream_whose_peer_hangs_is_noticed_by_its_silence_to_pings_and_
     freezer = Freezer(peer.port)
     async with (
         freezer.listening() as port,
-        listening(port, SourceTiming(keepalive=0.3, ping_timeout=0.3)) as ear,
+        run_source(port, SourceTiming(keepalive=0.3, ping_timeout=0.3)) as ear,
     ):
         await ear.until(Delivery)
         freezer.thawed.clear()

@@ -214,7 +214,7 @@ async def test_a_peer_that_never_ends_its_headers_is_cut_off(ears: list[Ear]) ->
         assert {getattr(each, "reason", "") for each in received} <= {"Timeout", "Unreachable"}
 
 
-def issued(peer: HttpPeer, lifetime: int) -> OAuth:
+def issue_tokens(peer: HttpPeer, lifetime: int) -> OAuth:
     """Tokens that are numbered, at the peer's /token; a flag set for a client that shows the newest."""
     count = 0
 
@@ -242,7 +242,7 @@ def issued(peer: HttpPeer, lifetime: int) -> OAuth:
 async def test_a_token_is_asked_for_when_there_is_no_good_one(
     peer: HttpPeer, ears: list[Ear], lifetime: int, tokens: int
 ) -> None:
-    ear = listen(ears, peer.uri, oauth=issued(peer, lifetime))
+    ear = listen(ears, peer.uri, oauth=issue_tokens(peer, lifetime))
     for _ in range(3):
         assert not isinstance(await ear.next(), SourceFault)
     asked = [request for request in peer.requests if "content-length" in request]
@@ -254,7 +254,7 @@ async def test_credentials_in_files_are_read_again_once_a_rotation_refused_them(
 ) -> None:
     (tmp_path / "client-id").write_text("me\n")
     (tmp_path / "client-secret").write_text("old\n")
-    oauth = replace(issued(peer, 3600), client_id="", client_secret="", folder=str(tmp_path))
+    oauth = replace(issue_tokens(peer, 3600), client_id="", client_secret="", folder=str(tmp_path))
     ear = listen(ears, peer.uri, oauth=oauth)
     assert (await ear.until(SourceFault)).reason == "Unauthorized"
     (tmp_path / "client-secret").write_text("it&s\n")
@@ -275,7 +275,7 @@ def authority() -> trustme.CA:
     return trustme.CA()
 
 
-def encrypted(peer: HttpPeer, authority: trustme.CA, *, ask: bool = False) -> str:
+def serve_encrypted(peer: HttpPeer, authority: trustme.CA, *, ask: bool = False) -> str:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     authority.issue_cert("127.0.0.1").configure_cert(context)
     if ask:
@@ -289,7 +289,7 @@ async def test_a_certificate_is_checked_against_the_configured_authority(
     peer: HttpPeer, ears: list[Ear], authority: trustme.CA, tmp_path: Path
 ) -> None:
     authority.cert_pem.write_to_path(tmp_path / "ca.pem")
-    uri = encrypted(peer, authority)
+    uri = serve_encrypted(peer, authority)
     fault = await listen(ears, uri).until(SourceFault)
     assert "its certificate is not trusted" in fault.message
     await listen(ears, uri, cert_path=str(tmp_path / "ca.pem")).until(Delivery)
@@ -301,7 +301,7 @@ async def test_a_peer_that_asks_for_our_certificate_gets_it(
     authority.cert_pem.write_to_path(tmp_path / "ca.pem")
     ours = authority.issue_cert("client.example")
     ours.private_key_and_cert_chain_pem.write_to_path(tmp_path / "client.pem")
-    uri, path = encrypted(peer, authority, ask=True), str(tmp_path / "client.pem")
+    uri, path = serve_encrypted(peer, authority, ask=True), str(tmp_path / "client.pem")
     fields = {"cert_path": str(tmp_path / "ca.pem"), "client_cert_path": path, "client_key_path": path}
     await listen(ears, uri, **fields).until(Delivery)
     assert isinstance(await listen(ears, uri, cert_path=fields["cert_path"]).next(), SourceFault)
@@ -314,7 +314,7 @@ async def test_from_https_to_http_is_not_followed(
     with closing(HttpPeer()) as plain:
         plain.content = b"{}"
         answers(peer, 302, b"", Location=plain.uri)
-        ear = listen(ears, encrypted(peer, authority), cert_path=str(tmp_path / "ca.pem"))
+        ear = listen(ears, serve_encrypted(peer, authority), cert_path=str(tmp_path / "ca.pem"))
         assert (await ear.until(SourceFault)).reason == "Redirected"
 
 

@@ -23,31 +23,31 @@ if TYPE_CHECKING:
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 
 
-def saved(**context: object) -> Saved:
+def saved_flag(**context: object) -> Saved:
     flag = Flag("a", State.ENABLED, {"on": True}, "on")
     return Saved(FlagSet({"a": flag}), NOW, context)
 
 
 @pytest.mark.parametrize("context", [{}, {"region": "eu", "deep": [1, {"a": None}]}])
 def test_a_set_comes_back_with_its_context(tmp_path: Path, context: dict[str, object]) -> None:
-    LastGood(tmp_path, "one").save(saved(**context))
-    assert LastGood(tmp_path, "one").load() == saved(**context)
+    LastGood(tmp_path, "one").save(saved_flag(**context))
+    assert LastGood(tmp_path, "one").load() == saved_flag(**context)
     assert LastGood(tmp_path, "another").load() is None
 
 
 def test_a_context_that_was_changed_is_noticed() -> None:
-    content = encode(saved(region="eu")).replace(b'"eu"', b'"us"')
+    content = encode(saved_flag(region="eu")).replace(b'"eu"', b'"us"')
     with pytest.raises(ValueError, match="checksum"):
         decode(content)
 
 
 def test_what_could_not_be_read_back_is_not_written() -> None:
     with pytest.raises(ValueError, match="too many"):
-        encode(saved(region="x" * (MAX_BYTES // 256)))
+        encode(saved_flag(region="x" * (MAX_BYTES // 256)))
 
 
 @contextlib.asynccontextmanager
-async def keeping(last_good: LastGood, clock: Clock) -> AsyncIterator[LastGoodWriter]:
+async def run_writer(last_good: LastGood, clock: Clock) -> AsyncIterator[LastGoodWriter]:
     keeper = LastGoodWriter(last_good, "one", Backoff(lambda: 0.0), clock)
     task = asyncio.create_task(keeper.run())
     try:
@@ -58,15 +58,15 @@ async def keeping(last_good: LastGood, clock: Clock) -> AsyncIterator[LastGoodWr
 
 async def test_a_set_is_unsaved_from_when_it_is_served_until_it_is_on_disk(tmp_path: Path) -> None:
     clock = Clock(1_000.0)
-    async with keeping(LastGood(tmp_path, "one"), clock) as keeper:
+    async with run_writer(LastGood(tmp_path, "one"), clock) as keeper:
         assert (keeper.unsaved_seconds, keeper.last_save_seconds) == (0.0, None)
-        keeper.keep(saved(), changed=True)
+        keeper.keep(saved_flag(), changed=True)
         clock.now += 3
         assert keeper.unsaved_seconds == 3
         await until(lambda: keeper.last_save_seconds == 3)
         clock.now += 60
         assert keeper.unsaved_seconds == 0
-        keeper.keep(saved(), changed=False)
+        keeper.keep(saved_flag(), changed=False)
         assert keeper.unsaved_seconds == 0
 
 
@@ -85,8 +85,8 @@ class Watched(LastGood):
 async def test_what_a_disk_refuses_stays_unsaved_however_often_it_is_replaced(tmp_path: Path) -> None:
     clock, folder = Clock(1_000.0), tmp_path / "state"
     folder.write_text("no folder")
-    last_good, sets = Watched(folder), [saved(number=number) for number in range(3)]
-    async with keeping(last_good, clock) as keeper:
+    last_good, sets = Watched(folder), [saved_flag(number=number) for number in range(3)]
+    async with run_writer(last_good, clock) as keeper:
         for number, each in enumerate(sets):
             keeper.keep(each, changed=number != 1)
             clock.now += 10
@@ -101,12 +101,12 @@ async def test_what_a_disk_refuses_stays_unsaved_however_often_it_is_replaced(tm
 
 async def test_a_set_that_is_too_large_to_be_kept_stays_unsaved(tmp_path: Path) -> None:
     clock = Clock(1_000.0)
-    async with keeping(LastGood(tmp_path, "one"), clock) as keeper:
-        keeper.keep(saved(region="x" * (MAX_BYTES // 256)), changed=True)
+    async with run_writer(LastGood(tmp_path, "one"), clock) as keeper:
+        keeper.keep(saved_flag(region="x" * (MAX_BYTES // 256)), changed=True)
         await until(lambda: "too many" in keeper.fault)
         clock.now += 5
         assert keeper.unsaved_seconds == 5
-        keeper.keep(saved(), changed=True)
+        keeper.keep(saved_flag(), changed=True)
         await until(lambda: not keeper.unsaved_seconds)
 
 
@@ -125,11 +125,11 @@ class SlowDisk(LastGood):
 
 async def test_what_comes_up_while_the_one_before_is_written_is_unsaved_since_then(tmp_path: Path) -> None:
     clock, disk = Clock(1_000.0), SlowDisk(tmp_path)
-    async with keeping(disk, clock) as keeper:
-        keeper.keep(saved(number=1), changed=True)
+    async with run_writer(disk, clock) as keeper:
+        keeper.keep(saved_flag(number=1), changed=True)
         await until(lambda: disk.begun == 1)
         clock.now += 2
-        keeper.keep(saved(number=2), changed=True)
+        keeper.keep(saved_flag(number=2), changed=True)
         clock.now += 1
         disk.let.release()
         await until(lambda: disk.begun == 2)
@@ -141,7 +141,7 @@ async def test_what_comes_up_while_the_one_before_is_written_is_unsaved_since_th
 
 def test_the_file_is_its_owners_alone(tmp_path: Path) -> None:
     last_good = LastGood(tmp_path / "state", "../one")
-    last_good.save(saved())
+    last_good.save(saved_flag())
     assert last_good.path.parent == tmp_path / "state"
     assert last_good.path.stat().st_mode & 0o777 == 0o600
     assert (tmp_path / "state").stat().st_mode & 0o777 == 0o700

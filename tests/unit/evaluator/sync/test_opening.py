@@ -19,7 +19,7 @@ def config(provider: str, uri: str, **fields: Any) -> SourceConfig:
     return SourceConfig(uri, Provider(provider), **fields)
 
 
-def opened(*configs: SourceConfig) -> tuple[Any, ...]:
+def open_all(*configs: SourceConfig) -> tuple[Any, ...]:
     return open_sources(configs, clock=lambda: 0.0)
 
 
@@ -40,7 +40,7 @@ def test_each_provider_has_its_source(
     provider: str, uri: str, kind: type, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("AZURE_STORAGE_ACCOUNT", "account")
-    source = opened(config(provider, uri))[0]
+    source = open_all(config(provider, uri))[0]
     assert (type(source), source.name) == (kind, uri)
 
 
@@ -52,7 +52,7 @@ def test_sources_of_one_address_have_names_of_their_own() -> None:
         config("http", "http://h/f?key=2"),
     ]
     assert names(configs) == ("h:1", "h:1#a", "http://h/f?key=…", "http://h/f?key=…#2")
-    assert len({source.identity for source in opened(*configs)}) == 4
+    assert len({source.identity for source in open_all(*configs)}) == 4
 
 
 ASKED = {
@@ -69,31 +69,31 @@ ASKED = {
 
 @pytest.mark.parametrize("pair", ASKED.values(), ids=ASKED)
 def test_the_request_distinguishes_one_source_from_another(pair: tuple[SourceConfig, SourceConfig]) -> None:
-    alone = [opened(each)[0].identity for each in pair]
+    alone = [open_all(each)[0].identity for each in pair]
     assert alone[0] != alone[1]
-    assert [source.identity for source in opened(*pair)] == alone
+    assert [source.identity for source in open_all(*pair)] == alone
 
 
 def test_an_object_of_another_account_is_another(monkeypatch: pytest.MonkeyPatch) -> None:
     found = set()
     for account in ("one", "two"):
         monkeypatch.setenv("AZURE_STORAGE_ACCOUNT", account)
-        found.add(opened(config("azblob", "azblob://c/o.json"))[0].identity)
+        found.add(open_all(config("azblob", "azblob://c/o.json"))[0].identity)
     assert len(found) == 2
 
 
 def test_a_source_with_new_credentials_is_the_same() -> None:
     old = config("http", "https://me:old@h/f?a=b", headers={"Authorization": "old"})
     new = config("http", "https://me:new@h/f?a=b", auth_header="Bearer new")
-    assert opened(old)[0].identity == opened(new)[0].identity
-    assert "a=b" not in opened(old)[0].identity
+    assert open_all(old)[0].identity == open_all(new)[0].identity
+    assert "a=b" not in open_all(old)[0].identity
 
 
 def test_sources_that_differ_in_credentials_alone_are_distinguished_in_any_order() -> None:
     ours, theirs = (config("http", "http://h/f", bearer_token=token) for token in ("a", "b"))
-    forth, back = opened(ours, theirs), opened(theirs, ours)
+    forth, back = open_all(ours, theirs), open_all(theirs, ours)
     assert [each.identity for each in forth] == [each.identity for each in reversed(back)]
-    assert len({each.identity for each in (*forth, *opened(ours, ours))}) == 3
+    assert len({each.identity for each in (*forth, *open_all(ours, ours))}) == 3
 
 
 @pytest.mark.parametrize(
@@ -111,7 +111,7 @@ def test_what_cannot_be_followed_is_refused_at_once(
 ) -> None:
     monkeypatch.delenv("AZURE_STORAGE_ACCOUNT", raising=False)
     with pytest.raises(InvalidSourceError, match=said):
-        opened(source)
+        open_all(source)
 
 
 @pytest.mark.parametrize(

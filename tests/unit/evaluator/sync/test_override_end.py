@@ -16,7 +16,7 @@ from evaluator.resolving.resolve import resolve
 from evaluator.sync.source import SourceFault
 from evaluator.wire.encoding import encode
 from tests.clock import Clock
-from tests.unit.evaluator.sync.fakes import FakeSource, files, following
+from tests.unit.evaluator.sync.fakes import FakeSource, files, run_followers
 from tests.waiting import until
 
 if TYPE_CHECKING:
@@ -28,12 +28,12 @@ EXPIRES = 1_001
 FLAG = {"state": "ENABLED", "variants": {"on": 1, "off": 0}, "defaultVariant": "on"}
 
 
-def desired(metadata: dict[str, Any] | None = None) -> bytes:
+def desired_document(metadata: dict[str, Any] | None = None) -> bytes:
     return json.dumps({"flags": {"a": FLAG}, "metadata": metadata or {}}).encode()
 
 
 def overridden(variant: str | None, expires: int = EXPIRES) -> bytes:
-    flag_set = parse(desired({DIGEST_KEY: "sha256:of-the-override"}), file="flags.json").flag_set
+    flag_set = parse(desired_document({DIGEST_KEY: "sha256:of-the-override"}), file="flags.json").flag_set
     override = Override("off", "a", variant, "INC-1", expires)
     return encode(effective(flag_set, Progress(overrides=(override,))))
 
@@ -51,7 +51,7 @@ async def test_at_its_expiry_the_definition_is_served_and_subscribers_are_told(
     variant: str | None, before: tuple[object, str]
 ) -> None:
     source, clock, digests = FakeSource(), Clock(1_000.0), []
-    async with following([source], clock=clock) as (store, _):
+    async with run_followers([source], clock=clock) as (store, _):
         store.subscribe(lambda snapshot: digests.append(snapshot.digest))
         source.say(overridden(variant))
         await until(lambda: store.known)
@@ -59,14 +59,14 @@ async def test_at_its_expiry_the_definition_is_served_and_subscribers_are_told(
         clock.now = EXPIRES
         await until(lambda: answer(store, EXPIRES) == ("on", "STATIC"))
         assert len(digests) == 2
-        assert digests[-1] == digest(parse(desired(), file="flags.json").flag_set)
+        assert digests[-1] == digest(parse(desired_document(), file="flags.json").flag_set)
         assert store.snapshot is not None
         assert DIGEST_KEY not in store.snapshot.flag_set.metadata
 
 
 async def test_at_its_expiry_a_stale_source_stays_stale() -> None:
     source, clock = FakeSource(), Clock(1_000.0)
-    async with following([source], clock=clock) as (store, _):
+    async with run_followers([source], clock=clock) as (store, _):
         source.say(overridden(None))
         source.say(SourceFault("Down", "the proxy is gone"))
         await until(lambda: store.status("fake").stale)
@@ -79,7 +79,7 @@ async def test_at_its_expiry_a_stale_source_stays_stale() -> None:
 
 async def test_an_override_that_is_extended_ends_at_its_new_expiry() -> None:
     source, clock = FakeSource(), Clock(1_000.0)
-    async with following([source], clock=clock) as (store, _):
+    async with run_followers([source], clock=clock) as (store, _):
         source.say(overridden(None))
         source.say(overridden(None, 5_000))
         await until(lambda: source.idle)
@@ -87,13 +87,13 @@ async def test_an_override_that_is_extended_ends_at_its_new_expiry() -> None:
         source.say(overridden("off", 5_000))
         await until(lambda: answer(store, EXPIRES)[0] == "off")
         clock.now = 5_000
-        source.say(desired())
+        source.say(desired_document())
         await until(lambda: answer(store, 5_000) == ("on", "STATIC"))
 
 
 async def test_an_override_that_ended_before_it_came_is_never_served() -> None:
     source, clock = FakeSource(), Clock(EXPIRES)
-    async with following([source], clock=clock) as (store, _):
+    async with run_followers([source], clock=clock) as (store, _):
         source.say(overridden(None))
         await until(lambda: store.known)
         assert answer(store, EXPIRES) == ("on", "STATIC")
@@ -101,9 +101,9 @@ async def test_an_override_that_ended_before_it_came_is_never_served() -> None:
 
 async def test_an_override_ends_in_the_last_good_set_of_a_restarted_evaluator(tmp_path: Path) -> None:
     source, clock = FakeSource(), Clock(1_000.0)
-    async with following([source], state_dir=tmp_path, clock=clock) as (store, _):
+    async with run_followers([source], state_dir=tmp_path, clock=clock) as (store, _):
         source.say(overridden(None))
         await until(lambda: files(tmp_path, "*.flags"))
     clock.now = EXPIRES
-    async with following([FakeSource()], state_dir=tmp_path, clock=clock) as (store, _):
+    async with run_followers([FakeSource()], state_dir=tmp_path, clock=clock) as (store, _):
         assert answer(store, EXPIRES) == ("on", "STATIC")

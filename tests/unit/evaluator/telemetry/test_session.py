@@ -73,7 +73,7 @@ class Evaluator:
         self.plain.http["POST", f"{ofrep.PREFIX}/*"](request)
 
 
-def collecting(receiver: Receiver, **settings: Any) -> Evaluator:
+def evaluator_for(receiver: Receiver, **settings: Any) -> Evaluator:
     return Evaluator(OtelSettings(collector_uri=receiver.address, **settings))
 
 
@@ -82,7 +82,7 @@ def test_without_a_collector_nothing_is_set_up() -> None:
 
 
 def test_a_span_describes_the_evaluation_and_belongs_to_the_callers_trace(receiver: Receiver) -> None:
-    evaluator = collecting(receiver)
+    evaluator = evaluator_for(receiver)
     evaluator.ask("targeted", PARENT)
     evaluator.session.close(SECONDS)
     ((scope, span),) = receiver.spans
@@ -98,7 +98,7 @@ def test_a_span_describes_the_evaluation_and_belongs_to_the_callers_trace(receiv
 
 
 def test_a_span_of_ofrep_has_the_route_and_not_the_path(receiver: Receiver) -> None:
-    evaluator = collecting(receiver)
+    evaluator = evaluator_for(receiver)
     evaluator.post("missing")
     evaluator.session.close(SECONDS)
     ((scope, span),) = receiver.spans
@@ -112,7 +112,7 @@ def test_a_span_of_ofrep_has_the_route_and_not_the_path(receiver: Receiver) -> N
     ("key", "code", "ours"), [("missing", 5, False), ("broken", 15, True)], ids=["asked", "rule"]
 )
 def test_only_our_own_errors_make_a_span_one(receiver: Receiver, key: str, code: int, *, ours: bool) -> None:
-    evaluator = collecting(receiver)
+    evaluator = evaluator_for(receiver)
     with pytest.raises(RpcError):
         evaluator.ask(key)
     evaluator.session.close(SECONDS)
@@ -122,7 +122,7 @@ def test_only_our_own_errors_make_a_span_one(receiver: Receiver, key: str, code:
 
 
 def test_no_span_holds_the_context(receiver: Receiver) -> None:
-    evaluator = collecting(receiver)
+    evaluator = evaluator_for(receiver)
     evaluator.ask("targeted")
     evaluator.post("targeted")
     evaluator.session.close(SECONDS)
@@ -131,7 +131,7 @@ def test_no_span_holds_the_context(receiver: Receiver) -> None:
 
 
 def test_metrics_have_flagds_names_units_and_attributes(receiver: Receiver) -> None:
-    evaluator = collecting(receiver)
+    evaluator = evaluator_for(receiver)
     evaluator.ask("targeted")
     receiver.wait(lambda: receiver.metrics)
     evaluator.session.close(SECONDS)
@@ -149,7 +149,7 @@ def test_metrics_have_flagds_names_units_and_attributes(receiver: Receiver) -> N
 
 
 def test_histograms_arrive_with_their_buckets(receiver: Receiver) -> None:
-    evaluator = collecting(receiver)
+    evaluator = evaluator_for(receiver)
     for _ in range(3):
         evaluator.ask("string")
     evaluator.session.close(SECONDS)
@@ -162,7 +162,7 @@ def test_histograms_arrive_with_their_buckets(receiver: Receiver) -> None:
 
 
 def test_a_histogram_claims_no_extremes_that_were_not_kept(receiver: Receiver) -> None:
-    evaluator = collecting(receiver)
+    evaluator = evaluator_for(receiver)
     evaluator.ask("string")
     evaluator.session.close(SECONDS)
     (point,) = receiver.metrics[-1]["http.server.request.duration"].histogram.data_points
@@ -170,7 +170,7 @@ def test_a_histogram_claims_no_extremes_that_were_not_kept(receiver: Receiver) -
 
 
 def test_our_own_metrics_are_sent_under_our_name(receiver: Receiver) -> None:
-    collecting(receiver).session.close(SECONDS)
+    evaluator_for(receiver).session.close(SECONDS)
     age = receiver.metrics[-1]["flagstaff.source_data_age_seconds"]
     (point,) = age.gauge.data_points
     assert (age.unit, attributes(point)) == ("s", {"source": "repo"})
@@ -189,7 +189,7 @@ def test_the_sdks_environment_is_honoured(receiver: Receiver, monkeypatch: pytes
     monkeypatch.setenv("OTEL_RESOURCE_ATTRIBUTES", "team=checkout")
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_HEADERS", "x-tenant=blue")
     monkeypatch.setenv("OTEL_TRACES_SAMPLER", "always_off")
-    evaluator = collecting(receiver)
+    evaluator = evaluator_for(receiver)
     evaluator.ask("string")
     evaluator.session.close(SECONDS)
     assert receiver.resources[-1]["service.name"] == "shop-flags"
@@ -199,7 +199,7 @@ def test_the_sdks_environment_is_honoured(receiver: Receiver, monkeypatch: pytes
 
 
 def test_without_it_the_service_is_flagd(receiver: Receiver) -> None:
-    collecting(receiver).session.close(SECONDS)
+    evaluator_for(receiver).session.close(SECONDS)
     assert receiver.resources[-1]["service.name"] == "flagd"
     assert receiver.resources[-1]["service.version"]
 
@@ -221,7 +221,7 @@ def test_certificates_are_shown_and_read_again_when_they_change(tmp_path: Path) 
     pair = (server.private_key_pem.bytes(), server.cert_chain_pems[0].bytes())
     credentials = grpc.ssl_server_credentials([pair], authority.cert_pem.bytes(), True)
     receiver = Receiver(credentials)
-    evaluator = collecting(receiver, reload_interval=0.01, **identity(authority, tmp_path, "one"))
+    evaluator = evaluator_for(receiver, reload_interval=0.01, **identity(authority, tmp_path, "one"))
     receiver.wait(lambda: "one" in receiver.peers)
     identity(authority, tmp_path, "two")
     receiver.wait(lambda: "two" in receiver.peers)

@@ -18,7 +18,7 @@ from tests.unit.evaluator.server import fakes
 from tests.unit.evaluator.server.fakes import flag, flag_set
 
 
-def encoded(flags: FlagSet) -> Any:
+def encode_and_parse(flags: FlagSet) -> Any:
     return json.loads(encode(flags))
 
 
@@ -29,7 +29,7 @@ def read(document: Any) -> FlagSet:
 def test_a_flag_has_flagds_fields_and_no_others() -> None:
     targeting = {"if": [True, "on"]}
     one = flag("a", {"on": True}, "on", targeting=targeting, metadata={"owner": "shop"})
-    assert encoded(flag_set(one)) == {
+    assert encode_and_parse(flag_set(one)) == {
         "flags": {
             "a": {
                 "state": "ENABLED", "variants": {"on": True}, "defaultVariant": "on", "targeting": targeting,
@@ -41,7 +41,7 @@ def test_a_flag_has_flagds_fields_and_no_others() -> None:
 
 def test_what_a_flag_does_not_have_is_left_out_but_the_default_which_is_empty() -> None:
     bare = flag("a", {"on": True}, state=State.DISABLED)
-    assert encoded(flag_set(bare))["flags"]["a"] == {
+    assert encode_and_parse(flag_set(bare))["flags"]["a"] == {
         "state": "DISABLED",
         "variants": {"on": True},
         "defaultVariant": "",
@@ -49,7 +49,9 @@ def test_what_a_flag_does_not_have_is_left_out_but_the_default_which_is_empty() 
 
 
 def test_targeting_that_is_null_stays_so() -> None:
-    assert encoded(flag_set(flag("a", {"on": True}, targeting=None)))["flags"]["a"]["targeting"] is None
+    assert (
+        encode_and_parse(flag_set(flag("a", {"on": True}, targeting=None)))["flags"]["a"]["targeting"] is None
+    )
 
 
 def test_references_are_expanded_and_evaluators_not_sent() -> None:
@@ -57,14 +59,14 @@ def test_references_are_expanded_and_evaluators_not_sent() -> None:
         "flags": {"a": {"state": "ENABLED", "variants": {"on": 1}, "targeting": {"$ref": "all"}}},
         "$evaluators": {"all": {"if": [{"$ref": "yes"}, "on"]}, "yes": {"==": [1, 1]}},
     }
-    sent = encoded(read(document))
+    sent = encode_and_parse(read(document))
     assert list(sent) == ["flags"]
     assert sent["flags"]["a"]["targeting"] == {"if": [{"==": [1, 1]}, "on"]}
 
 
 def test_the_sets_metadata_is_under_each_flags_own() -> None:
     one = flag("a", {"on": 1}, metadata={"owner": "me"})
-    sent = encoded(flag_set(one, flag("b", {"on": 1}), owner="us", flagSetId="shop"))
+    sent = encode_and_parse(flag_set(one, flag("b", {"on": 1}), owner="us", flagSetId="shop"))
     assert sent["flags"]["a"]["metadata"] == {"owner": "me", "flagSetId": "shop"}
     assert sent["flags"]["b"]["metadata"] == {"owner": "us", "flagSetId": "shop"}
     assert "metadata" not in sent
@@ -72,7 +74,7 @@ def test_the_sets_metadata_is_under_each_flags_own() -> None:
 
 def test_our_own_metadata_is_part_of_the_set_and_repeated_in_no_flag() -> None:
     ours = {REVISION_KEY: "main@sha1:1", DIGEST_KEY: "sha256:2", BUCKETING_KEY: "v3"}
-    sent = encoded(flag_set(flag("a", {"on": 1}), **ours, flagSetId="shop"))
+    sent = encode_and_parse(flag_set(flag("a", {"on": 1}), **ours, flagSetId="shop"))
     assert sent["metadata"] == ours
     assert sent["flags"]["a"]["metadata"] == {"flagSetId": "shop"}
 
@@ -85,7 +87,7 @@ def test_a_rule_that_is_too_large_to_expand_spoils_its_own_flag_alone() -> None:
         flags={"vast": flag("vast", {"on": 1}, targeting={"$ref": "e0"}), "fine": flag("fine", {"on": 1})},
         evaluators={**doubled, "e20": {"==": [1, 1]}},
     )
-    back = compile_flag_set(read(encoded(flags)))
+    back = compile_flag_set(read(encode_and_parse(flags)))
     assert resolve(back, "vast", FlagType.INTEGER, {}, 0).error_code == "PARSE_ERROR"
     assert resolve(back, "fine", FlagType.INTEGER, {}, 0).error_code is None
 

@@ -79,11 +79,11 @@ def test_an_answer_has_the_bytes_of_the_published_one(kind: str, data: st.DataOb
     values = data.draw(st.fixed_dictionaries({"reason": st.text()}, optional=optional))
     name = f"Resolve{kind}Response"
     for ours, published in ((evaluation_v1_pb2, published_v1), (evaluation_v2_pb2, published_v2)):
-        made, theirs = filled(getattr(ours, name)(), values), filled(getattr(published, name)(), values)
+        made, theirs = fill(getattr(ours, name)(), values), fill(getattr(published, name)(), values)
         assert made.SerializeToString(deterministic=True) == theirs.SerializeToString(deterministic=True)
 
 
-def filled(message: Any, values: dict[str, Any]) -> Message:
+def fill(message: Any, values: dict[str, Any]) -> Message:
     for name, value in values.items():
         if isinstance(value, dict):
             getattr(message, name).update(value)

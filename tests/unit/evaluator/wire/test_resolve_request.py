@@ -21,7 +21,7 @@ NESTED = st.recursive(
 )  # fmt: skip
 
 
-def encoded(key: str, context: dict[str, Any]) -> bytes:
+def encode_request(key: str, context: dict[str, Any]) -> bytes:
     given = Struct()
     given.update(context)
     message: bytes = v1.ResolveRequest(flag_key=key, context=given).SerializeToString()
@@ -42,7 +42,7 @@ def same(one: tuple[str, dict[str, Any]], other: tuple[str, dict[str, Any]]) -> 
 
 @given(TEXT.filter(bool), st.dictionaries(TEXT, SCALARS))
 def test_a_context_of_scalars_is_read_as_protobuf_reads_it(key: str, context: dict[str, Any]) -> None:
-    message = encoded(key, context)
+    message = encode_request(key, context)
     read = read_usual(message)
     assert read is not None
     assert same(read, by_protobuf(message))
@@ -52,7 +52,7 @@ def test_a_context_of_scalars_is_read_as_protobuf_reads_it(key: str, context: di
 def test_bytes_that_are_damaged_are_read_as_protobuf_reads_them_or_not_at_all(
     key: str, context: dict[str, Any], data: st.DataObject
 ) -> None:
-    message = bytearray(encoded(key, context))
+    message = bytearray(encode_request(key, context))
     for _ in range(data.draw(st.integers(0, 3))):
         at = data.draw(st.integers(0, len(message)))
         message[at : at + data.draw(st.integers(0, 2))] = data.draw(st.binary(max_size=3))
@@ -69,11 +69,11 @@ def test_bytes_that_are_damaged_are_read_as_protobuf_reads_them_or_not_at_all(
 @pytest.mark.parametrize(
     "message",
     [
-        encoded("", {}),
-        encoded("key", {"nested": {}}),
-        encoded("key", {"list": [1]}),
-        encoded("key", {}) + encoded("again", {}),
-        encoded("key", {"a": 1}) + encoded("", {"b": 1}),
+        encode_request("", {}),
+        encode_request("key", {"nested": {}}),
+        encode_request("key", {"list": [1]}),
+        encode_request("key", {}) + encode_request("again", {}),
+        encode_request("key", {"a": 1}) + encode_request("", {"b": 1}),
         b"\x0a\x83\x00key",
         b"\x0a\x02\xc3\x28",
         b"\x0a\x03key\x1a\x00",

@@ -13,7 +13,7 @@ from evaluator.http.messages import Call, Code, RpcError
 from evaluator.wire.hub import Hub
 from evaluator.wire.servicer import Deliver, Make, Missing, SyncService
 from evaluator.wire.sync_messages import Payload
-from tests.unit.evaluator.server.fakes import FakeStream, FakeTimers, settled
+from tests.unit.evaluator.server.fakes import FakeStream, FakeTimers, answer_of
 
 from .fakes import FakeScheduler
 
@@ -300,7 +300,9 @@ def test_a_client_that_hangs_up_is_forgotten(scene: Scene) -> None:
 def test_metadata_is_the_context_unless_disabled(scene: Scene) -> None:
     path = SERVICE + "GetMetadata"
     answer = scene.routes.unary[path](Call(path, (), ""), b"")
-    assert MessageToDict(v1.GetMetadataResponse.FromString(settled(answer))) == {"metadata": {"region": "eu"}}
+    assert MessageToDict(v1.GetMetadataResponse.FromString(answer_of(answer))) == {
+        "metadata": {"region": "eu"}
+    }
     with pytest.raises(RpcError) as refused:
         Scene(metadata=False).routes.unary[path](Call(path, (), ""), b"")
     assert refused.value.code is Code.UNIMPLEMENTED

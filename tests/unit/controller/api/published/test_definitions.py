@@ -47,21 +47,21 @@ def test_no_definition_is_left_of_a_kind_that_is_gone() -> None:
     assert files == {kind.plural for kind in DEFINITIONS}
 
 
-def undescribed(part: Any, path: str = "") -> Iterator[str]:
+def undescribed_fields(part: Any, path: str = "") -> Iterator[str]:
     for name, inner in (part.get("properties") or {}).items():
         if path or name in {"spec", "status"}:
             if not inner.get("description"):
                 yield f"{path}.{name}"
-            yield from undescribed(inner, f"{path}.{name}")
+            yield from undescribed_fields(inner, f"{path}.{name}")
     for within in ("items", "additionalProperties"):
         if isinstance(part.get(within), dict):
-            yield from undescribed(part[within], path)
+            yield from undescribed_fields(part[within], path)
 
 
 @pytest.mark.parametrize("kind", DEFINITIONS, ids=lambda kind: kind.plural)
 def test_each_field_is_documented(kind: Definition) -> None:
     for version in custom_resource_definition(kind)["spec"]["versions"]:
-        assert list(undescribed(version["schema"]["openAPIV3Schema"])) == []
+        assert list(undescribed_fields(version["schema"]["openAPIV3Schema"])) == []
 
 
 class Part(RuledModel):

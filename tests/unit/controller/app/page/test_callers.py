@@ -45,7 +45,7 @@ class Reviews:
         return namespace in self.rights.get(user.name, ())
 
 
-def asked(token: str = "", path: str = "/ui/flags", host: str = "") -> Request:
+def request_of(token: str = "", path: str = "/ui/flags", host: str = "") -> Request:
     headers = (("authorization", f"Bearer {token}"),) if token else ()
     return Request("GET", path, "", (*headers, ("host", host)), b"", "10.0.0.1:4000")
 
@@ -74,7 +74,7 @@ async def test_a_caller_sees_the_namespaces_whose_flag_sets_that_user_may_get() 
     reviews = Reviews({"t1": "ann", "t2": "root", "t3": "eve"}, {"ann": {"shop"}, "root": {""}})
     async with views() as shown:
         who = callers(shown, reviews)
-        seen = {token: await who.source_for(asked(token)) for token in reviews.users}
+        seen = {token: await who.source_for(request_of(token)) for token in reviews.users}
         sets = {token: source.sets() for token, source in seen.items() if isinstance(source, ClusterPage)}
         assert sets == {"t1": ["shop/flags"], "t2": ["bank/flags", "shop/flags"], "t3": []}
 
@@ -83,9 +83,9 @@ async def test_changes_elsewhere_are_not_announced() -> None:
     reviews = Reviews({"t1": "ann"}, {"ann": {"shop"}})
     async with views() as shown:
         who = callers(shown, reviews)
-        assert isinstance(who.changes_for(asked("t1")), Response)
-        await who.source_for(asked("t1"))
-        version = who.changes_for(asked("t1"))
+        assert isinstance(who.changes_for(request_of("t1")), Response)
+        await who.source_for(request_of("t1"))
+        version = who.changes_for(request_of("t1"))
         assert not isinstance(version, Response)
         before = version()
         shown.objects.forget("FeatureFlagConfiguration", "bank", "flags")
@@ -99,9 +99,9 @@ def token_until(seconds: float) -> str:
     return f"e30.{claims}.c2ln"
 
 
-async def refused(token: str, reviews: Reviews) -> tuple[int, str]:
+async def refusal_of(token: str, reviews: Reviews) -> tuple[int, str]:
     async with views() as shown:
-        answer = await callers(shown, reviews).source_for(asked(token))
+        answer = await callers(shown, reviews).source_for(request_of(token))
         assert isinstance(answer, Response)
         assert (("www-authenticate", "Bearer") in answer.headers) == (answer.status == 401)
         return answer.status, answer.body.decode()
@@ -113,20 +113,20 @@ async def test_a_refusal_says_in_plain_words_what_to_do() -> None:
         (token_until(-1), "Your token has expired. Log in again"),
         (token_until(60), "The cluster does not accept your token. Log in again"),
     ):
-        status, text = await refused(token, Reviews())
+        status, text = await refusal_of(token, Reviews())
         assert (status, words in text) == (401, True)
-    status, text = await refused("t1", Reviews(away=True))
+    status, text = await refusal_of("t1", Reviews(away=True))
     assert (status, "Try again soon" in text) == (503, True)
 
 
 async def test_the_page_of_one_machine_answers_under_its_own_name_alone() -> None:
     async with views() as shown:
         who = NamedCaller(shown)
-        assert isinstance(await who.source_for(asked()), Response)
+        assert isinstance(await who.source_for(request_of()), Response)
         who.name = "5f0c.localhost:4000"
-        assert isinstance(await who.source_for(asked(host="5f0c.localhost:4000")), ClusterPage)
+        assert isinstance(await who.source_for(request_of(host="5f0c.localhost:4000")), ClusterPage)
         for host in ("localhost:4000", "127.0.0.1:4000", "evil.test", ""):
-            answers = (await who.source_for(asked(host=host)), who.changes_for(asked(host=host)))
+            answers = (await who.source_for(request_of(host=host)), who.changes_for(request_of(host=host)))
             assert [isinstance(one, Response) and one.status for one in answers] == [403, 403]
 
 
@@ -139,7 +139,7 @@ async def test_the_events_of_a_set_name_the_newest_change_of_each_flag() -> None
         shown.objects.learn("FeatureFlagConfiguration", body)
         for number, line in enumerate(("+ a: on (true)", "~ a: default off → on", "- b")):
             shown.objects.learn("Event", event(number, line))
-        source = await callers(shown, reviews).source_for(asked("t1"))
+        source = await callers(shown, reviews).source_for(request_of("t1"))
         assert isinstance(source, ClusterPage)
         made = source.shown_set("shop/flags")
         assert made is not None

@@ -33,7 +33,7 @@ def entry(phase: str, candidate: str | None = CANDIDATE) -> dict[str, Any]:
     return {key: value for key, value in found.items() if value is not None}
 
 
-def waited(rollouts: list[dict[str, Any]], served: str = "2/2", **status: Any) -> WaitState:
+def wait_state(rollouts: list[dict[str, Any]], served: str = "2/2", **status: Any) -> WaitState:
     rollout = Resource.of(
         {"kind": "FlagRollout", "metadata": {"namespace": "shop", "name": "steps"}, "status": status}
     )
@@ -41,7 +41,7 @@ def waited(rollouts: list[dict[str, Any]], served: str = "2/2", **status: Any) -
 
 
 def test_a_revision_that_leaves_nothing_to_roll_out_is_everybodys() -> None:
-    state = waited([entry("Idle", None)], phase="Succeeded")
+    state = wait_state([entry("Idle", None)], phase="Succeeded")
     assert (state.done, state.over) == (True, False)
     assert state.message.endswith("everybody's by FlagRollout steps")
 
@@ -63,14 +63,14 @@ def test_a_revision_that_leaves_nothing_to_roll_out_is_everybodys() -> None:
 def test_a_revision_under_way_is_waited_for(
     rollouts: list[dict[str, Any]], served: str, status: dict[str, Any], message: str
 ) -> None:
-    state = waited(rollouts, served, **status)
+    state = wait_state(rollouts, served, **status)
     assert (state.done, state.over) == (False, False)
     assert message in state.message
 
 
 def test_a_revision_that_was_rolled_back_is_waited_for_no_longer() -> None:
-    state = waited([entry("Held")], phase="Failed", failedDigest=CANDIDATE, reason="FailureLimit")
+    state = wait_state([entry("Held")], phase="Failed", failedDigest=CANDIDATE, reason="FailureLimit")
     assert (state.done, state.over) == (False, True)
     assert state.message == "FlagRollout steps: Failed, FailureLimit"
-    other = waited([entry("Held")], phase="Failed", failedDigest="sha256:0")
+    other = wait_state([entry("Held")], phase="Failed", failedDigest="sha256:0")
     assert not other.over

@@ -25,7 +25,7 @@ from controller.events.alerts.alert_selection import (
 )
 from controller.runtime.objects.cache import Cache
 from controller.runtime.reconciling.setbacks import Stalled
-from tests.unit.controller.events.things import NOW, Desk, alert, event, failed, message, thing
+from tests.unit.controller.events.things import NOW, Desk, alert, event, failure_event, message, thing
 
 if TYPE_CHECKING:
     from controller.runtime.event import Event
@@ -161,7 +161,7 @@ def test_alerts_of_namespaces_without_a_grant_cost_an_event_nothing() -> None:
     quiet = Desk(alert())
     busy = Desk(alert(), *(large(f"a{number}", "elsewhere") for number in range(300)))
     assert seconds_of(busy, event("Applied")) < seconds_of(quiet, event("Applied")) + 0.005
-    assert busy.accept(failed()) == ["Applied", "BuildFailed"]
+    assert busy.accept(failure_event()) == ["Applied", "BuildFailed"]
 
 
 def test_many_large_alerts_of_one_namespace_hold_the_loop_for_less_than_250_ms() -> None:
@@ -196,4 +196,4 @@ def test_objects_of_another_kind_than_may_be_granted_are_not_selected() -> None:
     sources = [{"kind": "EvaluatorUpgrade", "name": "*", "namespaceSelector": {}}]
     desk = Desk(alert(eventSources=sources), grant, namespace)
     there = ObjectKey("EvaluatorUpgrade", "other", "flags")
-    assert desk.accept(replace(failed(), object=there)) == ["BuildFailed"]
+    assert desk.accept(replace(failure_event(), object=there)) == ["BuildFailed"]

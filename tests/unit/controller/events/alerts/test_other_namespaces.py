@@ -11,7 +11,7 @@ from controller.api.objects.meta import ObjectKey, Resource
 from controller.events.alerts.stage import FLAG_ALERTS, FLAG_PROVIDERS
 from controller.runtime.objects.cache import Change
 from controller.runtime.reconciling.watches import keys_to_wake
-from tests.unit.controller.events.things import CHAT, Desk, alert, event, failed, status
+from tests.unit.controller.events.things import CHAT, Desk, alert, event, failure_event, status
 
 if TYPE_CHECKING:
     from controller.runtime.event import Event
@@ -33,7 +33,7 @@ def grant(
     return Resource(ObjectKey("FlagGrant", "other", "alerts"), "grant", 1, "1", spec=spec)
 
 
-def selecting(labels: Any = None, **spec: Any) -> Resource:
+def alert_selecting(labels: Any = None, **spec: Any) -> Resource:
     selector = {"matchLabels": TEAM if labels is None else labels}
     sources = [{"kind": "FlagSet", "name": "*", "namespaceSelector": selector}]
     return alert(**{"eventSources": sources, **spec})
@@ -51,33 +51,33 @@ def thing(found: dict[str, Any], version: str = "1") -> Resource:
 @pytest.mark.parametrize(
     ("objects", "reached"),
     [
-        ((selecting(), namespace(), grant()), True),
-        ((selecting({}), namespace(), grant()), True),
-        ((selecting(), namespace(), grant({**FLAGS, "name": "flags"})), True),
-        ((selecting(), namespace(), grant({**FLAGS, "name": "others"})), False),
-        ((selecting(), namespace(), grant({**FLAGS, "kind": "FlagSource"})), False),
-        ((selecting(), namespace(), grant(kind="FlagSet")), False),
-        ((selecting(), namespace(), grant(from_namespace="elsewhere")), False),
-        ((selecting(), namespace()), False),
-        ((selecting(), namespace(team="search"), grant()), False),
-        ((selecting(), grant()), False),
+        ((alert_selecting(), namespace(), grant()), True),
+        ((alert_selecting({}), namespace(), grant()), True),
+        ((alert_selecting(), namespace(), grant({**FLAGS, "name": "flags"})), True),
+        ((alert_selecting(), namespace(), grant({**FLAGS, "name": "others"})), False),
+        ((alert_selecting(), namespace(), grant({**FLAGS, "kind": "FlagSource"})), False),
+        ((alert_selecting(), namespace(), grant(kind="FlagSet")), False),
+        ((alert_selecting(), namespace(), grant(from_namespace="elsewhere")), False),
+        ((alert_selecting(), namespace()), False),
+        ((alert_selecting(), namespace(team="search"), grant()), False),
+        ((alert_selecting(), grant()), False),
         ((alert(), namespace(), grant()), False),
     ],
 )
 def test_an_event_of_another_namespace_is_sent_where_it_is_selected_and_granted(
     objects: tuple[Resource, ...], reached: bool
 ) -> None:
-    assert Desk(*objects).accept(there(failed())) == (["BuildFailed"] if reached else [])
+    assert Desk(*objects).accept(there(failure_event())) == (["BuildFailed"] if reached else [])
 
 
 def test_a_selector_that_leaves_out_the_alerts_own_namespace_leaves_out_its_objects() -> None:
-    assert Desk(selecting(), namespace("shop", team="search")).accept(failed()) == []
-    assert Desk(selecting(), namespace("shop")).accept(failed()) == ["BuildFailed"]
+    assert Desk(alert_selecting(), namespace("shop", team="search")).accept(failure_event()) == []
+    assert Desk(alert_selecting(), namespace("shop")).accept(failure_event()) == ["BuildFailed"]
 
 
 def test_what_is_sent_names_the_namespace_of_the_object_also_after_a_restart() -> None:
-    desk = Desk(selecting(template="${namespace}/${name}"), namespace(), grant())
-    desk.accept(there(failed()))
+    desk = Desk(alert_selecting(template="${namespace}/${name}"), namespace(), grant())
+    desk.accept(there(failure_event()))
     desk = desk.restart()
     (message,) = desk.box.pending.values()
     assert (message.namespace, message.message) == ("other", "other/flags")
@@ -85,8 +85,8 @@ def test_what_is_sent_names_the_namespace_of_the_object_also_after_a_restart() -
 
 
 def test_objects_of_one_name_in_two_namespaces_are_two_incidents() -> None:
-    desk = Desk(selecting(), namespace("shop"), namespace(), grant())
-    assert desk.accept(failed(), there(replace(failed(), key="f" * 64))) == ["BuildFailed"] * 2
+    desk = Desk(alert_selecting(), namespace("shop"), namespace(), grant())
+    assert desk.accept(failure_event(), there(replace(failure_event(), key="f" * 64))) == ["BuildFailed"] * 2
     desk.learn("flags", status("BuildFailed"))
     desk.objects.learn(thing(status("BuildFailed")))
     desk = desk.restart()
@@ -96,15 +96,15 @@ def test_objects_of_one_name_in_two_namespaces_are_two_incidents() -> None:
 
 
 def test_one_message_of_a_group_distinguishes_objects_of_one_name() -> None:
-    desk = Desk(selecting(groupWait="30s"), namespace("shop"), namespace(), grant())
-    desk.accept(failed(), there(replace(failed(), key="f" * 64)))
+    desk = Desk(alert_selecting(groupWait="30s"), namespace("shop"), namespace(), grant())
+    desk.accept(failure_event(), there(replace(failure_event(), key="f" * 64)))
     (message,) = desk.box.pending.values()
     assert message.message == "FlagSet/flags: words\nFlagSet/other/flags: words"
     assert message.objects == ("FlagSet/other/flags",)
 
 
 def test_a_failure_is_reported_once_its_namespace_lets_the_alert_in_and_not_after_that_ends() -> None:
-    desk = Desk(selecting(), namespace(), thing(status("BuildFailed")))
+    desk = Desk(alert_selecting(), namespace(), thing(status("BuildFailed")))
     assert desk.compare() == []
     desk.objects.learn(grant())
     assert desk.compare() == ["BuildFailed"]
@@ -116,8 +116,8 @@ def test_a_failure_is_reported_once_its_namespace_lets_the_alert_in_and_not_afte
 
 
 def test_a_namespace_that_loses_its_label_is_reported_no_more() -> None:
-    desk = Desk(selecting(**{"for": "5m"}), namespace(), grant())
-    desk.accept(there(failed()))
+    desk = Desk(alert_selecting(**{"for": "5m"}), namespace(), grant())
+    desk.accept(there(failure_event()))
     desk.objects.learn(thing(status("BuildFailed")))
     desk.objects.learn(namespace(version="2", team="search"))
     assert desk.later(minutes=6) == []
@@ -125,9 +125,9 @@ def test_a_namespace_that_loses_its_label_is_reported_no_more() -> None:
 
 
 def test_reports_are_remembered_while_the_namespaces_are_not_known() -> None:
-    desk = Desk(selecting(), namespace(), grant(), thing(status("BuildFailed")))
+    desk = Desk(alert_selecting(), namespace(), grant(), thing(status("BuildFailed")))
     desk.compare()
-    again = Desk(selecting(), grant(), thing(status("BuildFailed")), kept=desk.box.status())
+    again = Desk(alert_selecting(), grant(), thing(status("BuildFailed")), kept=desk.box.status())
     again.compare()
     again.objects.learn(namespace())
     again.objects.learn(thing(status(), "2"))
@@ -137,7 +137,7 @@ def test_reports_are_remembered_while_the_namespaces_are_not_known() -> None:
 @pytest.mark.parametrize("changed", [grant(), namespace()])
 def test_a_grant_and_a_namespace_wake_the_providers_of_alerts_that_they_let_in(changed: Resource) -> None:
     stages = (FLAG_PROVIDERS, FLAG_ALERTS)
-    assert keys_to_wake(stages, Desk(selecting(), grant()).objects, Change(None, changed)) == {CHAT}
+    assert keys_to_wake(stages, Desk(alert_selecting(), grant()).objects, Change(None, changed)) == {CHAT}
     assert keys_to_wake(stages, Desk(alert(), grant()).objects, Change(None, changed)) == set()
     elsewhere = grant(from_namespace="elsewhere")
-    assert keys_to_wake(stages, Desk(selecting()).objects, Change(None, elsewhere)) == set()
+    assert keys_to_wake(stages, Desk(alert_selecting()).objects, Change(None, elsewhere)) == set()

@@ -16,8 +16,8 @@ from controller.api.objects.meta import ObjectKey
 from controller.events.alerts.alert_messages import event_json
 from controller.events.alerts.outbox import MOST_EARLY
 from controller.events.alerts.provider_outbox import MOST_REPORTED
-from tests.statuses import stored
-from tests.unit.controller.events.things import CHAT, Desk, alert, event, failed, status, thing
+from tests.statuses import stored_fields
+from tests.unit.controller.events.things import CHAT, Desk, alert, event, failure_event, status, thing
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -27,13 +27,13 @@ if TYPE_CHECKING:
 
 def test_a_failure_with_changing_texts_is_reported_once_and_so_is_its_end() -> None:
     desk = Desk(alert())
-    reported = desk.accept(*(failed(message=f"request {number} failed") for number in range(50)))
+    reported = desk.accept(*(failure_event(message=f"request {number} failed") for number in range(50)))
     assert reported == ["BuildFailed"]
     assert desk.accept(event("Recovered"), event("Recovered")) == ["BuildFailed", "Recovered"]
     assert [each.state for each in desk.box.pending.values()] == ["failing", "recovered"]
 
 
-@pytest.mark.parametrize("given", [event("Applied", after=status(digest="new")), failed()])
+@pytest.mark.parametrize("given", [event("Applied", after=status(digest="new")), failure_event()])
 def test_a_change_that_an_event_reported_is_not_reported_again_by_its_status(given: Event) -> None:
     desk = Desk(alert(), thing("Namespace", "shop"))
     desk.learn("flags", status(digest="old"))
@@ -52,7 +52,7 @@ def test_a_change_that_an_event_reported_is_not_reported_again_by_its_status(giv
 def test_each_provider_that_an_alert_names_has_the_message_wait() -> None:
     desk = Desk(alert(providerRefs=[{"name": "phone"}]), thing("FlagProvider", "phone", {"type": "generic"}))
     phone = desk.outbox.open(ObjectKey("FlagProvider", "shop", "phone"), FlagProviderStatus())
-    assert desk.accept(failed()) == ["BuildFailed"]
+    assert desk.accept(failure_event()) == ["BuildFailed"]
     assert [each.reason for each in phone.pending.values()] == ["BuildFailed"]
 
 
@@ -64,21 +64,21 @@ def test_an_alert_for_flags_is_of_events_that_change_them() -> None:
 
 def test_each_reason_is_reported_once_of_an_incident_and_again_in_the_next() -> None:
     desk = Desk(alert())
-    flapping = (failed("FetchFailed"), failed("BuildFailed")) * 3
+    flapping = (failure_event("FetchFailed"), failure_event("BuildFailed")) * 3
     assert desk.accept(*flapping) == ["FetchFailed", "BuildFailed"]
-    again = failed("FetchFailed", "another day")
+    again = failure_event("FetchFailed", "another day")
     assert desk.accept(event("Recovered"), again)[2:] == ["Recovered", "FetchFailed"]
 
 
 def test_an_alert_on_errors_alone_receives_their_end() -> None:
     desk = Desk(alert(eventSeverity="error", exclusionList=["again"]))
-    assert desk.accept(event("Applied"), failed(), event("Recovered", "it works again")) == [
+    assert desk.accept(event("Applied"), failure_event(), event("Recovered", "it works again")) == [
         "BuildFailed", "Recovered",
     ]  # fmt: skip
 
 
 def test_a_warning_that_is_no_failure_is_no_error() -> None:
-    events = (event("Applied"), event("DriftCorrected", warning=True), failed())
+    events = (event("Applied"), event("DriftCorrected", warning=True), failure_event())
     assert Desk(alert()).accept(*events) == ["Applied", "DriftCorrected", "BuildFailed"]
     assert Desk(alert(eventSeverity="warning")).accept(*events) == ["DriftCorrected", "BuildFailed"]
     assert Desk(alert(eventSeverity="error")).accept(*events) == ["BuildFailed"]
@@ -98,7 +98,7 @@ def test_an_alert_on_warnings_receives_their_end() -> None:
 
 def test_the_end_of_a_failure_that_was_not_reported_is_not_reported() -> None:
     assert Desk(alert()).accept(event("Recovered")) == []
-    assert Desk(alert(exclusionList=["words"])).accept(failed(), event("Recovered")) == []
+    assert Desk(alert(exclusionList=["words"])).accept(failure_event(), event("Recovered")) == []
 
 
 def test_a_warning_that_is_no_failure_of_the_object_is_reported_each_time() -> None:
@@ -117,7 +117,7 @@ def test_the_same_event_waits_once_and_is_not_sent_again_after_a_kill() -> None:
 
 def test_what_waited_has_the_same_key_after_a_kill() -> None:
     desk = Desk(alert())
-    desk.accept(failed())
+    desk.accept(failure_event())
     again = desk.restart()
     assert again.box.pending == desk.box.pending
     assert list(again.box.sendable()) == list(desk.box.pending.values())
@@ -129,7 +129,7 @@ def test_only_what_the_api_server_keeps_may_be_sent() -> None:
     desk.outbox.sendable = sendable.append
     desk.accept(event("Applied"))
     assert list(desk.box.sendable()) == []
-    kept = stored(desk.box.status())
+    kept = stored_fields(desk.box.status())
     desk.objects.learn(replace(desk.provider, status=kept, resource_version="2"))
     assert [each.reason for each in desk.box.sendable()] == ["Applied"]
     assert sendable == [CHAT]
@@ -216,7 +216,7 @@ def test_a_failure_and_its_end_that_a_killed_leader_did_not_keep_are_reported_by
 def test_what_fails_no_more_after_it_waited_has_recovered() -> None:
     desk = Desk(alert())
     learn(desk, flag_set("BuildFailed"))
-    desk.accept(failed())
+    desk.accept(failure_event())
     learn(desk, flag_set("SourceNotReady", version="2", waits=True))
     assert desk.waiting() == ["BuildFailed"]
     learn(desk, flag_set(version="3"))
@@ -226,7 +226,7 @@ def test_what_fails_no_more_after_it_waited_has_recovered() -> None:
 def test_an_object_that_is_deleted_ends_its_incident() -> None:
     desk = Desk(alert())
     learn(desk, flag_set("BuildFailed"))
-    desk.accept(failed())
+    desk.accept(failure_event())
     desk.objects.forget(ObjectKey("FlagSet", "shop", "flags"))
     assert desk.waiting() == ["BuildFailed", "Deleted"]
     assert desk.box.reported == {}
@@ -234,7 +234,7 @@ def test_an_object_that_is_deleted_ends_its_incident() -> None:
 
 def test_an_object_that_was_deleted_without_a_leader_ends_its_incident() -> None:
     before = Desk(alert())
-    before.accept(failed())
+    before.accept(failure_event())
     desk = before.restart()
     assert desk.compare() == ["BuildFailed", "Deleted"]
 
@@ -271,7 +271,7 @@ def test_content_that_an_alert_excludes_is_not_reported_later_either() -> None:
 
 def test_the_reports_of_a_deleted_alert_are_forgotten() -> None:
     before = Desk(alert())
-    before.accept(failed())
+    before.accept(failure_event())
     before.objects.forget(ObjectKey("FlagAlert", "shop", "all"))
     desk = before.restart()
     desk.compare()

@@ -13,13 +13,23 @@ from controller.api.flagprovider import FlagProviderStatus
 from controller.api.objects.meta import ObjectKey
 from controller.events.alerts.grouping import with_waiting_time
 from controller.events.alerts.provider_outbox import ProviderOutbox
-from tests.unit.controller.events.things import CHAT, NOW, Desk, alert, event, failed, message, status, thing
+from tests.unit.controller.events.things import (
+    CHAT,
+    NOW,
+    Desk,
+    alert,
+    event,
+    failure_event,
+    message,
+    status,
+    thing,
+)
 
 if TYPE_CHECKING:
     from controller.api.flagprovider import Message
 
 
-def failing(reason: str = "BuildFailed") -> dict[str, Any]:
+def failing_status(reason: str = "BuildFailed") -> dict[str, Any]:
     """A status that fails from now on."""
     found = status(reason)
     found["conditions"][0]["lastTransitionTime"] = "2026-01-02T03:04:05Z"
@@ -28,8 +38,8 @@ def failing(reason: str = "BuildFailed") -> dict[str, Any]:
 
 def test_failure_is_reported_after_for() -> None:
     desk = Desk(alert(**{"for": "5m"}))
-    assert desk.accept(failed()) == []
-    desk.learn("flags", failing())
+    assert desk.accept(failure_event()) == []
+    desk.learn("flags", failing_status())
     assert desk.box.status().failing == {"all/FlagSet/flags": "2026-01-02T03:09:05Z"}
     assert desk.box.seconds_to_next(NOW) == 300
     assert desk.later(minutes=4) == []
@@ -41,8 +51,8 @@ def test_failure_is_reported_after_for() -> None:
 
 def test_failure_shorter_than_for_is_not_reported() -> None:
     desk = Desk(alert(**{"for": "5m"}))
-    desk.accept(failed())
-    desk.learn("flags", failing())
+    desk.accept(failure_event())
+    desk.learn("flags", failing_status())
     assert desk.accept(event("Recovered")) == []
     desk.learn("flags", status())
     assert desk.later(minutes=10) == []
@@ -51,16 +61,16 @@ def test_failure_shorter_than_for_is_not_reported() -> None:
 
 def test_other_messages_do_not_end_for() -> None:
     desk = Desk(alert(**{"for": "5m"}))
-    desk.accept(failed())
-    desk.learn("flags", failing())
+    desk.accept(failure_event())
+    desk.learn("flags", failing_status())
     assert desk.accept(event("DriftCorrected", warning=True)) == ["DriftCorrected"]
     assert desk.later(minutes=5) == ["DriftCorrected", "BuildFailed"]
 
 
 def test_for_continues_over_a_restart() -> None:
     desk = Desk(alert(**{"for": "5m"}))
-    desk.accept(failed())
-    desk.learn("flags", failing())
+    desk.accept(failure_event())
+    desk.learn("flags", failing_status())
     again = desk.restart()
     assert again.compare() == []
     assert again.later(minutes=4) == []
@@ -72,8 +82,8 @@ def test_for_continues_over_a_restart() -> None:
 
 def test_a_failure_that_goes_on_is_reported_again_with_a_key_that_a_kill_does_not_change() -> None:
     desk = Desk(alert(repeatInterval="1h"))
-    assert desk.accept(failed()) == ["BuildFailed"]
-    desk.learn("flags", failing())
+    assert desk.accept(failure_event()) == ["BuildFailed"]
+    desk.learn("flags", failing_status())
     assert desk.later(minutes=59) == ["BuildFailed"]
     killed = desk.restart()
     killed.compare()
@@ -88,8 +98,8 @@ def test_a_failure_that_goes_on_is_reported_again_with_a_key_that_a_kill_does_no
 
 def test_without_a_repeat_interval_a_failure_is_reported_once() -> None:
     desk = Desk(alert())
-    desk.accept(failed())
-    desk.learn("flags", failing())
+    desk.accept(failure_event())
+    desk.learn("flags", failing_status())
     assert desk.later(hours=20) == ["BuildFailed"]
     assert desk.box.seconds_to_next(desk.now) is None
 
@@ -128,7 +138,7 @@ def test_message_after_group_wait_is_separate() -> None:
 
 def test_no_message_overtakes_another_of_its_object() -> None:
     desk = Desk(alert(groupWait="30s", groupBy=["reason"]))
-    desk.accept(event("Applied", "one"), failed(), event("Applied", "two"))
+    desk.accept(event("Applied", "one"), failure_event(), event("Applied", "two"))
     assert [each.message for each in desk.box.pending.values()] == ["one", "words", "two"]
 
 
@@ -138,7 +148,7 @@ def test_no_message_overtakes_another_of_its_object_that_became_one_with_an_earl
     for number, (name, works) in enumerate(steps):
         words = f"{name} {'works' if works else 'fails'}"
         found = event("Recovered", words, name=name) if works else None
-        found = found or replace(failed(message=words), object=ObjectKey("FlagSet", "shop", name))
+        found = found or replace(failure_event(message=words), object=ObjectKey("FlagSet", "shop", name))
         desk.accept(replace(found, key=f"{number}" * 64))
         desk = desk.restart()
     texts = [
@@ -155,7 +165,10 @@ def test_a_service_that_groups_incidents_itself_gets_a_message_for_each_object(
     desk = Desk(alert(groupWait="30s"))
     desk.objects.learn(replace(desk.provider, spec={"type": type_}, resource_version="9"))
     desk.box = desk.outbox.open(CHAT, FlagProviderStatus())
-    one, other = failed(), replace(failed(), object=ObjectKey("FlagSet", "shop", "others"), key="f" * 64)
+    one, other = (
+        failure_event(),
+        replace(failure_event(), object=ObjectKey("FlagSet", "shop", "others"), key="f" * 64),
+    )
     desk.accept(one, other)
     assert len(desk.box.pending) == count
 
@@ -179,8 +192,8 @@ def test_group_wait_and_repeat_interval_are_bounded() -> None:
 
 def test_deleted_object_is_not_rechecked() -> None:
     desk = Desk(alert(**{"for": "5m"}))
-    desk.accept(failed())
-    desk.learn("flags", failing())
+    desk.accept(failure_event())
+    desk.learn("flags", failing_status())
     desk.objects.forget(thing("FlagSet", "flags").key)
     assert desk.later(minutes=6) == []
     assert desk.box.status().failing is None
@@ -191,16 +204,16 @@ def test_deleted_object_is_not_rechecked() -> None:
 
 def test_a_failure_that_lasts_is_reported_though_the_clock_was_set_back() -> None:
     desk = Desk(alert(**{"for": "5m"}))
-    desk.accept(failed())
-    desk.learn("flags", failing())
+    desk.accept(failure_event())
+    desk.learn("flags", failing_status())
     assert desk.later(minutes=4) == []
     assert desk.later(hours=-9) == ["BuildFailed"]
 
 
 def test_a_clock_that_is_set_back_a_little_makes_a_failure_last_no_longer_than_thrice() -> None:
     desk = Desk(alert(**{"for": "5m"}))
-    desk.accept(failed())
-    desk.learn("flags", failing())
+    desk.accept(failure_event())
+    desk.learn("flags", failing_status())
     assert desk.later(minutes=-4) == []
     left = desk.box.seconds_to_next(desk.now)
     assert left == 540
@@ -209,15 +222,15 @@ def test_a_clock_that_is_set_back_a_little_makes_a_failure_last_no_longer_than_t
 
 def test_a_failure_is_reported_by_a_leader_whose_clock_was_set_back() -> None:
     desk = Desk(alert())
-    desk.learn("flags", failing())
+    desk.learn("flags", failing_status())
     desk.now -= timedelta(hours=9)
     assert desk.compare() == ["BuildFailed"]
 
 
 def test_a_failure_is_reported_again_though_the_clock_was_set_back() -> None:
     desk = Desk(alert(repeatInterval="1h"))
-    desk.accept(failed())
-    desk.learn("flags", failing())
+    desk.accept(failure_event())
+    desk.learn("flags", failing_status())
     assert desk.later(hours=-9) == ["BuildFailed"] * 2
     assert desk.later(minutes=59) == ["BuildFailed"] * 2
     assert desk.later(minutes=1) == ["BuildFailed"] * 3

@@ -13,7 +13,7 @@ from controller.events.alerts.provider_outbox import (
     ProviderOutbox,
     Reported,
 )
-from tests.statuses import stored
+from tests.statuses import stored_fields
 from tests.unit.controller.events.things import NOW, message, thing
 
 
@@ -81,10 +81,10 @@ def test_last_failure_is_kept_after_success_with_its_first_time() -> None:
     box.record_failure("all", "DeliveryFailed", "503 of\nthe server", NOW)
     box.record_failure("all", "DeliveryFailed", "503 of\nthe server", NOW + timedelta(minutes=5))
     first = {"time": "2026-01-02T03:04:05Z", "reason": "DeliveryFailed", "message": "503 of the server"}
-    assert stored(box.status())["lastFailure"] == first
+    assert stored_fields(box.status())["lastFailure"] == first
     box.push(message("one"))
     box.record_delivery("one", "2026-01-02T04:04:05Z")
-    assert stored(box.status())["lastFailure"] == first
-    assert stored(ProviderOutbox.of(box.status()).status())["lastFailure"] == first
+    assert stored_fields(box.status())["lastFailure"] == first
+    assert stored_fields(ProviderOutbox.of(box.status()).status())["lastFailure"] == first
     box.record_failure("all", "DeliveryFailed", "503 of the server", NOW + timedelta(hours=2))
-    assert stored(box.status())["lastFailure"] == first | {"time": "2026-01-02T05:04:05Z"}
+    assert stored_fields(box.status())["lastFailure"] == first | {"time": "2026-01-02T05:04:05Z"}

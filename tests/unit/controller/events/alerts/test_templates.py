@@ -11,7 +11,7 @@ from controller.api.objects.fields import InvalidSpecError, read
 from controller.api.parsing import InvalidTextError
 from controller.api.parsing.message_templates import NAMES, check
 from controller.events.alerts.alert_messages import MOST_FILLED, fill
-from tests.unit.controller.events.things import Desk, alert, event, failed, message
+from tests.unit.controller.events.things import Desk, alert, event, failure_event, message
 
 SAID = message(state="failing", message="it is $wrong ${name}", metadata={"flagstaff.dev/author": "Ada"})
 
@@ -48,7 +48,7 @@ def test_an_invalid_template_is_refused_with_its_place(text: str, want: str) -> 
 
 def test_messages_wait_with_the_words_of_the_template_and_are_chosen_by_their_own() -> None:
     desk = Desk(alert(template="$severity: $message", exclusionList=["^info"]))
-    desk.accept(event("Applied", "one"), failed(message="two"), event("Recovered", "three"))
+    desk.accept(event("Applied", "one"), failure_event(message="two"), event("Recovered", "three"))
     assert [each.message for each in desk.box.pending.values()] == ["info: one", "error: two", "info: three"]
 
 

@@ -29,15 +29,15 @@ if TYPE_CHECKING:
 SENDERS: tuple[Sender, ...] = ("github", "gitea", "gitlab", "generic-hmac")
 
 
-def delivered(
+def deliver(
     sender: Sender, payload: Any, *, events: tuple[str, ...] = (), **headers: str
 ) -> Push | Quiet | Refusal:
     body = payload if isinstance(payload, bytes) else body_of(payload)
     return read_delivery(sender, headers_of(sender, body, **headers), body, [TOKEN], events)  # type: ignore[arg-type]  # all of them are texts
 
 
-def pushed(sender: Sender, payload: Any, **headers: Any) -> Push:
-    found = delivered(sender, payload, **headers)
+def push_of(sender: Sender, payload: Any, **headers: Any) -> Push:
+    found = deliver(sender, payload, **headers)
     assert isinstance(found, Push)
     return found
 
@@ -47,14 +47,14 @@ def pushed(sender: Sender, payload: Any, **headers: Any) -> Push:
     [("github", GITHUB), ("gitea", GITHUB), ("gitlab", GITLAB), ("generic-hmac", GENERIC)],
 )
 def test_a_push_names_repository_reference_and_commit(sender: Sender, payload: Any) -> None:
-    push = pushed(sender, payload)
+    push = push_of(sender, payload)
     assert (push.reference, push.commit) == ("refs/heads/main", COMMIT)
     assert push.repositories
 
 
 def test_a_repository_is_found_in_all_its_spellings() -> None:
-    assert set(pushed("github", GITHUB).repositories) == set(GITHUB["repository"].values())
-    assert set(pushed("gitlab", GITLAB).repositories) == set(GITLAB["project"].values())
+    assert set(push_of("github", GITHUB).repositories) == set(GITHUB["repository"].values())
+    assert set(push_of("gitlab", GITLAB).repositories) == set(GITLAB["project"].values())
 
 
 TAG = {"ref": "refs/tags/v1", "after": TAG_OBJECT}
@@ -70,7 +70,7 @@ TAG = {"ref": "refs/tags/v1", "after": TAG_OBJECT}
 )
 def test_an_annotated_tag_gives_the_commit_not_the_tag(sender: Sender, payload: Any) -> None:
     event = "Tag Push Hook" if sender == "gitlab" else "push"
-    push = pushed(sender, payload, event=event)
+    push = push_of(sender, payload, event=event)
     assert (push.reference, push.commit) == ("refs/tags/v1", COMMIT)
 
 
@@ -83,7 +83,7 @@ def test_an_annotated_tag_gives_the_commit_not_the_tag(sender: Sender, payload: 
     ],
 )
 def test_a_deleted_reference_has_no_commit_to_wait_for(sender: Sender, payload: Any) -> None:
-    push = pushed(sender, payload)
+    push = push_of(sender, payload)
     assert (push.reference, push.commit) == ("refs/heads/main", None)
 
 
@@ -101,9 +101,9 @@ def test_other_events_count_where_they_are_asked_for(
     event: str, payload: dict[str, Any], reference: str | None
 ) -> None:
     whole = {"repository": GITHUB["repository"], **payload}
-    assert isinstance(delivered("github", whole, event=event), Quiet)
+    assert isinstance(deliver("github", whole, event=event), Quiet)
     assert (
-        pushed("github", whole, event=event, events=("create", "release", "repository")).reference
+        push_of("github", whole, event=event, events=("create", "release", "repository")).reference
         == reference
     )
 
@@ -119,13 +119,13 @@ def test_other_events_count_where_they_are_asked_for(
 def test_gitlabs_events_go_by_the_header_or_the_payloads_word(
     events: tuple[str, ...], event: str, counts: bool
 ) -> None:
-    assert isinstance(delivered("gitlab", GITLAB, event=event, events=events), Push) is counts
+    assert isinstance(deliver("gitlab", GITLAB, event=event, events=events), Push) is counts
 
 
 @pytest.mark.parametrize("sender", ["github", "gitea"])
 @pytest.mark.parametrize("events", [(), ("create",)], ids=["by default", "though not listed"])
 def test_a_ping_is_answered(sender: Sender, events: tuple[str, ...]) -> None:
-    assert delivered(sender, {"zen": "…"}, event="ping", events=events) == Quiet("pong")
+    assert deliver(sender, {"zen": "…"}, event="ping", events=events) == Quiet("pong")
 
 
 @pytest.mark.parametrize(
@@ -145,14 +145,14 @@ def test_a_ping_is_answered(sender: Sender, events: tuple[str, ...]) -> None:
     ],
 )  # fmt: skip
 def test_malformed_payload_is_refused_with_the_reason(sender: Sender, payload: Any, words: str) -> None:
-    found = delivered(sender, payload)
+    found = deliver(sender, payload)
     assert isinstance(found, Refusal)
     assert found.status == 400
     assert words in found.message
 
 
 def test_a_generic_push_needs_no_more_than_a_repository() -> None:
-    push = pushed("generic-hmac", {"repository": "git@host:flags"})
+    push = push_of("generic-hmac", {"repository": "git@host:flags"})
     assert (push.repositories, push.reference, push.commit) == (("git@host:flags",), None, None)
 
 
@@ -163,28 +163,28 @@ def test_unsigned_body_is_not_parsed() -> None:
 
 def test_a_body_may_be_so_large_and_no_larger() -> None:
     largest = body_of(GITHUB).ljust(MOST_BYTES)
-    assert isinstance(delivered("github", largest), Push)
-    found = delivered("github", largest + b" ")
+    assert isinstance(deliver("github", largest), Push)
+    found = deliver("github", largest + b" ")
     assert isinstance(found, Refusal)
     assert found.status == 413
 
 
 def test_the_same_delivery_is_known_again_and_another_is_not() -> None:
-    first = pushed("github", GITHUB)
+    first = push_of("github", GITHUB)
     assert first.delivery == DELIVERY
-    renamed = pushed("github", GITHUB, x_github_delivery="another")
+    renamed = push_of("github", GITHUB, x_github_delivery="another")
     assert renamed.identity == first.identity, "the id is not signed: it makes no other delivery"
-    assert pushed("github", {**GITHUB, "pusher": "b"}).identity != first.identity
+    assert push_of("github", {**GITHUB, "pusher": "b"}).identity != first.identity
 
 
 def test_gitlabs_deliveries_differ_by_their_key() -> None:
-    identities = {pushed("gitlab", GITLAB, idempotency_key=key).identity for key in "aab"}
+    identities = {push_of("gitlab", GITLAB, idempotency_key=key).identity for key in "aab"}
     assert len(identities) == 2
 
 
 @pytest.mark.parametrize("name", ["", "x" * 65, "a b", "a\nb"])
 def test_an_odd_delivery_id_is_not_repeated(name: str) -> None:
-    assert pushed("github", GITHUB, x_github_delivery=name).delivery == ""
+    assert push_of("github", GITHUB, x_github_delivery=name).delivery == ""
 
 
 values = st.recursive(
@@ -210,7 +210,7 @@ nested = st.dictionaries(names, values | st.dictionaries(names, values, max_size
 def test_whatever_is_signed_is_read_or_refused_and_nothing_raised(
     sender: Sender, body: bytes, event: str
 ) -> None:
-    found = delivered(sender, body, event=event)
+    found = deliver(sender, body, event=event)
     if isinstance(found, Push):
         assert found.repositories
         assert found.commit is None or len(found.commit) in {40, 64}

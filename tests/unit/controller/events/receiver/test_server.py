@@ -31,7 +31,7 @@ from tests.unit.controller.events.receiver.sending import (
     body_of,
     headers_of,
 )
-from tests.unit.evaluator.http.serving import serving
+from tests.unit.evaluator.http.serving import run_listener
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -85,7 +85,7 @@ class Around:
         return self.receiver.answer(Request("POST", path, "", given, body, "127.0.0.1:1"))
 
 
-def said(response: Response) -> Any:
+def json_of(response: Response) -> Any:
     return json.loads(response.body)
 
 
@@ -100,7 +100,7 @@ def test_just_the_sources_that_follow_what_was_pushed_are_woken() -> None:
     )
     response = around.send()
     assert response.status == 200
-    assert said(response)["woken"] == ["FlagSource/shop/production", "FlagSource/shop/second"]
+    assert json_of(response)["woken"] == ["FlagSource/shop/production", "FlagSource/shop/second"]
     assert around.woken == ["production", "second"]
     assert around.expected == [("production", COMMIT), ("second", COMMIT)]
 
@@ -120,19 +120,19 @@ def test_sources_of_other_repositories_are_not_read() -> None:
     spec = WatchedSpec(interval="1h", git=git)
     around = Around(flag_source("production"), learnt("FlagSource", "other", spec))
     spec.reads = 0
-    assert said(around.send())["woken"] == ["FlagSource/shop/production"]
+    assert json_of(around.send())["woken"] == ["FlagSource/shop/production"]
     assert spec.reads == 0
 
 
 def test_only_sources_that_the_receiver_names_are_woken() -> None:
     around = Around(flag_source("production"), flag_source("second"), only="second")
-    assert said(around.send())["woken"] == ["FlagSource/shop/second"]
+    assert json_of(around.send())["woken"] == ["FlagSource/shop/second"]
 
 
 def test_a_push_that_no_source_follows_is_answered_with_an_explanation() -> None:
     response = Around(flag_source("staging", branch="staging")).send()
     assert response.status == 200
-    assert said(response) == {"message": "no source here follows what was pushed", "woken": []}
+    assert json_of(response) == {"message": "no source here follows what was pushed", "woken": []}
 
 
 def test_a_deleted_branch_wakes_and_is_not_waited_for() -> None:
@@ -156,7 +156,7 @@ def test_a_wrong_signature_wakes_no_source_and_the_answer_says_what_to_do() -> N
     around = Around(flag_source("production"))
     response = around.send(token=b"a guess")
     assert response.status == 401
-    assert "token of the Secret" in said(response)["message"]
+    assert "token of the Secret" in json_of(response)["message"]
     assert around.woken == []
 
 
@@ -274,7 +274,7 @@ def test_the_log_has_neither_tokens_nor_what_was_sent(caplog: pytest.LogCaptureF
 
 async def test_over_the_wire_a_push_wakes_and_an_oversized_one_is_refused() -> None:
     around = Around(flag_source("production"))
-    async with serving(around.receiver.routes(), LIMITS) as (_, port):
+    async with run_listener(around.receiver.routes(), LIMITS) as (_, port):
         assert (await post(port, PATH, body_of(GITHUB)))[0] == 200
         assert (await post(port, PATH, b" " * (MOST_BYTES + 1)))[0] == 413
         assert (await post(port, "/hook/unknown", b"{}"))[0] == 404
@@ -283,7 +283,7 @@ async def test_over_the_wire_a_push_wakes_and_an_oversized_one_is_refused() -> N
 
 
 async def post(port: int, path: str, body: bytes) -> tuple[int, bytes]:
-    def asked() -> tuple[int, bytes]:
+    def send() -> tuple[int, bytes]:
         connection = HTTPConnection("127.0.0.1", port, timeout=10)
         headers = {**dict(headers_of("github", body)), "content-type": "application/json"}
         connection.request("POST", path, body, headers)
@@ -292,4 +292,4 @@ async def post(port: int, path: str, body: bytes) -> tuple[int, bytes]:
         connection.close()
         return answer.status, content
 
-    return await asyncio.to_thread(asked)
+    return await asyncio.to_thread(send)

@@ -146,7 +146,7 @@ async def send(found: Service, said: Message, token: str = TOKEN) -> PostResult:
         return await upsert_comment(sender, said, target(found, token))
 
 
-def said(words: str = "so it is", number: str = "7", **more: Any) -> Message:
+def message_of(words: str = "so it is", number: str = "7", **more: Any) -> Message:
     facts = {"flagstaff.dev/revision": "refs/pull/7/head@sha1:" + "1" * 40, CHANGE_REQUEST: number}
     return message(message=words, metadata=facts, **more)
 
@@ -155,13 +155,13 @@ def said(words: str = "so it is", number: str = "7", **more: Any) -> Message:
 async def test_a_comment_is_added_once_and_edited_from_then_on(type_: str) -> None:
     async with service(type_) as found:
         # Somebody quotes ours, and there are more comments than one page has.
-        begins = CommentThread(Notice(said(), target(found))).marker
+        begins = CommentThread(Notice(message_of(), target(found))).marker
         found.comments = dict.fromkeys(range(1, 41), f"> {begins}")
         added = 200 if type_ == AZURE else 201
-        assert (await send(found, said("first"))).status == added
-        assert (await send(found, said("second"))).status == 200
-        assert (await send(found, said("of another", uid="u2"))).status == added
-        assert (await send(found, said(), "another")).status == 401
+        assert (await send(found, message_of("first"))).status == added
+        assert (await send(found, message_of("second"))).status == 200
+        assert (await send(found, message_of("of another", uid="u2"))).status == added
+        assert (await send(found, message_of(), "another")).status == 401
     ours = [text for text in found.comments.values() if not text.startswith(">")]
     assert len(ours) == 2
     assert ours[0].startswith(begins)
@@ -172,38 +172,38 @@ async def test_a_comment_is_added_once_and_edited_from_then_on(type_: str) -> No
 @pytest.mark.parametrize("type_", sorted(CHANGE_REQUESTS))
 async def test_what_is_no_pull_request_is_given_up_and_what_may_not_be_seen_is_not(type_: str) -> None:
     async with service(type_) as found:
-        nowhere = await send(found, said(number="8"))
+        nowhere = await send(found, message_of(number="8"))
         test = await send(found, message(reason="TestAlert"))
         found.repository = "/elsewhere"
-        hidden = await send(found, said())
+        hidden = await send(found, message_of())
     assert nowhere.text == "the repository has no pull request 8"
-    assert isinstance(verdict(said(), nowhere, 1, 0.0, NOW), Dead)
+    assert isinstance(verdict(message_of(), nowhere, 1, 0.0, NOW), Dead)
     assert test.status == 200
-    assert isinstance(verdict(said(), hidden, 1, 0.0, NOW), Again)
+    assert isinstance(verdict(message_of(), hidden, 1, 0.0, NOW), Again)
     assert found.comments == {}
 
 
 @pytest.mark.parametrize("type_", [AZURE, BITBUCKET])
 async def test_a_comment_that_somebody_deleted_is_added_again(type_: str) -> None:
     async with service(type_) as found:
-        await send(found, said("first"))
+        await send(found, message_of("first"))
         found.deleted = set(found.comments)
-        assert 200 <= (await send(found, said("second"))).status < 300
+        assert 200 <= (await send(found, message_of("second"))).status < 300
     assert len(found.comments) == 2
 
 
 async def test_a_list_that_cannot_be_read_adds_nothing() -> None:
     async with service("githubpullrequestcomment") as found:
         found.comments = dict.fromkeys(range(20), "x" * 65_000)
-        assert (await send(found, said())).text == "127.0.0.1: the answer has more than 1048576 bytes"
+        assert (await send(found, message_of())).text == "127.0.0.1: the answer has more than 1048576 bytes"
         found.comments = dict.fromkeys(range(1_000), "x")
-        assert isinstance(verdict(said(), await send(found, said()), 1, 0.0, NOW), Dead)
+        assert isinstance(verdict(message_of(), await send(found, message_of()), 1, 0.0, NOW), Dead)
     assert "POST" not in found.methods
 
 
 async def test_what_a_repository_says_stays_in_its_block() -> None:
     async with service("githubpullrequestcomment") as found:
-        await send(found, said("``` @team\n# big"))
+        await send(found, message_of("``` @team\n# big"))
     (text,) = found.comments.values()
     assert text.count("```") == 2
 

@@ -23,7 +23,7 @@ from tests.unit.controller.events.things import (
     Desk,
     alert,
     event,
-    failed,
+    failure_event,
     http_sender,
     message,
     status,
@@ -85,7 +85,7 @@ async def send(type_: str, address: str, said: Message, token: str = TOKEN) -> P
         return await sender.send(post_of(said, target), target.route)
 
 
-def said(reason: str, **more: Any) -> Message:
+def message_of(reason: str, **more: Any) -> Message:
     return message(reason=reason, metadata={"flagstaff.dev/revision": f"main@sha1:{SHA}"}, **more)
 
 
@@ -94,12 +94,12 @@ async def test_a_server_takes_a_status_from_pending_to_success_or_failure(type_:
     async with server(type_) as (origin, taken):
         address = f"{origin}/{SERVERS[type_][0]}"
         for each in (
-            said("Applied"),
-            said("Propagated"),
-            said("BuildFailed", state="failing", message="x" * 999),
+            message_of("Applied"),
+            message_of("Propagated"),
+            message_of("BuildFailed", state="failing", message="x" * 999),
         ):
             assert (await send(type_, address, each)).status == 201
-        assert (await send(type_, address, said("Applied"), "another")).status == 401
+        assert (await send(type_, address, message_of("Applied"), "another")).status == 401
     states = [each["state"].lower() for each in taken]
     assert states[0] in {"pending", "inprogress"}
     assert states[1] in {"success", "successful", "succeeded"}
@@ -109,14 +109,16 @@ async def test_a_server_takes_a_status_from_pending_to_success_or_failure(type_:
 
 async def test_an_app_password_of_bitbucket_is_basic() -> None:
     spec = FlagProviderSpec(type="bitbucket")
-    post = post_of(said("Applied"), ProviderTarget(spec, "https://bitbucket.org/shop/flags", "ada:secret"))
+    post = post_of(
+        message_of("Applied"), ProviderTarget(spec, "https://bitbucket.org/shop/flags", "ada:secret")
+    )
     assert post.headers["Authorization"] == f"Basic {b64encode(b'ada:secret').decode()}"
     assert post.url.startswith("https://api.bitbucket.org/2.0/repositories/shop/flags/commit/")
 
 
 def test_github_itself_has_a_host_for_its_api() -> None:
     spec = FlagProviderSpec(type="github")
-    post = post_of(said("Applied"), ProviderTarget(spec, "https://github.com/shop/flags.git", TOKEN))
+    post = post_of(message_of("Applied"), ProviderTarget(spec, "https://github.com/shop/flags.git", TOKEN))
     assert post.url == f"https://api.github.com/repos/shop/flags/statuses/{SHA}"
 
 
@@ -141,9 +143,9 @@ def test_an_address_is_a_repository(type_: str, address: str, good: bool) -> Non
 def test_a_status_that_gitlab_has_already_is_no_failure() -> None:
     target = ProviderTarget(FlagProviderSpec(type="gitlab"), "https://gitlab.com/a/b", TOKEN)
     assert is_known(
-        target, said("Applied"), b'{"message":"Cannot transition status via :enqueue from :pending"}'
+        target, message_of("Applied"), b'{"message":"Cannot transition status via :enqueue from :pending"}'
     )
-    assert not is_known(target, said("Applied"), b'{"message":"state is not valid"}')
+    assert not is_known(target, message_of("Applied"), b'{"message":"state is not valid"}')
 
 
 @pytest.mark.parametrize(
@@ -158,7 +160,7 @@ def test_a_server_that_misses_only_the_commit_of_a_test_accepted_address_and_tok
 ) -> None:
     target = ProviderTarget(FlagProviderSpec(type=type_), f"https://{type_}.com/a/b", TOKEN)  # type: ignore[arg-type]
     assert is_known(target, message(alert="", reason="TestAlert"), answer)
-    assert not is_known(target, said("Applied"), answer)
+    assert not is_known(target, message_of("Applied"), answer)
     assert not is_known(target, message(alert="", reason="TestAlert"), b'{"message":"404 Not Found"}')
 
 
@@ -257,7 +259,7 @@ def test_each_commit_that_fails_gets_a_failing_status_with_its_problem() -> None
 
 def test_a_commit_gets_no_status_twice_over_a_restart_and_none_for_events() -> None:
     desk = Repository(alert())
-    desk.accept(event("Applied"), failed(), event("DriftCorrected", warning=True))
+    desk.accept(event("Applied"), failure_event(), event("DriftCorrected", warning=True))
     assert desk.waiting() == []
     desk.stands("1", propagated="True")
     for key in tuple(desk.box.pending):

@@ -14,9 +14,9 @@ from controller.events.alerts.outbox import WRITE_ALERT_LATER
 from controller.events.services.deliverer import Deliverer, Senders
 from controller.events.services.http_sender import PostResult
 from controller.events.services.notice import ProviderTarget
-from tests.statuses import stored
-from tests.unit.controller.events.things import CHAT, NOW, Desk, alert, event, failed, message
-from tests.waiting import running
+from tests.statuses import stored_fields
+from tests.unit.controller.events.things import CHAT, NOW, Desk, alert, event, failure_event, message
+from tests.waiting import run_beside
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
@@ -82,7 +82,7 @@ class Office:
         self.written += 1
         found = self.desk.objects.get(CHAT)
         assert found is not None
-        kept = status or stored(self.desk.box.status())
+        kept = status or stored_fields(self.desk.box.status())
         self.desk.objects.learn(replace(found, status=kept, resource_version=str(self.written + 1)))
 
     async def until(self, results: int) -> None:
@@ -94,7 +94,7 @@ class Office:
 @contextlib.asynccontextmanager
 async def office(server: Server) -> AsyncIterator[Office]:
     found = Office(Desk(alert()), server)
-    async with running(found.deliverer.run()):
+    async with run_beside(found.deliverer.run()):
         found.deliverer.use(CHAT, TARGET)
         await asyncio.sleep(0)
         yield found
@@ -103,7 +103,7 @@ async def office(server: Server) -> AsyncIterator[Office]:
 async def test_events_are_delivered_in_order_and_counted() -> None:
     server = Server()
     async with office(server) as found:
-        found.desk.accept(event("Applied"), failed(), event("Recovered"))
+        found.desk.accept(event("Applied"), failure_event(), event("Recovered"))
         await found.until(3)
         assert found.results == [("generic", "delivered")] * 3
         assert [each.type + each.status for each in found.deliverer.last(CHAT)] == ["DeliveredTrue"]

@@ -21,7 +21,7 @@ from controller.runtime.event import Occurrence, event_of
 from controller.runtime.objects.cache import Cache
 from controller.runtime.reconciling.queue import Backoff
 from tests.unit.controller.events.services.schemas import SCHEMAS
-from tests.unit.controller.events.things import NOW, event, failed, http_sender, message, status, thing
+from tests.unit.controller.events.things import NOW, event, failure_event, http_sender, message, status, thing
 from tests.web_server import web_server
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ class Flux:
 
 
 @contextlib.asynccontextmanager
-async def serving(flux: Flux, port: int = 0) -> AsyncIterator[str]:
+async def run_server(flux: Flux, port: int = 0) -> AsyncIterator[str]:
     async with web_server(web.post("/", flux.take), port=port) as taken:
         yield f"http://127.0.0.1:{taken}/"
 
@@ -75,8 +75,8 @@ async def sink(flux: Flux, url: str, most: int = 0) -> AsyncIterator[FluxEvents]
             yield found
 
 
-async def posted(flux: Flux, *events: Event) -> list[dict[str, Any]]:
-    async with serving(flux) as url, sink(flux, url) as found:
+async def post(flux: Flux, *events: Event) -> list[dict[str, Any]]:
+    async with run_server(flux) as url, sink(flux, url) as found:
         for each in events:
             found.accept(each)
     return flux.taken
@@ -92,7 +92,7 @@ def follows(kind: str, **more: str) -> Flux:
     return flux
 
 
-def applied() -> Event:
+def applied_event() -> Event:
     facts = {"flagstaff.dev/author": "Ada", "flagstaff.dev/changes": "+ new: on"}
     done = Occurrence("Applied", "1 added: new", metadata=facts)
     return event_of(thing("FlagSet", "flags", status=status(digest="sha256:1")), done, NOW)
@@ -100,8 +100,8 @@ def applied() -> Event:
 
 @pytest.mark.parametrize("kind", sorted(ALERTED))
 async def test_an_event_of_a_flag_set_names_its_flux_source(kind: str) -> None:
-    given = applied()
-    (found,) = await posted(follows(kind), given)
+    given = applied_event()
+    (found,) = await post(follows(kind), given)
     assert found["involvedObject"] == {
         "apiVersion": f"{FLUX}/v1", "kind": kind, "namespace": "shop", "name": "repo", "uid": "uid-shop",
     }  # fmt: skip
@@ -120,7 +120,7 @@ async def test_an_event_of_a_flag_set_names_its_flux_source(kind: str) -> None:
 
 
 async def test_an_event_without_a_flux_source_names_its_own_object() -> None:
-    (found,) = await posted(follows("FlagSource"), failed())
+    (found,) = await post(follows("FlagSource"), failure_event())
     assert (found["involvedObject"]["apiVersion"], found["involvedObject"]["kind"]) == (
         "flagstaff.dev/v1beta1", "FlagSet",
     )  # fmt: skip
@@ -129,7 +129,7 @@ async def test_an_event_without_a_flux_source_names_its_own_object() -> None:
 
 
 async def test_an_event_names_no_source_of_another_namespace() -> None:
-    (found,) = await posted(follows("GitRepository", namespace="other"), failed())
+    (found,) = await post(follows("GitRepository", namespace="other"), failure_event())
     assert found["involvedObject"]["kind"] == "FlagSet"
 
 
@@ -141,22 +141,22 @@ async def test_what_a_flag_source_exports_stands_for_it_and_its_flag_sets() -> N
     )  # fmt: skip
     flux.objects.learn(exported)
     stored = event_of(thing("FlagSource", "repo"), Occurrence("NewArtifact", "stored"), NOW)
-    found = await posted(flux, stored, applied())
+    found = await post(flux, stored, applied_event())
     assert [each["involvedObject"]["uid"] for each in found] == ["uid-export", "uid-export"]
     assert [each["message"] for each in found] == ["FlagSource/repo: stored", "FlagSet/flags: 1 added: new"]
     # One of another's making is not ours to speak for.
     flux.objects.put(replace(exported, owners=()))
-    assert (await posted(flux, applied()))[-1]["involvedObject"]["kind"] == "FlagSet"
+    assert (await post(flux, applied_event()))[-1]["involvedObject"]["kind"] == "FlagSet"
 
 
 async def test_a_source_that_is_not_there_is_not_named() -> None:
     flux = follows("GitRepository")
     flux.objects.forget(ObjectKey("GitRepository", "shop", "repo"))
-    (found,) = await posted(flux, failed())
+    (found,) = await post(flux, failure_event())
     assert found["involvedObject"]["kind"] == "FlagSet"
 
 
-def handed(flux: Flux, said: Message) -> dict[str, Any]:
+def hand_on(flux: Flux, said: Message) -> dict[str, Any]:
     """The Event that an alert of a FlagProvider of type flux hands to Flux."""
     target = ProviderTarget(
         FlagProviderSpec(type="flux"), "https://flux.example.com/", "", "shop", "controller-0"
@@ -170,7 +170,7 @@ def handed(flux: Flux, said: Message) -> dict[str, Any]:
 
 @pytest.mark.parametrize("kind", sorted(ALERTED))
 def test_an_alert_hands_flux_a_message_about_the_flux_source_of_a_flag_set(kind: str) -> None:
-    found = handed(follows(kind), message(severity="warning", metadata={"flagstaff.dev/author": "Ada"}))
+    found = hand_on(follows(kind), message(severity="warning", metadata={"flagstaff.dev/author": "Ada"}))
     assert (found["involvedObject"]["kind"], found["involvedObject"]["name"]) == (kind, "repo")
     assert (found["severity"], found["message"]) == ("error", "FlagSet/flags: 1 changed: banner")
     assert found["metadata"] == {
@@ -192,32 +192,32 @@ def test_an_alert_hands_flux_a_message_about_the_flux_source_of_a_flag_set(kind:
 def test_an_alert_without_a_flux_source_names_an_external_artifact_beside_the_provider(
     said: Message, name: str
 ) -> None:
-    named = handed(follows("FlagSource"), said)["involvedObject"]
+    named = hand_on(follows("FlagSource"), said)["involvedObject"]
     assert (named["kind"], named["namespace"], named["name"]) == ("ExternalArtifact", "shop", name)
 
 
 async def test_an_event_is_posted_until_it_is_taken_or_known_and_refused_ones_hold_up_none() -> None:
     flux = Flux(503, 500, 202, 429, 400, 202)
-    await posted(flux, event("A", "one"), event("A", "two"), event("A", "three"), event("A", "four"))
+    await post(flux, event("A", "one"), event("A", "two"), event("A", "three"), event("A", "four"))
     assert flux.messages == ["one", "one", "one", "two", "three", "four"]
 
 
 async def test_a_server_that_always_fails_holds_up_the_others_for_a_while() -> None:
     flux = Flux(*[503] * 10)
-    await posted(flux, event("A", "one"), event("A", "two"))
+    await post(flux, event("A", "one"), event("A", "two"))
     assert flux.messages == ["one"] * 10 + ["two"]
 
 
 async def test_events_made_while_the_server_is_away_arrive_once_in_order() -> None:
     flux = Flux()
-    async with serving(flux) as url:
+    async with run_server(flux) as url:
         port = int(url.rstrip("/").rpartition(":")[2])
     async with sink(flux, url) as found:
         for words in ("one", "two", "one"):
             found.accept(event("A", words))
         await asyncio.sleep(0.02)
         assert flux.messages == []
-        async with serving(flux, port):
+        async with run_server(flux, port):
             async with asyncio.timeout(20):
                 while len(flux.taken) < 2:  # noqa: ASYNC110 - a server takes them
                     await asyncio.sleep(0.001)
@@ -227,7 +227,7 @@ async def test_events_made_while_the_server_is_away_arrive_once_in_order() -> No
 async def test_a_server_that_hangs_is_not_waited_for_and_takes_no_memory() -> None:
     flux = Flux()
     flux.hold = asyncio.Event()
-    async with serving(flux) as url, sink(flux, url, most=3) as found:
+    async with run_server(flux) as url, sink(flux, url, most=3) as found:
         for number in range(1_000):
             found.accept(event("A", str(number)))
         assert flux.taken == []

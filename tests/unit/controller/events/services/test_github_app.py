@@ -26,9 +26,9 @@ from controller.events.services.github_app import Grant, app_of
 from controller.runtime.reconciling.setbacks import Stalled
 from controller.runtime.user_text.secret_texts import SecretTexts
 from tests.unit.controller.events.services.test_deliverer import Office
-from tests.unit.controller.events.services.test_provider_secrets import bound, reconciled
+from tests.unit.controller.events.services.test_provider_secrets import reconcile, secret_for
 from tests.unit.controller.events.things import CHAT, NOW, Desk, alert, http_sender, message
-from tests.waiting import running
+from tests.waiting import run_beside
 from tests.web_server import web_server
 
 if TYPE_CHECKING:
@@ -110,7 +110,7 @@ async def target_of(
     server: str, secret: Mapping[str, bytes], *, local: bool = True
 ) -> tuple[Any, ProviderTarget | None]:
     more: dict[str, Any] = {"secretRef": {"name": "app"}, "certSecretRef": None, "proxySecretRef": None}
-    return await reconciled(
+    return await reconcile(
         {"app": secret}, local=local, type="github", address=f"{server}/shop/flags", **more
     )
 
@@ -120,7 +120,7 @@ async def office(target: ProviderTarget) -> AsyncIterator[Office]:
     """Delivers by real requests."""
     async with http_sender() as sender:
         found = Office(Desk(alert()), sender)
-        async with running(found.deliverer.run()):
+        async with run_beside(found.deliverer.run()):
             found.deliverer.use(CHAT, target)
             yield found
 
@@ -199,7 +199,7 @@ async def test_the_api_may_be_elsewhere() -> None:
 async def test_what_the_secret_is_bound_to_holds_for_the_api() -> None:
     secret = {**APP, "githubAppBaseURL": b"https://api.other.example.com"}
     outcome, target = await target_of(
-        "https://git.example.com", bound(secret, "git.example.com"), local=False
+        "https://git.example.com", secret_for(secret, "git.example.com"), local=False
     )
     assert (outcome.reason, target) == ("SecretHostDenied", None)
     secret["githubAppBaseURL"] = b"http://api.other.example.com"

@@ -11,12 +11,12 @@ from controller.events.alerts.alert_reconciler import FlagAlertReconciler
 from controller.events.services.http_sender import PostResult
 from controller.events.services.retries import Again, Dead, verdict
 from controller.runtime.reconciling.setbacks import Waiting
-from tests.unit.controller.events.things import NOW, Desk, alert, event, failed, message, status
+from tests.unit.controller.events.things import NOW, Desk, alert, event, failure_event, message, status
 
 PAGER = ObjectKey("FlagProvider", "other", "pager")
 
 
-def sent(desk: Desk, *, recorded: bool = True) -> list[tuple[str, str]]:
+def sent_messages(desk: Desk, *, recorded: bool = True) -> list[tuple[str, str]]:
     """(reason, key) of what a provider that is up is sent; `recorded`: no kill comes before it is written."""
     desk.box.mark_stored(desk.box.pending)
     found = [(each.reason, each.key) for each in desk.box.sendable(desk.now)]
@@ -30,16 +30,16 @@ def test_ten_minutes_of_errors_with_a_provider_down_and_two_kills_are_one_alert_
     arrived: list[tuple[str, str]] = []
     for second in range(600):
         desk.now += timedelta(seconds=1)
-        desk.accept(failed(message=f"request {second:x} failed at {desk.now}"))
+        desk.accept(failure_event(message=f"request {second:x} failed at {desk.now}"))
         desk.learn("flags", status("BuildFailed"))
         if second >= 300:
-            arrived += sent(desk, recorded=second > 400)
+            arrived += sent_messages(desk, recorded=second > 400)
         if second in {150, 400}:
             desk = desk.restart()
             desk.compare()
     desk.learn("flags", status())
     desk.accept(event("Recovered"))
-    arrived += sent(desk)
+    arrived += sent_messages(desk)
     assert list(dict.fromkeys(reason for reason, _ in arrived)) == ["BuildFailed", "Recovered"]
     # What was sent again because nobody had written that it arrived has the same key.
     assert len({key for _, key in arrived}) == 2
@@ -67,13 +67,13 @@ async def test_a_provider_of_another_namespace_is_not_found_and_sent_nothing() -
     assert isinstance(result.outcome, Waiting)
     assert "FlagProvider pager not found" in result.outcome.message
     box = desk.outbox.open(PAGER, FlagProviderStatus())
-    assert desk.accept(failed()) == []
+    assert desk.accept(failure_event()) == []
     assert box.pending == {}
     assert desk.woken == []
 
 
 def test_an_event_of_another_namespace_reaches_no_provider_here() -> None:
-    elsewhere = replace(failed(), object=ObjectKey("FlagSet", "other", "flags"))
+    elsewhere = replace(failure_event(), object=ObjectKey("FlagSet", "other", "flags"))
     desk = Desk(alert())
     assert desk.accept(elsewhere) == []
-    assert desk.accept(failed()) == ["BuildFailed"]
+    assert desk.accept(failure_event()) == ["BuildFailed"]

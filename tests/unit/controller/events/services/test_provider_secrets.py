@@ -98,7 +98,7 @@ class Routes:
         return ()
 
 
-async def reconciled(
+async def reconcile(
     secrets: Mapping[str, Mapping[str, bytes]], *, local: bool = False, **more: Any
 ) -> tuple[Any, ProviderTarget | None]:
     """(outcome, target) of a provider that names Secrets `certs` and `proxy`."""
@@ -125,7 +125,7 @@ CERTS: Final = {"ca.crt": AUTHORITY, "tls.crt": CERTIFICATE, "tls.key": KEY}
 PROXY: Final = {"address": b"http://proxy.example.com:3128", "username": b"ada", "password": b"p@ss"}
 
 
-def bound(content: Mapping[str, bytes], host: str) -> SecretContent:
+def secret_for(content: Mapping[str, bytes], host: str) -> SecretContent:
     return SecretContent(content, Binding("shop", "bound", (host,)))
 
 
@@ -137,12 +137,12 @@ def through(address: bytes) -> dict[str, Mapping[str, bytes]]:
     return {"certs": CERTS, "proxy": {"address": address}}
 
 
-def denied(host: str) -> tuple[str, str]:
+def denial_of(host: str) -> tuple[str, str]:
     return "SecretHostDenied", f"host {host}"
 
 
 async def test_route_has_certificates_and_proxy_of_the_secrets() -> None:
-    _, target = await reconciled({"certs": CERTS, "proxy": PROXY})
+    _, target = await reconcile({"certs": CERTS, "proxy": PROXY})
     assert target is not None
     assert target.route.proxy == "http://ada:p%40ss@proxy.example.com:3128"
     assert target.route.tls == Tls(*(each.decode().strip() for each in (AUTHORITY, CERTIFICATE, KEY)))
@@ -160,16 +160,16 @@ async def test_route_has_certificates_and_proxy_of_the_secrets() -> None:
         ({"certs": CERTS, "proxy": {}}, Stalled, "InvalidSecret", "key 'address' is missing"),
         (through(b"socks5://x.example.com"), Stalled, "InvalidSecret", "is not a proxy URL"),
         (through(b"http://10.0.0.1:3128"), Stalled, "InvalidAddress", "10.0.0.1 is not a public"),
-        ({"certs": CERTS, "proxy": bound(PROXY, CHAT_HOST)}, Stalled, *denied("proxy.example.com")),
-        ({"certs": bound(CERTS, "other.example.com"), "proxy": PROXY}, Stalled, *denied(CHAT_HOST)),
-        (through(b"https://proxy.example.com") | {"certs": bound(CERTS, CHAT_HOST)}, Stalled,
-         *denied("proxy.example.com")),
+        ({"certs": CERTS, "proxy": secret_for(PROXY, CHAT_HOST)}, Stalled, *denial_of("proxy.example.com")),
+        ({"certs": secret_for(CERTS, "other.example.com"), "proxy": PROXY}, Stalled, *denial_of(CHAT_HOST)),
+        (through(b"https://proxy.example.com") | {"certs": secret_for(CERTS, CHAT_HOST)}, Stalled,
+         *denial_of("proxy.example.com")),
     ],
 )  # fmt: skip
 async def test_unusable_secret_is_named(
     secrets: Mapping[str, Mapping[str, bytes]], kind: type, reason: str, words: str
 ) -> None:
-    outcome, target = await reconciled(secrets)
+    outcome, target = await reconcile(secrets)
     assert isinstance(outcome, kind)
     assert outcome.reason == reason  # type: ignore[attr-defined]
     assert words in outcome.message  # type: ignore[attr-defined]
@@ -180,7 +180,7 @@ async def test_unusable_secret_is_named(
 async def test_proxy_of_plain_http_must_be_an_allowed_host() -> None:
     plain = {"address": "http://chat.example.com/", "secretRef": {"name": "token"}}
     for host, usable in (("chat.example.com", False), ("*.example.com", True)):
-        secrets = {"certs": CERTS, "proxy": PROXY, "token": bound({"token": b"t"}, host)}
-        outcome, target = await reconciled(secrets, local=True, **plain)
+        secrets = {"certs": CERTS, "proxy": PROXY, "token": secret_for({"token": b"t"}, host)}
+        outcome, target = await reconcile(secrets, local=True, **plain)
         assert (target is not None) is usable
         assert usable or "host proxy.example.com" in outcome.message

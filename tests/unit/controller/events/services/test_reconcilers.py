@@ -79,7 +79,7 @@ def spec(kind: str = "generic", **more: Any) -> dict[str, Any]:
     return {"type": kind, **more}
 
 
-def bound(token: bytes, address: bytes = b"") -> SecretContent:
+def secret_for(token: bytes, address: bytes = b"") -> SecretContent:
     """A Secret that is for another host."""
     return SecretContent({"token": token, "address": address}, Binding("shop", "hook", ("chat.example.com",)))
 
@@ -93,7 +93,7 @@ def cannot(why: str) -> Stalled:
     return Stalled("InvalidAddress", f"the address cannot be used: {why}")
 
 
-def denied(host: str) -> Stalled:
+def denial_of(host: str) -> Stalled:
     lacks = "its annotation flagstaff.dev/allowed-hosts does not name it"
     return Stalled("SecretHostDenied", f"Secret shop/hook may not be used for host {host}: {lacks}")
 
@@ -133,11 +133,15 @@ ROWS: dict[str, tuple[dict[str, Any], Any, Setback]] = {
         spec("pagerduty", address="https://127.0.0.1/", **SECRET), {"token": b"t"},
         cannot("127.0.0.1 is not a public address"),
     ),
-    "a host that is not allowed": (spec(address=ADDRESS, **SECRET), bound(b"t"), denied("hooks.example.com")),
-    "the API of a repository's server": (
-        spec("github", address="https://github.com/o/r", **SECRET), bound(b"t"), denied("api.github.com"),
+    "a host that is not allowed": (
+        spec(address=ADDRESS, **SECRET), secret_for(b"t"), denial_of("hooks.example.com"),
     ),
-    "another's server": (spec("pagerduty", **SECRET), bound(b"t"), denied("events.pagerduty.com")),
+    "the API of a repository's server": (
+        spec("github", address="https://github.com/o/r", **SECRET),
+        secret_for(b"t"),
+        denial_of("api.github.com"),
+    ),
+    "another's server": (spec("pagerduty", **SECRET), secret_for(b"t"), denial_of("events.pagerduty.com")),
     "nobody who mails": (
         spec("email", **MAIL), None, Stalled("UsernameNotFound", "spec.username: type email needs it"),
     ),
@@ -149,7 +153,7 @@ ROWS: dict[str, tuple[dict[str, Any], Any, Setback]] = {
         ),
     ),
     "another's mail server": (
-        spec("email", **MAIL, **FROM, **SECRET), bound(b"t"), denied("mail.example.com"),
+        spec("email", **MAIL, **FROM, **SECRET), secret_for(b"t"), denial_of("mail.example.com"),
     ),
     "a type that was removed": (
         spec("matrix", address=ADDRESS), None,

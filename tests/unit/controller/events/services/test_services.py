@@ -68,7 +68,7 @@ def target(kind: str) -> ProviderTarget:
     return ProviderTarget(spec, ADDRESSES.get(kind, address), "the-token", "shop", "controller-0")
 
 
-def sent(kind: str, said: Message) -> dict[str, Any]:
+def request_of(kind: str, said: Message) -> dict[str, Any]:
     """A request as its file has it."""
     post = post_of(said, target(kind))
     if post.headers["Content-Type"] == "message/rfc822":
@@ -81,7 +81,7 @@ def sent(kind: str, said: Message) -> dict[str, Any]:
 @pytest.mark.parametrize("kind", WEBHOOKS)
 def test_request_matches_golden_file(kind: str) -> None:
     file = GOLDEN / f"{kind}.json"
-    found = [sent(kind, each) for each in SAID]
+    found = [request_of(kind, each) for each in SAID]
     if os.environ.get("FLAGSTAFF_REWRITE"):
         GOLDEN.mkdir(exist_ok=True)
         file.write_text(json.dumps(found, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
@@ -91,14 +91,14 @@ def test_request_matches_golden_file(kind: str) -> None:
 @pytest.mark.parametrize("kind", WEBHOOKS)
 @pytest.mark.parametrize("said", SAID, ids=lambda each: str(each.reason))
 def test_request_matches_the_schema_of_the_service(kind: str, said: Message) -> None:
-    jsonschema_rs.validate(SCHEMAS[kind], sent(kind, said)["body"])
+    jsonschema_rs.validate(SCHEMAS[kind], request_of(kind, said)["body"])
 
 
 @pytest.mark.parametrize("kind", WEBHOOKS)
 @pytest.mark.parametrize("severity", SEVERITIES)
 def test_request_of_each_severity_matches_the_schema(kind: str, severity: str) -> None:
     said = SAID[0].model_copy(update={"severity": severity})
-    jsonschema_rs.validate(SCHEMAS[kind], sent(kind, said)["body"])
+    jsonschema_rs.validate(SCHEMAS[kind], request_of(kind, said)["body"])
 
 
 @pytest.mark.parametrize("kind", WEBHOOKS)
@@ -106,7 +106,7 @@ def test_request_of_the_longest_message_matches_the_schema(kind: str) -> None:
     lines = "\n".join(f"~ {'k' * 63}{number}: default {'v' * 60} → {'w' * 60}" for number in range(19))
     facts = {**FACTS, "flagstaff.dev/changes": lines, "flagstaff.dev/summary": "s" * 255}
     long = message("5" * 64, name="n" * 253, message="m" * 2_000, metadata=facts, state="failing")
-    found = sent(kind, long)["body"]
+    found = request_of(kind, long)["body"]
     found = json.loads(json.dumps(found).replace("n" * 253, "n" * 60))
     jsonschema_rs.validate(SCHEMAS[kind], found)
 
@@ -118,12 +118,12 @@ def test_hmac_signature_covers_the_sent_body() -> None:
 
 
 def test_recovery_has_the_incident_key_of_its_failure() -> None:
-    failing, recovered = (sent("pagerduty", each)["body"] for each in SAID[1:3])
+    failing, recovered = (request_of("pagerduty", each)["body"] for each in SAID[1:3])
     assert failing["dedup_key"] == recovered["dedup_key"]
     assert (failing["event_action"], recovered["event_action"]) == ("trigger", "resolve")
-    made, closed = (sent("opsgenie", each) for each in SAID[1:3])
+    made, closed = (request_of("opsgenie", each) for each in SAID[1:3])
     assert made["body"]["alias"].replace("/", "%2F") in closed["url"]
-    fires, ends = (sent("alertmanager", each)["body"][0] for each in SAID[1:3])
+    fires, ends = (request_of("alertmanager", each)["body"][0] for each in SAID[1:3])
     assert fires["labels"] == ends["labels"]
     assert ends["endsAt"] == SAID[2].time < fires["endsAt"]
 
@@ -136,4 +136,4 @@ def test_slack_answer_with_ok_false_is_a_refusal() -> None:
 
 @pytest.mark.parametrize("kind", ["slack", "discord", "msteams", "googlechat"])
 def test_chat_messages_contain_no_token(kind: str) -> None:
-    assert all("the-token" not in json.dumps(sent(kind, each)["body"]) for each in SAID)
+    assert all("the-token" not in json.dumps(request_of(kind, each)["body"]) for each in SAID)

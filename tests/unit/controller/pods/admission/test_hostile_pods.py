@@ -30,7 +30,7 @@ def containers(count: int, **fields: Any) -> list[dict[str, Any]]:
     return [{"name": f"c{number}", **fields} for number in range(count)]
 
 
-def labelled(count: int) -> dict[str, Any]:
+def pod_with_labels(count: int) -> dict[str, Any]:
     asking = pod()
     return {**asking, "metadata": {**asking["metadata"], "labels": {str(n): "" for n in range(count)}}}
 
@@ -54,7 +54,7 @@ def post(given: dict[str, Any], large: dict[str, Any] = LARGE) -> tuple[int, dic
         (pod(containers=containers(25_000)), "there are 25000"),
         (pod(containers=containers(1, env=[{"name": "A"}] * 60_000)), "variables, mounts, ports and volumes"),
         (pod(volumes=[{"name": "a"}] * 60_000), "variables, mounts, ports and volumes"),
-        (labelled(60_000), "metadata.labels: there are 60000"),
+        (pod_with_labels(60_000), "metadata.labels: there are 60000"),
         (pod({str(number): "" for number in range(60_000)}), "metadata.annotations: there are 60002"),
         (pod({well_known.FLAG_SET: None, well_known.SOURCES: ",a" * 60_000}), "name at most 16"),
         (pod({well_known.FLAG_SET: "c" + "h" * 250}), "has no FlagSet"),

@@ -60,7 +60,7 @@ class Webhook:
         return response
 
 
-def injected(response: dict[str, Any]) -> dict[str, str]:
+def injected_annotations(response: dict[str, Any]) -> dict[str, str]:
     patch = json.loads(base64.b64decode(response["patch"]))
     annotation = next(each["value"] for each in patch if each["path"].endswith("injected"))
     found: dict[str, str] = json.loads(annotation)
@@ -85,7 +85,7 @@ def test_a_name_means_the_first_kind_that_has_it(
     found: Resource, expected: tuple[str, str, str | None]
 ) -> None:
     webhook = Webhook(found)
-    answer = injected(webhook.review())
+    answer = injected_annotations(webhook.review())
     assert (answer["flagSet"], answer["from"], answer.get("revision")) == expected
     assert webhook.outcomes == {"injected": 1}
 
@@ -102,7 +102,7 @@ def test_a_name_that_means_nothing_is_refused_with_what_is_near() -> None:
 
 def test_a_feature_flag_source_is_found_or_missed_by_name() -> None:
     webhook = Webhook(body("FeatureFlagSource", "flags", spec={"sources": [{"source": "checkout"}]}))
-    assert injected(webhook.review(None, "flags"))["flagSet"] == "shop/checkout"
+    assert injected_annotations(webhook.review(None, "flags"))["flagSet"] == "shop/checkout"
     answer = webhook.review(None, "flag")
     assert answer["status"]["message"] == (
         "annotation openfeature.dev/featureflagsource: namespace shop has no FeatureFlagSource flag; "
@@ -183,7 +183,7 @@ def test_a_flag_set_of_another_namespace_needs_a_grant_there(given: Resource, se
     response = webhook.review("platform/shared")
     assert response["allowed"] is bool(selector)
     if selector:
-        assert injected(response)["flagSet"] == selector
+        assert injected_annotations(response)["flagSet"] == selector
 
 
 def test_the_refusal_shows_the_grant_to_write_and_not_which_objects_exist() -> None:
@@ -203,7 +203,7 @@ def test_a_source_of_another_namespace_needs_a_grant_and_names_flag_sets_of_the_
     webhook = Webhook(elsewhere("FeatureFlagSource"))
     assert not webhook.review(None, "platform/shared")["allowed"]
     webhook.objects.learn(grant("FeatureFlagSource"))
-    found = injected(webhook.review(None, "platform/shared"))
+    found = injected_annotations(webhook.review(None, "platform/shared"))
     assert (found["from"], found["flagSet"]) == ("FeatureFlagSource/platform/shared", "shop/mine")
 
 
@@ -215,13 +215,13 @@ def test_a_flag_set_that_a_source_names_elsewhere_needs_a_grant_too() -> None:
         "sources[0]: FeatureFlagConfiguration shared is in namespace platform, where no FlagGrant" in message
     )
     webhook.objects.learn(grant("FeatureFlag"))
-    assert injected(webhook.review(None, "mine"))["flagSet"] == "platform/shared"
+    assert injected_annotations(webhook.review(None, "mine"))["flagSet"] == "platform/shared"
 
 
 def test_as_with_the_operator_all_may_be_referred_to_and_each_is_warned_of() -> None:
     webhook = Webhook(elsewhere("FlagSet"), everywhere=True)
     response = webhook.review("platform/shared")
-    assert injected(response)["flagSet"] == "platform/flags"
+    assert injected_annotations(response)["flagSet"] == "platform/flags"
     (warning,) = response["warnings"]
     assert "may apply: {apiVersion: flagstaff.dev/v1beta1, kind: FlagGrant" in warning
     webhook.objects.learn(grant("FlagSet"))

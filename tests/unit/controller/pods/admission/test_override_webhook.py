@@ -12,7 +12,7 @@ import pytest
 
 from controller.pods.admission.override_webhook import OverrideWebhook
 from evaluator.http.messages import Request, Response
-from tests.unit.controller.pods.injection.pods import patched
+from tests.unit.controller.pods.injection.pods import apply_patch
 
 SET_BY = "flagstaff.dev/set-by"
 USER = {"username": "ada"}
@@ -56,7 +56,7 @@ class World:
 def annotations_after(wanted: dict[str, Any], response: dict[str, Any]) -> dict[str, str]:
     assert response["allowed"]
     patch = json.loads(base64.b64decode(response["patch"])) if "patch" in response else []
-    after = patched(wanted, patch)
+    after = apply_patch(wanted, patch)
     return dict(after["metadata"].get("annotations") or {})
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from controller.pods.admission.webhooks import INJECTED, REFUSED, UNCHANGED, InvalidReviewError, answer
 from controller.pods.settings import well_known
-from tests.unit.controller.pods.injection.pods import KNOWN, OPTIONS, changed, injected, pod
+from tests.unit.controller.pods.injection.pods import KNOWN, OPTIONS, changes_of, inject_pod, pod
 
 
 def review(given: object) -> dict[str, Any]:
@@ -26,10 +26,10 @@ def test_a_pod_that_asks_gets_a_patch() -> None:
         "AdmissionReview",
     )
     assert (response["uid"], response["allowed"], response["patchType"]) == ("u-1", True, "JSONPatch")
-    assert json.loads(base64.b64decode(response["patch"])) == changed(pod()).patch
+    assert json.loads(base64.b64decode(response["patch"])) == changes_of(pod()).patch
 
 
-@pytest.mark.parametrize("given", [pod({well_known.ENABLED: "false"}), injected(pod())])
+@pytest.mark.parametrize("given", [pod({well_known.ENABLED: "false"}), inject_pod(pod())])
 def test_what_asks_for_nothing_or_has_it_is_let_through(given: dict[str, Any]) -> None:
     outcome, reviewed = answer(review(given), OPTIONS, KNOWN)
     assert (outcome, reviewed["response"]) == (UNCHANGED, {"uid": "u-1", "allowed": True})

@@ -43,7 +43,7 @@ def objection(body: Mapping[str, Any]) -> tuple[str, tuple[str, ...]]:
     return ("no\nway" if name == "bad" else ""), (("odd",) if name == "odd" else ())
 
 
-async def reviewed(
+async def ask_validator(
     content: Any, *namespaces: str, counted: Callable[[str, str], None] = lambda _kind, _outcome: None
 ) -> tuple[int, dict[str, Any]]:
     with contextlib.closing(Offload()) as offload:
@@ -79,7 +79,7 @@ def review(name: str) -> dict[str, Any]:
     ],
 )
 async def test_an_objection_is_a_refusal_and_a_warning_is_none(name: str, response: dict[str, Any]) -> None:
-    assert await reviewed(review(name)) == (
+    assert await ask_validator(review(name)) == (
         200,
         {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response},
     )
@@ -88,7 +88,7 @@ async def test_an_objection_is_a_refusal_and_a_warning_is_none(name: str, respon
 async def test_each_review_is_counted_with_its_outcome() -> None:
     counted: list[tuple[str, str]] = []
     for name in ("good", "bad"):
-        await reviewed(review(name), counted=lambda *each: counted.append(each))
+        await ask_validator(review(name), counted=lambda *each: counted.append(each))
     assert counted == [("FeatureFlag", "allowed"), ("FeatureFlag", "refused")]
 
 
@@ -108,15 +108,18 @@ async def test_each_review_is_counted_with_its_outcome() -> None:
     ],
 )
 async def test_what_is_no_review_of_flags_is_400(content: Any) -> None:
-    assert (await reviewed(content))[0] == 400
+    assert (await ask_validator(content))[0] == 400
 
 
 async def test_a_refusal_is_logged_in_one_line(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO")
-    await reviewed(review("bad"))
+    await ask_validator(review("bad"))
     assert [each.getMessage() for each in caplog.records] == ["FeatureFlag/shop/bad is refused: no way"]
 
 
 async def test_flags_of_a_namespace_that_the_controller_does_not_work_in_are_let_pass() -> None:
-    assert (await reviewed(review("bad"), "pay", "search"))[1]["response"] == {"uid": "u", "allowed": True}
-    assert not (await reviewed(review("bad"), "pay", "shop"))[1]["response"]["allowed"]
+    assert (await ask_validator(review("bad"), "pay", "search"))[1]["response"] == {
+        "uid": "u",
+        "allowed": True,
+    }
+    assert not (await ask_validator(review("bad"), "pay", "shop"))[1]["response"]["allowed"]

@@ -21,7 +21,7 @@ from controller.runtime.objects.cache import Cache
 from evaluator.http.messages import Request, Response, Streamed
 from evaluator.http.offload import Offload
 from tests.unit.controller.pods.admission.test_validator import Stream
-from tests.unit.controller.pods.injection.pods import patched
+from tests.unit.controller.pods.injection.pods import apply_patch
 
 GOOD = '{"flags": {}}'
 BAD = '{"flags": {"banner": {}}}'
@@ -75,14 +75,14 @@ class World:
         return response
 
 
-def changed(given: dict[str, Any], response: dict[str, Any]) -> dict[str, Any]:
-    return patched(given, json.loads(base64.b64decode(response["patch"])))
+def apply_response(given: dict[str, Any], response: dict[str, Any]) -> dict[str, Any]:
+    return apply_patch(given, json.loads(base64.b64decode(response["patch"])))
 
 
 async def test_workload_with_flags_is_marked_with_its_user_and_time() -> None:
     world = World()
     given = workload()
-    after = changed(given, await world.review(given))
+    after = apply_response(given, await world.review(given))
     record = json.loads(after["metadata"]["annotations"][well_known.APPLIED])
     assert (record["by"], record["at"]) == ("alice", "2026-01-02T00:00:00Z")
     assert world.reviewed == [("Deployment", "marked")]
@@ -91,7 +91,7 @@ async def test_workload_with_flags_is_marked_with_its_user_and_time() -> None:
 async def test_marked_workload_is_let_through() -> None:
     world = World()
     given = workload()
-    after = changed(given, await world.review(given))
+    after = apply_response(given, await world.review(given))
     assert await world.review(after, after) == {"uid": "u", "allowed": True}
     assert world.reviewed[-1] == ("Deployment", "unchanged")
 
@@ -117,11 +117,11 @@ async def test_warnings_of_the_flags_are_shown() -> None:
 
 async def test_workload_that_carries_flags_no_longer_is_cleared() -> None:
     world = World()
-    before = changed(workload(), await world.review(workload()))
+    before = apply_response(workload(), await world.review(workload()))
     after = json.loads(json.dumps(before))
     del after["metadata"]["annotations"][well_known.FLAGS]
     response = await world.review(after, before)
-    cleared = changed(after, response)
+    cleared = apply_response(after, response)
     assert cleared["metadata"]["annotations"] == {}
     assert "no longer carries flags" in response["warnings"][0]
 
@@ -136,7 +136,7 @@ async def test_workload_that_names_a_cron_job_as_its_owner_is_reviewed_like_any_
     owner = {"apiVersion": "batch/v1", "kind": "CronJob", "name": "nightly", "uid": "u"}
     forged = {well_known.FLAGS: GOOD, well_known.APPLIED: '{"by": "mallory", "at": "2020", "added": []}'}
     given = workload(annotations=forged, ownerReferences=[owner])
-    after = changed(given, await World().review(given))
+    after = apply_response(given, await World().review(given))
     assert json.loads(after["metadata"]["annotations"][well_known.APPLIED])["by"] == "alice"
     assert not (await World().review(workload(BAD, ownerReferences=[owner])))["allowed"]
 
@@ -185,9 +185,9 @@ async def test_an_order_that_cannot_be_followed_refuses_the_workload_and_a_good_
     refusal = await world.review(ordered)
     assert "namespace shop has no FlagSet" in refusal["status"]["message"]
     world.objects.learn(Resource(ObjectKey("FlagSet", "shop", "kill"), "u", 1, "1"))
-    made = changed(ordered, await world.review(ordered))
+    made = apply_response(ordered, await world.review(ordered))
     assert made["metadata"]["labels"] == {ORDERS_LABEL: "true"}
     both = workload(annotations={ORDER: "kill", well_known.FLAGS: GOOD})
-    made = changed(both, await world.review(both))
+    made = apply_response(both, await world.review(both))
     assert made["metadata"]["labels"] == {ORDERS_LABEL: "true", well_known.DIRECT_SET: "true"}
     assert world.reviewed == [("Deployment", "refused"), ("Deployment", "marked"), ("Deployment", "marked")]

@@ -14,7 +14,7 @@ from controller.runtime.objects.cache import Cache
 CHECKOUT = ObjectKey("Deployment", "shop", "checkout")
 
 
-def cached(kind: str, name: str = "checkout", namespace: str = "shop", **fields: Any) -> Cache:
+def cache_with(kind: str, name: str = "checkout", namespace: str = "shop", **fields: Any) -> Cache:
     cache = Cache()
     cache.learn(Resource(ObjectKey(kind, namespace, name), "u", 1, "1", **fields))
     return cache
@@ -22,7 +22,7 @@ def cached(kind: str, name: str = "checkout", namespace: str = "shop", **fields:
 
 def configuration(kind: str, owner: str) -> Cache:
     owners = ({"kind": owner, "name": "checkout", "uid": "w"},)
-    return cached("FeatureFlagConfiguration", labels={DIRECT_SET: kind}, owners=owners)
+    return cache_with("FeatureFlagConfiguration", labels={DIRECT_SET: kind}, owners=owners)
 
 
 @pytest.mark.parametrize(
@@ -30,9 +30,9 @@ def configuration(kind: str, owner: str) -> Cache:
     [
         Cache(),
         configuration("Deployment", "Deployment"),
-        cached("FeatureFlagConfiguration", namespace="pay"),
-        cached("FlagSet", spec={"target": {"name": "other"}}),
-        cached("FlagSet", "other", spec={"target": "checkout"}),
+        cache_with("FeatureFlagConfiguration", namespace="pay"),
+        cache_with("FlagSet", spec={"target": {"name": "other"}}),
+        cache_with("FlagSet", "other", spec={"target": "checkout"}),
     ],
 )
 def test_name_is_free(objects: Cache) -> None:
@@ -42,10 +42,10 @@ def test_name_is_free(objects: Cache) -> None:
 @pytest.mark.parametrize(
     ("objects", "holder"),
     [
-        (cached("FeatureFlagConfiguration"), "another FeatureFlagConfiguration"),
-        (cached("FeatureFlag"), "a FeatureFlag"),
-        (cached("FlagSet"), "FlagSet checkout"),
-        (cached("FlagSet", "other", spec={"target": {"name": "checkout"}}), "FlagSet other"),
+        (cache_with("FeatureFlagConfiguration"), "another FeatureFlagConfiguration"),
+        (cache_with("FeatureFlag"), "a FeatureFlag"),
+        (cache_with("FlagSet"), "FlagSet checkout"),
+        (cache_with("FlagSet", "other", spec={"target": {"name": "checkout"}}), "FlagSet other"),
         (configuration("StatefulSet", "StatefulSet"), "StatefulSet checkout with flags of its own"),
         (configuration("Deployment", "Pod"), "Deployment checkout with flags of its own"),
     ],

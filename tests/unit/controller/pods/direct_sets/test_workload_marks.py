@@ -10,7 +10,7 @@ from controller.pods.direct_sets.carried_flags import KINDS, carried_flags, is_r
 from controller.pods.direct_sets.workload_marks import Applied, mark, record_in, remark_on, unmark
 from controller.pods.settings import well_known
 from controller.pods.settings.installation import Refused
-from tests.unit.controller.pods.injection.pods import patched
+from tests.unit.controller.pods.injection.pods import apply_patch
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -40,17 +40,19 @@ def workload(
     return {"kind": kind, "metadata": {"name": "checkout", **annotations, **metadata}, "spec": spec}
 
 
-def marked(given: Mapping[str, Any], before: Mapping[str, Any] | None = None, by: Applied = ALICE) -> Changes:
+def mark_workload(
+    given: Mapping[str, Any], before: Mapping[str, Any] | None = None, by: Applied = ALICE
+) -> Changes:
     carried = carried_flags(given)
     assert carried is not None
     changes = mark(given, before, carried, by, remark_on(carried))
-    assert patched(given, changes.patch) == changes.after
+    assert apply_patch(given, changes.patch) == changes.after
     return changes
 
 
-def unmarked(given: Mapping[str, Any], before: Mapping[str, Any]) -> Changes:
+def unmark_workload(given: Mapping[str, Any], before: Mapping[str, Any]) -> Changes:
     changes = unmark(given, before)
-    assert patched(given, changes.patch) == changes.after
+    assert apply_patch(given, changes.patch) == changes.after
     return changes
 
 
@@ -62,7 +64,7 @@ def template_of(body: Mapping[str, Any]) -> dict[str, Any]:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_template_asks_and_workload_is_labelled(kind: str) -> None:
-    after = marked(workload(kind)).after
+    after = mark_workload(workload(kind)).after
     assert template_of(after) == {well_known.ENABLED: "true", well_known.DIRECT_SET: "checkout"}
     assert after["metadata"]["labels"] == {well_known.DIRECT_SET: "true"}
     assert record_in(after) == {"by": "alice", "at": ALICE.at, "added": [well_known.ENABLED]}
@@ -71,30 +73,30 @@ def test_template_asks_and_workload_is_labelled(kind: str) -> None:
 
 
 def test_marked_workload_stays_as_it_is() -> None:
-    after = marked(workload()).after
-    assert marked(after, after, BOB).patch == []
+    after = mark_workload(workload()).after
+    assert mark_workload(after, after, BOB).patch == []
 
 
 def test_whoever_applies_the_same_flags_again_is_not_recorded() -> None:
-    before = marked(workload()).after
-    after = marked(workload(labels={"team": "shop"}), before, BOB).after
+    before = mark_workload(workload()).after
+    after = mark_workload(workload(labels={"team": "shop"}), before, BOB).after
     assert record_in(after) == record_in(before)
     assert template_of(after) == template_of(before)
 
 
 def test_whoever_changes_the_flags_is_recorded() -> None:
-    before = marked(workload()).after
-    after = marked(workload(above={well_known.FLAGS: '{"flags":{} }'}), before, BOB).after
+    before = mark_workload(workload()).after
+    after = mark_workload(workload(above={well_known.FLAGS: '{"flags":{} }'}), before, BOB).after
     assert (record_in(after)["by"], record_in(after)["at"]) == ("bob", BOB.at)
 
 
 def test_record_that_a_user_writes_is_replaced() -> None:
     forged = {**CARRIES, well_known.APPLIED: '{"by":"root","at":"","added":[]}'}
-    assert record_in(marked(workload(above=forged), by=BOB).after)["by"] == "bob"
+    assert record_in(mark_workload(workload(above=forged), by=BOB).after)["by"] == "bob"
 
 
 def test_user_name_is_recorded_in_one_line() -> None:
-    record = record_in(marked(workload(), by=Applied("a\nb" + "c" * 500, "")).after)
+    record = record_in(mark_workload(workload(), by=Applied("a\nb" + "c" * 500, "")).after)
     assert record["by"].isprintable()
     assert len(record["by"]) == 253
 
@@ -104,7 +106,7 @@ def test_flags_of_the_template_are_found() -> None:
     carried = carried_flags(given)
     assert carried is not None
     assert carried.where == "annotation openfeature.dev/flags of the pods' template"
-    assert template_of(marked(given).after)[well_known.DIRECT_SET] == "checkout"
+    assert template_of(mark_workload(given).after)[well_known.DIRECT_SET] == "checkout"
 
 
 def test_flags_in_both_places_are_refused() -> None:
@@ -131,47 +133,47 @@ def test_workload_without_flags_carries_none(given: dict[str, Any]) -> None:
 
 
 def test_enabled_that_is_false_stays_and_is_warned_of() -> None:
-    changes = marked(workload(below={well_known.ENABLED: "false"}))
+    changes = mark_workload(workload(below={well_known.ENABLED: "false"}))
     assert template_of(changes.after)[well_known.ENABLED] == "false"
     assert "so the pods get no evaluator; remove it" in changes.warnings[0]
 
 
 def test_template_of_a_job_that_is_stored_stays_and_is_warned_of() -> None:
     before = workload("Job", above={})
-    changes = marked(workload("Job"), before)
+    changes = mark_workload(workload("Job"), before)
     assert template_of(changes.after) == {}
     assert "delete the Job and create it again" in changes.warnings[0]
 
 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "Job"])
 def test_removed_annotation_removes_what_was_added(kind: str) -> None:
-    before = marked(workload(kind)).after
+    before = mark_workload(workload(kind)).after
     above = {
         name: text for name, text in before["metadata"]["annotations"].items() if name != well_known.FLAGS
     }
     given = workload(kind, above, template_of(before), labels=before["metadata"]["labels"])
-    changes = unmarked(given, before)
+    changes = unmark_workload(given, before)
     assert changes.after == workload(kind, {}, {}, labels={})
     assert "FeatureFlagConfiguration checkout is deleted" in changes.warnings[0]
 
 
 def test_enabled_that_the_user_wrote_stays_when_the_flags_go() -> None:
-    before = marked(workload(below={well_known.ENABLED: "true"})).after
-    changes = unmarked(workload(above=None, below=template_of(before)), before)
+    before = mark_workload(workload(below={well_known.ENABLED: "true"})).after
+    changes = unmark_workload(workload(above=None, below=template_of(before)), before)
     assert template_of(changes.after) == {well_known.ENABLED: "true"}
 
 
 @pytest.mark.parametrize("annotation", well_known.FOLLOWED)
 def test_template_that_names_other_flags_still_asks_when_the_flags_go(annotation: str) -> None:
-    before = marked(workload()).after
+    before = mark_workload(workload()).after
     given = workload(above=None, below={**template_of(before), annotation: "checkout-production"})
-    changes = unmarked(given, before)
+    changes = unmark_workload(given, before)
     assert template_of(changes.after) == {well_known.ENABLED: "true", annotation: "checkout-production"}
 
 
 def test_template_of_a_job_keeps_what_was_added_when_the_flags_go() -> None:
-    before = marked(workload("Job")).after
-    changes = unmarked(workload("Job", above=None, below=template_of(before)), before)
+    before = mark_workload(workload("Job")).after
+    changes = unmark_workload(workload("Job", above=None, below=template_of(before)), before)
     assert template_of(changes.after) == template_of(before)
 
 
@@ -181,7 +183,7 @@ def test_run_of_a_cron_job_carries_a_copy() -> None:
     assert not is_run_of_cron_job(workload("Job", ownerReferences=[{"kind": "Shop"}, 3]))
 
 
-def owned(operation: str, *path: str) -> dict[str, Any]:
+def owned_fields(operation: str, *path: str) -> dict[str, Any]:
     fields: Any = {f"f:{well_known.FLAGS}": {}}
     for step in reversed((*path, "metadata", "annotations")):
         fields = {f"f:{step}": fields}
@@ -191,10 +193,13 @@ def owned(operation: str, *path: str) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("given", "by_server"),
     [
-        (workload(managedFields=[owned("Apply")]), True),
-        (workload(managedFields=[owned("Update")]), False),
-        (workload(managedFields=[owned("Apply", "spec", "template")]), False),
-        (workload(above=None, below=CARRIES, managedFields=[owned("Apply", "spec", "template")]), True),
+        (workload(managedFields=[owned_fields("Apply")]), True),
+        (workload(managedFields=[owned_fields("Update")]), False),
+        (workload(managedFields=[owned_fields("Apply", "spec", "template")]), False),
+        (
+            workload(above=None, below=CARRIES, managedFields=[owned_fields("Apply", "spec", "template")]),
+            True,
+        ),
         (workload(managedFields=[3, {"operation": "Apply"}]), False),
         (workload(), False),
     ],

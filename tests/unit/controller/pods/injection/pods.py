@@ -57,7 +57,7 @@ class Objects:
 KNOWN = Objects()
 
 
-def changed(given: Mapping[str, Any], options: Options = OPTIONS, known: Known = KNOWN) -> Changes:
+def changes_of(given: Mapping[str, Any], options: Options = OPTIONS, known: Known = KNOWN) -> Changes:
     """What is done to a pod of the namespace `shop`, which itself stays as it is."""
     before = copy.deepcopy(given)
     changes = inject(given, "shop", options, known)
@@ -66,12 +66,12 @@ def changed(given: Mapping[str, Any], options: Options = OPTIONS, known: Known =
     return changes
 
 
-def injected(given: Mapping[str, Any], options: Options = OPTIONS, known: Known = KNOWN) -> dict[str, Any]:
+def inject_pod(given: Mapping[str, Any], options: Options = OPTIONS, known: Known = KNOWN) -> dict[str, Any]:
     """The pod afterwards."""
-    return changed(given, options, known).after
+    return changes_of(given, options, known).after
 
 
-def refused(given: Mapping[str, Any], known: Known = KNOWN) -> str:
+def refusal_of(given: Mapping[str, Any], known: Known = KNOWN) -> str:
     """Why it is."""
     with pytest.raises(Refused) as refusal:
         inject(given, "shop", OPTIONS, known)
@@ -83,7 +83,7 @@ def env(container: Mapping[str, Any]) -> dict[str, str]:
     return {each["name"]: each["value"] for each in container["env"]}
 
 
-def patched(document: Mapping[str, Any], patch: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def apply_patch(document: Mapping[str, Any], patch: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """RFC 6902, as far as it is used."""
     after: dict[str, Any] = json.loads(json.dumps(document))
     for operation in patch:

@@ -11,7 +11,7 @@ from controller.pods.injection.addition import Injected, read_injected, read_rec
 from controller.pods.injection.pod_injection import record_now
 from controller.pods.settings import well_known
 from controller.pods.settings.installation import FlagSetFound, Refused
-from tests.unit.controller.pods.injection.pods import KNOWN, OPTIONS, Objects, injected, pod
+from tests.unit.controller.pods.injection.pods import KNOWN, OPTIONS, Objects, inject_pod, pod
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -33,14 +33,14 @@ def now(given: Mapping[str, Any], options: Options = OPTIONS, known: Known = KNO
 
 
 def was(given: Mapping[str, Any], options: Options = OPTIONS, known: Known = KNOWN) -> Injected | None:
-    made = injected(given, options, known)
+    made = inject_pod(given, options, known)
     return read_record(made["metadata"]["annotations"][well_known.INJECTED])
 
 
 def test_a_pod_whose_flags_are_in_files_is_due_the_same_after_they_changed() -> None:
     options = replace(OPTIONS, flag_files=True)
     known = Objects(s0={"sources": [{"source": "checkout", "provider": "file"}]})
-    made = injected(pod(SOURCED), options, known)
+    made = inject_pod(pod(SOURCED), options, known)
     made["metadata"]["annotations"][well_known.FLAGS_CHANGED] = "now"
     assert now(made, options, known) == was(pod(SOURCED), options, known) is not None
     with pytest.raises(Refused):
@@ -52,7 +52,7 @@ def test_a_pod_whose_flags_are_in_files_is_due_the_same_after_they_changed() -> 
 def test_what_is_injected_is_what_is_due(asks: Mapping[str, str | None], *, compat: bool) -> None:
     options = replace(OPTIONS, compat=compat)
     known = Objects(s0={"sources": [{"source": "checkout"}], "selector": "checkout"})
-    made = injected(pod(asks), options, known)
+    made = inject_pod(pod(asks), options, known)
     assert now(made, options, known) == was(pod(asks), options, known) is not None
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from controller.pods.settings import well_known
 from controller.pods.settings.installation import NotThere
-from tests.unit.controller.pods.injection.pods import OPTIONS, Objects, env, injected, pod, refused
+from tests.unit.controller.pods.injection.pods import OPTIONS, Objects, env, inject_pod, pod, refusal_of
 
 DIRECT: dict[str, str | None] = {well_known.FLAG_SET: None, well_known.DIRECT_SET: "checkout"}
 SOURCES: dict[str, str | None] = {well_known.FLAG_SET: None, well_known.SOURCES: "s0"}
@@ -33,7 +33,7 @@ def selectors(after: dict[str, Any]) -> list[str]:
 
 
 def test_flags_of_the_workload_are_followed_though_they_may_come_after_the_pod() -> None:
-    after = injected(pod(DIRECT), known=Nothing())
+    after = inject_pod(pod(DIRECT), known=Nothing())
     assert selectors(after) == ["shop/checkout"]
     record = json.loads(after["metadata"]["annotations"][well_known.INJECTED])
     assert (record["flagSet"], record["from"]) == ("shop/checkout", "FeatureFlagConfiguration/checkout")
@@ -50,28 +50,28 @@ def test_flags_of_the_workload_are_followed_though_they_may_come_after_the_pod()
 def test_flags_of_the_workload_win_over_what_it_names(
     asks: dict[str, str | None], spec: dict[str, Any]
 ) -> None:
-    after = injected(pod({**DIRECT, **asks}), known=Objects(s0=spec))
+    after = inject_pod(pod({**DIRECT, **asks}), known=Objects(s0=spec))
     # The evaluator gives a flag of the last source that has it.
     assert selectors(after) == ["shop/base", "shop/checkout"]
 
 
 def test_pod_with_flags_of_its_own_gets_an_evaluator_beside_an_in_process_configuration() -> None:
-    after = injected(pod({**DIRECT, well_known.IN_PROCESS: "s0"}))
+    after = inject_pod(pod({**DIRECT, well_known.IN_PROCESS: "s0"}))
     assert selectors(after) == ["shop/checkout"]
 
 
 @pytest.mark.parametrize("name", ["pay/checkout", "Checkout", ""])
 def test_name_that_admission_would_not_write_is_refused(name: str) -> None:
-    assert "no object's name; remove it" in refused(pod({**DIRECT, well_known.DIRECT_SET: name}))
+    assert "no object's name; remove it" in refusal_of(pod({**DIRECT, well_known.DIRECT_SET: name}))
 
 
 def test_pod_that_carries_flags_without_a_workload_is_refused() -> None:
-    message = refused(pod({well_known.FLAGS: "{}"}))
+    message = refusal_of(pod({well_known.FLAGS: "{}"}))
     assert message.startswith("annotation openfeature.dev/flags: is read where a Deployment,")
 
 
 def test_pod_of_a_template_with_flags_is_injected() -> None:
-    assert selectors(injected(pod({**DIRECT, well_known.FLAGS: "{}"}))) == ["shop/checkout"]
+    assert selectors(inject_pod(pod({**DIRECT, well_known.FLAGS: "{}"}))) == ["shop/checkout"]
 
 
 @pytest.mark.parametrize(
@@ -87,7 +87,7 @@ def test_pod_of_a_template_with_flags_is_injected() -> None:
 )
 def test_transport_is_a_socket_or_a_port(asks: dict[str, str | None], setting: str, path: str | None) -> None:
     spec = {"sources": [{"source": "checkout"}], "socketPath": setting}
-    after = injected(pod({**SOURCES, **asks}), OPTIONS, Objects(s0=spec))
+    after = inject_pod(pod({**SOURCES, **asks}), OPTIONS, Objects(s0=spec))
     assert env(after["spec"]["containers"][0]).get("FLAGD_SOCKET_PATH") == path
     assert any(word.startswith("--socket-path=") for word in evaluator_of(after)["args"]) == bool(path)
 
@@ -103,4 +103,4 @@ def test_transport_is_a_socket_or_a_port(asks: dict[str, str | None], setting: s
     ],
 )
 def test_transport_that_cannot_be_is_refused(asks: dict[str, str | None], message: str) -> None:
-    assert refused(pod(asks)).startswith(message)
+    assert refusal_of(pod(asks)).startswith(message)

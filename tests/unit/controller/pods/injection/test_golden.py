@@ -53,7 +53,7 @@ def cases() -> Iterator[Any]:
             yield pytest.param(case, id=f"{file.stem}: {it}")
 
 
-def asking(case: Mapping[str, Any]) -> dict[str, Any]:
+def pod_of(case: Mapping[str, Any]) -> dict[str, Any]:
     """The pod of a case."""
     annotation = well_known.IN_PROCESS if "in_process" in case else well_known.SOURCES
     specs = case.get("in_process") or case.get("sources") or ()
@@ -87,7 +87,7 @@ def sources_as_written(after: Mapping[str, Any]) -> str:
     return found
 
 
-def added(after: Mapping[str, Any]) -> dict[str, str]:
+def added_annotations(after: Mapping[str, Any]) -> dict[str, str]:
     """Annotations that nobody asked by, and that say no digest and no remark."""
     given: dict[str, str] = after["metadata"]["annotations"]
     asked = {well_known.ENABLED, well_known.SOURCES, well_known.IN_PROCESS}
@@ -112,7 +112,7 @@ PARTS: Mapping[str, Callable[[Mapping[str, Any]], Any]] = {
     "volumes": lambda after: after["spec"].get("volumes", []),
     "containers": lambda after: {each["name"]: lines(each) for each in after["spec"]["containers"]},
     "init": lambda after: [each["name"] for each in after["spec"].get("initContainers") or ()],
-    "annotations": added,
+    "annotations": added_annotations,
 }
 
 
@@ -122,7 +122,7 @@ def became(case: Mapping[str, Any]) -> dict[str, Any]:
     known = Known(**{f"s{number}": spec for number, spec in enumerate(specs)})
     options = replace(OPTIONS, **case.get("options", {}))
     try:
-        changes = inject(asking(case), "shop", options, known)
+        changes = inject(pod_of(case), "shop", options, known)
     except Refused as refusal:
         return {"refused": str(refusal)}
     if changes is None:

@@ -11,7 +11,7 @@ import pytest
 from controller.pods.injection.pod_injection import inject
 from controller.pods.settings import well_known
 from controller.pods.settings.installation import Options, Refused
-from tests.unit.controller.pods.injection.pods import OPTIONS, Objects, changed, env, pod
+from tests.unit.controller.pods.injection.pods import OPTIONS, Objects, changes_of, env, pod
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -19,17 +19,17 @@ if TYPE_CHECKING:
 COMPAT = replace(OPTIONS, compat=True)
 
 
-def asking(*named: str, **spec: Any) -> dict[str, Any]:
+def pod_naming(*named: str, **spec: Any) -> dict[str, Any]:
     return pod({well_known.FLAG_SET: None, well_known.IN_PROCESS: ", ".join(named)}, **spec)
 
 
-def made(*specs: dict[str, Any], options: Options = OPTIONS) -> dict[str, Any]:
+def inject_sources(*specs: dict[str, Any], options: Options = OPTIONS) -> dict[str, Any]:
     known = Objects(**{f"s{number}": each for number, each in enumerate(specs)})
-    return changed(asking(*(f"s{number}" for number in range(len(specs)))), options, known).after
+    return changes_of(pod_naming(*(f"s{number}" for number in range(len(specs)))), options, known).after
 
 
 def test_a_provider_finds_its_flag_set_at_the_proxy() -> None:
-    found = made({"selector": "checkout", "host": "localhost", "port": 8015})
+    found = inject_sources({"selector": "checkout", "host": "localhost", "port": 8015})
     assert "initContainers" not in found["spec"]
     assert env(found["spec"]["containers"][0]) == {
         "FLAGD_HOST": "proxy", "FLAGD_PORT": "8015", "FLAGD_TLS": "false", "FLAGD_CACHE": "lru",
@@ -41,7 +41,9 @@ def test_a_provider_finds_its_flag_set_at_the_proxy() -> None:
 
 
 def test_over_tls_the_authority_comes_along() -> None:
-    found = made({"selector": "shop/checkout"}, options=replace(OPTIONS, proxy_ca="flagstaff-ca"))["spec"]
+    found = inject_sources({"selector": "shop/checkout"}, options=replace(OPTIONS, proxy_ca="flagstaff-ca"))[
+        "spec"
+    ]
     container = found["containers"][0]
     assert (env(container)["FLAGD_TLS"], env(container)["FLAGD_SERVER_CERT_PATH"]) == (
         "true",
@@ -61,7 +63,7 @@ def test_a_flag_set_of_another_namespace_is_followed_where_a_grant_lets_it() -> 
             assert (reader, namespace, name) == ("shop", "other", "checkout")
             return tuple(kinds), "no grant is there"
 
-    changes = changed(asking("s"), OPTIONS, Granting(s={"selector": "other/checkout"}))
+    changes = changes_of(pod_naming("s"), OPTIONS, Granting(s={"selector": "other/checkout"}))
     variables = env(changes.after["spec"]["containers"][0])
     assert (variables["FLAGD_HOST"], variables["FLAGD_SOURCE_SELECTOR"]) == ("proxy", "other/checkout")
     assert changes.warnings == ("InProcessConfiguration: selector: no grant is there",)
@@ -78,7 +80,7 @@ def test_several_are_merged_as_openfeature_operator_merges_them() -> None:
         "cacheMaxSize": 1000,
     }  # fmt: skip
     for options in (OPTIONS, COMPAT):
-        variables = made(first, second, options=options)["spec"]["containers"][0]["env"]
+        variables = inject_sources(first, second, options=options)["spec"]["containers"][0]["env"]
         assert [(each["name"].removeprefix("my-second-prefix_"), each["value"]) for each in variables] == [
             ("name2", "2"), ("name1", "1"), ("HOST", "my-host"), ("PORT", "8015"), ("TLS", "true"),
             ("CACHE", "lru"), ("MAX_CACHE_SIZE", "11"), ("RESOLVER", "in-process"),
@@ -87,17 +89,17 @@ def test_several_are_merged_as_openfeature_operator_merges_them() -> None:
 
 
 def test_under_compat_nothing_points_at_the_proxy() -> None:
-    variables = env(made({}, options=COMPAT)["spec"]["containers"][0])
+    variables = env(inject_sources({}, options=COMPAT)["spec"]["containers"][0])
     assert (variables["FLAGD_HOST"], variables["FLAGD_PORT"]) == ("localhost", "8015")
 
 
 def test_a_second_time_changes_nothing_and_feature_flag_sources_win() -> None:
     known = Objects(s0={"selector": "checkout"}, s={"sources": [{"source": "checkout"}]})
-    once = changed(asking("s0"), OPTIONS, known).after
-    assert changed(once, OPTIONS, known).patch == []
-    both = asking("s0")
+    once = changes_of(pod_naming("s0"), OPTIONS, known).after
+    assert changes_of(once, OPTIONS, known).patch == []
+    both = pod_naming("s0")
     both["metadata"]["annotations"][well_known.SOURCES] = "s"
-    assert changed(both, OPTIONS, known).after["spec"]["initContainers"]
+    assert changes_of(both, OPTIONS, known).after["spec"]["initContainers"]
 
 
 @pytest.mark.parametrize(
@@ -112,12 +114,12 @@ def test_a_second_time_changes_nothing_and_feature_flag_sources_win() -> None:
 )  # fmt: skip
 def test_an_impossible_spec_is_refused(spec: dict[str, Any], message: str) -> None:
     with pytest.raises(Refused) as refusal:
-        inject(asking("s"), "shop", OPTIONS, Objects(s=spec))
+        inject(pod_naming("s"), "shop", OPTIONS, Objects(s=spec))
     assert str(refusal.value).startswith(message)
 
 
 def test_a_container_that_is_not_there_is_named() -> None:
-    given = asking("s")
+    given = pod_naming("s")
     given["metadata"]["annotations"][well_known.CONTAINERS] = "b"
     with pytest.raises(Refused, match="the pod has no container 'b'"):
         inject(given, "shop", OPTIONS, Objects(s={"selector": "checkout"}))

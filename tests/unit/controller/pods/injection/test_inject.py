@@ -17,12 +17,12 @@ from evaluator.settings import load
 from tests.unit.controller.pods.injection.pods import (
     KNOWN,
     OPTIONS,
-    changed,
+    apply_patch,
+    changes_of,
     env,
-    injected,
-    patched,
+    inject_pod,
     pod,
-    refused,
+    refusal_of,
 )
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -53,7 +53,7 @@ def test_the_patch_is_as_it_was_agreed() -> None:
         containers=[{"name": "app", "env": [{"name": "A", "value": "1"}]}, {"name": "log"}],
         volumes=[{"name": "data", "emptyDir": {}}],
     )
-    assert changed(given).patch == json.loads((GOLDEN / "patch.json").read_text(encoding="utf-8"))
+    assert changes_of(given).patch == json.loads((GOLDEN / "patch.json").read_text(encoding="utf-8"))
 
 
 @pytest.mark.parametrize(
@@ -68,13 +68,13 @@ def test_the_patch_is_as_it_was_agreed() -> None:
 @pytest.mark.parametrize("sidecar", ["native", "plain"])
 def test_the_patch_makes_the_pod_that_is_printed(spec: dict[str, Any], sidecar: str) -> None:
     given = pod({well_known.SIDECAR: sidecar}, **spec)
-    changes = changed(given)
-    assert patched(given, changes.patch) == changes.after
+    changes = changes_of(given)
+    assert apply_patch(given, changes.patch) == changes.after
 
 
 def test_all_containers_get_the_variables_in_order_and_keep_what_they_set_themselves() -> None:
     mine = {"name": "FLAGD_RESOLVER", "value": "in-process"}
-    found = injected(
+    found = inject_pod(
         pod(
             containers=[{"name": "app", "env": [mine]}, {"name": "worker"}],
             initContainers=[{"name": "migrate"}],
@@ -89,7 +89,7 @@ def test_all_containers_get_the_variables_in_order_and_keep_what_they_set_themse
 
 
 def test_only_named_containers_get_the_variables() -> None:
-    found = injected(
+    found = inject_pod(
         pod({well_known.CONTAINERS: "worker, migrate"}, containers=[{"name": "app"}, {"name": "worker"}],
             initContainers=[{"name": "migrate"}])
     )  # fmt: skip
@@ -103,35 +103,35 @@ def test_only_named_containers_get_the_variables() -> None:
 
 
 def test_the_sidecar_starts_first_and_stays() -> None:
-    found = injected(pod(initContainers=[{"name": "migrate"}]))
+    found = inject_pod(pod(initContainers=[{"name": "migrate"}]))
     first = found["spec"]["initContainers"][0]
     assert (first["name"], first["restartPolicy"]) == (well_known.CONTAINER, "Always")
     assert first["startupProbe"]["httpGet"]["path"] == "/startz"
 
 
 def test_a_plain_sidecar_is_a_container_and_init_containers_get_no_variables() -> None:
-    found = injected(pod({well_known.SIDECAR: "plain"}, initContainers=[{"name": "migrate"}]))
+    found = inject_pod(pod({well_known.SIDECAR: "plain"}, initContainers=[{"name": "migrate"}]))
     assert [each["name"] for each in found["spec"]["containers"]] == ["app", well_known.CONTAINER]
     assert found["spec"]["initContainers"] == [{"name": "migrate"}]
     assert "restartPolicy" not in found["spec"]["containers"][1]
 
 
 def test_an_injected_pod_changes_no_more() -> None:
-    once = injected(pod(initContainers=[{"name": "migrate"}]))
-    assert changed(once).patch == []
+    once = inject_pod(pod(initContainers=[{"name": "migrate"}]))
+    assert changes_of(once).patch == []
 
 
 def test_changes_of_others_to_the_sidecar_stay_and_a_container_added_later_gets_the_variables() -> None:
-    once = injected(pod())
+    once = inject_pod(pod())
     once["spec"]["initContainers"][0]["image"] = "mirror/evaluator:1"
     once["spec"]["containers"].append({"name": "mesh"})
-    twice = changed(once)
+    twice = changes_of(once)
     assert [each["path"] for each in twice.patch] == ["/spec/containers/1/env"]
     assert twice.after["spec"]["initContainers"][0]["image"] == "mirror/evaluator:1"
 
 
 def test_the_annotation_says_what_was_injected_and_from_where() -> None:
-    annotation = json.loads(injected(pod())["metadata"]["annotations"][well_known.INJECTED])
+    annotation = json.loads(inject_pod(pod())["metadata"]["annotations"][well_known.INJECTED])
     assert annotation == {
         "flagSet": "shop/checkout", "from": "FlagSet/checkout", "revision": "main@sha1:46ead10f53b7",
         "image": "example/evaluator:1", "configuration": annotation["configuration"],
@@ -139,7 +139,7 @@ def test_the_annotation_says_what_was_injected_and_from_where() -> None:
 
 
 def test_the_evaluator_understands_its_command_line_and_is_open_to_its_pod_alone() -> None:
-    sidecar = injected(pod({well_known.PORT: "9013"}))["spec"]["initContainers"][0]
+    sidecar = inject_pod(pod({well_known.PORT: "9013"}))["spec"]["initContainers"][0]
     found = load(parse(sidecar["args"]), {})
     (source,) = found.settings.sources
     assert found.warnings == ()
@@ -150,7 +150,7 @@ def test_the_evaluator_understands_its_command_line_and_is_open_to_its_pod_alone
 
 
 def test_with_an_authority_the_proxy_is_asked_over_tls() -> None:
-    found = injected(pod(), Options(proxy_ca="flagstaff-ca"))
+    found = inject_pod(pod(), Options(proxy_ca="flagstaff-ca"))
     sidecar = found["spec"]["initContainers"][0]
     (source,) = load(parse(sidecar["args"]), {}).settings.sources
     assert source.tls is True
@@ -161,7 +161,7 @@ def test_with_an_authority_the_proxy_is_asked_over_tls() -> None:
 
 def test_the_token_is_for_the_proxy_alone() -> None:
     volumes = {
-        each["name"]: each for each in injected(pod(), Options(proxy_audience="flags"))["spec"]["volumes"]
+        each["name"]: each for each in inject_pod(pod(), Options(proxy_audience="flags"))["spec"]["volumes"]
     }
     (source,) = volumes[well_known.TOKEN]["projected"]["sources"]
     assert source["serviceAccountToken"] == {"path": "token", "audience": "flags", "expirationSeconds": 3600}
@@ -171,7 +171,7 @@ def test_it_is_the_sidecar_that_is_written_by_hand() -> None:
     documents = yaml.load_all(EXAMPLE.read_text(encoding="utf-8"), yaml.CSafeLoader)
     deployment = next(each for each in documents if each["kind"] == "Deployment")
     by_hand = deployment["spec"]["template"]["spec"]
-    spec = injected(pod(), Options(proxy_ca="flagstaff-ca"))["spec"]
+    spec = inject_pod(pod(), Options(proxy_ca="flagstaff-ca"))["spec"]
     (theirs,), (ours,) = by_hand["initContainers"], spec["initContainers"]
     numbers = [{each["name"]: each["containerPort"] for each in found["ports"]} for found in (theirs, ours)]
     assert numbers[0] == numbers[1]
@@ -188,11 +188,11 @@ def test_it_is_the_sidecar_that_is_written_by_hand() -> None:
 
 def test_a_conflict_with_the_pod_is_named_with_what_to_do() -> None:
     messages = [
-        refused(pod(containers=[{"name": "app", "ports": [{"containerPort": 8014}]}])),
-        refused(pod(containers=[{"name": "app", "livenessProbe": {"httpGet": {"port": 8016}}}])),
-        refused(pod(initContainers=[{"name": well_known.CONTAINER}])),
-        refused(pod(volumes=[{"name": well_known.STATE}])),
-        refused(pod({well_known.CONTAINERS: "ap"})),
+        refusal_of(pod(containers=[{"name": "app", "ports": [{"containerPort": 8014}]}])),
+        refusal_of(pod(containers=[{"name": "app", "livenessProbe": {"httpGet": {"port": 8016}}}])),
+        refusal_of(pod(initContainers=[{"name": well_known.CONTAINER}])),
+        refusal_of(pod(volumes=[{"name": well_known.STATE}])),
+        refusal_of(pod({well_known.CONTAINERS: "ap"})),
     ]
     assert messages == [
         "container app: uses port 8014, which is the evaluator's; give the evaluator another with the "
@@ -208,21 +208,21 @@ def test_a_conflict_with_the_pod_is_named_with_what_to_do() -> None:
 
 def test_a_port_of_another_protocol_is_free() -> None:
     ports = [{"containerPort": 8014, "protocol": "UDP"}]
-    assert injected(pod(containers=[{"name": "app", "ports": ports}]))
+    assert inject_pod(pod(containers=[{"name": "app", "ports": ports}]))
 
 
 def test_a_copy_that_asks_for_another_flag_set_is_refused() -> None:
-    once = injected(pod())
+    once = inject_pod(pod())
     once["metadata"]["annotations"][well_known.FLAG_SET] = "search"
-    assert refused(once) == (
+    assert refusal_of(once) == (
         "annotation flagstaff.dev/injected: the pod's evaluator follows shop/checkout, and the pod now asks "
         "for shop/search; remove the annotation and the container flagstaff-evaluator"
     )
 
 
 def test_a_copy_without_the_sidecar_gets_one() -> None:
-    once = injected(pod())
-    assert changed({**once, "spec": pod()["spec"]}).patch
+    once = inject_pod(pod())
+    assert changes_of({**once, "spec": pod()["spec"]}).patch
 
 
 @pytest.mark.parametrize(
@@ -234,4 +234,4 @@ def test_a_copy_without_the_sidecar_gets_one() -> None:
     ],
 )
 def test_what_is_no_pod_is_refused(given: dict[str, Any], message: str) -> None:
-    assert refused({**pod(), **given}).startswith(message)
+    assert refusal_of({**pod(), **given}).startswith(message)

@@ -14,8 +14,8 @@ from controller.pods.settings import well_known
 from controller.pods.settings.installation import FlagSetFound, Options, Refused
 from evaluator.cli import parse
 from evaluator.settings import load
-from tests.unit.controller.pods.injection.pods import Objects, changed, pod
-from tests.unit.controller.pods.settings.test_source_settings import asking, spec
+from tests.unit.controller.pods.injection.pods import Objects, changes_of, pod
+from tests.unit.controller.pods.settings.test_source_settings import pod_naming, spec
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -29,11 +29,11 @@ SECURITY = {
 }  # fmt: skip
 
 
-def made(*specs: dict[str, Any], **rest: Any) -> dict[str, Any]:
+def inject_sources(*specs: dict[str, Any], **rest: Any) -> dict[str, Any]:
     known = Objects(**{f"s{number}": each for number, each in enumerate(specs)})
-    given = asking(*(f"s{number}" for number in range(len(specs))))
+    given = pod_naming(*(f"s{number}" for number in range(len(specs))))
     given["spec"].update(rest)
-    return changed(given, COMPAT, known).after
+    return changes_of(given, COMPAT, known).after
 
 
 def flagd(found: dict[str, Any]) -> dict[str, Any]:
@@ -47,7 +47,7 @@ def probe(path: str) -> dict[str, Any]:
 
 
 def test_the_container_is_the_operators_field_by_field() -> None:
-    found = made(spec("checkout", provider="flagd-proxy"))
+    found = inject_sources(spec("checkout", provider="flagd-proxy"))
     variables = [
         {"name": "FLAGD_MANAGEMENT_PORT", "value": "8014"}, {"name": "FLAGD_PORT", "value": "8013"},
         {"name": "FLAGD_EVALUATOR", "value": "json"}, {"name": "FLAGD_LOG_FORMAT", "value": "json"},
@@ -70,7 +70,7 @@ def test_the_container_is_the_operators_field_by_field() -> None:
 
 
 def test_arguments_are_in_the_operators_order() -> None:
-    found = made(
+    found = inject_sources(
         spec("a", debugLogging=True, otelCollectorUri="otel:4317", contextValues={"b": "2", "a": "1"},
              headerToContextMappings={"X-Y": "y"}, cors=["*"], ofrepPort=9016)
     )  # fmt: skip
@@ -84,17 +84,17 @@ def test_arguments_are_in_the_operators_order() -> None:
 def test_each_merge_turns_the_variables_round() -> None:
     first = spec(envVars=[{"name": "A", "value": "1"}, {"name": "B", "value": "1"}])
     second = spec(envVars=[{"name": "A", "value": "2"}], envVarPrefix="MY")
-    variables = [(each["name"], each["value"]) for each in flagd(made(first, second))["env"]]
+    variables = [(each["name"], each["value"]) for each in flagd(inject_sources(first, second))["env"]]
     assert variables[:2] == [("MY_A", "2"), ("MY_B", "1")]
-    assert [each["name"] for each in flagd(made(first))["env"][:2]] == ["FLAGD_B", "FLAGD_A"]
+    assert [each["name"] for each in flagd(inject_sources(first))["env"][:2]] == ["FLAGD_B", "FLAGD_A"]
 
 
 def test_init_containers_get_no_variables_and_only_the_evaluator_gets_credentials() -> None:
-    found = made(spec(envVars=[{"name": "AWS_REGION", "value": "x"}]), containers=[{"name": "app"}])
+    found = inject_sources(spec(envVars=[{"name": "AWS_REGION", "value": "x"}]), containers=[{"name": "app"}])
     assert "AWS_REGION" in {each["name"] for each in flagd(found)["env"]}
     assert "AWS_REGION" not in {each["name"] for each in found["spec"]["containers"][0]["env"]}
-    early = changed(
-        {**asking("s"), "spec": {"initContainers": [{"name": "a"}], "containers": [{"name": "app"}]}},
+    early = changes_of(
+        {**pod_naming("s"), "spec": {"initContainers": [{"name": "a"}], "containers": [{"name": "app"}]}},
         COMPAT, Objects(s=spec()),
     ).after  # fmt: skip
     assert "env" not in early["spec"]["initContainers"][1]
@@ -104,7 +104,7 @@ def test_a_token_is_written_as_flagd_reads_it_and_warned_of() -> None:
     given = {
         "sources": [{"source": "https://x", "provider": "http", "httpSyncBearerToken": "t", "interval": 5}]
     }
-    changes = changed(asking("s"), COMPAT, Objects(s=given))
+    changes = changes_of(pod_naming("s"), COMPAT, Objects(s=given))
     sources = json.loads(flagd(changes.after)["args"][6])
     assert sources == [{"uri": "https://x", "provider": "http", "authHeader": "Bearer t", "interval": 5}]
     assert changes.warnings[0].startswith(
@@ -115,11 +115,11 @@ def test_a_token_is_written_as_flagd_reads_it_and_warned_of() -> None:
 def test_a_token_of_a_secret_is_refused_since_stock_flagd_reads_no_file() -> None:
     given = {"sources": [{"source": "https://x", "provider": "http", "secretRef": {"name": "t"}}]}
     with pytest.raises(Refused, match="secretRef: the controller runs with --compat"):
-        inject(asking("s"), "shop", COMPAT, Objects(s=given))
+        inject(pod_naming("s"), "shop", COMPAT, Objects(s=given))
 
 
 def test_our_evaluator_takes_the_same_container() -> None:
-    container = flagd(made(spec(), spec(port=9013, envVarPrefix="FLAGD")))
+    container = flagd(inject_sources(spec(), spec(port=9013, envVarPrefix="FLAGD")))
     environ = {each["name"]: each["value"] for each in container["env"]}
     loaded = load(parse(container["args"]), environ)
     assert loaded.settings.port == 9013
@@ -127,7 +127,7 @@ def test_our_evaluator_takes_the_same_container() -> None:
 
 
 def test_a_socket_is_shared_so_that_it_can_be_used() -> None:
-    found = made(spec(socketPath="/var/run/flagd/flagd.sock"))
+    found = inject_sources(spec(socketPath="/var/run/flagd/flagd.sock"))
     mount = {"name": well_known.SOCKET, "mountPath": "/var/run/flagd"}
     assert flagd(found)["volumeMounts"] == found["spec"]["containers"][0]["volumeMounts"] == [mount]
     assert flagd(found)["env"][-1] == {"name": "FLAGD_SOCKET_PATH", "value": "/var/run/flagd/flagd.sock"}
@@ -135,7 +135,7 @@ def test_a_socket_is_shared_so_that_it_can_be_used() -> None:
 
 @pytest.mark.parametrize("prefix", ["FLAGD", "MY", ""])
 def test_our_evaluator_listens_at_the_socket_whatever_the_prefix_and_lets_every_user_in(prefix: str) -> None:
-    found = made({**spec(socketPath="/var/run/flagd/flagd.sock"), "envVarPrefix": prefix})
+    found = inject_sources({**spec(socketPath="/var/run/flagd/flagd.sock"), "envVarPrefix": prefix})
     container = flagd(found)
     environ = {each["name"]: each["value"] for each in container["env"]}
     settings = load(parse(container["args"]), environ).settings
@@ -146,7 +146,7 @@ def test_our_evaluator_listens_at_the_socket_whatever_the_prefix_and_lets_every_
 
 def test_what_the_operator_lets_pass_is_warned_of() -> None:
     given = pod(containers=[{"name": "app", "ports": [{"containerPort": 8016}]}])
-    changes = changed(given, COMPAT)
+    changes = changes_of(given, COMPAT)
     assert changes.warnings[0].startswith("container app: uses port 8016, which is the evaluator's")
     own = pod(initContainers=[{"name": "flagd", "image": "mine"}])
     outcome, review = answer({"request": {"uid": "u", "namespace": "shop", "object": own}}, COMPAT, Objects())
@@ -155,8 +155,8 @@ def test_what_the_operator_lets_pass_is_warned_of() -> None:
 
 
 def test_an_injected_pod_stays_as_it_is() -> None:
-    once = made(spec())
-    assert changed(once, COMPAT, Objects(s0=spec())).patch == []
+    once = inject_sources(spec())
+    assert changes_of(once, COMPAT, Objects(s0=spec())).patch == []
 
 
 @pytest.mark.parametrize("name", [well_known.ON_MISSING, well_known.STATE_CLAIM, well_known.SYNC_PORT])
@@ -174,9 +174,9 @@ def test_flagd_reads_feature_flags_of_its_namespace_where_it_is_given_the_right(
         {"source": "shop/base"},
         {"source": "proxied", "provider": "flagd-proxy"},
     ]
-    given = asking("s")
+    given = pod_naming("s")
     given["spec"]["serviceAccountName"] = "till"
-    found = changed(given, READERS, Objects(s={"sources": sources})).after
+    found = changes_of(given, READERS, Objects(s={"sources": sources})).after
     words = flagd(found)["args"]
     assert json.loads(words[words.index("--sources") + 1]) == [
         {"uri": "shop/checkout", "provider": "kubernetes"},
@@ -201,11 +201,11 @@ def test_a_pod_whose_feature_flag_is_not_there_is_refused() -> None:
     with pytest.raises(
         Refused, match="namespace shop has no FeatureFlag checkout, which flagd reads; create it"
     ):
-        inject(asking("s"), "shop", READERS, known)
-    assert inject(asking("s"), "shop", COMPAT, known) is not None
+        inject(pod_naming("s"), "shop", READERS, known)
+    assert inject(pod_naming("s"), "shop", COMPAT, known) is not None
 
 
 def test_without_compat_the_api_server_is_not_read() -> None:
-    found = changed(asking("s"), replace(READERS, compat=False), Objects(s=spec("checkout"))).after
+    found = changes_of(pod_naming("s"), replace(READERS, compat=False), Objects(s=spec("checkout"))).after
     assert "labels" not in found["metadata"]
     assert '"provider":"grpc"' in found["spec"]["initContainers"][0]["args"][1]

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from controller.pods.injection.pod_injection import inject
 from controller.pods.settings import well_known
 from controller.pods.settings.installation import Options, Refused
-from tests.unit.controller.pods.injection.pods import Objects, pod, refused
+from tests.unit.controller.pods.injection.pods import Objects, pod, refusal_of
 
 ANYTHING = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=3),
@@ -25,21 +25,21 @@ def either(well_formed: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
     return ANYTHING | st.lists(ANYTHING | well_formed, max_size=2)
 
 
-def named(**fields: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+def containers(**fields: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
     return st.fixed_dictionaries({"name": st.just("app") | ANYTHING}, optional=fields)
 
 
-PORT = named(containerPort=st.just(8014) | ANYTHING, protocol=st.just("TCP") | ANYTHING)
-CONTAINER = named(
-    env=either(named(value=ANYTHING)),
-    volumeMounts=either(named(mountPath=st.just("/var/run/flags") | ANYTHING)),
+PORT = containers(containerPort=st.just(8014) | ANYTHING, protocol=st.just("TCP") | ANYTHING)
+CONTAINER = containers(
+    env=either(containers(value=ANYTHING)),
+    volumeMounts=either(containers(mountPath=st.just("/var/run/flags") | ANYTHING)),
     ports=either(PORT),
     livenessProbe=ANYTHING | st.fixed_dictionaries({"httpGet": st.fixed_dictionaries({"port": ANYTHING})}),
 )
 SPEC = st.fixed_dictionaries(
     {"containers": either(CONTAINER) | st.just([{"name": "app"}])},
     optional={
-        "initContainers": either(CONTAINER), "volumes": either(named()), "securityContext": ANYTHING,
+        "initContainers": either(CONTAINER), "volumes": either(containers()), "securityContext": ANYTHING,
         "serviceAccountName": ANYTHING,
     },
 )  # fmt: skip
@@ -74,7 +74,7 @@ def test_any_manifest_is_injected_or_refused(
     ],
 )
 def test_a_field_of_the_wrong_form_is_named_with_what_to_write(spec: dict[str, Any], message: str) -> None:
-    assert refused(pod(**spec)).startswith(message)
+    assert refusal_of(pod(**spec)).startswith(message)
 
 
 @pytest.mark.parametrize(
@@ -94,10 +94,10 @@ def test_a_field_of_the_wrong_form_is_named_with_what_to_write(spec: dict[str, A
 @pytest.mark.parametrize("part", ["containers", "initContainers"])
 def test_and_so_is_one_of_a_container(part: str, fields: dict[str, Any], message: str) -> None:
     spec: dict[str, Any] = {part: [{"name": "app", **fields}]}
-    assert refused(pod(**spec)).startswith(f"container app: {message}")
+    assert refusal_of(pod(**spec)).startswith(f"container app: {message}")
 
 
 def test_an_annotation_whose_name_is_no_string_is_refused() -> None:
     manifest = pod()
     manifest["metadata"]["annotations"][5] = "a"
-    assert refused(manifest) == "annotation 5: is no string; put it in quotes"
+    assert refusal_of(manifest) == "annotation 5: is no string; put it in quotes"

@@ -27,13 +27,13 @@ def run(manifest: Any) -> Any:
 @pytest.mark.parametrize("kind", ["Deployment", "StatefulSet", "DaemonSet", "ReplicaSet", "Job", "CronJob"])
 def test_a_template_is_injected_as_its_pods_would_be(kind: str) -> None:
     given = workload(kind)
-    assert run(given) == workload(kind, pods.injected(TEMPLATE))
+    assert run(given) == workload(kind, pods.inject_pod(TEMPLATE))
     assert given == workload(kind)
 
 
 def test_a_pod_and_a_list_of_manifests_are_too() -> None:
     given = {"kind": "List", "items": [pods.pod(), {"kind": "Service"}]}
-    assert run(given) == {"kind": "List", "items": [pods.injected(pods.pod()), {"kind": "Service"}]}
+    assert run(given) == {"kind": "List", "items": [pods.inject_pod(pods.pod()), {"kind": "Service"}]}
 
 
 @pytest.mark.parametrize(

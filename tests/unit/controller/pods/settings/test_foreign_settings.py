@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from controller.pods.settings import well_known
-from tests.unit.controller.pods.injection.pods import OPTIONS, Objects, changed, env, injected, pod, refused
+from tests.unit.controller.pods.injection.pods import (
+    OPTIONS,
+    Objects,
+    changes_of,
+    env,
+    inject_pod,
+    pod,
+    refusal_of,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -31,7 +39,7 @@ class Granted(Objects):
         return self._sources[name]
 
 
-def asking(annotation: str, *named: str) -> dict[str, Any]:
+def pod_naming(annotation: str, *named: str) -> dict[str, Any]:
     return pod({well_known.FLAG_SET: None, annotation: ",".join(named)})
 
 
@@ -59,7 +67,7 @@ def test_a_foreign_object_that_reads_or_redirects_the_pod_is_refused(
     annotation: str, fields: dict[str, Any], message: str
 ) -> None:
     spec = {**fields, **({"sources": SOURCES} if annotation == well_known.SOURCES else {"selector": "a"})}
-    said = refused(asking(annotation, "other/s"), Granted(s=spec))
+    said = refusal_of(pod_naming(annotation, "other/s"), Granted(s=spec))
     assert " other/s: " in said
     assert message in said
     assert said.endswith("which an object of another namespace may not; write one in shop")
@@ -67,14 +75,14 @@ def test_a_foreign_object_that_reads_or_redirects_the_pod_is_refused(
 
 def test_a_foreign_source_names_no_secret_of_the_pods_namespace() -> None:
     theirs = {**SOURCES[0], "secretRef": {"name": "mine"}}
-    said = refused(asking(well_known.SOURCES, "other/s"), Granted(s={"sources": [theirs]}))
+    said = refusal_of(pod_naming(well_known.SOURCES, "other/s"), Granted(s={"sources": [theirs]}))
     assert said.startswith("FeatureFlagSource other/s: sources[0].secretRef names a Secret of shop")
 
 
 @pytest.mark.parametrize("options", [OPTIONS, COMPAT])
 def test_plain_variables_of_a_foreign_source_reach_the_application_unexpanded(options: Any) -> None:
     spec = {"sources": SOURCES, "envVars": [{"name": "CACHE", "value": "$(DB_PASSWORD)$HOME"}]}
-    found = injected(asking(well_known.SOURCES, "other/s"), options, Granted(s=spec))["spec"]
+    found = inject_pod(pod_naming(well_known.SOURCES, "other/s"), options, Granted(s=spec))["spec"]
     assert env(found["containers"][0])["FLAGD_CACHE"] == "$$(DB_PASSWORD)$$HOME"
     assert "FLAGD_CACHE" not in {each["name"] for each in found["initContainers"][0]["env"]}
 
@@ -82,7 +90,7 @@ def test_plain_variables_of_a_foreign_source_reach_the_application_unexpanded(op
 def test_a_prefix_of_the_pods_own_source_does_not_rename_variables_of_a_foreign_one() -> None:
     theirs = {"sources": SOURCES, "envVars": [{"name": "PRELOAD", "value": "/x.so"}]}
     known = Granted(own={"sources": SOURCES, "envVarPrefix": "LD"}, s=theirs)
-    found = injected(asking(well_known.SOURCES, "own", "other/s"), OPTIONS, known)
+    found = inject_pod(pod_naming(well_known.SOURCES, "own", "other/s"), OPTIONS, known)
     names = env(found["spec"]["containers"][0])
     assert "FLAGD_PRELOAD" in names
     assert "LD_PRELOAD" not in names
@@ -90,7 +98,7 @@ def test_a_prefix_of_the_pods_own_source_does_not_rename_variables_of_a_foreign_
 
 def test_a_foreign_source_gives_no_credentials_to_the_evaluator() -> None:
     spec = {"sources": SOURCES, "envVars": [{"name": "AWS_ENDPOINT_URL", "value": "https://evil.example"}]}
-    found = injected(asking(well_known.SOURCES, "other/s"), OPTIONS, Granted(s=spec))["spec"]
+    found = inject_pod(pod_naming(well_known.SOURCES, "other/s"), OPTIONS, Granted(s=spec))["spec"]
     names = {each["name"] for each in found["initContainers"][0]["env"] + found["containers"][0]["env"]}
     assert not {each for each in names if each.startswith("AWS")}
 
@@ -109,7 +117,7 @@ def test_a_foreign_source_gives_no_credentials_to_the_evaluator() -> None:
     ],
 )
 def test_no_argument_is_expanded_by_the_kubelet(fields: dict[str, Any], options: Any) -> None:
-    found = changed(asking(well_known.SOURCES, "s"), options, Objects(s=fields)).after["spec"]
+    found = changes_of(pod_naming(well_known.SOURCES, "s"), options, Objects(s=fields)).after["spec"]
     texts = [*found["initContainers"][0]["args"], *env(found["containers"][0]).values()]
     assert all("$" not in each.replace("$$", "") for each in texts)
 
@@ -124,5 +132,5 @@ def test_a_variable_by_which_programs_load_code_is_refused(annotation: str, pref
         "selector": "a",
     }
     del spec["selector" if annotation == well_known.SOURCES else "sources"]
-    said = refused(asking(annotation, "s"), Objects(s=spec))
+    said = refusal_of(pod_naming(annotation, "s"), Objects(s=spec))
     assert "has programs load code; rename it" in said

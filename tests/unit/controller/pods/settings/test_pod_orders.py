@@ -25,7 +25,7 @@ FFC = "FeatureFlagConfiguration"
 OWNED = [{"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "db", "uid": "u", "controller": True}]
 
 
-def known(*names: str, everywhere: bool = False, **ids: str) -> KnownObjects:
+def known_objects(*names: str, everywhere: bool = False, **ids: str) -> KnownObjects:
     """What admission knows: flag sets of the namespace shop, some with a flagSetId."""
     objects = Cache()
     keys = {}
@@ -36,7 +36,7 @@ def known(*names: str, everywhere: bool = False, **ids: str) -> KnownObjects:
     return KnownObjects(objects, (), everywhere, {keys[name]: text for name, text in ids.items()})
 
 
-def asking(annotations: dict[str, Any] | None = None, **meta: Any) -> dict[str, Any]:
+def pod_with(annotations: dict[str, Any] | None = None, **meta: Any) -> dict[str, Any]:
     """A pod that names no flag set."""
     given = pod({})
     given["metadata"] = {"name": "web", **({"annotations": annotations} if annotations else {}), **meta}
@@ -45,7 +45,7 @@ def asking(annotations: dict[str, Any] | None = None, **meta: Any) -> dict[str, 
 
 def sources(given: dict[str, Any], around: Surroundings = ALONE) -> list[str]:
     """The selectors that the injected evaluator follows."""
-    changes = inject(given, "shop", Options(), known("base", "own", "checkout"), around)
+    changes = inject(given, "shop", Options(), known_objects("base", "own", "checkout"), around)
     assert changes is not None
     [container] = changes.after["spec"]["initContainers"]
     words = next(word for word in container["args"] if word.startswith("--sources="))
@@ -55,21 +55,21 @@ def sources(given: dict[str, Any], around: Surroundings = ALONE) -> list[str]:
 @pytest.mark.parametrize(
     ("given", "around", "selectors"),
     [
-        (asking(), Surroundings({ORDER: "base"}), ["flagstaff.dev/orders=shop"]),
-        (asking(), Surroundings({}), ["flagstaff.dev/orders=shop"]),
-        (asking({ORDER: "own"}), ALONE, ["flagstaff.dev/orders=shop+shop/own"]),
+        (pod_with(), Surroundings({ORDER: "base"}), ["flagstaff.dev/orders=shop"]),
+        (pod_with(), Surroundings({}), ["flagstaff.dev/orders=shop"]),
+        (pod_with({ORDER: "own"}), ALONE, ["flagstaff.dev/orders=shop+shop/own"]),
         (
-            asking(labels={ORDERS_LABEL: "true"}, ownerReferences=OWNED),
+            pod_with(labels={ORDERS_LABEL: "true"}, ownerReferences=OWNED),
             ALONE,
             ["flagstaff.dev/orders=shop/StatefulSet/db"],
         ),
         (
-            asking({well_known.ENABLED: "true", well_known.FLAG_SET: "checkout"}),
+            pod_with({well_known.ENABLED: "true", well_known.FLAG_SET: "checkout"}),
             Surroundings({ORDER: "base"}),
             ["flagstaff.dev/orders=shop", "shop/checkout"],
         ),
         (
-            asking({well_known.DIRECT_SET: "db"}, ownerReferences=OWNED),
+            pod_with({well_known.DIRECT_SET: "db"}, ownerReferences=OWNED),
             Surroundings({ORDER: "base"}),
             ["flagstaff.dev/orders=shop/StatefulSet/db"],
         ),
@@ -82,30 +82,30 @@ def test_the_evaluator_asks_for_the_orders_first(
 
 
 def test_the_pod_gets_the_label_by_which_proxies_find_it_and_a_record() -> None:
-    changes = inject(asking(), "shop", Options(), known("base"), Surroundings({ORDER: "base"}))
+    changes = inject(pod_with(), "shop", Options(), known_objects("base"), Surroundings({ORDER: "base"}))
     assert changes is not None
     meta = changes.after["metadata"]
     record = json.loads(meta["annotations"][well_known.INJECTED])
     assert meta["labels"] == {ORDERS_LABEL: "true"}
     assert (record["flagSet"], record["from"]) == ("flagstaff.dev/orders=shop", "standing orders")
-    again = inject(changes.after, "shop", Options(), known("base"), Surroundings({ORDER: "base"}))
+    again = inject(changes.after, "shop", Options(), known_objects("base"), Surroundings({ORDER: "base"}))
     assert again is not None
     assert again.patch == []
 
 
 def test_a_pod_that_was_injected_before_the_label_was_known_stays_as_it_is() -> None:
-    given = asking({well_known.ENABLED: "true", well_known.FLAG_SET: "checkout"})
-    changes = inject(given, "shop", Options(), known("checkout"))
+    given = pod_with({well_known.ENABLED: "true", well_known.FLAG_SET: "checkout"})
+    changes = inject(given, "shop", Options(), known_objects("checkout"))
     assert changes is not None
-    again = inject(changes.after, "shop", Options(), known("checkout"), Surroundings({}))
+    again = inject(changes.after, "shop", Options(), known_objects("checkout"), Surroundings({}))
     assert again is not None
     assert again.patch == []
 
 
 def test_a_pod_that_refuses_and_one_without_orders_are_left_alone() -> None:
-    refusing = asking({well_known.ENABLED: "false"})
-    assert inject(refusing, "shop", Options(), known(), Surroundings({ORDER: "base"})) is None
-    assert inject(asking(), "shop", Options(), known()) is None
+    refusing = pod_with({well_known.ENABLED: "false"})
+    assert inject(refusing, "shop", Options(), known_objects(), Surroundings({ORDER: "base"})) is None
+    assert inject(pod_with(), "shop", Options(), known_objects()) is None
 
 
 @pytest.mark.parametrize(
@@ -132,15 +132,15 @@ def test_an_order_that_cannot_be_followed_refuses_the_pod(
 ) -> None:
     with pytest.raises(Refused, match=message):
         inject(
-            asking(annotations), "shop", Options(), known("base", one="kills", twin="kills"),
+            pod_with(annotations), "shop", Options(), known_objects("base", one="kills", twin="kills"),
             Surroundings(labels),
         )  # fmt: skip
 
 
 def test_open_references_of_the_operators_kind_open_no_orders() -> None:
-    given = asking({ORDER: "base", f"{ORDER}-namespace": "platform"})
+    given = pod_with({ORDER: "base", f"{ORDER}-namespace": "platform"})
     with pytest.raises(Refused, match="but not of standing orders, which the proxy checks by itself"):
-        inject(given, "shop", Options(), known(everywhere=True))
+        inject(given, "shop", Options(), known_objects(everywhere=True))
 
 
 def test_a_manifest_with_an_order_is_injected_without_a_cluster() -> None:
@@ -151,7 +151,7 @@ def test_a_manifest_with_an_order_is_injected_without_a_cluster() -> None:
         spec: {template: {metadata: {labels: {app: web}}, spec: {containers: [{name: app, image: app:1}]}}}
         """
     )
-    made = inject_manifest(manifest, "shop", Options(), known("base"))
+    made = inject_manifest(manifest, "shop", Options(), known_objects("base"))
     assert made["metadata"]["labels"] == {ORDERS_LABEL: "true"}
     [evaluator] = made["spec"]["template"]["spec"]["initContainers"]
     assert any("flagstaff.dev/orders=shop/Deployment/web" in word for word in evaluator["args"])
@@ -170,43 +170,45 @@ def workload(order: str = "", kind: str = "Deployment", **labels: str) -> dict[s
     }
 
 
-def marked(
+def mark_workload(
     given: dict[str, Any], before: dict[str, Any] | None = None, labels: dict[str, str] | None = None
 ) -> Changes:
     changes = Changes(given)
-    orders = WorkloadOrders(known("base", "special", one="kills", twin="kills"), lambda _namespace: labels)
+    orders = WorkloadOrders(
+        known_objects("base", "special", one="kills", twin="kills"), lambda _namespace: labels
+    )
     orders.mark(changes, before, "shop")
     return changes
 
 
 def test_a_workload_and_its_pods_are_labelled_while_it_has_an_order() -> None:
-    made = marked(workload("base")).after
+    made = mark_workload(workload("base")).after
     template = made["spec"]["template"]["metadata"]["labels"]
     assert (made["metadata"]["labels"], template) == (
         {ORDERS_LABEL: "true"}, {"app": "web", ORDERS_LABEL: "true"},
     )  # fmt: skip
-    assert marked(made, made).patch == []
+    assert mark_workload(made, made).patch == []
     without = {**made, "metadata": {**made["metadata"], "annotations": {}}}
-    removed = marked(without, made).after
+    removed = mark_workload(without, made).after
     assert removed["metadata"]["labels"] == {}
     assert removed["spec"]["template"]["metadata"]["labels"] == {"app": "web"}
 
 
 def test_the_jobs_of_a_cron_job_are_labelled_too() -> None:
-    made = marked(workload("base", "CronJob")).after["spec"]["jobTemplate"]
+    made = mark_workload(workload("base", "CronJob")).after["spec"]["jobTemplate"]
     assert made["metadata"]["labels"] == {ORDERS_LABEL: "true"}
     assert made["spec"]["template"]["metadata"]["labels"][ORDERS_LABEL] == "true"
 
 
 def test_a_workload_that_gets_an_order_later_is_warned_that_its_pods_are_replaced() -> None:
-    assert "its pods are replaced" in marked(workload("base"), workload()).warnings[0]
-    job = marked(workload("base", "Job"), workload(kind="Job"))
+    assert "its pods are replaced" in mark_workload(workload("base"), workload()).warnings[0]
+    job = mark_workload(workload("base", "Job"), workload(kind="Job"))
     assert "delete the Job and create it again" in job.warnings[0]
     assert ORDERS_LABEL not in job.after["spec"]["template"]["metadata"]["labels"]
 
 
 def test_where_the_namespace_has_an_order_no_pod_is_replaced() -> None:
-    changes = marked(workload("special"), workload(), {ORDER: "base"})
+    changes = mark_workload(workload("special"), workload(), {ORDER: "base"})
     assert changes.warnings == ()
     assert ORDERS_LABEL not in changes.after["spec"]["template"]["metadata"]["labels"]
     assert changes.after["metadata"]["labels"] == {ORDERS_LABEL: "true"}
@@ -214,8 +216,8 @@ def test_where_the_namespace_has_an_order_no_pod_is_replaced() -> None:
 
 def test_a_new_order_is_judged_and_a_stored_one_keeps_the_workload_changeable() -> None:
     with pytest.raises(Refused, match="has no FlagSet"):
-        marked(workload("nothing"))
+        mark_workload(workload("nothing"))
     with pytest.raises(Refused, match="flagSetId 'kills' both"):
-        marked(workload("twin"), workload("base"), {ORDER: "one"})
+        mark_workload(workload("twin"), workload("base"), {ORDER: "one"})
     stored = workload("nothing")
-    assert marked(workload("nothing"), stored).after["metadata"]["labels"] == {ORDERS_LABEL: "true"}
+    assert mark_workload(workload("nothing"), stored).after["metadata"]["labels"] == {ORDERS_LABEL: "true"}

@@ -7,7 +7,7 @@ import pytest
 from controller.pods.settings import well_known
 from evaluator.cli import parse
 from evaluator.settings import load
-from tests.unit.controller.pods.injection.pods import changed, env, injected, pod, refused
+from tests.unit.controller.pods.injection.pods import changes_of, env, inject_pod, pod, refusal_of
 
 
 @pytest.mark.parametrize(
@@ -38,18 +38,18 @@ from tests.unit.controller.pods.injection.pods import changed, env, injected, po
     ],
 )
 def test_an_invalid_annotation_is_refused_with_what_to_write(name: str, text: str, message: str) -> None:
-    assert refused(pod({name: text})).startswith(f"annotation {name}: {message}")
+    assert refusal_of(pod({name: text})).startswith(f"annotation {name}: {message}")
 
 
 def test_a_pod_that_asks_and_names_no_flag_set_is_told_how() -> None:
-    said = refused(pod({well_known.FLAG_SET: None}))
+    said = refusal_of(pod({well_known.FLAG_SET: None}))
     assert said.startswith(
         'annotation openfeature.dev/enabled is true: name the flag set too, as in flagstaff.dev/flagset: "'
     )
 
 
 def test_annotations_change_image_resources_level_and_ports() -> None:
-    found = injected(
+    found = inject_pod(
         pod(
             {
                 well_known.FLAG_SET: "shop/checkout",
@@ -79,7 +79,7 @@ def test_annotations_change_image_resources_level_and_ports() -> None:
 def test_an_application_waits_for_flags_as_its_annotation_says(
     annotations: dict[str, str], path: str, seconds: int, deadline: list[str]
 ) -> None:
-    found = injected(pod(annotations))["spec"]["initContainers"][0]
+    found = inject_pod(pod(annotations))["spec"]["initContainers"][0]
     probe = found["startupProbe"]
     assert (probe["httpGet"]["path"], probe["failureThreshold"] * probe["periodSeconds"]) == (path, seconds)
     assert [each for each in found["args"] if each.startswith("--start-deadline")] == deadline
@@ -90,7 +90,7 @@ def test_an_application_waits_for_flags_as_its_annotation_says(
 def test_a_socket_takes_the_place_of_the_port_and_is_shared_with_the_application() -> None:
     containers = [{"name": "app", "ports": [{"containerPort": 8013}]}, {"name": "log"}]
     annotations = {well_known.SOCKET_PATH: "/var/run/flagd/flagd.sock", well_known.CONTAINERS: "app"}
-    spec = injected(pod(annotations, containers=containers))["spec"]
+    spec = inject_pod(pod(annotations, containers=containers))["spec"]
     sidecar, (app, log) = spec["initContainers"][0], spec["containers"]
     settings = load(parse(sidecar["args"]), {}).settings
     assert (settings.socket_path, settings.socket_mode) == ("/var/run/flagd/flagd.sock", "0666")
@@ -106,15 +106,17 @@ def test_a_socket_takes_the_place_of_the_port_and_is_shared_with_the_application
 
 def test_a_folder_that_the_application_mounts_is_no_place_for_a_socket() -> None:
     containers = [{"name": "app", "volumeMounts": [{"name": "x", "mountPath": "/var/run/flagd"}]}]
-    message = refused(pod({well_known.SOCKET_PATH: "/var/run/flagd/flagd.sock"}, containers=containers))
+    message = refusal_of(pod({well_known.SOCKET_PATH: "/var/run/flagd/flagd.sock"}, containers=containers))
     assert message.startswith(
         "container app: mounts a volume at /var/run/flagd, where the evaluator's socket"
     )
 
 
 def test_the_last_good_flags_may_lie_in_a_claim() -> None:
-    changes = changed(pod({well_known.STATE_CLAIM: "flags"}))
+    changes = changes_of(pod({well_known.STATE_CLAIM: "flags"}))
     volumes = {each["name"]: each for each in changes.after["spec"]["volumes"]}
     assert volumes[well_known.STATE]["persistentVolumeClaim"] == {"claimName": "flags"}
     assert [each.partition(":")[0] for each in changes.warnings] == ["annotation flagstaff.dev/state-claim"]
-    assert changed(pod({well_known.STATE_CLAIM: "flags"}, securityContext={"fsGroup": 65532})).warnings == ()
+    assert (
+        changes_of(pod({well_known.STATE_CLAIM: "flags"}, securityContext={"fsGroup": 65532})).warnings == ()
+    )

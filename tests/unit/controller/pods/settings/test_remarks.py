@@ -8,7 +8,7 @@ import pytest
 
 from controller.pods.settings import well_known
 from controller.pods.settings.remarks import evaluator_of, remark_annotations, remark_of, scope_of
-from tests.unit.controller.pods.injection.pods import OPTIONS, Objects, injected, pod
+from tests.unit.controller.pods.injection.pods import OPTIONS, Objects, inject_pod, pod
 
 IN_PROCESS = {well_known.FLAG_SET: None, well_known.IN_PROCESS: "s0"}
 SOURCES = {well_known.FLAG_SET: None, well_known.SOURCES: "s0"}
@@ -76,12 +76,12 @@ def test_remark_is_one_bounded_line() -> None:
     ],
 )
 def test_pod_has_the_remark(asks: dict[str, str | None], spec: dict[str, Any], remark: str) -> None:
-    after = injected(pod(asks), OPTIONS, Objects(s0=spec))
+    after = inject_pod(pod(asks), OPTIONS, Objects(s0=spec))
     assert after["metadata"]["annotations"][well_known.REMARKS] == remark
 
 
 def test_remark_that_a_user_wrote_is_replaced() -> None:
-    after = injected(pod({well_known.REMARKS: "all is well"}))
+    after = inject_pod(pod({well_known.REMARKS: "all is well"}))
     assert after["metadata"]["annotations"][well_known.REMARKS].startswith("namespaced")
 
 

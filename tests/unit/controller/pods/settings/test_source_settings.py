@@ -11,10 +11,18 @@ from controller.pods.admission.webhooks import answer
 from controller.pods.settings import well_known
 from evaluator.cli import parse
 from evaluator.settings import load
-from tests.unit.controller.pods.injection.pods import OPTIONS, Objects, changed, env, injected, pod, refused
+from tests.unit.controller.pods.injection.pods import (
+    OPTIONS,
+    Objects,
+    changes_of,
+    env,
+    inject_pod,
+    pod,
+    refusal_of,
+)
 
 
-def asking(*named: str, annotations: dict[str, str] | None = None) -> dict[str, Any]:
+def pod_naming(*named: str, annotations: dict[str, str] | None = None) -> dict[str, Any]:
     return pod({well_known.FLAG_SET: None, well_known.SOURCES: ", ".join(named), **(annotations or {})})
 
 
@@ -26,10 +34,12 @@ def of(source: str = "a", **rest: Any) -> dict[str, Any]:
     return {"sources": [{"source": source, **rest}]}
 
 
-def made(*specs: dict[str, Any], annotations: dict[str, str] | None = None) -> dict[str, Any]:
+def inject_sources(*specs: dict[str, Any], annotations: dict[str, str] | None = None) -> dict[str, Any]:
     """The pod that names these, in order."""
     known = Objects(**{f"s{number}": each for number, each in enumerate(specs)})
-    return injected(asking(*(f"s{n}" for n in range(len(specs))), annotations=annotations), OPTIONS, known)
+    return inject_pod(
+        pod_naming(*(f"s{n}" for n in range(len(specs))), annotations=annotations), OPTIONS, known
+    )
 
 
 def sidecar(found: dict[str, Any]) -> dict[str, Any]:
@@ -44,7 +54,7 @@ def sources(found: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def test_flags_of_the_cluster_are_followed_through_the_proxy() -> None:
-    found = made(
+    found = inject_sources(
         {
             "defaultSyncProvider": "flagd-proxy",
             "sources": [
@@ -66,7 +76,7 @@ def test_other_sources_are_passed_on_with_what_their_provider_uses() -> None:
         "source": "flags:8015", "provider": "grpc", "tls": True, "selector": "x", "providerID": "p",
         "interval": 3,
     }  # fmt: skip
-    found = made({"sources": [web, rpc]})
+    found = inject_sources({"sources": [web, rpc]})
     assert sources(found) == [
         {"uri": "https://flags", "provider": "http", "interval": 5},
         {"uri": "flags:8015", "provider": "grpc", "tls": True, "providerID": "p", "selector": "x"},
@@ -76,7 +86,7 @@ def test_other_sources_are_passed_on_with_what_their_provider_uses() -> None:
 
 def test_a_token_comes_from_a_secret_as_a_file_and_never_stands_in_arguments() -> None:
     web = {"source": "https://flags", "provider": "http", "secretRef": {"name": "flags-token"}}
-    found = made(spec("checkout"), {"sources": [web]})
+    found = inject_sources(spec("checkout"), {"sources": [web]})
     (_, followed) = load(parse(sidecar(found)["args"]), {}).settings.sources
     volume, mount = "flagstaff-source-1", "/var/run/flagstaff/source-1"
     assert followed.bearer_token_file == f"{mount}/token"
@@ -94,7 +104,7 @@ def test_a_token_in_the_open_beside_a_secret_is_left_out_with_a_warning() -> Non
         "httpSyncBearerToken": "hush",
         "secretRef": {"name": "t"},
     }
-    changes = changed(asking("s"), OPTIONS, Objects(s={"sources": [old]}))
+    changes = changes_of(pod_naming("s"), OPTIONS, Objects(s={"sources": [old]}))
     assert "hush" not in json.dumps(changes.after)
     assert changes.warnings == (
         "FeatureFlagSource: sources[0]: httpSyncBearerToken is ignored: secretRef has the token; "
@@ -111,7 +121,7 @@ def test_a_later_one_wins_and_what_it_does_not_say_stays() -> None:
         "b", port=9113, debugLogging=False, cors=["b"], logFormat="", managementPort=0,
         contextValues={"y": "2"}, resources={"limits": {"memory": "2Gi"}, "requests": {"cpu": 1}},
     )  # fmt: skip
-    found = made(first, second)
+    found = inject_sources(first, second)
     assert [each["selector"] for each in sources(found)] == ["shop/a", "shop/b"]
     assert sidecar(found)["resources"] == {"limits": {"cpu": 1, "memory": "2Gi"}, "requests": {"cpu": 1}}
     words = sidecar(found)["args"]
@@ -121,7 +131,9 @@ def test_a_later_one_wins_and_what_it_does_not_say_stays() -> None:
 
 def test_an_annotation_wins_over_them() -> None:
     annotations = {well_known.PORT: "9213", well_known.RESOURCES: "{}", well_known.LOG_LEVEL: "error"}
-    found = made(spec(port=9013, debugLogging=True, resources={"limits": {}}), annotations=annotations)
+    found = inject_sources(
+        spec(port=9013, debugLogging=True, resources={"limits": {}}), annotations=annotations
+    )
     assert {"--port=9213", "--log-level=error"} <= set(sidecar(found)["args"])
     assert sidecar(found)["resources"] == {}
 
@@ -134,7 +146,7 @@ def test_variables_come_first_with_their_prefix_and_credentials_are_the_evaluato
             {"name": "A", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
         ]
     )
-    found = made(first, second)
+    found = inject_sources(first, second)
     application = found["spec"]["containers"][0]["env"]
     assert [each["name"] for each in application] == [
         "MY_A", "MY_B", "MY_MANAGEMENT_PORT", "MY_PORT", "MY_RESOLVER", "MY_HOST", "MY_SYNC_PORT",
@@ -145,16 +157,18 @@ def test_variables_come_first_with_their_prefix_and_credentials_are_the_evaluato
 
 
 def test_a_blank_prefix_is_none() -> None:
-    assert "PORT" in env(made(spec(envVarPrefix=" "))["spec"]["containers"][0])
+    assert "PORT" in env(inject_sources(spec(envVarPrefix=" "))["spec"]["containers"][0])
 
 
 def test_without_probes_there_are_none() -> None:
-    assert not [name for name in sidecar(made(spec(probesEnabled=False))) if name.endswith("Probe")]
-    assert sidecar(made(spec(probesEnabled=True)))["startupProbe"]
+    assert not [name for name in sidecar(inject_sources(spec(probesEnabled=False))) if name.endswith("Probe")]
+    assert sidecar(inject_sources(spec(probesEnabled=True)))["startupProbe"]
 
 
 def test_context_reaches_the_evaluator_as_it_is() -> None:
-    found = made(spec(contextValues={"price": "$(HOME)"}, headerToContextMappings={"X-Tier": "tier"}))
+    found = inject_sources(
+        spec(contextValues={"price": "$(HOME)"}, headerToContextMappings={"X-Tier": "tier"})
+    )
     words = sidecar(found)["args"]
     assert "--context-value=price=$$(HOME)" in words
     settings = load(parse([each.replace("$$", "$") for each in words]), {}).settings
@@ -164,7 +178,7 @@ def test_context_reaches_the_evaluator_as_it_is() -> None:
 
 def test_a_setting_without_effect_is_warned_of() -> None:
     known = Objects(s=spec(syncProviderArgs=["a"], rolloutOnChange=False, otelCollectorUri="x"))
-    review = {"request": {"uid": "u", "namespace": "shop", "object": asking("s")}}
+    review = {"request": {"uid": "u", "namespace": "shop", "object": pod_naming("s")}}
     _, reviewed = answer(review, OPTIONS, known)
     assert reviewed["response"]["warnings"] == [
         "FeatureFlagSource: syncProviderArgs is ignored: give each source its fields",
@@ -175,8 +189,8 @@ def test_a_setting_without_effect_is_warned_of() -> None:
 
 @pytest.mark.parametrize("annotation", [well_known.SOURCES, well_known.OLD_SOURCES])
 def test_an_injected_pod_keeps_what_it_has_when_the_source_changes(annotation: str) -> None:
-    once = injected(pod({well_known.FLAG_SET: None, annotation: "s"}), OPTIONS, Objects(s=spec("a")))
-    assert changed(once, OPTIONS, Objects(s=spec("b", port=9000))).patch == []
+    once = inject_pod(pod({well_known.FLAG_SET: None, annotation: "s"}), OPTIONS, Objects(s=spec("a")))
+    assert changes_of(once, OPTIONS, Objects(s=spec("b", port=9000))).patch == []
 
 
 @pytest.mark.parametrize(
@@ -197,22 +211,22 @@ def test_an_injected_pod_keeps_what_it_has_when_the_source_changes(annotation: s
     ],
 )
 def test_an_impossible_spec_is_refused(given: dict[str, Any], message: str) -> None:
-    found = refused(asking("s"), Objects(s=given))
+    found = refusal_of(pod_naming("s"), Objects(s=given))
     assert found.startswith(f"FeatureFlagSource{message}")
     assert "bearer" not in found
 
 
 def test_a_port_of_two_servers_is_refused() -> None:
-    found = refused(asking("s"), Objects(s=spec(port=8014)))
+    found = refusal_of(pod_naming("s"), Objects(s=spec(port=8014)))
     taken = "annotation flagstaff.dev/management-port: port 8014 is that of flagstaff.dev/port too"
     assert found.startswith(taken)
 
 
 def test_names_are_of_the_pods_namespace_and_one_way_is_enough() -> None:
-    assert refused(asking("other/s")).startswith(
+    assert refusal_of(pod_naming("other/s")).startswith(
         "annotation openfeature.dev/featureflagsource: no pod of shop may refer to FeatureFlagSource other/s"
     )
     both = pod({well_known.SOURCES: "s"})
-    assert refused(both).startswith(
+    assert refusal_of(both).startswith(
         "annotation flagstaff.dev/flagset: openfeature.dev/featureflagsource names flag sets"
     )

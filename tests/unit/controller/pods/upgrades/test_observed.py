@@ -25,7 +25,7 @@ def pod(*owner: str, status: Any = READY, labels: Any = None, **meta: Any) -> Po
     return pod_of({"metadata": {**written, "ownerReferences": owners, **meta}, "status": status})
 
 
-def found(*owner: str, **more: Any) -> Pod:
+def read_pod(*owner: str, **more: Any) -> Pod:
     read = pod(*owner, **more)
     assert read is not None
     return read
@@ -38,13 +38,13 @@ def test_a_pod_is_its_record_and_what_it_asks_for() -> None:
         "flagstaff.dev/flag-files": "checkout", "flagstaff.dev/flagset": "checkout",
         "openfeature.dev/enabled": "true", "other": "z",
     }  # fmt: skip
-    read = found(annotations=annotations)
+    read = read_pod(annotations=annotations)
     assert read.injected == Injected("evaluator:1", "c")
     assert read.asks == {"flagstaff.dev/flagset": "checkout", "openfeature.dev/enabled": "true"}
     assert (read.trouble, read.ready_at) == ("", None)
     since = {"type": "Ready", "status": "True", "lastTransitionTime": "2026-01-02T03:04:05Z"}
-    assert found(status={"conditions": [since]}).ready_at == datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
-    assert found(status={"conditions": [{**since, "status": "False"}]}).ready_at is None
+    assert read_pod(status={"conditions": [since]}).ready_at == datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+    assert read_pod(status={"conditions": [{**since, "status": "False"}]}).ready_at is None
 
 
 @pytest.mark.parametrize(
@@ -59,7 +59,7 @@ def test_a_pod_is_its_record_and_what_it_asks_for() -> None:
     ],
 )
 def test_a_pod_belongs_to_what_made_it(given: tuple[str, ...], owner: str) -> None:
-    assert found(*given, labels={"pod-template-hash": "5d4f"}).owner == owner
+    assert read_pod(*given, labels={"pod-template-hash": "5d4f"}).owner == owner
 
 
 @pytest.mark.parametrize(
@@ -70,7 +70,7 @@ def test_pods_that_were_not_injected_or_end_do_not_count(more: dict[str, Any]) -
     assert pod(**more) is None
 
 
-def waiting(reason: str) -> dict[str, Any]:
+def wait_status(reason: str) -> dict[str, Any]:
     return {"name": "flagstaff-evaluator", "state": {"waiting": {"reason": reason}}}
 
 
@@ -78,10 +78,10 @@ def waiting(reason: str) -> dict[str, Any]:
     ("status", "why"),
     [
         ({}, "not ready"),
-        ({"initContainerStatuses": [waiting("PullFailed")]}, "container flagstaff-evaluator: PullFailed"),
+        ({"initContainerStatuses": [wait_status("PullFailed")]}, "container flagstaff-evaluator: PullFailed"),
         (
             {
-                "containerStatuses": [waiting("PodInitializing")],
+                "containerStatuses": [wait_status("PodInitializing")],
                 "conditions": [{"type": "PodScheduled", "status": "False",
                                 "message": "0/3 nodes are available"}],
             },
@@ -92,7 +92,7 @@ def waiting(reason: str) -> dict[str, Any]:
     ],
 )  # fmt: skip
 def test_the_reason_why_a_pod_is_not_ready_is_shown(status: dict[str, Any], why: str) -> None:
-    assert found(status=status).trouble == why
+    assert read_pod(status=status).trouble == why
 
 
 DEPLOYED = dict.fromkeys(("replicas", "updatedReplicas", "readyReplicas", "availableReplicas"), 2)

@@ -151,7 +151,7 @@ def skew(settled: Settled) -> tuple[int, int, int]:
     return status["pods"], status["current"], status["outdated"]
 
 
-def restarting(settled: Settled) -> list[str]:
+def restarting_workloads(settled: Settled) -> list[str]:
     return [each["workload"] for each in settled.status["restarting"]]
 
 
@@ -200,7 +200,7 @@ async def test_a_controller_that_starts_anew_restarts_nothing_and_knows_what_rol
     # Its status was lost, too.
     world.status = {}
     settled = await world.look(1)
-    assert (world.restarted, restarting(settled)) == (["a"], ["Deployment/a"])
+    assert (world.restarted, restarting_workloads(settled)) == (["a"], ["Deployment/a"])
 
 
 async def test_a_pod_that_does_not_get_ready_halts_it_until_a_person_lets_it_go_on() -> None:
@@ -405,7 +405,7 @@ async def test_what_was_restarted_before_a_write_failed_is_kept() -> None:
     settled = await world.look(1, maxConcurrent=2)
     assert (world.restarted, settled.retry) == (["a"], True)
     assert ready(settled)[1] == "AccessDenied"
-    assert restarting(settled) == ["Deployment/a"]
+    assert restarting_workloads(settled) == ["Deployment/a"]
     assert "Restarted" in [each.reason for each in settled.events]
 
 

@@ -80,10 +80,10 @@ class World:
         now = lambda: datetime(2026, 1, 2, tzinfo=UTC)  # noqa: E731
         self.files = FlagFiles(self.objects, self, [self], now, self.queue, BY_SHARD, self.pods, self.touches)
 
-        def changed(change: Change) -> None:
+        def on_change(change: Change) -> None:
             self.files.on_change(change)
 
-        self.objects.on_change = changed
+        self.objects.on_change = on_change
 
     def accept(self, event: Event) -> None:
         self.events.append(event)

@@ -115,11 +115,11 @@ async def test_a_pod_that_comes_while_the_right_is_being_removed_gets_it(kind: s
     await world.look()
     world.pods.forget("Pod", "shop", "till-0")
 
-    def deleted(what: str) -> None:
+    def on_delete(what: str) -> None:
         if what == kind:
             world.pods.learn("Pod", pod("till-0", "till"))
 
-    world.deleted = deleted
+    world.deleted = on_delete
     await world.look(CHECK_SECONDS)
     assert (sorted(world.objects), world.accounts) == (["Role", "RoleBinding"], ["till"])
 

@@ -17,7 +17,7 @@ from controller.runtime.objects.cache import Cache
 from tests.unit.controller.pods.workloads.world import INGRESS, OPTIONS, ROUTES, flagd, source
 
 
-def made(
+def make_objects(
     spec: dict[str, Any], *, compat: bool = False, annotations: dict[str, str] | None = None, **of_source: Any
 ) -> dict[str, dict[str, Any]]:
     """By kind; `annotations`: of the Flagd."""
@@ -36,7 +36,7 @@ def container(found: dict[str, dict[str, Any]]) -> dict[str, Any]:
 
 
 def test_all_is_owned_labelled_and_named_as_the_flagd() -> None:
-    for each in made({"ingress": INGRESS, "gatewayApiRoutes": ROUTES}).values():
+    for each in make_objects({"ingress": INGRESS, "gatewayApiRoutes": ROUTES}).values():
         meta = each["metadata"]
         assert (meta["name"], meta["namespace"]) == ("flags", "shop")
         assert meta["labels"]["app.kubernetes.io/managed-by"] == "flagstaff"
@@ -45,13 +45,13 @@ def test_all_is_owned_labelled_and_named_as_the_flagd() -> None:
 
 
 def test_nothing_is_made_of_what_is_not_enabled() -> None:
-    assert [*made({})] == ["Deployment", "Service"]
+    assert [*make_objects({})] == ["Deployment", "Service"]
     off = {"ingress": {**INGRESS, "enabled": False}, "gatewayApiRoutes": {**ROUTES, "enabled": False}}
-    assert [*made(off)] == ["Deployment", "Service"]
+    assert [*make_objects(off)] == ["Deployment", "Service"]
 
 
 def test_the_evaluator_is_the_injected_one_but_listens_on_all_addresses() -> None:
-    found = made({})
+    found = make_objects({})
     words = container(found)["args"]
     assert "--host=0.0.0.0" in words
     (sources,) = json.loads(words[1].removeprefix("--sources="))
@@ -66,7 +66,7 @@ def test_the_evaluator_is_the_injected_one_but_listens_on_all_addresses() -> Non
 
 
 def test_the_service_keeps_its_ports_whatever_the_evaluators_are() -> None:
-    found = made({"serviceType": "NodePort"}, port=8888, managementPort=9999)
+    found = make_objects({"serviceType": "NodePort"}, port=8888, managementPort=9999)
     ports = {each["name"]: (each["port"], each["targetPort"]) for each in found["Service"]["spec"]["ports"]}
     assert ports == {
         "flagd": (8013, 8888),
@@ -79,13 +79,13 @@ def test_the_service_keeps_its_ports_whatever_the_evaluators_are() -> None:
 
 
 def test_a_socket_of_the_source_does_not_close_the_port() -> None:
-    words = container(made({}, socketPath="/var/run/flagd/flagd.sock"))["args"]
+    words = container(make_objects({}, socketPath="/var/run/flagd/flagd.sock"))["args"]
     assert "--port=8013" in words
 
 
 def test_the_number_of_replicas_is_only_ours_where_it_is_given() -> None:
-    assert "replicas" not in made({})["Deployment"]["spec"]
-    assert made({"replicas": 0})["Deployment"]["spec"]["replicas"] == 0
+    assert "replicas" not in make_objects({})["Deployment"]["spec"]
+    assert make_objects({"replicas": 0})["Deployment"]["spec"]["replicas"] == 0
 
 
 def test_an_ingress_has_three_paths_for_each_host() -> None:
@@ -93,7 +93,7 @@ def test_an_ingress_has_three_paths_for_each_host() -> None:
         **INGRESS, "hosts": ["a", "b"], "annotations": {"x": "y"}, "ingressClassName": "nginx",
         "pathType": "ImplementationSpecific", "ofrepPath": "/flags", "tls": [{"secretName": "tls"}],
     }  # fmt: skip
-    found = made({"ingress": asked})["Ingress"]
+    found = make_objects({"ingress": asked})["Ingress"]
     assert found["metadata"]["annotations"] == {"x": "y"}
     assert (found["spec"]["ingressClassName"], found["spec"]["tls"]) == ("nginx", [{"secretName": "tls"}])
     assert [each["host"] for each in found["spec"]["rules"]] == ["a", "b"]
@@ -111,14 +111,14 @@ def test_an_ingress_has_three_paths_for_each_host() -> None:
 @pytest.mark.parametrize("hosts", [[], [""]])
 def test_without_the_name_of_a_host_any_is_served(hosts: list[str]) -> None:
     both = {"ingress": {**INGRESS, "hosts": hosts}, "gatewayApiRoutes": {**ROUTES, "hosts": hosts}}
-    objects = made(both)
+    objects = make_objects(both)
     (rule,) = objects["Ingress"]["spec"]["rules"]
     assert "host" not in rule
     assert "hostnames" not in objects["HTTPRoute"]["spec"]
 
 
 def test_an_http_route_has_the_operators_rules_in_its_order() -> None:
-    found = made({"gatewayApiRoutes": {**ROUTES, "hosts": ["a"]}})["HTTPRoute"]["spec"]
+    found = make_objects({"gatewayApiRoutes": {**ROUTES, "hosts": ["a"]}})["HTTPRoute"]["spec"]
     assert (found["parentRefs"], found["hostnames"]) == ([{"name": "gateway"}], ["a"])
     rules = [(each["matches"][0]["path"]["value"], each["backendRefs"][0]["port"]) for each in found["rules"]]
     assert rules == [
@@ -129,7 +129,7 @@ def test_an_http_route_has_the_operators_rules_in_its_order() -> None:
 
 
 def test_with_compat_the_container_is_the_operators_with_all_four_ports() -> None:
-    found = container(made({}, compat=True))
+    found = container(make_objects({}, compat=True))
     assert found["args"][:3] == ["start", "--management-port", "8014"]
     ports = [(each["name"], each["containerPort"]) for each in found["ports"]]
     assert ports == [("management", 8014), ("flagd", 8013), ("ofrep", 8016), ("sync", 8015)]
@@ -139,7 +139,7 @@ def test_with_compat_it_has_the_installations_resources_and_probes() -> None:
     """OpenFeature Operator merged its defaults into sidecars alone: a Flagd whose FeatureFlagSource said
     nothing of probes had none.
     """
-    found = container(made({}, compat=True))
+    found = container(make_objects({}, compat=True))
     assert found["resources"]["limits"] == {"cpu": "500m", "memory": "64Mi"}
     assert found["livenessProbe"]["httpGet"]["port"] == found["readinessProbe"]["httpGet"]["port"] == 8014
 
@@ -148,7 +148,7 @@ def test_the_container_listens_where_the_service_leads() -> None:
     """OpenFeature Operator's Service led to 8013 whatever the FeatureFlagSource's port was, where nobody
     listened.
     """
-    found = made({}, compat=True, port=8888)
+    found = make_objects({}, compat=True, port=8888)
     words = container(found)["args"]
     assert words[words.index("--port") + 1] == "8888"
     assert {"name": "flagd", "containerPort": 8888} in container(found)["ports"]
@@ -160,5 +160,5 @@ def test_annotations_of_the_flagd_stay_its_own() -> None:
     `kubectl apply` and GitOps tools treated the Service as their own.
     """
     noted = {"kubectl.kubernetes.io/last-applied-configuration": "{}", "team": "shop"}
-    for each in made({"ingress": INGRESS, "gatewayApiRoutes": ROUTES}, annotations=noted).values():
+    for each in make_objects({"ingress": INGRESS, "gatewayApiRoutes": ROUTES}, annotations=noted).values():
         assert not noted.keys() & each["metadata"].get("annotations", {}).keys()

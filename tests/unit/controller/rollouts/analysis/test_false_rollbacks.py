@@ -73,7 +73,7 @@ def guardrail(random: Random, requests: int, rate: float) -> bool:
     return False
 
 
-def told(step: Step, requests: int, rate: float) -> str:
+def rollback_percent(step: Step, requests: int, rate: float) -> str:
     """Percent of the runs that are rolled back."""
     runs = [step(Random(seed), requests, rate) for seed in range(RUNS)]
     if None in runs:
@@ -93,5 +93,5 @@ ROWS: Final[dict[str, tuple[Step, float]]] = {
 @pytest.mark.parametrize("name", ROWS)
 def test_the_page_tells_how_often_a_step_is_rolled_back(name: str) -> None:
     step, rate = ROWS[name]
-    row = " | ".join((name, *(told(step, requests, rate) for requests in REQUESTS)))
+    row = " | ".join((name, *(rollback_percent(step, requests, rate) for requests in REQUESTS)))
     assert f"| {row} |" in PAGE.read_text()

@@ -97,7 +97,7 @@ def test_each_bad_event_of_the_candidate_is_evidence_against_it() -> None:
     assert less < more
 
 
-def mismatched(random: Random, actual: float, alpha: float) -> int | None:
+def users_until_mismatch(random: Random, actual: float, alpha: float) -> int | None:
     """How many users it takes to find that their ratio is not 10 %, with a look after each 50."""
     candidates = users = 0
     for _ in range(200):
@@ -109,11 +109,11 @@ def mismatched(random: Random, actual: float, alpha: float) -> int | None:
 
 
 def test_a_right_ratio_of_users_is_rarely_called_wrong() -> None:
-    assert len(of_runs(300, lambda random: mismatched(random, 0.1, 0.01))) / 300 <= 0.01
+    assert len(of_runs(300, lambda random: users_until_mismatch(random, 0.1, 0.01))) / 300 <= 0.01
 
 
 def test_a_wrong_ratio_of_users_is_found() -> None:
-    found = of_runs(100, lambda random: mismatched(random, 0.08, 0.01))
+    found = of_runs(100, lambda random: users_until_mismatch(random, 0.08, 0.01))
     assert len(found) == 100
     assert found[50] <= 3_500
 

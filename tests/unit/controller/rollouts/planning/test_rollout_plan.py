@@ -41,7 +41,7 @@ def flag_set(*flags: Flag) -> FlagSet:
     return FlagSet(MappingProxyType({each.key: each for each in flags}))
 
 
-def planned(
+def plan_of(
     before: FlagSet,
     after: FlagSet,
     contexts: tuple[dict[str, Any], ...] = CONTEXTS,
@@ -60,7 +60,7 @@ PAY_OFF, PAY_ON = flag_set(flag("new-pay", "off")), flag_set(flag("new-pay", "on
 
 
 def test_each_step_begins_once_the_last_one_has_lasted() -> None:
-    made = planned(PAY_OFF, PAY_ON)
+    made = plan_of(PAY_OFF, PAY_ON)
     starts = [SATURDAY, *(SATURDAY + timedelta(hours=hours, minutes=10) for hours in (0, 1, 9))]
     assert [step.earliest for step in made.steps] == [f"{start:%Y-%m-%dT%H:%M:%SZ}" for start in starts]
     assert [step.number for step in made.steps] == ["1/3", "2/3", "3/3", "promotion"]
@@ -70,7 +70,7 @@ def test_each_step_begins_once_the_last_one_has_lasted() -> None:
 
 
 def test_steps_begin_in_windows_alone() -> None:
-    made = planned(PAY_OFF, PAY_ON, windows=OFFICE_HOURS)
+    made = plan_of(PAY_OFF, PAY_ON, windows=OFFICE_HOURS)
     assert [step.earliest for step in made.steps] == [
         "2026-11-30T07:00:00Z",
         "2026-11-30T07:10:00Z",
@@ -81,7 +81,7 @@ def test_steps_begin_in_windows_alone() -> None:
 
 def test_a_freeze_delays_what_would_begin_in_it() -> None:
     freeze = [{"from": "2026-11-28T12:30:00Z", "to": "2027-01-04T08:00:00Z"}]
-    made = planned(PAY_OFF, PAY_ON, freeze=freeze)
+    made = plan_of(PAY_OFF, PAY_ON, freeze=freeze)
     assert [step.earliest for step in made.steps[:3]] == [
         "2026-11-28T12:00:00Z",
         "2026-11-28T12:10:00Z",
@@ -91,14 +91,14 @@ def test_a_freeze_delays_what_would_begin_in_it() -> None:
 
 def test_a_step_lasts_for_one_check_at_least() -> None:
     metrics = [{"name": "errors", "templateRef": {"name": "errors"}, "thresholdRange": {"max": 1}}]
-    made = planned(PAY_OFF, PAY_ON, steps=[{"share": 5}], analysis={"interval": "2m", "metrics": metrics})
+    made = plan_of(PAY_OFF, PAY_ON, steps=[{"share": 5}], analysis={"interval": "2m", "metrics": metrics})
     assert [step.lasts for step in made.steps] == [120.0, 0.0]
 
 
 def test_the_cohort_of_each_step_is_moved_and_everybody_in_the_end() -> None:
     staff = tuple({**context, "email": f"{number}@example.{'com' if number % 4 == 0 else 'org'}"}
                   for number, context in enumerate(CONTEXTS))  # fmt: skip
-    made = planned(PAY_OFF, PAY_ON, staff)
+    made = plan_of(PAY_OFF, PAY_ON, staff)
     expected = [25, 25 + 75 * 0.1, 25 + 75 * 0.5, 100]
     assert [step.moved for step in made.steps] == pytest.approx(expected, abs=2.5)
     assert [(each.key, each.moved, each.needed) for each in made.flags] == [("new-pay", 100, 100)]
@@ -110,7 +110,7 @@ def test_the_cohort_of_each_step_is_moved_and_everybody_in_the_end() -> None:
 def test_no_step_moves_anybody_back(shares: list[int], weight: int) -> None:
     rule = {"fractional": [["on", weight], ["off", 10]]}
     steps = [{"share": share / 100} for share in sorted(shares)]
-    made = planned(flag_set(flag("new-pay", "off")), flag_set(flag("new-pay", "off", rule)), steps=steps)
+    made = plan_of(flag_set(flag("new-pay", "off")), flag_set(flag("new-pay", "off", rule)), steps=steps)
     moved = [step.moved for step in made.steps]
     assert moved == sorted(moved)
     if made.flags:
@@ -123,7 +123,7 @@ def test_what_takes_no_steps_is_named_with_its_reason() -> None:
     )
     disabled = flag("new-cart", "off", state=State.DISABLED)
     after = flag_set(flag("new-pay", "on"), flag("other", "on"), disabled, flag("new-x", "on"))
-    made = planned(before, after)
+    made = plan_of(before, after)
     assert made.at_once == {
         "new-cart": "Disabled", "new-old": "Removed", "new-x": "Added", "other": "NotSelected",
     }  # fmt: skip
@@ -137,7 +137,7 @@ def test_what_takes_no_steps_is_named_with_its_reason() -> None:
 def test_a_variant_with_another_value_holds_the_whole_change() -> None:
     before = flag_set(flag("new-pay", "off"), flag("new-cart", "off"))
     after = flag_set(flag("new-pay", "on", variants={"off": True}), flag("new-cart", "on"))
-    made = planned(before, after)
+    made = plan_of(before, after)
     assert made.misfits == {"new-pay": "VariantValueChanged"}
     assert (made.steps, made.flags) == ((), ())
     assert "the change is held" in as_text(made)
@@ -145,12 +145,12 @@ def test_a_variant_with_another_value_holds_the_whole_change() -> None:
 
 def test_a_change_that_needs_no_steps_is_not_held() -> None:
     after = flag_set(flag("new-pay", "on", variants={"off": True}))
-    made = planned(PAY_OFF, after, skipAnalysis=True)
+    made = plan_of(PAY_OFF, after, skipAnalysis=True)
     assert (made.misfits, [step.number for step in made.steps]) == ({}, ["promotion"])
 
 
 def test_no_change_is_no_rollout() -> None:
-    made = planned(PAY_ON, PAY_ON, suspend=True)
+    made = plan_of(PAY_ON, PAY_ON, suspend=True)
     assert (made.candidate, made.steps, made.at_once) == (None, (), {})
     assert as_text(made) == "FlagRollout checkout: main → working tree: nothing is rolled out\n"
 
@@ -159,8 +159,8 @@ def test_notes_say_what_delays_a_change_or_moves_users_without_need() -> None:
     halves = {"fractional": [["on", 50], ["off", 50]]}
     other = {"fractional": [["off", 50], ["on", 50]]}
     before, after = flag_set(flag("new-pay", "off", halves)), flag_set(flag("new-pay", "off", other))
-    digest = planned(before, after).candidate
-    made = planned(before, after, status={"failedDigest": digest}, pause=True, suspend=True)
+    digest = plan_of(before, after).candidate
+    made = plan_of(before, after, status={"failedDigest": digest}, pause=True, suspend=True)
     text = "\n".join(made.notes)
     for words in (
         "spec.suspend",
@@ -170,7 +170,7 @@ def test_notes_say_what_delays_a_change_or_moves_users_without_need() -> None:
         "no audience",
     ):
         assert words in text
-    made = planned(before, after, skipAnalysis=True)
+    made = plan_of(before, after, skipAnalysis=True)
     assert "spec.skipAnalysis" in made.notes[0]
     assert [step.number for step in made.steps] == ["promotion"]
 
@@ -210,6 +210,6 @@ async def test_a_change_back_is_promoted_at_once_as_the_controller_does_it() -> 
 
 def test_a_step_after_the_end_of_time_never_begins() -> None:
     freeze = [{"from": "2026-01-01T00:00:00Z", "to": "9999-12-31T23:59:59Z"}]
-    made = planned(PAY_OFF, PAY_ON, freeze=freeze)
+    made = plan_of(PAY_OFF, PAY_ON, freeze=freeze)
     assert {step.earliest for step in made.steps[1:]} == {None}
     assert "never: no window opens" in as_text(made)

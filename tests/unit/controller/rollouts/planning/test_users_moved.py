@@ -30,7 +30,7 @@ def split(*weights: tuple[str, int], bucketing: Bucketing = Bucketing.V2) -> lis
     return answers(compiled, "pay", CONTEXTS, 0)
 
 
-def moved(before: Sequence[str], after: Sequence[str]) -> tuple[float, float]:
+def percents_moved(before: Sequence[str], after: Sequence[str]) -> tuple[float, float]:
     """Percent of users who moved, and who had to."""
     found = movement(before, after)
     return found.moved * 100 / USERS, found.needed * 100 / USERS
@@ -58,8 +58,12 @@ def test_a_split_in_two_that_grows_moves_nobody_back(weights: list[int]) -> None
 
 
 def test_another_order_of_variants_moves_users_without_need() -> None:
-    assert moved(split(("a", 50), ("b", 50)), split(("b", 50), ("a", 50))) == pytest.approx((100, 0), abs=1.5)
-    assert moved(split(("a", 90), ("b", 10)), split(("b", 10), ("a", 90))) == pytest.approx((20, 0), abs=1.5)
+    assert percents_moved(split(("a", 50), ("b", 50)), split(("b", 50), ("a", 50))) == pytest.approx(
+        (100, 0), abs=1.5
+    )
+    assert percents_moved(split(("a", 90), ("b", 10)), split(("b", 10), ("a", 90))) == pytest.approx(
+        (20, 0), abs=1.5
+    )
 
 
 def test_a_third_variant_that_takes_from_the_first_moves_twice_what_it_needs_to() -> None:
@@ -70,7 +74,7 @@ def test_a_third_variant_that_takes_from_the_first_moves_twice_what_it_needs_to(
 
 def test_another_generation_of_bucketing_moves_half_of_an_even_split() -> None:
     halves = [split(("a", 50), ("b", 50), bucketing=generation) for generation in Bucketing]
-    assert moved(*halves) == pytest.approx((50, 0), abs=1.5)
+    assert percents_moved(*halves) == pytest.approx((50, 0), abs=1.5)
 
 
 def test_a_flag_without_a_variant_answers_with_its_reason() -> None:

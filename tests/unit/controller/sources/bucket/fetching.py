@@ -16,16 +16,16 @@ if TYPE_CHECKING:
     from controller.sources.bucket.bucket_backend import BucketBackend
 
 
-async def fetched(source: BucketBackend, into: Path) -> tuple[Fetched, dict[str, str]]:
+async def fetch_files(source: BucketBackend, into: Path) -> tuple[Fetched, dict[str, str]]:
     """And the files, by their paths below `into`."""
     await asyncio.to_thread(into.mkdir, exist_ok=True)
     found = await source.fetch(await source.resolve(), into)
     return found, await asyncio.to_thread(_files, into)
 
 
-async def refused(source: BucketBackend, into: Path) -> Setback:
+async def refusal_of(source: BucketBackend, into: Path) -> Setback:
     with pytest.raises(Setback) as setback:
-        await fetched(source, into)
+        await fetch_files(source, into)
     return setback.value
 
 

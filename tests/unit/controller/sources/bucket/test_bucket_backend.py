@@ -16,9 +16,9 @@ from controller.sources.bucket.bucket_backend import BucketBackend
 from controller.sources.bucket.command_line import open_bucket
 from controller.sources.bucket.place import Bucket, Scheme
 from controller.sources.bucket.reading import call_here
-from tests.s3 import BUCKET, S3, listed
+from tests.s3 import BUCKET, S3, answer_listing
 from tests.sync_sources import S3_KEY, S3_SECRET
-from tests.unit.controller.sources.bucket.fetching import fetched, refused
+from tests.unit.controller.sources.bucket.fetching import fetch_files, refusal_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -40,10 +40,10 @@ async def test_ten_thousand_objects_are_listed_by_pages_and_more_are_refused(
     await source.resolve()
     assert store.listings == 10
     some = backend(store, "7/")
-    assert len((await fetched(some, tmp_path / "into"))[1]) == 100
+    assert len((await fetch_files(some, tmp_path / "into"))[1]) == 100
     (store.folder / "more/and/more").mkdir(parents=True)
     (store.folder / "more/and/more/a.json").write_text("{}")
-    assert (await refused(source, tmp_path / "again")).reason == "LimitExceeded"
+    assert (await refusal_of(source, tmp_path / "again")).reason == "LimitExceeded"
 
 
 @pytest.mark.parametrize(
@@ -74,7 +74,7 @@ async def test_a_store_that_does_not_answer_is_given_up() -> None:
 
 @pytest.mark.parametrize("key", ["../x", "a//b", "a/./b"])
 async def test_a_key_that_leads_elsewhere_refuses_the_listing(store: S3, key: str) -> None:
-    store.instead = listed(("good", 1), (key, 1))
+    store.instead = answer_listing(("good", 1), (key, 1))
     with pytest.raises(Stalled) as setback:
         await backend(store).resolve()
     assert (setback.value.reason, key in setback.value.message) == ("UnsafePath", True)
@@ -83,8 +83,8 @@ async def test_a_key_that_leads_elsewhere_refuses_the_listing(store: S3, key: st
 async def test_folders_that_a_console_made_are_no_files(store: S3, tmp_path: Path) -> None:
     store.put(flags___a="1")
     etag = "c4ca4238a0b923820dcc509a6f75849b"
-    store.instead = listed(("flags/", 0), ("flags/a", 1), ("lonely/", 0), etag=etag)
-    found, content = await fetched(backend(store), tmp_path / "into")
+    store.instead = answer_listing(("flags/", 0), ("flags/a", 1), ("lonely/", 0), etag=etag)
+    found, content = await fetch_files(backend(store), tmp_path / "into")
     assert content == {"flags/a": "1", "lonely": ""}
     assert not found.skipped
 
@@ -150,6 +150,6 @@ def test_a_url_that_names_no_bucket_is_refused(text: str) -> None:
 
 
 async def test_a_store_without_etags_is_refused(store: S3) -> None:
-    store.instead = listed(("a", 1), etag="")
+    store.instead = answer_listing(("a", 1), etag="")
     with pytest.raises(Failed, match="sends no ETag of a,"):
         await backend(store).resolve()

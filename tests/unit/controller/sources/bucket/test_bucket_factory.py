@@ -38,7 +38,7 @@ def of(**spec: Any) -> BucketSpec:
     return BucketSpec.model_validate({"bucketName": "flags", **spec})
 
 
-def opened(spec: dict[str, Any], content: dict[str, str]) -> Bucket:
+def open_bucket(spec: dict[str, Any], content: dict[str, str]) -> Bucket:
     """The bucket of a spec that names a Secret with this content."""
     return bucket_of(of(**spec, secretRef={"name": "bucket"}), secret(**content), {})
 
@@ -207,7 +207,7 @@ def azure(endpoint: str, **content: str) -> tuple[dict[str, str], dict[str, str]
 def test_each_provider_is_opened_as_flux_opens_it(
     spec: dict[str, Any], content: dict[str, str] | None, store: Scheme, endpoint: str, config: dict[str, Any]
 ) -> None:
-    found = bucket_of(of(**spec), None, {}) if content is None else opened(spec, content)
+    found = bucket_of(of(**spec), None, {}) if content is None else open_bucket(spec, content)
     assert (found.store, found.endpoint) == (store, endpoint)
     assert found.config.items() >= config.items()
 
@@ -215,7 +215,7 @@ def test_each_provider_is_opened_as_flux_opens_it(
 @pytest.mark.parametrize("key", ["accountKey", "sasKey"])
 def test_a_client_that_is_not_needed_is_no_reason_to_ask_another_host(key: str) -> None:
     login = {key: "a", "tenantId": "t", "clientId": "c", "clientSecret": "x"}
-    found = opened({"provider": "azure", "endpoint": "https://me.example.com"}, login)
+    found = open_bucket({"provider": "azure", "endpoint": "https://me.example.com"}, login)
     assert found.config.keys().isdisjoint({"tenant_id", "client_id", "client_secret"})
 
 
@@ -229,7 +229,7 @@ def test_a_client_that_is_not_needed_is_no_reason_to_ask_another_host(key: str) 
 )
 def test_a_secret_without_a_key_is_named(spec: dict[str, Any], content: dict[str, str], says: str) -> None:
     with pytest.raises(Stalled, match=f"Secret apps/bucket: .*{says}"):
-        opened(spec, content)
+        open_bucket(spec, content)
 
 
 @pytest.mark.parametrize(

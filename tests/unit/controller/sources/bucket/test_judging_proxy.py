@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-def missing(exchange: BaseHTTPRequestHandler) -> bool:
+def answer_not_found(exchange: BaseHTTPRequestHandler) -> bool:
     exchange.send_error(404)
     return True
 
@@ -38,7 +38,7 @@ async def test_a_request_is_let_through_or_refused(
     by = URL(await proxy.url())
     by = by if word is None else by.with_password(word)
     with s3(tmp_path) as store:
-        store.instead = missing
+        store.instead = answer_not_found
         async with aiohttp.ClientSession() as session, session.get(f"{store.url}/a", proxy=by) as answer:
             assert answer.status == status
     await proxy.close()

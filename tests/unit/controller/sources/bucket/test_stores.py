@@ -15,7 +15,7 @@ from controller.sources.backend import TreeLimits
 from controller.sources.bucket.bucket_backend import BucketBackend
 from tests.buckets.fixtures import KINDS, azure_port, bucket, google_port, made
 from tests.s3 import refuse
-from tests.unit.controller.sources.bucket.fetching import fetched, refused
+from tests.unit.controller.sources.bucket.fetching import fetch_files, refusal_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -51,7 +51,7 @@ async def test_keys_stay_whole_and_their_signs_too(store: Relay, tmp_path: Path)
     content = {"flags/a b.json": "1", "flags/deep/ä%20#?.json": "2", "top.json": "", "x+y&z.json": "4"}
     for key, text in content.items():
         store.write(key, text)
-    assert (await fetched(backend(store), tmp_path / "into"))[1] == content
+    assert (await fetch_files(backend(store), tmp_path / "into"))[1] == content
 
 
 async def test_a_prefix_is_the_beginning_of_keys_as_with_flux(store: Relay, tmp_path: Path) -> None:
@@ -62,7 +62,9 @@ async def test_a_prefix_is_the_beginning_of_keys_as_with_flux(store: Relay, tmp_
         ("flags/de", {"flags/deep/b"}),
         ("other", {"other"}),
     ):
-        assert (await fetched(backend(store, prefix), tmp_path / prefix.replace("/", "-")))[1].keys() == keys
+        assert (await fetch_files(backend(store, prefix), tmp_path / prefix.replace("/", "-")))[
+            1
+        ].keys() == keys
 
 
 async def test_nothing_new_costs_one_listing_and_no_download(store: Relay, tmp_path: Path) -> None:
@@ -89,24 +91,24 @@ async def test_an_object_that_changes_while_it_is_fetched_fails_and_the_next_loo
         return False
 
     store.instead = change
-    setback = await refused(source, tmp_path / "first")
+    setback = await refusal_of(source, tmp_path / "first")
     assert isinstance(setback, Failed)
     assert setback.reason == "RevisionGone"
     assert setback.message == f"{store.shown}: b changed while it was fetched"
     store.instead = lambda _: False
-    assert (await fetched(source, tmp_path / "second"))[1] == {"a": "1", "b": "3"}
+    assert (await fetch_files(source, tmp_path / "second"))[1] == {"a": "1", "b": "3"}
 
 
 async def test_an_object_that_goes_while_it_is_fetched_fails(store: Relay, tmp_path: Path) -> None:
     store.put(a="1", b="22")
 
-    def gone(request: BaseHTTPRequestHandler) -> bool:
+    def remove_second(request: BaseHTTPRequestHandler) -> bool:
         if urlsplit(request.path).path.endswith("/b"):
             store.remove("b")
         return False
 
-    store.instead = gone
-    assert (await refused(backend(store), tmp_path / "gone")).reason == "RevisionGone"
+    store.instead = remove_second
+    assert (await refusal_of(backend(store), tmp_path / "gone")).reason == "RevisionGone"
 
 
 async def test_an_object_that_is_cut_short_fails(store: Relay, tmp_path: Path) -> None:
@@ -125,14 +127,14 @@ async def test_an_object_that_is_cut_short_fails(store: Relay, tmp_path: Path) -
         return True
 
     store.instead = cut
-    assert (await refused(backend(store), tmp_path / "cut")).reason == "BucketOperationFailed"
+    assert (await refusal_of(backend(store), tmp_path / "cut")).reason == "BucketOperationFailed"
 
 
 @pytest.mark.parametrize("store", ["google", "azure"], indirect=True)
 async def test_keys_that_no_disk_has_are_folders_or_refuse_the_listing(store: Relay, tmp_path: Path) -> None:
     for key, text in (("flags/", ""), ("flags/a", "1"), ("lonely/", "")):
         store.write(key, text)
-    assert (await fetched(backend(store), tmp_path / "into"))[1] == {"flags/a": "1", "lonely": ""}
+    assert (await fetch_files(backend(store), tmp_path / "into"))[1] == {"flags/a": "1", "lonely": ""}
     for key in ("../x", "a//b", "a/./b"):
         store.write(key, "1")
         with pytest.raises(Stalled, match=f": {re.escape(key)}: a file cannot have this name") as setback:
@@ -188,8 +190,8 @@ async def test_a_failure_in_the_middle_of_fetching_stops_it(store: Relay, tmp_pa
 
 async def test_limits_hold_before_anything_is_fetched(store: Relay, tmp_path: Path) -> None:
     store.put(a="11", b="1")
-    found, content = await fetched(backend(store, limits=TreeLimits(file_bytes=1)), tmp_path / "1")
+    found, content = await fetch_files(backend(store, limits=TreeLimits(file_bytes=1)), tmp_path / "1")
     assert content == {"b": "1"}
     assert found.skipped == ("a: too large, 2 bytes of 1 that one file may have",)
     tight = backend(store, limits=TreeLimits(total_bytes=2))
-    assert (await refused(tight, tmp_path / "2")).reason == "LimitExceeded"
+    assert (await refusal_of(tight, tmp_path / "2")).reason == "LimitExceeded"

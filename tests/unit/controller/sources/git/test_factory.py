@@ -24,7 +24,7 @@ from controller.sources.git.git_factory import GitFactory
 from controller.sources.reconciler import SourceReconciler
 from tests.git_http import GitServer, git_server
 from tests.repositories import Repository
-from tests.statuses import stored
+from tests.statuses import stored_fields
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator, Mapping
@@ -92,7 +92,7 @@ class World:
         result = await self.reconciler.reconcile(resource, self.now)
         if isinstance(result.outcome, Setback):
             raise result.outcome
-        self.statuses[name] = {**stored(result.status), "observedGeneration": 1}
+        self.statuses[name] = {**stored_fields(result.status), "observedGeneration": 1}
         found = self.storages.read(self.statuses[name]["artifact"]["path"])
         assert found is not None
         return unpack(found)["flags.json"]
@@ -259,7 +259,7 @@ async def test_a_folder_of_this_machine_is_read_where_that_is_allowed(
     assert await world.look(url=f"file://{repository.path}") == b"1"
 
 
-def confined(world: World, denied: tuple[str, ...] = ()) -> None:
+def deny_hosts(world: World, denied: tuple[str, ...] = ()) -> None:
     """Sources on hosts that are not denied; `git.test` is this machine."""
 
     async def resolve(host: str, port: int) -> tuple[str, ...]:
@@ -272,7 +272,7 @@ def confined(world: World, denied: tuple[str, ...] = ()) -> None:
 
 
 async def test_a_host_that_is_denied_is_not_asked(world: World, server: GitServer) -> None:
-    confined(world, DENIED)
+    deny_hosts(world, DENIED)
     setback = await world.fails()
     assert (type(setback), setback.reason) == (Stalled, "HostDenied")
     assert not server.paths
@@ -288,13 +288,13 @@ async def test_plain_http_may_be_denied(world: World, server: GitServer) -> None
 
 
 async def test_git_connects_to_the_address_that_was_judged(world: World) -> None:
-    confined(world)
+    deny_hosts(world)
     # Nobody but our resolver knows the name.
     assert await world.look(url=world.url.replace("127.0.0.1", "git.test")) == b"1"
 
 
 async def test_a_redirect_is_not_followed_where_hosts_are_judged(world: World, server: GitServer) -> None:
-    confined(world)
+    deny_hosts(world)
     server.redirect_to = "http://elsewhere.test"
     setback = await world.fails()
     assert setback.reason == "Redirected"

@@ -26,7 +26,7 @@ from controller.sources.reconciler import SourceReconciler
 from tests.git_http import git_server
 from tests.repositories import Repository
 from tests.statuses import find
-from tests.waiting import running
+from tests.waiting import run_beside
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator, Mapping
@@ -100,7 +100,7 @@ class World:
 @pytest.fixture
 async def world(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[World]:
     world = World(tmp_path, getattr(request, "param", 0))
-    async with running(world.loop.run()):
+    async with run_beside(world.loop.run()):
         yield world
     await world.sources.close()
     world.storages.close()

@@ -59,21 +59,21 @@ def client(clients: trustme.CA, authority: trustme.CA | None = None) -> Tls:
     return Tls("" if authority is None else pem(authority), chain, issued.private_key_pem.bytes().decode())
 
 
-def listed(url: str, credentials: Credentials | None) -> str:
+def list_references(url: str, credentials: Credentials | None) -> str:
     location = parse_location(f"{url}/repository/.git")
     program = GitProgram(location, credentials, Deadline(30.0, location.shown))
     return asyncio.run(program.list_references())
 
 
-def refused(url: str, credentials: Credentials | None) -> Failed:
+def refusal_of(url: str, credentials: Credentials | None) -> Failed:
     with pytest.raises(Failed) as setback:
-        listed(url, credentials)
+        list_references(url, credentials)
     return setback.value
 
 
 def test_a_bearer_token_lets_in_and_is_in_no_argument(root: Path) -> None:
     with git_server(root, bearer=SECRET) as server:
-        assert "refs/heads/main" in listed(server.url, Credentials(bearer=SECRET))
+        assert "refs/heads/main" in list_references(server.url, Credentials(bearer=SECRET))
         assert any("ls-remote" in line for line in server.command_lines)
         assert not [line for line in server.command_lines if any(each in line for each in FORMS)]
 
@@ -83,7 +83,7 @@ def test_a_wrong_bearer_token_is_refused_and_not_repeated(
 ) -> None:
     caplog.set_level("DEBUG")
     with git_server(root, bearer=SECRET) as server:
-        setback = refused(server.url, Credentials(bearer="wr0ng-one"))
+        setback = refusal_of(server.url, Credentials(bearer="wr0ng-one"))
     assert setback.reason == "AuthenticationFailed"
     assert "wr0ng-one" not in setback.message + caplog.text
 
@@ -91,20 +91,20 @@ def test_a_wrong_bearer_token_is_refused_and_not_repeated(
 def test_a_bearer_token_does_not_follow_a_redirect(root: Path) -> None:
     with git_server(root) as elsewhere, git_server(root) as first:
         first.redirect_to = elsewhere.url
-        refused(first.url, Credentials(bearer=SECRET))
+        refusal_of(first.url, Credentials(bearer=SECRET))
         assert not elsewhere.paths
 
 
 def test_a_private_authority_is_trusted_where_it_is_given(root: Path, authority: trustme.CA) -> None:
     with git_server(root, tls=server_side(authority)) as server:
-        assert "refs/heads/main" in listed(server.url, Credentials(tls=Tls(pem(authority))))
+        assert "refs/heads/main" in list_references(server.url, Credentials(tls=Tls(pem(authority))))
 
 
 @pytest.mark.parametrize("given", [False, True], ids=["the system's", "another"])
 def test_a_server_of_an_unknown_authority_is_refused(root: Path, authority: trustme.CA, given: bool) -> None:
     credentials = Credentials(tls=Tls(pem(trustme.CA()))) if given else None
     with git_server(root, tls=server_side(authority)) as server:
-        assert refused(server.url, credentials).reason == "CertificateRefused"
+        assert refusal_of(server.url, credentials).reason == "CertificateRefused"
         assert not server.paths
 
 
@@ -112,7 +112,7 @@ def test_a_client_is_accepted_by_its_certificate(root: Path, authority: trustme.
     clients = trustme.CA()
     credentials = Credentials(tls=client(clients, authority))
     with git_server(root, tls=server_side(authority, clients)) as server:
-        assert "refs/heads/main" in listed(server.url, credentials)
+        assert "refs/heads/main" in list_references(server.url, credentials)
 
 
 @pytest.mark.parametrize("stranger", [False, True], ids=["none", "another authority's"])
@@ -121,13 +121,13 @@ def test_a_client_without_the_right_certificate_is_refused(
 ) -> None:
     credentials = Credentials(tls=client(trustme.CA(), authority) if stranger else Tls(pem(authority)))
     with git_server(root, tls=server_side(authority, trustme.CA())) as server:
-        setback = refused(server.url, credentials)
+        setback = refusal_of(server.url, credentials)
         assert not server.paths
     assert setback.reason in {"CertificateRefused", "GitOperationFailed"}
     assert "PRIVATE KEY" not in setback.message
 
 
-def proxied(address: str, credentials: Credentials | None, password: str = SECRET) -> Credentials:
+def proxy_credentials(address: str, credentials: Credentials | None, password: str = SECRET) -> Credentials:
     content = {"address": address, "username": "me", "password": password}
     encoded = {key: text.encode() for key, text in content.items()}
     return with_proxy(credentials, SecretTexts("apps/proxy", encoded), Transport.HTTPS)
@@ -141,7 +141,7 @@ def test_a_proxy_is_used_and_its_password_is_in_no_argument(
     trusted = Credentials(tls=Tls(pem(authority)))
     tls = server_side(authority) if secure else None
     with http_proxy(f"me:{SECRET}") as proxy, git_server(root, tls=tls) as server:
-        assert "refs/heads/main" in listed(server.url, proxied(proxy.address, trusted))
+        assert "refs/heads/main" in list_references(server.url, proxy_credentials(proxy.address, trusted))
         assert proxy.targets
         assert server.command_lines
         assert not [line for line in server.command_lines if any(each in line for each in FORMS)]
@@ -152,7 +152,7 @@ def test_a_proxys_refusal_is_reported_without_its_password(
 ) -> None:
     caplog.set_level("DEBUG")
     with http_proxy("me:other") as proxy, git_server(root) as server:
-        setback = refused(server.url, proxied(proxy.address, None))
+        setback = refusal_of(server.url, proxy_credentials(proxy.address, None))
         assert not server.paths
     assert setback.reason == "AuthenticationFailed"
     assert not [form for form in FORMS if form in setback.message + caplog.text]
@@ -160,7 +160,7 @@ def test_a_proxys_refusal_is_reported_without_its_password(
 
 def test_a_proxys_credentials_are_not_the_servers(root: Path) -> None:
     with http_proxy(f"me:{SECRET}") as proxy, git_server(root) as server:
-        listed(server.url, proxied(proxy.address, None))
+        list_references(server.url, proxy_credentials(proxy.address, None))
         assert not any(server.authorizations)
 
 
@@ -188,7 +188,7 @@ def test_a_secret_with_everything_becomes_credentials_that_work(root: Path, auth
     credentials = credentials_from(SecretTexts("apps/git", content), Transport.HTTPS)
     tls = server_side(authority, clients)
     with git_server(root, login=f"me:{SECRET}", tls=tls) as server:
-        assert "refs/heads/main" in listed(server.url, credentials)
+        assert "refs/heads/main" in list_references(server.url, credentials)
 
 
 def test_nothing_of_ours_is_left_running_with_a_secret() -> None:

@@ -48,11 +48,11 @@ async def test_more_references_than_the_cap_are_refused() -> None:
 async def test_many_references_are_parsed_and_chosen_beside_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
     threads: list[int] = []
 
-    def noted(*given: object) -> object:
+    def choose_and_note(*given: object) -> object:
         threads.append(threading.get_ident())
         return choose(*given)  # type: ignore[arg-type]  # as they came
 
-    monkeypatch.setattr("controller.sources.git_cli.git_references.choose", noted)
+    monkeypatch.setattr("controller.sources.git_cli.git_references.choose", choose_and_note)
     found = await parse(tags(3_000), "r")
     assert (await choose_among(found, Reference(semver="1.x"))).name == "v1.0.2999"
     assert threading.get_ident() not in threads

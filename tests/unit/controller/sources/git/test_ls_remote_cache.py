@@ -54,7 +54,7 @@ def program() -> Program:
     return open_gate
 
 
-async def asked(
+async def ask(
     listings: LsRemoteCache, program: Program, look: Freshness = TURN, *patterns: str, by: str = "apps"
 ) -> int:
     """The number of the listing that answered."""
@@ -65,32 +65,32 @@ async def asked(
 
 async def test_a_clock_that_is_set_back_keeps_no_listing(listings: LsRemoteCache, program: Program) -> None:
     ahead = NOW + timedelta(days=100)
-    assert await asked(listings, program, Freshness(ahead, ahead)) == 1
-    assert [await asked(listings, program, Freshness(NOW, NOW)) for _ in range(2)] == [2, 2]
+    assert await ask(listings, program, Freshness(ahead, ahead)) == 1
+    assert [await ask(listings, program, Freshness(NOW, NOW)) for _ in range(2)] == [2, 2]
 
 
 async def test_scheduled_looks_share_one_listing(listings: LsRemoteCache, program: Program) -> None:
-    assert [await asked(listings, program) for _ in range(5)] == [1] * 5
+    assert [await ask(listings, program) for _ in range(5)] == [1] * 5
     later = NOW + SHARED
-    assert await asked(listings, program, Freshness(later, later - SHARED)) == 1
+    assert await ask(listings, program, Freshness(later, later - SHARED)) == 1
 
 
 @pytest.mark.parametrize("older", [timedelta(microseconds=1), timedelta(hours=1)])
 async def test_a_listing_that_is_too_old_is_made_anew(
     listings: LsRemoteCache, program: Program, older: timedelta
 ) -> None:
-    await asked(listings, program)
+    await ask(listings, program)
     later = NOW + SHARED + older
-    assert await asked(listings, program, Freshness(later, later - SHARED)) == 2
+    assert await ask(listings, program, Freshness(later, later - SHARED)) == 2
 
 
 async def test_a_request_for_the_newest_gets_a_listing_that_began_after_it(
     listings: LsRemoteCache, program: Program
 ) -> None:
-    await asked(listings, program)
+    await ask(listings, program)
     later = NOW + timedelta(milliseconds=1)
-    assert await asked(listings, program, Freshness(later, later)) == 2
-    assert await asked(listings, program, Freshness(later, later - SHARED)) == 2
+    assert await ask(listings, program, Freshness(later, later)) == 2
+    assert await ask(listings, program, Freshness(later, later - SHARED)) == 2
 
 
 async def test_other_askers_and_other_questions_are_answered_apart(
@@ -99,15 +99,15 @@ async def test_other_askers_and_other_questions_are_answered_apart(
     other = Program(credentials=Credentials("me", "x"), gate=program.gate)
     elsewhere = Program("https://h/other", gate=program.gate)
     for each in (program, other, elsewhere):
-        assert await asked(listings, each) == 1
-    assert await asked(listings, program, TURN, "--heads") == 2
+        assert await ask(listings, each) == 1
+    assert await ask(listings, program, TURN, "--heads") == 2
 
 
 async def test_requests_during_a_listing_wait_for_its_answer(
     listings: LsRemoteCache, program: Program
 ) -> None:
     program.gate.clear()
-    waiting = [asyncio.ensure_future(asked(listings, program)) for _ in range(5)]
+    waiting = [asyncio.ensure_future(ask(listings, program)) for _ in range(5)]
     await asyncio.sleep(0)
     program.gate.set()
     assert await asyncio.gather(*waiting) == [1] * 5
@@ -118,11 +118,11 @@ async def test_a_remote_that_does_not_answer_is_asked_once_by_scheduled_looks(
     listings: LsRemoteCache, program: Program, scheduled: bool, which: int
 ) -> None:
     program.gate.clear()
-    first = asyncio.ensure_future(asked(listings, program))
+    first = asyncio.ensure_future(ask(listings, program))
     await asyncio.sleep(0)
     later = NOW + timedelta(seconds=30)
     look = Freshness(later, later - SHARED, scheduled)
-    second = asyncio.ensure_future(asked(listings, program, look))
+    second = asyncio.ensure_future(ask(listings, program, look))
     await asyncio.sleep(0)
     program.gate.set()
     await first
@@ -133,12 +133,12 @@ async def test_another_namespace_waits_for_a_listing_only_once_that_is_under_way
     listings: LsRemoteCache, program: Program
 ) -> None:
     slow = [Program(f"https://h/{number}") for number in range(2)]
-    hung = [asyncio.ensure_future(asked(listings, each)) for each in slow]
-    waits = asyncio.ensure_future(asked(listings, program))
+    hung = [asyncio.ensure_future(ask(listings, each)) for each in slow]
+    waits = asyncio.ensure_future(ask(listings, program))
     await asyncio.sleep(0)
-    assert await asked(listings, program, by="other") == 1
+    assert await ask(listings, program, by="other") == 1
     assert not waits.done()
-    assert await asked(listings, program, by="third") == 1
+    assert await ask(listings, program, by="third") == 1
     for each in slow:
         each.gate.set()
     assert await asyncio.gather(*hung, waits) == [1, 1, 2]
@@ -148,8 +148,8 @@ async def test_a_cancelled_caller_leaves_the_answer_to_the_others(
     listings: LsRemoteCache, program: Program
 ) -> None:
     program.gate.clear()
-    first = asyncio.ensure_future(asked(listings, program))
-    second = asyncio.ensure_future(asked(listings, program))
+    first = asyncio.ensure_future(ask(listings, program))
+    second = asyncio.ensure_future(ask(listings, program))
     await asyncio.sleep(0)
     first.cancel()
     program.gate.set()
@@ -160,7 +160,7 @@ async def test_a_failure_is_everybodys_but_each_has_its_own(
     listings: LsRemoteCache, program: Program
 ) -> None:
     program.failing.append(Failed("AuthenticationFailed", "no"))
-    errors = await asyncio.gather(*(asked(listings, program) for _ in range(3)), return_exceptions=True)
+    errors = await asyncio.gather(*(ask(listings, program) for _ in range(3)), return_exceptions=True)
     assert [str(each) for each in errors] == ["no"] * 3
     assert len({id(each) for each in errors}) == 3
     assert len(program.asked) == 1
@@ -171,12 +171,12 @@ async def test_a_failure_without_a_waiting_caller_logs_nothing(
 ) -> None:
     program.gate.clear()
     program.failing.append(Failed("Timeout", "no"))
-    given_up = asyncio.ensure_future(asked(listings, program))
+    given_up = asyncio.ensure_future(ask(listings, program))
     await asyncio.sleep(0)
     given_up.cancel()
     program.gate.set()
     with pytest.raises(Failed):
-        await asked(listings, program)
+        await ask(listings, program)
     listings.forget()
     assert not caplog.records
 
@@ -184,12 +184,12 @@ async def test_a_failure_without_a_waiting_caller_logs_nothing(
 async def test_what_reads_like_damage_is_the_remotes(listings: LsRemoteCache, program: Program) -> None:
     program.failing.append(BrokenMirrorError("bad object"))
     with pytest.raises(Failed, match="https://h/r: its references cannot be read: bad object"):
-        await asked(listings, program)
+        await ask(listings, program)
 
 
 async def test_what_is_of_no_use_any_more_is_let_go(listings: LsRemoteCache, program: Program) -> None:
     for number in range(20):
         now = NOW + number * 2 * SHARED
         each = Program(f"https://h/{number}", gate=program.gate)
-        await asked(listings, each, Freshness(now, now - SHARED))
+        await ask(listings, each, Freshness(now, now - SHARED))
     assert len(listings) == 1

@@ -60,7 +60,7 @@ def a_mirror(
     return Mirror(tmp_path / "mirrors", GitProgram(location, credentials, Deadline(timeout, location.shown)))
 
 
-def written(mirror: Mirror, oid: str, into: Path, reference: str = "main") -> str:
+def write_files(mirror: Mirror, oid: str, into: Path, reference: str = "main") -> str:
     into.mkdir()
     read(mirror, Checkout(Revision("main", f"sha1:{oid}"), into), reference)
     return (into / "a.json").read_text()
@@ -99,16 +99,16 @@ def damage_everything(mirror: Path) -> None:
 def test_what_is_here_already_is_not_asked_for_again(
     mirror: Mirror, server: GitServer, repository: Repository, tmp_path: Path
 ) -> None:
-    assert written(mirror, tip(repository), tmp_path / "1") == "1"
+    assert write_files(mirror, tip(repository), tmp_path / "1") == "1"
     asked = len(server.fetches)
-    assert written(mirror, tip(repository), tmp_path / "2") == "1"
+    assert write_files(mirror, tip(repository), tmp_path / "2") == "1"
     assert len(server.fetches) == asked
 
 
 def test_history_is_not_fetched(mirror: Mirror, repository: Repository, tmp_path: Path) -> None:
     for number in range(5):
         repository.commit("more", a__json=str(number))
-        written(mirror, tip(repository), tmp_path / str(number))
+        write_files(mirror, tip(repository), tmp_path / str(number))
     first = repository.git("rev-list", "--max-parents=0", "HEAD")
     with pytest.raises(subprocess.CalledProcessError):
         repository.git(f"--git-dir={mirror.path}", "cat-file", "-e", first)
@@ -120,7 +120,7 @@ def test_history_is_not_fetched(mirror: Mirror, repository: Repository, tmp_path
 def test_a_mirror_with_many_objects_is_crowded_and_still_fetched_into(
     mirror: Mirror, repository: Repository, tmp_path: Path
 ) -> None:
-    written(mirror, tip(repository), tmp_path / "1")
+    write_files(mirror, tip(repository), tmp_path / "1")
     assert not is_crowded(mirror.path)
     folder = mirror.path / "objects" / "17"
     folder.mkdir(exist_ok=True)
@@ -128,7 +128,7 @@ def test_a_mirror_with_many_objects_is_crowded_and_still_fetched_into(
         (folder / f"tmp_obj_{number}").touch()
     assert is_crowded(mirror.path)
     repository.commit("second", a__json="2")
-    assert written(mirror, tip(repository), tmp_path / "2") == "2"
+    assert write_files(mirror, tip(repository), tmp_path / "2") == "2"
 
 
 def test_each_identity_has_a_mirror_of_its_own(tmp_path: Path, server: GitServer) -> None:
@@ -142,12 +142,12 @@ def test_each_identity_has_a_mirror_of_its_own(tmp_path: Path, server: GitServer
 def test_a_damaged_mirror_is_rebuilt(
     mirror: Mirror, repository: Repository, tmp_path: Path, damage: object, moved: bool
 ) -> None:
-    written(mirror, tip(repository), tmp_path / "1")
+    write_files(mirror, tip(repository), tmp_path / "1")
     assert callable(damage)
     damage(mirror.path)
     if moved:
         repository.commit("second", a__json="2")
-    assert written(mirror, tip(repository), tmp_path / "2") == ("2" if moved else "1")
+    assert write_files(mirror, tip(repository), tmp_path / "2") == ("2" if moved else "1")
 
 
 def test_a_server_that_gives_out_no_bare_commits_is_asked_by_name(
@@ -157,15 +157,15 @@ def test_a_server_that_gives_out_no_bare_commits_is_asked_by_name(
     repository.commit("second", a__json="2")
     with git_server(tmp_path, newest_protocol=False) as old:
         mirror = a_mirror(tmp_path, old)
-        assert written(mirror, pinned, tmp_path / "1", f"commit:{pinned}") == "1"
-        assert written(mirror, tip(repository), tmp_path / "2") == "2"
+        assert write_files(mirror, pinned, tmp_path / "1", f"commit:{pinned}") == "1"
+        assert write_files(mirror, tip(repository), tmp_path / "2") == "2"
 
 
 def test_a_revision_that_moved_on_meanwhile_is_gone(tmp_path: Path, repository: Repository) -> None:
     before = tip(repository)
     repository.git("commit", "-q", "--amend", "-m", "instead")
     with git_server(tmp_path, newest_protocol=False) as old, pytest.raises(Failed) as setback:
-        written(a_mirror(tmp_path, old), before, tmp_path / "1")
+        write_files(a_mirror(tmp_path, old), before, tmp_path / "1")
     assert setback.value.reason == "RevisionGone"
 
 
@@ -183,7 +183,7 @@ def test_what_stays_damaged_fails_once_it_was_fetched_anew(
 
     monkeypatch.setattr("controller.sources.git.commit_tree.write_commit", half_written)
     with pytest.raises(Failed, match="cannot be read") as setback:
-        written(mirror, tip(repository), into)
+        write_files(mirror, tip(repository), into)
     assert setback.value.reason == "GitOperationFailed"
     assert tries == [[], []]
 
@@ -201,7 +201,7 @@ def test_a_mirror_of_what_is_too_large_is_removed_and_not_fetched_again_until_a_
     assert not mirror.path.exists()
     assert asked[0] == asked[1]
     repository.commit("second", a__json="2")
-    assert written(mirror, tip(repository), tmp_path / "2") == "2"
+    assert write_files(mirror, tip(repository), tmp_path / "2") == "2"
 
 
 def test_what_exceeded_limits_is_fetched_again_where_there_is_more_room(
@@ -218,7 +218,7 @@ def test_what_exceeded_limits_is_fetched_again_where_there_is_more_room(
         return len(server.fetches) > before
 
     assert [is_fetched(entries) for entries in (1, 2, 0)] == [True, True, False]
-    assert written(mirror, revision.digest.removeprefix("sha1:"), tmp_path / "all") == "1"
+    assert write_files(mirror, revision.digest.removeprefix("sha1:"), tmp_path / "all") == "1"
 
 
 def test_a_pack_over_the_limit_is_refused_and_leaves_nothing(
@@ -237,7 +237,7 @@ def test_a_pack_over_the_limit_is_refused_and_leaves_nothing(
 def test_two_that_fetch_at_once_take_turns(mirror: Mirror, repository: Repository, tmp_path: Path) -> None:
     oid = tip(repository)
     with ThreadPoolExecutor(4) as pool:
-        running = [pool.submit(written, mirror, oid, tmp_path / str(n)) for n in range(4)]
+        running = [pool.submit(write_files, mirror, oid, tmp_path / str(n)) for n in range(4)]
         assert [one.result() for one in running] == ["1"] * 4
 
 
@@ -289,10 +289,10 @@ def test_a_mirror_that_stays_busy_fails_and_its_holders_death_frees_it(
     holder.start()
     assert held.wait(30)
     with pytest.raises(Failed, match="another fetch still uses its mirror"):
-        written(a_mirror(tmp_path, server, timeout=0.1), tip(repository), tmp_path / "1")
+        write_files(a_mirror(tmp_path, server, timeout=0.1), tip(repository), tmp_path / "1")
     holder.kill()
     holder.join()
-    assert written(a_mirror(tmp_path, server), tip(repository), tmp_path / "2") == "1"
+    assert write_files(a_mirror(tmp_path, server), tip(repository), tmp_path / "2") == "1"
 
 
 def test_a_folder_that_cannot_be_made_fails(
@@ -300,7 +300,7 @@ def test_a_folder_that_cannot_be_made_fails(
 ) -> None:
     (tmp_path / "mirrors").write_text("in the way")
     with pytest.raises(Failed) as setback:
-        written(a_mirror(tmp_path, server), tip(repository), tmp_path / "1")
+        write_files(a_mirror(tmp_path, server), tip(repository), tmp_path / "1")
     assert setback.value.reason == "StorageOperationFailed"
 
 

@@ -54,7 +54,7 @@ def program(location: str, credentials: Credentials | None = None, timeout: floa
     return GitProgram(place, credentials, Deadline(timeout, place.shown))
 
 
-def refused(asked: GitProgram) -> Failed:
+def refusal_of(asked: GitProgram) -> Failed:
     with pytest.raises(Failed) as setback:
         asyncio.run(asked.list_references())
     return setback.value
@@ -108,7 +108,7 @@ def test_wrong_credentials_are_refused_and_not_repeated(
     server: GitServer, credentials: Credentials | None, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("DEBUG")
-    setback = refused(program(f"{server.url}/repository/.git", credentials))
+    setback = refusal_of(program(f"{server.url}/repository/.git", credentials))
     assert setback.reason == "AuthenticationFailed"
     assert "wr0ng-one" not in setback.message + caplog.text
 
@@ -116,7 +116,7 @@ def test_wrong_credentials_are_refused_and_not_repeated(
 def test_credentials_do_not_follow_a_redirect_to_another_origin(tmp_path: Path, server: GitServer) -> None:
     with git_server(tmp_path) as first:
         first.redirect_to = server.url
-        setback = refused(program(f"{first.url}/repository/.git", ME))
+        setback = refusal_of(program(f"{first.url}/repository/.git", ME))
     assert setback.reason == "AuthenticationFailed"
     assert server.paths
     assert not any(server.authorizations)
@@ -125,7 +125,7 @@ def test_credentials_do_not_follow_a_redirect_to_another_origin(tmp_path: Path, 
 @pytest.mark.parametrize("remote", [True, False], ids=["http", "folder"])
 def test_a_missing_repository_is_not_found(server: GitServer, tmp_path: Path, remote: bool) -> None:
     location = f"{server.url}/nowhere" if remote else str(tmp_path / "nowhere")
-    setback = refused(program(location, ME))
+    setback = refusal_of(program(location, ME))
     assert setback.reason == "RepositoryNotFound"
     assert location in setback.message
 
@@ -168,7 +168,7 @@ def test_a_complaint_becomes_a_reason(complaint: str, reason: str) -> None:
 @pytest.mark.parametrize("page", ["<html>Sign in</html>", "<html>\n\t<p>Sign in\n</html>\n", ""])
 def test_a_web_page_in_place_of_a_repository_is_named(server: GitServer, page: str) -> None:
     server.page = page
-    setback = refused(program(f"{server.url}/repository/.git", ME))
+    setback = refusal_of(program(f"{server.url}/repository/.git", ME))
     assert setback.reason == "RepositoryNotFound"
     assert "the answer is not that of a Git server" in setback.message
 
@@ -181,13 +181,13 @@ def test_a_repository_without_commits_lists_nothing(server: GitServer, tmp_path:
 def test_a_server_that_is_not_there_fails(tmp_path: Path) -> None:
     with git_server(tmp_path) as gone:
         url = gone.url
-    assert refused(program(f"{url}/r")).reason == "GitOperationFailed"
+    assert refusal_of(program(f"{url}/r")).reason == "GitOperationFailed"
 
 
 def test_a_server_that_never_answers_is_given_up(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         url = f"http://127.0.0.1:{silent.getsockname()[1]}/r"
-        setback = refused(program(url, timeout=0.3))
+        setback = refusal_of(program(url, timeout=0.3))
     assert (setback.reason, "within 0.3 seconds" in setback.message) == ("Timeout", True)
 
 
@@ -252,7 +252,7 @@ def test_a_full_disk_fails_before_a_key_is_written(monkeypatch: pytest.MonkeyPat
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr("controller.sources.git_cli.git_program.secret_files", full)
-    setback = refused(program("h:r", Credentials(ssh_key="KEY")))
+    setback = refusal_of(program("h:r", Credentials(ssh_key="KEY")))
     assert (setback.reason, "No space left" in setback.message) == ("StorageOperationFailed", True)
 
 

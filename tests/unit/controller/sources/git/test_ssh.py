@@ -52,7 +52,7 @@ def credentials(host: SshHost, *, key: str = "user", host_key: str = "host") -> 
     return Credentials(ssh_key=host.key(key), known_hosts=host.known_hosts(host_key))
 
 
-def refused(host: SshHost, asker: Credentials) -> Failed:
+def refusal_of(host: SshHost, asker: Credentials) -> Failed:
     with pytest.raises(Failed) as setback:
         ask(host, asker)
     return setback.value
@@ -69,20 +69,20 @@ def test_a_url_without_a_user_connects_as_git(host: SshHost, named: str, user: s
 
 
 def test_a_host_with_another_key_is_refused(host: SshHost) -> None:
-    assert refused(host, credentials(host, host_key="stranger")).reason == "HostKeyRefused"
+    assert refusal_of(host, credentials(host, host_key="stranger")).reason == "HostKeyRefused"
 
 
 def test_an_unknown_host_is_refused(host: SshHost) -> None:
     elsewhere = "elsewhere.example " + host.known_hosts().partition(" ")[2]
-    setback = refused(host, Credentials(ssh_key=host.key(), known_hosts=elsewhere))
+    setback = refusal_of(host, Credentials(ssh_key=host.key(), known_hosts=elsewhere))
     assert setback.reason == "HostKeyRefused"
 
 
 def test_a_key_that_is_not_let_in_fails_without_a_prompt(host: SshHost) -> None:
-    assert refused(host, credentials(host, key="stranger")).reason == "AuthenticationFailed"
+    assert refusal_of(host, credentials(host, key="stranger")).reason == "AuthenticationFailed"
 
 
-def locked(host: SshHost, password: str) -> Credentials | None:
+def locked_credentials(host: SshHost, password: str) -> Credentials | None:
     content = {"identity": host.key("locked"), "known_hosts": host.known_hosts()}
     content["password"] = password
     encoded = {key: text.encode() for key, text in content.items()}
@@ -91,7 +91,7 @@ def locked(host: SshHost, password: str) -> Credentials | None:
 
 def test_a_key_with_a_password_opens_with_it_and_the_password_is_not_shown(host: SshHost) -> None:
     host.command_lines.clear()
-    assert "refs/heads/main" in ask(host, locked(host, PASSWORD))
+    assert "refs/heads/main" in ask(host, locked_credentials(host, PASSWORD))
     assert any("upload-pack" in line for line in host.command_lines)
     assert not [line for line in host.command_lines if PASSWORD in line]
 
@@ -100,8 +100,8 @@ def test_a_key_with_another_password_fails_without_a_prompt(
     host: SshHost, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("DEBUG")
-    wrong = locked(host, "wr0ng-one")
+    wrong = locked_credentials(host, "wr0ng-one")
     assert wrong is not None
-    setback = refused(host, wrong)
+    setback = refusal_of(host, wrong)
     assert setback.reason == "AuthenticationFailed"
     assert "wr0ng-one" not in setback.message + caplog.text

@@ -233,7 +233,7 @@ async def test_a_folder_of_the_checkout_may_be_a_submodule(
     assert beside.files() == {"shared/shared.json": "shared"}
 
 
-def fetched(server: GitServer) -> list[str]:
+def fetched_repositories(server: GitServer) -> list[str]:
     """The repositories that were fetched from; forgets them."""
     asked = [path.split("/")[1] for path in server.fetches]
     server.fetches.clear()
@@ -251,11 +251,11 @@ async def test_mirrors_of_submodules_are_within_the_quota(
     assert reason == "QuotaExceeded"
     assert message.startswith("submodule shared: bytes of mirrors of Git repositories of namespace apps: ")
     assert len(mirrors(tmp_path)) == 1
-    assert "shared" in fetched(server)
+    assert "shared" in fetched_repositories(server)
     await beside.look("flags")
     assert beside.condition()[1] == "QuotaExceeded"
     await beside.close()
-    assert not fetched(server)
+    assert not fetched_repositories(server)
 
 
 async def test_a_submodule_that_exceeds_a_limit_is_not_fetched_again_at_every_look(
@@ -268,11 +268,11 @@ async def test_a_submodule_that_exceeds_a_limit_is_not_fetched_again_at_every_lo
     team.link(team.flags, "shared", RELATIVE, team.shared)
     await apply(beside, server)
     assert beside.condition()[1] == "LimitExceeded"
-    assert "shared" in fetched(server)
+    assert "shared" in fetched_repositories(server)
     before = beside.condition()
     await beside.look("flags")
     assert beside.condition() == before
-    assert not fetched(server)
+    assert not fetched_repositories(server)
 
 
 def mirrors(root: Path) -> set[Path]:

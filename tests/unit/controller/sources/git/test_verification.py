@@ -40,7 +40,7 @@ def ada(tmp_path: Path) -> SshPair:
     return ssh_pair(tmp_path)
 
 
-def signed(repository: Repository, text: str, message: str = "a change") -> str:
+def sign_commit(repository: Repository, text: str, message: str = "a change") -> str:
     """A commit that is signed with what the repository's configuration names."""
     repository.write("flags.json", text)
     repository.git("add", "-A")
@@ -58,7 +58,7 @@ async def test_a_commit_that_is_signed_with_a_trusted_ssh_key_is_stored(
 ) -> None:
     pair = ssh_pair(tmp_path, kind)
     pair.use(repository)
-    commit = signed(repository, "1", "Turn it on")
+    commit = sign_commit(repository, "1", "Turn it on")
     trust(source, pair)
     source.verify()
     assert (await source.look(), source.stored) == ("Succeeded", "1")
@@ -76,7 +76,7 @@ async def test_a_commit_that_is_signed_with_a_trusted_pgp_key_is_stored(
     key = ring.make("Ada <ada@example.com>", kind=kind)
     other = ring.make("Eve <eve@example.com>")
     ring.use(repository, key)
-    signed(repository, "1")
+    sign_commit(repository, "1")
     source.trusted = {"all.asc": ring.public(other) + ring.public(key)}
     source.verify()
     assert (await source.look(), source.stored) == ("Succeeded", "1")
@@ -87,7 +87,7 @@ async def test_an_unsigned_commit_is_refused_and_what_was_accepted_stays_over_a_
     source: Verified, repository: Repository, ada: SshPair
 ) -> None:
     ada.use(repository)
-    good = signed(repository, "1")
+    good = sign_commit(repository, "1")
     trust(source, ada)
     source.verify()
     await source.look()
@@ -103,7 +103,7 @@ async def test_an_unsigned_commit_is_refused_and_what_was_accepted_stays_over_a_
         assert source.condition("Stalled")[0] == "True"
         assert source.status["artifact"]["revision"] == f"main@sha1:{good}"
         source.restart()
-    signed(repository, "3")
+    sign_commit(repository, "3")
     assert (await source.look(), source.stored) == ("Succeeded", "3")
     assert "Recovered" in [reason for reason, _ in source.events]
 
@@ -127,14 +127,14 @@ async def test_a_key_that_nobody_trusts_is_named(
 ) -> None:
     eve = ssh_pair(tmp_path, name="eve@example.com")
     eve.use(repository)
-    signed(repository, "1")
+    sign_commit(repository, "1")
     trust(source, ada)
     source.verify()
     await source.look()
     assert f"the key SSH {eve.fingerprint}, which is not among" in source.condition("SourceVerified")[2]
     key = ring.make("Eve <eve@example.com>")
     ring.use(repository, key)
-    signed(repository, "2")
+    sign_commit(repository, "2")
     await source.look()
     assert f"the key PGP {key}, which is not among" in source.condition("SourceVerified")[2]
 
@@ -144,7 +144,7 @@ async def test_a_pgp_key_that_was_revoked_or_had_expired_does_not_count(
 ) -> None:
     revoked, expired = ring.make("Rev <r@x.com>"), ring.make("Exp <e@x.com>", expires="1y", at=EXPIRED_AT)
     ring.use(repository, revoked)
-    signed(repository, "1")
+    sign_commit(repository, "1")
     source.trusted = {"a.asc": ring.public(revoked)}
     source.verify()
     assert await source.look() == "Succeeded"
@@ -158,7 +158,7 @@ async def test_a_pgp_key_that_was_revoked_or_had_expired_does_not_count(
     # Its key is renewed, and used when it had expired: the key that is trusted does not say so.
     ring.gpg("--quick-set-expire", expired, "20y", at="20200701T000000!")
     ring.use(repository, expired)
-    signed(repository, "2")
+    sign_commit(repository, "2")
     assert (await source.look(), source.stored) == ("InvalidCommitSignature", "1")
     assert "expired" in source.condition("SourceVerified")[2]
 
@@ -167,7 +167,7 @@ async def test_an_ssh_key_counts_while_allowed_signers_says_so(
     source: Verified, repository: Repository, ada: SshPair
 ) -> None:
     ada.use(repository)
-    signed(repository, "1")
+    sign_commit(repository, "1")
     key = " ".join(ada.public.split()[:2])
     source.verify()
     for options, reason in (
@@ -241,13 +241,13 @@ async def test_every_commit_since_the_accepted_one_must_be_signed(
 ) -> None:
     repository.commit("before anybody looked", flags__json="0")
     ada.use(repository)
-    signed(repository, "1")
+    sign_commit(repository, "1")
     trust(source, ada)
     source.verify("EveryCommit")
     assert (await source.look(), source.stored) == ("Succeeded", "1")
-    signed(repository, "2")
+    sign_commit(repository, "2")
     hidden = repository.commit("smuggled", flags__json="3")
-    signed(repository, "4")
+    sign_commit(repository, "4")
     assert (await source.look(), source.stored) == ("InvalidCommitSignature", "1")
     assert f"commit {hidden} 'smuggled'" in source.condition("SourceVerified")[2]
     source.verify("HEAD")
@@ -258,7 +258,7 @@ async def test_another_key_verifies_the_same_revision_again(
     source: Verified, repository: Repository, ada: SshPair, tmp_path: Path
 ) -> None:
     ada.use(repository)
-    signed(repository, "1")
+    sign_commit(repository, "1")
     trust(source, ada)
     source.verify()
     await source.look()
@@ -345,8 +345,8 @@ async def test_a_tag_that_is_not_verified_brings_back_no_older_commit(
     source: Verified, repository: Repository, ada: SshPair, mode: str
 ) -> None:
     ada.use(repository)
-    old = signed(repository, "1")
-    signed(repository, "2")
+    old = sign_commit(repository, "1")
+    sign_commit(repository, "2")
     repository.git("tag", "v1.5.0")
     trust(source, ada)
     source.verify(mode, ref={"semver": ">=1"})
@@ -355,7 +355,7 @@ async def test_a_tag_that_is_not_verified_brings_back_no_older_commit(
     repository.git("tag", "v99.0.0", old)
     assert (await source.look(), source.stored) == ("HistoryRewritten", "2")
     repository.git("tag", "-d", "v99.0.0")
-    signed(repository, "3")
+    sign_commit(repository, "3")
     repository.git("tag", "v1.6.0")
     assert (await source.look(), source.stored) == ("Succeeded", "3")
 
@@ -364,16 +364,16 @@ async def test_a_history_that_the_server_cuts_is_not_judged_as_whole(
     tmp_path: Path, repository: Repository, ada: SshPair
 ) -> None:
     ada.use(repository)
-    signed(repository, "1")
+    sign_commit(repository, "1")
     with git_server(tmp_path) as server:
         source = Verified(tmp_path, f"{server.url}/repository/.git")
         trust(source, ada)
         source.verify("EveryCommit")
         assert await source.look() == "Succeeded"
         repository.commit("smuggled", flags__json="2")
-        cut = signed(repository, "3")
+        cut = sign_commit(repository, "3")
         (repository.path / ".git" / "shallow").write_text(f"{cut}\n")
-        signed(repository, "4")
+        sign_commit(repository, "4")
         assert await source.look() != "Succeeded"
         assert source.stored == "1"
         await source.close()
@@ -383,13 +383,13 @@ async def test_what_is_too_much_for_one_policy_is_not_for_the_next(
     tmp_path: Path, repository: Repository, ada: SshPair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ada.use(repository)
-    signed(repository, "1")
+    sign_commit(repository, "1")
     with git_server(tmp_path) as server:
         source = Verified(tmp_path, f"{server.url}/repository/.git")
         trust(source, ada)
         source.verify("EveryCommit")
         await source.look()
-        signed(repository, "2")
+        sign_commit(repository, "2")
 
         async def too_much(*_: object) -> NoReturn:
             raise Stalled("LimitExceeded", "more than 2000 commits")
@@ -407,7 +407,7 @@ async def test_a_remote_is_verified_with_its_history_and_its_tags(
     tmp_path: Path, repository: Repository, ada: SshPair
 ) -> None:
     ada.use(repository)
-    signed(repository, "1")
+    sign_commit(repository, "1")
     repository.git("tag", "-s", "-m", "first", "v1")
     with git_server(tmp_path) as server:
         source = Verified(tmp_path, f"{server.url}/repository/.git")
@@ -415,7 +415,7 @@ async def test_a_remote_is_verified_with_its_history_and_its_tags(
         source.verify("EveryCommit")
         assert (await source.look(), source.stored) == ("Succeeded", "1")
         repository.commit("smuggled", flags__json="2")
-        signed(repository, "3")
+        sign_commit(repository, "3")
         assert (await source.look(), source.stored) == ("InvalidCommitSignature", "1")
         assert "'smuggled'" in source.condition("SourceVerified")[2]
         source.verify("Tag", ref={"tag": "v1"})

@@ -28,7 +28,7 @@ def repository(tmp_path: Path) -> Repository:
 
 
 @contextlib.asynccontextmanager
-async def watching(path: Path, interval: float = NEVER) -> AsyncIterator[AsyncIterator[None]]:
+async def watch_references(path: Path, interval: float = NEVER) -> AsyncIterator[AsyncIterator[None]]:
     async with asyncio.timeout(20), contextlib.aclosing(reference_changes(path, interval)) as changes:  # type: ignore[type-var] # a generator in truth
         await anext(changes)
         yield changes
@@ -48,13 +48,13 @@ CHANGES: dict[str, Callable[[Repository], object]] = {
 async def test_a_change_of_references_is_noticed(
     repository: Repository, change: Callable[[Repository], object]
 ) -> None:
-    async with watching(repository.path) as changes:
+    async with watch_references(repository.path) as changes:
         await asyncio.to_thread(change, repository)
         await anext(changes)
 
 
 async def test_each_of_many_commits_is_noticed(repository: Repository) -> None:
-    async with watching(repository.path) as changes:
+    async with watch_references(repository.path) as changes:
         for number in range(5):
             await asyncio.to_thread(repository.commit, f"number {number}")
             await anext(changes)
@@ -62,20 +62,20 @@ async def test_each_of_many_commits_is_noticed(repository: Repository) -> None:
 
 async def test_a_bare_repository_is_watched(repository: Repository) -> None:
     repository.git("clone", "-q", "--bare", ".", "../bare.git")
-    async with watching(repository.path.parent / "bare.git") as changes:
+    async with watch_references(repository.path.parent / "bare.git") as changes:
         repository.git("push", "-q", "../bare.git", "HEAD:refs/heads/new")
         await anext(changes)
 
 
 async def test_a_linked_work_tree_is_watched_where_its_references_are(repository: Repository) -> None:
     repository.git("worktree", "add", "-q", "-b", "side", "../linked")
-    async with watching(repository.path.parent / "linked") as changes:
+    async with watch_references(repository.path.parent / "linked") as changes:
         repository.git("-C", "../linked", "commit", "-q", "--allow-empty", "-m", "on the side")
         await anext(changes)
 
 
 async def test_files_of_the_work_tree_and_the_index_are_no_change(repository: Repository) -> None:
-    async with watching(repository.path) as changes:
+    async with watch_references(repository.path) as changes:
         repository.write("a", "2")
         repository.git("add", "-A")
         waiting = asyncio.ensure_future(anext(changes))
@@ -86,14 +86,14 @@ async def test_files_of_the_work_tree_and_the_index_are_no_change(repository: Re
 
 
 async def test_a_silent_watch_looks_again_every_interval(repository: Repository) -> None:
-    async with watching(repository.path, interval=0.01) as changes:
+    async with watch_references(repository.path, interval=0.01) as changes:
         await anext(changes)
         await anext(changes)
 
 
 async def test_a_repository_that_goes_and_comes_back_is_watched_again(repository: Repository) -> None:
     away = repository.path.parent / "away"
-    async with watching(repository.path, interval=0.05) as changes:
+    async with watch_references(repository.path, interval=0.05) as changes:
         repository.path.rename(away)
         assert not find_folders(repository.path)
         await anext(changes)
@@ -104,7 +104,7 @@ async def test_a_repository_that_goes_and_comes_back_is_watched_again(repository
 
 
 async def test_a_repository_in_anothers_place_is_watched_anew(repository: Repository, tmp_path: Path) -> None:
-    async with watching(repository.path) as changes:
+    async with watch_references(repository.path) as changes:
         await asyncio.to_thread(shutil.rmtree, repository.path)
         await anext(changes)
         fresh = Repository(tmp_path / "repository")
@@ -115,7 +115,7 @@ async def test_a_repository_in_anothers_place_is_watched_anew(repository: Reposi
 
 
 async def test_a_repository_that_is_not_there_yet_is_awaited(tmp_path: Path) -> None:
-    async with watching(tmp_path / "repository") as changes:
+    async with watch_references(tmp_path / "repository") as changes:
         Repository(tmp_path / "repository").commit("first")
         await anext(changes)
 
@@ -127,7 +127,7 @@ async def test_without_a_watch_the_interval_holds_and_the_log_says_so(
         raise OSError("no more watches")
 
     monkeypatch.setattr("inotify_simple.INotify", no_more)
-    async with watching(repository.path, interval=0.01) as changes:
+    async with watch_references(repository.path, interval=0.01) as changes:
         await anext(changes)
         await anext(changes)
     assert "read at every interval: no more watches" in caplog.text
@@ -169,7 +169,7 @@ def test_every_folder_of_references_is_watched(repository: Repository) -> None:
 
 
 async def test_a_commit_to_a_branch_in_a_new_folder_is_noticed(repository: Repository) -> None:
-    async with watching(repository.path) as changes:
+    async with watch_references(repository.path) as changes:
         await asyncio.to_thread(repository.git, "checkout", "-q", "-b", "feature/deep/x")
         await anext(changes)
         await asyncio.sleep(0.1)

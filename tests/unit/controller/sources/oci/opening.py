@@ -54,7 +54,7 @@ class Opener:
 
 
 @contextlib.asynccontextmanager
-async def confined(hosts: Hosts) -> AsyncIterator[Opener]:
+async def confined_opener(hosts: Hosts) -> AsyncIterator[Opener]:
     """Of sources that may be on some hosts alone."""
     made = Opener({}, hosts)
     try:
@@ -72,7 +72,7 @@ async def opener(**secrets: dict[str, bytes]) -> AsyncIterator[Opener]:
         await made.factory.close()
 
 
-def written(folder: Path) -> dict[str, str]:
+def read_files(folder: Path) -> dict[str, str]:
     return {
         path.relative_to(folder).as_posix(): path.read_text() for path in folder.rglob("*") if path.is_file()
     }

@@ -14,7 +14,7 @@ from controller.sources.backend import Fetched, Unverified
 from tests.registry.artifacts import INDEX, flux, index
 from tests.registry.fixtures import REGISTRIES, Shelf
 from tests.registry.front import Answer
-from tests.registry.signing import Key, bundle, bundled, referrers, signature_tag, simple
+from tests.registry.signing import Key, bundle, bundle_of, referrers, signature_tag, simple
 from tests.unit.controller.sources.oci.opening import opener
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.parametrize("registry", REGISTRIES, indirect=True)
 
 
-async def pulled(shelf: Shelf, into: Path, **keys: bytes) -> Fetched:
+async def pull(shelf: Shelf, into: Path, **keys: bytes) -> Fetched:
     """With the Secret's `NAME.pub`."""
     secret = {f"{name}.pub": key for name, key in keys.items()}
     async with opener(signers=secret) as sources:
@@ -31,10 +31,10 @@ async def pulled(shelf: Shelf, into: Path, **keys: bytes) -> Fetched:
         return await source.fetch(await source.resolve(), into)
 
 
-async def refused(shelf: Shelf, into: Path, **keys: bytes) -> Setback:
+async def refusal_of(shelf: Shelf, into: Path, **keys: bytes) -> Setback:
     shelf.front.asked.clear()
     with pytest.raises(Unverified) as raised:
-        await pulled(shelf, into, **keys)
+        await pull(shelf, into, **keys)
     assert not (into / "flags.json").exists()
     return raised.value
 
@@ -48,7 +48,7 @@ def digest(shelf: Shelf) -> str:
 async def test_what_cosign_2_signed_is_fetched(shelf: Shelf, tmp_path: Path, digest: str, kind: str) -> None:
     key = Key(kind)
     shelf.pusher.push(shelf.repository, signature_tag(digest), simple(digest, Key(), key))
-    found = await pulled(shelf, tmp_path, ci=key.public)
+    found = await pull(shelf, tmp_path, ci=key.public)
     assert (tmp_path / "flags.json").is_file()
     assert found.metadata[VERIFIED_BY].startswith("ci (cosign SHA256:")
     assert "signed by ci" in found.summary
@@ -59,9 +59,9 @@ async def test_the_index_is_what_must_be_signed(shelf: Shelf, tmp_path: Path, di
     listed = index((flux({"flags.json": "{}"}), None))
     whole = shelf.pusher.push_index(shelf.repository, "latest", listed)
     shelf.pusher.push(shelf.repository, signature_tag(digest), simple(digest, key))
-    await refused(shelf, tmp_path, ci=key.public)
+    await refusal_of(shelf, tmp_path, ci=key.public)
     shelf.pusher.push(shelf.repository, signature_tag(whole), simple(whole, key))
-    assert VERIFIED_BY in (await pulled(shelf, tmp_path, ci=key.public)).metadata
+    assert VERIFIED_BY in (await pull(shelf, tmp_path, ci=key.public)).metadata
 
 
 async def test_what_cosign_3_signed_is_fetched_by_the_api_or_by_its_fallback_tag(
@@ -79,7 +79,7 @@ async def test_what_cosign_3_signed_is_fetched_by_the_api_or_by_its_fallback_tag
         )
         into = tmp_path / str(len(place))
         into.mkdir()
-        assert VERIFIED_BY in (await pulled(shelf, into, ci=key.public)).metadata
+        assert VERIFIED_BY in (await pull(shelf, into, ci=key.public)).metadata
 
 
 async def test_what_cosign_3_attached_is_found_in_the_list_that_the_registry_keeps_or_in_its_pusher_s(
@@ -87,26 +87,26 @@ async def test_what_cosign_3_attached_is_found_in_the_list_that_the_registry_kee
 ) -> None:
     artifact, key = flux({"flags.json": "{}"}), Key()
     digest = shelf.pusher.push(shelf.repository, "latest", artifact)
-    assert "is not signed" in (await refused(shelf, tmp_path, ci=key.public)).message
+    assert "is not signed" in (await refusal_of(shelf, tmp_path, ci=key.public)).message
     signed = bundle(digest, key, subject=artifact)
     shelf.pusher.push(shelf.repository, signed.digest, signed)
     if "containers" not in request.node.callspec.id:
         shelf.pusher.push_index(shelf.repository, digest.replace(":", "-"), referrers(signed))
-    assert VERIFIED_BY in (await pulled(shelf, tmp_path, ci=key.public)).metadata
+    assert VERIFIED_BY in (await pull(shelf, tmp_path, ci=key.public)).metadata
 
 
 async def test_what_is_not_signed_or_by_another_key_is_refused_before_its_files_are_fetched(
     shelf: Shelf, tmp_path: Path, digest: str
 ) -> None:
     key, eve = Key(), Key()
-    setback = await refused(shelf, tmp_path, ci=key.public)
+    setback = await refusal_of(shelf, tmp_path, ci=key.public)
     assert setback.reason == "InvalidArtifactSignature"
     assert f"@{digest}: it is not signed" in setback.message
     assert "cosign sign --key KEY 127.0.0.1" in setback.message
     assert "Secret shop/signers (it has ci)" in setback.message
     assert not [asked for asked in shelf.front.asked if "/blobs/" in asked]
     shelf.pusher.push(shelf.repository, signature_tag(digest), simple(digest, eve))
-    assert "by none of the trusted keys" in (await refused(shelf, tmp_path, ci=key.public)).message
+    assert "by none of the trusted keys" in (await refusal_of(shelf, tmp_path, ci=key.public)).message
 
 
 async def test_an_attestation_of_an_artifact_is_no_signature_of_it(
@@ -117,19 +117,19 @@ async def test_an_attestation_of_an_artifact_is_no_signature_of_it(
     shelf.pusher.push(shelf.repository, "attested", attested)
     listed = Answer(200, {"Content-Type": INDEX}, referrers(attested))
     shelf.front.instead = lambda asked, _: listed if "/referrers/" in asked else None
-    assert "says something else of it" in (await refused(shelf, tmp_path, ci=key.public)).message
+    assert "says something else of it" in (await refusal_of(shelf, tmp_path, ci=key.public)).message
 
 
 async def test_a_good_signature_counts_beside_what_cannot_be_read(
     shelf: Shelf, tmp_path: Path, digest: str
 ) -> None:
     key = Key()
-    broken = bundled({"payloadType": "\ud800", "payload": "", "signatures": [{"sig": ""}]})
+    broken = bundle_of({"payloadType": "\ud800", "payload": "", "signatures": [{"sig": ""}]})
     shelf.pusher.push(shelf.repository, "broken", broken)
     shelf.pusher.push(shelf.repository, signature_tag(digest), simple(digest, key))
     listed = Answer(200, {"Content-Type": INDEX}, referrers(broken))
     shelf.front.instead = lambda asked, _: listed if "/referrers/" in asked else None
-    assert VERIFIED_BY in (await pulled(shelf, tmp_path, ci=key.public)).metadata
+    assert VERIFIED_BY in (await pull(shelf, tmp_path, ci=key.public)).metadata
 
 
 def rsa_key(bits: int, exponent: int) -> bytes:

@@ -22,7 +22,7 @@ from controller.runtime.tenancy.hosts import Hosts
 from controller.sources.backend import TreeLimits
 from tests.registry.artifacts import Artifact, flux, flux_of, oras_files, sha256, tar
 from tests.registry.front import Answer, before
-from tests.unit.controller.sources.oci.opening import confined, opener, written
+from tests.unit.controller.sources.oci.opening import confined_opener, opener, read_files
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 FILES: dict[str, str | bytes] = {"flags.json": json.dumps({"flags": {}}), "more.json": "1" * 1000}
 
 
-async def failed(shelf: Shelf, into: Path, artifact: Artifact, **oci: Any) -> Setback:
+async def failure_of(shelf: Shelf, into: Path, artifact: Artifact, **oci: Any) -> Setback:
     shelf.pusher.push(shelf.repository, "latest", artifact)
     async with opener() as sources:
         source = await sources.open(shelf.url, **oci)
@@ -60,15 +60,15 @@ async def test_neither_a_registry_nor_what_it_redirects_to_may_be_on_a_host_that
     shelf: Shelf, tmp_path: Path
 ) -> None:
     shelf.pusher.push(shelf.repository, "latest", flux(FILES))
-    async with confined(Hosts((), ("127.0.0.0/8",))) as sources:
+    async with confined_opener(Hosts((), ("127.0.0.0/8",))) as sources:
         with pytest.raises(Stalled, match="denied by"):
             await (await sources.open(shelf.url)).resolve()
-    async with confined(Hosts((), (), plain_http=False)) as sources:
+    async with confined_opener(Hosts((), (), plain_http=False)) as sources:
         with pytest.raises(Stalled, match="denied by --deny-http-sources"):
             await (await sources.open(shelf.url)).resolve()
     away = Answer(307, {"Location": "http://169.254.169.254/latest/meta-data"})
     shelf.front.instead = of_blobs(lambda _: away)
-    async with confined(Hosts((), ("169.254.0.0/16",))) as sources:
+    async with confined_opener(Hosts((), ("169.254.0.0/16",))) as sources:
         source = await sources.open(shelf.url)
         with pytest.raises(Stalled, match=r"169\.254\.169\.254 has the address .* denied"):
             await source.fetch(await source.resolve(), tmp_path / "into")
@@ -95,17 +95,17 @@ async def test_what_is_not_what_was_named_is_never_used(
     shelf: Shelf, tmp_path: Path, instead: Callable[[str, Answer], Answer | None], reason: str
 ) -> None:
     shelf.front.instead = instead
-    setback = await failed(shelf, tmp_path, flux(FILES))
+    setback = await failure_of(shelf, tmp_path, flux(FILES))
     assert isinstance(setback, Failed)
     assert setback.message.startswith(shelf.url)
     assert "\n" not in setback.message
-    assert written(tmp_path) == {}
+    assert read_files(tmp_path) == {}
     assert setback.reason == reason
 
 
 async def test_a_manifest_over_its_limit_is_not_read(shelf: Shelf, tmp_path: Path) -> None:
     shelf.front.instead = of_manifests(lambda answer: replace(answer, body=b" " * (4 * 1024**2 + 1)))
-    assert (await failed(shelf, tmp_path, flux(FILES))).reason == "LimitExceeded"
+    assert (await failure_of(shelf, tmp_path, flux(FILES))).reason == "LimitExceeded"
 
 
 async def test_a_layer_over_its_limit_is_not_asked_for(shelf: Shelf, tmp_path: Path) -> None:
@@ -117,7 +117,7 @@ async def test_a_layer_over_its_limit_is_not_asked_for(shelf: Shelf, tmp_path: P
     shelf.front.instead = lambda asked, answer: (
         Answer(200, {"Docker-Content-Digest": digest}, content) if "/manifests/" in asked else None
     )
-    setback = await failed(shelf, tmp_path, artifact)
+    setback = await failure_of(shelf, tmp_path, artifact)
     assert (setback.reason, isinstance(setback, Stalled)) == ("ArchiveRefused", True)
     assert not [asked for asked in shelf.front.asked if "/blobs/" in asked]
 
@@ -167,7 +167,7 @@ async def test_an_archive_that_is_made_to_harm_is_refused(
 ) -> None:
     into = tmp_path / "into"
     into.mkdir()
-    setback = await failed(shelf, into, made())
+    setback = await failure_of(shelf, into, made())
     assert (setback.reason, isinstance(setback, Stalled)) == (reason, True)
     assert await asyncio.to_thread(os.listdir, tmp_path) == ["into"]
 
@@ -178,7 +178,7 @@ async def test_a_file_over_the_limit_is_left_out(shelf: Shelf, tmp_path: Path) -
     async with opener() as sources:
         source = replace(await sources.open(shelf.url), limits=TreeLimits(file_bytes=2000))
         fetched = await source.fetch(await source.resolve(), tmp_path)
-    assert written(tmp_path) == {**FILES, "small.json": "1"}
+    assert read_files(tmp_path) == {**FILES, "small.json": "1"}
     assert [each.partition(",")[0] for each in fetched.skipped] == ["large.json: too large"]
 
 
@@ -186,9 +186,9 @@ async def test_a_file_over_the_limit_is_left_out(shelf: Shelf, tmp_path: Path) -
 async def test_a_file_is_not_copied_to_a_place_outside(shelf: Shelf, tmp_path: Path, title: str) -> None:
     into = tmp_path / "into"
     into.mkdir()
-    setback = await failed(shelf, into, oras_files({title: "1"}), layerSelector={"operation": "copy"})
+    setback = await failure_of(shelf, into, oras_files({title: "1"}), layerSelector={"operation": "copy"})
     assert isinstance(setback, Stalled)
-    assert written(tmp_path) == {}
+    assert read_files(tmp_path) == {}
 
 
 @pytest.mark.parametrize(
@@ -203,14 +203,14 @@ async def test_an_invalid_manifest_is_reported(shelf: Shelf, tmp_path: Path, man
     shelf.front.instead = lambda asked, answer: (
         Answer(200, {"Docker-Content-Digest": sha256(content)}, content) if "/manifests/" in asked else None
     )
-    setback = await failed(shelf, tmp_path, flux(FILES))
+    setback = await failure_of(shelf, tmp_path, flux(FILES))
     assert (setback.reason, isinstance(setback, Stalled)) == ("InvalidArtifact", True)
 
 
 async def test_a_busy_registry_says_when_to_come_again(shelf: Shelf, tmp_path: Path) -> None:
     body = json.dumps({"errors": [{"code": "TOOMANYREQUESTS", "message": "slow\n\x1b[31mdown"}]}).encode()
     shelf.front.instead = lambda asked, answer: Answer(429, {"Retry-After": "7"}, body)
-    setback = await failed(shelf, tmp_path, flux(FILES), ref={"semver": "*"})
+    setback = await failure_of(shelf, tmp_path, flux(FILES), ref={"semver": "*"})
     assert (setback.delay, isinstance(setback, Failed)) == (7.0, True)
     assert setback.message.endswith("answers 429 (TOOMANYREQUESTS)")
 
@@ -221,7 +221,7 @@ async def test_of_an_error_only_codes_of_the_specification_are_shown(
 ) -> None:
     body = json.dumps({"errors": [{"code": code, "message": "a-body"}]}).encode()
     shelf.front.instead = lambda asked, answer: Answer(500, body=body)
-    setback = await failed(shelf, tmp_path, flux(FILES))
+    setback = await failure_of(shelf, tmp_path, flux(FILES))
     assert setback.message.endswith("answers 500")
 
 
@@ -247,14 +247,14 @@ async def test_tags_come_page_by_page_and_from_the_registry_alone(shelf: Shelf) 
     pages = {"1": ["v1.0.0"], "2": ["v3.0.0"]}
     link = f'</v2/{shelf.repository}/tags/list?n=1000&last=2>; rel="next"'
 
-    def paged(asked: str, answer: Answer) -> Answer | None:
+    def answer_page(asked: str, answer: Answer) -> Answer | None:
         if "/tags/list" not in asked:
             return None
         second = "last=2" in asked
         body = json.dumps({"tags": pages["2" if second else "1"]}).encode()
         return Answer(200, {} if second else {"Link": link}, body)
 
-    shelf.front.instead = paged
+    shelf.front.instead = answer_page
     shelf.pusher.tag(shelf.repository, "v1.0.0", "v3.0.0")
     async with opener() as sources:
         assert (await (await sources.open(shelf.url, ref={"semver": "*"})).resolve()).name == "v3.0.0"

@@ -12,7 +12,7 @@ from controller.runtime.process.helpers import Helpers, LimitExceededError
 from controller.runtime.reconciling.setbacks import Failed, Setback, Stalled
 from controller.sources.backend import Fetched, Unverified
 from tests.registry.artifacts import Artifact, flux
-from tests.registry.signing import Key, attached, bundle, referrers, signature_tag, simple
+from tests.registry.signing import Key, attachment_of, bundle, referrers, signature_tag, simple
 from tests.sigstore.instance import ISSUER, SUBJECT, Instance
 from tests.unit.controller.sources.oci.opening import opener
 
@@ -39,21 +39,21 @@ def keyless(*identities: dict[str, str], **more: Any) -> dict[str, Any]:
 
 def attach(shelf: Shelf, digest: str, *signed: bytes | Artifact) -> None:
     """As cosign does where a registry keeps no list of referrers."""
-    made = [attached(each) if isinstance(each, bytes) else each for each in signed]
+    made = [attachment_of(each) if isinstance(each, bytes) else each for each in signed]
     for number, each in enumerate(made):
         shelf.pusher.push(shelf.repository, f"bundle-{number}", each)
     shelf.pusher.push_index(shelf.repository, digest.replace(":", "-"), referrers(*made))
 
 
-async def pulled(shelf: Shelf, into: Path, root: bytes, *identities: dict[str, str]) -> Fetched:
+async def pull(shelf: Shelf, into: Path, root: bytes, *identities: dict[str, str]) -> Fetched:
     async with opener(root={"trusted_root.json": root}) as sources:
         source = await sources.open(shelf.url, verify=keyless(*identities))
         return await source.fetch(await source.resolve(), into)
 
 
-async def refused(shelf: Shelf, into: Path, root: bytes, *identities: dict[str, str]) -> Setback:
+async def refusal_of(shelf: Shelf, into: Path, root: bytes, *identities: dict[str, str]) -> Setback:
     with pytest.raises(Unverified) as raised:
-        await pulled(shelf, into, root, *identities)
+        await pull(shelf, into, root, *identities)
     assert not (into / "flags.json").exists()
     assert raised.value.reason == "InvalidArtifactSignature"
     return raised.value
@@ -64,7 +64,7 @@ async def test_an_artifact_signed_by_a_trusted_identity_is_fetched_and_the_ident
 ) -> None:
     # Sigstore's client believes it too, so it is no signature that we alone believe.
     attach(shelf, digest, sigstore.sign(digest, verified=True))
-    found = await pulled(shelf, tmp_path, sigstore.root)
+    found = await pull(shelf, tmp_path, sigstore.root)
     assert (tmp_path / "flags.json").is_file()
     assert found.metadata[VERIFIED_BY] == f"{SUBJECT} (keyless {ISSUER})"
     assert f"signed by {SUBJECT}" in found.summary
@@ -74,7 +74,7 @@ async def test_another_signer_is_refused_and_the_message_says_how_to_trust_it(
     shelf: Shelf, tmp_path: Path, digest: str, sigstore: Instance
 ) -> None:
     attach(shelf, digest, sigstore.sign(digest, subject="eve@evil.example"))
-    message = (await refused(shelf, tmp_path, sigstore.root)).message
+    message = (await refusal_of(shelf, tmp_path, sigstore.root)).message
     assert f"@{digest}: its certificate is for eve@evil.example (keyless {ISSUER})" in message
     assert "cosign sign 127.0.0.1" in message
     assert f"spec.verify.matchOIDCIdentity (it has {TRUSTED['issuer']} {TRUSTED['subject']})" in message
@@ -93,10 +93,10 @@ async def test_without_a_root_that_of_the_public_instance_counts(
 async def test_signatures_with_keys_do_not_prove_an_identity(
     shelf: Shelf, tmp_path: Path, digest: str, sigstore: Instance
 ) -> None:
-    assert "it is not signed" in (await refused(shelf, tmp_path, sigstore.root)).message
+    assert "it is not signed" in (await refusal_of(shelf, tmp_path, sigstore.root)).message
     attach(shelf, digest, bundle(digest, Key()))
     shelf.pusher.push(shelf.repository, signature_tag(digest), simple(digest, Key()))
-    message = (await refused(shelf, tmp_path, sigstore.root)).message
+    message = (await refusal_of(shelf, tmp_path, sigstore.root)).message
     assert "does not prove who signed" in message
     assert "has the form of cosign 2, which is read with keys alone" in message
 
@@ -107,7 +107,7 @@ async def test_a_good_signature_counts_beside_what_cannot_be_read(
     good = sigstore.sign(digest)
     half = json.dumps({**json.loads(good), "dsseEnvelope": {"payload": "\ud800"}}).encode()
     attach(shelf, digest, b"{", b"[" * 100_000, half, good)
-    assert VERIFIED_BY in (await pulled(shelf, tmp_path, sigstore.root)).metadata
+    assert VERIFIED_BY in (await pull(shelf, tmp_path, sigstore.root)).metadata
 
 
 @pytest.mark.parametrize(
@@ -135,7 +135,7 @@ async def test_a_root_that_cannot_be_used_is_refused(
 ) -> None:
     attach(shelf, digest, sigstore.sign(digest))
     with pytest.raises(Stalled, match=r"Secret shop/root: 'trusted_root.json' cannot be used") as raised:
-        await pulled(shelf, tmp_path, b"{}")
+        await pull(shelf, tmp_path, b"{}")
     assert raised.value.reason == "InvalidSecret"
     async with opener(root={"root.json": b"{}"}) as sources:
         with pytest.raises(Stalled, match=r"'trusted_root.json' is missing"):
@@ -152,7 +152,7 @@ async def test_a_bundle_that_takes_too_much_leaves_open_whether_it_is_good(
     attach(shelf, digest, sigstore.sign(digest))
     monkeypatch.setattr(Helpers, "run", exceeds)
     with pytest.raises(Failed, match="needs more memory than it may use"):
-        await pulled(shelf, tmp_path, sigstore.root)
+        await pull(shelf, tmp_path, sigstore.root)
 
 
 async def test_other_identities_or_another_root_are_another_epoch(shelf: Shelf) -> None:

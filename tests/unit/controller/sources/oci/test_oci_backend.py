@@ -11,7 +11,7 @@ from controller.api.objects.provenance import AUTHOR, COMMITTED_AT
 from controller.runtime.reconciling.setbacks import Failed, Setback, Stalled
 from tests.registry.artifacts import FLUX_CONTENT, ORAS_FILE, Artifact, flux, index, oras_files, oras_folder
 from tests.registry.fixtures import REGISTRIES, Shelf
-from tests.unit.controller.sources.oci.opening import opener, written
+from tests.unit.controller.sources.oci.opening import opener, read_files
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.parametrize("registry", REGISTRIES, indirect=True)
 FILES: dict[str, str | bytes] = {"flags/base/flags.json": '{"flags": {}}', "README.md": "read me"}
 
 
-async def pulled(shelf: Shelf, into: Path, **oci: Any) -> Fetched:
+async def pull(shelf: Shelf, into: Path, **oci: Any) -> Fetched:
     async with opener() as sources:
         source = await sources.open(shelf.url, **oci)
         return await source.fetch(await source.resolve(), into)
@@ -30,7 +30,7 @@ async def pulled(shelf: Shelf, into: Path, **oci: Any) -> Fetched:
 
 async def setback(shelf: Shelf, into: Path, **oci: Any) -> Setback:
     with pytest.raises(Setback) as raised:
-        await pulled(shelf, into, **oci)
+        await pull(shelf, into, **oci)
     return raised.value
 
 
@@ -43,9 +43,9 @@ async def test_an_artifact_of_flux_has_its_files_and_its_commit(shelf: Shelf, tm
         authors="Ada <ada@example.com>",
     )
     digest = shelf.pusher.push(shelf.repository, "production", artifact)
-    fetched = await pulled(shelf, tmp_path, ref={"tag": "production"})
+    fetched = await pull(shelf, tmp_path, ref={"tag": "production"})
     assert str(fetched.revision) == f"production@{digest}"
-    assert written(tmp_path) == FILES
+    assert read_files(tmp_path) == FILES
     assert fetched.metadata == {
         AUTHOR: "Ada <ada@example.com>",
         COMMITTED_AT: "2026-11-23T02:00:00+00:00",
@@ -57,21 +57,21 @@ async def test_an_artifact_of_flux_has_its_files_and_its_commit(shelf: Shelf, tm
 
 async def test_a_folder_that_oras_pushed_is_below_its_name(shelf: Shelf, tmp_path: Path) -> None:
     shelf.pusher.push(shelf.repository, "latest", oras_folder("flags", {"a.json": "1", "b/c.json": "2"}))
-    await pulled(shelf, tmp_path)
-    assert written(tmp_path) == {"flags/a.json": "1", "flags/b/c.json": "2"}
+    await pull(shelf, tmp_path)
+    assert read_files(tmp_path) == {"flags/a.json": "1", "flags/b/c.json": "2"}
 
 
 async def test_a_file_that_oras_pushed_is_copied_under_its_title(shelf: Shelf, tmp_path: Path) -> None:
     shelf.pusher.push(shelf.repository, "latest", oras_files({"flags.json": "1", "more.json": "2"}))
-    await pulled(shelf, tmp_path, layerSelector={"operation": "copy", "mediaType": ORAS_FILE})
-    assert written(tmp_path) == {"flags.json": "1"}
+    await pull(shelf, tmp_path, layerSelector={"operation": "copy", "mediaType": ORAS_FILE})
+    assert read_files(tmp_path) == {"flags.json": "1"}
 
 
 async def test_a_file_is_no_archive_to_take_files_out_of(shelf: Shelf, tmp_path: Path) -> None:
     shelf.pusher.push(shelf.repository, "latest", oras_files({"flags.json": "1"}))
     failed = await setback(shelf, tmp_path)
     assert isinstance(failed, Stalled)
-    assert (failed.reason, written(tmp_path)) == ("ArchiveRefused", {})
+    assert (failed.reason, read_files(tmp_path)) == ("ArchiveRefused", {})
     assert "layerSelector" in failed.message
 
 
@@ -114,7 +114,7 @@ async def test_a_digest_is_pinned_without_asking(shelf: Shelf, tmp_path: Path) -
         revision = await source.resolve()
         assert (str(revision), shelf.front.asked) == (digest, [])
         await source.fetch(revision, tmp_path)
-    assert written(tmp_path) == FILES
+    assert read_files(tmp_path) == FILES
 
 
 async def test_a_tag_that_did_not_move_costs_one_request_without_content(
@@ -150,7 +150,7 @@ async def test_a_tag_that_moved_is_another_revision(shelf: Shelf, tmp_path: Path
             into = tmp_path / number
             into.mkdir()
             await source.fetch(await source.resolve(), into)
-            assert written(into) == {"a.json": number}
+            assert read_files(into) == {"a.json": number}
 
 
 AMD64, ARM64 = ({"os": "linux", "architecture": each} for each in ("amd64", "arm64"))
@@ -166,9 +166,9 @@ async def test_of_an_index_the_first_manifest_for_linux_amd64_or_for_no_platform
         shelf.pusher.push(shelf.repository, f"part-{number}", artifact)
     listed = index(*zip(artifacts, platforms, strict=True))
     digest = shelf.pusher.push_index(shelf.repository, "latest", listed)
-    fetched = await pulled(shelf, tmp_path)
+    fetched = await pull(shelf, tmp_path)
     assert str(fetched.revision) == f"latest@{digest}"
-    assert written(tmp_path) == {"a.json": "1"}
+    assert read_files(tmp_path) == {"a.json": "1"}
 
 
 async def test_an_index_of_other_platforms_alone_and_one_of_indexes_are_refused(
@@ -185,7 +185,7 @@ async def test_an_index_of_other_platforms_alone_and_one_of_indexes_are_refused(
     assert shelf.pusher.push_index(shelf.repository, "nested", nested) != digest
     failed = await setback(shelf, tmp_path, ref={"tag": "nested"})
     assert "it is an index within an index" in failed.message
-    assert written(tmp_path) == {}
+    assert read_files(tmp_path) == {}
 
 
 async def test_a_missing_tag_is_reported_with_those_that_exist(shelf: Shelf, tmp_path: Path) -> None:
@@ -225,8 +225,8 @@ async def test_links_and_devices_are_left_out_and_named(shelf: Shelf, tmp_path: 
     hard.type, hard.linkname = tarfile.LNKTYPE, "flags/base/flags.json"
     device.type = tarfile.CHRTYPE
     shelf.pusher.push(shelf.repository, "latest", flux(FILES, link, hard, device))
-    fetched = await pulled(shelf, tmp_path)
-    assert written(tmp_path) == FILES
+    fetched = await pull(shelf, tmp_path)
+    assert read_files(tmp_path) == FILES
     assert fetched.skipped == (
         "flags/link.json: symlink, not followed",
         "flags/hard.json: hard link, not followed",

@@ -57,7 +57,7 @@ def bundle(**changed: Any) -> bytes:
     return json.dumps(made).encode()
 
 
-def refused(made: bytes, identity: SignerIdentity = WORKFLOW) -> str:
+def refusal_of(made: bytes, identity: SignerIdentity = WORKFLOW) -> str:
     with pytest.raises(NotBelievedError) as raised:
         verify_keyless(made, f"sha256:{'0' * 64}", public_root(), [identity])
     return str(raised.value)
@@ -65,11 +65,11 @@ def refused(made: bytes, identity: SignerIdentity = WORKFLOW) -> str:
 
 def test_its_certificate_and_its_entry_are_trusted_by_the_copy_of_the_public_root() -> None:
     # It is of a file and of no artifact, which is seen last.
-    assert "without a DSSE envelope" in refused(bundle())
+    assert "without a DSSE envelope" in refusal_of(bundle())
 
 
 def test_its_signer_is_the_one_in_its_certificate() -> None:
-    message = refused(bundle(), SignerIdentity(WORKFLOW.issuer, "rfc8785[.]py/.*@refs/tags/v0[.]1[.]3$"))
+    message = refusal_of(bundle(), SignerIdentity(WORKFLOW.issuer, "rfc8785[.]py/.*@refs/tags/v0[.]1[.]3$"))
     workflow = "https://github.com/trailofbits/rfc8785.py/.github/workflows/release.yml@refs/tags/v0.1.2"
     assert f"for {workflow} (keyless https://token.actions.githubusercontent.com)" in message
 
@@ -87,4 +87,4 @@ def test_its_signer_is_the_one_in_its_certificate() -> None:
     ],
 )
 def test_what_is_changed_of_it_is_noticed(changed: dict[str, Any], why: str) -> None:
-    assert why in refused(bundle(**changed))
+    assert why in refusal_of(bundle(**changed))

@@ -29,7 +29,7 @@ def number(value: int) -> bytes:
     return string(value.to_bytes(value.bit_length() // 8 + 1, "big"))
 
 
-def signed(kind: str, state: bytes) -> tuple[SshKey, bytes]:
+def sign_message(kind: str, state: bytes) -> tuple[SshKey, bytes]:
     """A key, and its signature of MESSAGE in armor."""
     content = b"SSHSIG" + b"".join(map(string, (b"git", b"", b"sha512", hashlib.sha512(MESSAGE).digest())))
     whole = hashlib.sha256(APPLICATION).digest() + state + hashlib.sha256(content).digest()
@@ -51,7 +51,7 @@ def signed(kind: str, state: bytes) -> tuple[SshKey, bytes]:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_security_key_that_was_touched_signs(kind: str) -> None:
-    key, armored = signed(kind, TOUCHED)
+    key, armored = sign_message(kind, TOUCHED)
     assert verify_ssh(MESSAGE, armored, [key], AT) == Signer(f"SSH {key.fingerprint}", "Ada")
 
 
@@ -63,6 +63,6 @@ def test_a_security_key_that_was_touched_signs(kind: str) -> None:
 def test_neither_another_content_nor_a_key_that_nobody_touched_is_believed(
     kind: str, message: bytes, state: bytes, why: str
 ) -> None:
-    key, armored = signed(kind, state)
+    key, armored = sign_message(kind, state)
     with pytest.raises(NotBelievedError, match=why):
         verify_ssh(message, armored, [key], AT)
