@@ -143,8 +143,10 @@ def _served_status(resource: Resource | None) -> object:
     if resource is None:
         return None
     status = ConfigurationStatus.of(resource)
-    said = [status.condition(type_) for type_ in (PROPAGATED, NAME_CONFLICT, OVERRIDE_ACTIVE, ROLLOUT_ACTIVE)]
-    return status.served, status.served and status.digest, said
+    conditions = [
+        status.condition(type_) for type_ in (PROPAGATED, NAME_CONFLICT, OVERRIDE_ACTIVE, ROLLOUT_ACTIVE)
+    ]
+    return status.served, status.served and status.digest, conditions
 
 
 def _readers(cache: Cache, change: Change) -> Iterator[ObjectKey]:

@@ -20,6 +20,6 @@ def apply_progress(flag_set: FlagSet, known: str | None, progress: Progress) -> 
     served = effective(flag_set, progress)
     if served is flag_set:
         return flag_set, known
-    made = digest(served)
-    metadata = MappingProxyType({**served.metadata, DIGEST_KEY: made})
-    return replace(served, metadata=metadata), made
+    served_digest = digest(served)
+    metadata = MappingProxyType({**served.metadata, DIGEST_KEY: served_digest})
+    return replace(served, metadata=metadata), served_digest

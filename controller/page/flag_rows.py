@@ -27,17 +27,17 @@ STATES: Final = {
     "overridden": "Overridden or rolling out",
     "held": "Held at an older definition",
 }
-"""What `state=` selects, and its words."""
+"""The values of `state=` in the address, with their labels."""
 PERIODS: Final = {
     "1h": "the last hour",
     "1d": "the last day",
     "7d": "the last week",
     "30d": "the last 30 days",
 }
-"""What `since=` selects, and its words."""
+"""The values of `since=` in the address, with their labels."""
 _UNITS: Final = {"h": timedelta(hours=1), "d": timedelta(days=1)}
 SORTS: Final = {"": "Key", "changed": "Last change"}
-"""What `sort=` selects, and its words."""
+"""The values of `sort=` in the address, with their labels."""
 _LONG_AGO: Final = datetime.min.replace(tzinfo=UTC)
 _MOST_OWNERS: Final = 200
 

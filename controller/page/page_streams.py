@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from evaluator.wire.countdown import TimerHandle, Timers
 
 KEEP_ALIVE_SECONDS: Final = 20.0
-"""Proxies close what is silent for longer."""
+"""Proxies close connections that are silent for longer."""
 GATHER_SECONDS: Final = 0.1
 """Seconds from a change until pages are notified; all changes in between need one event."""
 MOST: Final = 400

@@ -37,8 +37,8 @@ _HTML: Final[Headers] = (("content-type", "text/html; charset=utf-8"), ("cache-c
 
 def address(view: str, /, **query: object) -> str:
     """Return the address of a view such as `flags`; what is empty is left out of the query."""
-    given = urlencode({name: str(value) for name, value in query.items() if value not in ("", None)})
-    return f"{PREFIX}/{view}{'?' if given else ''}{given}"
+    encoded = urlencode({name: str(value) for name, value in query.items() if value not in ("", None)})
+    return f"{PREFIX}/{view}{'?' if encoded else ''}{encoded}"
 
 
 def page(template: str, status: int = 200, **values: Any) -> Response:
@@ -53,14 +53,14 @@ def environment() -> Environment:
     # Imported here: most commands show no page.
     from jinja2 import Environment, FileSystemLoader, StrictUndefined  # noqa: PLC0415
 
-    made = Environment(
+    templates = Environment(
         loader=FileSystemLoader(FOLDER / "templates"),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    made.globals |= {
+    templates.globals |= {
         "address": address,
         "navigation": NAVIGATION,
         "commit_link": links.commit_link,
@@ -71,7 +71,7 @@ def environment() -> Environment:
         "outcome_words": outcome_words,
         "subject_words": subject_words,
     }
-    made.filters |= {
+    templates.filters |= {
         "after": words.after,
         "ago": words.ago,
         "clock": words.clock,
@@ -85,4 +85,4 @@ def environment() -> Environment:
         "shorten_digests": words.shorten_digests,
         "value": words.value_text,
     }
-    return made
+    return templates

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 USER: Final = "targetingKey"
 ATTRIBUTE: Final = "attribute."
-"""What the names of fields with attributes begin with."""
+"""The prefix of the names of fields with attributes."""
 OTHERS: Final = "others"
 """The field with more attributes, as a JSON object."""
 MOST_ATTRIBUTES: Final = 12
@@ -108,8 +108,8 @@ def _step_words(step: TraceStep, rule: Json) -> str:
     """A step in words; empty where it is no condition."""
     if step.name == "var":
         name = step.particulars.get("name")
-        given = "is not given" if step.value is None else f"is {value(step.value)}"
-        return f"{name} {given}" if isinstance(name, str) and name else ""
+        predicate = "is not given" if step.value is None else f"is {value(step.value)}"
+        return f"{name} {predicate}" if isinstance(name, str) and name else ""
     node = rule
     for part in step.path[:-1]:
         if isinstance(part, int):

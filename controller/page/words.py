@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from evaluator.flags.model import Json
 
 CODE_DEFAULT: Final = "default of the code"
-"""What stands for a variant where the caller's own default counts."""
+"""The text in place of a variant where the caller's own default counts."""
 _UNITS: Final = (
     (86_400 * 365, "year"),
     (86_400 * 30, "month"),

@@ -88,9 +88,9 @@ class TokenCallers:
 
 def refusal(status: int, title: str, message: str) -> Response:
     """A page that says in plain words why nothing is shown."""
-    made = page("refused.html", status, title=title, message=message)
+    response = page("refused.html", status, title=title, message=message)
     asks = (("www-authenticate", "Bearer"),) if status == 401 else ()
-    return made._replace(headers=(*made.headers, *asks))
+    return response._replace(headers=(*response.headers, *asks))
 
 
 def _call(request: Request) -> Call:

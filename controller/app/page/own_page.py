@@ -94,8 +94,8 @@ async def open_own_page(
         server = PageServer(caller.source_for, streams, now, local=True)
         listener = Listener(merge(server.routes(), TO_PAGE), LIMITS, name="page")
         # The default port is that of the process in a cluster.
-        given = settings.page_port if "page_port" in settings.model_fields_set else 0
-        port = await listener.start(_HOST, given)
+        fixed_port = settings.page_port if "page_port" in settings.model_fields_set else 0
+        port = await listener.start(_HOST, fixed_port)
         stack.push_async_callback(listener.drain, _DRAIN)
         stack.callback(server.close)
         caller.name = f"{secrets.token_hex(16)}.localhost:{port}"

@@ -36,11 +36,11 @@ MOST_KEPT: Final = 64
 
 
 @dataclass(frozen=True, slots=True)
-class _Made:
-    """What was made of an object."""
+class _CompiledSet:
+    """The flag set made of an object."""
 
     of: object
-    """The versions of all that it was made of."""
+    """The versions of the objects that it was made of."""
     flag_set: FlagSet
     served: CompiledFlagSet
     in_force: Mapping[str, str]
@@ -53,14 +53,14 @@ class ShownSets:
         self._objects = objects
         self._unix_time = unix_time
         self._promoted = PromotedSets(objects.get)
-        self._made: LRUCache[ObjectKey, _Made] = LRUCache(MOST_KEPT)
+        self._compiled: LRUCache[ObjectKey, _CompiledSet] = LRUCache(MOST_KEPT)
 
     def of(
         self, resource: Resource, last_changes: Callable[[FlagSet], Mapping[str, FlagChange]]
     ) -> ShownSet | None:
         """The flag set that an object delivers; None where it has none, or not all of its parts are there."""
         try:
-            made = self._make(resource)
+            compiled = self._make(resource)
         except (InvalidSpecError, MissingShardsError):
             return None
         flag_set = self._objects.get(flagset.writer_key(resource))
@@ -69,17 +69,17 @@ class ShownSets:
         status, written = FlagSetStatus.of(flag_set), FeatureFlagStatus.of(resource)
         return ShownSet(
             f"{resource.namespace}/{resource.name}",
-            made.flag_set,
-            made.served,
-            written.revision or made.flag_set.revision or "",
+            compiled.flag_set,
+            compiled.served,
+            written.revision or compiled.flag_set.revision or "",
             "" if source is None else source_address(source) or "",
             next((moment(entry.applied_at) for entry in status.history), None),
-            last_changes(made.flag_set),
-            made.in_force,
+            last_changes(compiled.flag_set),
+            compiled.in_force,
             resource.name,
         )
 
-    def _make(self, resource: Resource) -> _Made:
+    def _make(self, resource: Resource) -> _CompiledSet:
         """Raises InvalidSpecError, MissingShardsError."""
         progress = progress_of(self._objects, resource, self._unix_time(), self._promoted)
         shards = [
@@ -87,18 +87,18 @@ class ShownSets:
             for name in flagshard.names(resource.spec)
         ]
         of = (resource.uid, resource.generation, resource.status.get("providers"), tuple(shards), progress)
-        known = self._made.get(resource.key)
+        known = self._compiled.get(resource.key)
         if known is not None and known.of == of:
             return known
         delivered = delivery_of(resource, flagshard.finder(self._objects.get, resource.namespace), progress)
-        made = _Made(
+        compiled = _CompiledSet(
             of,
             delivered.desired,
             compile_flag_set(delivered.flag_set),
             _sentences_in_force(delivered.flag_set, progress),
         )
-        self._made[resource.key] = made
-        return made
+        self._compiled[resource.key] = compiled
+        return compiled
 
 
 def _sentences_in_force(flag_set: FlagSet, progress: Progress) -> dict[str, str]:

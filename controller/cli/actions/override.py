@@ -153,7 +153,7 @@ async def _delete(options: argparse.Namespace) -> None:
     from controller.cli.cluster.connection import open_connection
 
     async with open_connection(scope_of(options)) as connection:
-        found = await connection.get(FLAG_OVERRIDE, options.name)
+        override = await connection.get(FLAG_OVERRIDE, options.name)
         await connection.cluster.delete(
-            found.api_version, found.key.kind, found.namespace, found.name, uid=found.uid
+            override.api_version, override.key.kind, override.namespace, override.name, uid=override.uid
         )

@@ -86,7 +86,7 @@ class ClusterView:
 
     def of_kind(self, kind: str) -> list[Resource]:
         """Return all objects of a kind, by namespace and name."""
-        return sorted(self.objects.of_kind(kind), key=lambda each: each.key)
+        return sorted(self.objects.of_kind(kind), key=lambda resource: resource.key)
 
 
 _View = TypeVar("_View", bound=ClusterView)

@@ -68,10 +68,10 @@ def _is_wanted(event: Mapping[str, Any], options: argparse.Namespace) -> bool:
 def lines(event: Mapping[str, Any], *, colours: bool) -> list[str]:
     """An Event on a line, and a line for each flag that it changes."""
     changes = event["metadata"].get(CHANGES, "")
-    found = [(event["severity"], _line(event))]
-    found += [(each[:1], f"  {one_line(each, len(each))}") for each in changes.split("\n") if each]
+    rows = [(event["severity"], _line(event))]
+    rows += [(line[:1], f"  {one_line(line, len(line))}") for line in changes.split("\n") if line]
     return [
-        f"{_COLOURS[kind]}{text}{_PLAIN}" if colours and kind in _COLOURS else text for kind, text in found
+        f"{_COLOURS[kind]}{text}{_PLAIN}" if colours and kind in _COLOURS else text for kind, text in rows
     ]
 
 

@@ -60,23 +60,25 @@ def run(arguments: argparse.Namespace) -> int:
     for file in arguments.files:
         with exit_if_unreadable(_file_words(file)):
             given[file] = [*_documents(file)]
-    everything = [each for documents in given.values() for each in documents]
-    known = Given(everything, arguments.namespace, whole=False)
-    made: list[Any] = []
+    manifests = [manifest for documents in given.values() for manifest in documents]
+    known = Given(manifests, arguments.namespace, whole=False)
+    injected: list[Any] = []
     for file, documents in given.items():
         try:
             marked = [mark_manifest(document) for document in documents]
-            made += [inject_manifest(each, arguments.namespace, options, known) for each in marked]
+            injected += [
+                inject_manifest(manifest, arguments.namespace, options, known) for manifest in marked
+            ]
         except Refused as refusal:
             raise Exit(f"{_file_words(file)}: {refusal}", PROBLEM) from refusal
-    yaml.safe_dump_all(made, sys.stdout, sort_keys=False, allow_unicode=True, width=1_000)
+    yaml.safe_dump_all(injected, sys.stdout, sort_keys=False, allow_unicode=True, width=1_000)
     return OK
 
 
 def _documents(file: str) -> Iterator[Any]:
     text = sys.stdin.buffer.read() if file == STDIN else Path(file).read_bytes()
     # As kubectl, which skips empty documents.
-    yield from (each for each in yaml.safe_load_all(text) if each is not None)
+    yield from (document for document in yaml.safe_load_all(text) if document is not None)
 
 
 def _file_words(file: str) -> str:

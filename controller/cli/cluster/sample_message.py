@@ -66,7 +66,7 @@ def outcome_of(found: Resource | None, asked: str) -> Outcome:
         return Outcome(False, "no controller has seen the request", over=False)
     if ready.status == FALSE:
         return Outcome(False, f"the FlagProvider is not ready: {ready.message}")
-    waits = test_key(found.uid, asked) in {each.key for each in status.pending or ()}
+    waits = test_key(found.uid, asked) in {message.key for message in status.pending or ()}
     if delivered.status == FALSE:
         return Outcome(False, f"the last try failed: {delivered.message}", over=not waits)
     return Outcome(not waits, "the message waits to be delivered" if waits else "delivered", over=not waits)

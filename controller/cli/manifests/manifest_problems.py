@@ -82,7 +82,7 @@ def _identity_problems(body: Mapping[str, Any]) -> list[SchemaProblem] | None:
     if group not in GROUPS:
         return _of_another_group(body, kind or KINDS.get(_near_kind(name)))
     if kind is None:
-        ours = [each.kind for each in KINDS.values() if each.group == group]
+        ours = [known.kind for known in KINDS.values() if known.group == group]
         guess = nearest(name, ours) or f"; there is {', '.join(sorted(ours))}"
         message = f'unknown kind "{name}" in {group}{guess}' if name else "is required"
         return [SchemaProblem(("kind",), message, "unknown-kind")]

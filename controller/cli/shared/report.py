@@ -115,8 +115,8 @@ class TextReport:
     def revision(self, built: RevisionBuilt) -> None:
         """Print the commit, its changes, and its problems."""
         made = built.composition
-        shown = (short(built.revision), built.author, repr(built.subject) if built.subject else "")
-        self._say("  ".join(each for each in shown if each))
+        words = (short(built.revision), built.author, repr(built.subject) if built.subject else "")
+        self._say("  ".join(word for word in words if word))
         for sign, keys in (
             ("+", made.changed.added),
             ("~", sorted(made.changed.changed)),

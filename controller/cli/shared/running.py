@@ -69,8 +69,8 @@ def run(options: argparse.Namespace, kind: type[S], work: Callable[[S], Coroutin
     kubeconfig that cannot be had.
     """
     with exit_on(USAGE, InvalidSettingError):
-        found = settings(kind, options)
-    logs.configure(found.log_format, "debug" if options.verbose else "info")
+        configured = settings(kind, options)
+    logs.configure(configured.log_format, "debug" if options.verbose else "info")
     # What modules make stays: collecting it while they load is a seventh of the start.
     gc.disable()
     import uvloop
@@ -79,7 +79,7 @@ def run(options: argparse.Namespace, kind: type[S], work: Callable[[S], Coroutin
     try:
         with exit_on(USAGE, InvalidSettingError), exit_on(UNREACHABLE, OSError):
             try:
-                working = work(found)
+                working = work(configured)
             finally:
                 # A full collection that looks at what is imported by now holds the loop, and comes only once
                 # a quarter as much is new.

@@ -159,12 +159,12 @@ class FlagCommits:
         """
         tree = WorkingTree(self._files(definitions), ())
         try:
-            made = compose_tree(tree, self._options)
-            if made.missing or not made.accepted:
-                made = compose_tree(tree, self._options, previous=older())
+            composition = compose_tree(tree, self._options)
+            if composition.missing or not composition.accepted:
+                composition = compose_tree(tree, self._options, previous=older())
         except Setback:
             return older()
-        return made.flag_set
+        return composition.flag_set
 
 
 class _FlagSets:

@@ -85,8 +85,8 @@ def _has_revision(flag_set: Resource | None, status: ConfigurationStatus, revisi
     if flag_set is None:
         return status.revision == revision
     # Also a commit that changed no flag made what is in the object.
-    made = {entry.digest for entry in FlagSetStatus.of(flag_set).history if entry.revision == revision}
-    return status.own_digest in made
+    digests = {entry.digest for entry in FlagSetStatus.of(flag_set).history if entry.revision == revision}
+    return status.own_digest in digests
 
 
 def _last_follower(observed_at: str | None, within: str | None) -> datetime | None:

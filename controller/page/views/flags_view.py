@@ -30,7 +30,7 @@ def flags_view(visit: Visit) -> Response:
             page=number if number > 1 else None,
         )
 
-    made = page(
+    response = page(
         "flags.html",
         visit=visit,
         shown=shown,
@@ -41,4 +41,4 @@ def flags_view(visit: Visit) -> Response:
         words={"state": STATES, "since": PERIODS, "sort": SORTS},
     )
     # htmx replaces the address by that of what it shows, so that it can be sent to a colleague.
-    return made._replace(headers=(*made.headers, ("hx-replace-url", page_address(selection.page))))
+    return response._replace(headers=(*response.headers, ("hx-replace-url", page_address(selection.page))))

@@ -81,7 +81,7 @@ class AllowedServers:
 
 @contextlib.contextmanager
 def _as_unusable() -> Iterator[None]:
-    """Raise what the block raises as UnusableError."""
+    """Raise UnusableError for refusals and setbacks that the block raises."""
     try:
         yield
     except RequestError as error:

@@ -24,7 +24,7 @@ DATADOG: Final = "https://api.datadoghq.com"
 _DATADOG_WINDOWS: Final = 10
 """How many intervals of the past Datadog is asked for, as Flagger does: its points come late."""
 _ENDS_TEXT: Final = re.compile(r"""["'`\\{}\x00-\x1f\x7f]""")
-"""What could end a text in a query, and begin another part of it."""
+"""Characters that could end a text in a query and begin another part of the query."""
 _HEADER: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,128}")
 _OURS: Final = frozenset(
     {

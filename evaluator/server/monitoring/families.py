@@ -80,9 +80,9 @@ class Histograms:
         """Count a value."""
         self._found.setdefault(labels, Histogram(self._bounds)).add(value)
 
-    def keep(self, labels: Container[tuple[str, ...]]) -> None:
-        """Forget all combinations but these."""
-        self._found = {those: values for those, values in self._found.items() if those in labels}
+    def keep(self, kept: Container[tuple[str, ...]]) -> None:
+        """Forget the values of all other label combinations."""
+        self._found = {labels: values for labels, values in self._found.items() if labels in kept}
 
     def family(self) -> Metric:
         """Return the present values. Also called outside the loop, so it iterates over a copy."""
