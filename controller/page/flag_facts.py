@@ -44,7 +44,7 @@ def other_metadata(metadata: Mapping[str, Scalar]) -> dict[str, Scalar]:
 
 
 def kind_of(flag: Flag) -> str:
-    """`boolean`, `string`, `integer`, `float` or `object`; empty for a flag without variants."""
+    """`boolean`, `string`, `integer`, `float` or `object`; empty for a flag without a default variant."""
     kind = flag_type(flag)
     if kind is FlagType.FLOAT and all(isinstance(value, int) for value in flag.variants.values()):
         kind = FlagType.INTEGER

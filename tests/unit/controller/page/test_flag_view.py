@@ -47,4 +47,4 @@ def test_environments_are_side_by_side_and_one_may_lack_the_flag() -> None:
     ],
 )
 def test_the_kind_of_a_flag_is_that_of_its_variants(variants: dict[str, Any], kind: str) -> None:
-    assert kind_of(Flag("a", State.ENABLED, variants)) == kind
+    assert kind_of(Flag("a", State.ENABLED, variants, next(iter(variants), None))) == kind
