@@ -33,9 +33,12 @@ _KINDS: Final = {
 _NEXT: Final = {
     "Stalled": "waits for a change", "InvalidTextError": "waits for a change",
     "Waiting": "waits for what is missing", "Passing": "waits for what is missing", "Failed": "retries",
-    "Unverified": "retries", "Occurrence": "Event", "Condition": "condition",
+    "Unverified": "retries", "Occurrence": "Event", "_occurrence": "Event", "Condition": "condition",
+    "Gate": "is held", "Misfit": "is held", "Cause": "rolls back",
 }  # fmt: skip
 """What the controller does next, by the call that names the reason."""
+_PLACES: Final = {"Condition": 2, "InvalidTextError": 1, "Gate": 1, "_occurrence": 1}
+"""Where the reason stands among the arguments, unless it is the first."""
 _REASON: Final = re.compile(r"[A-Z][a-z]+(?:[A-Z]+[a-z]*)*|[A-Z]{2,}[a-z]\w+")
 _HEAD: Final = """\
 # Conditions and reasons
@@ -54,8 +57,8 @@ _REASONS: Final = """
 ## Reasons
 
 A reason stands in conditions and Events. After a failure, the controller `retries`, `waits for what
-is missing`, or `waits for a change` of yours (`Stalled`). In messages, `…` stands for names and
-values.
+is missing`, or `waits for a change` of yours (`Stalled`). A rollout `is held` at its step, or
+`rolls back`. In messages, `…` stands for names and values.
 """
 
 
@@ -110,9 +113,8 @@ def reasons() -> Iterator[Reason]:
         for node in ast.walk(tree):
             if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("controller."):
                 origin = Path(*node.module.split(".")[1:]).with_suffix(".py")
-                known |= {
-                    one.asname or one.name: constants.get(origin, {}).get(one.name, "") for one in node.names
-                }
+                given = constants.get(origin, {})
+                known |= {one.asname or one.name: given[one.name] for one in node.names if one.name in given}
         if kind:
             for function in ast.walk(tree):
                 if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
@@ -120,13 +122,17 @@ def reasons() -> Iterator[Reason]:
 
 
 def _in_function(
-    function: ast.FunctionDef | ast.AsyncFunctionDef, known: Mapping[str, str], kind: str
+    function: ast.FunctionDef | ast.AsyncFunctionDef, known: Mapping[str, ast.expr], kind: str
 ) -> Iterator[Reason]:
     """Messages are written beside the call, or into a variable before it."""
     texts: dict[str, list[tuple[int, ast.expr]]] = {}
     for node in ast.walk(function):
-        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
-            texts.setdefault(node.targets[0].id, []).append((node.lineno, node.value))
+        match node:
+            case (
+                ast.Assign(targets=[ast.Name(id=name)], value=value)
+                | ast.NamedExpr(target=ast.Name(id=name), value=value)
+            ):
+                texts.setdefault(name, []).append((node.lineno, value))
     for node in ast.walk(function):
         if isinstance(node, ast.Call):
             before = {
@@ -139,30 +145,51 @@ def _in_function(
             yield from _reasons_in_call(node, known, before, kind)
 
 
-def _constants(tree: ast.Module) -> dict[str, str]:
-    return {
-        node.target.id: node.value.value
-        for node in tree.body
-        if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name)
-        if isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
-    }
+def _constants(tree: ast.Module) -> dict[str, ast.expr]:
+    """What the module's constants are, and what each of its functions may return."""
+    constants: dict[str, ast.expr] = {}
+    for node in tree.body:
+        match node:
+            case ast.AnnAssign(target=ast.Name(id=name), value=ast.expr() as value):
+                constants[name] = value
+            case ast.FunctionDef(name=name):
+                returns = [part.value for part in ast.walk(node) if isinstance(part, ast.Return)]
+                constants[name] = ast.BoolOp(ast.Or(), [value for value in returns if value is not None])
+    return constants
+
+
+def _values(node: ast.expr | None, known: Mapping[str, ast.expr]) -> Iterator[str]:
+    """Each text that an expression may be, as far as the variables that it names are known."""
+    match node:
+        case ast.Constant(value=str(text)):
+            yield text
+        case ast.Name(id=name) | ast.Call(func=ast.Name(id=name)):
+            # Each variable once: it may be set from itself.
+            rest = {other: value for other, value in known.items() if other != name}
+            yield from _values(known.get(name), rest)
+        case ast.IfExp(body=first, orelse=second):
+            yield from (*_values(first, known), *_values(second, known))
+        case ast.BoolOp(values=parts) | ast.Dict(values=parts):
+            for part in parts:
+                yield from _values(part, known)
+        case ast.Subscript(value=inner) | ast.Call(func=ast.Attribute(value=inner, attr="get")):
+            mapping = known.get(inner.id) if isinstance(inner, ast.Name) else inner
+            if isinstance(mapping, ast.Dict):
+                yield from _values(mapping, known)
 
 
 def _reasons_in_call(
-    call: ast.Call, constants: Mapping[str, str], before: Mapping[str, ast.expr], kind: str
+    call: ast.Call, constants: Mapping[str, ast.expr], before: Mapping[str, ast.expr], kind: str
 ) -> Iterator[Reason]:
     name = call.func.id if isinstance(call.func, ast.Name) else ""
-    place = {"Condition": 2, "InvalidTextError": 1}.get(name, 0)
+    place = _PLACES.get(name, 0)
     if name not in _NEXT or len(call.args) < 2 or len(call.args) <= place:
         return
-    given = call.args[place]
-    parts = [given.body, given.orelse] if isinstance(given, ast.IfExp) else [given]
     said = call.args[0 if name == "InvalidTextError" else place + 1 :]
     text = said[0] if said else None
     message = _text(before.get(text.id) if isinstance(text, ast.Name) else text)
-    for part in parts:
-        value = constants.get(part.id) if isinstance(part, ast.Name) else getattr(part, "value", None)
-        if isinstance(value, str) and _REASON.fullmatch(value):
+    for value in _values(call.args[place], {**constants, **before}):
+        if _REASON.fullmatch(value):
             yield Reason(kind, value, _NEXT[name], message)
 
 
