@@ -203,11 +203,11 @@ async def receipts(cluster: Plane, delivering: ProxyProcess) -> list[dict[str, A
             for _ in range(CONNECTIONS)
         ]
         crowd = Crowd(space, delivering, [report_of(each) for each in channels])
-        joined = await crowd.measured("all join", await crowd.publish(1))
+        joined = await crowd.measure("all join", await crowd.publish(1))
         # The first round spreads them over its seconds; the second is what there is from then on.
         await crowd.send(await crowd.digest(), pace=ROUND_SECONDS)
-        steady = await crowd.measured("steady", await crowd.digest(), pace=ROUND_SECONDS)
-        changed = await crowd.measured("all change", await crowd.publish(2))
+        steady = await crowd.measure("steady", await crowd.digest(), pace=ROUND_SECONDS)
+        changed = await crowd.measure("all change", await crowd.publish(2))
     return [joined, steady, changed]
 
 
@@ -244,7 +244,7 @@ class Crowd:
         found = await asyncio.to_thread(self._space.get, "ffc", "crowd")
         return str(found["status"]["digest"])
 
-    async def measured(self, name: str, digest: str, pace: float = 0.0) -> dict[str, Any]:
+    async def measure(self, name: str, digest: str, pace: float = 0.0) -> dict[str, Any]:
         """One receipt of each member, and what becomes of them."""
         used, made, started = cpu_seconds(self._pid), self._space.api.writes(), time.perf_counter()
         await self.send(digest, pace)

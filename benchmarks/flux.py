@@ -89,7 +89,7 @@ def rounds(subject: Subject) -> Rows:
 def measure_commits(subject: Subject, ask: Callable[[str], str], seen: Watch, way: str) -> dict[str, Any]:
     """ROUNDS commits, one after another."""
     time.sleep(SETTLE_SECONDS)
-    times, before = [], subject.spent()
+    times, before = [], subject.spending()
     for number in range(ROUNDS):
         content = flags(banner="off" if number % 2 else "on", **{way: "on"})
         commit = subject.space.repository.commit("next", flags__json=content)
@@ -97,7 +97,7 @@ def measure_commits(subject: Subject, ask: Callable[[str], str], seen: Watch, wa
         ask(commit)
         times.append((seen.wait(commit) - started) * 1000)
     time.sleep(1)
-    spent = subject.spent().since(before, ROUNDS if way == "requestedAt" else 0)
+    spent = subject.spending().since(before, ROUNDS if way == "requestedAt" else 0)
     return {
         "rounds": ROUNDS,
         "p50 ms": median(times),
@@ -157,9 +157,9 @@ def measure_idle(subject: Subject, interval: str) -> Rows:
     sources = [[subject.source(f"each-{each}", each % REPOSITORIES, interval)] for each in range(SOURCES)]
     row = {f"cold {name}": value for name, value in measure_apply(subject, sources, (subject.kind,)).items()}
     time.sleep(SETTLE_SECONDS)
-    before = subject.spent()
+    before = subject.spending()
     time.sleep(MINUTE)
-    minute = {f"minute {name}": value for name, value in subject.spent().since(before).items()}
+    minute = {f"minute {name}": value for name, value in subject.spending().since(before).items()}
     return [{"of": subject.name, **row, **minute}]
 
 
@@ -179,7 +179,7 @@ def measure_apply(
     subject: Subject, objects: list[list[dict[str, Any]]], kinds: tuple[str, ...]
 ) -> dict[str, Any]:
     """Apply them, eight at a time, and wait until as many objects of each kind are Ready."""
-    before, started = subject.spent(), time.perf_counter()
+    before, started = subject.spending(), time.perf_counter()
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(lambda each: subject.space.apply(*each), objects))
     ours = time.perf_counter() - started
@@ -190,7 +190,7 @@ def measure_apply(
     seconds = time.perf_counter() - started
     # Events are posted behind the statuses.
     time.sleep(SETTLE_SECONDS)
-    spent = subject.spent().since(before, sum(map(len, objects)))
+    spent = subject.spending().since(before, sum(map(len, objects)))
     return {"applied s": ours, "all Ready s": seconds, **spent, "memory MB": subject.memory()}
 
 

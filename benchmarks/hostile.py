@@ -68,7 +68,7 @@ def proxy() -> Iterator[Server]:
         process = Proxy(Path(scratch), stub)
         process.command = [*PINNED, *process.command]
         with run_replica(process):
-            within(lambda: process.ask("/readyz")[0] == 200, process.said)
+            within(lambda: process.ask("/readyz")[0] == 200, process.log_text)
             sync, management = (f"http://127.0.0.1:{port}" for port in (process.sync, process.management))
             yield Server(process.pid, sync, "", management)
 

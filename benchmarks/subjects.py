@@ -57,7 +57,7 @@ class Subject:
         spec = {"interval": interval, **ours["spec"]["git"]}
         return {**ours, "apiVersion": "source.toolkit.fluxcd.io/v1", "kind": "GitRepository", "spec": spec}
 
-    def spent(self) -> Spent:
+    def spending(self) -> Spent:
         """Since both began."""
         return Spent(family_cpu_seconds(self.process.pid), self.space.api.writes(), len(self.server.paths))
 

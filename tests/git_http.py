@@ -217,7 +217,7 @@ class _Tunnel(BaseHTTPRequestHandler):
         """Nothing is printed."""
 
     def do_CONNECT(self) -> None:
-        if self._admitted():
+        if self._admits():
             host, _, port = self.path.rpartition(":")
             with socket.create_connection((host, int(port))) as there:
                 self.send_response(200)
@@ -235,7 +235,7 @@ class _Tunnel(BaseHTTPRequestHandler):
         self._forward()
 
     def _forward(self) -> None:
-        if not self._admitted():
+        if not self._admits():
             return
         self.close_connection = True
         parts = urlsplit(self.path)
@@ -250,7 +250,7 @@ class _Tunnel(BaseHTTPRequestHandler):
             while piece := there.recv(65536):
                 self.wfile.write(piece)
 
-    def _admitted(self) -> bool:
+    def _admits(self) -> bool:
         self.server.targets.append(self.path)
         if self.headers.get("Proxy-Authorization") == _basic(self.server.login):
             self.server.admitted += 1

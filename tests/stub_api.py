@@ -101,7 +101,7 @@ class StubApi:
     # -- the server ------------------------------------------------------------------------------------------
 
     @contextlib.contextmanager
-    def serving(self) -> Iterator[StubApi]:
+    def serve(self) -> Iterator[StubApi]:
         """Listen for as long as the block lasts."""
         thread = threading.Thread(target=self._loop.run_forever)
         thread.start()
@@ -300,7 +300,7 @@ def stub_api(folder: Path, fault: str = "") -> Iterator[StubApi]:
     """A stub for as long as the block lasts, that refuses from its start where a fault is named."""
     folder.mkdir(parents=True, exist_ok=True)
     stub = StubApi(folder)
-    with stub.serving():
+    with stub.serve():
         if fault:
             stub.refuse(fault)
         yield stub

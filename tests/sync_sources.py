@@ -196,7 +196,7 @@ class GrpcPeer:
             response_serializer=sync_pb2.SyncFlagsResponse.SerializeToString,
         )
         service = grpc.method_handlers_generic_handler(
-            "flagd.sync.v1.FlagSyncService", {"SyncFlags": method} | self._fetching()
+            "flagd.sync.v1.FlagSyncService", {"SyncFlags": method} | self._fetch_all()
         )
         self._server.add_generic_rpc_handlers((service,))
         address = f"127.0.0.1:{self.port}"
@@ -241,7 +241,7 @@ class GrpcPeer:
         self.ending = code
         self._notify()
 
-    def _fetching(self) -> dict[str, Any]:
+    def _fetch_all(self) -> dict[str, Any]:
         async def fetch(_: object, context: Any) -> None:
             assert self.absence is not None
             await context.abort(self.absence, "no flags")

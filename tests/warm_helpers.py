@@ -90,12 +90,12 @@ class WarmHelpers(Helpers):
         found = next((each for each in _kept if each.kind == kind), None)
         if found is not None:
             _kept.remove(found)
-            return await self._joined(found)
-        process = await self._joined(_Kept(kind, await asyncio.to_thread(self._made, given)))
+            return await self._join(found)
+        process = await self._join(_Kept(kind, await asyncio.to_thread(self._spawn, given)))
         await process.call(_NOTHING)
         return process
 
-    def _made(self, given: dict[str, str]) -> subprocess.Popen[bytes]:
+    def _spawn(self, given: dict[str, str]) -> subprocess.Popen[bytes]:
         return subprocess.Popen(
             [sys.executable, "-c", _COMMAND.format(self._modules)],
             stdin=subprocess.PIPE,
@@ -103,7 +103,7 @@ class WarmHelpers(Helpers):
             env={**given, "MALLOC_ARENA_MAX": "1"},
         )
 
-    async def _joined(self, kept: _Kept) -> _Process:
+    async def _join(self, kept: _Kept) -> _Process:
         loop = asyncio.get_running_loop()
         replies = asyncio.StreamReader()
         reading, _ = await loop.connect_read_pipe(

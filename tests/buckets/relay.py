@@ -98,7 +98,7 @@ class Relay(ThreadingHTTPServer):
         """What the server is asked for."""
         return path.replace(f"/{self.bucket}", "/not-there", 1) if self._away else path
 
-    def answered(self, path: str, status: int, body: bytes) -> tuple[int, bytes]:
+    def rewrite_answer(self, path: str, status: int, body: bytes) -> tuple[int, bytes]:
         """What the server would say, were it the vendor's."""
         del path
         return status, body
@@ -135,7 +135,7 @@ class _Exchange(BaseHTTPRequestHandler):
                 upstream.putheader(name, value)
             upstream.endheaders()
             answer = upstream.getresponse()
-            status, body = relay.answered(self.path, answer.status, answer.read())
+            status, body = relay.rewrite_answer(self.path, answer.status, answer.read())
             respond(self, status, body, **dict(answer.getheaders()))
 
 

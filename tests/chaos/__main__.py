@@ -84,8 +84,8 @@ def run(
     spine.wait_applied(first)
     for each in world.pods.values():
         each.port("ofrep")
-        each.evaluator.said("flags served")
-    with observer.watching():
+        each.evaluator.next_event("flags served")
+    with observer.watch():
         if missing := wait_settled(world, first, commits.newest.number, _FIRST_SECONDS):
             violations.add(f"before any fault: {missing}")
             return
@@ -115,7 +115,7 @@ def break_all(
     def happen(fault: Fault) -> None:
         time.sleep(max(0.0, began + fault.at - time.monotonic()))
         try:
-            with world.broken(fault):
+            with world.break_for(fault):
                 time.sleep(fault.seconds)
         except Exception as error:  # noqa: BLE001 - a fault that cannot be made proves nothing, and is reported
             violations.add(f"{fault}: {type(error).__name__}: {error}"[:2000])

@@ -63,7 +63,7 @@ class ServerCertificates:
     def mount(self) -> bool:
         """Put what the cluster holds before the proxies and their clients; False where it is not current."""
         try:
-            found, known = self._kept(_PROXY), self._authorities()
+            found, known = self._read_kept(_PROXY), self._authorities()
         except (OSError, Refused):
             return False
         if found is None or found.authorities != known or not valid(found.certificate):
@@ -79,7 +79,7 @@ class ServerCertificates:
         """
         for path in (ADMISSION, _PROXY):
             with contextlib.suppress(OSError, Refused):
-                found = self._kept(path)
+                found = self._read_kept(path)
                 if found is None:
                     continue
                 # Another name is reason enough for another certificate.
@@ -89,7 +89,7 @@ class ServerCertificates:
                 data = {name: base64.b64encode(content).decode() for name, content in old.data().items()}
                 self._api.ask("PATCH", path, {"data": data}, "application/merge-patch+json")
 
-    def doubted(self, sync: Mapping[str, int]) -> str:
+    def find_doubted(self, sync: Mapping[str, int]) -> str:
         """Whose certificate the API server or a client of the proxies would not believe; empty: nobody's."""
         own = {} if self._admission is None else {"admission": self._admission.admission}
         for ports, authorities in (
@@ -101,7 +101,7 @@ class ServerCertificates:
                     return f"the certificate of {name}: {why}"
         return ""
 
-    def _kept(self, path: str) -> Certificates | None:
+    def _read_kept(self, path: str) -> Certificates | None:
         data: dict[str, str] = self._api.find(path).get("data") or {}
         return certificates_of({name: base64.b64decode(text) for name, text in data.items()})
 

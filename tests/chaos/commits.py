@@ -73,7 +73,7 @@ class Commits:
         content = Content(self.newest.number + 1, broken)
         return self._commit(content, document(content))
 
-    def known(self) -> Mapping[str, Content | None]:
+    def known_commits(self) -> Mapping[str, Content | None]:
         """Every commit so far."""
         with self.lock:
             return dict(self.by_id)

@@ -88,11 +88,11 @@ class Progress:
         if not full:
             self._emptied_at = self._clock()
 
-    def thawed(self) -> None:
+    def thaw(self) -> None:
         """It stood still so far, and saved nothing."""
         self._unsaved = [(self._clock(), number) for _, number in self._unsaved]
 
-    def killed(self) -> None:
+    def restart(self) -> None:
         """The next life begins with what is on disk."""
         self._settle()
         self._floor = self._saved

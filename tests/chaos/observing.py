@@ -36,7 +36,7 @@ class Observer:
         """Resource versions of the flag set that were judged."""
 
     @contextlib.contextmanager
-    def watching(self) -> Iterator[None]:
+    def watch(self) -> Iterator[None]:
         """Whatever happens meanwhile is judged."""
         threads = [threading.Thread(target=self._ask, args=(name,)) for name in self._world.pods]
         threads += [threading.Thread(target=self._follow), threading.Thread(target=self._look_for_ends)]
@@ -51,8 +51,8 @@ class Observer:
 
     def _look_for_ends(self) -> None:
         while not self._over.wait(0.5):
-            for name in self._world.ended():
-                self._violations.add(f"{name} ended by itself", self._world.said(name))
+            for name in self._world.ended_processes():
+                self._violations.add(f"{name} ended by itself", self._world.log_of(name))
 
     def _ask(self, name: str) -> None:
         while not self._over.is_set():
@@ -73,7 +73,7 @@ class Observer:
         values = {each["key"]: each.get("value", each.get("errorCode")) for each in answer.get("flags", ())}
         revisions = {each.get("metadata", {}).get(REVISION, "nothing") for each in answer.get("flags", ())}
         revision = " and ".join(sorted(map(str, revisions))) or str(answer)
-        wrong = contradiction(values, revision, self._commits.known())
+        wrong = contradiction(values, revision, self._commits.known_commits())
         if not wrong:
             wrong = self._world.progress[name].see(int(values["number"]))
         if wrong:
@@ -107,7 +107,7 @@ class Observer:
         flags = found["spec"]["flagSpec"]["flags"]
         values = {key: flag["variants"].get(flag["defaultVariant"]) for key, flag in flags.items()}
         revision = found["metadata"]["annotations"][REVISION]
-        if wrong := contradiction(values, revision, self._commits.known()):
+        if wrong := contradiction(values, revision, self._commits.known_commits()):
             self._violations.add(f"in the API server: {wrong}")
         self.versions.add(found["metadata"]["resourceVersion"])
 
@@ -126,7 +126,7 @@ def difference_after(world: World, commit: str, number: int) -> str:
             return f"{name} serves {progress.newest}, not {number}"
     try:
         found, made = world.spine.get("flagset", NAME), world.spine.get("ffc", NAME)
-        doubted = world.doubted()
+        doubted = world.find_doubted()
     except (OSError, Refused) as error:
         return f"the API server: {error}"
     applied = found["status"].get("lastAppliedRevision", "")

@@ -147,49 +147,49 @@ class World:
         """Controllers and proxies."""
         return {**self.controllers, **self.proxies}
 
-    def doubted(self) -> str:
+    def find_doubted(self) -> str:
         """Whose certificate is not believed; empty: nobody's."""
-        return self.certificates.doubted({name: each.sync for name, each in self.proxies.items()})
+        return self.certificates.find_doubted({name: each.sync for name, each in self.proxies.items()})
 
     def pid(self, name: str) -> int:
         """Of the process that has the name now."""
         return self.pods[name].evaluator.process.pid if name in self.pods else self.replicas[name].pid
 
-    def ended(self) -> list[str]:
+    def ended_processes(self) -> list[str]:
         """Who ended without being killed."""
-        gone = [name for name, each in self.replicas.items() if each.ended()]
+        gone = [name for name, each in self.replicas.items() if each.has_ended()]
         gone += [name for name, each in self.pods.items() if each.evaluator.process.poll() is not None]
         return [name for name in gone if name not in self.down]
 
-    def said(self, name: str) -> str:
+    def log_of(self, name: str) -> str:
         """What it logged in this life."""
         if name in self.pods:
             return "\n".join(map(str, self.pods[name].evaluator.log))
-        return self.replicas[name].said()
+        return self.replicas[name].log_text()
 
     @contextlib.contextmanager
-    def broken(self, fault: Fault) -> Iterator[None]:
+    def break_for(self, fault: Fault) -> Iterator[None]:
         """The fault, for as long as the block lasts, and not before the last one of the target is mended."""
-        with self._locks[fault.target], self._broken(fault):
+        with self._locks[fault.target], self._break(fault):
             yield
 
     @contextlib.contextmanager
-    def _broken(self, fault: Fault) -> Iterator[None]:
+    def _break(self, fault: Fault) -> Iterator[None]:
         if fault.target == GIT:
             self.spine.server.mood = fault.kind
             yield
             self.spine.server.mood = ""
             return
         ways: dict[str, Callable[[str], contextlib.AbstractContextManager[None]]] = {
-            "kill": self._killed, "freeze": self._frozen, "fill": self._filled, "cut": self._cut,
-            "expire": self._expired, "strand": self._stranded,
-            **{kind: partial(self._moved, by) for kind, by in OFF_BY.items()},
+            "kill": self._kill, "freeze": self._freeze, "fill": self._fill_disk, "cut": self._cut,
+            "expire": self._expire, "strand": self._strand,
+            **{kind: partial(self._move_clock, by) for kind, by in OFF_BY.items()},
         }  # fmt: skip
         with ways[fault.kind](fault.target):
             yield
 
     @contextlib.contextmanager
-    def _killed(self, name: str) -> Iterator[None]:
+    def _kill(self, name: str) -> Iterator[None]:
         if name in PLANE:
             self._plane.end(name, signal.SIGKILL)
             yield
@@ -202,7 +202,7 @@ class World:
             self.pods[name].evaluator.stop(signal.SIGKILL)
             yield
             # No answer of the life that ended may be judged after this.
-            self.progress[name].killed()
+            self.progress[name].restart()
             self.pods[name].restart()
             self.pods[name].port("ofrep")
         else:
@@ -219,14 +219,14 @@ class World:
             try:
                 return self.replicas[name].start()
             except AssertionError as error:
-                code = self.replicas[name].wait() if self.replicas[name].ended() else None
+                code = self.replicas[name].wait() if self.replicas[name].has_ended() else None
                 self._violations.add(f"{name} did not start, exit code {code}", str(error))
                 self.replicas[name].close()
                 if time.monotonic() > until:
                     return None
 
     @contextlib.contextmanager
-    def _frozen(self, name: str) -> Iterator[None]:
+    def _freeze(self, name: str) -> Iterator[None]:
         send: Callable[[signal.Signals], Any]
         if name in PLANE:
             send = partial(self._plane.send, name)
@@ -235,11 +235,11 @@ class World:
         send(signal.SIGSTOP)
         yield
         if name in self.progress:
-            self.progress[name].thawed()
+            self.progress[name].thaw()
         send(signal.SIGCONT)
 
     @contextlib.contextmanager
-    def _filled(self, name: str) -> Iterator[None]:
+    def _fill_disk(self, name: str) -> Iterator[None]:
         process: Any = self.pods[name].evaluator.process if name in self.pods else self.replicas[name]
         # A last good set has room of its own; a process that may write no file at all cannot use it.
         refuses = name in self.progress and name in self.without_disk
@@ -252,14 +252,14 @@ class World:
             self.progress[name].disk(full=False)
 
     @contextlib.contextmanager
-    def _stranded(self, name: str) -> Iterator[None]:
+    def _strand(self, name: str) -> Iterator[None]:
         """Its disk is full for as long as the fault lasts; then nothing that it follows answers, and it is
         killed and started again.
         """
-        with self._filled(name):
+        with self._fill_disk(name):
             yield
             with self._cut(name):
-                with self._killed(name):
+                with self._kill(name):
                     pass
                 checked = self.progress[name].checked
                 within(lambda: self.progress[name].checked > checked)
@@ -271,13 +271,13 @@ class World:
         self.networks[name].mend()
 
     @contextlib.contextmanager
-    def _moved(self, seconds: float, name: str) -> Iterator[None]:
+    def _move_clock(self, seconds: float, name: str) -> Iterator[None]:
         self._clocks[name].set(seconds)
         yield
         self._clocks[name].set(0)
 
     @contextlib.contextmanager
-    def _expired(self, name: str) -> Iterator[None]:
+    def _expire(self, name: str) -> Iterator[None]:
         if name in self.replicas:
             self._credentials.revoke(name)
             yield

@@ -53,7 +53,7 @@ class Evaluator:
         """The next event that `wanted` accepts."""
         return self._events.wait(wanted, lambda: self.log)
 
-    def said(self, message: str) -> dict[str, Any]:
+    def next_event(self, message: str) -> dict[str, Any]:
         """The next event with this in its message."""
         return self.wait(lambda event: message in event["message"])
 

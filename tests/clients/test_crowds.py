@@ -96,8 +96,8 @@ def test_certificates_are_rotated_under_load_and_no_call_fails(
     words = ["-f", "file:flags.json", "-c", "tls.crt", "-k", "tls.key"]
     slowest = 0.0
     with evaluator(*words, cwd=tmp_path) as running:
-        port = running.said("listening")["grpc"]
-        running.said("flags served")
+        port = running.next_event("listening")["grpc"]
+        running.next_event("flags served")
         with Askers(port, certificates.ca_of()) as askers:
             for number in range(1, 11):
                 wanted, since = rotate(f"crowd-{number}"), Stopwatch()
@@ -146,8 +146,8 @@ def test_a_thousand_clients_that_drop_at_once_disturb_nobody_and_leave_nothing(
     replace(tmp_path / "flags.json", numbered_flags(1))
     receiving, sending = multiprocessing.get_context("spawn").Pipe()
     with evaluator("-f", "file:flags.json", cwd=tmp_path) as running:
-        ports = running.said("listening")
-        running.said("flags served")
+        ports = running.next_event("listening")
+        running.next_event("flags served")
         crowd = multiprocessing.get_context("spawn").Process(target=hold, args=(ports, sending))
         with open_watcher(ports["grpc"]) as seen:
             crowd.start()

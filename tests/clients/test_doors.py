@@ -124,7 +124,7 @@ class Secured:
         replace(self.folder / f"{name}.cert", certificates.certificate_of(leaf).decode())
         return ssl.PEM_cert_to_DER_cert(certificates.certificate_of(leaf).decode())
 
-    def shown(self, door: str) -> bytes:
+    def shown_certificate(self, door: str) -> bytes:
         """The certificate that a new connection is shown, once it has been verified."""
         context = ssl.create_default_context(cafile=str(self.folder / "ca.pem"))
         with (
@@ -174,10 +174,10 @@ def test_no_port_with_a_certificate_answers_in_cleartext(secured: Secured, door:
 
 @pytest.mark.parametrize("door", CERTIFICATES)
 def test_a_rotated_certificate_is_shown_at_its_own_door(secured: Secured, door: str) -> None:
-    others = {other: secured.shown(other) for other in CERTIFICATES}
+    others = {other: secured.shown_certificate(other) for other in CERTIFICATES}
     wanted = secured.issue(CERTIFICATES[door], f"{door} {token_hex(4)}")
-    assert until(lambda: secured.shown(door) == wanted)
+    assert until(lambda: secured.shown_certificate(door) == wanted)
     for other, before in others.items():
         if CERTIFICATES[other] != CERTIFICATES[door]:
-            assert (other, secured.shown(other)) == (other, before)
+            assert (other, secured.shown_certificate(other)) == (other, before)
     assert OVER_TLS[door](secured) in {"Welcome", True}

@@ -88,7 +88,7 @@ def test_a_file_is_served_and_its_change_is_seen_by_stock_clients(tmp_path: Path
         with client(rpc(ports["grpc"])) as asking, client(ofrep) as also:
             assert asking.get_string_value("banner", "none") == "Welcome"
             replace(tmp_path / "flags.json", banner("party"))
-            running.said("flags served")
+            running.next_event("flags served")
             assert also.get_string_value("banner", "none") == "Hooray"
             assert until(lambda: served_value(ports["ofrep"]) == "Hooray")
 
@@ -124,7 +124,7 @@ def test_a_file_means_the_same_to_a_provider_in_file_mode_and_to_the_evaluator(
 
 def test_it_starts_without_its_source_and_is_ready_once_that_is_there(tmp_path: Path) -> None:
     with evaluator("-f", "file:late/flags.json", cwd=tmp_path) as running:
-        ports = running.said("listening")
+        ports = running.next_event("listening")
         assert readiness(ports["management"]) == 412
         replace(tmp_path / "late" / "flags.json", banner("plain"))
         assert until(lambda: readiness(ports["management"]) == 200)
@@ -193,7 +193,7 @@ def test_the_environment_and_headers_reach_the_context(tmp_path: Path) -> None:
         "FLAGD_PROT": "1",
     }
     with evaluator(cwd=tmp_path, environ=environ) as running:
-        assert 'did you mean "FLAGD_PORT"' in running.said("FLAGD_PROT")["message"]
+        assert 'did you mean "FLAGD_PORT"' in running.next_event("FLAGD_PROT")["message"]
         port = ready(running)["ofrep"]
         assert tier(port, b"{}", {"X-META": "set"})["value"] == "seen"
         assert tier(port, b"{}")["value"] == "unseen"
@@ -246,7 +246,7 @@ def test_the_first_answer_after_a_restart_comes_from_the_last_good_flags(tmp_pat
         assert until(lambda: any((tmp_path / "state").rglob("*.flags")))
     (tmp_path / "flags.json").unlink()
     with evaluator(*words, cwd=tmp_path) as running:
-        ports = running.said("listening")
+        ports = running.next_event("listening")
         assert served_value(ports["ofrep"]) == "Hooray"
         said = [event["message"] for event in running.log]
     assert said.index("flags served") < said.index("listening")
@@ -305,7 +305,7 @@ def test_a_second_interrupt_ends_the_process_without_a_traceback(tmp_path: Path)
             unanswered.putheader("Content-Length", "100")
             unanswered.endheaders(b"{")
             running.process.send_signal(signal.SIGINT)
-            running.said("stopping")
+            running.next_event("stopping")
             assert running.stop(signal.SIGINT) == -signal.SIGINT
     assert not any("Traceback" in event["message"] for event in running.log)
 
@@ -315,8 +315,8 @@ def test_the_log_names_the_source_that_is_stale_and_says_when_it_is_current_agai
     with evaluator("-f", "file:flags.json", cwd=tmp_path) as running:
         ready(running)
         (tmp_path / "flags.json").unlink()
-        stale = running.said("the source is stale")
+        stale = running.next_event("the source is stale")
         replace(tmp_path / "flags.json", banner("plain"))
-        again = running.said("the source is current again")
+        again = running.next_event("the source is current again")
     assert (stale["level"], stale["source"]) == ("warning", "flags.json")
     assert (again["level"], again["source"]) == ("info", "flags.json")

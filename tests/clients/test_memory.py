@@ -74,7 +74,7 @@ def an_evaluator(folder: Path) -> Iterator[tuple[int, dict[str, Any]]]:
 def a_proxy(folder: Path) -> Iterator[tuple[int, dict[str, Any]]]:
     """The same of a proxy."""
     with stub_api(folder / "stub") as stub, run_replica(Proxy(folder, stub)) as running:
-        within(lambda: running.ask("/readyz")[0] == 200, running.said)
+        within(lambda: running.ask("/readyz")[0] == 200, running.log_text)
         yield running.pid, {"sync": running.sync, "management": running.management}
 
 

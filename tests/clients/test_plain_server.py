@@ -108,7 +108,7 @@ def test_a_plain_server_is_followed_through_changes_and_a_restart(port: int, tmp
     first, second = Plain(), Plain()
     first.put("one")
     with evaluator("--sources", source(port), cwd=tmp_path) as running:
-        ports = running.said("listening")
+        ports = running.next_event("listening")
         with run_server(port, first):
             assert until(lambda: state(ports["management"]) == "current")
             first.put("two")
@@ -124,9 +124,9 @@ def test_a_plain_server_is_followed_through_changes_and_a_restart(port: int, tmp
 def test_a_plain_server_that_has_nothing_yet_is_down_until_it_has(port: int, tmp_path: Path) -> None:
     service = Plain()
     with run_server(port, service), evaluator("--sources", source(port), cwd=tmp_path) as running:
-        ports = running.said("listening")
-        running.said("stale: Timeout")
+        ports = running.next_event("listening")
+        running.next_event("stale: Timeout")
         assert state(ports["management"]) == "down"
         service.put("one")
-        running.said("flags served")
+        running.next_event("flags served")
         assert served_value(ports["ofrep"]) == "one"

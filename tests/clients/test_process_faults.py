@@ -103,12 +103,12 @@ def test_flags_without_room_are_served_from_a_full_disk_and_saved_once_there_is_
             assert until(lambda: kept_value(state) == 1)
             disk.fill(running.process)
             replace(tmp_path / "flags.json", large(2))
-            running.said("its last good flag set cannot be saved")
+            running.next_event("its last good flag set cannot be saved")
             assert seen.sees(2)
             assert (kept_value(state), unsaved_gauge(management) > 0) == (1, True)
             disk.empty(running.process)
             since = Stopwatch()
-            running.said("its last good flag set is saved again")
+            running.next_event("its last good flag set is saved again")
             record_property("recovery", f"disk full: saved again in {since.seconds} s")
             assert until(lambda: unsaved_gauge(management) == 0)
         assert (seen.seen, kept_value(state)) == ([1, 2], 2)
@@ -139,13 +139,13 @@ def test_a_damaged_last_good_file_is_set_aside_and_the_source_takes_its_place(
     assert harmed != file.read_bytes()
     file.write_bytes(harmed)
     with evaluator(*words, cwd=tmp_path) as running:
-        assert running.said("damaged")["level"] == "error"
-        ports = running.said("listening")
-        running.said("the source is stale")
+        assert running.next_event("damaged")["level"] == "error"
+        ports = running.next_event("listening")
+        running.next_event("the source is stale")
         assert readiness(ports["management"]) == 412
         replace(tmp_path / "flags.json", numbered_flags(2))
         since = Stopwatch()
-        running.said("flags served")
+        running.next_event("flags served")
         record_property("recovery", f"last good {damage}: {since.seconds} s")
         assert served_value(ports["ofrep"]) == 2
         assert until(lambda: kept_value(state) == 2)
@@ -284,7 +284,7 @@ def test_a_hundred_kills_while_last_good_is_written_leave_a_whole_and_ever_newer
     assert found[-1] <= publishing.last
     since = Stopwatch()
     with evaluator(*words, cwd=tmp_path) as running:
-        port = running.said("listening")["ofrep"]
+        port = running.next_event("listening")["ofrep"]
         assert until(lambda: value(port) == publishing.last)
         record_property("recovery", f"killed a hundred times: {since.seconds} s, start included")
     # Beside it are the room for the next set and the folder of earlier versions, and no remains of a kill.

@@ -72,8 +72,8 @@ def follow_upstream(upstream: Upstream, folder: Path) -> Iterator[Any]:
     try:
         sources = json.dumps([upstream.source])
         with evaluator("--sources", sources, cwd=folder) as running:
-            ports = running.said("listening")
-            running.said("flags served")
+            ports = running.next_event("listening")
+            running.next_event("flags served")
             yield first, running, ports
     finally:
         first.kill()
@@ -134,7 +134,7 @@ def test_an_evaluator_ends_though_its_upstream_never_accepts(kind: str, tmp_path
     upstream = KINDS[kind]()
     sources = json.dumps([{**upstream.source, "timeoutS": 600}])
     with full(upstream), evaluator("--sources", sources, cwd=tmp_path) as running:
-        running.said("listening")
+        running.next_event("listening")
         assert until(lambda: is_awaited(upstream.port))
         assert running.stop() == 0
 

@@ -62,8 +62,8 @@ class AdmissionProcess(Replica):
         """Start, and wait until it is ready."""
         self.mount()
         super().start()
-        self.admission, self.management = self.listening(_PORTS)
-        within(lambda: self.ask("/readyz")[0] == 200, self.said)
+        self.admission, self.management = self.read_ports(_PORTS)
+        within(lambda: self.ask("/readyz")[0] == 200, self.log_text)
 
 
 def secret_data(plane: Plane) -> Mapping[str, str]:

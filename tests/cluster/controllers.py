@@ -48,7 +48,7 @@ class ControllerProcess(Replica):
     def start(self) -> None:
         """Start, and wait until it listens."""
         super().start()
-        self.management, self.artifacts, self.receiver = self.listening(_PORTS)
+        self.management, self.artifacts, self.receiver = self.read_ports(_PORTS)
 
     @property
     def leads(self) -> bool:
@@ -57,7 +57,7 @@ class ControllerProcess(Replica):
 
     def wait_leads(self) -> None:
         """Until this replica works."""
-        within(lambda: self.leads, self.said)
+        within(lambda: self.leads, self.log_text)
 
 
 class KopfProcess(ControllerProcess):

@@ -86,7 +86,7 @@ def page_of(plane: Plane, delivering: ProxyProcess) -> Iterator[None]:
     """The page for as long as the block lasts; prints where a browser finds it."""
     own = OwnPage(plane.kubeconfig, FOLDER / "page", "--proxies", f"127.0.0.1:{delivering.management}")
     with run_replica(own):
-        name, port, _ = own.opened()
+        name, port, _ = own.opened_file()
         print(f"The page of this cluster is at http://{name}:{port}/ui\n")
         yield
 

@@ -160,7 +160,7 @@ class Namespace:
         """What was said about the objects called `name`."""
         return [each for each in self.all("event") if each["involvedObject"]["name"] == name]
 
-    def served(self, name: str = "flags") -> dict[str, str]:
+    def served_variants(self, name: str = "flags") -> dict[str, str]:
         """Default variants by key, as the FeatureFlagConfiguration has them."""
         spec = self.get("ffc", name).get("spec", {}).get("flagSpec", {}).get("flags", {})
         return {key: flag["defaultVariant"] for key, flag in spec.items()}

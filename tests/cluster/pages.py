@@ -44,8 +44,8 @@ class PageProcess(Replica):
     def start(self) -> None:
         """Start, and wait until it is ready."""
         super().start()
-        self.page, self.management = self.listening(_PORTS)
-        within(lambda: self.ask("/readyz")[0] == 200, self.said)
+        self.page, self.management = self.read_ports(_PORTS)
+        within(lambda: self.ask("/readyz")[0] == 200, self.log_text)
 
     @property
     def origin(self) -> str:
@@ -119,9 +119,9 @@ class OwnPage(Replica):
             "env", f"BROWSER={program}", FLAGSTAFF, "page", "--open", "--kubeconfig", str(config), *arguments,
         ]  # fmt: skip
 
-    def opened(self) -> tuple[str, str, str]:
+    def opened_file(self) -> tuple[str, str, str]:
         """Name, port and permissions of the file that the browser opened."""
-        within(self.asked.exists, self.said)
+        within(self.asked.exists, self.log_text)
         mode, _, content = self.asked.read_text().partition("\n")
         found = re.search(r"http://(\w+\.localhost):(\d+)/ui", content)
         assert found is not None, content

@@ -64,7 +64,7 @@ class PodProcess:
 
     def port(self, name: str) -> int:
         """Where it listens: grpc, ofrep, management or sync."""
-        self._ports = self._ports or self.evaluator.said("listening")
+        self._ports = self._ports or self.evaluator.next_event("listening")
         return int(self._ports[name])
 
     def send(self, number: signal.Signals) -> None:

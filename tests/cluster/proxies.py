@@ -49,8 +49,8 @@ class ProxyProcess(Replica):
     def start(self) -> None:
         """Start, and wait until it is ready."""
         super().start()
-        self.sync, self.management = self.listening(_PORTS)
-        within(lambda: self.readyz()[0] == 200, self.said)
+        self.sync, self.management = self.read_ports(_PORTS)
+        within(lambda: self.readyz()[0] == 200, self.log_text)
 
     def readyz(self) -> tuple[int, dict[str, Any]]:
         """The status and the page."""

@@ -44,16 +44,16 @@ class Replica:
         with self.log.open("ab") as log:
             self._process = start(self.command, log)
 
-    def listening(self, ports: re.Pattern[str]) -> tuple[int, ...]:
+    def read_ports(self, ports: re.Pattern[str]) -> tuple[int, ...]:
         """The numbers in the line of its log that names its ports."""
         until = time.monotonic() + PATIENCE
-        while not (found := ports.search(self.said())):
-            late = self.ended() or time.monotonic() > until
-            assert not late, f"{self.log.stem} does not listen: {self.said()[-3000:]}"
+        while not (found := ports.search(self.log_text())):
+            late = self.has_ended() or time.monotonic() > until
+            assert not late, f"{self.log.stem} does not listen: {self.log_text()[-3000:]}"
             time.sleep(0.02)
         return tuple(map(int, found.groups()))
 
-    def said(self) -> str:
+    def log_text(self) -> str:
         """All that it logged."""
         return self.log.read_text(errors="replace")
 
@@ -73,7 +73,7 @@ class Replica:
         """What Prometheus would read; empty where there is no answer."""
         return self.ask("/metrics")[1]
 
-    def ended(self) -> bool:
+    def has_ended(self) -> bool:
         """Whether there is no process now."""
         return self._process is None or self._process.poll() is not None
 
@@ -91,7 +91,7 @@ class Replica:
 
     def close(self) -> None:
         """End what still runs."""
-        if not self.ended():
+        if not self.has_ended():
             self.end(signal.SIGKILL)
 
 

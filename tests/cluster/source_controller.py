@@ -58,7 +58,7 @@ class FluxProcess(Replica):
 
     def wait_works(self) -> None:
         """Until every reconciler works."""
-        within(lambda: self.said().count("Starting workers") >= _RECONCILERS, self.said)
+        within(lambda: self.log_text().count("Starting workers") >= _RECONCILERS, self.log_text)
 
 
 @contextlib.contextmanager

@@ -30,7 +30,7 @@ class Controller(Replica):
 
     def start(self) -> None:
         super().start()
-        self.management = self.listening(_CONTROLLER_PORTS)[0]
+        self.management = self.read_ports(_CONTROLLER_PORTS)[0]
 
 
 class Proxy(Replica):
@@ -47,4 +47,4 @@ class Proxy(Replica):
 
     def start(self) -> None:
         super().start()
-        self.sync, self.management = self.listening(_PROXY_PORTS)
+        self.sync, self.management = self.read_ports(_PROXY_PORTS)

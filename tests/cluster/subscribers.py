@@ -76,7 +76,7 @@ def run_subscriber(folder: Path, namespace: str, port: int, **more: Any) -> Iter
         "uri": f"127.0.0.1:{port}", "provider": "grpc", "selector": f"{namespace}/{NAME}", **more,
     }  # fmt: skip
     with evaluator("--sources", json.dumps([source]), cwd=folder) as running:
-        yield Following(running.said("listening"))
+        yield Following(running.next_event("listening"))
 
 
 @contextlib.contextmanager

@@ -356,7 +356,8 @@ def test_an_outage_is_one_alert_and_one_recovery_though_all_fail(
         fail_flag_set(spine, 2)
         fail_flag_set(spine, 3)
         within(
-            lambda: len({each.key for each in listener.refused}) and len(listener.refused) > 1, process.said
+            lambda: len({each.key for each in listener.refused}) and len(listener.refused) > 1,
+            process.log_text,
         )
         process.end(signal.SIGKILL)
         listener.status = 200
@@ -395,7 +396,7 @@ def test_an_outage_over_a_hand_over_of_the_lead_is_one_alert_and_one_recovery(
             listener.status = 503
             fail_flag_set(spine, 1)
             spine.wait("flagprovider", lambda each: each["status"].get("pending"), "local")
-            within(lambda: listener.refused, leader.said)
+            within(lambda: listener.refused, leader.log_text)
             assert not standby.leads
             leader.end(signal.SIGKILL)
             standby.wait_leads()

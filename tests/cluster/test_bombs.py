@@ -76,7 +76,7 @@ def test_bombs_cost_neither_memory_nor_the_source_beside_them(tmp_path: Path) ->
     ):
         put(stub, flag_source(f"{server.url}/flags/.git"))
         put(stub, flag_set())
-        within(partial(reaches, stub, first), controller.said)
+        within(partial(reaches, stub, first), controller.log_text)
         resident = resident_megabytes(controller.pid)
         for each in objects(server.url):
             put(stub, each)
@@ -85,5 +85,5 @@ def test_bombs_cost_neither_memory_nor_the_source_beside_them(tmp_path: Path) ->
             assert time.monotonic() < until, missing
             commit = sound.commit("next", flags__json=flags(**{f"at-{time.time_ns()}": "on"}))
             poke(stub)
-            within(partial(reaches, stub, commit), controller.said)
+            within(partial(reaches, stub, commit), controller.log_text)
         assert peak_megabytes(controller.pid) - resident < MOST_MEGABYTES

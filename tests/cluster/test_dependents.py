@@ -68,7 +68,7 @@ def test_a_source_of_flux_whose_kind_comes_later_is_read(
     space.api.ask("PATCH", path, status, MERGE)
     found = space.wait_ready("flagset")
     assert found["status"]["lastAppliedRevision"] == artifact["revision"]
-    assert space.served() == {"banner": "on"}
+    assert space.served_variants() == {"banner": "on"}
 
 
 def test_an_exported_source_is_read_as_one_of_flux_until_it_is_exported_no_more(spine: Spine) -> None:

@@ -147,8 +147,8 @@ def test_running_pods_follow_the_annotation_of_their_workload(shop: Namespace, t
     assert found["metadata"]["annotations"]["openfeature.dev/operator-remarks"] == remark
     words, environ = started_as_a_kubelet_would(shop, found, tmp_path)
     with evaluator(*words, cwd=tmp_path, environ=environ, leading=()) as running:
-        ports = running.said("listening")
-        running.said("flags served")
+        ports = running.next_event("listening")
+        running.next_event("flags served")
         url = f"http://127.0.0.1:{ports['ofrep']}/ofrep/v1/evaluate/flags/banner"
 
         def answer() -> dict[str, Any]:

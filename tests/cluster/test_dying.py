@@ -58,7 +58,7 @@ def test_a_controller_that_is_killed_at_a_step_is_taken_up_there(
         assert spine.whole()
         process.start()
         found = spine.wait_applied(commit)
-        assert spine.served() == {"banner": "off"}
+        assert spine.served_variants() == {"banner": "off"}
         assert [each["revision"] for each in found["status"]["history"]].count(f"main@sha1:{commit}") == 1
 
 

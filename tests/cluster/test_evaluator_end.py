@@ -183,7 +183,7 @@ def test_a_token_that_is_void_keeps_the_flags_and_a_fresh_one_is_read_from_its_f
     world.put("two")
     tenant.rotate()
     ours.serves("two")
-    assert tenant.file.read_text() not in world.proxy.said()
+    assert tenant.file.read_text() not in world.proxy.log_text()
 
 
 @pytest.mark.slow

@@ -69,7 +69,7 @@ def test_a_controller_that_is_killed_again_and_again_ends_where_it_should(
             assert spine.whole()
         process.start()
         found = spine.wait_applied(commit)
-        assert spine.served() == {f"flag-{KILLS - 1}": "on", "banner": "off"}
+        assert spine.served_variants() == {f"flag-{KILLS - 1}": "on", "banner": "off"}
         subjects = [each["revision"] for each in found["status"]["history"]]
         assert len(subjects) == len(set(subjects))
 
@@ -138,7 +138,7 @@ def test_a_git_server_that_is_down_changes_nothing_and_is_tried_again(spine: Spi
     assert condition(found, "Reconciling")["reason"] == "ProgressingWithRetry"
     assert condition(found, "ArtifactInStorage")["status"] == "True"
     assert condition(spine.get("flagset"), "Ready")["status"] == "True"
-    assert spine.served() == {"banner": "on"}
+    assert spine.served_variants() == {"banner": "on"}
     spine.server.redirect_to = ""
     # By itself: the backoff began with less than a second.
     spine.wait_applied(commit)
@@ -175,7 +175,7 @@ def test_many_writers_at_once_lose_no_commit_and_no_field(spine: Spine) -> None:
         stop.set()
         for each in hands:
             each.join()
-    assert spine.served() == {"banner": "off"}
+    assert spine.served_variants() == {"banner": "off"}
     notes = spine.get("flagset")["metadata"]["annotations"]
     assert {"a", "b", "c", "d"} <= notes.keys()
 
@@ -201,7 +201,7 @@ def test_an_object_that_is_edited_while_we_write_it_ends_as_git_has_it(spine: Sp
         edit: dict[str, Any] = {"flags": {"banner": {"defaultVariant": "on"}, "mine": None}}
         spine.patch("ffc", {"spec": {"flagSpec": edit}})
     spine.wait_applied(commit)
-    spine.wait("ffc", lambda _: spine.served() == {"banner": "off"})
+    spine.wait("ffc", lambda _: spine.served_variants() == {"banner": "off"})
     spine.wait_ready("flagset")
 
 
@@ -265,4 +265,4 @@ def test_a_definition_without_room_for_our_status_is_not_fought(
         within(lambda: [each["reason"] for each in spine.events("broken")] == ["InvalidFlags"])  # fmt: skip
         spine.poke_and_wait("flagset")
         assert "conditions" not in spine.get("featureflag").get("status", {})
-        assert process.said().count("has no status field for our status") == 1
+        assert process.log_text().count("has no status field for our status") == 1

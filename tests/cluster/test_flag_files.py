@@ -98,8 +98,8 @@ def test_a_config_map_follows_the_flags_and_the_evaluators_that_serve_it_are_cou
     mount_config_map(space, tmp_path)
     pod = {"POD_NAME": "checkout", "POD_NAMESPACE": space.name}
     with evaluator(*words, cwd=tmp_path, environ=pod, leading=()) as running:
-        port = running.said("listening")["ofrep"]
-        running.said("flags served")
+        port = running.next_event("listening")["ofrep"]
+        running.next_event("flags served")
         assert serves(running, port, True)
         space.wait("ffc", lambda found: found["status"].get("served") == "1/1")
 

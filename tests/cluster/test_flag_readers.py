@@ -60,14 +60,14 @@ def test_it_comes_with_the_pod_and_goes_after_it(spare: Plane, spare_namespace: 
     space.kubectl("create", "serviceaccount", "till")
     with controller(spare, tmp_path / "a", *WORDS, name="a") as first:
         space.apply(pod(space))
-        within(lambda: may(spare, "watch", space, space.name), first.said)
+        within(lambda: may(spare, "watch", space, space.name), first.log_text)
         assert may(spare, "list", space, space.name)
         assert not may(spare, "list", space, "default")
         assert not may(spare, "update", space, space.name)
     # It goes while no controller is there; the next one finds what was left.
     space.api.ask("DELETE", f"/api/v1/namespaces/{space.name}/pods/checkout", {"gracePeriodSeconds": 0})
     with controller(spare, tmp_path / "b", *WORDS, name="b") as second:
-        within(lambda: not space.get("rolebinding", "flagstaff-flag-readers"), second.said)
+        within(lambda: not space.get("rolebinding", "flagstaff-flag-readers"), second.log_text)
         assert space.get("role", "flagstaff-flag-readers") == {}
 
 

@@ -113,10 +113,10 @@ def test_somebody_else_s_object_is_not_taken_until_it_is_handed_over(spine: Spin
     spine.apply(flag_set(name="mine"))
     refused = spine.wait_reason("flagset", "OwnershipConflict", "mine")
     assert "kubectl-create" in condition(refused, "Ready")["message"]
-    assert spine.served("mine") == {"mine": "on"}
+    assert spine.served_variants("mine") == {"mine": "on"}
     spine.kubectl("label", "ffc", "mine", f"{LABEL}=mine")
     spine.wait_ready("flagset", "mine")
-    assert spine.served("mine") == {"banner": "on"}
+    assert spine.served_variants("mine") == {"banner": "on"}
 
 
 def test_an_object_that_another_applies_is_a_conflict_that_names_it(spine: Spine) -> None:
@@ -126,7 +126,7 @@ def test_an_object_that_another_applies_is_a_conflict_that_names_it(spine: Spine
     spine.kubectl(*arguments, given=theirs)
     refused = spine.wait_reason("flagset", "OwnershipConflict")
     assert "argocd" in condition(refused, "Ready")["message"]
-    assert spine.served() == {"theirs": "on"}
+    assert spine.served_variants() == {"theirs": "on"}
 
 
 def test_without_prune_what_was_written_outlives_its_flag_set(spine: Spine) -> None:
@@ -134,7 +134,7 @@ def test_without_prune_what_was_written_outlives_its_flag_set(spine: Spine) -> N
     spine.wait("ffc", lambda each: "ownerReferences" not in each["metadata"])
     spine.delete("flagset")
     spine.wait_gone("flagset")
-    assert spine.served() == {"banner": "on"}
+    assert spine.served_variants() == {"banner": "on"}
 
 
 def test_a_name_that_is_no_label_is_refused_at_once(spine: Spine) -> None:

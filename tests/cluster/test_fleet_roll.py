@@ -62,19 +62,19 @@ class Fleet:
         """Of all Pods that are there."""
         return {each["metadata"]["uid"] for each in self.members.pods()}
 
-    def counted(self) -> None:
+    def wait_counted(self) -> None:
         """Every Pod that is there serves what is delivered, nobody else is counted, and
         everything says so.
         """
         names = {f"{self.space.name}/{each['metadata']['name']}" for each in self.members.pods()}
-        within(lambda: self._known() == names, patience=PATIENCE)
+        within(lambda: self._known_members() == names, patience=PATIENCE)
         found = self.space.wait("ffc", lambda it: it["status"].get("served") == ALL, APP, patience=PATIENCE)
         assert len(names) == found["status"]["total"] == PODS
         assert "laggards" not in found["status"]
         propagated = condition(found, "Propagated")
         assert (propagated["status"], propagated["reason"]) == ("True", "Served")
 
-    def _known(self) -> set[str]:
+    def _known_members(self) -> set[str]:
         """Members that the proxy takes for up to date; empty where it knows of another."""
         (flag_set,) = json.loads(self.delivering.ask("/fleet")[1])["flagSets"]
         served = flag_set["served"] == flag_set["total"]
@@ -105,17 +105,17 @@ def test_each_of_500_pods_is_counted_once_through_a_change_and_a_rolling_restart
     fleet.put("one")
     fleet.deploy()
     fleet.space.wait("deployment", available, APP, patience=PATIENCE)
-    fleet.counted()
+    fleet.wait_counted()
     before, started = fleet.space.api.writes(), time.monotonic()
     fleet.put("two")
-    fleet.counted()
+    fleet.wait_counted()
 
     old = fleet.uids()
     fleet.space.kubectl("rollout", "restart", f"deployment/{APP}")
     fleet.space.wait("deployment", available, APP, patience=PATIENCE)
     within(lambda: len(fleet.uids()) == PODS, patience=PATIENCE)
     assert not old & fleet.uids()
-    fleet.counted()
+    fleet.wait_counted()
 
     seconds = time.monotonic() - started
     made = fleet.space.api.writes() - before

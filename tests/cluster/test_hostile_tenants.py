@@ -114,7 +114,7 @@ def test_what_a_tenant_writes_never_holds_the_event_loop(tmp_path: Path) -> None
         put(stub, flag_set())
         path = "/apis/flagstaff.dev/v1beta1/namespaces/shop/flagsets/flags"
         ready = lambda: condition(stub.get(path), "Ready").get("status") == "True"  # noqa: E731
-        within(ready, controller.said)
+        within(ready, controller.log_text)
         for name, data in hostile_secrets():
             meta = {"name": name, "namespace": "hostile"}
             put(stub, {"apiVersion": "v1", "kind": "Secret", "metadata": meta, "data": data})
@@ -127,5 +127,5 @@ def test_what_a_tenant_writes_never_holds_the_event_loop(tmp_path: Path) -> None
         for body in hostile_tenant():
             put(stub, body)
         time.sleep(30.0)
-        assert blocking_places(controller.said()) == []
+        assert blocking_places(controller.log_text()) == []
         assert controller.end() == 0

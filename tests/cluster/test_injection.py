@@ -85,7 +85,7 @@ class Admitting:
         self.replicas = replicas
         self.address = address
 
-    def asked(self) -> list[float]:
+    def request_times(self) -> list[float]:
         """How often the API server asked each."""
         series = re.compile(r"^flagstaff_admission_reviews_total\{.*\} (\S+)$", re.MULTILINE)
         return [sum(map(float, series.findall(each.metrics()))) for each in self.replicas]
@@ -145,10 +145,10 @@ def sidecar_of(found: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_a_pod_that_asks_comes_back_with_its_evaluator(shop: Namespace, admitting: Admitting) -> None:
-    before = sum(admitting.asked())
+    before = sum(admitting.request_times())
     found = create(shop, pod("checkout", ASKS))
     # What the API server adds to each container is there already: it has no reason to ask again.
-    assert sum(admitting.asked()) == before + 1
+    assert sum(admitting.request_times()) == before + 1
     assert (sidecar_of(found)["name"], sidecar_of(found)["restartPolicy"]) == (
         "flagstaff-evaluator",
         "Always",
@@ -174,7 +174,7 @@ def test_a_feature_flag_source_says_what_is_injected(shop: Namespace, admitting:
     }
     shop.kubectl("apply", "-f", "-", given=json.dumps(given))
     asks = {"openfeature.dev/enabled": "true", "openfeature.dev/featureflagsource": "flags"}
-    within(partial(is_admitted, shop, asks), admitting.replicas[0].said)
+    within(partial(is_admitted, shop, asks), admitting.replicas[0].log_text)
     manifest = pod("checkout", asks)
     created = shop.kubectl("create", "-f", "-", "-o", "json", given=json.dumps(manifest), check=False)
     found = shop.get("pod", "checkout")
@@ -197,7 +197,7 @@ def test_a_provider_that_evaluates_by_itself_is_pointed_at_the_proxy(
     }
     shop.kubectl("apply", "-f", "-", given=json.dumps(given))
     asks = {"openfeature.dev/enabled": "true", "openfeature.dev/inprocessconfiguration": "flags"}
-    within(partial(is_admitted, shop, asks), admitting.replicas[0].said)
+    within(partial(is_admitted, shop, asks), admitting.replicas[0].log_text)
     found = create(shop, pod("checkout", asks))
     variables = {each["name"]: each["value"] for each in found["spec"]["containers"][0]["env"]}
     assert variables["FLAGD_SOURCE_SELECTOR"] == f"{shop.name}/checkout-production"
@@ -215,7 +215,7 @@ def test_an_injected_pod_can_be_labelled_and_deleted(shop: Namespace) -> None:
 
 
 def test_a_pod_that_does_not_ask_is_never_sent_to_us(shop: Namespace, admitting: Admitting) -> None:
-    before, connections = admitting.asked(), admitting.address.accepted
+    before, connections = admitting.request_times(), admitting.address.accepted
     given = pod("other", {"openfeature.dev/enabled": "false", "flagstaff.dev/flagset": "checkout-production"})
     without = pod("plain", {})
     del without["metadata"]["annotations"]
@@ -223,7 +223,7 @@ def test_a_pod_that_does_not_ask_is_never_sent_to_us(shop: Namespace, admitting:
         found = create(shop, each)
         assert "initContainers" not in found["spec"]
         assert "env" not in found["spec"]["containers"][0]
-    assert (admitting.asked(), admitting.address.accepted) == (before, connections)
+    assert (admitting.request_times(), admitting.address.accepted) == (before, connections)
 
 
 def test_the_controllers_own_namespace_is_left_out(shop: Namespace, admitting: Admitting) -> None:
@@ -284,7 +284,7 @@ def test_a_flag_set_of_another_namespace_is_followed_once_the_grant_of_the_refus
         create(borrower, pod("checkout", asks))
     text = json.loads(str(refusal.value).partition(" ")[2])["message"]
     shop.kubectl("apply", "-f", "-", given=text.partition("may apply: ")[2])
-    within(partial(is_admitted, borrower, asks), admitting.replicas[0].said)
+    within(partial(is_admitted, borrower, asks), admitting.replicas[0].log_text)
     found = create(borrower, pod("checkout", asks))
     assert f'"selector":"{shop.name}/checkout-production"' in sidecar_of(found)["args"][1]
     borrower.plane.kubectl("delete", "namespace", borrower.name, "--wait=false")
@@ -402,10 +402,10 @@ def test_each_replica_answers(shop: Namespace, admitting: Admitting) -> None:
     for number, replica in enumerate(admitting.replicas):
         admitting.address.lead_to(replica)
         within(partial(is_admitted, shop))
-        before = admitting.asked()
+        before = admitting.request_times()
         found = create(shop, pod(f"checkout-{number}", ASKS))
         assert sidecar_of(found)
-        asked = [after > earlier for after, earlier in zip(admitting.asked(), before, strict=True)]
+        asked = [after > earlier for after, earlier in zip(admitting.request_times(), before, strict=True)]
         assert asked == [each is replica for each in admitting.replicas]
 
 
@@ -415,14 +415,14 @@ def test_a_replica_that_is_killed_while_pods_are_created_loses_none(
     staying, dying = admitting.replicas
     admitting.address.lead_to(dying, staying)
     within(partial(is_admitted, shop))
-    before = admitting.asked()[admitting.replicas.index(dying)]
+    before = admitting.request_times()[admitting.replicas.index(dying)]
     try:
         for number in range(20):
             if number == 5:
                 wanted = deployment(ASKS)
                 shop.apply({**wanted, "spec": {**wanted["spec"], "replicas": 40}})
             if number == 10:
-                assert admitting.asked()[admitting.replicas.index(dying)] > before
+                assert admitting.request_times()[admitting.replicas.index(dying)] > before
                 dying.end(signal.SIGKILL)
             # Every other connection still leads to the one that is gone, for as long as there are any.
             within(partial(is_created, shop, f"single-{number}"))
@@ -499,8 +499,8 @@ def test_the_injected_container_serves_the_flag(shop: Namespace, tmp_path: Path)
     found = create(shop, pod("checkout", ASKS))
     words, environ = started_as_a_kubelet_would(shop, found, tmp_path)
     with evaluator(*words, cwd=tmp_path, environ=environ, leading=()) as running:
-        ports = running.said("listening")
-        running.said("flags served")
+        ports = running.next_event("listening")
+        running.next_event("flags served")
         url = f"http://127.0.0.1:{ports['ofrep']}/ofrep/v1/evaluate/flags/banner"
         asked = urllib.request.Request(url, b"{}", {"content-type": "application/json"})
         with urllib.request.urlopen(asked) as answer:
@@ -523,11 +523,11 @@ def test_a_token_of_a_secret_reaches_the_evaluator_and_stands_nowhere_else(
     shop.wait_ready("featureflagsource")
     asks = {"openfeature.dev/enabled": "true", "openfeature.dev/featureflagsource": "flags"}
     for each in admitting.replicas:
-        within(partial(is_admitted, shop, asks), each.said)
+        within(partial(is_admitted, shop, asks), each.log_text)
     found = create(shop, pod("checkout", asks))
     words, environ = started_as_a_kubelet_would(shop, found, tmp_path)
     with contextlib.closing(server), evaluator(*words, cwd=tmp_path, environ=environ, leading=()) as running:
-        running.said("flags served")
+        running.next_event("flags served")
     seen = [found, words, environ, running.log, shop.get("featureflagsource"), *shop.all("event")]
     assert token not in json.dumps(seen)
 

@@ -18,10 +18,10 @@ def test_flags_follow_the_config_map_and_the_secret_that_their_variables_come_fr
     spine.apply(kept, flag_set(substituteFrom=references))
     spine.wait_reason("flagset", "SubstitutionFailed")
     spine.apply(secret("tokens", C="off"))
-    within(lambda: spine.served() == {"a": "on", "b": "on", "c": "off"})
+    within(lambda: spine.served_variants() == {"a": "on", "b": "on", "c": "off"})
     spine.apply({**kept, "data": {"A": "off"}})
-    within(lambda: spine.served() == {"a": "off", "b": "on", "c": "off"})
+    within(lambda: spine.served_variants() == {"a": "off", "b": "on", "c": "off"})
     spine.apply(secret("tokens", C="on", B="off"))
-    within(lambda: spine.served() == {"a": "off", "b": "off", "c": "on"})
+    within(lambda: spine.served_variants() == {"a": "off", "b": "off", "c": "on"})
     found = spine.get("ffc")["spec"]["flagSpec"]["flags"]
     assert [key for key, each in found.items() if each.get("metadata")] == ["b", "c"]

@@ -72,7 +72,7 @@ class Applying:
     def apply(self, text: str, *more: str) -> str:
         return self.plane.kubectl("apply", "-n", self.namespace, "-f", "-", *more, given=text)
 
-    def refused(self, text: str) -> str:
+    def refusal_of(self, text: str) -> str:
         """What the API server answers to kubectl, which asks for strictness."""
         found = json.loads(text)
         path = path_of(found["kind"], self.namespace).replace(
@@ -295,7 +295,7 @@ def test_templates_of_flagger_are_accepted_with_another_group(applying: Applying
 
 @pytest.mark.parametrize(("kind", "spec", "words"), REFUSED.values(), ids=REFUSED.keys())
 def test_what_is_wrong_is_refused_by_its_path(refusing: Applying, kind: str, spec: Any, words: str) -> None:
-    assert re.search(words, refusing.refused(body(kind, spec)))
+    assert re.search(words, refusing.refusal_of(body(kind, spec)))
 
 
 def test_a_shard_never_changes(applying: Applying) -> None:
@@ -341,7 +341,7 @@ def test_what_holds_no_flags_is_refused_through_every_version(
     refusing: Applying, version: str, spec: Any
 ) -> None:
     assert re.search(
-        "is invalid|ValidationError|Required value", refusing.refused(configuration_of(spec, version))
+        "is invalid|ValidationError|Required value", refusing.refusal_of(configuration_of(spec, version))
     )
 
 
@@ -357,7 +357,7 @@ def test_what_holds_no_flags_is_refused_through_every_version(
 def test_only_the_newest_version_refuses_a_spec_without_one_form_of_flags(
     refusing: Applying, spec: Any
 ) -> None:
-    assert re.search("is invalid|ValidationError|Required value", refusing.refused(configuration_of(spec)))
+    assert re.search("is invalid|ValidationError|Required value", refusing.refusal_of(configuration_of(spec)))
     older = json.loads(configuration_of(spec, "v1alpha1"))
     if spec is None:
         del older["spec"]

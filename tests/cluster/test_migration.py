@@ -127,8 +127,8 @@ def test_the_cut_over_loses_no_update_and_restarts_no_pod(
         selector = f"core.openfeature.dev/{operator}/checkout"
         source = {"uri": f"127.0.0.1:{service.port}", "provider": "grpc", "selector": selector}
         with evaluator("--sources", json.dumps([source]), cwd=tmp_path) as running:
-            ports = running.said("listening")
-            running.said("flags served")
+            ports = running.next_event("listening")
+            running.next_event("flags served")
             watcher = Watcher(ports["ofrep"])
             try:
                 put(1)

@@ -90,13 +90,13 @@ class Scenario(Namespace):
     def expect(self, *parts: str) -> None:
         """Until all of this is found."""
         for each in self.manifests(*parts):
-            within(partial(self.has, each), partial(self.missing, each))
+            within(partial(self.has, each), partial(self.difference_from, each))
 
     def has(self, wanted: Mapping[str, Any]) -> bool:
         """Whether there is such an object."""
-        return not self.missing(wanted)
+        return not self.difference_from(wanted)
 
-    def missing(self, wanted: Mapping[str, Any]) -> str:
+    def difference_from(self, wanted: Mapping[str, Any]) -> str:
         """How the nearest object differs; empty where one is as it is wanted."""
         meta, kind = wanted["metadata"], wanted["kind"]
         there = [self.get(kind, meta["name"])] if "name" in meta else self.all(kind)
@@ -105,12 +105,12 @@ class Scenario(Namespace):
             return ""
         return next(iter(differences), f"no {kind} in {json.dumps(self.all('event'))[-3000:]}")
 
-    def refused(self, reason: str) -> None:
+    def wait_refused(self, reason: str) -> None:
         """Until a ReplicaSet was refused its pod for this reason."""
         within(lambda: any(reason in each["message"] for each in self.all("event")))
         assert self.all("pod") == []
 
-    def injected(self) -> dict[str, Any]:
+    def injected_container(self) -> dict[str, Any]:
         """The evaluator's container in the only pod."""
         (pod,) = self.all("pod")
         (container,) = pod["spec"]["initContainers"]
@@ -141,14 +141,16 @@ def standing(installed: ControllerProcess, spare: Plane, spare_namespace: str) -
 def validating(installed: ControllerProcess, spare: Plane, spare_namespace: str) -> Scenario:
     """Once the API server asks about flags: where it cannot ask, it lets them pass."""
     found = Scenario(spare, spare_namespace, "validation")
-    within(lambda: "denied" in found.submit("bad", words=("--dry-run=server",), check=False), installed.said)
+    within(
+        lambda: "denied" in found.submit("bad", words=("--dry-run=server",), check=False), installed.log_text
+    )
     return found
 
 
 def deployed_before_its_source(application: Scenario, provider: str) -> None:
     """The workload is there first: its pod is refused, and comes once what it names is there."""
     application.submit("flags", "surroundings", "deployed")
-    application.refused("has no FeatureFlagSource source-configuration")
+    application.wait_refused("has no FeatureFlagSource source-configuration")
     source = {
         "apiVersion": "core.openfeature.dev/v1beta1",
         "kind": "FeatureFlagSource",
@@ -161,9 +163,9 @@ def deployed_before_its_source(application: Scenario, provider: str) -> None:
 
 def answers(application: Scenario, folder: Path, mounts: Mapping[str, Path]) -> None:
     """Whether the pod's evaluator would answer the application's request."""
-    with run_container(application.injected(), folder, mounts) as running:
-        port = running.said("listening")["grpc"]
-        running.said("flags served")
+    with run_container(application.injected_container(), folder, mounts) as running:
+        port = running.next_event("listening")["grpc"]
+        running.next_event("flags served")
         answer = resolve_flag(port)
     assert (answer["value"], answer["reason"], answer["variant"]) == (True, "STATIC", "on")
 
@@ -179,7 +181,7 @@ def test_flagd_disabled(application: Scenario) -> None:
 def test_fsconfig_file_sync(application: Scenario, tmp_path: Path) -> None:
     deployed_before_its_source(application, "file")
     name = f"{application.name}_{FLAG}"
-    container = application.injected()
+    container = application.injected_container()
     (path,) = [each["mountPath"] for each in container["volumeMounts"] if name in each["mountPath"]]
     (tmp_path / "flags").mkdir()
     written = within(lambda: application.get("configmap", FLAG)).get("data", {})
@@ -204,7 +206,7 @@ def test_in_process(installed: ControllerProcess, spare: Plane, spare_namespace:
     assert installed.leads
     scenario = Scenario(spare, spare_namespace, "in-process")
     scenario.submit("deployed")
-    scenario.refused("has no InProcessConfiguration source-configuration")
+    scenario.wait_refused("has no InProcessConfiguration source-configuration")
     scenario.submit("configured")
     scenario.expect("found")
 

@@ -120,7 +120,7 @@ def test_the_page_of_ones_own_machine_shows_what_the_kubeconfig_may_see(
     space.apply(*viewer("viewer", "get", "list", "watch"))
     config = cluster.config_for(Api(cluster).token(space.name, "viewer"), "own-page")
     with run_replica(OwnPage(config, tmp_path, "--namespaces", space.name)) as own:
-        name, port, mode = own.opened()
+        name, port, mode = own.opened_file()
         assert mode == "600"
 
         def ask(host: str) -> tuple[int, str]:
@@ -130,7 +130,7 @@ def test_the_page_of_ones_own_machine_shows_what_the_kubeconfig_may_see(
                 answer = connection.getresponse()
                 return answer.status, answer.read().decode()
 
-        within(lambda: f"{space.name}/flags" in ask(f"{name}:{port}")[1], own.said)
+        within(lambda: f"{space.name}/flags" in ask(f"{name}:{port}")[1], own.log_text)
         assert neighbour.name not in ask(f"{name}:{port}")[1]
         # The viewer may see flag sets and what they write alone.
         assert "flagsources cannot be read from the cluster" in ask(f"{name}:{port}")[1]

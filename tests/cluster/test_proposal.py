@@ -94,8 +94,8 @@ def run_evaluator(
     assert pod is not None
     words, environ = started_as_a_kubelet_would(space, pod, folder)
     with evaluator(*words, cwd=folder, environ=environ, leading=()) as process:
-        ports = process.said("listening")
-        process.said("flags served")
+        ports = process.next_event("listening")
+        process.next_event("flags served")
 
         def ask(flag: str, **context: str) -> Any:
             url = f"http://127.0.0.1:{ports['ofrep']}/ofrep/v1/evaluate/flags/{flag}"

@@ -83,9 +83,9 @@ def test_our_evaluator_serves_what_the_proxy_sends(
     apply(cluster, manifest(namespace, "shop", flags("one")))
     source = {"uri": served.target, "selector": f"{namespace}/shop", "provider": "grpc"}
     with evaluator("--sources", json.dumps([source]), cwd=tmp_path) as running:
-        running.said("flags served")
+        running.next_event("flags served")
         apply(cluster, manifest(namespace, "shop", flags("two")))
-        assert running.said("flags served")["flags"] == 1
+        assert running.next_event("flags served")["flags"] == 1
 
 
 @pytest.mark.parametrize("form", ["core.openfeature.dev/{}/shop", "{}/shop", "flagSetId={}-id"])

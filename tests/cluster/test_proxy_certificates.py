@@ -76,7 +76,7 @@ def test_clients_trust_a_proxy_whose_certificate_the_controller_made(
     spare.kubectl("create", "configmap", "other", "-n", spare_namespace, "--from-literal=ca.crt=theirs")
     words = ("--lease-name", "certificates", "--proxy-certificates", "--proxy-ca", "flagstaff-ca")
     with controller(spare, tmp_path / "controller", *words) as keeping:
-        within(partial(follows, spare, spare_namespace, b""), keeping.said)
+        within(partial(follows, spare, spare_namespace, b""), keeping.log_text)
         page: dict[str, Any] = json.loads(keeping.ask("/readyz")[1])
         assert page["certificates"]["proxy"] == "kept"
         mount_secret(spare, tmp_path)
@@ -87,10 +87,10 @@ def test_clients_trust_a_proxy_whose_certificate_the_controller_made(
             # A Secret that lost its content gets another authority, and everybody follows.
             spare.kubectl("patch", "secret", "-n", SYSTEM, "flagstaff-proxy-tls",
                           "--type=json", "-p", '[{"op":"remove","path":"/data"}]')  # fmt: skip
-            within(partial(follows, spare, spare_namespace, before), keeping.said)
+            within(partial(follows, spare, spare_namespace, before), keeping.log_text)
             mount_secret(spare, tmp_path)
             after = trusted_authorities(spare, spare_namespace)
-            within(lambda: is_believed(serving.sync, after), serving.said)
+            within(lambda: is_believed(serving.sync, after), serving.log_text)
             assert not is_believed(serving.sync, before)
     untouched = Api(spare).find(f"/api/v1/namespaces/{spare_namespace}/configmaps/other")
     assert untouched["data"] == {"ca.crt": "theirs"}

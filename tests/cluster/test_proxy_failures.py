@@ -105,7 +105,7 @@ def test_a_watch_that_cannot_be_resumed_finds_what_changed_what_came_and_what_we
     with pytest.raises(grpc.RpcError) as gone:
         next(streams["deleted"])
     assert gone.value.code() is grpc.StatusCode.NOT_FOUND
-    assert "listed again" in world.proxy.said()
+    assert "listed again" in world.proxy.log_text()
 
 
 def test_an_object_that_was_made_again_meanwhile_is_sent(world: World) -> None:
@@ -139,7 +139,7 @@ def test_when_a_proxy_goes_its_subscribers_are_served_by_another(
     ):
         source = {"uri": f"127.0.0.1:{service.port}", "selector": f"{NAMESPACE}/{name}", "provider": "grpc"}
         with evaluator("--sources", json.dumps([source]), cwd=tmp_path) as follower:
-            follower.said("flags served")
+            follower.next_event("flags served")
             service.target = second.sync
             assert service.accepted == 1
             first.end(number)
@@ -148,7 +148,7 @@ def test_when_a_proxy_goes_its_subscribers_are_served_by_another(
             # a receipt that was on its way when the connection broke may have dialled once, too.
             assert service.accepted in (2, 3)
             apply(plane, manifest(NAMESPACE, name, flags("2")))
-            follower.said("flags served")
+            follower.next_event("flags served")
 
 
 def test_a_proxy_that_is_asked_to_go_says_so_and_ends_well(plane: Plane, tmp_path: Path) -> None:

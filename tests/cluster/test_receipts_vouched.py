@@ -55,14 +55,14 @@ class Vouched:
         (self.folder / "tls.key").write_bytes(issued.private_key_pem.bytes())
         (self.folder / "tls.crt").write_bytes(issued.cert_chain_pems[0].bytes())
 
-    def shown(self) -> bool:
+    def shows_certificate(self) -> bool:
         """Whether the proxy shows the certificate that was issued last."""
         found = ssl.get_server_certificate(("127.0.0.1", self.port))
         return found.strip() == (self.folder / "tls.crt").read_text().strip()
 
-    def counted(self, claimed: int) -> None:
+    def wait_counted(self, claimed: int) -> None:
         """It is one member, which serves what a new commit says, and is a claim or is not."""
-        now = self.spine.served()["banner"]
+        now = self.spine.served_variants()["banner"]
         commit = self.spine.push(flags__json=flags(banner="off" if now == "on" else "on"))
         assert wait(self.spine, "flagset/flags", commit)[0] == 0
         assert wait_served(self.spine, "1/1")["status"]["total"] == 1
@@ -92,21 +92,21 @@ def vouched(spine: Spine, tmp_path: Path) -> Iterator[Vouched]:
 
 
 def test_a_token_that_is_replaced_leaves_its_pod_counted_and_vouched_for(vouched: Vouched) -> None:
-    vouched.counted(claimed=0)
+    vouched.wait_counted(claimed=0)
     vouched.rotate()
-    vouched.counted(claimed=0)
+    vouched.wait_counted(claimed=0)
 
 
 def test_a_token_that_is_void_makes_a_claim_of_its_pod_and_a_good_one_ends_that(vouched: Vouched) -> None:
-    vouched.counted(claimed=0)
+    vouched.wait_counted(claimed=0)
     vouched.void()
-    vouched.counted(claimed=1)
+    vouched.wait_counted(claimed=1)
     vouched.rotate()
-    vouched.counted(claimed=0)
+    vouched.wait_counted(claimed=0)
 
 
 def test_a_certificate_that_is_replaced_costs_no_member(vouched: Vouched) -> None:
-    vouched.counted(claimed=0)
+    vouched.wait_counted(claimed=0)
     vouched.issue()
-    within(vouched.shown)
-    vouched.counted(claimed=0)
+    within(vouched.shows_certificate)
+    vouched.wait_counted(claimed=0)

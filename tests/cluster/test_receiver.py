@@ -65,7 +65,7 @@ def test_the_command_on_the_page_brings_a_commit_at_once(
     said = print_page(spine, controller_ports, repository)
     assert f'"FlagSource/{spine.name}/flags"' in said
     spine.wait_applied(commit)
-    assert spine.served() == {"banner": "off"}
+    assert spine.served_variants() == {"banner": "off"}
 
 
 def test_a_push_is_looked_for_until_the_git_server_shows_it(

@@ -47,7 +47,7 @@ def change_is_seen_by_the_proxy(stub: StubApi, proxy: Proxy) -> None:
     """Each configuration that comes is one more object that it knows."""
     before = objects_known(proxy)
     put(stub, _CONFIGURATIONS, configuration(f"flags-{next(_NUMBERS)}", flagSpec={"flags": {}}))
-    within(lambda: objects_known(proxy) == before + 1, proxy.said)
+    within(lambda: objects_known(proxy) == before + 1, proxy.log_text)
 
 
 def put(stub: StubApi, kind: str, found: dict[str, Any]) -> str:
@@ -73,7 +73,7 @@ def lasts(replica: Replica, seconds: float) -> None:
     """It is still there after so long."""
     until = time.monotonic() + seconds
     while time.monotonic() < until:
-        assert not replica.ended(), replica.said()[-5000:]
+        assert not replica.has_ended(), replica.log_text()[-5000:]
         time.sleep(0.1)
 
 
@@ -104,7 +104,7 @@ def test_a_controller_outlives_every_refusal_of_its_api_server(tmp_path: Path, s
             lasts(replica, SECONDS)
             stub.refuse("")
             change_is_seen_by_the_controller(stub)
-            within(lambda: not disconnected_kinds(replica), replica.said)
+            within(lambda: not disconnected_kinds(replica), replica.log_text)
         assert replica.end() == 0
 
 
@@ -124,12 +124,12 @@ def test_a_proxy_that_starts_before_its_api_server_works_once_that_answers(
 @pytest.mark.slow
 def test_a_proxy_outlives_every_refusal_of_its_api_server(tmp_path: Path, stub: StubApi) -> None:
     with run_replica(Proxy(tmp_path, stub)) as replica:
-        within(lambda: not disconnected_kinds(replica), replica.said)
+        within(lambda: not disconnected_kinds(replica), replica.log_text)
         for fault in FAULTS:
             stub.refuse(fault)
             lasts(replica, SECONDS)
             stub.refuse("")
-            within(lambda: not disconnected_kinds(replica), replica.said)
+            within(lambda: not disconnected_kinds(replica), replica.log_text)
             change_is_seen_by_the_proxy(stub, replica)
         assert replica.end() == 0
 
@@ -138,13 +138,15 @@ def test_a_watch_that_is_cut_shows_in_readyz_and_in_metrics(tmp_path: Path, stub
     with run_replica(Controller(tmp_path, stub)) as replica:
         change_is_seen_by_the_controller(stub)
         # A first list may show the change before the watch begins, which then has no age yet.
-        within(lambda: 'flagstaff_watch_connected{kind="flagsets"} 1.0' in replica.metrics(), replica.said)
+        within(
+            lambda: 'flagstaff_watch_connected{kind="flagsets"} 1.0' in replica.metrics(), replica.log_text
+        )
         stub.refuse("503")
-        within(lambda: "flagsets" in disconnected_kinds(replica), replica.said)
+        within(lambda: "flagsets" in disconnected_kinds(replica), replica.log_text)
         assert 'flagstaff_watch_connected{kind="flagsets"} 0.0' in replica.metrics()
         assert 'flagstaff_watch_age_seconds{kind="flagsets"}' in replica.metrics()
         stub.refuse("")
-        within(lambda: not disconnected_kinds(replica), replica.said)
+        within(lambda: not disconnected_kinds(replica), replica.log_text)
         assert 'flagstaff_watch_connected{kind="flagsets"} 1.0' in replica.metrics()
 
 
@@ -154,9 +156,11 @@ def test_an_outage_is_one_line_of_the_log_and_not_one_a_kind_and_try(tmp_path: P
         stub.refuse("503")
         lasts(replica, SECONDS)
         stub.refuse("")
-        within(lambda: not disconnected_kinds(replica), replica.said)
+        within(lambda: not disconnected_kinds(replica), replica.log_text)
         lines = [
-            line for line in replica.said().splitlines() if "no changes arrive from the API server" in line
+            line
+            for line in replica.log_text().splitlines()
+            if "no changes arrive from the API server" in line
         ]
         assert len([line for line in lines if "answers 503" in line]) == 1
-        assert "Request attempt" not in replica.said()
+        assert "Request attempt" not in replica.log_text()

@@ -176,7 +176,7 @@ def test_a_flag_set_merges_the_flags_of_another_clusters_proxy(
         spine.push("banner off", flags__json=flags(banner="off"))
         neighbour.apply(configuration(flagSpec=local(far="off")))
         within(lambda: defaults(sent()) == {"banner": "off", "far": "off"}, lambda: str(sent()))
-    assert spine.served() == {"banner": "off"}
+    assert spine.served_variants() == {"banner": "off"}
 
 
 @pytest.mark.parametrize(

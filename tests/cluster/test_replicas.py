@@ -106,7 +106,7 @@ def test_a_controller_that_waits_for_git_goes_at_the_signal(
     # Longer than anybody waits here for the process to end.
     Namespace(spare, spare_namespace).apply(flag_source(url, timeout="10m"))
     with controller(spare, tmp_path, "--lease-name", fresh("hung")) as process, silent.accept()[0]:
-        assert process.end(signal.SIGTERM) == 0, process.said()[-4000:]
+        assert process.end(signal.SIGTERM) == 0, process.log_text()[-4000:]
 
 
 @pytest.mark.slow
@@ -120,7 +120,7 @@ def test_git_that_fails_while_the_controller_goes_is_no_failure_of_the_controlle
             process.send(signal.SIGTERM)
             # kopf waits some seconds for whatever still runs, and looks at how that ended.
             time.sleep(1.0)
-        assert process.wait() == 0, process.said()[-4000:]
+        assert process.wait() == 0, process.log_text()[-4000:]
 
 
 @pytest.mark.slow
@@ -128,12 +128,12 @@ def test_kopf_run_starts_the_same_controller(spare: Plane, spare_namespace: str,
     process = KopfProcess(spare, tmp_path / "kopf")
     with spine_in(spare, spare_namespace, tmp_path) as spine, run_replica(process):
         spine.wait_ready("flagset")
-        assert spine.served() == {"banner": "on"}
+        assert spine.served_variants() == {"banner": "on"}
         page = json.loads(process.ask("/readyz")[1])
         assert (page["ready"], page["leader"]) == (True, True)
         for kind in ("flagsource", "flagset", "ffc"):
             assert "kopf" not in json.dumps(spine.get(kind)["metadata"].get("annotations", {}))
-        assert process.end(signal.SIGTERM) == 0, process.said()[-4000:]
+        assert process.end(signal.SIGTERM) == 0, process.log_text()[-4000:]
         assert holder(spare, "flagstaff-controller") is None
 
 
@@ -159,7 +159,7 @@ def test_the_leader_alone_bears_the_label_that_its_services_select(spare: Plane,
     with run_replica(process):
         process.wait_leads()
         within(lambda: label() == "true")
-        assert process.end(signal.SIGTERM) == 0, process.said()[-4000:]
+        assert process.end(signal.SIGTERM) == 0, process.log_text()[-4000:]
     assert label() is None
 
 

@@ -52,7 +52,9 @@ class Policed:
     def passes(self, kind: str, name: str, patch: dict[str, Any], form: str = "merge") -> bool:
         return "patched" in self.patch(kind, name, patch, form)
 
-    def denied(self, message: str, kind: str, name: str, patch: dict[str, Any], form: str = "merge") -> bool:
+    def is_denied(
+        self, message: str, kind: str, name: str, patch: dict[str, Any], form: str = "merge"
+    ) -> bool:
         return message in self.patch(kind, name, patch, form)
 
     def does(self, *words: str, given: str | None = None) -> str:
@@ -83,12 +85,12 @@ def test_of_pods_it_labels_its_own_and_annotates_others_for_changed_flags(police
         policed.give("Pod", name, **TEMPLATE)
     leader, changed = {"flagstaff.dev/leader": "true"}, {"flagstaff.dev/flags-changed": "2"}
     label = "changes no label of a pod but"
-    within(partial(policed.denied, label, "pod", "other", meta(labels=leader)))
-    assert policed.denied(label, "pod", "own", meta(labels={"app": None}))
-    assert policed.denied("no annotation of a pod but", "pod", "other", meta(annotations={"a": "b"}))
+    within(partial(policed.is_denied, label, "pod", "other", meta(labels=leader)))
+    assert policed.is_denied(label, "pod", "own", meta(labels={"app": None}))
+    assert policed.is_denied("no annotation of a pod but", "pod", "other", meta(annotations={"a": "b"}))
     image = {"spec": {"containers": [{"name": "app", "image": "evil:1"}]}}
-    assert policed.denied("changes no spec", "pod", "other", image, "strategic")
-    assert policed.denied("changes no spec", "pod", "own", meta(finalizers=["example.com/held"]))
+    assert policed.is_denied("changes no spec", "pod", "other", image, "strategic")
+    assert policed.is_denied("changes no spec", "pod", "own", meta(finalizers=["example.com/held"]))
     assert policed.passes("pod", "own", meta(labels=leader))
     assert policed.passes("pod", "other", meta(annotations=changed))
 
@@ -112,9 +114,9 @@ def test_of_webhooks_it_changes_ca_bundle_alone(policed: Policed) -> None:
         ]  # fmt: skip
         for change in changes:
             wanted = {"webhooks": [{**hook, **change}]}
-            within(partial(policed.denied, "nothing of a webhook but caBundle", kind, name, wanted))
+            within(partial(policed.is_denied, "nothing of a webhook but caBundle", kind, name, wanted))
         more = {"webhooks": [hook, {**hook, "name": f"x.{name}"}]}
-        assert policed.denied("nothing of a webhook but caBundle", kind, name, more)
+        assert policed.is_denied("nothing of a webhook but caBundle", kind, name, more)
         trusting = {"webhooks": [{**hook, "clientConfig": {**client, "caBundle": "Cg=="}}]}
         assert policed.passes(kind, name, trusting)
     finally:
@@ -128,8 +130,8 @@ def test_of_config_maps_it_changes_those_with_flags_and_authorities(policed: Pol
     ):  # fmt: skip
         policed.give("ConfigMap", name, **more)
     adopted, data = meta(labels=OURS), {"data": {"a": "b"}}
-    within(partial(policed.denied, "changes no ConfigMap but", "configmap", "others", adopted))
-    assert policed.denied("changes no ConfigMap but", "configmap", "others", data)
+    within(partial(policed.is_denied, "changes no ConfigMap but", "configmap", "others", adopted))
+    assert policed.is_denied("changes no ConfigMap but", "configmap", "others", data)
     assert "changes no ConfigMap" in policed.does("delete", "configmap", "others", "-n", policed.namespace)
     assert "changes no ConfigMap" in policed.does("create", "configmap", "new", "-n", policed.namespace)
     for name in ("ours", "flagstaff-ca"):
@@ -146,7 +148,7 @@ def test_of_workloads_it_restarts_others_and_changes_those_of_flagds(policed: Po
         return {"spec": {"template": fields}}
 
     image = template(spec={"containers": [{"name": "app", "image": "evil:1"}]})
-    denied = partial(policed.denied, "changes no workload but", "deployment", "others")
+    denied = partial(policed.is_denied, "changes no workload but", "deployment", "others")
     within(partial(denied, image, "strategic"))
     for patch in (
         template(metadata={"annotations": {"a": "b"}}), template(metadata={"labels": {"a": "b"}}),

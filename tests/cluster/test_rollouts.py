@@ -214,7 +214,7 @@ def until_phase(process: ControllerProcess, shop: Namespace, wanted: str) -> int
     for lives in range(1, 60):
         process.start()
         if process.wait() != -signal.SIGKILL:
-            raise AssertionError(process.said()[-3000:])
+            raise AssertionError(process.log_text()[-3000:])
         if shop.get("flagrollout", "pay").get("status", {}).get("phase") == wanted:
             return lives
     raise AssertionError(json.dumps(shop.get("flagrollout", "pay"), indent=2)[-4000:])

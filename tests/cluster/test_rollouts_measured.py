@@ -74,7 +74,7 @@ class Load:
         fails = user % 25 == 0 or (self.key == BAD and details.value)
         client.track(f"{self.key}-{'failed' if fails else 'paid'}", context)
 
-    def seen(self, arm: str) -> Counter[bool]:
+    def values_of(self, arm: str) -> Counter[bool]:
         """The values that users of an arm got."""
         return Counter(answer.value for answer in self.answers if answer.arm == arm)
 
@@ -238,12 +238,12 @@ def test_a_rollout_advances_to_promotion_and_another_is_rolled_back_by_what_appl
     ):
         assert words in description
     # Git owns the definitions, which say "on" for both.
-    assert spine.served() == {GOOD: "on", BAD: "on"}
+    assert spine.served_variants() == {GOOD: "on", BAD: "on"}
     assert spine.get("ffc")["metadata"]["annotations"]["flagstaff.dev/revision"].endswith(commit)
     for load, last in ((good, True), (bad, False)):
         assert {answer.value for answer in load.answers if answer.at > settled} == {last}
-        assert (set(load.seen("baseline")), set(load.seen("candidate"))) == ({False}, {True})
-    assert not good.seen("excluded")
+        assert (set(load.values_of("baseline")), set(load.values_of("candidate"))) == ({False}, {True})
+    assert not good.values_of("excluded")
     expected = {"RolloutStarted", "StepAdvanced", "Promoted", "CheckFailed", "RolledBack"}
     # Events are posted beside the status.
     within(lambda: expected <= event_reasons(spine), lambda: event_reasons(spine))

@@ -129,7 +129,7 @@ class Kubelet:
         self._namespace = namespace
         self._folder = folder
 
-    def scheduled(self) -> dict[str, str]:
+    def pod_fields(self) -> dict[str, str]:
         """The fields of a pod that the Deployment made."""
         query = ("get", "pods", "-n", self._namespace, "-l", "app=checkout", "-o", "json")
         found = within(lambda: json.loads(self._plane.kubectl(*query))["items"])
@@ -182,7 +182,7 @@ def container(cluster: Plane, namespace: str, tmp_path: Path) -> Iterator[tuple[
     """The sidecar's own command line with its own environment, and what it logged when it listened."""
     cluster.kubectl("apply", "-n", namespace, "-f", str(EXAMPLE))
     kubelet, authority = Kubelet(cluster, namespace, tmp_path / "volumes"), trustme.CA()
-    fields = kubelet.scheduled()
+    fields = kubelet.pod_fields()
     mounts = kubelet.mount(fields, authority.cert_pem.bytes())
     with served_by_tls(cluster, tmp_path, authority) as process:
         moved = mounts | {f"{SERVICE}:8015": process.target}
@@ -191,14 +191,14 @@ def container(cluster: Plane, namespace: str, tmp_path: Path) -> Iterator[tuple[
             words = [each.replace(there, here) for each in words]
         environ = environment(fields) | HERE
         with evaluator(*words[1:], cwd=tmp_path, environ=environ, leading=()) as running:
-            yield running, running.said("listening")
+            yield running, running.next_event("listening")
 
 
 def test_the_command_line_serves_the_flag_set_to_a_stock_client_beside_it(
     container: tuple[Evaluator, dict[str, Any]], namespace: str, tmp_path: Path
 ) -> None:
     running, ports = container
-    running.said("flags served")
+    running.next_event("flags served")
     provider = FlagdProvider(host="localhost", port=ports["grpc"], deadline_ms=20_000)
     api.set_provider_and_wait(provider, domain=namespace)
     try:
@@ -213,7 +213,7 @@ def test_the_command_line_serves_the_flag_set_to_a_stock_client_beside_it(
 
 def test_every_probe_is_answered_once_flags_are_served(container: tuple[Evaluator, dict[str, Any]]) -> None:
     running, ports = container
-    running.said("flags served")
+    running.next_event("flags served")
     numbers = {each["name"]: each["containerPort"] for each in sidecar()["ports"]}
     for name in ("startupProbe", "readinessProbe", "livenessProbe"):
         asked = sidecar()[name]["httpGet"]

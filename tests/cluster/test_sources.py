@@ -162,7 +162,7 @@ def test_a_bucket_becomes_flags_and_a_changed_object_does_too(space: Namespace, 
         store.put(flags___checkout__json=flags(banner="off"))
         changed = space.poke_and_wait("flagsource")
         assert changed["status"]["artifact"]["revision"] != before["revision"]
-        within(lambda: space.served() == {"banner": "off"})
+        within(lambda: space.served_variants() == {"banner": "off"})
     assert not any(word in str(changed) + str(space.events()) for word in (LOGIN_S3["secretkey"], "wrong"))
 
 
@@ -206,10 +206,10 @@ def test_what_is_suspended_is_left_alone_until_it_is_resumed(spine: Spine, kind:
         spine.wait("flagsource", lambda it: commit in it["status"]["artifact"]["revision"])
     spine.apply(flag_source(spine.url, name="other"))
     spine.wait_ready("flagsource", "other")
-    assert spine.served() == {"banner": "on"}
+    assert spine.served_variants() == {"banner": "on"}
     spine.patch(kind, {"spec": {"suspend": False}})
     spine.wait_applied(commit)
-    assert spine.served() == {"banner": "off"}
+    assert spine.served_variants() == {"banner": "off"}
 
 
 def test_another_process_reads_the_artifact_by_its_digest(
@@ -232,7 +232,7 @@ def test_a_lost_disk_is_reported_and_filled_again(
     spine.server.redirect_to = "http://127.0.0.1:1"
     found = spine.poke_and_wait("flagsource")
     assert condition(found, "ArtifactInStorage")["status"] == "False"
-    assert spine.served() == {"banner": "on"}
+    assert spine.served_variants() == {"banner": "on"}
     spine.server.redirect_to = ""
     spine.poke("flagsource")
     again = spine.wait_ready("flagsource")

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 def test_a_commit_becomes_a_configuration_that_names_it(spine: Spine) -> None:
     commit = spine.push("banner off", flags__json=flags(banner="off"))
     found = spine.wait("ffc", lambda each: each["status"].get("revision") == f"main@sha1:{commit}")
-    assert spine.served() == {"banner": "off"}
+    assert spine.served_variants() == {"banner": "off"}
     assert found["metadata"]["annotations"]["flagstaff.dev/revision"] == f"main@sha1:{commit}"
     assert condition(found, "Ready")["status"] == "True"
     assert found["status"]["flags"] == 1
@@ -26,7 +26,7 @@ def test_a_bad_flag_is_held_and_its_sibling_moves_on(spine: Spine) -> None:
     broken = flags(banner="nonsense", cart="off")
     spine.push("breaks the banner", flags__json=broken)
     found = spine.wait_reason("flagset", "PartiallyApplied")
-    assert spine.served() == {"banner": "on", "cart": "off"}
+    assert spine.served_variants() == {"banner": "on", "cart": "off"}
     assert [each["name"] for each in found["status"]["held"]] == ["banner"]
     assert found["status"]["problems"][0]["file"] == "flags.json"
     assert "flags.json:1" in condition(found, "Ready")["message"]

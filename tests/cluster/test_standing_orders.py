@@ -121,8 +121,8 @@ def run_evaluator(
     """The evaluator of a pod; the function returns the value of a flag and the set that it is of."""
     words, environ = started_as_a_kubelet_would(space, found, folder)
     with evaluator(*words, cwd=folder, environ=environ, leading=()) as process:
-        ports = process.said("listening")
-        process.said("flags served")
+        ports = process.next_event("listening")
+        process.next_event("flags served")
 
         def ask(flag: str) -> tuple[Any, Any]:
             url = f"http://127.0.0.1:{ports['ofrep']}/ofrep/v1/evaluate/flags/{flag}"
@@ -144,7 +144,7 @@ def test_a_pods_own_order_is_served_by_its_evaluator(
     assert found["metadata"]["labels"]["flagstaff.dev/orders"] == "true"
     with run_evaluator(shop, found, tmp_path) as ask:
         assert ask("banner") == (True, "FeatureFlagConfiguration/base")
-        within(lambda: shop.get("ffc", "base")["status"].get("served") == "1/1", installed.proxy.said)
+        within(lambda: shop.get("ffc", "base")["status"].get("served") == "1/1", installed.proxy.log_text)
 
 
 def test_the_label_of_a_namespace_orders_for_all_its_pods_and_a_change_needs_no_restart(
@@ -155,15 +155,15 @@ def test_the_label_of_a_namespace_orders_for_all_its_pods_and_a_change_needs_no_
     with run_evaluator(shop, found, tmp_path) as ask:
         assert ask("banner") == (True, "FeatureFlagConfiguration/base")
         label(shop, "special")
-        within(lambda: ask("banner") == (False, "FeatureFlagConfiguration/special"), installed.proxy.said)
+        within(lambda: ask("banner") == (False, "FeatureFlagConfiguration/special"), installed.proxy.log_text)
         # It is counted where it is now, and not where it was.
-        within(lambda: shop.get("ffc", "special")["status"].get("served") == "1/1", installed.proxy.said)
+        within(lambda: shop.get("ffc", "special")["status"].get("served") == "1/1", installed.proxy.log_text)
         within(lambda: shop.get("ffc", "base")["status"].get("served") in {None, "", "0/0"})
         # What cannot be followed changes nothing, and is reported.
         label(shop, "nothing")
         namespace_events = ("get", "events", "-n", "default", "-o", "json",
                             "--field-selector", f"involvedObject.name={shop.name}")  # fmt: skip
-        within(lambda: "has no flags of" in shop.plane.kubectl(*namespace_events), installed.proxy.said)
+        within(lambda: "has no flags of" in shop.plane.kubectl(*namespace_events), installed.proxy.log_text)
         assert ask("banner") == (False, "FeatureFlagConfiguration/special")
 
 
@@ -210,7 +210,7 @@ def test_a_workloads_order_is_followed_as_its_annotation_changes_and_the_direct_
         assert ask("banner") == (True, "FeatureFlagConfiguration/base")
         template = shop.get("deployment", "web")["spec"]["template"]
         shop.kubectl("annotate", "deployment", "web", f"{ORDER}=special")
-        within(lambda: ask("banner") == (False, "FeatureFlagConfiguration/special"), installed.proxy.said)
+        within(lambda: ask("banner") == (False, "FeatureFlagConfiguration/special"), installed.proxy.log_text)
         annotated = shop.get("deployment", "web")
         assert annotated["metadata"]["labels"]["flagstaff.dev/orders"] == "true"
         owner = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web",
@@ -218,7 +218,7 @@ def test_a_workloads_order_is_followed_as_its_annotation_changes_and_the_direct_
         direct = configuration("web", flagSpec=json.loads(flags(banner="on", own="on")))
         direct["metadata"]["ownerReferences"] = [owner]
         shop.apply(direct)
-        within(lambda: ask("banner") == (True, "FeatureFlagConfiguration/web"), installed.proxy.said)
+        within(lambda: ask("banner") == (True, "FeatureFlagConfiguration/web"), installed.proxy.log_text)
         assert ask("own") == (True, "FeatureFlagConfiguration/web")
         shop.kubectl("annotate", "deployment", "web", f"{ORDER}=nothing", "--overwrite", check=False)
         assert shop.get("deployment", "web")["metadata"]["annotations"][ORDER] == "special"

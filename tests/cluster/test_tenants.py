@@ -20,12 +20,12 @@ def test_a_source_elsewhere_is_read_while_a_grant_there_lets_it(spine: Spine, ne
     grant = condition(refused, "Ready")["message"].partition("may apply: ")[2]
     spine.kubectl("apply", "--server-side", "-f", "-", given=grant)
     neighbour.wait_ready("flagset")
-    assert neighbour.served() == {"banner": "on"}
+    assert neighbour.served_variants() == {"banner": "on"}
     spine.push(flags__json=flags(banner="off"))
-    neighbour.wait("ffc", lambda _: neighbour.served() == {"banner": "off"})
+    neighbour.wait("ffc", lambda _: neighbour.served_variants() == {"banner": "off"})
     spine.kubectl("delete", "flaggrants", "--all")
     neighbour.wait_reason("flagset", "AccessDenied")
-    assert neighbour.served() == {"banner": "off"}
+    assert neighbour.served_variants() == {"banner": "off"}
 
 
 def run_named_command(space: Namespace, kind: str, words: str) -> None:
@@ -55,7 +55,7 @@ def test_a_service_account_s_rights_decide_what_is_read_and_written(spine: Spine
     commit = spine.push(flags__json=flags(banner="off"))
     run_named_command(spine, "flagset", f'User "{tenant}" cannot patch resource "featureflagconfigurations"')
     spine.wait_applied(commit)
-    assert spine.served() == {"banner": "off"}
+    assert spine.served_variants() == {"banner": "off"}
 
 
 def test_a_service_account_s_rights_decide_what_a_flagd_makes(spine: Spine) -> None:

@@ -34,7 +34,7 @@ def installed(spare: Plane, tmp_path_factory: pytest.TempPathFactory) -> Iterato
 def shop(installed: AdmissionProcess, spare: Plane, spare_namespace: str) -> Namespace:
     """Once the API server asks about objects: where it cannot ask, it lets them pass."""
     space = Namespace(spare, spare_namespace)
-    within(lambda: "denied" in apply(space, BEYOND_SCHEMA["FlagSet"], DRY), installed.said)
+    within(lambda: "denied" in apply(space, BEYOND_SCHEMA["FlagSet"], DRY), installed.log_text)
     return space
 
 

@@ -59,7 +59,7 @@ class Followed(Verified):
         assert found is not None
         return {name for name in unpack(found) if not name.startswith(".")}
 
-    def written(self) -> dict[str, tuple[int, int]]:
+    def written_files(self) -> dict[str, tuple[int, int]]:
         """Each file of the storage, and what changes when it is written anew."""
         files = (self.root / "artifacts").rglob("*")
         return {str(each): (each.stat().st_ino, each.stat().st_mtime_ns) for each in files if each.is_file()}
@@ -87,10 +87,10 @@ async def source(tmp_path: Path, remote: Remote) -> AsyncIterator[Followed]:
 
 async def fails(source: Followed) -> tuple[str, str]:
     """(reason, message) of Ready; what was stored stays, whole."""
-    artifact, written = source.status["artifact"], source.written()
+    artifact, written = source.status["artifact"], source.written_files()
     reason = await source.look()
     assert source.condition("Ready")[0] == "False"
-    assert (source.status["artifact"], source.written()) == (artifact, written)
+    assert (source.status["artifact"], source.written_files()) == (artifact, written)
     assert source.condition("ArtifactInStorage")[0] == "True"
     return reason, source.condition("Ready")[2]
 
@@ -110,14 +110,14 @@ async def test_a_reference_that_moved_is_followed(source: Followed) -> None:
 async def test_nothing_new_is_neither_fetched_nor_written(source: Followed) -> None:
     source.remote.put(noise__json=noise())
     assert await source.look() == "Succeeded"
-    front, status, written = source.remote.front, source.status, source.written()
+    front, status, written = source.remote.front, source.status, source.written_files()
     front.asked.clear()
     front.sent = 0
     assert await source.look() == "Succeeded"
     # Git is refused once before it shows its credentials, and lists in two requests.
     assert len(front.asked) <= 3
     assert front.sent < CONTENT // 10
-    assert (source.status, source.written(), source.events) == (status, written, [])
+    assert (source.status, source.written_files(), source.events) == (status, written, [])
 
 
 async def test_deleted_definitions_are_reported_and_may_come_back(source: Followed) -> None:

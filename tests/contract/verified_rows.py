@@ -112,10 +112,10 @@ class GitRow(Verified):
     def tampered(self) -> None:
         self._put(NEW, self.ada)
         if self.mode == "Tag":
-            self._point_tag(self._forged("tag", "v1"))
+            self._point_tag(self._forge("tag", "v1"))
             return
         self.repository.git(
-            "reset", "-q", "--hard", self._forged("commit", "HEAD~" if self.mode == "EveryCommit" else "HEAD")
+            "reset", "-q", "--hard", self._forge("commit", "HEAD~" if self.mode == "EveryCommit" else "HEAD")
         )
         self._top(self.ada)
 
@@ -176,7 +176,7 @@ class GitRow(Verified):
         elif self.mode == "TagAndHEAD":
             self.repository.git("tag", "-f", "-s", "-m", "signed", "v1")
 
-    def _forged(self, kind: str, name: str) -> str:
+    def _forge(self, kind: str, name: str) -> str:
         """The same object with another message."""
         raw = self.repository.git("cat-file", kind, name)
         changed = raw.replace("a change", "a chance").replace("\nsigned\n", "\nsealed\n")

@@ -137,7 +137,7 @@ def test_a_provider_asks_over_a_unix_socket(
 ) -> None:
     (tmp_path / "flags.json").write_text(banner("plain"))
     with evaluator("-f", "file:flags.json", option, "door.sock", cwd=tmp_path) as running:
-        running.said("flags served")
+        running.next_event("flags served")
         monkeypatch.setenv("FLAGD_SOCKET_PATH", str(tmp_path / "door.sock"))
         with open_provider("node", name, 1) as provider:
             assert provider.ask("string", "banner", "")["value"] == "Welcome"

@@ -112,7 +112,7 @@ class Images:
         return settings
 
     @contextlib.contextmanager
-    def mounted(self, image: str) -> Iterator[Path]:
+    def mount(self, image: str) -> Iterator[Path]:
         """The files of an image."""
         container = self.buildah("from", image)
         try:

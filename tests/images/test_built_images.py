@@ -86,7 +86,7 @@ def image(
 @contextlib.contextmanager
 def start(images: Images, name: str, shared: Path) -> Iterator[Image]:
     shared.chmod(0o755)
-    with images.mounted(f"localhost/{name}") as root:
+    with images.mount(f"localhost/{name}") as root:
         yield Image(root, images.configuration(f"localhost/{name}"), shared)
 
 
@@ -108,7 +108,7 @@ def test_an_image_stays_small(
     images: Images, image: tuple[str, Image], capsys: pytest.CaptureFixture[str]
 ) -> None:
     name, opened = image
-    with images.mounted(BASE) as base:
+    with images.mount(BASE) as base:
         megabytes = (total_bytes(opened.root) - total_bytes(base)) / 1e6
     with capsys.disabled():
         print(f"\n{name}: {megabytes:.0f} MB above the base (at most {MOST_MEGABYTES[name]})")

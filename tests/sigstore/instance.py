@@ -111,13 +111,13 @@ class _Exchange(BaseHTTPRequestHandler):
         if self.path.endswith("/timestamp"):
             self._answer(201, self.server.timestamps.answer(body))
         elif self.path.endswith("/signingCert"):
-            self._answer_json(200, self._certified(json.loads(body)))
+            self._answer_json(200, self._certify(json.loads(body)))
         elif self.path.startswith("/api/v2/"):
             self._answer_json(201, self.server.log.record_newer(json.loads(body)))
         else:
             self._answer_json(201, self.server.log.record(json.loads(body)))
 
-    def _certified(self, asked: dict[str, Any]) -> dict[str, Any]:
+    def _certify(self, asked: dict[str, Any]) -> dict[str, Any]:
         token = self.headers["Authorization"].removeprefix("Bearer ").split(".")[1]
         claims = json.loads(base64.urlsafe_b64decode(token + "=" * (-len(token) % 4)))
         key = load_pem_public_key(asked["publicKeyRequest"]["publicKey"]["content"].encode())

@@ -116,7 +116,7 @@ def test_what_had_time_to_be_saved_outlives_a_kill(seconds: float, lost: bool) -
     ours.after(0, 1)
     ours.after(5, 2)
     ours.now += seconds
-    ours.killed()
+    ours.restart()
     assert ours.after(1, 1) == (["1 was served after 2"] if lost else [""])
 
 
@@ -128,9 +128,9 @@ def test_nothing_is_saved_on_a_full_disk_or_while_frozen() -> None:
     ours.after(1, 2)
     ours.after(60)
     ours.disk(full=False)
-    ours.thawed()
-    ours.killed()
+    ours.thaw()
+    ours.restart()
     assert ours.after(0, 0, 1, 2) == ["0 was served after 1", "", ""]
     ours.after(SAVED_AGAIN_WITHIN)
-    ours.killed()
+    ours.restart()
     assert ours.after(0, 1) == ["1 was served after 2"]

@@ -182,7 +182,7 @@ async def _serve(options: LocalOptions, arguments: argparse.Namespace, report: R
             management_port=arguments.management_port,
         )
         async with open_local(options, settings, on_event) as (local, ports):
-            report.listening(ports, local.display_name)
+            report.report_ports(ports, local.display_name)
             await work_until(stop_at_signals(), local.run())
     return OK
 

@@ -46,7 +46,7 @@ class JsonReport:
     def _say(self, **fields: Any) -> None:
         _write(self._out, printable(json.dumps(fields, ensure_ascii=False)))
 
-    def listening(self, ports: Ports, source: str) -> None:
+    def report_ports(self, ports: Ports, source: str) -> None:
         """Print nothing: programs wait for `ready`."""
 
     def ready(self, ports: Ports) -> None:
@@ -101,7 +101,7 @@ class TextReport:
     def _say(self, line: str) -> None:
         _write(self._out, line)
 
-    def listening(self, ports: Ports, source: str) -> None:
+    def report_ports(self, ports: Ports, source: str) -> None:
         """Print the address that clients connect to."""
         self._say(
             f"{source}: gRPC {ports.grpc}, sync {ports.sync}, OFREP {ports.ofrep}, "

@@ -31,9 +31,9 @@ class Places:
         """Return how many places each namespace has. Any thread may call this."""
         return {str(namespace): count for namespace, count in self._shares.usage().items()}
 
-    def waiting(self) -> dict[str, int]:
+    def count_waiting(self) -> dict[str, int]:
         """Return how many tasks of each namespace wait for a place."""
-        return {str(namespace): count for namespace, count in self._shares.waiting().items()}
+        return {str(namespace): count for namespace, count in self._shares.count_waiting().items()}
 
     @contextlib.asynccontextmanager
     async def place(self, namespace: str) -> AsyncIterator[None]:

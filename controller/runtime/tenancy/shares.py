@@ -39,7 +39,7 @@ class FairShare(Generic[Item]):
         """Return how many places each group has. Any thread may call this."""
         return dict(self._taken)
 
-    def waiting(self) -> dict[Hashable, int]:
+    def count_waiting(self) -> dict[Hashable, int]:
         """Return how many items of each group wait."""
         return {group: len(items) for group, items in self._waiting.items()}
 

@@ -77,7 +77,7 @@ class Google(Relay):
         self._ask("DELETE", f"/storage/v1/b/{self.bucket}/o/{quote(key, safe='')}")
         del self._written[key]
 
-    def answered(self, path: str, status: int, body: bytes) -> tuple[int, bytes]:
+    def rewrite_answer(self, path: str, status: int, body: bytes) -> tuple[int, bytes]:
         if not self.is_listing(path):
             return status, body
         if status == 500 and b"no bucket named" in body:

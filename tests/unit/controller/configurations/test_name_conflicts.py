@@ -36,7 +36,7 @@ class World:
         self.claims.follow(None, found)
         return found.key
 
-    def gone(self, key: ObjectKey) -> None:
+    def forget(self, key: ObjectKey) -> None:
         self.claims.follow(self.resource(key), None)
 
     def resource(self, key: ObjectKey, wanted: str = "", age: int = 1) -> Resource:
@@ -52,7 +52,7 @@ class World:
         self.statuses[key] = settled.status
         return settled
 
-    def said(self, key: ObjectKey, kind: str = "NameConflict") -> tuple[str, str, str] | None:
+    def condition_of(self, key: ObjectKey, kind: str = "NameConflict") -> tuple[str, str, str] | None:
         """(status, reason, message) of a condition."""
         known = find(self.statuses[key], kind)
         return None if known is None else (known["status"], known["reason"], known["message"])
@@ -66,8 +66,8 @@ def world() -> World:
 async def test_an_object_without_a_rival_has_no_condition_of_conflict(world: World) -> None:
     key = world.there(FFC, "x", "id")
     assert (await world.look(key)).events == ()
-    assert world.said(key) is None
-    assert world.said(key, "Ready") == ("True", "Succeeded", "0 flags are valid")
+    assert world.condition_of(key) is None
+    assert world.condition_of(key, "Ready") == ("True", "Succeeded", "0 flags are valid")
 
 
 LOST = "not served under this name: FeatureFlagConfiguration shop/x has the same name; remove one of them"
@@ -80,8 +80,8 @@ async def test_two_objects_of_one_name_both_show_the_conflict(
 ) -> None:
     keys = {each: world.there(each, "x") for each in (FFC, FLAG)}
     settled = await world.look(keys[kind])
-    assert world.said(keys[kind]) == ("True", reason, message)
-    assert world.said(keys[kind], "Ready") == ("True", "Succeeded", f"0 flags are valid; {message}")
+    assert world.condition_of(keys[kind]) == ("True", reason, message)
+    assert world.condition_of(keys[kind], "Ready") == ("True", "Succeeded", f"0 flags are valid; {message}")
     assert [(each.reason, each.message, each.severity) for each in settled.events] == [
         (reason, message, "Warning")
     ]
@@ -91,11 +91,11 @@ async def test_two_objects_of_one_namespace_with_one_flag_set_id_both_show_the_c
     old, new = world.there(FFC, "old", "id"), world.there(FLAG, "new", "id", age=2)
     for key in (old, new):
         await world.look(key)
-    assert world.said(old) == (
+    assert world.condition_of(old) == (
         "True", "FlagSetIdContested",
         'FeatureFlag shop/new also claims flagSetId "id"; this one comes first and is served instead',
     )  # fmt: skip
-    assert world.said(new) == (
+    assert world.condition_of(new) == (
         "True", "FlagSetIdTaken",
         'not served under flagSetId "id": FeatureFlagConfiguration shop/old claims it too and comes first; '
         "give one of them another flagSetId",
@@ -107,8 +107,8 @@ async def test_no_other_tenant_s_object_is_named_and_no_other_tenant_warns_of_hi
     new = world.there(FFC, "new", "id", age=2)
     for key in (old, new):
         await world.look(key)
-    assert world.said(old) is None
-    status, reason, message = world.said(new) or ("", "", "")
+    assert world.condition_of(old) is None
+    status, reason, message = world.condition_of(new) or ("", "", "")
     assert (status, reason) == ("True", "FlagSetIdTaken")
     assert "an object in another namespace claims it too and comes first" in message
     assert not {"bank", "secret"} & set(message.replace("/", " ").split())
@@ -119,7 +119,7 @@ async def test_the_conflict_that_is_lost_gives_the_reason_and_the_message_names_
     key = world.there(FFC, "x", "id", age=2)
     world.there(FLAG, "x")
     settled = await world.look(key)
-    _, reason, message = world.said(key) or ("", "", "")
+    _, reason, message = world.condition_of(key) or ("", "", "")
     assert (reason, message.startswith(f"{WON}; not served under flagSetId")) == ("FlagSetIdTaken", True)
     assert [each.reason for each in settled.events] == ["Shadows", "FlagSetIdTaken"]
 
@@ -128,8 +128,8 @@ async def test_a_conflict_is_reported_once_and_again_after_it_was_settled(world:
     world.there(FFC, "x")
     key = world.there(FLAG, "x")
     assert [len((await world.look(key)).events) for _ in range(3)] == [1, 0, 0]
-    world.gone(ObjectKey(FFC, "shop", "x"))
-    assert ((await world.look(key)).events, world.said(key)) == ((), None)
+    world.forget(ObjectKey(FFC, "shop", "x"))
+    assert ((await world.look(key)).events, world.condition_of(key)) == ((), None)
     world.there(FFC, "x")
     assert len((await world.look(key)).events) == 1
 
@@ -140,7 +140,7 @@ async def test_one_more_conflict_is_the_only_one_that_is_reported(world: World) 
     await world.look(key)
     other = world.there(FFC, "old", "id")
     assert [each.reason for each in (await world.look(key)).events] == ["FlagSetIdTaken"]
-    world.gone(other)
+    world.forget(other)
     assert (await world.look(key)).events == ()
 
 
@@ -149,10 +149,10 @@ async def test_an_invalid_object_shows_the_conflict_beside_its_failure_until_it_
     world.there(FFC, "x")
     key = world.there(FLAG, "x")
     assert [each.reason for each in (await world.look(key)).events] == ["InvalidFlags", "Shadowed"]
-    assert world.said(key) == ("True", "Shadowed", LOST)
-    assert (world.said(key, "Ready") or ())[:2] == ("False", "InvalidFlags")
-    world.gone(ObjectKey(FFC, "shop", "x"))
-    assert ((await world.look(key)).events, world.said(key)) == ((), None)
+    assert world.condition_of(key) == ("True", "Shadowed", LOST)
+    assert (world.condition_of(key, "Ready") or ())[:2] == ("False", "InvalidFlags")
+    world.forget(ObjectKey(FFC, "shop", "x"))
+    assert ((await world.look(key)).events, world.condition_of(key)) == ((), None)
 
 
 async def test_a_conflict_over_a_long_identifier_is_reported_once(world: World) -> None:

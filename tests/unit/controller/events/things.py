@@ -98,23 +98,23 @@ class Desk:
         self.outbox = Outbox(
             self.objects, lambda: self.now, lambda key, delay: self.woken.append((key, delay))
         )
-        self.objects.on_change = self._changed
+        self.objects.on_change = self._on_change
         self.provider = thing("FlagProvider", "chat", {"type": "generic"})
         for each in (self.provider, *objects):
             self.objects.learn(each)
         self.outbox.begin()
         self.box: ProviderOutbox = self.outbox.open(CHAT, kept or FlagProviderStatus())
 
-    def _changed(self, change: Change) -> None:
+    def _on_change(self, change: Change) -> None:
         self.outbox.on_change(change)
 
     def accept(self, *events: Event) -> list[str]:
         """Reasons of all that waits after these."""
         for each in events:
             self.outbox.accept(each)
-        return self.waiting()
+        return self.waiting_reasons()
 
-    def waiting(self) -> list[str]:
+    def waiting_reasons(self) -> list[str]:
         return [each.reason for each in self.box.pending.values()]
 
     def later(self, **passed: float) -> list[str]:
@@ -122,7 +122,7 @@ class Desk:
         self.now += timedelta(**passed)
         self.outbox.settled = True
         self.outbox.recheck(self.provider)
-        return self.waiting()
+        return self.waiting_reasons()
 
     def learn(self, name: str, found: Mapping[str, Any]) -> None:
         """The status of a flag set is known from now on."""
@@ -136,7 +136,7 @@ class Desk:
             while True:
                 # It only lets others have their turn.
                 comparing.send(None)
-        return self.waiting()
+        return self.waiting_reasons()
 
     def restart(self) -> Desk:
         """Another leader over the same objects, with what this one's status kept."""

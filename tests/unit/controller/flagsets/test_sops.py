@@ -73,14 +73,14 @@ class Sops:
     identity: pyrage.x25519.Identity
 
     @classmethod
-    def made(cls, folder: Path) -> Sops:
+    def make(cls, folder: Path) -> Sops:
         return cls(folder, pyrage.x25519.Identity.generate())
 
     @property
     def key(self) -> str:
         return f"# created: by a test\n{self.identity}\n"
 
-    def encrypted(self, text: str, name: str = "flags.yaml", *options: str) -> str:
+    def encrypt(self, text: str, name: str = "flags.yaml", *options: str) -> str:
         """`text` as sops writes it to a file of this name."""
         path = self.folder / name
         path.write_text(text, encoding="utf-8")
@@ -102,7 +102,7 @@ def program() -> str:
 
 @pytest.fixture(scope="module")
 def sops(tmp_path_factory: pytest.TempPathFactory) -> Sops:
-    return Sops.made(tmp_path_factory.mktemp("sops"))
+    return Sops.make(tmp_path_factory.mktemp("sops"))
 
 
 def compose_text(
@@ -129,21 +129,21 @@ def decrypt(text: str, name: str, decryption: Decryption) -> tuple[Any, list[str
 def test_what_sops_encrypted_is_what_was_written(sops: Sops, name: str, options: tuple[str, ...]) -> None:
     plain = read_document(YAML.encode(), file="flags.yaml").value
     text = YAML if name.endswith("yaml") else json.dumps(plain)
-    made = sops.encrypted(text, name, *options)
+    made = sops.encrypt(text, name, *options)
     assert "s3cr3t" not in made
     assert decrypt(made, name, decryption_with([sops.key])) == (plain, [])
 
 
 def test_only_flags_with_decrypted_values_are_marked(sops: Sops) -> None:
-    made = compose_text(sops.encrypted(SOUND, "flags.yaml", "--encrypted-regex", "^text$"), sops)
+    made = compose_text(sops.encrypt(SOUND, "flags.yaml", "--encrypted-regex", "^text$"), sops)
     marks = {key: dict(each.metadata) for key, each in made.flag_set.flags.items()}
     assert marks["open"] == {}
     assert marks["price"] == {"flagstaff.dev/secret": True}
 
 
 def test_a_second_key_of_ours_opens_the_file(sops: Sops, tmp_path: Path) -> None:
-    other = Sops.made(tmp_path)
-    made = sops.encrypted(YAML)
+    other = Sops.make(tmp_path)
+    made = sops.encrypt(YAML)
     assert decrypt(made, "flags.yaml", decryption_with([other.key, sops.key]))[1] == []
     _, (message,) = decrypt(made, "flags.yaml", decryption_with([other.key]))
     assert (
@@ -153,13 +153,13 @@ def test_a_second_key_of_ours_opens_the_file(sops: Sops, tmp_path: Path) -> None
 
 
 def test_without_a_key_an_encrypted_file_is_refused_and_says_what_to_do(sops: Sops) -> None:
-    _, (message,) = decrypt(sops.encrypted(YAML), "flags.yaml", Decryption())
+    _, (message,) = decrypt(sops.encrypt(YAML), "flags.yaml", Decryption())
     assert "spec.decryption" in message
 
 
 def test_a_file_that_was_changed_without_sops_is_refused(sops: Sops) -> None:
     keys = decryption_with([sops.key])
-    made = sops.encrypted(YAML, "flags.yaml", "--encrypted-regex", "^text$")
+    made = sops.encrypt(YAML, "flags.yaml", "--encrypted-regex", "^text$")
     assert "defaultVariant: low" in made
     changed = made.replace("defaultVariant: low", "defaultVariant: high")
     assert decrypt(changed, "flags.yaml", keys)[1] == [
@@ -198,7 +198,7 @@ class Pgp:
         )  # fmt: skip
         return done.stdout
 
-    def encrypted(self, path: Path, text: str) -> str:
+    def encrypt(self, path: Path, text: str) -> str:
         path.write_text(text)
         return self.run(
             program(), "--disable-version-check", "--encrypt", "--pgp", self.mark, str(path)
@@ -222,7 +222,7 @@ def pgp() -> Iterator[Pgp]:
 
 
 def test_a_pgp_key_opens_the_file(sops: Sops, pgp: Pgp) -> None:
-    made = pgp.encrypted(sops.folder / "pgp.yaml", SOUND)
+    made = pgp.encrypt(sops.folder / "pgp.yaml", SOUND)
     plain = read_document(SOUND.encode(), file="flags.yaml").value
     assert decrypt(made, "flags.yaml", decryption_with([], [pgp.key])) == (plain, [])
     _, (message,) = decrypt(made, "flags.yaml", decryption_with([sops.key]))
@@ -296,7 +296,7 @@ def test_a_secret_with_very_many_keys_is_refused(sops: Sops) -> None:
 
 
 def test_a_key_s_copy_that_is_longer_than_any_is_not_opened(sops: Sops) -> None:
-    text = json.loads(sops.encrypted(SOUND_JSON, "flags.json"))
+    text = json.loads(sops.encrypt(SOUND_JSON, "flags.json"))
     assert decrypt(json.dumps(text), "flags.json", decryption_with([sops.key]))[1] == []
     text["sops"]["age"][0]["enc"] += " " * 8_192
     _, (message,) = decrypt(json.dumps(text), "flags.json", decryption_with([sops.key]))
@@ -304,7 +304,7 @@ def test_a_key_s_copy_that_is_longer_than_any_is_not_opened(sops: Sops) -> None:
 
 
 def test_the_names_that_status_shows_are_not_encrypted(sops: Sops) -> None:
-    made = compose_text(sops.encrypted(SOUND + "metadata: {flagSetId: s3cr3t}\n"), sops)
+    made = compose_text(sops.encrypt(SOUND + "metadata: {flagSetId: s3cr3t}\n"), sops)
     assert (made.accepted, [each.code for each in made.problems]) == (False, ["secret-place"])
     assert "s3cr3t" not in repr(made.problems)
 
@@ -323,7 +323,7 @@ def test_the_names_of_a_manifest_that_status_shows_are_not_encrypted(
     sops: Sops, spec: dict[str, Any], encrypted: str
 ) -> None:
     manifest = {"apiVersion": "core.openfeature.dev/v1beta1", "kind": "FeatureFlag", "spec": spec}
-    text = sops.encrypted(json.dumps(manifest), "flags.json", "--encrypted-regex", encrypted)
+    text = sops.encrypt(json.dumps(manifest), "flags.json", "--encrypted-regex", encrypted)
     assert "s3cr3t" not in text
     made = compose_text(text, sops, "flags.json")
     assert (made.accepted, "secret-place" in {each.code for each in made.problems}) == (False, True)
@@ -333,13 +333,13 @@ def test_the_names_of_a_manifest_that_status_shows_are_not_encrypted(
 def test_values_of_flags_in_a_manifest_may_be_encrypted(sops: Sops) -> None:
     spec = {"flagSpec": {"flags": {"a": flag(variants={"on": "s3cr3t", "off": "x"})}}}
     manifest = {"apiVersion": "core.openfeature.dev/v1beta1", "kind": "FeatureFlag", "spec": spec}
-    text = sops.encrypted(json.dumps(manifest), "flags.json", "--encrypted-regex", "^variants$")
+    text = sops.encrypt(json.dumps(manifest), "flags.json", "--encrypted-regex", "^variants$")
     made = compose_text(text, sops, "flags.json")
     assert (made.problems, made.flag_set.flags["a"].variants["on"]) == ((), "s3cr3t")
 
 
 def test_problems_of_encrypted_flags_keep_their_lines_and_no_words(sops: Sops) -> None:
-    text = sops.encrypted(YAML.replace("defaultVariant: low", "defaultVariant: s3cr3t-x"))
+    text = sops.encrypt(YAML.replace("defaultVariant: low", "defaultVariant: s3cr3t-x"))
     made = compose_text(text, sops)
     problem = next(each for each in made.problems if each.flag == "price" and each.severity == "error")
     line = next(n for n, each in enumerate(text.splitlines(), start=1) if "defaultVariant: ENC" in each)
@@ -355,7 +355,7 @@ def test_the_example_works_once_its_file_is_encrypted(
     shutil.copytree(example, folder)
     secret = folder / "partners" / "discounts.yaml"
     plain = secret.read_text(encoding="utf-8")
-    secret.write_text(sops.encrypted(plain, "discounts.yaml", "--encrypted-regex", "^variants$"))
+    secret.write_text(sops.encrypt(plain, "discounts.yaml", "--encrypted-regex", "^variants$"))
     (tmp_path / "keys.txt").write_text(sops.key)
     layers = ["--path", str(folder / "base"), "--path", str(folder / "partners")]
     assert main(["lint", *layers, "--substitute", "REGION=eu", "--age-key", str(tmp_path / "keys.txt")]) == 0
@@ -366,7 +366,7 @@ def test_the_example_works_once_its_file_is_encrypted(
 
 async def test_a_flag_set_reads_its_keys_from_a_secret_and_shows_no_value(sops: Sops) -> None:
     world = World()
-    text = sops.encrypted(document(a=flag(variants={"on": "s3cr3t", "off": "x"})), "flags.json")
+    text = sops.encrypt(document(a=flag(variants={"on": "s3cr3t", "off": "x"})), "flags.json")
     world.commit("r1", text)
     world.flag_set(decryption={"provider": "sops", "secretRef": {"name": "keys"}})
     seen = await world.look()

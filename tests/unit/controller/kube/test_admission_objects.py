@@ -40,14 +40,14 @@ class FakeCluster:
             self.objects[path] = dict(body)
         return ApiResponse(200, self.objects[path])
 
-    def trusted(self, path: str) -> bytes:
+    def trusted_authorities(self, path: str) -> bytes:
         return base64.b64decode(self.objects[path]["webhooks"][0]["clientConfig"].get("caBundle", ""))
 
 
 async def test_both_configurations_trust_the_authorities() -> None:
     cluster = FakeCluster()
     await AdmissionObjects(cast("Cluster", cluster), "system").trust(b"authorities")
-    assert cluster.trusted(INJECTION) == cluster.trusted(VALIDATION) == b"authorities"
+    assert cluster.trusted_authorities(INJECTION) == cluster.trusted_authorities(VALIDATION) == b"authorities"
 
 
 async def test_pods_do_not_wait_for_the_validation_that_may_not_be_read(
@@ -58,6 +58,6 @@ async def test_pods_do_not_wait_for_the_validation_that_may_not_be_read(
     with caplog.at_level(logging.WARNING, "controller.kube.adapters.certificates"):
         await objects.trust(b"authorities")
         await objects.trust(b"authorities")
-    assert cluster.trusted(INJECTION) == b"authorities"
+    assert cluster.trusted_authorities(INJECTION) == b"authorities"
     assert len(caplog.records) == 1
     assert "are not judged as they are applied" in caplog.text

@@ -59,7 +59,7 @@ class Leases:
             self.lease["metadata"]["resourceVersion"] = str(int(version(written)) + 1)
         return web.json_response(self.lease)
 
-    def taken(self) -> list[str]:
+    def take_requests(self) -> list[str]:
         """What was asked since this was asked last."""
         asked, self.asked = self.asked, []
         return asked
@@ -114,10 +114,10 @@ async def test_a_lease_that_is_not_there_is_made_and_taken(cluster: Cluster, lea
 async def test_to_renew_it_costs_one_write(cluster: Cluster, leases: Leases) -> None:
     mine = lease(cluster)
     assert await ours(mine)
-    leases.taken()
+    leases.take_requests()
     assert await ours(mine)
     assert await ours(mine)
-    assert leases.taken() == ["PUT", "PUT"]
+    assert leases.take_requests() == ["PUT", "PUT"]
 
 
 async def test_a_renewal_changes_its_time_alone(cluster: Cluster, leases: Leases) -> None:
@@ -154,10 +154,10 @@ async def test_one_that_others_wrote_to_is_renewed_all_the_same(cluster: Cluster
 async def test_a_standby_reads_it_once_a_look(cluster: Cluster, leases: Leases) -> None:
     assert await ours(lease(cluster))
     standby = lease(cluster, "b")
-    leases.taken()
+    leases.take_requests()
     assert not await ours(standby)
     assert not await ours(standby)
-    assert leases.taken() == ["GET", "GET"]
+    assert leases.take_requests() == ["GET", "GET"]
 
 
 async def test_one_that_is_anothers_is_not_taken(cluster: Cluster, leases: Leases) -> None:
@@ -217,7 +217,7 @@ async def test_one_that_was_deleted_is_made_again(cluster: Cluster, leases: Leas
     assert await ours(mine)
     leases.lease = None
     assert await ours(mine)
-    assert leases.taken()[-2:] == ["GET", "POST"]
+    assert leases.take_requests()[-2:] == ["GET", "POST"]
 
 
 async def test_one_that_may_not_be_made_is_not_ours(
@@ -272,4 +272,4 @@ async def test_a_client_of_a_leader_writes_nothing_once_another_may_lead(
         with pytest.raises(Failed) as refused:
             await write
         assert refused.value.reason == "NotLeading"
-    assert leases.taken() == []
+    assert leases.take_requests() == []

@@ -60,7 +60,7 @@ class Server:
         self.maps[namespace]["metadata"]["annotations"] = patch["metadata"]["annotations"]
         return web.json_response({"metadata": self.maps[namespace]["metadata"]})
 
-    def known(self) -> dict[str, str]:
+    def trusted_authorities(self) -> dict[str, str]:
         """Whom the clients of each namespace trust."""
         return {name: each["data"].get("ca.crt", "") for name, each in self.maps.items()}
 
@@ -92,13 +92,13 @@ async def test_each_namespace_that_has_the_config_map_gets_the_authorities_once(
     server.add("billing")
     certificates = store(cluster)
     await certificates.trust(b"one")
-    assert server.known() == {"shop": "one", "billing": "one"}
+    assert server.trusted_authorities() == {"shop": "one", "billing": "one"}
     assert "metadata.name%3Dflagstaff-ca" in server.asked[0]
     server.asked.clear()
     await certificates.trust(b"one")
     assert [each.split()[0] for each in server.asked] == ["GET"]
     await certificates.trust(b"one two")
-    assert server.known() == {"shop": "one two", "billing": "one two"}
+    assert server.trusted_authorities() == {"shop": "one two", "billing": "one two"}
 
 
 async def test_a_config_map_that_lost_the_annotation_is_written_anew(
@@ -110,7 +110,7 @@ async def test_a_config_map_that_lost_the_annotation_is_written_anew(
     assert server.maps["shop"]["metadata"]["annotations"][WRITTEN].startswith("sha256:")
     server.add("shop")
     await certificates.trust(b"one")
-    assert server.known() == {"shop": "one"}
+    assert server.trusted_authorities() == {"shop": "one"}
 
 
 async def test_one_that_cannot_be_changed_keeps_no_other_from_it(cluster: Cluster, server: Server) -> None:
@@ -119,7 +119,7 @@ async def test_one_that_cannot_be_changed_keeps_no_other_from_it(cluster: Cluste
     server.refusing = "b"
     with pytest.raises(Failed, match=r"namespace b: .*is immutable"):
         await store(cluster).trust(b"one")
-    assert server.known() == {"a": "one", "b": "", "c": "one"}
+    assert server.trusted_authorities() == {"a": "one", "b": "", "c": "one"}
 
 
 async def test_without_a_name_no_namespace_gets_the_authorities(cluster: Cluster, server: Server) -> None:

@@ -114,7 +114,7 @@ class Served:
         raise AssertionError("events do not end")
 
     @contextlib.asynccontextmanager
-    async def running(self, options: LocalOptions) -> AsyncIterator[LocalStages]:
+    async def run(self, options: LocalOptions) -> AsyncIterator[LocalStages]:
         """The stages of `options`, while the block lasts."""
         async with (
             open_backend(options) as (source, folder),
@@ -141,7 +141,7 @@ def repository(tmp_path: Path) -> Repository:
 
 async def test_a_change_is_rolled_out_in_steps_and_promoted(repository: Repository) -> None:
     served = Served()
-    async with served.running(LocalOptions(str(repository.path), rollouts=(ROLLOUT,))):
+    async with served.run(LocalOptions(str(repository.path), rollouts=(ROLLOUT,))):
         await served.revision()
         repository.commit(flags__json=pay("on"))
         assert await served.follow() == ["RolloutStarted", "StepAdvanced", "Promoted"]
@@ -155,7 +155,7 @@ async def test_a_step_that_waits_is_served_again_after_a_restart(
     state = tmp_path / "state"
     options = LocalOptions(str(repository.path), state_dir=state, rollouts=(rollout(steps=steps),))
     served = Served()
-    async with served.running(options):
+    async with served.run(options):
         await served.revision()
         repository.commit(flags__json=pay("on"))
         assert await served.follow() == ["RolloutStarted", "WaitingForApproval"]
@@ -163,7 +163,7 @@ async def test_a_step_that_waits_is_served_again_after_a_restart(
     assert served.most == before
     assert 60 < before < 140
     again = Served()
-    async with again.running(options):
+    async with again.run(options):
         assert again.users() == before
         repository.commit(flags__json=pay("off"))
         assert await again.follow() == ["RolloutReverted"]
@@ -177,7 +177,7 @@ async def test_an_annotation_in_the_file_approves_after_a_restart(
     waiting = rollout(steps=[{"share": 10, "approval": "Required"}, {"share": 50}])
     options = LocalOptions(str(repository.path), state_dir=tmp_path / "state", rollouts=(waiting,))
     served = Served()
-    async with served.running(options):
+    async with served.run(options):
         await served.revision()
         repository.commit(flags__json=pay("on"))
         assert await served.follow() == ["RolloutStarted", "WaitingForApproval"]
@@ -186,7 +186,7 @@ async def test_an_annotation_in_the_file_approves_after_a_restart(
     annotations = {"flagstaff.dev/rollout-approve": f"{digest}/1"}
     approved = {**waiting, "metadata": {**waiting["metadata"], "annotations": annotations}}
     again = Served()
-    async with again.running(replace(options, rollouts=(approved,))):
+    async with again.run(replace(options, rollouts=(approved,))):
         assert await again.follow() == ["StepAdvanced", "Promoted"]
 
 
@@ -196,7 +196,7 @@ async def test_a_rollout_that_was_removed_and_added_again_rolls_out_the_next_cha
     served = Served()
     other = rollout(flags=["other"])
     other["metadata"] = {"name": "others"}
-    async with served.running(LocalOptions(str(repository.path), rollouts=(ROLLOUT, other))) as stages:
+    async with served.run(LocalOptions(str(repository.path), rollouts=(ROLLOUT, other))) as stages:
         await served.revision()
         assert stages.rollouts is not None
         stages.rollouts.replace([other])
@@ -212,7 +212,7 @@ async def test_manifests_that_are_refused_are_reported_once_and_the_earlier_ones
     repository: Repository,
 ) -> None:
     served = Served()
-    async with served.running(LocalOptions(str(repository.path), rollouts=(ROLLOUT,))) as stages:
+    async with served.run(LocalOptions(str(repository.path), rollouts=(ROLLOUT,))) as stages:
         await served.revision()
         rollouts = stages.rollouts
         assert rollouts is not None
@@ -243,7 +243,7 @@ async def test_a_rollout_goes_on_after_an_override_ended(repository: Repository)
     }
     served = Served()
     manifests = (rollout(steps=[{"share": 10, "minDuration": "4s"}]), override)
-    async with served.running(LocalOptions(str(repository.path), rollouts=manifests)):
+    async with served.run(LocalOptions(str(repository.path), rollouts=manifests)):
         await served.revision()
         repository.commit(flags__json=pay("on"))
         assert (await served.follow())[-1] == "Promoted"
@@ -261,7 +261,7 @@ async def test_a_change_whose_metric_is_bad_is_rolled_back(repository: Repositor
     served = Served()
     async with web_server(web.route("*", "/api/v1/query", answer)) as port:
         manifests = (rollout(analysis=analysis), template(port))
-        async with served.running(LocalOptions(str(repository.path), rollouts=manifests)):
+        async with served.run(LocalOptions(str(repository.path), rollouts=manifests)):
             await served.revision()
             repository.commit(flags__json=pay("on"))
             assert (await served.follow())[0] == "RolloutStarted"

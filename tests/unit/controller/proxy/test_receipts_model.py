@@ -173,13 +173,13 @@ class Receipts(RuleBasedStateMachine):
         for proxy in self.proxies:
             proxy.set_expected(self.truth.digest, self.clock, self.clock)
 
-    def summed(self) -> Count:
+    def sum_up(self) -> Count:
         statuses = [receipt_status(proxy).model_dump(by_alias=True) for proxy in self.proxies]
         return count([FlagReceiptStatus.model_validate(status) for status in statuses], self.truth.digest)
 
     @invariant()
     def nobody_is_served_what_was_not_reported(self) -> None:
-        summed = self.summed()
+        summed = self.sum_up()
         assert 0 <= summed.served <= summed.total
         assert len(summed.laggards) == summed.lagging
 
@@ -190,7 +190,7 @@ class Receipts(RuleBasedStateMachine):
         there = [process for process in self.processes if self.clock - process.reported < FORGOTTEN]
         silent = {process.who.name for process in there if self.clock - process.reported >= SILENT}
         wrong = silent | {process.who.name for process in there if process.digest != self.truth.digest}
-        summed = self.summed()
+        summed = self.sum_up()
         assert (summed.served, summed.total) == (len(there) - len(wrong), len(there))
         assert {laggard.name for laggard in summed.laggards} == wrong
 

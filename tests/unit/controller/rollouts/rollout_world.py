@@ -146,12 +146,12 @@ class RolloutWorld:
         """Decide until only time changes something."""
         lines: list[str] = []
         for _ in range(_TICKS):
-            lines += self._told()
+            lines += self._tick_lines()
             if self.due_in != 0.0:
                 return lines
         raise AssertionError("it decides without end")
 
-    def _told(self) -> list[str]:
+    def _tick_lines(self) -> list[str]:
         before = self.line
         decision = self.tick()
         lines = [f"{self._clock} {self.line}"] * (self.line != before)
@@ -194,7 +194,7 @@ class RolloutWorld:
         """Begin at another time."""
         self.now = datetime.fromisoformat(text)
 
-    def _served(self, text: str) -> None:
+    def _set_served(self, text: str) -> None:
         served, _, total = text.partition("/")
         self.served = Served(served=int(served), total=int(total)) if total else None
 

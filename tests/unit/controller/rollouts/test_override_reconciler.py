@@ -52,7 +52,7 @@ class World:
             "metadata": {"name": name, "creationTimestamp": created}, "spec": wanted,
         })  # fmt: skip
 
-    async def settled(self, name: str = "pay-off") -> Settled:
+    async def settle(self, name: str = "pay-off") -> Settled:
         resource = self.cluster.the("FlagOverride", name)
         result = await FlagOverrideReconciler(self.cluster.objects).reconcile(resource, self.now)
         return settle(resource, result, self.now)
@@ -74,7 +74,7 @@ async def test_an_override_in_force_says_what_it_hides_and_waits_for_its_end() -
     world = World()
     world.flags(targeting={"if": [True, "on"]})
     world.override()
-    settled = await world.settled()
+    settled = await world.settle()
     assert ready(settled) == ("True", "Active")
     assert settled.status["state"] == "Active"
     assert settled.status["hides"] == 'default variant "on", with a rule'
@@ -85,7 +85,7 @@ async def test_an_override_that_has_ended_is_ready_and_waits_for_nothing() -> No
     world = World(now=NOW + timedelta(hours=2))
     world.flags()
     world.override()
-    settled = await world.settled()
+    settled = await world.settle()
     assert (ready(settled), settled.status["state"]) == (("True", "Expired"), "Expired")
     assert settled.requeue_after is None
 
@@ -105,7 +105,7 @@ async def test_an_override_that_cannot_be_in_force_says_why(spec: dict[str, Any]
     world = World()
     world.flags()
     world.override(**spec)
-    settled = await world.settled()
+    settled = await world.settle()
     assert ready(settled) == ("False", reason)
     assert settled.status["state"] == reason
 
@@ -114,7 +114,7 @@ async def test_an_audience_of_a_disabled_flag_is_refused() -> None:
     world = World()
     world.flags(state="DISABLED")
     world.override(audience={"==": [{"var": "country"}, "NL"]})
-    assert ready(await world.settled()) == ("False", "AudienceOfDisabledFlag")
+    assert ready(await world.settle()) == ("False", "AudienceOfDisabledFlag")
 
 
 async def test_the_younger_of_two_overrides_is_in_conflict_until_the_older_one_ends() -> None:
@@ -122,12 +122,12 @@ async def test_the_younger_of_two_overrides_is_in_conflict_until_the_older_one_e
     world.flags(labels={LABEL: "shop-flags"})
     world.override("b-older", "2025-12-31T23:00:00Z", expiresAt="2026-01-01T01:00:00Z")
     world.override("a-younger", flagSetRef={"name": "shop-flags"})
-    assert ready(await world.settled("b-older")) == ("True", "Active")
-    younger = await world.settled("a-younger")
+    assert ready(await world.settle("b-older")) == ("True", "Active")
+    younger = await world.settle("a-younger")
     assert ready(younger) == ("False", "Conflict")
     assert younger.requeue_after == 3600
     world.now += timedelta(hours=1)
-    assert ready(await world.settled("a-younger")) == ("True", "Active")
+    assert ready(await world.settle("a-younger")) == ("True", "Active")
 
 
 async def test_an_override_that_does_not_fit_is_no_rival() -> None:
@@ -135,7 +135,7 @@ async def test_an_override_that_does_not_fit_is_no_rival() -> None:
     world.flags()
     world.override("older", "2025-12-31T23:00:00Z", variant="of")
     world.override()
-    assert ready(await world.settled()) == ("True", "Active")
+    assert ready(await world.settle()) == ("True", "Active")
 
 
 async def test_the_object_tells_of_the_override_with_a_condition_and_events_until_it_ends() -> None:

@@ -139,7 +139,7 @@ class Around:
     async def settled_of(self, namespace: str) -> None:
         await until(lambda: namespace in {each.namespace for each in self.server.written_of})
 
-    async def settled(self, times: int) -> None:
+    async def wait_settled(self, times: int) -> None:
         """Wait until so many reconciles have ended and nothing is under way."""
         await until(lambda: len(self.observer.results) >= times and not self.loop.queue.busy)
 
@@ -159,9 +159,9 @@ def ready(status: Mapping[str, Any]) -> tuple[str, str]:
 async def test_an_object_is_reconciled_and_its_status_written_once() -> None:
     async with run_loop(Around()) as around:
         around.see(resource_at())
-        await around.settled(1)
+        await around.wait_settled(1)
         around.loop.wake(KEY)
-        await around.settled(2)
+        await around.wait_settled(2)
         assert [ready(each) for each in around.server.written] == [("True", "Succeeded")]
         assert around.reconciler.given[1].status == around.server.written[0]
 
@@ -169,9 +169,9 @@ async def test_an_object_is_reconciled_and_its_status_written_once() -> None:
 async def test_each_setback_counts_as_what_it_is_and_its_event_comes_before_the_status() -> None:
     async with run_loop(Around(Stalled("A", "a"), DONE)) as around:
         around.see(resource_at())
-        await around.settled(1)
+        await around.wait_settled(1)
         around.loop.wake(KEY)
-        await around.settled(2)
+        await around.wait_settled(2)
         assert around.observer.results == ["stalled", "success"]
         assert [each.reason for each in around.server.said] == ["A", "Recovered"]
         assert around.server.written_when_said == [0, 1]
@@ -185,7 +185,7 @@ async def test_each_event_is_one_line_of_the_log_with_its_object_and_revision(
     failed = Result.of(Stalled("A", "a"), status=FlagSourceStatus(artifact=artifact))
     async with run_loop(Around(failed)) as around:
         around.see(resource_at())
-        await around.settled(1)
+        await around.wait_settled(1)
     line = json.loads(JsonLines().format(caplog.records[-1]))
     assert {name: line[name] for name in ("level", "message", "object", "revision")} == {
         "level": "warning",
@@ -212,7 +212,7 @@ async def test_the_same_failure_after_a_recovery_is_another_event() -> None:
         around.see(resource_at())
         for times in (1, 2, 3):
             around.loop.wake(KEY)
-            await around.settled(times)
+            await around.wait_settled(times)
         first, recovered, second = around.server.said
         assert [each.reason for each in around.server.said] == ["A", "Recovered", "A"]
         assert len({first.key, recovered.key, second.key}) == 3
@@ -221,7 +221,7 @@ async def test_the_same_failure_after_a_recovery_is_another_event() -> None:
 async def test_a_failure_is_tried_again_until_it_works() -> None:
     async with run_loop(Around(Failed("A", "a"), Failed("A", "a"), DONE)) as around:
         around.see(resource_at())
-        await around.settled(3)
+        await around.wait_settled(3)
         assert around.observer.results == ["failed", "failed", "success"]
         assert [each.reason for each in around.server.said] == ["A", "Recovered"]
 
@@ -231,7 +231,7 @@ async def test_an_unexpected_error_is_a_failure_that_shows_no_details(
 ) -> None:
     async with run_loop(Around(RuntimeError("a secret"))) as around:
         around.see(resource_at())
-        await around.settled(2)
+        await around.wait_settled(2)
         assert ready(around.server.written[0]) == ("False", "InternalError")
         assert "a secret" not in str(around.server.written)
         assert "failed unexpectedly" in caplog.text
@@ -240,7 +240,7 @@ async def test_an_unexpected_error_is_a_failure_that_shows_no_details(
 async def test_a_look_is_taken_again_after_the_time_that_was_asked_for() -> None:
     async with run_loop(Around(Result(Done("done"), requeue_after=0.001))) as around:
         around.see(resource_at())
-        await around.settled(2)
+        await around.wait_settled(2)
         assert len(around.server.written) == 1
 
 
@@ -253,7 +253,7 @@ async def test_some_are_left_alone(resource: Resource) -> None:
     async with run_loop(Around(places=1)) as around:
         around.see(resource)
         around.see(resource_at(name="other"))
-        await around.settled(1)
+        await around.wait_settled(1)
         assert [each.name for each in around.reconciler.given] == ["other"]
 
 
@@ -266,7 +266,7 @@ async def test_one_key_is_never_reconciled_twice_at_once() -> None:
             around.see(resource_at(version, generation=version))
             await asyncio.sleep(0)
         gate.set()
-        await around.settled(2)
+        await around.wait_settled(2)
         assert not around.reconciler.twice
         assert [each.generation for each in around.reconciler.given] == [1, 29]
 
@@ -293,7 +293,7 @@ async def test_a_namespace_whose_objects_take_for_ever_leaves_places_to_the_othe
         await around.settled_of("other")
         assert len(around.reconciler.working) == 2
         gate.set()
-        await around.settled(21)
+        await around.wait_settled(21)
 
 
 async def test_a_loop_that_was_stopped_at_any_moment_takes_up_its_work_again() -> None:
@@ -307,7 +307,7 @@ async def test_a_loop_that_was_stopped_at_any_moment_takes_up_its_work_again() -
         around.loop.wake(KEY)
     before = len(around.observer.results)
     async with run_loop(around):
-        await around.settled(before + 1)
+        await around.wait_settled(before + 1)
 
 
 async def test_an_object_that_went_leaves_no_count_of_failures() -> None:
@@ -324,7 +324,7 @@ async def test_a_spec_that_changed_meanwhile_is_judged_by_the_next_reconcile() -
         await until(lambda: bool(around.reconciler.given))
         around.see(resource_at(5, generation=2))
         around.reconciler.gate.set()
-        await around.settled(2)
+        await around.wait_settled(2)
         assert [each["observedGeneration"] for each in around.server.written] == [1, 2]
 
 
@@ -356,7 +356,7 @@ async def test_a_slow_reconcile_says_so_meanwhile() -> None:
         await until(lambda: bool(around.server.written))
         assert ready(around.server.written[0]) == ("Unknown", "Progressing")
         around.reconciler.gate.set()
-        await around.settled(1)
+        await around.wait_settled(1)
         assert ready(around.server.written[-1]) == ("True", "Succeeded")
         assert find(around.server.written[-1], "Reconciling") is None
 
@@ -387,14 +387,14 @@ async def test_a_slow_reconcile_is_logged_only_where_something_is_to_be_done(
         for _ in range(20):
             await asyncio.sleep(0)
         gate.set()
-        await around.settled(1)
+        await around.wait_settled(1)
         assert any(find(each, "Reconciling") for each in around.server.written) is said
 
 
 async def test_a_quick_one_does_not() -> None:
     async with run_loop(Around()) as around:
         around.see(resource_at())
-        await around.settled(1)
+        await around.wait_settled(1)
         assert len(around.server.written) == 1
 
 
@@ -405,7 +405,7 @@ async def test_where_that_cannot_be_said_the_reconcile_goes_on(caplog: pytest.Lo
         around.see(resource_at())
         await until(lambda: "away" in caplog.text)
         around.reconciler.gate.set()
-        await around.settled(1)
+        await around.wait_settled(1)
         assert [ready(each) for each in around.server.written] == [("True", "Succeeded")]
 
 
@@ -415,7 +415,7 @@ async def test_a_status_that_was_not_taken_is_tried_again_without_a_traceback(
     async with run_loop(Around()) as around:
         around.server.refuse = [Failed("ApiServerUnavailable", "the API server: away")]
         around.see(resource_at())
-        await around.settled(2)
+        await around.wait_settled(2)
         assert [ready(each) for each in around.server.written] == [("True", "Succeeded")]
         assert "the API server: away" in caplog.text
         assert "Traceback" not in caplog.text
@@ -425,7 +425,7 @@ async def test_a_loop_that_fails_itself_goes_on(caplog: pytest.LogCaptureFixture
     async with run_loop(Around(places=1)) as around:
         around.server.refuse = [KeyError("a bug")]  # type: ignore[list-item]  # what no writer should raise
         around.see(resource_at())
-        await around.settled(2)
+        await around.wait_settled(2)
         assert len(around.server.written) == 1
         assert "the status was not written: KeyError" in caplog.text
 
@@ -450,7 +450,7 @@ async def test_an_object_that_was_made_again_meanwhile_does_not_get_the_old_stat
         await until(lambda: bool(around.reconciler.given))
         around.see(resource_at(9, uid="made again"))
         around.reconciler.gate.set()
-        await around.settled(1)
+        await around.wait_settled(1)
         assert [each.uid for each in around.reconciler.given] == ["u", "made again"]
         assert len(around.server.written) == 1
 
@@ -459,7 +459,7 @@ async def test_a_status_of_what_is_gone_is_no_failure() -> None:
     async with run_loop(Around()) as around:
         around.server.gone = True
         around.see(resource_at())
-        await around.settled(1)
+        await around.wait_settled(1)
         assert around.observer.results == ["success"]
 
 
@@ -472,17 +472,17 @@ async def test_pruned_statuses_are_reported_once_and_none_is_written_any_more(
         around.server.prunes = True
         around.see(resource_at())
         around.see(resource_at(name="other"))
-        await around.settled(2)
+        await around.wait_settled(2)
         for times in (3, 4, 5):
             around.loop.wake(KEY)
-            await around.settled(times)
+            await around.wait_settled(times)
         assert len(around.server.written) == 1
         assert caplog.text.count("no status field for our status") == 1
         assert [each.reason for each in around.server.said] == ["A", "Recovered"]
         around.objects.forget(KEY)
         around.loop.forget(KEY)
         around.see(resource_at(uid="made again"))
-        await around.settled(6)
+        await around.wait_settled(6)
         assert around.reconciler.given[-1].status == {"observedGeneration": -1}
 
 
@@ -493,7 +493,7 @@ async def test_once_there_is_room_for_statuses_all_are_written(how: str) -> None
         around.server.prunes = True
         around.see(resource_at())
         around.see(resource_at(name="other"))
-        await around.settled(2)
+        await around.wait_settled(2)
         around.server.prunes = False
         if how == "relisted":
             around.loop.on_relist()
@@ -505,16 +505,16 @@ async def test_while_there_is_no_room_one_status_is_tried_once_in_a_while() -> N
         around.server.prunes = True
         around.see(resource_at())
         around.see(resource_at(name="other"))
-        await around.settled(2)
+        await around.wait_settled(2)
         around.loop.on_relist()
-        await around.settled(4)
+        await around.wait_settled(4)
         assert len(around.server.written) == 2
 
 
 async def test_a_spec_is_read_in_a_thread_before_it_is_reconciled() -> None:
     async with run_loop(Around()) as around:
         around.see(resource_at(spec={"interval": "1h" * 100_000}))
-        await around.settled(1)
+        await around.wait_settled(1)
         given = around.reconciler.given[0].parsed_spec
         assert isinstance(given, InvalidSpecError)
         assert len(str(given)) < 5_000

@@ -37,7 +37,7 @@ class Beside:
         self._now = datetime(2026, 1, 2, tzinfo=UTC)
         self._cluster = RecordingCluster([FLAG_SOURCES], "apps")
         self.objects = self._cluster.objects
-        self.objects.on_change = self._changed
+        self.objects.on_change = self._on_change
         self.storages = Storages(root / "artifacts", "http://artifacts")
         self.git = GitFactory(self._secret, root / "mirrors", allow_local=True, hosts=hosts, limits=limits)
         self.reconciler = SourceReconciler(
@@ -47,7 +47,7 @@ class Beside:
     async def _secret(self, namespace: str, name: str, account: str | None) -> Mapping[str, bytes] | None:
         return self.secrets.get(name)
 
-    def _changed(self, change: Change) -> None:
+    def _on_change(self, change: Change) -> None:
         self.asleep |= keys_to_wake([FLAG_SOURCES], self.objects, change)
 
     async def apply(self, name: str, url: str, *, git: Mapping[str, Any] | None = None, **spec: Any) -> None:

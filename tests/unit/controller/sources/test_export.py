@@ -106,7 +106,7 @@ async def test_an_object_of_another_writer_is_left_alone(life: Life, writer: Wri
     assert writer.exported == before
     assert not writer.writes
     assert life.condition("Ready") == (("False", "OwnershipConflict") if export else ("True", "Succeeded"))
-    assert life.stored() == {"flags.json": b"{}"}
+    assert life.stored_files() == {"flags.json": b"{}"}
 
 
 async def test_a_refused_export_is_reported_and_the_artifact_is_stored_all_the_same(
@@ -116,7 +116,7 @@ async def test_a_refused_export_is_reported_and_the_artifact_is_stored_all_the_s
     after = await life.look()
     assert life.condition("Ready") == ("False", "AccessDenied")
     assert life.condition("ArtifactInStorage") == ("True", "Succeeded")
-    assert life.stored() == {"flags.json": b"{}"}
+    assert life.stored_files() == {"flags.json": b"{}"}
     assert after.retry
     writer.failing["apply ExternalArtifact/flags"] = Failed(
         "ApiServerFailed", "could not find the requested resource"

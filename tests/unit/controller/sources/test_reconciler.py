@@ -139,7 +139,7 @@ class Life:
     def folder(self) -> Path:
         return self.root / "flagsource/apps/flags"
 
-    def stored(self) -> dict[str, bytes]:
+    def stored_files(self) -> dict[str, bytes]:
         found = self.storages.read(self.status["artifact"]["path"])
         assert found is not None
         return unpack(found)
@@ -167,7 +167,7 @@ async def test_a_new_source_gets_an_artifact(life: Life) -> None:
     assert artifact["url"] == f"http://artifacts/{artifact['path']}"
     assert artifact["lastUpdateTime"] == "2026-01-02T03:04:05Z"
     assert artifact["metadata"]["flagstaff.dev/author"] == "Ada <ada@example.com>"
-    assert life.stored() == {"flags.json": b"{}"}
+    assert life.stored_files() == {"flags.json": b"{}"}
     assert life.condition("Ready") == life.condition("ArtifactInStorage") == IN_STORAGE
     assert [event.reason for event in after.events] == ["NewArtifact"]
     assert "'Turn it on' of Ada" in after.events[0].message
@@ -191,7 +191,7 @@ async def test_a_new_commit_makes_a_new_artifact(settled: Life) -> None:
     settled.source.commit, settled.source.files = SECOND, {"flags.json": "2"}
     after = await settled.look()
     assert settled.status["artifact"]["revision"] == f"main@sha1:{SECOND}"
-    assert settled.stored() == {"flags.json": b"2"}
+    assert settled.stored_files() == {"flags.json": b"2"}
     assert [event.reason for event in after.events] == ["NewArtifact"]
 
 
@@ -225,7 +225,7 @@ async def test_an_artifact_over_the_quota_is_not_stored_and_the_one_before_stays
     assert settled.condition("Ready") == ("False", "QuotaExceeded")
     assert settled.condition("ArtifactInStorage") == IN_STORAGE
     assert settled.status["artifact"] == before
-    assert settled.stored() == {"flags.json": b"{}"}
+    assert settled.stored_files() == {"flags.json": b"{}"}
     settled.source.commit = FIRST
     await settled.look(created="2026-01-01T00:00:00Z")
     assert settled.condition("Ready") == IN_STORAGE
@@ -258,7 +258,7 @@ async def test_what_was_left_out_is_noted_in_the_artifact_unless_it_is_ignored(l
     life.source.skipped = ("a.json: symlink, not followed", "b.png: symlink, not followed")
     life.source.files = {"flags.json": "{}", SKIPPED_FILE: "forged"}
     await life.look()
-    files = life.stored()
+    files = life.stored_files()
     assert take_skipped(files) == ("a.json: symlink, not followed",)
     assert set(files) == {"flags.json"}
 
@@ -266,7 +266,7 @@ async def test_what_was_left_out_is_noted_in_the_artifact_unless_it_is_ignored(l
 async def test_nothing_that_a_repository_holds_is_taken_for_a_note_of_ours(life: Life) -> None:
     life.source.files = {"flags.json": "{}", SKIPPED_FILE: '["flags.json: not read"]'}
     await life.look()
-    assert set(life.stored()) == {"flags.json"}
+    assert set(life.stored_files()) == {"flags.json"}
 
 
 OUTAGES = {
@@ -312,7 +312,7 @@ async def test_a_restart_in_an_outage_keeps_the_artifact(settled: Life) -> None:
     settled.source.resolving = GIT_DOWN
     await settled.look()
     assert settled.condition("ArtifactInStorage") == IN_STORAGE
-    assert settled.stored() == {"flags.json": b"{}"}
+    assert settled.stored_files() == {"flags.json": b"{}"}
 
 
 def lose_the_disk(life: Life) -> None:
@@ -346,7 +346,7 @@ async def test_a_lost_artifact_is_fetched_again_without_an_event(
         settled.restart()
     after = await settled.look()
     assert (after.status, after.events, settled.source.fetched) == (before, (), 2)
-    assert settled.stored() == {"flags.json": b"{}"}
+    assert settled.stored_files() == {"flags.json": b"{}"}
 
 
 @pytest.mark.parametrize("lose", LOSSES)
@@ -371,9 +371,9 @@ async def test_a_full_disk_keeps_the_artifact_before(settled: Life, monkeypatch:
         after = await settled.look()
     assert settled.condition("Ready") == ("False", "StorageFull")
     assert settled.condition("ArtifactInStorage") == IN_STORAGE
-    assert (after.retry, settled.stored()) == (True, {"flags.json": b"{}"})
+    assert (after.retry, settled.stored_files()) == (True, {"flags.json": b"{}"})
     await settled.look()
-    assert settled.stored() == {"flags.json": b"2"}
+    assert settled.stored_files() == {"flags.json": b"2"}
 
 
 async def test_older_archives_give_their_room_to_a_new_one_on_a_full_volume(tmp_path: Path) -> None:
@@ -390,7 +390,7 @@ async def test_older_archives_give_their_room_to_a_new_one_on_a_full_volume(tmp_
             life.source.files = {"flags.json": os.urandom(50_000).hex()}
             await life.look()
             assert life.condition("Ready") == IN_STORAGE
-            assert life.stored() == {"flags.json": life.source.files["flags.json"].encode()}
+            assert life.stored_files() == {"flags.json": life.source.files["flags.json"].encode()}
 
 
 async def test_an_archive_for_which_there_is_no_room_at_all_leaves_the_last_one(tmp_path: Path) -> None:
@@ -401,7 +401,7 @@ async def test_an_archive_for_which_there_is_no_room_at_all_leaves_the_last_one(
         life.source.commit, life.source.files = SECOND, {"flags.json": os.urandom(50_000).hex()}
         await life.look()
         assert life.condition("Ready") == ("False", "StorageFull")
-        assert life.stored() == {"flags.json": b"{}"}
+        assert life.stored_files() == {"flags.json": b"{}"}
 
 
 async def test_a_full_disk_is_reported(life: Life, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -454,7 +454,7 @@ async def test_a_process_killed_before_it_reported_a_second_artifact_keeps_the_f
     settled.source.resolving = GIT_DOWN
     await settled.look()
     assert settled.condition("ArtifactInStorage") == IN_STORAGE
-    assert settled.stored() == {"flags.json": b"{}"}
+    assert settled.stored_files() == {"flags.json": b"{}"}
 
 
 async def test_other_patterns_make_another_artifact_of_the_same_commit(settled: Life) -> None:
@@ -464,7 +464,7 @@ async def test_other_patterns_make_another_artifact_of_the_same_commit(settled: 
     assert settled.status["observedIgnore"] == "*.md\n*.txt\n"
     settled.spec = SPEC
     await settled.look()
-    assert settled.stored().keys() == {"flags.json", "README.md"}
+    assert settled.stored_files().keys() == {"flags.json", "README.md"}
     assert "observedIgnore" not in settled.status
 
 
@@ -472,7 +472,7 @@ async def test_what_a_source_itself_ignores_is_no_part_of_its_artifact(life: Lif
     life.source.files = {".sourceignore": "*.md\n/old.json", "README.md": "", "flags.json": "{}"}
     life.source.skipped = ("old.json: too large", "new.json: too large")
     await life.look()
-    files = life.stored()
+    files = life.stored_files()
     assert take_skipped(files) == ("new.json: too large",)
     assert files.keys() == {".sourceignore", "flags.json"}
 
@@ -560,7 +560,7 @@ async def test_what_cannot_be_verified_is_not_stored(settled: Life) -> None:
     await settled.look()
     assert settled.condition("Ready") == ("False", "NotSigned")
     assert settled.condition("SourceVerified") == ("False", "NotSigned")
-    assert settled.stored() == {"flags.json": b"{}"}
+    assert settled.stored_files() == {"flags.json": b"{}"}
 
 
 async def test_a_spec_without_a_provider_is_refused(settled: Life) -> None:

@@ -64,7 +64,7 @@ class Files:
     def ca(self) -> Path:
         return self.folder / "ca.crt"
 
-    def opened(self, *, asks_clients: bool = False) -> TlsFiles:
+    def open(self, *, asks_clients: bool = False) -> TlsFiles:
         return TlsFiles(self.certificate, self.key, self.ca if asks_clients else None)
 
     def write(self, leaf: trustme.LeafCert, ca: str = "ours") -> Files:

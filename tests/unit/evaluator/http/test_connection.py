@@ -50,10 +50,10 @@ def test_a_request_and_its_response_with_trailers() -> None:
     assert (request.stream_id, request.headers, request.body) == (stream_id, HEAD, b"question")
     pair.server.send_response(stream_id, OK, b"answer", STATUS)
     pair.pump()
-    assert pair.received(ResponseReceived)[0].headers == [(b":status", b"200")]
+    assert pair.events_of(ResponseReceived)[0].headers == [(b":status", b"200")]
     assert pair.body(stream_id) == b"answer"
-    assert pair.received(TrailersReceived)[0].headers == [(b"grpc-status", b"0")]
-    assert len(pair.received(StreamEnded)) == 1
+    assert pair.events_of(TrailersReceived)[0].headers == [(b"grpc-status", b"0")]
+    assert len(pair.events_of(StreamEnded)) == 1
     assert pair.server.open_streams == 0
 
 
@@ -66,8 +66,8 @@ def test_a_body_of_any_size_arrives(size: int, trailers: bytes | None) -> None:
     pair.server.send_response(stream_id, OK, body[:size], trailers)
     pair.pump()
     assert pair.body(stream_id) == body[:size]
-    assert len(pair.received(StreamEnded)) == 1
-    assert len(pair.received(TrailersReceived)) == (trailers is not None)
+    assert len(pair.events_of(StreamEnded)) == 1
+    assert len(pair.events_of(TrailersReceived)) == (trailers is not None)
     assert (pair.server.open_streams, pair.server.waiting_bytes) == (0, 0)
 
 
@@ -110,7 +110,7 @@ def test_every_body_arrives_through_a_small_window(sizes: list[int], window: int
     pair.client.update_settings({SettingCodes.INITIAL_WINDOW_SIZE: 100_000})
     pair.pump()
     assert [len(pair.body(stream_id)) for stream_id in ids] == sizes
-    assert len(pair.received(TrailersReceived)) == len(sizes)
+    assert len(pair.events_of(TrailersReceived)) == len(sizes)
 
 
 def test_streams_share_the_connection_window_in_turn() -> None:
@@ -170,7 +170,7 @@ def test_chunks_may_be_sent_one_by_one_and_the_last_ends_the_stream() -> None:
     pair.server.send_body(stream_id, b"", end_stream=True)
     pair.pump()
     assert pair.body(stream_id) == b"onetwo"
-    assert len(pair.received(StreamEnded)) == 1
+    assert len(pair.events_of(StreamEnded)) == 1
 
 
 def test_a_block_longer_than_a_frame_is_continued() -> None:
@@ -179,8 +179,8 @@ def test_a_block_longer_than_a_frame_is_continued() -> None:
     block = encode_block([(":status", "200"), ("x-long", "v" * 40_000)])
     pair.server.send_headers(stream_id, block, end_stream=True)
     pair.pump()
-    assert pair.received(ResponseReceived)[0].headers[1] == (b"x-long", b"v" * 40_000)
-    assert len(pair.received(StreamEnded)) == 1
+    assert pair.events_of(ResponseReceived)[0].headers[1] == (b"x-long", b"v" * 40_000)
+    assert len(pair.events_of(StreamEnded)) == 1
 
 
 def test_a_client_with_a_small_table_is_answered_that_we_keep_none() -> None:
@@ -189,7 +189,7 @@ def test_a_client_with_a_small_table_is_answered_that_we_keep_none() -> None:
     for _ in range(2):
         pair.server.send_response(pair.request(), OK, b"body", STATUS)
         pair.pump()
-    assert len(pair.received(StreamEnded)) == 2
+    assert len(pair.events_of(StreamEnded)) == 2
 
 
 def test_a_request_is_announced_when_its_body_does_not_come_along() -> None:
@@ -266,7 +266,7 @@ def test_we_reset_a_stream() -> None:
     pair.server.reset(stream_id, ErrorCode.CANCEL)
     pair.server.reset(stream_id, ErrorCode.CANCEL)
     pair.pump()
-    assert [reset.error_code for reset in pair.received(StreamReset)] == [ErrorCode.CANCEL]
+    assert [reset.error_code for reset in pair.events_of(StreamReset)] == [ErrorCode.CANCEL]
     assert not pair.server.is_open(stream_id)
 
 
@@ -338,7 +338,7 @@ def test_a_ping_is_returned() -> None:
     pair = Pair()
     pair.client.ping(b"12345678")
     pair.pump()
-    assert [ping.ping_data for ping in pair.received(PingAckReceived)] == [b"12345678"]
+    assert [ping.ping_data for ping in pair.events_of(PingAckReceived)] == [b"12345678"]
 
 
 def test_padding_and_priority_are_stripped() -> None:
@@ -400,7 +400,7 @@ def test_a_client_that_breaks_the_protocol_gets_the_reason() -> None:
     pair = Pair()
     pair.server.receive(b"\xff" * 9)
     pair.pump()
-    closed = pair.received(ConnectionTerminated)
+    closed = pair.events_of(ConnectionTerminated)
     assert closed[0].additional_data == b"frame too long"
 
 

@@ -186,7 +186,7 @@ def test_an_observer_of_an_answer_sees_the_deadline_that_ended_it(
     results: list[Callable[[], bytes]] = []
     now = iter(range(100))
     stage = Stage()
-    answer = over(Deferred(stage.made()).watch(lambda _: None, seen.append))
+    answer = over(Deferred(stage.make()).watch(lambda _: None, seen.append))
     job = Job(replace(answer, seconds=seconds), lambda: next(now), results.append)
     while not job.advance():
         pass
@@ -202,7 +202,7 @@ def test_an_observer_of_an_answer_sees_that_its_caller_left_before_it_was_begun(
 ) -> None:
     seen: list[BaseException] = []
     stage = Stage()
-    answer = over(Deferred(stage.made()).watch(lambda _: None, seen.append))
+    answer = over(Deferred(stage.make()).watch(lambda _: None, seen.append))
     job = Job(replace(answer, seconds=seconds), lambda: 0, lambda _: None)
     job.cancel()
     assert ([type(one) for one in seen], stage.begun) == ([GeneratorExit], 0)

@@ -47,12 +47,12 @@ class Stage:
         return Deferred(self.response())
 
     def response(self) -> Generator[None, None, Response]:
-        return Response(200, (yield from self.made()), HEADERS)
+        return Response(200, (yield from self.make()), HEADERS)
 
     def unary(self, _: Call, message: bytes) -> Deferred[bytes]:
-        return Deferred(self.made(message))
+        return Deferred(self.make(message))
 
-    def made(self, answer: bytes = b"late") -> Generator[None, None, bytes]:
+    def make(self, answer: bytes = b"late") -> Generator[None, None, bytes]:
         self.begun += 1
         try:
             for _ in range(self._steps):
@@ -280,7 +280,7 @@ async def test_a_connection_with_many_deferred_answers_has_one_turn_among_others
 
 
 def test_few_steps_are_taken_at_once() -> None:
-    assert at_once(Stage().made(b"a")) == b"a"
+    assert at_once(Stage().make(b"a")) == b"a"
 
 
 class Waiting:

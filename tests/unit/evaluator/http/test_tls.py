@@ -102,22 +102,22 @@ def test_files_that_cannot_be_used_are_an_error_at_start_that_names_them(
     secret = key_of(issue()).decode().splitlines()[1]
     spoil(files)
     with pytest.raises(TlsError, match=says) as raised:
-        files.opened(asks_clients=True)
+        files.open(asks_clients=True)
     assert secret not in str(raised.value)
 
 
 def test_nothing_below_tls_1_2_is_spoken(files: Files) -> None:
-    assert files.opened().context.minimum_version is ssl.TLSVersion.TLSv1_2
+    assert files.open().context.minimum_version is ssl.TLSVersion.TLSv1_2
 
 
 def test_a_ca_file_may_say_whose_certificates_it_has_in_any_language(files: Files) -> None:
     files.ca.write_text(f"# Zertifikate für alle\n{ca_of().decode()}", encoding="utf-8")
-    assert len(files.opened(asks_clients=True).context.get_ca_certs()) == 1
+    assert len(files.open(asks_clients=True).context.get_ca_certs()) == 1
 
 
 def test_a_client_is_asked_for_a_certificate_only_where_there_is_a_ca(files: Files) -> None:
-    assert files.opened().context.verify_mode is ssl.CERT_NONE
-    assert files.opened(asks_clients=True).context.verify_mode is ssl.CERT_REQUIRED
+    assert files.open().context.verify_mode is ssl.CERT_NONE
+    assert files.open(asks_clients=True).context.verify_mode is ssl.CERT_REQUIRED
 
 
 @pytest.mark.parametrize("way", [Files.write, Files.rename, Files.mount])
@@ -126,7 +126,7 @@ def test_replaced_files_are_read_again_however_they_are_replaced(
 ) -> None:
     files = Files(tmp_path)
     (files.mount if way is Files.mount else files.write)(issue())
-    tls = files.opened()
+    tls = files.open()
     before = tls.context
     assert (tls.refresh(), tls.refresh()) == (False, False)
     way(files, issue("second"))
@@ -138,7 +138,7 @@ def test_replaced_files_are_read_again_however_they_are_replaced(
 def test_a_change_that_follows_a_read_at_once_is_seen_though_its_modification_time_is_the_same(
     files: Files, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    tls = files.opened()
+    tls = files.open()
     monkeypatch.setattr(module, "_signature", lambda _: ())
     files.write(issue("second"))
     assert tls.refresh()
@@ -147,7 +147,7 @@ def test_a_change_that_follows_a_read_at_once_is_seen_though_its_modification_ti
 
 
 def test_files_that_are_only_touched_change_nothing(files: Files) -> None:
-    tls = files.opened()
+    tls = files.open()
     before = tls.context
     assert not tls.refresh()
     files.write(issue())
@@ -156,7 +156,7 @@ def test_files_that_are_only_touched_change_nothing(files: Files) -> None:
 
 
 def test_a_changed_client_ca_is_a_new_context(files: Files) -> None:
-    tls = files.opened(asks_clients=True)
+    tls = files.open(asks_clients=True)
     files.ca.write_bytes(ca_of("theirs"))
     assert tls.refresh()
     assert [dict(ca["subject"][0])["organizationName"] for ca in tls.context.get_ca_certs()] == ["theirs"]  # type: ignore[arg-type]  # fmt: skip # typeshed has no shape for it
@@ -168,7 +168,7 @@ def test_a_changed_client_ca_is_a_new_context(files: Files) -> None:
 def test_files_that_go_bad_leave_the_last_good_ones_until_they_are_good_again(
     files: Files, spoil: Callable[[Files], object], caplog: pytest.LogCaptureFixture
 ) -> None:
-    tls = files.opened()
+    tls = files.open()
     before = tls.context
     spoil(files)
     assert (tls.refresh(), tls.refresh(), tls.context) == (False, False, before)
@@ -183,7 +183,7 @@ def test_files_that_go_bad_leave_the_last_good_ones_until_they_are_good_again(
 
 
 def test_a_fault_that_comes_back_is_logged_again(files: Files, caplog: pytest.LogCaptureFixture) -> None:
-    tls = files.opened()
+    tls = files.open()
     for _ in range(2):
         files.key.unlink()
         tls.refresh()
@@ -230,7 +230,7 @@ def der(leaf: trustme.LeafCert) -> bytes:
 
 
 async def test_a_grpc_client_is_served(files: Files) -> None:
-    async with run_secure_server(files.opened()) as (_, port), channel(port) as opened:
+    async with run_secure_server(files.open()) as (_, port), channel(port) as opened:
         assert await echo(opened) == b"hello"
 
 
@@ -241,7 +241,7 @@ async def test_a_grpc_client_is_served(files: Files) -> None:
 async def test_http_2_is_preferred_where_it_is_offered(
     files: Files, offered: tuple[str, ...], chosen: str | None
 ) -> None:
-    async with run_secure_server(files.opened()) as (_, port):
+    async with run_secure_server(files.open()) as (_, port):
         _, writer = await connect(port, client(*offered))
         assert writer.get_extra_info("ssl_object").selected_alpn_protocol() == chosen
         writer.close()
@@ -251,7 +251,7 @@ async def test_http_2_is_preferred_where_it_is_offered(
 async def test_the_first_bytes_decide_which_protocol_is_spoken(
     files: Files, offered: tuple[str, ...]
 ) -> None:
-    async with run_secure_server(files.opened()) as (_, port):
+    async with run_secure_server(files.open()) as (_, port):
         reader, writer = await connect(port, client(*offered))
         writer.write(PREFACE[:5])
         await asyncio.sleep(0)
@@ -263,7 +263,7 @@ async def test_the_first_bytes_decide_which_protocol_is_spoken(
 @pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
 @pytest.mark.parametrize("version", ["--http1.1", "--http2"])
 async def test_curl_is_served(files: Files, version: str) -> None:
-    async with run_secure_server(files.opened()) as (_, port):
+    async with run_secure_server(files.open()) as (_, port):
         command = ["curl", "-sS", version, "--cacert", str(files.ca), "--data-binary", "x" * 5000]
         command += [f"https://localhost:{port}/", "-w", "%{http_version}"]
         ran = await asyncio.to_thread(subprocess.run, command, capture_output=True, check=True)
@@ -272,7 +272,7 @@ async def test_curl_is_served(files: Files, version: str) -> None:
 
 async def test_a_client_with_a_certificate_of_the_ca_is_served(files: Files) -> None:
     async with (
-        run_secure_server(files.opened(asks_clients=True)) as (_, port),
+        run_secure_server(files.open(asks_clients=True)) as (_, port),
         channel(port, issue("somebody")) as opened,
     ):
         assert await echo(opened) == b"hello"
@@ -281,7 +281,7 @@ async def test_a_client_with_a_certificate_of_the_ca_is_served(files: Files) -> 
 @pytest.mark.parametrize("shows", [None, issue("stranger", "theirs")], ids=["none", "stranger"])
 async def test_a_client_without_one_is_refused(files: Files, shows: trustme.LeafCert | None) -> None:
     async with (
-        run_secure_server(files.opened(asks_clients=True)) as (listener, port),
+        run_secure_server(files.open(asks_clients=True)) as (listener, port),
         channel(port, shows) as opened,
     ):
         with pytest.raises(grpc.aio.AioRpcError) as refused:
@@ -308,7 +308,7 @@ def read_slowly(port: int, request: bytes) -> bytes:
 
 @pytest.mark.parametrize("path", [b"/", b"/large"])
 async def test_the_last_bytes_arrive_and_then_a_goodbye(files: Files, path: bytes) -> None:
-    async with run_secure_server(files.opened()) as (listener, port):
+    async with run_secure_server(files.open()) as (listener, port):
         answer = await asyncio.to_thread(read_slowly, port, LAST.replace(b" / ", b" %s " % path))
         assert answer.startswith(b"HTTP/1.1 200 OK")
         assert len(answer.partition(b"\r\n\r\n")[2]) == (100_000 if path == b"/large" else 2)
@@ -318,7 +318,7 @@ async def test_the_last_bytes_arrive_and_then_a_goodbye(files: Files, path: byte
 async def test_a_reader_that_takes_its_time_gets_all_of_a_last_response(files: Files) -> None:
     whole = bytes(10_000_000)
     routes = Routes(http={("GET", "/"): lambda _: Response(200, whole)})
-    async with run_secure_server(files.opened(), routes=routes) as (listener, port):
+    async with run_secure_server(files.open(), routes=routes) as (listener, port):
         reader, writer = await connect(port)
         # One goes to the socket's transport whatever its size; with a second, what waits is seen.
         writer.write(LAST.replace(b"connection: close\r\n", b"") + LAST)
@@ -336,7 +336,7 @@ async def test_a_connection_without_a_descriptor_for_it_takes_no_place(
     def fail_exhausted(_: int) -> int:
         raise OSError(errno.EMFILE, "too many open files")
 
-    async with run_secure_server(files.opened()) as (listener, port):
+    async with run_secure_server(files.open()) as (listener, port):
         with monkeypatch.context() as patched:
             patched.setattr(os, "dup", fail_exhausted)
             with pytest.raises(OSError):  # noqa: PT011 - the loops have different words for it
@@ -346,7 +346,7 @@ async def test_a_connection_without_a_descriptor_for_it_takes_no_place(
 
 
 async def test_a_refusal_arrives_whole_though_the_client_goes_on_sending(files: Files) -> None:
-    async with run_secure_server(files.opened(), Limits(header_bytes=2_000)) as (_, port):
+    async with run_secure_server(files.open(), Limits(header_bytes=2_000)) as (_, port):
         reader, writer = await connect(port)
         writer.write(b"GET / HTTP/1.1\r\nx: " + bytes(1_000_000).replace(b"\0", b"x"))
         assert (await reader.readline()).startswith(b"HTTP/1.1 431 ")
@@ -363,7 +363,7 @@ all of the CPU until then.
 
 
 async def test_certificates_change_under_load_and_no_call_fails(files: Files) -> None:
-    tls, answered, done = files.opened(), 0, False
+    tls, answered, done = files.open(), 0, False
     async with run_secure_server(tls) as (_, port):
 
         async def client_that_stays() -> None:
@@ -395,7 +395,7 @@ async def test_certificates_change_under_load_and_no_call_fails(files: Files) ->
 
 
 async def test_a_changed_client_ca_holds_for_new_connections_only(files: Files) -> None:
-    tls = files.opened(asks_clients=True)
+    tls = files.open(asks_clients=True)
     async with run_secure_server(tls) as (_, port), channel(port, issue("somebody")) as opened:
         assert await echo(opened) == b"hello"
         files.ca.write_bytes(ca_of("theirs"))
@@ -409,7 +409,7 @@ async def test_a_changed_client_ca_holds_for_new_connections_only(files: Files) 
 
 
 async def test_a_session_does_not_outlive_its_client_ca(files: Files) -> None:
-    tls = files.opened(asks_clients=True)
+    tls = files.open(asks_clients=True)
     context = client("http/1.1", shows=issue("somebody"))
     context.maximum_version = ssl.TLSVersion.TLSv1_2
 
@@ -434,7 +434,7 @@ async def test_a_session_does_not_outlive_its_client_ca(files: Files) -> None:
 
 
 async def test_a_handshake_counts_from_its_first_moment_and_has_an_end(files: Files) -> None:
-    async with run_secure_server(files.opened(), Limits(header_seconds=0.1)) as (listener, port):
+    async with run_secure_server(files.open(), Limits(header_seconds=0.1)) as (listener, port):
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(b"\x16\x03\x01")
         await until(lambda: listener.connections == 1)
@@ -445,7 +445,7 @@ async def test_a_handshake_counts_from_its_first_moment_and_has_an_end(files: Fi
 
 
 async def test_handshakes_take_places_as_others_do(files: Files) -> None:
-    async with run_secure_server(files.opened(), Limits(connections=2)) as (listener, port):
+    async with run_secure_server(files.open(), Limits(connections=2)) as (listener, port):
         silent = [await asyncio.open_connection("127.0.0.1", port) for _ in range(2)]
         await until(lambda: listener.connections == 2)
         with pytest.raises(OSError):  # noqa: PT011 - the loops have different words for it
@@ -464,7 +464,7 @@ async def test_handshakes_take_places_as_others_do(files: Files) -> None:
 async def test_garbage_instead_of_a_handshake_affects_no_other_connection(
     files: Files, garbage: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with run_secure_server(files.opened()) as (listener, port), channel(port) as opened:
+    async with run_secure_server(files.open()) as (listener, port), channel(port) as opened:
         for _ in range(50):
             _, writer = await asyncio.open_connection("127.0.0.1", port)
             writer.write(garbage)
@@ -475,7 +475,7 @@ async def test_garbage_instead_of_a_handshake_affects_no_other_connection(
 
 
 async def test_a_handshake_under_way_holds_up_no_drain(files: Files) -> None:
-    async with run_secure_server(files.opened(), Limits(header_seconds=50)) as (listener, port):
+    async with run_secure_server(files.open(), Limits(header_seconds=50)) as (listener, port):
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         await until(lambda: listener.connections == 1)
         await listener.drain(50)
@@ -486,7 +486,7 @@ async def test_a_handshake_under_way_holds_up_no_drain(files: Files) -> None:
 
 
 async def test_draining_over_tls_answers_what_is_in_flight_and_ends_cleanly(files: Files) -> None:
-    async with run_secure_server(files.opened()) as (listener, port):
+    async with run_secure_server(files.open()) as (listener, port):
         reader, writer = await connect(port)
         writer.write(LAST[:20])
         await until(lambda: any(isinstance(peer, Http1Peer) for peer in listener.peers))

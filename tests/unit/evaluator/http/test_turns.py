@@ -43,7 +43,7 @@ class Scene:
         kind = heads if self.client.version == "HTTP/2" else lines
         self.line.peer.data_received(b"".join(kind(number) for number in range(count)))
 
-    def answered(self) -> int:
+    def count_answered(self) -> int:
         return self.line.pipe.take().count(b"/at/")
 
 
@@ -64,10 +64,10 @@ def scene(request: pytest.FixtureRequest) -> Scene:
 
 async def test_what_takes_longer_than_a_turn_goes_on_in_the_next(scene: Scene) -> None:
     scene.ask(10)
-    turns = [scene.answered()]
+    turns = [scene.count_answered()]
     while turns[-1]:
         await asyncio.sleep(0)
-        turns.append(scene.answered())
+        turns.append(scene.count_answered())
     assert turns == [3, 3, 3, 1, 0]
     assert scene.asked == [f"/at/{number}" for number in range(10)]
 
@@ -77,7 +77,7 @@ async def test_others_are_answered_between_the_turns(scene: Scene) -> None:
     other = Scene("HTTP/1.1")
     asyncio.get_running_loop().call_soon(other.ask, 1)
     await asyncio.sleep(0)
-    assert (len(scene.asked), other.answered()) == (6, 1)
+    assert (len(scene.asked), other.count_answered()) == (6, 1)
 
 
 async def test_how_long_a_request_waited_for_its_turn_counts(scene: Scene) -> None:

@@ -96,7 +96,7 @@ async def test_curl_is_served(path: Path, version: str) -> None:
 
 async def test_tls_is_spoken_there_too(path: Path) -> None:
     files = Files(path.parent).write(issue())
-    async with run_listener(path, tls=files.opened()):
+    async with run_listener(path, tls=files.open()):
         reader, writer = await asyncio.open_unix_connection(
             path, ssl=client("http/1.1"), server_hostname="localhost"
         )

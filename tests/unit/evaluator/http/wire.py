@@ -117,10 +117,10 @@ class Pair:
     def requests(self) -> list[RequestReceived]:
         return [event for event in self.events if isinstance(event, RequestReceived)]
 
-    def received(self, kind: type) -> list[Any]:
+    def events_of(self, kind: type) -> list[Any]:
         """The client's events of one kind."""
         return [event for event in self.answers if isinstance(event, kind)]
 
     def body(self, stream_id: int) -> bytes:
         """What the client has read on a stream."""
-        return b"".join(e.data for e in self.received(DataReceived) if e.stream_id == stream_id)
+        return b"".join(e.data for e in self.events_of(DataReceived) if e.stream_id == stream_id)

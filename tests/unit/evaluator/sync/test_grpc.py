@@ -99,7 +99,7 @@ async def test_a_stream_that_is_silent_and_whole_says_that_nothing_changed(peer:
 async def test_a_peer_that_does_not_answer_is_not_said_to_have_what_it_sent(peer: GrpcPeer) -> None:
     timing = SourceTiming(confirm=0.02, call=0.1, ping_timeout=0.5, keepalive=0.5)
     freezer = Freezer(peer.port)
-    async with freezer.listening() as port, run_source(port, timing) as ear:
+    async with freezer.run_server() as port, run_source(port, timing) as ear:
         await ear.until(Delivery)
         await ear.until(Unchanged)
         freezer.thawed.clear()
@@ -203,7 +203,7 @@ class Freezer:
         self._port = port
 
     @contextlib.asynccontextmanager
-    async def listening(self) -> AsyncIterator[int]:
+    async def run_server(self) -> AsyncIterator[int]:
         """On the port that is given, until all who came have gone."""
         server = await asyncio.start_server(self.serve, "127.0.0.1", 0)
         yield server.sockets[0].getsockname()[1]
@@ -240,7 +240,7 @@ async def test_a_stream_whose_peer_hangs_is_noticed_by_its_silence_to_pings_and_
 ) -> None:
     freezer = Freezer(peer.port)
     async with (
-        freezer.listening() as port,
+        freezer.run_server() as port,
         run_source(port, SourceTiming(keepalive=0.3, ping_timeout=0.3)) as ear,
     ):
         await ear.until(Delivery)

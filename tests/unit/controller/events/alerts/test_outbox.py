@@ -166,7 +166,7 @@ def test_nothing_waits_where_another_replica_leads() -> None:
     desk = Desk(alert())
     desk.outbox.end()
     desk.outbox.accept(event("Applied"))
-    assert desk.waiting() == []
+    assert desk.waiting_reasons() == []
     assert desk.woken == []
 
 
@@ -218,9 +218,9 @@ def test_what_fails_no_more_after_it_waited_has_recovered() -> None:
     learn(desk, flag_set("BuildFailed"))
     desk.accept(failure_event())
     learn(desk, flag_set("SourceNotReady", version="2", waits=True))
-    assert desk.waiting() == ["BuildFailed"]
+    assert desk.waiting_reasons() == ["BuildFailed"]
     learn(desk, flag_set(version="3"))
-    assert desk.waiting() == ["BuildFailed", "Recovered"]
+    assert desk.waiting_reasons() == ["BuildFailed", "Recovered"]
 
 
 def test_an_object_that_is_deleted_ends_its_incident() -> None:
@@ -228,7 +228,7 @@ def test_an_object_that_is_deleted_ends_its_incident() -> None:
     learn(desk, flag_set("BuildFailed"))
     desk.accept(failure_event())
     desk.objects.forget(ObjectKey("FlagSet", "shop", "flags"))
-    assert desk.waiting() == ["BuildFailed", "Deleted"]
+    assert desk.waiting_reasons() == ["BuildFailed", "Deleted"]
     assert desk.box.reported == {}
 
 

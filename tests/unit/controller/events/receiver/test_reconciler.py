@@ -49,7 +49,7 @@ class Around:
     async def reconcile(self, resource: Resource | None = None) -> Result:
         return await self.reconciler.reconcile(resource or receiver(), NOW)
 
-    def opened(self, token: bytes = TOKEN) -> bool:
+    def is_open(self, token: bytes = TOKEN) -> bool:
         return self.endpoints.find(webhook_path(token, receiver().key)) is not None
 
 
@@ -71,14 +71,14 @@ async def test_it_says_nothing_the_second_time_and_once_that_the_path_moved() ->
     moved = await around.reconcile(receiver(**first.status.fields()))
     assert (first.events, again.events) == ((), ())
     assert [each.reason for each in moved.events] == ["PathChanged"]
-    assert around.opened(TOKEN)
-    assert around.opened(OLD)
+    assert around.is_open(TOKEN)
+    assert around.is_open(OLD)
 
 
 async def test_a_line_break_after_the_token_is_no_part_of_it() -> None:
     around = Around({"token": TOKEN + b"\r\n"})
     await around.reconcile()
-    assert around.opened()
+    assert around.is_open()
 
 
 @pytest.mark.parametrize(
@@ -101,10 +101,10 @@ async def test_without_a_token_nothing_is_answered_until_it_is_there(
     around.secret = secret
     outcome = (await around.reconcile()).outcome
     assert (type(outcome), outcome.reason) == (setback, reason)
-    assert not around.opened()
+    assert not around.is_open()
     around.secret = {"token": TOKEN}
     await around.reconcile()
-    assert around.opened()
+    assert around.is_open()
 
 
 async def test_while_the_api_server_is_away_what_was_answered_still_is() -> None:
@@ -112,7 +112,7 @@ async def test_while_the_api_server_is_away_what_was_answered_still_is() -> None
     await around.reconcile()
     around.secret = Failed("ApiServerUnavailable", "away")
     assert isinstance((await around.reconcile()).outcome, Failed)
-    assert around.opened()
+    assert around.is_open()
 
 
 async def test_a_spec_that_cannot_be_read_closes_the_endpoint() -> None:
@@ -121,7 +121,7 @@ async def test_a_spec_that_cannot_be_read_closes_the_endpoint() -> None:
     result = await around.reconcile(receiver({**SPEC, "type": "svn"}))
     assert (type(result.outcome), "spec.type" in result.outcome.message) == (Stalled, True)
     assert result.status.fields() == {"webhookPath": None}
-    assert not around.opened()
+    assert not around.is_open()
 
 
 async def test_a_receiver_that_is_gone_leaves_no_token_behind() -> None:
@@ -129,4 +129,4 @@ async def test_a_receiver_that_is_gone_leaves_no_token_behind() -> None:
     await around.reconcile()
     around.reconciler.forget(receiver().key)
     around.reconciler.forget(receiver().key)
-    assert not around.opened()
+    assert not around.is_open()

@@ -261,7 +261,7 @@ class Preview(Desk):
             Resource(key, name, 1, version, spec={"flagSpec": {"flags": flags, "metadata": own}})
         )
         self.objects.learn(thing("FlagSet", name, status=found, resource_version=version, annotations=notes))
-        return self.waiting()
+        return self.waiting_reasons()
 
 
 async def deliver(desk: Desk, found: Service) -> None:
@@ -304,7 +304,7 @@ async def test_a_pull_request_shows_what_it_changes_against_the_flags_it_is_comp
 
 def test_a_pull_request_gets_no_comment_twice_and_other_commits_get_none() -> None:
     desk = Preview(alert())
-    assert desk.waiting() == []
+    assert desk.waiting_reasons() == []
     desk.stands("preview", {"banner": BANNER})
     again = Desk(*(each for each in desk.objects if each.key != CHAT))
     again.objects.learn(desk.provider)

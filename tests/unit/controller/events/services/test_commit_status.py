@@ -260,7 +260,7 @@ def test_each_commit_that_fails_gets_a_failing_status_with_its_problem() -> None
 def test_a_commit_gets_no_status_twice_over_a_restart_and_none_for_events() -> None:
     desk = Repository(alert())
     desk.accept(event("Applied"), failure_event(), event("DriftCorrected", warning=True))
-    assert desk.waiting() == []
+    assert desk.waiting_reasons() == []
     desk.stands("1", propagated="True")
     for key in tuple(desk.box.pending):
         desk.box.record_delivery(key, "2026-01-02T03:04:05Z")
@@ -288,4 +288,4 @@ def test_what_is_of_no_commit_has_no_status() -> None:
     desk.objects.learn(
         thing("FlagSet", "image", status={**status(), "lastAttemptedRevision": "v1@sha256:" + "1" * 64})
     )
-    assert desk.waiting() == []
+    assert desk.waiting_reasons() == []

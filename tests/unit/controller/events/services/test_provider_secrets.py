@@ -89,7 +89,7 @@ class Routes:
         del key
         self.target = target
 
-    def shut(self, key: ObjectKey) -> None:
+    def stop(self, key: ObjectKey) -> None:
         del key
         self.target = None
 

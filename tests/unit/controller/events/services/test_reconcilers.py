@@ -43,7 +43,7 @@ class Routes:
     def use(self, key: ObjectKey, target: ProviderTarget) -> None:
         self.used[key] = target
 
-    def shut(self, key: ObjectKey) -> None:
+    def stop(self, key: ObjectKey) -> None:
         self.used.pop(key, None)
 
     def last(self, key: ObjectKey) -> tuple[()]:
@@ -251,7 +251,7 @@ async def test_requested_test_message_is_queued_once() -> None:
         for asked in ("one", "one", "two")
     ]
     assert handled == ["one", "one", "two"]
-    assert around.desk.waiting() == ["TestAlert", "TestAlert"]
+    assert around.desk.waiting_reasons() == ["TestAlert", "TestAlert"]
 
 
 async def test_outbox_is_read_from_the_api_server() -> None:

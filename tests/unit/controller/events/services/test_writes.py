@@ -107,7 +107,7 @@ class Bench:
             await self.until(lambda looks=looks: self.looks > looks)  # type: ignore[misc]
         return self.writes
 
-    async def sent(self, posts: int) -> int:
+    async def send_all(self, posts: int) -> int:
         """All writes once so many requests were made, and what came of them is written."""
         await self.until(lambda: len(self.server.posts) == posts and not self.desk.box.pending)
         found = self.desk.objects.get
@@ -131,9 +131,9 @@ async def test_an_idle_provider_costs_no_write_and_a_message_two() -> None:
     async with bench() as found:
         assert await found.idle() == 1
         found.desk.outbox.accept(event("Applied"))
-        assert await found.sent(1) == 3
+        assert await found.send_all(1) == 3
         found.desk.outbox.accept(event("NewArtifact"))
-        assert await found.sent(2) == 5
+        assert await found.send_all(2) == 5
 
 
 async def test_a_burst_costs_less_than_two_writes_a_message() -> None:
@@ -142,7 +142,7 @@ async def test_a_burst_costs_less_than_two_writes_a_message() -> None:
         for number in range(5):
             found.desk.outbox.accept(event("Applied", f"change {number}"))
         # One as they come, one as the first arrived, one as the last did; a slow machine has time for others.
-        assert await found.sent(5) < 1 + 2 * 5
+        assert await found.send_all(5) < 1 + 2 * 5
 
 
 async def test_a_burst_costs_one_write_of_its_alert_some_seconds_later() -> None:
@@ -151,7 +151,7 @@ async def test_a_burst_costs_one_write_of_its_alert_some_seconds_later() -> None
         assert (await found.alert())[0] == 1
         for number in range(5):
             found.desk.outbox.accept(event("Applied", f"change {number}"))
-        await found.sent(5)
+        await found.send_all(5)
         assert found.woken == {alert().key: WRITE_ALERT_LATER}
         writes, status = await found.alert()
         assert (writes, status["waiting"], status["lastDelivery"]) == (2, 0, "2026-01-02T03:04:05Z")
@@ -162,4 +162,4 @@ async def test_a_provider_that_goes_on_failing_costs_one_write_more_for_a_messag
     async with bench(*[down] * 2) as found:
         await found.idle()
         found.desk.outbox.accept(event("Applied"))
-        assert await found.sent(3) == 4
+        assert await found.send_all(3) == 4

@@ -107,7 +107,7 @@ class World:
         served = self.cluster.the(KIND, "checkout").spec["flagSpec"]["flags"]
         return {key: flag["defaultVariant"] for key, flag in served.items()}
 
-    def reported(self) -> list[tuple[str, str]]:
+    def take_events(self) -> list[tuple[str, str]]:
         """The Events since this was asked last."""
         events, self.events = self.events, []
         return [(event.reason, event.message) for event in events]
@@ -132,7 +132,7 @@ async def test_flags_are_written_with_owner_and_provenance() -> None:
     assert metadata["flagstaff.dev/author"] == made.annotations["flagstaff.dev/author"] == "alice"
     assert made.annotations["flagstaff.dev/observed-at"] == "2026-01-01T00:00:00Z"
     assert made.annotations["flagstaff.dev/workload-generation"] == "3"
-    assert world.reported() == [
+    assert world.take_events() == [
         ("FlagsWritten", f"{KIND} checkout has 1 flag of the annotation, applied by alice")
     ]
 
@@ -142,7 +142,7 @@ async def test_without_authors_no_user_is_named() -> None:
     world.apply(workload(flags(banner="on")))
     await world.settle()
     made = world.cluster.the(KIND, "checkout")
-    assert "alice" not in f"{made}{world.reported()}"
+    assert "alice" not in f"{made}{world.take_events()}"
     assert made.annotations["flagstaff.dev/committed-at"] == "2026-01-01T00:00:00Z"
 
 
@@ -180,10 +180,10 @@ async def test_removed_annotation_removes_the_object() -> None:
     world = World()
     world.apply(workload(flags(banner="on")))
     await world.settle()
-    world.reported()
+    world.take_events()
     world.apply(workload(None))
     assert await world.settle() == [f"delete {CHECKOUT}"]
-    assert [reason for reason, _ in world.reported()] == ["FlagsRemoved"]
+    assert [reason for reason, _ in world.take_events()] == ["FlagsRemoved"]
 
 
 async def test_annotation_that_is_removed_while_no_controller_runs_removes_the_object() -> None:
@@ -226,10 +226,10 @@ async def test_name_of_another_object_is_reported_once_and_taken_when_it_is_free
     world.cluster.put({"kind": KIND, "metadata": {"name": "checkout"}, "spec": {"flagSpec": {"flags": {}}}})
     world.apply(workload(flags(banner="on")))
     assert await world.settle() == []
-    ((reason, message),) = world.reported()
+    ((reason, message),) = world.take_events()
     assert reason == "FlagsNotWritten"
     assert "which another FeatureFlagConfiguration has already; rename one of the two" in message
-    assert (await world.settle(RETRY_SECONDS), world.reported()) == ([], [])
+    assert (await world.settle(RETRY_SECONDS), world.take_events()) == ([], [])
     world.cluster.remove(KIND, "checkout")
     assert await world.settle() == [f"apply {CHECKOUT}"]
 
@@ -238,11 +238,11 @@ async def test_second_workload_of_a_name_is_reported_and_changes_nothing() -> No
     world = World()
     world.apply(workload(flags(banner="on")))
     await world.settle()
-    world.reported()
+    world.take_events()
     world.apply(workload(flags(banner="off"), "StatefulSet", uid="w-2"))
     assert await world.settle() == []
     assert world.defaults == {"banner": "on"}
-    ((_, message),) = world.reported()
+    ((_, message),) = world.take_events()
     assert "which Deployment checkout with flags of its own has already" in message
 
 
@@ -250,11 +250,11 @@ async def test_bad_flags_that_got_past_admission_leave_the_last_good_ones() -> N
     world = World()
     world.apply(workload(flags(banner="on")))
     await world.settle()
-    world.reported()
+    world.take_events()
     world.apply(workload('{"flags": {"banner": {}}}'))
     assert await world.settle() == []
     assert world.defaults == {"banner": "on"}
-    ((reason, message),) = world.reported()
+    ((reason, message),) = world.take_events()
     assert reason == "FlagsNotWritten"
     assert message.startswith("annotation openfeature.dev/flags: line 1: $.flags.banner")
 
@@ -265,7 +265,7 @@ async def test_workload_that_is_marked_by_hand_without_flags_is_reported() -> No
     del body["metadata"]["annotations"]
     world.apply(body)
     assert await world.settle() == []
-    assert world.reported() == [("FlagsNotWritten", "it carries no flags; remove the label")]
+    assert world.take_events() == [("FlagsNotWritten", "it carries no flags; remove the label")]
 
 
 async def test_marked_job_of_a_cron_job_whose_record_nobody_reviewed_is_written_nothing() -> None:
@@ -273,18 +273,18 @@ async def test_marked_job_of_a_cron_job_whose_record_nobody_reviewed_is_written_
     owner = {"apiVersion": "batch/v1", "kind": "CronJob", "name": "nightly", "uid": "u"}
     world.apply(workload(flags(banner="on"), "Job", ownerReferences=[owner]))
     assert await world.settle() == []
-    assert world.reported() == [("FlagsNotWritten", "its CronJob carries the flags; remove the label")]
+    assert world.take_events() == [("FlagsNotWritten", "its CronJob carries the flags; remove the label")]
 
 
 async def test_refused_deletion_is_reported_on_the_workload_and_tried_again() -> None:
     world = World()
     world.apply(workload(flags(banner="on")))
     await world.settle()
-    world.reported()
+    world.take_events()
     world.cluster.failing[f"delete {CHECKOUT}"] = Failed("AccessDenied", "evaluators serve it")
     world.apply(workload(None))
     assert await world.settle() == []
-    assert world.reported() == [("FlagsNotRemoved", "evaluators serve it")]
+    assert world.take_events() == [("FlagsNotRemoved", "evaluators serve it")]
     world.cluster.failing.clear()
     assert await world.settle(RETRY_SECONDS) == [f"delete {CHECKOUT}"]
 
@@ -293,7 +293,7 @@ async def test_conflict_is_tried_again_and_not_reported() -> None:
     world = World()
     world.cluster.failing[f"apply {CHECKOUT}"] = Passing("ChangedMeanwhile", "changed")
     world.apply(workload(flags(banner="on")))
-    assert (await world.settle(), world.reported()) == ([], [])
+    assert (await world.settle(), world.take_events()) == ([], [])
     world.cluster.failing.clear()
     assert await world.settle(RETRY_SECONDS) == [f"apply {CHECKOUT}"]
 

@@ -343,13 +343,13 @@ class Fleet:
         self.restarts = {name: 0 for name, _ in zip(NAMES, self.manners, strict=False)}
         self.at: dict[str, datetime] = {}
 
-    def rolling(self, now: datetime) -> set[str]:
+    def unready_pods(self, now: datetime) -> set[str]:
         delays = {"undone": timedelta(), "good": MINUTE, "slow": 4 * MINUTE, "bad": timedelta(days=1)}
         manners = dict(zip(NAMES, self.manners, strict=False))
         return {name for name, at in self.at.items() if now - at < delays[manners[name]]}
 
     def states(self, now: datetime) -> list[State]:
-        rolling = self.rolling(now)
+        rolling = self.unready_pods(now)
         budget = (Budget("all", {}, self.allowed),)
         return [
             state(
@@ -385,7 +385,7 @@ def test_no_more_than_allowed_nothing_past_a_halt_and_nothing_twice(
             assert step.restart == ()
             assert step.progress.halt == progress.halt
         fleet.take(step, now)
-        assert len(fleet.rolling(now)) <= max(0, min(policy.max_concurrent, allowed))
+        assert len(fleet.unready_pods(now)) <= max(0, min(policy.max_concurrent, allowed))
         if step.progress.halt is None and lost:
             step = replace(step, progress=progress)
         progress, now = step.progress, now + timedelta(seconds=30)

@@ -103,11 +103,11 @@ class World:
 
     async def look(self) -> None:
         """Work on all that is due."""
-        async with self.running():
+        async with self.run():
             await until(lambda: not (self.queue.busy or self.touches.queue.busy))
 
     @contextlib.asynccontextmanager
-    async def running(self) -> AsyncIterator[None]:
+    async def run(self) -> AsyncIterator[None]:
         """Its workers, for as long as the block lasts."""
         task = asyncio.create_task(self.files.run())
         try:
@@ -143,7 +143,7 @@ class World:
     async def apply(self, manifest: Mapping[str, Any], *, manager: str) -> tuple[dict[str, Any], str]:
         assert manager == "flagstaff-flag-files"
         meta = manifest["metadata"]
-        await self.answered("apply", meta["namespace"])
+        await self.wait_answered("apply", meta["namespace"])
         self.writes += 1
         body = deepcopy(dict(manifest))
         body["metadata"]["resourceVersion"] = str(self.writes)
@@ -152,7 +152,7 @@ class World:
 
     async def touch(self, pod: FilePod, annotations: Mapping[str, str]) -> None:
         assert annotations.keys() == {"flagstaff.dev/flags-changed"}
-        await self.answered("touch", pod.namespace)
+        await self.wait_answered("touch", pod.namespace)
         if self.untouchable is not None:
             raise self.untouchable
         self.touched.append(pod.name)
@@ -165,7 +165,7 @@ class World:
         await asyncio.sleep(0)
         self.sleepers -= 1
 
-    async def answered(self, verb: str, namespace: str) -> None:
+    async def wait_answered(self, verb: str, namespace: str) -> None:
         if self.blocked(verb, namespace):
             self.waiting += 1
             await asyncio.Event().wait()
@@ -349,7 +349,7 @@ async def test_one_namespaces_many_files_do_not_delay_anothers(verb: str) -> Non
     for number in range(48):
         world.flags(name=f"f{number}", namespace="large", flagSpec=document(banner="on"))
         world.pods.learn("Pod", pod(f"p{number}", files=f"f{number}", namespace="large"))
-    async with world.running():
+    async with world.run():
         # As many as one namespace has alone.
         await until(lambda: world.waiting == 4)
         world.flags(flagSpec=document(banner="on"))
@@ -361,7 +361,7 @@ async def test_a_file_is_written_again_while_its_pods_are_annotated_for_the_last
     world = World(blocked=lambda verb, _namespace: verb == "touch")
     world.flags(flagSpec=document(banner="on"))
     world.pods.learn("Pod", pod("a"))
-    async with world.running():
+    async with world.run():
         await until(lambda: world.writes == 1)
         world.flags(2, flagSpec=document(banner="off"))
         await until(lambda: world.writes == 2)
@@ -388,7 +388,7 @@ async def test_all_files_pods_are_annotated_no_faster_than_the_api_server_can_ta
         world.flags(name=name, flagSpec=document(banner="on"))
         for number in range(50):
             world.pods.learn("Pod", pod(f"{name}-{number}", files=name))
-    async with world.running():
+    async with world.run():
         await until(lambda: len(world.touched) == 100)
     assert world.slept == pytest.approx(2.0)
 
@@ -398,7 +398,7 @@ async def test_pods_that_may_not_be_annotated_are_reported() -> None:
     world.flags(flagSpec=document(banner="on"))
     world.pods.learn("Pod", pod("a"))
     world.pods.learn("Pod", pod("b"))
-    async with world.running():
+    async with world.run():
         await until(lambda: "FlagFileFailed" in world.reasons)
     assert world.reasons == ["FlagFileWritten", "FlagFileFailed"]
 

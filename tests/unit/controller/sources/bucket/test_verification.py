@@ -130,7 +130,7 @@ class Signed(Verified):
         named = {key.removeprefix("checkout/"): content for key, content in unpack(found).items()}
         return {key: content.decode() for key, content in named.items() if key not in {MANIFEST, SIGNATURE}}
 
-    async def refused(self) -> str:
+    async def refusal(self) -> str:
         """The message of what is refused; what was stored stays."""
         before = dict(self.status["artifact"])
         assert await self.look() == REFUSED
@@ -200,12 +200,12 @@ async def test_what_is_not_signed_is_refused_before_it_is_fetched(served: Signed
     (served.folder / MANIFEST).unlink()
     served.put()
     downloads = served.store.downloads
-    assert f"it is not signed: it has no {MANIFEST}" in await served.refused()
+    assert f"it is not signed: it has no {MANIFEST}" in await served.refusal()
     assert served.store.downloads == downloads + 1
     served.sign()
     (served.folder / SIGNATURE).unlink()
     served.put()
-    assert f"it is not signed: it has no {SIGNATURE}" in await served.refused()
+    assert f"it is not signed: it has no {SIGNATURE}" in await served.refusal()
 
 
 async def test_a_key_that_is_not_trusted_is_refused_until_it_is(served: Signed) -> None:
@@ -213,7 +213,7 @@ async def test_a_key_that_is_not_trusted_is_refused_until_it_is(served: Signed) 
     served.write("flags.json", "2")
     served.sign(key)
     served.put()
-    message = await served.refused()
+    message = await served.refusal()
     assert "by none of the trusted keys" in message
     assert "Secret apps/trusted (it has ci)" in message
     served.trusted = {**served.trusted, "mallory.pub": public}
@@ -223,35 +223,35 @@ async def test_a_key_that_is_not_trusted_is_refused_until_it_is(served: Signed) 
 
 async def test_a_key_that_is_taken_back_verifies_the_same_revision_again(served: Signed) -> None:
     served.trusted = {"other.pub": served.make_key("other")[1]}
-    assert "by none of the trusted keys" in await served.refused()
+    assert "by none of the trusted keys" in await served.refusal()
     served.restart()
-    assert "by none of the trusted keys" in await served.refused()
+    assert "by none of the trusted keys" in await served.refusal()
 
 
 async def test_a_manifest_or_signature_that_was_changed_is_refused(served: Signed) -> None:
     manifested = (served.folder / MANIFEST).read_text(encoding="utf-8")
     served.store.write(f"checkout/{MANIFEST}", manifested.replace("empty", "empt"))
-    assert "by none of the trusted keys, or was changed" in await served.refused()
+    assert "by none of the trusted keys, or was changed" in await served.refusal()
     served.store.write(f"checkout/{MANIFEST}", manifested)
     served.store.write(f"checkout/{SIGNATURE}", "ä")
-    assert "it is not Base64" in await served.refused()
+    assert "it is not Base64" in await served.refusal()
 
 
 async def test_an_object_that_is_missing_is_refused(served: Signed) -> None:
     served.store.remove("checkout/empty.txt")
-    assert "in its manifest, and not there: empty.txt" in await served.refused()
+    assert "in its manifest, and not there: empty.txt" in await served.refusal()
 
 
 async def test_objects_that_were_not_signed_are_refused(served: Signed) -> None:
     for name in "abcde":
         served.store.write(f"checkout/{name}.json", "{}")
-    assert "there, and not in its manifest: a.json, b.json, c.json and 2 more" in await served.refused()
+    assert "there, and not in its manifest: a.json, b.json, c.json and 2 more" in await served.refusal()
 
 
 async def test_an_object_that_is_not_read_is_none_that_was_signed(served: Signed) -> None:
     with (served.store.folder / "checkout/large.json").open("wb") as file:
         file.truncate(16 * 1024**2 + 1)
-    assert "there, and not in its manifest: checkout/large.json: too large" in await served.refused()
+    assert "there, and not in its manifest: checkout/large.json: too large" in await served.refusal()
 
 
 @pytest.mark.parametrize(
@@ -270,7 +270,7 @@ async def test_something_else_that_the_key_signed_is_no_manifest(
     made = run("openssl", "dgst", "-sha256", "-sign", str(served.private), str(served.folder / MANIFEST))
     (served.folder / SIGNATURE).write_text(base64.b64encode(made).decode())
     served.put()
-    assert message in await served.refused()
+    assert message in await served.refusal()
 
 
 async def test_what_was_signed_before_the_accepted_one_is_refused_until_it_is_let_through(

@@ -77,15 +77,15 @@ class World:
 
     def full(self, namespace: str) -> bool:
         """Whether the namespace has all that it may have, and more wait."""
-        return self.taken(namespace) + self.waiting(namespace) == SOURCES_AT_ONCE // 2
+        return self.count_running(namespace) + self.count_waiting(namespace) == SOURCES_AT_ONCE // 2
 
-    def taken(self, namespace: str) -> int:
+    def count_running(self, namespace: str) -> int:
         """How many of its git processes run."""
         return self.sources.places.usage().get(namespace, 0)
 
-    def waiting(self, namespace: str) -> int:
+    def count_waiting(self, namespace: str) -> int:
         """How many of its git processes wait for their turn."""
-        return self.sources.places.waiting().get(namespace, 0)
+        return self.sources.places.count_waiting().get(namespace, 0)
 
     def see(self, namespace: str, name: str, url: str) -> asyncio.Event:
         """Set once it is Ready."""
@@ -128,7 +128,7 @@ async def test_many_namespaces_whose_servers_never_answer_hold_up_no_other(
         for number in range(HUNG // 10):
             world.see(namespace, f"source-{number}", f"http://127.0.0.1:{silent}/{namespace}/{number}")
     async with asyncio.timeout(60):
-        while not all(map(world.taken, hung)):  # noqa: ASYNC110 - as above
+        while not all(map(world.count_running, hung)):  # noqa: ASYNC110 - as above
             await asyncio.sleep(0.01)
         ready = world.see("one", "flags", f"http://127.0.0.1:{git_port}/repository/.git")
         await ready.wait()
@@ -141,9 +141,9 @@ async def test_a_namespace_runs_no_more_of_git_than_its_quota(
     for number in range(HUNG):
         world.see("hung", f"source-{number}", f"http://127.0.0.1:{silent}/{number}")
     async with asyncio.timeout(60):
-        while world.waiting("hung") < SOURCES_AT_ONCE // 2 - 2:  # noqa: ASYNC110 - as above
+        while world.count_waiting("hung") < SOURCES_AT_ONCE // 2 - 2:  # noqa: ASYNC110 - as above
             await asyncio.sleep(0.01)
-        assert world.taken("hung") == 2
+        assert world.count_running("hung") == 2
         await world.see("one", "flags", f"http://127.0.0.1:{git_port}/repository/.git").wait()
 
 

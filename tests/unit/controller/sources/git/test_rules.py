@@ -48,7 +48,7 @@ class Team:
         self.git(name, "commit", "-q", "--allow-empty", "-m", f"by {name}")
         return self.repository.git("rev-parse", "HEAD")
 
-    async def refused(self) -> str:
+    async def refusal(self) -> str:
         assert await self.source.look() == "SignerNotAllowed"
         return self.source.condition("SourceVerified")[2]
 
@@ -70,14 +70,14 @@ async def test_one_of_a_group_is_enough_and_others_may_change_the_rest(team: Tea
 
 async def test_a_change_of_another_author_is_refused_whatever_is_signed_on_top_of_it(team: Team) -> None:
     bad = team.commit("eve", production__a_json="1", flags_json="1")
-    message = await team.refused()
+    message = await team.refusal()
     assert f"commit {bad}: production/a.json was changed by eve@x (SSH " in message
     assert f"it needs 1 of ada@x or 2 of bob@x, {team.carol.fingerprint}; have them sign" in message
     team.commit("ada", flags_json="2")
-    assert "eve@x" in await team.refused()
+    assert "eve@x" in await team.refusal()
     team.repository.git("rm", "-q", "production/a.json")
     team.commit("eve")
-    await team.refused()
+    await team.refusal()
     team.commit("ada", production__a_json="3")
     assert (await team.source.look(), team.source.stored) == ("Succeeded", "2")
 
@@ -87,10 +87,10 @@ async def test_a_committer_and_a_merger_are_two_of_a_group(team: Team) -> None:
     team.commit("bob", production__a_json="1", flags_json="1")
     team.repository.git("checkout", "-q", "main")
     team.repository.git("merge", "-q", "--ff-only", "side")
-    assert "bob@x" in await team.refused()
+    assert "bob@x" in await team.refusal()
     team.repository.git("reset", "-q", "--hard", "HEAD~1")
     team.git("eve", "merge", "-q", "--no-ff", "-m", "merge", "side")
-    await team.refused()
+    await team.refusal()
     team.repository.git("reset", "-q", "--hard", "HEAD~1")
     team.git("carol", "merge", "-q", "--no-ff", "-m", "merge", "side")
     assert (await team.source.look(), team.source.stored) == ("Succeeded", "1")
@@ -104,7 +104,7 @@ async def test_a_merge_that_brings_back_what_was_before_is_refused(team: Team) -
     new = team.repository.git("rev-parse", "HEAD")
     team.repository.git("reset", "-q", "--hard", old)
     team.git("eve", "merge", "-q", "-s", "ours", "--no-ff", "-m", "back", new)
-    assert "no signed commit that introduces it" in await team.refused()
+    assert "no signed commit that introduces it" in await team.refusal()
 
 
 async def test_a_merge_vouches_for_no_change_of_others_unless_merges_count(team: Team) -> None:
@@ -116,7 +116,7 @@ async def test_a_merge_vouches_for_no_change_of_others_unless_merges_count(team:
     team.git("ada", "merge", "-q", "-m", "pull", "main")
     team.repository.git("checkout", "-q", "-B", "main")
     rule["mergesCount"] = False
-    assert "changed by eve@x" in await team.refused()
+    assert "changed by eve@x" in await team.refusal()
     # A merge that makes it something else is a change by who merges.
     team.repository.write("production/a.json", "good")
     team.repository.git("add", "-A")
@@ -133,7 +133,7 @@ async def test_a_name_is_no_fingerprint_and_two_keys_of_a_name_are_one_person(
     fake = team.pairs["eve"].public.split()[:2]
     team.source.trusted = {**team.source.trusted, "eve.sshpub": " ".join((*fake, wanted)).encode()}
     team.commit("eve", production__a_json="1")
-    await team.refused()
+    await team.refusal()
     (tmp_path / "second").mkdir()
     team.pairs["ada2"] = second = ssh_pair(tmp_path / "second", name="ada@x")
     team.source.trusted = {**team.source.trusted, "ada2.sshpub": second.public.encode()}
@@ -141,7 +141,7 @@ async def test_a_name_is_no_fingerprint_and_two_keys_of_a_name_are_one_person(
         rule["anyOf"] = [{"signers": named, "count": 2}]
         team.commit("ada", production__a_json="2")
         team.commit("ada2", production__a_json=f"{named}")
-        await team.refused()
+        await team.refusal()
 
 
 @pytest.mark.parametrize(
