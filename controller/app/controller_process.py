@@ -14,7 +14,7 @@ from controller.api.kinds import EVENT, WATCHED
 from controller.app.certificate_keepers import certificate_rotations
 from controller.app.controller_replica import Controller, Ports, leadership_of, readiness
 from controller.app.namespace_quotas import QuotaMetrics, artifact_usage, limits_of
-from controller.app.notifications import open_notifying
+from controller.app.notifications import open_notifications
 from controller.app.pod_work import pod_work_of
 from controller.app.ports import artifact_address, bound_socket, listen
 from controller.app.reconcilers import STAGES, Shared, open_providers, queue_of, reconcilers_of, usages_of
@@ -96,7 +96,7 @@ async def open_controller(
     async with contextlib.AsyncExitStack() as stack:
         base = await _connect(stack, settings, objects, health)
         cluster, role, metrics = base.cluster, base.role, base.metrics
-        notifying = await open_notifying(
+        notifying = await open_notifications(
             stack, settings, base.accounts, objects, metrics,
             wake=lambda key, delay: base.queues[key.kind].put(key, delay),
         )  # fmt: skip
@@ -156,7 +156,7 @@ async def _connect(
     stack.callback(metrics.lag.stop)
     connection = await Cluster.connect(settings.kubeconfig or None, wrote=metrics.count_write)
     stack.push_async_callback(connection.close)
-    cluster = connection.leading_as(role)
+    cluster = connection.with_leadership(role)
     events = ApiServerEvents(cluster.api, metrics.registry, wrote=metrics.count_write)
     await stack.enter_async_context(events.post_in_background())
     accounts = Accounts(cluster, settings.default_service_account, settings.require_secret_hosts)

@@ -48,7 +48,7 @@ class Notifying:
     providers: FlagProviderReconciler
 
 
-async def open_notifying(
+async def open_notifications(
     stack: contextlib.AsyncExitStack,
     settings: ControllerSettings,
     accounts: Accounts,

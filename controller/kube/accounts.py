@@ -26,7 +26,7 @@ class Accounts:
     def client(self, namespace: str, account: str | None = None) -> Cluster:
         """Return a client with the rights of an object's service account. Raises Stalled for a bad name."""
         name = account or self.default
-        return self.cluster.acting_as(namespace, name) if name else self.cluster
+        return self.cluster.impersonate(namespace, name) if name else self.cluster
 
     async def secret(self, namespace: str, name: str, account: str | None = None) -> SecretContent | None:
         """A Secret's content by key, or None. Raises Setback."""

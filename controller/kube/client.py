@@ -82,7 +82,7 @@ class Cluster(ClusterReader):
         """The API server's URL."""
         return str(self.api.configuration.host)
 
-    def acting_as(self, namespace: str, service_account: str) -> Cluster:
+    def impersonate(self, namespace: str, service_account: str) -> Cluster:
         """A client on the same connections, whose requests are judged by the rights of that service account.
 
         Ours must include the verb `impersonate` on it. Not to be closed: it ends with this one. Raises
@@ -91,7 +91,7 @@ class Cluster(ClusterReader):
         acting = ServiceAccount(namespace, service_account)
         return Cluster(self.api, wrote=self._wrote, acting=acting, role=self._role)
 
-    def leading_as(self, role: Role) -> Cluster:
+    def with_leadership(self, role: Role) -> Cluster:
         """Return a client on the same connections whose writes are a leader's: each raises Failed
         (NotLeading) once `role` leads no longer.
         """

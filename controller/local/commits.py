@@ -33,7 +33,7 @@ async def open_backend(options: LocalOptions) -> AsyncIterator[tuple[LocalBacken
         held = contextlib.ExitStack()
         folder = await asyncio.to_thread(held.enter_context, state_folder(options.state_dir, identity))
         try:
-            yield source.kept_in(folder), folder
+            yield source.with_folder(folder), folder
         finally:
             await asyncio.to_thread(held.close)
 

@@ -173,7 +173,7 @@ class LocalBackend(SourceBackend, Protocol):
     def spec(self) -> Mapping[str, Any]:
         """The backend's part of a FlagSource: `{"git": {…}}`. No secret is in it."""
 
-    def kept_in(self, folder: Path) -> Self:
+    def with_folder(self, folder: Path) -> Self:
         """Return a copy that stores what it needs between two polls in `folder`."""
         del folder
         return self

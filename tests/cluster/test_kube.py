@@ -300,7 +300,7 @@ async def test_impersonation_has_exactly_the_rights_of_the_service_account(
         f"--serviceaccount={namespace}:tenant",
     )
     async with open_client(cluster) as (api, _):
-        tenant = api.acting_as(namespace, "tenant")
+        tenant = api.impersonate(namespace, "tenant")
         made, _ = await tenant.apply(configuration(namespace, "a"), manager="us")
         # The status may be the controller's by now.
         assert (await tenant.get(API, KIND, namespace, "c") or {})["spec"] == made["spec"]

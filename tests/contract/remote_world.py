@@ -91,7 +91,7 @@ class RemoteWorld:
             "grpc": GrpcFlags(self.hosts, secrets, Places(4, 4), SECONDS),
             "flagSource": SourceFlags(objects, self),
         }
-        shards = RemoteShards(objects, self.cluster.acting_as)
+        shards = RemoteShards(objects, self.cluster.impersonate)
         self.readers: list[str | None] = []
         """The service accounts that were to read Secrets."""
         self.reconciler = ConfigurationReconciler(

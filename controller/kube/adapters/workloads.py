@@ -47,7 +47,7 @@ class ClusterWorkloads:
     acting: ServiceAccount | None = None
     """Whose rights `cluster` has; None: ours."""
 
-    def acting_as(self, namespace: str, account: str | None) -> ClusterWorkloads:
+    def impersonate(self, namespace: str, account: str | None) -> ClusterWorkloads:
         """See Workloads. OpenFeature Operator's own definition writes `default` into each Flagd that names
         none. Raises Stalled for a bad name.
         """

@@ -179,7 +179,7 @@ class NamedObject(NamedTuple):
     kinds: tuple[str, ...]
     """The kinds that the name may refer to."""
 
-    def shown_to(self, reader: str) -> str:
+    def name_for(self, reader: str) -> str:
         """Return the object's name as pods of the namespace `reader` write it."""
         return self.name if self.namespace == reader else f"{self.namespace}/{self.name}"
 

@@ -95,7 +95,7 @@ def _read_named(
     follows = source.follow_sources(settings, referring, compat=compat)
     return settings, follows, {
         "flagSet": ",".join(entry.get("uri") or entry["selector"] for entry in follows.sources),
-        "from": ",".join(f"FeatureFlagSource/{reference.shown_to(namespace)}" for reference in asked),
+        "from": ",".join(f"FeatureFlagSource/{reference.name_for(namespace)}" for reference in asked),
     }  # fmt: skip
 
 
@@ -116,7 +116,7 @@ def read_specs(
     for reference in asked:
         with _prefix_annotation(annotation):
             settings = referring.known.spec(kind, reference.namespace, reference.name)
-        shown = f"{kind} {reference.shown_to(referring.namespace)}"
+        shown = f"{kind} {reference.name_for(referring.namespace)}"
         for field, entries in settings.items():
             if isinstance(entries, list | dict) and len(entries) > MOST_ENTRIES:
                 raise Refused(

@@ -189,7 +189,7 @@ def read_in_process(
         InProcessConfigurationSpec,
         referring,
     )
-    shown = [reference.shown_to(namespace) for reference in asked]
+    shown = [reference.name_for(namespace) for reference in asked]
     return shown, specs, values.containers(annotations.get(well_known.CONTAINERS)), referring
 
 

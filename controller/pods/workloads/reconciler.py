@@ -36,7 +36,7 @@ MANAGER: Final = "flagstaff-flagd"
 class Workloads(Applier, Protocol):
     """Port to the objects of a Flagd. Every method raises a Setback."""
 
-    def acting_as(self, namespace: str, account: str | None) -> Workloads:
+    def impersonate(self, namespace: str, account: str | None) -> Workloads:
         """The same with the rights of a Flagd's service account; None: of the installation's default one."""
 
     async def get(self, api_version: str, kind: str, namespace: str, name: str) -> dict[str, Any] | None:
@@ -74,7 +74,7 @@ class FlagdReconciler:
             spec = spec_of(FlagdSpec, resource)
             self.exposure.check(spec)
             wanted, made = self._make_objects(resource, spec)
-            workloads = self.workloads.acting_as(resource.namespace, spec.service_account_name)
+            workloads = self.workloads.impersonate(resource.namespace, spec.service_account_name)
             routeless = await self._apply_all(workloads, resource, made, events)
             events += await self._prune(workloads, resource, {ObjectKey.of(manifest) for manifest in made})
             result = self._result(made, wanted, tuple(events))

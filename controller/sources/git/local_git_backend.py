@@ -55,7 +55,7 @@ class LocalGitBackend(GitBackend):
             "git": {"url": url if "://" in url else f"ssh://{url.replace(':', '/', 1)}", "ref": reference}
         }
 
-    def kept_in(self, folder: Path) -> LocalGitBackend:
+    def with_folder(self, folder: Path) -> LocalGitBackend:
         """The same with its mirrors in `folder`."""
         return replace(self, mirror_root=folder.absolute() / "mirrors")
 

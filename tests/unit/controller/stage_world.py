@@ -46,7 +46,7 @@ class RecordingCluster(MemoryCluster):
         self.prunes: frozenset[str] = frozenset()
         """Fields below spec that this API server does not know."""
 
-    def acting_as(self, namespace: str, account: str | None) -> Self:
+    def impersonate(self, namespace: str, account: str | None) -> Self:
         assert namespace == self.namespace
         self.accounts.append(account)
         return self

@@ -85,7 +85,7 @@ class World:
         self.reconciler = FlagSetReconciler(
             self.cluster.objects,
             self,
-            self.cluster.acting_as,
+            self.cluster.impersonate,
             lambda: 0.5,
             self.detail,
             InputReader(self._values("Secret"), self._values("ConfigMap")),

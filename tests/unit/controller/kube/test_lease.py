@@ -259,7 +259,7 @@ async def test_a_client_of_a_leader_writes_nothing_once_another_may_lead(
     cluster: Cluster, leases: Leases
 ) -> None:
     role = Role(leading=True)
-    writer = cluster.leading_as(role).acting_as("shop", "till")
+    writer = cluster.with_leadership(role).impersonate("shop", "till")
     role.leading = False
     manifest = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a", "namespace": "b"}}
     key = ObjectKey("Pod", "b", "a")

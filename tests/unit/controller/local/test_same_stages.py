@@ -65,7 +65,7 @@ class InCluster:
         reader = ArtifactReader(storages.read)
         objects = self.cluster.objects
         self.source = SourceReconciler({"git": git}, storages, PendingPushes(), random.random)
-        self.flag_set = FlagSetReconciler(objects, reader, self.cluster.acting_as, random.random)
+        self.flag_set = FlagSetReconciler(objects, reader, self.cluster.impersonate, random.random)
         git_spec = {"url": repository.path.as_uri(), "ref": {"branch": "main"}}
         self.put(flagsource.KIND, {"interval": "1m", "git": git_spec})
         self.put(

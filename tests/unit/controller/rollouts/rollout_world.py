@@ -194,7 +194,7 @@ class RolloutWorld:
         """Begin at another time."""
         self.now = datetime.fromisoformat(text)
 
-    def _set_served(self, text: str) -> None:
+    def _served(self, text: str) -> None:
         served, _, total = text.partition("/")
         self.served = Served(served=int(served), total=int(total)) if total else None
 

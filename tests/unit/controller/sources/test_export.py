@@ -43,7 +43,7 @@ def writer() -> Writer:
 def life(tmp_path: Path, writer: Writer) -> Life:
     made = Life(tmp_path)
     made.spec = {**made.spec, "export": True, "serviceAccountName": "publisher"}
-    made.reconciler = replace(made.reconciler, exporter=Exporter(writer.objects, writer.acting_as))
+    made.reconciler = replace(made.reconciler, exporter=Exporter(writer.objects, writer.impersonate))
     return made
 
 
