@@ -5,7 +5,6 @@ receipt that says what the evaluator of this process serves.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 from typing import TYPE_CHECKING, Any, Final
 
@@ -18,7 +17,6 @@ from controller.configurations.live_proxies import LiveProxies
 from controller.configurations.reconciler import ConfigurationReconciler
 from controller.configurations.stage import CONFIGURATIONS
 from controller.delivery.claims import Claims
-from controller.delivery.progress.overrides import seconds_to_next_end
 from controller.delivery.progress.rollouts import PromotedSets, progress_of
 from controller.local.rollouts.rollout_objects import KINDS, rollout_objects, secrets_of
 from controller.local.stages.local_events import RolloutFilesRead, RolloutHappened
@@ -29,7 +27,6 @@ from controller.rollouts.analysis.webhook_calls import WebhookCalls
 from controller.rollouts.override_reconciler import FlagOverrideReconciler
 from controller.rollouts.rollout_reconciler import FlagRolloutReconciler
 from controller.rollouts.stage import FLAG_OVERRIDES, ROLLOUTS
-from controller.runtime.clock import now
 from controller.runtime.event import Severity
 from controller.runtime.network.http_client import HttpClient
 from evaluator.flags.accept import NO_PROGRESS, Progress
@@ -115,7 +112,7 @@ class LocalRollouts:
         self._progressed.set()
 
     def on_change(self, change: Change) -> Iterable[ObjectKey]:
-        """Follow the FlagRollouts and FlagOverrides. Wakes nothing."""
+        """Follow the FlagRollouts, and the FlagOverrides, whose end is in their status. Wakes nothing."""
         if change.latest.key.kind in (flagrollout.KIND, flagoverride.KIND):
             self._progressed.set()
         return ()
@@ -137,11 +134,7 @@ class LocalRollouts:
     ) -> None:
         """Have each step and each override served, then report what happened. Never ends."""
         while True:
-            at = now()
-            # The end of an override changes what is served, too.
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(seconds_to_next_end(self.progress(at), at.timestamp())):
-                    await self._progressed.wait()
+            await self._progressed.wait()
             self._progressed.clear()
             # Without what happens while this is served.
             happened, self._unserved = self._unserved, []
