@@ -13,7 +13,7 @@ from controller.api.flagset import LABEL
 from controller.api.objects.meta import ObjectKey, Resource
 from controller.api.remote_provider import entries_in_force
 from controller.api.rollouts.flagrollout import PROMOTE
-from controller.api.rollouts.served_rollout import held_entries
+from controller.api.rollouts.served_rollout import rollout_entries
 from controller.delivery.claim import claim_of
 from controller.delivery.claims import UNCHANGED, Claims
 from controller.delivery.progress.rollouts import TARGETS_BY_SHARD
@@ -158,7 +158,7 @@ def _without_spec(kind: str, body: Mapping[str, Any]) -> Resource:
     labels = {key: text for key, text in (meta.get("labels") or {}).items() if key == LABEL}
     kept = {name: meta.get(name) for name in _KEPT}
     status = body.get("status")
-    decisive = {"providers": entries_in_force(status), "rollouts": held_entries(status)}
+    decisive = {"providers": entries_in_force(status), "rollouts": rollout_entries(status)}
     return Resource.of(
         {
             "apiVersion": body.get("apiVersion", ""),

@@ -64,6 +64,8 @@ class Rollout:
     """Whether all get the candidate `exposed`."""
     only: str = ""
     """The one candidate that a deleted rollout still holds back; empty: any."""
+    listed: bool = False
+    """Whether only the status of the object names it: whose flags its patterns take is not known."""
 
 
 class Reach(StrEnum):
@@ -98,7 +100,7 @@ def with_rollouts(desired: FlagSet, rollouts: Iterable[Rollout]) -> dict[str, Fl
         for key, flag in _flags_in_rollout(desired, rollout).items():
             if not matches(earlier, key):
                 made.setdefault(key, flag)
-        if not rollout.only:
+        if not rollout.listed:
             earlier += rollout.patterns
     return made
 

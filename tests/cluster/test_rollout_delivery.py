@@ -26,7 +26,7 @@ from tests.cluster.proxies import proxy
 from tests.cluster.spines import spine_in
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from tests.cluster.plane import Plane
@@ -64,6 +64,12 @@ class Shop:
 
     def commit(self, document: dict[str, Any]) -> None:
         self.space.apply(configuration(flagSpec=document))
+
+    def name_rollout(self) -> None:
+        """What the reconciler of the object with the flags writes before a FlagSet applies a change."""
+        entry = {"name": "checkout", "shard": "checkout-promoted", "phase": "Idle"}
+        body = json.dumps({"status": {"rollouts": [entry]}})
+        self.space.kubectl("patch", "ffc", "flags", "--subresource=status", "--type=merge", "-p", body)
 
     def publish(self, **status: Any) -> None:
         """What the reconciler writes in one step."""
@@ -154,17 +160,24 @@ def test_a_change_reaches_users_step_by_step_while_the_controller_is_not_there(
 
 @pytest.mark.parametrize("last", ["shard", "rollout", "status", "commit"])
 def test_nobody_gets_a_change_before_its_first_step_whatever_is_written_last(shop: Shop, last: str) -> None:
-    """The rollout's status is written before the change: by the reconciler, for which the FlagSet waits."""
+    """The rollout's status, and then that of the object with the flags, are written before the change: by
+    reconcilers, for which the FlagSet waits.
+    """
     orders = {
         "shard": ("rollout", "status", "commit", "shard"),
         "rollout": ("shard", "rollout", "status", "commit"),
         "status": ("rollout", "shard", "status", "commit"),
         "commit": ("rollout", "status", "shard", "commit"),
     }
-    writes = {
+
+    def publish() -> None:
+        shop.publish(phase="Pending", candidate={"digest": candidate(NEW)})
+        shop.name_rollout()
+
+    writes: dict[str, Callable[[], None]] = {
         "shard": lambda: shop.space.apply(promoted_shard()),
         "rollout": lambda: shop.space.apply(rollout()),
-        "status": lambda: shop.publish(phase="Pending", candidate={"digest": candidate(NEW)}),
+        "status": publish,
         "commit": lambda: shop.commit(NEW),
     }
     for write in orders[last]:

@@ -32,12 +32,17 @@ class ServedRollout(Model):
     """
 
 
-def held_entries(status: object) -> list[dict[str, str]]:
-    """The entries of an object's status of FlagRollouts whose flags differ: `name`, `shard`, `candidate`."""
+def rollout_entries(status: object) -> list[dict[str, str]]:
+    """The entries of an object's status of FlagRollouts: `name`, `shard`, and `candidate`, which is empty
+    where no flag differs.
+    """
     listed = status.get("rollouts") if isinstance(status, Mapping) else None
     entries = [entry for entry in listed if isinstance(entry, Mapping)] if isinstance(listed, list) else []
     return [
-        {name: str(entry.get(name)) for name in ("name", "shard", "candidate")}
-        for entry in entries
-        if entry.get("candidate")
+        {name: str(entry.get(name) or "") for name in ("name", "shard", "candidate")} for entry in entries
     ]
+
+
+def held_entries(status: object) -> list[dict[str, str]]:
+    """The entries of FlagRollouts whose flags differ."""
+    return [entry for entry in rollout_entries(status) if entry["candidate"]]

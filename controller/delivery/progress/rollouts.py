@@ -12,7 +12,7 @@ from controller.api import flagshard
 from controller.api.objects.meta import ObjectKey
 from controller.api.rollouts.flagrollout import KIND, PROMOTE
 from controller.api.rollouts.rollout_status import FlagRolloutStatus
-from controller.api.rollouts.served_rollout import ServedRollout, held_entries
+from controller.api.rollouts.served_rollout import ServedRollout, rollout_entries
 from controller.delivery.delivered import KEPT_BOUNDS
 from controller.delivery.progress.overrides import (
     BY_FLAG_SET,
@@ -46,9 +46,9 @@ ROLLOUTS_BY_SHARD: Final = Index(
 TARGETS_BY_SHARD: Final = Index(
     "objects with flags by promoted definitions",
     FLAG_KINDS,
-    lambda resource: (entry["shard"] for entry in held_entries(resource.status)),
+    lambda resource: (entry["shard"] for entry in rollout_entries(resource.status)),
 )
-"""By their status, which also names rollouts that are deleted."""
+"""By their status, which also names rollouts that are deleted, or not known yet."""
 PROGRESS_INDEXES: Final = (BY_FLAG_SET, BY_WRITER, ROLLOUTS_BY_FLAG_SET, ROLLOUTS_BY_SHARD, TARGETS_BY_SHARD)
 """The indexes of `progress_of` and of the watches that its result depends on."""
 _UNKNOWN: Final = FlagSet()
@@ -137,12 +137,20 @@ def rollouts_for(objects: Cache, target: Resource) -> list[Resource]:
     return sorted(listed.values(), key=lambda resource: (resource.created, resource.name))
 
 
-def progress_of(objects: Cache, target: Resource, now: float, promoted: PromotedSets) -> Progress:
-    """Return the progress of an object with flags at `now`, in Unix seconds."""
+def progress_of(
+    objects: Cache, target: Resource, now: float, promoted: PromotedSets, *, wait_for_unknown: bool = False
+) -> Progress:
+    """Return the progress of an object with flags at `now`, in Unix seconds. `wait_for_unknown`: hold changes
+    back while the status of the object names a FlagRollout that is not in `objects`: it may be newer than
+    these, as each kind has a watch of its own.
+    """
     overridden = override_progress(objects, target, now)
     rollouts = [*_rollouts_under_way(rollouts_for(objects, target))]
     names = {rollout.name for rollout in rollouts}
-    rollouts += [gone for gone in _abandoned_rollouts(target) if gone.name not in names]
+    listed = _listed_rollouts(target)
+    rollouts += [
+        rollout for rollout in listed if rollout.name not in names and (rollout.only or wait_for_unknown)
+    ]
     if not rollouts:
         promoted.forget(target.key)
         return overridden
@@ -189,11 +197,14 @@ def _rollouts_under_way(resources: Iterable[Resource]) -> Iterator[Rollout]:
         )
 
 
-def _abandoned_rollouts(target: Resource) -> Iterator[Rollout]:
-    """Yield the deleted rollouts whose promoted definitions an object still serves, by its status."""
-    for entry in held_entries(target.status):
-        if target.annotations.get(PROMOTE) != entry["candidate"]:
-            yield Rollout(entry["name"], ("*",), _UNKNOWN, entry["shard"], only=entry["candidate"])
+def _listed_rollouts(target: Resource) -> Iterator[Rollout]:
+    """Yield the rollouts that the status of an object names. Of a deleted one, the promoted definitions are
+    still served in place of one candidate; where no flag differed, they are in place of any.
+    """
+    for entry in rollout_entries(target.status):
+        candidate = entry["candidate"]
+        if not candidate or target.annotations.get(PROMOTE) != candidate:
+            yield Rollout(entry["name"], ("*",), _UNKNOWN, entry["shard"], only=candidate, listed=True)
 
 
 def served_rollouts(desired: FlagSet, rollouts: Iterable[Rollout]) -> tuple[tuple[ServedRollout, int], ...]:

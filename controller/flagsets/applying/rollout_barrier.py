@@ -15,8 +15,10 @@ from controller.api.objects.parsed_spec import parse_spec
 from controller.api.openfeature import featureflagconfiguration
 from controller.api.rollouts.flagrollout import FlagRolloutSpec
 from controller.api.rollouts.rollout_status import FlagRolloutStatus
+from controller.api.rollouts.served_rollout import rollout_entries
 from controller.delivery.progress.rollouts import promoted_set, rollouts_for
 from controller.flagsets.applying.applied import read_back
+from controller.flagsets.reading.dependencies import ready
 from controller.runtime.reconciling.setbacks import Waiting
 from evaluator.flags.candidates import matches
 from evaluator.flags.diff import Change, diff
@@ -43,7 +45,7 @@ def require_recorded(flag_set: Resource, new: FlagSet, objects: Cache) -> None:
     target = objects.get(ObjectKey(featureflagconfiguration.KIND, flag_set.namespace, target_name(flag_set)))
     rollouts = [] if target is None else [*filter(_holds_back, rollouts_for(objects, target))]
     present = read_back(target, objects) if rollouts and target is not None else None
-    if present is None:
+    if target is None or present is None:
         return
     changed = [
         key
@@ -51,9 +53,10 @@ def require_recorded(flag_set: Resource, new: FlagSet, objects: Cache) -> None:
         if new.flags[key].state is State.ENABLED and set(changes) != {Change.METADATA}
     ]
     for rollout in rollouts if changed else ():
-        promoted, patterns = _promoted_set_of(rollout, objects), rollout.spec["flags"]
-        for key in changed:
-            if matches(patterns, key) and not _is_recorded(key, present, promoted):
+        promoted = _promoted_set_of(rollout, objects)
+        keys = [key for key in changed if matches(rollout.spec["flags"], key)]
+        for key in keys:
+            if not _is_recorded(key, present, promoted):
                 shown = visible(key[:_LONGEST])
                 raise Waiting(
                     "RolloutPending",
@@ -61,6 +64,13 @@ def require_recorded(flag_set: Resource, new: FlagSet, objects: Cache) -> None:
                     f'"{shown}" yet; its change is applied once it has',
                     delay=_DELAY,
                 )
+        if keys and ready(target) and not _is_named(rollout, target):
+            raise Waiting(
+                "RolloutPending",
+                f"FeatureFlagConfiguration {target.name} does not name FlagRollout {rollout.name} in its "
+                "status yet; the change is applied once it does",
+                delay=_DELAY,
+            )
 
 
 def _holds_back(rollout: Resource) -> bool:
@@ -78,6 +88,17 @@ def _promoted_set_of(rollout: Resource, objects: Cache) -> FlagSet:
     name = None if promoted is None else promoted.shard
     shard = None if name is None else objects.get(ObjectKey(flagshard.KIND, rollout.namespace, name))
     return FlagSet() if shard is None else promoted_set(shard)
+
+
+def _is_named(rollout: Resource, target: Resource) -> bool:
+    """Whether the status of the object with the flags names the rollout and its promoted definitions. Proxies
+    watch each kind by itself: only what is written to the object before its flags is certain to reach them
+    before these.
+    """
+    promoted = FlagRolloutStatus.of(rollout).promoted
+    shard = None if promoted is None else promoted.shard
+    entries = rollout_entries(target.status)
+    return any(entry["name"] == rollout.name and entry["shard"] == shard for entry in entries)
 
 
 def _is_recorded(key: str, present: FlagSet, promoted: FlagSet) -> bool:

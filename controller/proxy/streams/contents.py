@@ -120,7 +120,7 @@ class Contents:
         if served is None:
             return self._contents.get(place) or Content()
         content = self._contents.setdefault(place, Content())
-        progress = self.progress.progress(served)
+        progress = self.progress.progress(served, delivered=content.built is not None)
         version = self._version(place, progress)
         if content.version == version:
             return content
@@ -172,7 +172,7 @@ class Contents:
                 served, content = self._catalog.object_at(place), self._contents.get(place)
                 if served is None or content is None:
                     continue
-                progress = self.progress.progress(served)
+                progress = self.progress.progress(served, delivered=content.built is not None)
                 version = self._version(place, progress)
                 if version == content.version:
                     continue

@@ -62,9 +62,11 @@ class ProgressObjects:
         """The number of overrides that have not ended."""
         return len(self._ends)
 
-    def progress(self, target: Resource) -> Progress:
-        """The overrides in force for an object with flags, and its rollouts."""
-        return progress_of(self._objects, target, self._clock(), self._promoted)
+    def progress(self, target: Resource, *, delivered: bool) -> Progress:
+        """The overrides in force for an object with flags, and its rollouts. Once it is `delivered`, its
+        changes wait for rollouts that only its status names; before, all rollouts were listed.
+        """
+        return progress_of(self._objects, target, self._clock(), self._promoted, wait_for_unknown=delivered)
 
     def forget_target(self, target: ObjectKey) -> None:
         """Drop the promoted definitions of an object that is not delivered any more."""

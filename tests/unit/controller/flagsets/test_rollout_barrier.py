@@ -63,6 +63,23 @@ async def test_a_change_waits_until_the_present_definition_is_recorded(world: Wo
     assert world.defaults() == {"a1": "on", "a2": "off", "b": "on"}
 
 
+async def test_a_change_waits_until_the_object_names_the_rollout(world: World) -> None:
+    roll_out(world, {"a1": OLD})
+    target = world.cluster.the(CONFIGURATION, "checkout")
+    good = {**STALLED, "type": "Ready"}
+    status = {"observedGeneration": target.generation, "conditions": [good]}
+    world.cluster.set_status(target, status)
+    world.commit("r2", document(a1=NEW, a2=DISABLED, b=NEW))
+    waits = await world.look()
+    assert (waits.ready[1], waits.writes) == ("RolloutPending", [])
+    assert "FeatureFlagConfiguration checkout does not name FlagRollout r in its status yet" in waits.ready[2]
+    entry = {"name": "r", "shard": "p", "phase": "Idle"}
+    target = world.cluster.the(CONFIGURATION, "checkout")
+    world.cluster.set_status(target, {**status, "rollouts": [entry]})
+    assert (await world.look()).ready[0] == "True"
+    assert world.defaults()["a1"] == "on"
+
+
 @pytest.mark.parametrize(
     ("promoted", "changed", "waits"),
     [

@@ -116,6 +116,50 @@ async def test_nothing_is_sent_without_the_promoted_definitions_and_the_last_set
     scene.proxy.close()
 
 
+NAMED = [{"name": "r", "shard": "promoted", "phase": "Idle"}]
+
+
+async def test_a_change_is_held_while_only_the_status_of_the_object_names_its_rollout() -> None:
+    scene = Scene()
+    scene.learn("shop/checkout", OLD)
+    stream = scene.open("shop/checkout")
+    await scene.rest()
+    two = [{"name": "other", "shard": "others", "phase": "Idle"}, *NAMED]
+    scene.shard("shop/others", {"flags": {"other": OLD["flags"]["hello"]}})
+    scene.shard("shop/promoted", OLD)
+    scene.learn("shop/checkout", NEW, status={"rollouts": two})
+    await scene.rest()
+    assert sent_answers(stream)[-1] == {"off"}
+    scene.rollout("shop/other", "elsewhere", phase="Idle")
+    scene.rollout("shop/r", "checkout", **HALF)
+    scene.learn("shop/checkout", NEW, status={"rollouts": NAMED})
+    await scene.rest()
+    assert sent_answers(stream)[-1] == {"on", "off"}
+    scene.forget("shop/r", flagrollout.KIND)
+    await scene.rest()
+    assert sent_answers(stream)[-1] == {"off"}
+    scene.learn("shop/checkout", NEW)
+    await scene.rest()
+    assert sent_answers(stream)[-1] == {"on"}
+    scene.proxy.close()
+
+
+async def test_a_named_rollout_without_its_shard_holds_what_was_delivered_and_not_the_first_set() -> None:
+    scene = Scene()
+    scene.learn("shop/checkout", OLD, status={"rollouts": NAMED})
+    stream = scene.open("shop/checkout")
+    await scene.rest()
+    scene.learn("shop/checkout", NEW, status={"rollouts": NAMED})
+    await scene.rest()
+    assert sent_answers(stream) == [{"off"}]
+    scene.shard("shop/promoted", OLD)
+    await scene.rest()
+    scene.rollout("shop/r", "checkout", **{**HALF, "phase": "Promoting", "share": 100})
+    await scene.rest()
+    assert sent_answers(stream)[-1] == {"on"}
+    scene.proxy.close()
+
+
 async def test_nothing_is_sent_before_the_rollouts_are_known() -> None:
     scene = Scene(synced=False)
     scene.shard("shop/promoted", OLD)
