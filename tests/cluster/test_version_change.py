@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
 EARLIER: Final = "40c7c2040cd1f679477d9e48213a500862fbf81d"
 """The last commit whose manifests were single files."""
+NEWER: Final = ("--rollout-hosts", "--denied-rollout-hosts")
+"""Options with a value that this commit does not know."""
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
@@ -55,8 +57,13 @@ def apply(plane: Plane, folder: Path, *manifests: str) -> None:
 
 
 def of(folder: Path, replica: Replica) -> None:
-    """Have a replica run the code in a folder."""
-    replica.command = ["env", f"PYTHONPATH={folder}", *replica.command]
+    """Have a replica run the code of the earlier commit in a folder."""
+    command = ["env", f"PYTHONPATH={folder}", *replica.command]
+    for option in NEWER:
+        if option in command:
+            at = command.index(option)
+            del command[at : at + 2]
+    replica.command = command
 
 
 @contextlib.contextmanager
