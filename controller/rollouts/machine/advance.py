@@ -46,8 +46,13 @@ def advance(
     known = status.model_copy(update={"promoted": observation.promoted})
     token = retry_token(spec, observation.annotations)
     status_after, events = _decide(known, tick, retry=token not in {"", status.handled_retry or ""})
-    after = with_waiting(status_after.model_copy(update={"handled_retry": token or None}), now)
-    step_changed = (after.phase, after.step) != (status.phase, status.step)
+    # A retry while evaluators still return is one of the failed rollout.
+    handled = status.handled_retry if status.phase == "RollingBack" else token or None
+    after = with_waiting(status_after.model_copy(update={"handled_retry": handled}), now)
+    # The number alone is not enough: steps may have been edited.
+    step_changed = (after.phase, after.step, after.step_started_at) != (
+        status.phase, status.step, status.step_started_at,
+    )  # fmt: skip
     at_once = step_changed or due(spec, after, observation, now) != Due()
     wait = 0.0 if at_once else seconds_to_next(spec, after, now)
     return Decision(after, events, wait)
@@ -162,6 +167,8 @@ def _decide_promoting(requested: Requests, tick: Tick) -> Change:
 def _decide_rolling_back(requested: Requests, tick: Tick) -> Change:
     """Decide while evaluators return to the promoted definitions."""
     status = requested.status.model_copy(update={"served": tick.observation.served})
+    if requested.promote:
+        return transitions.promote(status, tick)
     late = seconds_since(status.step_started_at, tick.now) >= tick.spec.propagation.deadline
     if is_served(tick.spec, tick.observation) or late:
         return _note_post_rollout(transitions.fail(status).status, tick)

@@ -57,6 +57,7 @@ class Watched(RolloutWorld):
 
 @settings(max_examples=150, deadline=None)
 @given(st.lists(COMMANDS, max_size=25))
+@example(["commit A", "clock_by -20m", "spec {steps: [{share: 5}, {share: 20, approval: Required}]}"])
 @example(["served 1/4", "spec {skipAnalysis: true}", "commit A", "wait 10m"])
 def test_nobody_is_exposed_or_moved_back_but_by_a_decision(commands: list[str]) -> None:
     world = Watched()
