@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import re
 from dataclasses import dataclass
 from datetime import datetime
@@ -29,6 +30,8 @@ from controller.rollouts.analysis.verdicts import (
 from controller.runtime.user_text.plain_text import one_line
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
     from controller.api.rollouts.rollout_analysis import Metric
     from controller.rollouts.analysis.allowed_servers import AllowedServers
     from controller.rollouts.analysis.rollout_ports import MeasuredStep
@@ -42,6 +45,16 @@ _MOST_FLAGS: Final = 100
 """Flags that `{{ flags }}` names; where there are more, it has no value."""
 _MOST_QUERY: Final = 4096
 _MOST_MESSAGE: Final = 1024
+
+
+@contextlib.asynccontextmanager
+async def _parallel_requests() -> AsyncIterator[asyncio.TaskGroup]:
+    """Make requests at the same time: the first that fails cancels the others, and its error is raised."""
+    try:
+        async with asyncio.TaskGroup() as group:
+            yield group
+    except ExceptionGroup as errors:
+        raise errors.exceptions[0] from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,11 +112,12 @@ class MetricCheck:
     async def _check_threshold(self, status: MetricStatus) -> MetricStatus:
         query, allowed = self._query(), self.metric.threshold_range
         window = self._window(self.metric.interval)
-        value, recent, whole = await asyncio.gather(
-            self._read(query, CANDIDATE, window),
-            self._samples(query, self.metric.min_samples, window),
-            self._samples(query, self.step.min_samples if self._template(query).samples else None, None),
-        )
+        needed = self.step.min_samples if self._template(query).samples else None
+        async with _parallel_requests() as group:
+            reading = group.create_task(self._read(query, CANDIDATE, window))
+            in_window = group.create_task(self._samples(query, self.metric.min_samples, window))
+            in_step = group.create_task(self._samples(query, needed, None))
+        value, recent, whole = reading.result(), in_window.result(), in_step.result()
         few = too_few(recent, self.metric.min_samples) or too_few(whole, self.step.min_samples)
         newer = status.model_copy(update={"samples": whole if recent is None else recent})
         if allowed is None:
@@ -114,9 +128,7 @@ class MetricCheck:
         bad, total = self.metric.numerator, self.metric.denominator
         if bad is None or total is None:
             raise UnusableError("type guardrail needs numerator and denominator")
-        counts = await asyncio.gather(
-            *(self._count(query, arm) for query in (bad, total) for arm in (CANDIDATE, OTHERS))
-        )
+        counts = await self._counts(bad, total)
         if None in counts[2:]:
             arm = CANDIDATE if counts[2] is None else OTHERS
             raise NoValueError(f"the denominator has no value for {{{{ arm }}}} {arm}")
@@ -132,9 +144,7 @@ class MetricCheck:
             raise NoValueError("audiences get the candidate, too: no share of users is expected")
         if share >= 100:
             raise NoValueError("everybody gets the candidate: there is no ratio")
-        query = self._query()
-        counts = await asyncio.gather(*(self._count(query, arm) for arm in (CANDIDATE, OTHERS)))
-        candidates, others = (count or 0.0 for count in counts)
+        candidates, others = (count or 0.0 for count in await self._counts(self._query()))
         return judge_ratio(status, self.metric, (candidates, others), share / 100, self._needed_samples())
 
     def _needed_samples(self) -> int:
@@ -147,6 +157,14 @@ class MetricCheck:
         return MetricQuery(
             template_ref=self.metric.template_ref, template_variables=self.metric.template_variables
         )
+
+    async def _counts(self, *queries: MetricQuery) -> list[float | None]:
+        """Return what `_count` returns of each query, for the candidate and then for the others."""
+        async with _parallel_requests() as group:
+            tasks = [
+                group.create_task(self._count(query, arm)) for query in queries for arm in (CANDIDATE, OTHERS)
+            ]
+        return [task.result() for task in tasks]
 
     async def _count(self, query: MetricQuery, arm: str) -> float | None:
         """Return the value of a query for one arm since the step is served, None if it has none."""

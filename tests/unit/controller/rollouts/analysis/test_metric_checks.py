@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
@@ -169,6 +170,13 @@ async def test_a_template_that_cannot_be_used_is_an_error(
     status = await world.check(**spec)
     assert status.verdict == "Error"
     assert words in (status.message or "")
+
+
+async def test_a_check_that_fails_ends_its_other_requests(world: Watched) -> None:
+    world.template({"type": "prometheus", "address": "http://127.0.0.1:1"}, "bad", name="armless")
+    armless = {**GUARDRAIL, "numerator": {"templateRef": {"name": "armless"}}}
+    assert (await world.check(**armless)).verdict == "Error"
+    assert [task for task in asyncio.all_tasks() if "MetricCheck" in str(task.get_coro())] == []
 
 
 async def guard(world: Watched, before: MetricStatus | None, *counts: float, **spec: Any) -> MetricStatus:
