@@ -13,7 +13,7 @@ from controller.api.objects.rules import Rule, RuledModel
 from controller.api.objects.schema_words import in_schema
 from controller.api.rollouts.rollout_analysis import Analysis, Webhook
 from controller.api.rollouts.rollout_status import FlagRolloutStatus
-from controller.api.rollouts.rollout_steps import Freeze, Propagation, Step, Window
+from controller.api.rollouts.rollout_steps import Deadline, Freeze, Propagation, Step, Window
 
 KIND: Final = "FlagRollout"
 LABEL: Final = "flagstaff.dev/rollout"
@@ -21,23 +21,29 @@ LABEL: Final = "flagstaff.dev/rollout"
 
 APPROVE: Final = "flagstaff.dev/rollout-approve"
 """Annotation: what is approved, `sha256:<hex>/<step>` with the candidate's digest and the step, from 1, or
-`sha256:<hex>/promotion`. Here and in the next two, what follows behind another `/` makes a request a new one.
+`sha256:<hex>/promotion`. Here and in the others that name candidates, 12 digits of a digest are enough, what
+follows behind another `/` makes a request a new one, and commas separate several requests.
 """
 PROMOTE: Final = "flagstaff.dev/rollout-promote"
 """Annotation: the digest of the candidate that is promoted at once."""
 ABORT: Final = "flagstaff.dev/rollout-abort"
 """Annotation: the digest of the candidate that is rolled back."""
+RESUME: Final = "flagstaff.dev/rollout-resume"
+"""Annotation: the digest of the candidate that goes on after an override has interrupted it."""
 RETRY: Final = "flagstaff.dev/rollout-retry"
-"""Annotation: any new value has a candidate that failed rolled out again, as `spec.retry` does."""
+"""Annotation: a new value has candidates that were stopped rolled out again: those whose digests it names, or
+all, as `spec.retry` does.
+"""
 PAUSE: Final = "flagstaff.dev/rollout-pause"
-"""Annotation: `true` holds the rollout at its step, as `spec.pause` does."""
+"""Annotation: `true` holds all candidates at their steps, as `spec.pause` does; digests hold those candidates.
+"""
 
 
 class RollbackWindow(Model):
     """Which earlier definitions need no steps."""
 
-    revisions: Annotated[int, Field(ge=0, le=10)] = 3
-    """How many promoted revisions back."""
+    revisions: Annotated[int, Field(ge=1, le=10)] = 3
+    """How many promoted definitions of a flag back."""
 
 
 class FlagRolloutSpec(RuledModel):
@@ -54,7 +60,7 @@ class FlagRolloutSpec(RuledModel):
     )
 
     flag_set_ref: LocalReference
-    """The FlagSet or FeatureFlagConfiguration in the same namespace that has the flags."""
+    """The FlagSet, FeatureFlagConfiguration or FeatureFlag in the same namespace that has the flags."""
     flags: Annotated[
         tuple[Annotated[str, Field(min_length=1, max_length=512)], ...],
         Field(min_length=1, max_length=64),
@@ -89,10 +95,25 @@ class FlagRolloutSpec(RuledModel):
     """Change nothing: neither steps nor checks. What is served stays as it is."""
     skip_analysis: bool = False
     """Promote at once; a change is served to everybody as soon as it is in Git."""
-    rollback_window: RollbackWindow = RollbackWindow()
-    """Changes back to a definition that was promoted lately need no steps."""
+    rollback_window: RollbackWindow | None = None
+    """Changes back to a definition that was in force before the present one, and was never stopped, need no
+    steps; they wait for windows, freezes, approvals, webhooks and `promotion: Manual` like any other. Off
+    unless it is set.
+    """
+    max_concurrent: Annotated[int, Field(ge=1, le=20)] = 10
+    """How many candidates run beside each other; further ones wait as `Queued`."""
+    after_override: Literal["Hold", "Continue"] = "Hold"
+    """What becomes of a candidate once an override that interrupted it has ended: `Hold` waits for
+    `flagstaff rollout resume`, `abort` or `promote`.
+    """
+    deadline: Deadline | None = None
+    """How long a candidate may wait for people, webhooks or checks at one step. A step's own comes first."""
+    retention: Annotated[Duration, Field(ge=3600, le=31_536_000)] = 2_592_000.0
+    """How long definitions that were stopped, and promoted definitions of flags that disappeared, stay
+    known.
+    """
     retry: Annotated[str, Field(max_length=253)] = ""
-    """Any new value has a candidate that failed rolled out again."""
+    """Any new value has candidates that were stopped rolled out again."""
 
 
 def _increases(shares: list[float]) -> bool:
@@ -110,10 +131,10 @@ DEFINITION: Final = Definition(
     columns=(
         Column("Set", ".spec.flagSetRef.name"),
         Column("Phase", ".status.phase"),
-        Column("Step", ".status.stepText"),
-        Column("Share", ".status.shareText"),
-        Column("Verdict", ".status.verdict"),
-        Column("Candidate", ".status.candidate.revision", priority=1),
+        Column("Running", ".status.running", type="integer"),
+        Column("Queued", ".status.queued", type="integer", priority=1),
+        Column("Furthest", ".status.furthest"),
+        Column("Promoted", ".status.promoted.revision", priority=1),
         READY_COLUMN,
         AGE_COLUMN,
         STATUS_COLUMN,

@@ -10,17 +10,17 @@ from controller.api.objects.fields import Model
 from controller.api.objects.schema_words import TIME, in_schema
 from controller.api.objects.status import Status
 
-Phase = Literal[
-    "Idle",
+CandidatePhase = Literal[
+    "Queued",
     "Pending",
     "Progressing",
     "Paused",
     "WaitingPromotion",
     "Promoting",
-    "Succeeded",
     "RollingBack",
     "Failed",
 ]
+Phase = CandidatePhase | Literal["Idle", "Succeeded"]
 Verdict = Literal["Pass", "Fail", "Inconclusive", "Error"]
 Text = Annotated[str, Field(max_length=1024)]
 Time = Annotated[str, Field(max_length=64), TIME]
@@ -29,20 +29,14 @@ PROMOTION: Final = "promotion"
 
 
 class Revision(Model):
-    """Definitions of the rollout's flags."""
+    """Promoted definitions of the rollout's flags."""
 
     digest: Annotated[str, Field(max_length=128)]
     """Of the definitions, `sha256:<hex>`."""
     revision: Text | None = None
-    """The commit that they are of, such as `main@sha1:1a2b…`."""
-    author: Text | None = None
-    """Who wrote the commit, as far as the source tells."""
+    """The commit that was promoted last, such as `main@sha1:1a2b…`."""
     shard: Annotated[str, Field(max_length=253)] | None = None
-    """The FlagShard that has them; absent for definitions that the flag set has itself."""
-    flags: Annotated[tuple[Text, ...], Field(max_length=10)] = ()
-    """The first keys of those that differ from the promoted ones."""
-    count: int | None = None
-    """How many flags differ."""
+    """The FlagShard that has them."""
 
 
 class Checks(Model):
@@ -101,8 +95,14 @@ class Outcome(Model):
     """Of the candidate."""
     revision: Text | None = None
     """The candidate's commit."""
-    outcome: Literal["Promoted", "RolledBack", "Superseded", "Reverted"]
+    outcome: Literal["Promoted", "RolledBack", "Aborted", "Superseded", "Reverted", "Removed"]
     """What became of it."""
+    flags: Annotated[tuple[Text, ...], Field(max_length=10)] = ()
+    """The first keys of its flags."""
+    count: int | None = None
+    """How many flags it had."""
+    share: float | None = None
+    """The greatest percentage of users who got it."""
     reason: Text | None = None
     """Why."""
     started_at: Time | None = None
@@ -120,13 +120,56 @@ class Served(Model):
     """All evaluators of the flag set."""
 
 
-class FlagRolloutStatus(Status):
-    """How far the rollout is."""
+class StoppedDefinition(Model):
+    """A definition of one flag that was rolled back or aborted: it is not tried again without a person."""
 
-    phase: Phase | None = None
+    flag: Text
+    """The flag's key."""
+    definition: Annotated[str, Field(max_length=64)]
+    """The digest of the definition: the first 16 hexadecimal digits of its SHA-256."""
+    outcome: Literal["RolledBack", "Aborted"]
+    """What became of it."""
+    revision: Text | None = None
+    """The commit of the candidate."""
+    reason: Text | None = None
+    """Why."""
+    at: Time
+    """When it was stopped."""
+
+
+class AbsentFlag(Model):
+    """A flag with a promoted definition that is not in the set any more."""
+
+    flag: Text
+    """The flag's key."""
+    since: Time
+    """Since when it is absent."""
+
+
+class CandidateStatus(Model):
+    """The flags that one commit changed, and how far their new definitions are rolled out."""
+
+    digest: Annotated[str, Field(max_length=128)]
+    """Of the definitions at its beginning, `sha256:<hex>`: the candidate's name in requests and metrics. It
+    stays the same when a later commit takes a flag out.
+    """
+    revision: Text | None = None
+    """The commit, such as `main@sha1:1a2b…`."""
+    author: Text | None = None
+    """Who wrote the commit, as far as the source tells."""
+    flags: Annotated[
+        dict[str, Annotated[str, Field(max_length=64)]],
+        in_schema(x_kubernetes_map_type="atomic"),
+    ] = {}
+    """The digest of each flag's new definition by the flag's key: the first 16 hexadecimal digits."""
+    bucketing: Literal["v2", "v3"] | None = None
+    """The generation of `fractional` by which users are drawn; absent: that of each evaluator."""
+    phase: CandidatePhase
     """What it is at."""
     reason: Annotated[str, Field(max_length=253)] | None = None
     """Why it is held, or why it ended."""
+    message: Text | None = None
+    """The cause in words, such as what a metric server answered."""
     verdict: Verdict | None = None
     """The worst of the newest checks."""
     step: int | None = None
@@ -142,33 +185,35 @@ class FlagRolloutStatus(Status):
         Field(max_length=32),
         in_schema(items={"type": "object", "x-kubernetes-preserve-unknown-fields": True}),
     ] = ()
-    """The audiences of this step and of those before it: their users get the new definitions."""
+    """The audiences of this step and of those before it, with references expanded: their users get the new
+    definitions.
+    """
     salt: Text | None = None
     """Before the targeting key, where users are drawn."""
-    promoted: Revision | None = None
-    """What everybody else gets."""
-    candidate: Revision | None = None
-    """What is rolled out."""
-    failed_digest: Annotated[str, Field(max_length=128)] | None = None
-    """The candidate that was rolled back, and is not tried again."""
-    handled_retry: Annotated[str, Field(max_length=512)] | None = None
-    """The value of `spec.retry` and its annotation that was acted on."""
-    handled: Annotated[tuple[Text, ...], Field(max_length=3)] = ()
-    """The values of annotations that were acted on or refused, as `approve=…`."""
-    post_rollout_at: Time | None = None
-    """When the webhooks of type `post-rollout` were asked."""
     started_at: Time | None = None
-    """When the rollout began."""
+    """When the first step was published."""
     step_started_at: Time | None = None
     """When the step was published."""
     propagated_at: Time | None = None
     """When enough evaluators served it: its clock starts."""
+    exposed_seconds: float | None = None
+    """Seconds for which the step was exposed before an interruption, such as an override."""
     waited: float | None = None
     """Seconds for which the step waited for people or windows until now."""
     waiting_since: Time | None = None
     """Since when it waits for people or windows."""
+    held_since: Time | None = None
+    """Since when it is held by its present reason: a deadline counts from here."""
+    announced_at: Time | None = None
+    """When the end of a deadline was announced."""
+    interrupted_by: Text | None = None
+    """The override that interrupted the exposure. It stays after the override's end until somebody decides,
+    unless `spec.afterOverride` is `Continue`.
+    """
     last_check_at: Time | None = None
     """When metrics were checked last."""
+    post_rollout_at: Time | None = None
+    """When the webhooks of type `post-rollout` were asked."""
     served: Served | None = None
     """Who serves the step."""
     checks: Checks | None = None
@@ -177,10 +222,6 @@ class FlagRolloutStatus(Status):
     """The newest check of each metric."""
     approvals: Annotated[tuple[OnErrorOmit[Approval], ...], Field(max_length=40)] = ()
     """Who let steps of this candidate end."""
-    recent_digests: Annotated[tuple[str, ...], Field(max_length=10)] = ()
-    """Of definitions that were promoted, the newest first: for `spec.rollbackWindow`."""
-    history: Annotated[tuple[OnErrorOmit[Outcome], ...], Field(max_length=10)] = ()
-    """Rollouts that ended, the newest first."""
 
     @property
     def gate(self) -> str:
@@ -191,3 +232,34 @@ class FlagRolloutStatus(Status):
     def step_gate(self) -> str:
         """The step in approvals: its number from 1, as in `step_text`; empty before the first one."""
         return "" if self.step is None else str(self.step + 1)
+
+
+class FlagRolloutStatus(Status):
+    """How far each change is."""
+
+    phase: Phase | None = None
+    """The phase of the candidate that needs attention most; `Idle` or `Succeeded` if there is none."""
+    running: int | None = None
+    """How many candidates run: they began, and have not ended."""
+    queued: int | None = None
+    """How many changes wait for others to end, by `spec.maxConcurrent`."""
+    furthest: Text | None = None
+    """The step and share of the candidate that is the furthest: `2/4 50%`."""
+    promoted: Revision | None = None
+    """What everybody else gets."""
+    candidates: Annotated[tuple[OnErrorOmit[CandidateStatus], ...], Field(max_length=32)] = ()
+    """The changes that are not promoted, the oldest first. Changes beyond 32 wait, and nobody gets them."""
+    stopped: Annotated[tuple[OnErrorOmit[StoppedDefinition], ...], Field(max_length=200)] = ()
+    """Definitions that were rolled back or aborted, the newest first: `spec.retention` says how long they
+    are known.
+    """
+    absent: Annotated[tuple[OnErrorOmit[AbsentFlag], ...], Field(max_length=200)] = ()
+    """Flags that are not in the set any more, whose promoted definitions are kept for `spec.retention`."""
+    handled_retry: Annotated[str, Field(max_length=512)] | None = None
+    """The value of `spec.retry` and its annotation that was acted on."""
+    handled: Annotated[tuple[Text, ...], Field(max_length=64)] = ()
+    """The requests of annotations that were acted on or refused, as `approve=…`."""
+    recent_digests: Annotated[tuple[str, ...], Field(max_length=64)] = ()
+    """Definitions that were promoted, as `KEY=DIGEST`, the newest first: for `spec.rollbackWindow`."""
+    history: Annotated[tuple[OnErrorOmit[Outcome], ...], Field(max_length=20)] = ()
+    """Candidates that ended, the newest first."""

@@ -43,6 +43,17 @@ Moment = Annotated[str, Field(max_length=64), TIME, that(moment_of)]
 """RFC 3339."""
 
 
+class Deadline(Model):
+    """How long a candidate may be held, and what happens then."""
+
+    after: Duration
+    """How long it may be held by one reason, such as `WaitingForApproval`."""
+    action: Literal["Rollback", "Hold"] = "Hold"
+    """`Rollback`: it is rolled back then. `Hold`: it stays held, and a warning says so."""
+    announce: Duration = 3600.0
+    """How long before its end the deadline is announced by an Event."""
+
+
 class Step(RuledModel):
     """Who gets the new definition, and what must be so before the next step."""
 
@@ -68,6 +79,8 @@ class Step(RuledModel):
     """
     approval: Literal["Required"] | None = None
     """`Required`: the step ends only once somebody approves it."""
+    deadline: Deadline | None = None
+    """How long the step may wait for people, webhooks or checks; in place of `spec.deadline`."""
 
 
 class Window(Model):

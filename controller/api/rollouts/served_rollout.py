@@ -8,19 +8,27 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from controller.api.objects.fields import Model
+from controller.api.objects.schema_words import in_schema
 
 RolloutPhase = Literal["Idle", "Held", "Exposed", "Everyone", "Abandoned"]
 
 
 class ServedRollout(Model):
-    """A FlagRollout, as it was when the digest in the status was computed."""
+    """One candidate of a FlagRollout, as it was when the digest in the status was computed. A FlagRollout
+    without a candidate has one entry as well.
+    """
 
     name: Annotated[str, Field(max_length=253)]
     """The FlagRollout."""
     shard: Annotated[str, Field(max_length=253)]
     """The FlagShard with the promoted definitions."""
     candidate: Annotated[str, Field(max_length=128)] | None = None
-    """The digest of the definitions that differ from the promoted ones; absent: none does."""
+    """The digest of the candidate; absent: no flag differs, or no candidate has the flags yet."""
+    flags: Annotated[
+        dict[str, Annotated[str, Field(max_length=64)]],
+        in_schema(x_kubernetes_map_type="atomic"),
+    ] = {}
+    """The digest of each new definition by the flag's key."""
     step: Annotated[str, Field(max_length=64)] | None = None
     """The step that is served, such as `2/4`."""
     share: Annotated[str, Field(max_length=16)] | None = None
@@ -28,7 +36,7 @@ class ServedRollout(Model):
     phase: RolloutPhase
     """`Idle`: nothing differs. `Held`: everybody gets the promoted definitions. `Exposed`: the cohort of the
     step gets the new ones. `Everyone`: everybody does. `Abandoned`: as `Held`, of a FlagRollout that is gone,
-    until the flags change or the annotation `flagstaff.dev/rollout-promote` has the candidate's digest.
+    until a flag changes, or the annotation `flagstaff.dev/rollout-promote` has the candidate's digest.
     """
 
 
