@@ -7,11 +7,11 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from evaluator.flags.accept import Progress, effective
-from evaluator.flags.candidates import candidate_of
+from evaluator.flags.candidates import candidate_digest, changed_flags
 from evaluator.flags.canonical import digest
 from evaluator.flags.model import Flag, FlagSet, State
 from evaluator.flags.rollout_rules import Cohort
-from evaluator.flags.rollouts import Rollout
+from evaluator.flags.rollouts import Exposure, Rollout
 
 if TYPE_CHECKING:
     from evaluator.flags.overrides import Override
@@ -39,14 +39,13 @@ def rolled_out(
 ) -> FlagSet:
     """What is served of a change from `old` to `new` at a share of users, in percent, and of PLAIN."""
     desired, promoted = flags(new, PLAIN), flags(old)
-    rollout = Rollout(
-        "checkout",
-        ("new-*",),
-        promoted,
-        digest(promoted),
-        exposed=candidate_of(desired, promoted, ("new-*",)).digest if step else "",
-        cohort=Cohort(round(share * 100), audiences),
+    changed = changed_flags(desired, promoted, ("new-*",))
+    exposure = Exposure(
+        candidate_digest(changed),
+        changed,
+        Cohort(round(share * 100), audiences) if step else None,
         salt="checkout/0a1b2c3d",
         step=step,
     )
+    rollout = Rollout("checkout", ("new-*",), promoted, digest(promoted), (exposure,))
     return effective(desired, Progress(overrides, (rollout,)))

@@ -12,7 +12,7 @@ from evaluator.flags.checking.references import measure
 from evaluator.flags.layers.layer import EVALUATORS
 from evaluator.flags.model import ABSENT, HELD_FROM_KEY, REVISION_KEY
 from evaluator.flags.overrides import override_flags
-from evaluator.flags.rollouts import with_rollouts
+from evaluator.flags.rollouts import metadata_in_rollouts, with_rollouts
 from evaluator.flags.rule_copies import RuleCopier
 from evaluator.flags.syntax.problems import Severity
 from evaluator.flags.syntax.text import json_path
@@ -53,9 +53,10 @@ def effective(desired: FlagSet, progress: Progress = NO_PROGRESS) -> FlagSet:
     instead = with_rollouts(desired, progress.rollouts)
     if progress.overrides:
         instead |= override_flags({**desired.flags, **instead}, desired.evaluators, progress.overrides)
-    if not instead:
+    metadata = metadata_in_rollouts(desired, progress.rollouts)
+    if not instead and metadata is desired.metadata:
         return desired
-    return replace(desired, flags=MappingProxyType({**desired.flags, **instead}))
+    return replace(desired, flags=MappingProxyType({**desired.flags, **instead}), metadata=metadata)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,36 +2,28 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from evaluator.flags.canonical import digest
 from evaluator.flags.checking.references import Expander, RuleTooLarge, measure
 from evaluator.flags.diff import Change, diff
 from evaluator.flags.model import ABSENT, EMPTY, FlagSet, State
 from evaluator.flags.overrides import is_invalid_audience
-from evaluator.flags.rollout_rules import WHOLE, Cohort, TwoDefinitions
+from evaluator.flags.rollout_rules import WHOLE, Cohort, TwoDefinitions, cohort_condition
 from evaluator.flags.rule_copies import RuleCopier
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Collection, Iterable, Mapping
 
     from evaluator.flags.model import Flag, Json
     from evaluator.flags.rollout_rules import Misfit
 
-
-@dataclass(frozen=True, slots=True)
-class Candidate:
-    """The definitions that differ from the promoted ones, and so are rolled out together."""
-
-    digest: str
-    """The digest of these definitions, `sha256:<hex>`; empty: none differs."""
-    keys: tuple[str, ...] = ()
-    """Sorted."""
-    misfits: Mapping[str, Misfit] = field(default_factory=lambda: EMPTY)
-    """Why definitions cannot be served to some users only, by key; nobody gets the candidate then."""
+_DIGITS: Final = 16
 
 
 def matches(patterns: Iterable[str], key: str) -> bool:
@@ -73,26 +65,12 @@ def _with_used_evaluators(flags: dict[str, Flag], evaluators: Mapping[str, Json]
     return FlagSet(MappingProxyType(flags), MappingProxyType(used))
 
 
-def candidate_of(
-    desired: FlagSet, promoted: FlagSet, patterns: Iterable[str], audiences: tuple[Json, ...] = ()
-) -> Candidate:
-    """Return the definitions to roll out: of enabled flags that are in both sets and differ in more than
-    metadata. New, deleted and disabled flags are served as desired at once. `audiences` count for the size of
-    rules; one with an operator or a reference that does not exist is a misfit, since it fails for everybody.
+def changed_flags(desired: FlagSet, promoted: FlagSet, patterns: Iterable[str]) -> Mapping[str, str]:
+    """Return the `definition_digest` of each desired definition that is to be rolled out, by key, sorted: of
+    flags that match, are in both sets, are enabled and differ from the promoted one in more than metadata.
+    New, deleted and disabled flags are served as desired at once.
     """
-    keys = _candidate_keys(desired, promoted, tuple(patterns))
-    if not keys:
-        return Candidate("")
-    expander = Expander(desired.evaluators)
-    definitions = {key: _definition(desired.flags[key], expander) for key in keys}
-    two = TwoDefinitions(desired, promoted, Cohort(WHOLE - 1, audiences), "")
-    misfits: dict[str, Misfit] = {key: misfit for key in keys if (misfit := two.misfit(key)) is not None}
-    if not misfits and any(is_invalid_audience(audience, desired.evaluators) for audience in audiences):
-        misfits = dict.fromkeys(keys, "InvalidAudience")
-    return Candidate(digest(FlagSet(definitions)), keys, MappingProxyType(misfits))
-
-
-def _candidate_keys(desired: FlagSet, promoted: FlagSet, patterns: tuple[str, ...]) -> tuple[str, ...]:
+    patterns = tuple(patterns)
     shared = [
         key
         for key in promoted.flags
@@ -102,7 +80,43 @@ def _candidate_keys(desired: FlagSet, promoted: FlagSet, patterns: tuple[str, ..
         FlagSet({key: promoted.flags[key] for key in shared}, promoted.evaluators),
         FlagSet({key: desired.flags[key] for key in shared}, desired.evaluators),
     ).changed
-    return tuple(key for key, changes in changed.items() if set(changes) != {Change.METADATA})
+    keys = [key for key, changes in changed.items() if set(changes) != {Change.METADATA}]
+    if not keys:
+        return EMPTY
+    expander = Expander(desired.evaluators)
+    return MappingProxyType({key: definition_digest(desired.flags[key], expander) for key in keys})
+
+
+def definition_digest(flag: Flag, expander: Expander) -> str:
+    """Return the first 16 hexadecimal digits of the SHA-256 of a flag's meaning: with references expanded,
+    without metadata, and as if it were enabled, so that a flag that was disabled for a while is known again.
+    `expander`: of the flag's set.
+    """
+    definition = replace(_definition(flag, expander), state=State.ENABLED)
+    return digest(FlagSet({flag.key: definition})).partition(":")[2][:_DIGITS]
+
+
+def candidate_digest(definitions: Mapping[str, str]) -> str:
+    """Return the digest, `sha256:<hex>`, of definitions that are rolled out together, given as the
+    `definition_digest` by key.
+    """
+    text = json.dumps(dict(definitions), sort_keys=True, separators=(",", ":"))
+    return f"sha256:{hashlib.sha256(text.encode()).hexdigest()}"
+
+
+def misfits(
+    desired: FlagSet, promoted: FlagSet, keys: Iterable[str], audiences: tuple[Json, ...] = ()
+) -> Mapping[str, Misfit]:
+    """Return why definitions cannot be served to some users only, by key; nobody gets a candidate that has
+    one. `keys`: of flags in both sets. `audiences` count for the size of rules; one with an operator or a
+    reference that does not exist is a misfit of all, since it fails for everybody.
+    """
+    keys = tuple(keys)
+    two, condition = TwoDefinitions(desired, promoted), cohort_condition(Cohort(WHOLE - 1, audiences), "")
+    reasons = {key: misfit for key in keys if (misfit := two.misfit(key, condition)) is not None}
+    if not reasons and any(is_invalid_audience(audience, desired.evaluators) for audience in audiences):
+        return dict.fromkeys(keys, "InvalidAudience")
+    return reasons
 
 
 def _definition(flag: Flag, expander: Expander) -> Flag:
@@ -114,18 +128,39 @@ def _definition(flag: Flag, expander: Expander) -> Flag:
     return replace(flag, targeting=rule, metadata=EMPTY, without=frozenset())
 
 
-def settle(desired: FlagSet, promoted: FlagSet, patterns: Iterable[str]) -> FlagSet:
+def settle(
+    desired: FlagSet, promoted: FlagSet, patterns: Iterable[str], kept: Collection[str] = ()
+) -> FlagSet:
     """Return the promoted definitions with the changes that are served at once: new, deleted and disabled
-    flags. Returns `promoted` itself if there are none.
+    flags, without those in `kept`: keys whose promoted definitions stay while the flags are absent or
+    disabled, so that a rollout goes on where it was once they are back. Returns `promoted` itself if nothing
+    changes.
     """
     patterns = tuple(patterns)
-    candidate = set(_candidate_keys(desired, promoted, patterns))
-    copier = RuleCopier(promoted.evaluators, desired.evaluators)
-    flags = dict(capture(desired, patterns).flags)
-    for key in candidate:
-        flags[key] = copier.copy_flag(promoted.flags[key])
-    settled = _with_used_evaluators(flags, desired.evaluators)
+    stay = {*changed_flags(desired, promoted, patterns)}
+    stay |= {
+        key
+        for key in promoted.flags.keys() & kept
+        if matches(patterns, key) and (key not in desired.flags or desired.flags[key].state is State.DISABLED)
+    }
+    settled = _combine(desired, promoted, {**capture(desired, patterns).flags}, stay)
     return promoted if _meaning(settled) == _meaning(promoted) else settled
+
+
+def with_promoted(promoted: FlagSet, desired: FlagSet, keys: Collection[str]) -> FlagSet:
+    """Return the promoted definitions after a promotion of the flags with these keys; all others stay as they
+    are. `keys`: of flags in both sets.
+    """
+    moved = {key: desired.flags[key] for key in keys}
+    return _combine(desired, promoted, moved, promoted.flags.keys() - moved.keys())
+
+
+def _combine(desired: FlagSet, promoted: FlagSet, flags: dict[str, Flag], stay: Iterable[str]) -> FlagSet:
+    """Return the desired `flags` together with the promoted ones that `stay`."""
+    copier = RuleCopier(promoted.evaluators, desired.evaluators)
+    for key in stay:
+        flags[key] = copier.copy_flag(promoted.flags[key])
+    return _with_used_evaluators(flags, desired.evaluators)
 
 
 def _meaning(flag_set: FlagSet) -> str:

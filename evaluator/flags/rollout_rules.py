@@ -58,7 +58,7 @@ class Cohort:
 class TwoDefinitions:
     """Makes the served definitions of flags with a desired and a promoted one."""
 
-    def __init__(self, desired: FlagSet, promoted: FlagSet, cohort: Cohort, salt: str) -> None:
+    def __init__(self, desired: FlagSet, promoted: FlagSet) -> None:
         """The definitions that this makes are for `desired`, and refer to its `$evaluators`."""
         self._desired = desired.flags
         self._promoted = promoted.flags
@@ -66,7 +66,6 @@ class TwoDefinitions:
         self._expander = Expander(desired.evaluators)
         self._outcomes = OutcomeReader(desired.evaluators)
         self._promoted_outcomes = OutcomeReader(promoted.evaluators)
-        self._condition = _condition(cohort, salt)
 
     def copy_promoted(self, key: str) -> Flag:
         """Return the promoted definition for everybody, with the desired metadata."""
@@ -74,8 +73,10 @@ class TwoDefinitions:
         rule = self._copier.copy(old.targeting)
         return replace(old, targeting=rule, metadata=new.metadata, without=new.without)
 
-    def both(self, key: str) -> Flag:
-        """Return a definition that gives the cohort the desired one, and everybody else the promoted one."""
+    def both(self, key: str, condition: Json) -> Flag:
+        """Return a definition that gives the desired one to users for whom the condition is true, and the
+        promoted one to everybody else.
+        """
         new, old = self._desired[key], self._promoted[key]
         new_rule, new_default = _rule(new.targeting), new.default_variant
         old_rule, old_default = _rule(self._copier.copy(old.targeting)), old.default_variant
@@ -92,11 +93,11 @@ class TwoDefinitions:
             new,
             variants=MappingProxyType(variants),
             default_variant=default,
-            targeting={"if": [self._condition, *branches]},
+            targeting={"if": [condition, *branches]},
         )
 
-    def misfit(self, key: str) -> Misfit | None:
-        """Return why a definition cannot be served to some users only; None: it can."""
+    def misfit(self, key: str, condition: Json) -> Misfit | None:
+        """Return why a definition cannot be served to users with this condition only; None: it can."""
         new, old = self._desired[key], self._promoted[key]
         if old.state is State.ENABLED:
             types = [{_type_of(value) for value in flag.variants.values()} for flag in (new, old)]
@@ -112,9 +113,23 @@ class TwoDefinitions:
             _may_choose(new, old, self._outcomes) or _may_choose(old, new, self._promoted_outcomes)
         ):
             return "VariantNotInBoth"
-        extent = self._expander.extent(self.both(key).targeting)
+        extent = self._expander.extent(self.both(key, condition).targeting)
         fits = extent.depth + WRAPPED <= DEPTH and extent.nodes + _ROOM <= NODES
         return None if fits else "RuleTooLarge"
+
+
+def cohort_condition(cohort: Cohort, salt: str) -> Json:
+    """Return the rule that is true for the users of a cohort. `salt`: the text before the targeting key in
+    the hash that decides who is in it.
+    """
+    if cohort.share >= WHOLE:
+        return HAS_KEY
+    ways = list(cohort.audiences)
+    if cohort.share > 0:
+        bucketing_value = {"cat": [f"{salt}/", _KEY]}
+        buckets = [["in", cohort.share], ["out", WHOLE - cohort.share]]
+        ways.append({"==": [{"fractional": [bucketing_value, *buckets]}, "in"]})
+    return {"and": [HAS_KEY, {"or": ways}]} if ways else False
 
 
 def condition_of(flag: Flag) -> Json | None:
@@ -150,17 +165,6 @@ def _or_default(rule: Json, default: str | None, inherited: str | None) -> Json:
         return rule
     # `==` takes false for null.
     return {"if": [{"===": [rule, None]}, default, rule]}
-
-
-def _condition(cohort: Cohort, salt: str) -> Json:
-    if cohort.share >= WHOLE:
-        return HAS_KEY
-    ways = list(cohort.audiences)
-    if cohort.share > 0:
-        bucketing_value = {"cat": [f"{salt}/", _KEY]}
-        buckets = [["in", cohort.share], ["out", WHOLE - cohort.share]]
-        ways.append({"==": [{"fractional": [bucketing_value, *buckets]}, "in"]})
-    return {"and": [HAS_KEY, {"or": ways}]} if ways else False
 
 
 def _type_of(value: Json) -> str:

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
-from evaluator.flags.candidates import Candidate, candidate_of, matches
-from evaluator.flags.model import CONFIDENTIAL_KEY, Flag, FlagSet, State
+from evaluator.flags.candidates import changed_flags, matches, misfits
+from evaluator.flags.model import BUCKETING_KEY, CONFIDENTIAL_KEY, Flag, FlagSet, State
 from evaluator.flags.overrides import OVERRIDE_KEY, override_condition, without_override
-from evaluator.flags.rollout_rules import HAS_KEY, Cohort, TwoDefinitions, condition_of
+from evaluator.flags.rollout_rules import HAS_KEY, TwoDefinitions, cohort_condition, condition_of
 from evaluator.flags.rule_copies import RuleCopier
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Collection, Iterable, Mapping
 
-    from evaluator.flags.model import Json, Scalar
+    from evaluator.flags.model import Bucketing, Json, Scalar
+    from evaluator.flags.rollout_rules import Cohort
 
 ROLLOUT_KEY: Final = "flagstaff.dev/rollout"
 """Metadata key of a flag whose new definition is not everybody's yet: the rollout's name."""
@@ -43,6 +45,26 @@ class Arm(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class Exposure:
+    """One candidate of a rollout: the definitions that one commit changed, and who gets them."""
+
+    candidate: str
+    """Its digest, `sha256:<hex>`."""
+    flags: Mapping[str, str]
+    """The `definition_digest` of each flag by key. A flag with another definition is not exposed."""
+    cohort: Cohort | None = None
+    """Who gets the definitions; None: nobody."""
+    salt: str = ""
+    """The text before the targeting key in the hash that decides who is in the cohort."""
+    step: str = ""
+    """For people, such as `2/4`."""
+    everyone: bool = False
+    """Whether all get the definitions."""
+    bucketing: Bucketing | None = None
+    """The generation of `fractional` since the candidate was exposed; None: that of each evaluator."""
+
+
+@dataclass(frozen=True, slots=True)
 class Rollout:
     """How far the new definitions of some flags are rolled out."""
 
@@ -50,20 +72,13 @@ class Rollout:
     patterns: tuple[str, ...]
     """Patterns of the flags' keys."""
     promoted: FlagSet = field(compare=False)
-    """The definitions for everybody who is not in the cohort."""
+    """The definitions for everybody who gets no new one."""
     promoted_name: str
     """The name of the promoted definitions, such as that of the object that has them, for comparison."""
-    exposed: str = ""
-    """The digest of the candidate that the cohort gets; empty: nobody gets one."""
-    cohort: Cohort = field(default_factory=Cohort)
-    salt: str = ""
-    """The text before the targeting key in the hash that decides who is in the cohort."""
-    step: str = ""
-    """For people, such as `2/4`."""
-    everyone: bool = False
-    """Whether all get the candidate `exposed`."""
-    only: str = ""
-    """The one candidate that a deleted rollout still holds back; empty: any."""
+    exposures: tuple[Exposure, ...] = ()
+    """Its candidates. A flag that differs and is in none of them is held back."""
+    held_back: Mapping[str, str] | None = None
+    """The `definition_digest` by key of what a deleted rollout still holds back; None: whatever differs."""
     listed: bool = False
     """Whether only the status of the object names it: whose flags its patterns take is not known."""
 
@@ -80,16 +95,39 @@ class Reach(StrEnum):
     EVERYONE = "Everyone"
 
 
-def reach_of(desired: FlagSet, rollout: Rollout) -> tuple[Candidate, Reach]:
-    """Return the definitions that differ from the promoted ones, and who gets them."""
-    candidate = candidate_of(desired, rollout.promoted, rollout.patterns, rollout.cohort.audiences)
-    if not candidate.keys or (rollout.only and candidate.digest != rollout.only):
-        return candidate, Reach.IDLE
-    if candidate.digest != rollout.exposed:
-        return candidate, Reach.HELD
-    if rollout.everyone:
-        return candidate, Reach.EVERYONE
-    return candidate, Reach.HELD if candidate.misfits else Reach.EXPOSED
+@dataclass(frozen=True, slots=True)
+class Reached:
+    """Who gets the definitions of one candidate."""
+
+    exposure: Exposure | None
+    """The candidate; None: no candidate has the flags."""
+    flags: Mapping[str, str]
+    """The `definition_digest` of those of its flags that differ from the promoted ones, by key."""
+    reach: Reach
+
+
+def reach_of(desired: FlagSet, rollout: Rollout) -> tuple[Reached, ...]:
+    """Return who gets the definitions of each candidate, and of the flags that differ and are in none."""
+    left = dict(changed_flags(desired, rollout.promoted, rollout.patterns))
+    if rollout.held_back is not None:
+        left = {key: found for key, found in left.items() if rollout.held_back.get(key) == found}
+    reached = []
+    for exposure in rollout.exposures:
+        flags = {key: left.pop(key) for key, wanted in exposure.flags.items() if left.get(key) == wanted}
+        reached.append(Reached(exposure, flags, _reach(desired, rollout.promoted, exposure, flags)))
+    if left:
+        reached.append(Reached(None, left, Reach.HELD))
+    return tuple(reached)
+
+
+def _reach(desired: FlagSet, promoted: FlagSet, exposure: Exposure, keys: Collection[str]) -> Reach:
+    if not keys:
+        return Reach.IDLE
+    if exposure.everyone:
+        return Reach.EVERYONE
+    if exposure.cohort is None or misfits(desired, promoted, keys, exposure.cohort.audiences):
+        return Reach.HELD
+    return Reach.EXPOSED
 
 
 def with_rollouts(desired: FlagSet, rollouts: Iterable[Rollout]) -> dict[str, Flag]:
@@ -106,22 +144,37 @@ def with_rollouts(desired: FlagSet, rollouts: Iterable[Rollout]) -> dict[str, Fl
 
 
 def _flags_in_rollout(desired: FlagSet, rollout: Rollout) -> dict[str, Flag]:
-    candidate, reach = reach_of(desired, rollout)
-    if reach in (Reach.IDLE, Reach.EVERYONE):
+    reached = [one for one in reach_of(desired, rollout) if one.reach in (Reach.HELD, Reach.EXPOSED)]
+    if not reached:
         return {}
-    two = TwoDefinitions(desired, rollout.promoted, rollout.cohort, rollout.salt)
-    marks: dict[str, Scalar] = {
-        ROLLOUT_KEY: rollout.name,
-        ROLLOUT_SHARE_KEY: "0",
-        ROLLOUT_CANDIDATE_KEY: candidate.digest,
-    }
-    if reach is Reach.EXPOSED:
-        marks |= {ROLLOUT_STEP_KEY: rollout.step, ROLLOUT_SHARE_KEY: rollout.cohort.percent}
-    make = two.both if reach is Reach.EXPOSED else two.copy_promoted
-    promoted = rollout.promoted.flags
-    return {
-        key: _mark(make(key), CONFIDENTIAL_KEY in promoted[key].metadata, marks) for key in candidate.keys
-    }
+    two, promoted = TwoDefinitions(desired, rollout.promoted), rollout.promoted.flags
+    made: dict[str, Flag] = {}
+    for candidate in reached:
+        exposure = candidate.exposure
+        marks: dict[str, Scalar] = {ROLLOUT_KEY: rollout.name, ROLLOUT_SHARE_KEY: "0"}
+        if exposure is not None:
+            marks[ROLLOUT_CANDIDATE_KEY] = exposure.candidate
+        make = two.copy_promoted
+        if exposure is not None and exposure.cohort is not None and candidate.reach is Reach.EXPOSED:
+            marks |= {ROLLOUT_STEP_KEY: exposure.step, ROLLOUT_SHARE_KEY: exposure.cohort.percent}
+            make = partial(two.both, condition=cohort_condition(exposure.cohort, exposure.salt))
+        for key in candidate.flags:
+            made[key] = _mark(make(key), CONFIDENTIAL_KEY in promoted[key].metadata, marks)
+    return made
+
+
+def metadata_in_rollouts(desired: FlagSet, rollouts: Iterable[Rollout]) -> Mapping[str, Scalar]:
+    """Return the metadata of the served set: a candidate keeps the generation of `fractional` of its first
+    exposure, by which its users are drawn, and so does the whole set until the candidate ends. A candidate
+    that is exposed records the generation that is returned here.
+    """
+    exposures = (exposure for rollout in rollouts for exposure in rollout.exposures)
+    first = next((exposure for exposure in exposures if exposure.cohort is not None), None)
+    if first is None or desired.metadata.get(BUCKETING_KEY) == first.bucketing:
+        return desired.metadata
+    kept = {key: value for key, value in desired.metadata.items() if key != BUCKETING_KEY}
+    own = {} if first.bucketing is None else {BUCKETING_KEY: first.bucketing.value}
+    return MappingProxyType({**kept, **own})
 
 
 def _mark(flag: Flag, confidential: bool, marks: Mapping[str, Scalar]) -> Flag:

@@ -9,9 +9,19 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from evaluator.flags.accept import Progress, effective
-from evaluator.flags.candidates import candidate_of, capture, matches, settle
+from evaluator.flags.candidates import (
+    candidate_digest,
+    capture,
+    changed_flags,
+    definition_digest,
+    matches,
+    misfits,
+    settle,
+    with_promoted,
+)
 from evaluator.flags.canonical import canonical, digest
 from evaluator.flags.checking.known_operators import NODES
+from evaluator.flags.checking.references import Expander
 from evaluator.flags.layers.merge import parse
 from evaluator.flags.model import ABSENT, BUCKETING_KEY, CONFIDENTIAL_KEY, Bucketing, Flag, FlagSet, State
 from evaluator.flags.overrides import OVERRIDE_HIDES_KEY, OVERRIDE_KEY, Override, without_override
@@ -22,8 +32,11 @@ from evaluator.flags.rollouts import (
     ROLLOUT_SHARE_KEY,
     ROLLOUT_STEP_KEY,
     Arm,
+    Exposure,
+    Reach,
     Rollout,
     arm_rule,
+    reach_of,
     without_rollouts,
 )
 from evaluator.resolving.resolve import compile_flag_set, resolve
@@ -104,14 +117,19 @@ def a_flag(key: str = "f", **fields: Any) -> Flag:
     return Flag(**{"key": key, "default_variant": "off", **parts, **fields})
 
 
+def exposure(new: FlagSet, old: FlagSet, patterns: tuple[str, ...] = ("f",), **fields: Any) -> Exposure:
+    changed = changed_flags(new, old, patterns)
+    parts: dict[str, Any] = {"cohort": Cohort(10_000), "salt": SALT, "step": "1/4"}
+    return Exposure(candidate_digest(changed), changed, **{**parts, **fields})
+
+
 def rollout(new: FlagSet, old: FlagSet, **fields: Any) -> Rollout:
-    whole = {
-        "patterns": ("f",),
-        "exposed": candidate_of(new, old, ("f",)).digest,
-        "salt": SALT,
-        "step": "1/4",
-    }
-    return Rollout("checkout", promoted=old, promoted_name=digest(old), **{**whole, **fields})
+    """A rollout of all that differs, as one candidate."""
+    return with_exposures(old, exposure(new, old, **fields))
+
+
+def with_exposures(old: FlagSet, *exposures: Exposure, patterns: tuple[str, ...] = ("f",)) -> Rollout:
+    return Rollout("checkout", patterns, old, digest(old), exposures)
 
 
 def serve(new: FlagSet, *rollouts: Rollout) -> FlagSet:
@@ -123,14 +141,16 @@ def serve(new: FlagSet, *rollouts: Rollout) -> FlagSet:
 
 
 def answer(
-    flag_set: FlagSet, context: Mapping[str, Any], generation: Bucketing = Bucketing.V2
+    flag_set: FlagSet, context: Mapping[str, Any], generation: Bucketing = Bucketing.V2, key: str = "f"
 ) -> tuple[Any, ...]:
-    found = resolution(flag_set, context, generation)
-    return found.value, found.variant, found.error_code
+    given = resolution(flag_set, context, generation, key)
+    return given.value, given.variant, given.error_code
 
 
-def resolution(flag_set: FlagSet, context: Mapping[str, Any], generation: Bucketing) -> Resolution:
-    return resolve(compile_flag_set(flag_set, bucketing=generation), "f", None, context, NOW)
+def resolution(
+    flag_set: FlagSet, context: Mapping[str, Any], generation: Bucketing, key: str = "f"
+) -> Resolution:
+    return resolve(compile_flag_set(flag_set, bucketing=generation), key, None, context, NOW)
 
 
 def arm(flag_set: FlagSet, context: Mapping[str, Any], generation: Bucketing = Bucketing.V2) -> object:
@@ -148,8 +168,7 @@ def test_a_user_gets_the_new_definition_in_the_cohort_and_the_promoted_one_outsi
     new: Flag, old: Flag, cohort: Cohort, context: dict[str, Any], generation: Bucketing
 ) -> None:
     desired, promoted = a_set(new), a_set(old, OTHER_EVALUATORS)
-    candidate = candidate_of(desired, promoted, ("f",))
-    assume(candidate.digest)
+    assume(changed_flags(desired, promoted, ("f",)))
     made = serve(desired, rollout(desired, promoted, cohort=cohort))
     side = arm(made, context, generation)
     before, after, present = (answer(one, context, generation) for one in (promoted, desired, made))
@@ -157,7 +176,7 @@ def test_a_user_gets_the_new_definition_in_the_cohort_and_the_promoted_one_outsi
     assert present == expected
     key = context.get("targetingKey")
     assert (side == "excluded") == (not isinstance(key, str) or not key)
-    if cohort.share == 10_000 and side != "excluded" and not candidate.misfits:
+    if cohort.share == 10_000 and side != "excluded" and not misfits(desired, promoted, "f"):
         assert side == "candidate"
 
 
@@ -166,9 +185,10 @@ def test_at_share_zero_everybody_gets_the_promoted_definition(
     new: Flag, old: Flag, context: dict[str, Any]
 ) -> None:
     desired, promoted = a_set(new), a_set(old)
-    assume(candidate_of(desired, promoted, ("f",)).digest)
-    for unexposed in ("", "sha256:another"):
-        made = serve(desired, rollout(desired, promoted, exposed=unexposed, cohort=Cohort(10_000)))
+    assume(changed_flags(desired, promoted, ("f",)))
+    another = exposure(desired, promoted, cohort=Cohort(10_000))
+    for unexposed in (replace(another, cohort=None), replace(another, flags={"f": "another"})):
+        made = serve(desired, with_exposures(promoted, unexposed))
         assert answer(made, context) == answer(promoted, context)
         assert arm(made, context) in {"baseline", "excluded"}
 
@@ -239,11 +259,14 @@ def test_the_metadata_of_a_flag_names_rollout_step_share_and_candidate() -> None
         ROLLOUT_KEY: "checkout",
         ROLLOUT_STEP_KEY: "2/4",
         ROLLOUT_SHARE_KEY: "0.25",
-        ROLLOUT_CANDIDATE_KEY: under_way.exposed,
+        ROLLOUT_CANDIDATE_KEY: under_way.exposures[0].candidate,
     }
-    held = serve(new, replace(under_way, exposed="")).flags["f"].metadata
-    assert held[ROLLOUT_SHARE_KEY] == "0"
+    held = serve(new, rollout(new, old, cohort=None)).flags["f"].metadata
+    assert (held[ROLLOUT_SHARE_KEY], held[ROLLOUT_CANDIDATE_KEY]) == ("0", made[ROLLOUT_CANDIDATE_KEY])
     assert ROLLOUT_STEP_KEY not in held
+    unknown = serve(new, with_exposures(old)).flags["f"].metadata
+    assert unknown[ROLLOUT_SHARE_KEY] == "0"
+    assert unknown.keys().isdisjoint({ROLLOUT_STEP_KEY, ROLLOUT_CANDIDATE_KEY})
 
 
 @pytest.mark.parametrize(
@@ -263,23 +286,25 @@ def test_the_metadata_of_a_flag_names_rollout_step_share_and_candidate() -> None
         ),
     ],
 )
-def test_definitions_that_cannot_be_served_side_by_side_stay_promoted_with_their_whole_candidate(
+def test_definitions_that_cannot_be_served_side_by_side_stay_promoted_with_their_candidate_alone(
     new: Flag, old: Flag, misfit: str
 ) -> None:
-    second = [a_flag("g", default_variant=name) for name in ("on", "off")]
-    desired = FlagSet({"f": new, "g": second[0]})
-    promoted = FlagSet({"f": old, "g": second[1]})
-    candidate = candidate_of(desired, promoted, ("*",))
-    assert (candidate.keys, dict(candidate.misfits)) == (("f", "g"), {"f": misfit})
-    under_way = Rollout(
-        "r", ("*",), promoted, digest(promoted), exposed=candidate.digest, cohort=Cohort(10_000)
-    )
+    flags_now = {"f": new, "g": a_flag("g", default_variant="on"), "h": a_flag("h", default_variant="on")}
+    desired = FlagSet(flags_now)
+    promoted = FlagSet({"f": old, "g": a_flag("g"), "h": a_flag("h")})
+    changed = changed_flags(desired, promoted, ("*",))
+    assert misfits(desired, promoted, changed) == {"f": misfit}
+    with_misfit = exposure(desired, promoted, ("f", "g"))
+    other = exposure(desired, promoted, ("h",))
+    under_way = with_exposures(promoted, with_misfit, other, patterns=("*",))
+    assert [one.reach for one in reach_of(desired, under_way)] == [Reach.HELD, Reach.EXPOSED]
     made = effective(desired, Progress(rollouts=(under_way,)))
-    assert {key: flag.variants for key, flag in made.flags.items()} == {
-        key: flag.variants for key, flag in promoted.flags.items()
+    assert {key: made.flags[key].targeting for key in ("f", "g")} == {
+        key: promoted.flags[key].targeting for key in ("f", "g")
     }
-    everyone = Progress(rollouts=(replace(under_way, everyone=True),))
-    assert effective(desired, everyone) is desired
+    assert made.flags["h"].metadata[ROLLOUT_SHARE_KEY] == "100"
+    everyone = with_exposures(promoted, replace(with_misfit, everyone=True), patterns=("f", "g"))
+    assert effective(desired, Progress(rollouts=(everyone,))) is desired
 
 
 @pytest.mark.parametrize(
@@ -295,8 +320,8 @@ def test_definitions_that_cannot_be_served_side_by_side_stay_promoted_with_their
 def test_a_rule_that_gives_only_variants_of_its_own_definition_can_be_rolled_out(
     new: Flag, old: Flag
 ) -> None:
-    candidate = candidate_of(a_set(new), a_set(old), ("f",))
-    assert (candidate.keys, candidate.misfits) == (("f",), {})
+    assert changed_flags(a_set(new), a_set(old), ("f",)).keys() == {"f"}
+    assert misfits(a_set(new), a_set(old), ("f",)) == {}
 
 
 def test_new_deleted_and_disabled_flags_are_served_as_desired_at_once_and_then_promoted() -> None:
@@ -311,7 +336,7 @@ def test_new_deleted_and_disabled_flags_are_served_as_desired_at_once_and_then_p
         }
     )
     patterns = ("changed", "deleted", "disabled", "new", "same")
-    assert candidate_of(desired, promoted, patterns).keys == ("changed",)
+    assert changed_flags(desired, promoted, patterns).keys() == {"changed"}
     made = effective(desired, Progress(rollouts=(Rollout("r", patterns, promoted, ""),)))
     assert {key for key in made.flags if made.flags[key] is not desired.flags[key]} == {"changed"}
     settled = settle(desired, promoted, patterns)
@@ -328,15 +353,15 @@ def test_what_is_captured_of_what_is_served_is_no_candidate(new: Flag, other: Fl
     desired = FlagSet({"f": new, "g": replace(other, key="g")}, EVALUATORS)
     promoted = capture(desired, ("f",))
     assert promoted.flags.keys() == {"f"}
-    assert candidate_of(desired, promoted, ("f",)).digest == ""
+    assert not changed_flags(desired, promoted, ("f",))
     read = parse(canonical(promoted), file="shard").flag_set
-    assert candidate_of(desired, read, ("f",)).digest == ""
+    assert not changed_flags(desired, read, ("f",))
 
 
 @given(flags(), flags())
-def test_the_digest_of_a_candidate_is_of_what_it_means(new: Flag, old: Flag) -> None:
+def test_the_digest_of_a_definition_is_of_what_it_means(new: Flag, old: Flag) -> None:
     desired, promoted = a_set(new), a_set(old, OTHER_EVALUATORS)
-    found = candidate_of(desired, promoted, ("f",))
+    changed = changed_flags(desired, promoted, ("f",))
     renamed = (
         json.loads(json.dumps(new.targeting).replace('"nl"', '"be"'))
         if new.targeting is not ABSENT
@@ -344,26 +369,30 @@ def test_the_digest_of_a_candidate_is_of_what_it_means(new: Flag, old: Flag) -> 
     )
     moved = replace(new, targeting=renamed, metadata={"owner": "another"})
     shared = {"be": COUNTRY}
-    assert candidate_of(a_set(moved, shared), promoted, ("f",)) == found
+    assert changed_flags(a_set(moved, shared), promoted, ("f",)) == changed
 
 
 def test_of_two_rollouts_for_a_flag_the_first_counts() -> None:
     old, new = a_set(a_flag()), a_set(a_flag(default_variant="on"))
-    first = rollout(new, old, exposed="")
-    second = replace(rollout(new, old, cohort=Cohort(10_000)), name="second")
+    first = rollout(new, old, cohort=None)
+    second = replace(rollout(new, old), name="second")
     assert serve(new, first, second).flags["f"].metadata[ROLLOUT_KEY] == "checkout"
     assert serve(new, second, first).flags["f"].metadata[ROLLOUT_KEY] == "second"
     idle = replace(first, promoted=new)
-    assert effective(new, Progress(rollouts=(idle, second))) is not new or True
-    assert "f" not in {
-        key for key in serve(new, idle, second).flags if ROLLOUT_KEY in new.flags[key].metadata
-    }
+    assert ROLLOUT_KEY not in serve(new, idle, second).flags["f"].metadata
 
 
-def test_a_rollout_that_is_gone_holds_back_the_one_candidate_that_it_had() -> None:
-    old, new, newer = (a_set(a_flag(targeting=rule)) for rule in (ABSENT, "on", "off"))
-    gone = rollout(new, old, exposed="", only=candidate_of(new, old, ("f",)).digest)
-    assert answer(serve(new, gone), {}) == answer(old, {})
+def test_a_rollout_that_is_gone_holds_back_each_definition_that_it_held_until_that_flag_changes() -> None:
+    old, new, newer = (
+        FlagSet({key: a_flag(key, targeting=rule) for key in "fg"}) for rule in (ABSENT, "on", "off")
+    )
+    held = changed_flags(new, old, ("*",))
+    gone = Rollout("checkout", ("*",), old, "", held_back=held)
+    made = effective(new, Progress(rollouts=(gone,)))
+    assert {flag.targeting for flag in made.flags.values()} == {ABSENT}
+    one_changed = replace(new, flags={**new.flags, "g": newer.flags["g"]})
+    made = effective(one_changed, Progress(rollouts=(gone,)))
+    assert {key: flag.targeting for key, flag in made.flags.items()} == {"f": ABSENT, "g": "off"}
     assert effective(newer, Progress(rollouts=(gone,))) is newer
 
 
@@ -372,7 +401,7 @@ def test_an_override_is_over_a_rollout_and_gives_the_rollout_back(
     new: Flag, old: Flag, cohort: Cohort, context: dict[str, Any]
 ) -> None:
     desired, promoted = a_set(new), a_set(old)
-    assume(candidate_of(desired, promoted, ("f",)).digest)
+    assume(changed_flags(desired, promoted, ("f",)))
     under_way = rollout(desired, promoted, cohort=cohort)
     variant = next(iter(old.variants))
     for wanted in (Override("o", "f", variant, "why", NOW + 60), Override("o", "f", None, "why", NOW + 60)):
@@ -410,6 +439,81 @@ def test_a_served_set_is_read_back_with_promoted_definitions() -> None:
     assert back.flags["g"] is sent.flags["g"]
     assert without_rollouts(sent, ()).flags.keys() == {"g"}
     assert without_rollouts(new, (under_way,)) is new
+
+
+@given(st.sampled_from(["f", "g", "h"]), st.integers(1, 10_000), flags(), contexts)
+def test_a_change_of_another_flag_moves_nobody(
+    changed: str, share: int, other: Flag, context: dict[str, Any]
+) -> None:
+    """`f` and `g` are two candidates, `h` is in none."""
+    old = FlagSet({key: a_flag(key, targeting=SPLIT) for key in "fgh"}, EVALUATORS)
+    new = replace(old, flags={**old.flags, **{key: a_flag(key, targeting="on") for key in "fg"}})
+    exposures = [exposure(new, old, (key,), cohort=Cohort(share), salt=key) for key in "fg"]
+    under_way = with_exposures(old, *exposures, patterns=("*",))
+    before = effective(new, Progress(rollouts=(under_way,)))
+    later = replace(new, flags={**new.flags, changed: replace(other, key=changed)})
+    after = effective(later, Progress(rollouts=(under_way,)))
+    for key in {"f", "g", "h"} - {changed}:
+        assert answer(after, context, key=key) == answer(before, context, key=key)
+    if changed_flags(later, old, (changed,)).get(changed) not in {
+        None,
+        *(e.flags.get(changed) for e in exposures),
+    }:
+        assert answer(after, context, key=changed) == answer(old, context, key=changed)
+
+
+@given(flags(), flags(), cohorts, contexts, st.sampled_from(["deleted", "disabled"]))
+def test_a_flag_that_was_deleted_or_disabled_and_comes_back_gives_each_user_what_he_had(
+    new: Flag, old: Flag, cohort: Cohort, context: dict[str, Any], way: str
+) -> None:
+    desired, promoted = a_set(new), a_set(old)
+    assume(changed_flags(desired, promoted, ("f",)))
+    under_way = rollout(desired, promoted, cohort=cohort)
+    away = a_set(replace(new, state=State.DISABLED)) if way == "disabled" else FlagSet(evaluators=EVALUATORS)
+    assert effective(away, Progress(rollouts=(under_way,))).flags == away.flags
+    settled = settle(away, promoted, ("f",), kept={"f"})
+    assert settle(away, promoted, ("f",)).flags == away.flags
+    back = replace(under_way, promoted=settled)
+    assert answer(serve(desired, back), context) == answer(serve(desired, under_way), context)
+
+
+def test_a_promotion_moves_the_flags_of_its_candidate_alone() -> None:
+    old = FlagSet({key: a_flag(key, targeting={"$ref": "nl"}) for key in "fgh"}, OTHER_EVALUATORS)
+    new = FlagSet(
+        {"f": a_flag(targeting="on"), "g": a_flag("g", targeting="off"), "new": a_flag("new")}, EVALUATORS
+    )
+    promoted = with_promoted(old, new, ("f",))
+    assert promoted.flags.keys() == old.flags.keys()
+    assert promoted.flags["f"] is new.flags["f"]
+    for context in ({"country": "BE"}, {"country": "NL"}):
+        assert answer(promoted, context, key="g") == answer(old, context, key="g")
+    assert changed_flags(new, promoted, ("*",)).keys() == {"g"}
+
+
+def test_the_digest_of_a_definition_stays_while_its_flag_is_disabled() -> None:
+    desired = a_set(a_flag(targeting={"$ref": "nl"}))
+    digests = {
+        definition_digest(replace(a_flag(targeting=rule), state=state), Expander(EVALUATORS))
+        for rule in ({"$ref": "nl"}, COUNTRY)
+        for state in State
+    }
+    assert len(digests) == 1
+    assert {len(one) for one in digests} == {16}
+    assert digests == set(changed_flags(desired, a_set(a_flag()), ("f",)).values())
+
+
+@given(flags(), flags(), cohorts, contexts, st.sampled_from([None, *Bucketing]), bucketing)
+def test_a_change_of_the_generation_moves_nobody_while_a_candidate_is_exposed(
+    new: Flag, old: Flag, cohort: Cohort, context: dict[str, Any], before: Bucketing | None, now: Bucketing
+) -> None:
+    pinned: dict[str, Any] = {} if before is None else {BUCKETING_KEY: before.value}
+    desired = a_set(new, **pinned)
+    promoted = a_set(old)
+    under_way = rollout(desired, promoted, cohort=cohort, bucketing=before)
+    changed = replace(desired, metadata={BUCKETING_KEY: now.value})
+    assert answer(serve(changed, under_way), context) == answer(serve(desired, under_way), context)
+    ended = with_exposures(promoted, replace(under_way.exposures[0], cohort=None))
+    assert serve(changed, ended).metadata == changed.metadata
 
 
 def test_the_flag_sets_own_generation_of_bucketing_draws_the_cohort() -> None:
