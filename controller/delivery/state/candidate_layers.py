@@ -1,0 +1,83 @@
+"""The candidates of FlagRollouts over the flags of one object: what is served of them, by the object's own
+status, and why, by the status of the FlagRollout. Pure.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from controller.api.objects.meta import ObjectKey
+from controller.api.rollouts import flagrollout
+from controller.api.rollouts.rollout_status import FlagRolloutStatus
+from controller.delivery.state.set_state import CandidateLayer
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+    from typing import Literal
+
+    from controller.api.objects.meta import Resource
+    from controller.api.rollouts.rollout_status import CandidateStatus
+    from controller.api.rollouts.served_rollout import ServedRollout
+
+_USERS: Final[dict[str, Literal["nobody", "some", "everybody"]]] = {
+    "Held": "nobody",
+    "Exposed": "some",
+    "Everyone": "everybody",
+    "Abandoned": "nobody",
+}
+"""Who gets the newest definitions, by the phase in the status of the object."""
+
+
+def candidate_layers(
+    target: ObjectKey, entries: Sequence[ServedRollout], rollouts: Iterable[Resource]
+) -> Iterator[CandidateLayer]:
+    """Yield a layer for each candidate of an object's FlagRollouts, as the object has it. What a FlagRollout
+    says of a candidate that the object does not know yet is no layer: nobody is served by it.
+    """
+    by_name = {rollout.name: rollout for rollout in rollouts}
+    for entry in entries:
+        if entry.phase == "Idle":
+            continue
+        rollout = by_name.get(entry.name)
+        candidate = _candidate(rollout, entry.candidate or "")
+        key = ObjectKey(flagrollout.KIND, target.namespace, entry.name)
+        yield _layer(key, entry, candidate)
+
+
+def _candidate(rollout: Resource | None, digest: str) -> CandidateStatus | None:
+    candidates = FlagRolloutStatus.of(rollout).candidates
+    return next((candidate for candidate in candidates if candidate.digest == digest), None)
+
+
+def _layer(key: ObjectKey, entry: ServedRollout, candidate: CandidateStatus | None) -> CandidateLayer:
+    users = _USERS[entry.phase]
+    share = "" if users != "some" else _share(entry, candidate)
+    if candidate is None:
+        phase = entry.phase if entry.phase == "Abandoned" else ""
+        flags = tuple(sorted(entry.flags))
+        return CandidateLayer(
+            key, entry.candidate or "", flags, phase, users, step=entry.step or "", share=share
+        )
+    return CandidateLayer(
+        key,
+        candidate.digest,
+        tuple(sorted(candidate.flags)),
+        candidate.phase,
+        users,
+        candidate.revision or "",
+        candidate.author or "",
+        entry.step or "",
+        share,
+        candidate.gate,
+        candidate.verdict or "",
+        candidate.reason or "",
+        candidate.message or "",
+        candidate.held_since or candidate.step_started_at or "",
+    )
+
+
+def _share(entry: ServedRollout, candidate: CandidateStatus | None) -> str:
+    """`10%`; `audience` for a step without a share."""
+    if entry.share and entry.share != "0":
+        return f"{entry.share}%"
+    return (candidate.share_text if candidate is not None else "") or "audience"
