@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from controller.delivery.state.digests import names_revision
 from controller.delivery.state.set_state import Reach, Verdict
-from controller.delivery.state.words import laggard_texts, layers_text, served_text
+from controller.delivery.state.state_words import laggard_texts, layers_text, served_text
 
 if TYPE_CHECKING:
     from controller.api.flagset_status import HistoryEntry

@@ -21,7 +21,7 @@ from controller.delivery.state.actions import (
     Unpause,
 )
 from controller.delivery.state.set_state import Sort, Verdict, Wait, Who
-from controller.delivery.state.words import NAMED, candidate_text, held_text, names_text, override_text
+from controller.delivery.state.state_words import NAMED, candidate_text, held_text, names_text, override_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from controller.delivery.state.reach import Reached, Target, reach
-from controller.delivery.state.reading import read_sets
+from controller.delivery.state.set_reading import read_sets
 from controller.delivery.state.set_state import Reach
 from tests.unit.controller.delivery.state.worlds import (
     AT_STEP,

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from controller.api.objects.meta import ObjectKey, Resource
-from controller.delivery.state.reading import read_sets
+from controller.delivery.state.set_reading import read_sets
 from controller.delivery.state.set_state import Where
 
 if TYPE_CHECKING:

@@ -30,8 +30,8 @@ from controller.delivery.state.set_state import (
     Verdict,
     Where,
 )
+from controller.delivery.state.state_words import served_text
 from controller.delivery.state.waits import waits
-from controller.delivery.state.words import served_text
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping
