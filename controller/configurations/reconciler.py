@@ -189,8 +189,8 @@ class ConfigurationReconciler:
 
 def _rollout_status(before: ConfigurationStatus, validation: ContentVerdict) -> ConfigurationStatus:
     """Return the entries of rollouts; the present ones stay while the content cannot be read."""
-    entries = tuple(entry for entry, _ in validation.rollouts or ())
-    if validation.rollouts is None or (not entries and not before.rollouts):
+    entries = validation.rollouts
+    if entries is None or (not entries and not before.rollouts):
         return ConfigurationStatus()
     return ConfigurationStatus(rollouts=entries or None)
 

@@ -40,7 +40,7 @@ class ContentVerdict:
     status: ConfigurationStatus = _NOTHING
     overridden: tuple[str, ...] = ()
     """What FlagOverrides do to flags, see `override_texts`."""
-    rollouts: tuple[tuple[ServedRollout, int], ...] | None = None
+    rollouts: tuple[ServedRollout, ...] | None = None
     """What FlagRollouts do, see `served_rollouts`; None: the content cannot be read."""
 
 

@@ -158,7 +158,10 @@ def _without_spec(kind: str, body: Mapping[str, Any]) -> Resource:
     labels = {key: text for key, text in (meta.get("labels") or {}).items() if key == LABEL}
     kept = {name: meta.get(name) for name in _KEPT}
     status = body.get("status")
-    decisive = {"providers": entries_in_force(status), "rollouts": rollout_entries(status)}
+    decisive = {
+        "providers": entries_in_force(status),
+        "rollouts": [entry._asdict() for entry in rollout_entries(status)],
+    }
     return Resource.of(
         {
             "apiVersion": body.get("apiVersion", ""),

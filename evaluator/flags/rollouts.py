@@ -77,8 +77,8 @@ class Rollout:
     """The name of the promoted definitions, such as that of the object that has them, for comparison."""
     exposures: tuple[Exposure, ...] = ()
     """Its candidates. A flag that differs and is in none of them is held back."""
-    held_back: Mapping[str, str] | None = None
-    """The `definition_digest` by key of what a deleted rollout still holds back; None: whatever differs."""
+    gone: bool = False
+    """Whether it is deleted: it holds back the definitions of its candidates alone."""
     listed: bool = False
     """Whether only the status of the object names it: whose flags its patterns take is not known."""
 
@@ -109,13 +109,11 @@ class Reached:
 def reach_of(desired: FlagSet, rollout: Rollout) -> tuple[Reached, ...]:
     """Return who gets the definitions of each candidate, and of the flags that differ and are in none."""
     left = dict(changed_flags(desired, rollout.promoted, rollout.patterns))
-    if rollout.held_back is not None:
-        left = {key: found for key, found in left.items() if rollout.held_back.get(key) == found}
     reached = []
     for exposure in rollout.exposures:
         flags = {key: left.pop(key) for key, wanted in exposure.flags.items() if left.get(key) == wanted}
         reached.append(Reached(exposure, flags, _reach(desired, rollout.promoted, exposure, flags)))
-    if left:
+    if left and not rollout.gone:
         reached.append(Reached(None, left, Reach.HELD))
     return tuple(reached)
 

@@ -122,7 +122,7 @@ class FeatureFlagStatus(Status):
     """How many problems there are, also where fewer are listed."""
     problems: Annotated[tuple[ProblemStatus, ...], Field(max_length=50)] = ()
     """What is wrong with the definitions, errors first; 50 at most."""
-    rollouts: Annotated[tuple[OnErrorOmit[ServedRollout], ...] | None, Field(max_length=64)] = None
+    rollouts: Annotated[tuple[OnErrorOmit[ServedRollout], ...] | None, Field(max_length=256)] = None
     """The FlagRollouts of its flags, as `digest` has them."""
 
     @property

@@ -35,8 +35,19 @@ RETRY: Final = "flagstaff.dev/rollout-retry"
 all, as `spec.retry` does.
 """
 PAUSE: Final = "flagstaff.dev/rollout-pause"
-"""Annotation: `true` holds all candidates at their steps, as `spec.pause` does; digests hold those candidates.
-"""
+"""Annotation: `true` holds all candidates at their steps, as `spec.pause` does; digests hold those."""
+
+
+_FEWEST_DIGITS: Final = 12
+
+
+def names_candidate(request: str, digest: str) -> bool:
+    """Whether the value of an annotation names a candidate by its digest, or by its first 12 digits or more,
+    with or without `sha256:`.
+    """
+    digits = digest.removeprefix("sha256:")
+    named = (part.partition("/")[0].strip().removeprefix("sha256:") for part in request.split(","))
+    return any(len(name) >= _FEWEST_DIGITS and digits.startswith(name) for name in named)
 
 
 class RollbackWindow(Model):

@@ -11,14 +11,7 @@ from controller.api.objects.schema_words import TIME, in_schema
 from controller.api.objects.status import Status
 
 CandidatePhase = Literal[
-    "Queued",
-    "Pending",
-    "Progressing",
-    "Paused",
-    "WaitingPromotion",
-    "Promoting",
-    "RollingBack",
-    "Failed",
+    "Queued", "Pending", "Progressing", "Paused", "WaitingPromotion", "Promoting", "RollingBack", "Failed"
 ]
 Phase = CandidatePhase | Literal["Idle", "Succeeded"]
 Verdict = Literal["Pass", "Fail", "Inconclusive", "Error"]
@@ -158,9 +151,8 @@ class CandidateStatus(Model):
     author: Text | None = None
     """Who wrote the commit, as far as the source tells."""
     flags: Annotated[
-        dict[str, Annotated[str, Field(max_length=64)]],
-        in_schema(x_kubernetes_map_type="atomic"),
-    ] = {}
+        dict[str, Annotated[str, Field(max_length=64)]], in_schema(x_kubernetes_map_type="atomic")
+    ] = Field(default_factory=dict)
     """The digest of each flag's new definition by the flag's key: the first 16 hexadecimal digits."""
     bucketing: Literal["v2", "v3"] | None = None
     """The generation of `fractional` by which users are drawn; absent: that of each evaluator."""

@@ -9,7 +9,7 @@ from controller.api.objects.parsed_spec import parse_spec
 from controller.api.rollouts.flagrollout import FlagRolloutSpec
 from controller.cli.objects.object_rows import object_row
 from controller.delivery.progress.overrides import names_of, set_name
-from evaluator.flags.candidates import candidate_of, matches
+from evaluator.flags.candidates import changed_flags, matches
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -46,7 +46,7 @@ def rollouts_by_flag(
     """
     names: dict[str, str] = {}
     for rollout, spec in rollouts:
-        for key in candidate_of(after, before, spec.flags).keys:
+        for key in changed_flags(after, before, spec.flags):
             names.setdefault(key, rollout.name)
     return names
 

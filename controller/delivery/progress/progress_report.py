@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 from controller.api.objects.conditions import OVERRIDE_ACTIVE, ROLLOUT_ACTIVE, TRUE, Condition
 from controller.api.rollouts.flagrollout import PROMOTE
 from controller.runtime.event import Occurrence
+from evaluator.flags.syntax.text import visible
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -22,6 +23,9 @@ REASON: Final = "FlagsOverridden"
 STARTED: Final = "OverrideActive"
 ENDED: Final = "OverrideEnded"
 _NAMED: Final = 5
+_LONGEST: Final = 64
+"""Most characters of a key in a message."""
+_DIGITS: Final = len("sha256:") + 12
 
 
 def override_condition(texts: Sequence[str]) -> tuple[Condition, ...]:
@@ -45,27 +49,28 @@ def override_events(before: Status, details: Iterable[Condition]) -> tuple[Occur
     return (Occurrence(ENDED, f"not in force any more: {known.message}", version=known.since, ends=True),)
 
 
-def rollout_condition(served: Iterable[tuple[ServedRollout, int]], note: str = "") -> tuple[Condition, ...]:
-    """Return the condition for rollouts whose flags are not served to everybody as Git has them, each with
-    the number of flags that differ. `note` ends the message.
+def rollout_condition(served: Iterable[ServedRollout], note: str = "") -> tuple[Condition, ...]:
+    """Return the condition for candidates that are not served to everybody as Git has them. `note` ends the
+    message.
     """
-    shown = [(entry, count) for entry, count in served if entry.phase != "Idle"]
+    shown = [entry for entry in served if entry.phase != "Idle"]
     if not shown:
         return ()
-    gone = any(entry.phase == "Abandoned" for entry, _ in shown)
+    gone = any(entry.phase == "Abandoned" for entry in shown)
     more = [f"{len(shown) - _NAMED} more"] if len(shown) > _NAMED else []
-    texts = (*(_sentence(entry, count) for entry, count in shown[:_NAMED]), *more)
+    texts = (*map(_sentence, shown[:_NAMED]), *more)
     message = "; ".join(texts) + (f". {note}" if note else "")
     return (Condition(ROLLOUT_ACTIVE, TRUE, ABANDONED if gone else ROLLED_OUT, message),)
 
 
-def _sentence(entry: ServedRollout, count: int) -> str:
-    flags = "1 flag" if count == 1 else f"{count} flags"
+def _sentence(entry: ServedRollout) -> str:
+    count = len(entry.flags)
+    flags = f'flag "{visible(next(iter(entry.flags))[:_LONGEST])}"' if count == 1 else f"{count} flags"
     name = f"FlagRollout {entry.name}"
     if entry.phase == "Abandoned":
         return (
             f"{name} is gone; the promoted definition of {flags} stays until a change, or until the "
-            f"annotation {PROMOTE} is {entry.candidate}"
+            f"annotation {PROMOTE} names {(entry.candidate or '')[:_DIGITS]}"
         )
     if entry.phase == "Held":
         return f"{name} holds back {flags}: everybody gets the promoted definition"

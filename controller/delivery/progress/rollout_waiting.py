@@ -10,6 +10,7 @@ from controller.delivery.waiting import WaitState, wait_state
 
 if TYPE_CHECKING:
     from controller.api.objects.meta import Resource
+    from controller.api.rollouts.rollout_status import CandidateStatus
     from controller.delivery.waiting import WaitTarget
 
 
@@ -20,15 +21,24 @@ def rollout_wait_state(
     state = wait_state(configuration, flag_set, wanted)
     if not state.done:
         return state
-    entries = ConfigurationStatus.of(configuration).rollouts or ()
-    entry = next((entry for entry in entries if entry.name == rollout.name), None)
-    status = FlagRolloutStatus.of(rollout)
-    if entry is None:
+    entries = [
+        entry for entry in ConfigurationStatus.of(configuration).rollouts or () if entry.name == rollout.name
+    ]
+    if not entries:
         return WaitState(False, f"FlagRollout {rollout.name} has not seen the flags yet")
-    if not entry.candidate:
+    pending = [entry for entry in entries if entry.flags]
+    if not pending:
         return WaitState(True, f"{state.message}, everybody's by FlagRollout {rollout.name}")
-    reason = f", {status.reason}" if status.reason else ""
-    at = f"step {status.step_text}, " if status.step_text else ""
-    message = f"FlagRollout {rollout.name}: {at}{status.phase or 'not reconciled yet'}{reason}"
-    rolled_back = status.phase == "Failed" and status.failed_digest == entry.candidate
-    return WaitState(False, message, over=rolled_back)
+    known = {candidate.digest: candidate for candidate in FlagRolloutStatus.of(rollout).candidates}
+    candidates = [known.get(entry.candidate or "") for entry in pending]
+    message = f"FlagRollout {rollout.name}: {'; '.join(map(_text, candidates))}"
+    stopped = all(candidate is not None and candidate.phase == "Failed" for candidate in candidates)
+    return WaitState(False, message, over=stopped)
+
+
+def _text(candidate: CandidateStatus | None) -> str:
+    if candidate is None:
+        return "not reconciled yet"
+    at = f"step {candidate.step_text}, " if candidate.step_text else ""
+    reason = f", {candidate.reason}" if candidate.reason else ""
+    return f"{at}{candidate.phase}{reason}"

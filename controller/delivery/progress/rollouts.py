@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from controller.api import flagshard
 from controller.api.objects.meta import ObjectKey
-from controller.api.rollouts.flagrollout import KIND, PROMOTE
+from controller.api.rollouts.flagrollout import KIND, PROMOTE, names_candidate
 from controller.api.rollouts.rollout_status import FlagRolloutStatus
 from controller.api.rollouts.served_rollout import ServedRollout, rollout_entries
 from controller.delivery.delivered import KEPT_BOUNDS
@@ -23,17 +23,21 @@ from controller.delivery.progress.overrides import (
     set_name,
 )
 from controller.runtime.objects.cache import Index
+from evaluator.flags.candidates import candidate_digest
 from evaluator.flags.layers.merge import parse
-from evaluator.flags.model import FlagSet
+from evaluator.flags.model import Bucketing, FlagSet, State
 from evaluator.flags.rollout_rules import Cohort
-from evaluator.flags.rollouts import Reach, Rollout, reach_of
+from evaluator.flags.rollouts import Exposure, Reach, Rollout, reach_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from controller.api.objects.meta import Resource
+    from controller.api.rollouts.rollout_status import CandidateStatus
     from controller.runtime.objects.cache import Cache
     from evaluator.flags.accept import Progress
+    from evaluator.flags.model import Flag
+    from evaluator.flags.rollouts import Reached
 
 ROLLOUTS_BY_FLAG_SET: Final = Index(
     "FlagRollout by flag set", frozenset({KIND}), lambda resource: (set_name(resource),)
@@ -46,7 +50,7 @@ ROLLOUTS_BY_SHARD: Final = Index(
 TARGETS_BY_SHARD: Final = Index(
     "objects with flags by promoted definitions",
     FLAG_KINDS,
-    lambda resource: (entry["shard"] for entry in rollout_entries(resource.status)),
+    lambda resource: (entry.shard for entry in rollout_entries(resource.status)),
 )
 """By their status, which also names rollouts that are deleted, or not known yet."""
 PROGRESS_INDEXES: Final = (BY_FLAG_SET, BY_WRITER, ROLLOUTS_BY_FLAG_SET, ROLLOUTS_BY_SHARD, TARGETS_BY_SHARD)
@@ -149,7 +153,7 @@ def progress_of(
     names = {rollout.name for rollout in rollouts}
     listed = _listed_rollouts(target)
     rollouts += [
-        rollout for rollout in listed if rollout.name not in names and (rollout.only or wait_for_unknown)
+        rollout for rollout in listed if rollout.name not in names and (rollout.gone or wait_for_unknown)
     ]
     if not rollouts:
         promoted.forget(target.key)
@@ -178,49 +182,89 @@ def _rollouts_under_way(resources: Iterable[Resource]) -> Iterator[Rollout]:
     """Yield the rollouts with promoted definitions, whose content is not read yet."""
     for resource in resources:
         status = FlagRolloutStatus.of(resource)
-        promoted, candidate = status.promoted, status.candidate
+        promoted = status.promoted
         if promoted is None or promoted.shard is None:
             continue
         patterns = resource.spec.get("flags")
-        everyone = status.phase == _PROMOTING
-        exposed = candidate is not None and (everyone or status.step is not None)
         yield Rollout(
             resource.name,
             tuple(map(str, patterns)) if isinstance(patterns, list) else (),
             _UNKNOWN,
             promoted.shard,
-            candidate.digest if candidate is not None and exposed else "",
-            Cohort(round((status.share or 0.0) * 100), status.audiences),
-            status.salt or "",
-            status.step_text or "",
-            everyone=everyone,
+            tuple(map(_exposure, status.candidates)),
         )
+
+
+def _exposure(candidate: CandidateStatus) -> Exposure:
+    everyone = candidate.phase == _PROMOTING
+    exposed = everyone or candidate.step is not None
+    return Exposure(
+        candidate.digest,
+        candidate.flags,
+        Cohort(round((candidate.share or 0.0) * 100), candidate.audiences) if exposed else None,
+        candidate.salt or "",
+        candidate.step_text or "",
+        everyone=everyone,
+        bucketing=None if candidate.bucketing is None else Bucketing(candidate.bucketing),
+    )
 
 
 def _listed_rollouts(target: Resource) -> Iterator[Rollout]:
     """Yield the rollouts that the status of an object names. Of a deleted one, the promoted definitions are
-    still served in place of one candidate; where no flag differed, they are in place of any.
+    still served in place of the definitions that it names, and where it names none, of any.
     """
-    for entry in rollout_entries(target.status):
-        candidate = entry["candidate"]
-        if not candidate or target.annotations.get(PROMOTE) != candidate:
-            yield Rollout(entry["name"], ("*",), _UNKNOWN, entry["shard"], only=candidate, listed=True)
+    requested = target.annotations.get(PROMOTE, "")
+    entries = rollout_entries(target.status)
+    for name, shard in dict.fromkeys((entry.name, entry.shard) for entry in entries):
+        held = [entry for entry in entries if (entry.name, entry.shard) == (name, shard) and entry.flags]
+        exposures = (
+            Exposure(entry.candidate or candidate_digest(entry.flags), entry.flags) for entry in held
+        )
+        kept = tuple(one for one in exposures if not names_candidate(requested, one.candidate))
+        if kept or not held:
+            yield Rollout(name, ("*",), _UNKNOWN, shard, kept, gone=bool(held), listed=True)
 
 
-def served_rollouts(desired: FlagSet, rollouts: Iterable[Rollout]) -> tuple[tuple[ServedRollout, int], ...]:
-    """Return the status entries of the rollouts of `desired`, each with the number of flags that differ. A
-    deleted rollout whose flags have changed is left out.
+def served_rollouts(desired: FlagSet, rollouts: Iterable[Rollout]) -> tuple[ServedRollout, ...]:
+    """Return the status entries of the rollouts of `desired`: one for each candidate, or a single one without
+    a candidate. A deleted rollout whose flags have all changed is left out.
     """
-    served = []
+    served: list[ServedRollout] = []
     for rollout in rollouts:
-        candidate, reach = reach_of(desired, rollout)
-        if rollout.only and reach is Reach.IDLE:
-            continue
-        fields: dict[str, str] = {"phase": "Abandoned" if rollout.only else reach.value}
-        if candidate.digest:
-            fields["candidate"] = candidate.digest
-        if reach in (Reach.EXPOSED, Reach.EVERYONE):
-            fields |= {"step": rollout.step, "share": "100" if rollout.everyone else rollout.cohort.percent}
-        entry = ServedRollout.model_validate({"name": rollout.name, "shard": rollout.promoted_name, **fields})
-        served.append((entry, len(candidate.keys)))
+        entries = [
+            entry
+            for reached in reach_of(desired, rollout)
+            if (entry := _entry(desired, rollout, reached)) is not None
+        ]
+        if not entries and not rollout.gone:
+            entries = [ServedRollout(name=rollout.name, shard=rollout.promoted_name, phase="Idle")]
+        served += entries
     return tuple(served)
+
+
+def _entry(desired: FlagSet, rollout: Rollout, reached: Reached) -> ServedRollout | None:
+    """Return the entry of a candidate; None where all of its flags have changed."""
+    exposure, flags = reached.exposure, dict(reached.flags)
+    if exposure is not None:
+        # A flag that is absent or disabled has not changed: it is held once it is back.
+        flags |= {key: wanted for key, wanted in exposure.flags.items() if _is_away(desired.flags.get(key))}
+    if not flags:
+        return None
+    entry = ServedRollout(
+        name=rollout.name,
+        shard=rollout.promoted_name,
+        flags=flags,
+        phase="Abandoned" if rollout.gone else reached.reach.value,
+    )
+    if exposure is None:
+        return entry
+    entry = entry.model_copy(update={"candidate": exposure.candidate})
+    if reached.reach is Reach.EVERYONE:
+        return entry.model_copy(update={"step": exposure.step, "share": "100"})
+    if exposure.cohort is not None and reached.reach is Reach.EXPOSED:
+        return entry.model_copy(update={"step": exposure.step, "share": exposure.cohort.percent})
+    return entry
+
+
+def _is_away(flag: Flag | None) -> bool:
+    return flag is None or flag.state is State.DISABLED

@@ -27,6 +27,8 @@ from evaluator.flags.rollout_rules import Misfit
 from evaluator.flags.syntax.text import visible
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from controller.api.objects.meta import Resource
     from controller.runtime.objects.cache import Cache
 
@@ -54,9 +56,12 @@ def require_recorded(flag_set: Resource, new: FlagSet, objects: Cache) -> None:
     ]
     for rollout in rollouts if changed else ():
         promoted = _promoted_set_of(rollout, objects)
+        in_candidates = {
+            key for candidate in FlagRolloutStatus.of(rollout).candidates for key in candidate.flags
+        }
         keys = [key for key in changed if matches(rollout.spec["flags"], key)]
         for key in keys:
-            if not _is_recorded(key, present, promoted):
+            if not _is_recorded(key, present, promoted, in_candidates):
                 shown = visible(key[:_LONGEST])
                 raise Waiting(
                     "RolloutPending",
@@ -98,14 +103,16 @@ def _is_named(rollout: Resource, target: Resource) -> bool:
     promoted = FlagRolloutStatus.of(rollout).promoted
     shard = None if promoted is None else promoted.shard
     entries = rollout_entries(target.status)
-    return any(entry["name"] == rollout.name and entry["shard"] == shard for entry in entries)
+    return any(entry.name == rollout.name and entry.shard == shard for entry in entries)
 
 
-def _is_recorded(key: str, present: FlagSet, promoted: FlagSet) -> bool:
+def _is_recorded(key: str, present: FlagSet, promoted: FlagSet, in_candidates: Collection[str]) -> bool:
     """Whether the rollout has a promoted definition to serve to everybody else. If it differs from the
-    present one, which is enabled, the change is another candidate.
+    present one, which is enabled, the change is another candidate. Of a flag that is disabled it is that of
+    the disabled flag, unless the flag is in a candidate.
     """
     recorded = promoted.flags.get(key)
     if recorded is None:
         return False
-    return present.flags[key].state is State.ENABLED or recorded.state is State.DISABLED
+    enabled = present.flags[key].state is State.ENABLED
+    return enabled or recorded.state is State.DISABLED or key in in_candidates

@@ -5,6 +5,7 @@ controller.
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from controller.api import flagoverride
@@ -23,16 +24,16 @@ from controller.runtime.objects.cache import Cache
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
     from evaluator.flags.accept import Progress
 
 _log = logging.getLogger(__name__)
 
-_STATUS: Final = (
-    "phase", "step", "stepText", "share", "audiences", "salt", "promoted", "candidate",
+_CANDIDATE: Final = (
+    "digest", "flags", "bucketing", "phase", "step", "stepText", "share", "audiences", "salt",
 )  # fmt: skip
-"""Fields of a FlagRollout's status that decide what is delivered."""
+"""Fields of a candidate that decide what is delivered."""
 LONGEST_WAIT: Final = 60.0
 """Seconds after which the clock is read again: it may have been set."""
 
@@ -144,11 +145,19 @@ def _content(resource: Resource) -> object:
 def _rollout(body: Mapping[str, Any]) -> Resource:
     """Return a FlagRollout with only the fields that decide what is delivered."""
     spec, status = ({} if body.get(part) is None else body[part] for part in ("spec", "status"))
+    candidates = status.get("candidates")
+    listed = candidates if isinstance(candidates, list) else ()
     return Resource.of(
         {
             **{name: body.get(name) for name in ("apiVersion", "metadata")},
             "kind": flagrollout.KIND,
             "spec": {name: spec[name] for name in ("flagSetRef", "flags") if name in spec},
-            "status": {name: status[name] for name in _STATUS if name in status},
+            "status": {"promoted": status.get("promoted"), "candidates": [*map(_candidate, listed)]},
         }
     )
+
+
+def _candidate(candidate: object) -> object:
+    if not isinstance(candidate, Mapping):
+        return candidate
+    return {name: candidate[name] for name in _CANDIDATE if name in candidate}

@@ -20,12 +20,14 @@ if TYPE_CHECKING:
 
     from controller.runtime.objects.cache import Cache
 
+_DIGITS: Final = 12
 _RUNNING, _ENDED_WELL, _FAILED, _HELD = 0.0, 1.0, 2.0, 3.0
 _STATES: Final[Mapping[Phase, float]] = {
     "Idle": _ENDED_WELL,
     "Succeeded": _ENDED_WELL,
     "Progressing": _RUNNING,
     "Promoting": _RUNNING,
+    "Queued": _HELD,
     "Pending": _HELD,
     "Paused": _HELD,
     "WaitingPromotion": _HELD,
@@ -61,13 +63,13 @@ def rollout_metrics(objects: Cache) -> Iterator[Metric]:
     )
     share = GaugeMetricFamily(
         "flagstaff_rollout_share",
-        "Percent of users who get the new definitions, besides audiences.",
-        labels=("namespace", "name"),
+        "Percent of users who get the new definitions of a candidate, besides audiences.",
+        labels=("namespace", "name", "candidate"),
     )
     value = GaugeMetricFamily(
         "flagstaff_rollout_metric_value",
         "The newest value of a rollout's metric; of tests the evidence.",
-        labels=("namespace", "name", "metric"),
+        labels=("namespace", "name", "candidate", "metric"),
     )
     for resource in objects.of_kind(flagrollout.KIND):
         status = FlagRolloutStatus.of(resource)
@@ -75,10 +77,12 @@ def rollout_metrics(objects: Cache) -> Iterator[Metric]:
             continue
         key = (resource.namespace, resource.name)
         state.add_metric(key, _STATES[status.phase])
-        share.add_metric(key, status.share or 0.0)
-        for metric in status.metrics:
-            if metric.value is not None:
-                value.add_metric((*key, metric.name), metric.value)
+        for candidate in status.candidates:
+            part = (*key, candidate.digest.removeprefix("sha256:")[:_DIGITS])
+            share.add_metric(part, candidate.share or 0.0)
+            for metric in candidate.metrics:
+                if metric.value is not None:
+                    value.add_metric((*part, metric.name), metric.value)
     yield state
     yield share
     yield value

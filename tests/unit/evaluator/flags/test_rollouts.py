@@ -386,8 +386,7 @@ def test_a_rollout_that_is_gone_holds_back_each_definition_that_it_held_until_th
     old, new, newer = (
         FlagSet({key: a_flag(key, targeting=rule) for key in "fg"}) for rule in (ABSENT, "on", "off")
     )
-    held = changed_flags(new, old, ("*",))
-    gone = Rollout("checkout", ("*",), old, "", held_back=held)
+    gone = replace(rollout(new, old, patterns=("*",), cohort=None), patterns=("*",), gone=True)
     made = effective(new, Progress(rollouts=(gone,)))
     assert {flag.targeting for flag in made.flags.values()} == {ABSENT}
     one_changed = replace(new, flags={**new.flags, "g": newer.flags["g"]})
