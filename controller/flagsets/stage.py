@@ -173,7 +173,8 @@ def _recording_state(rollout: Resource | None) -> object:
         return None
     status = FlagRolloutStatus.of(rollout)
     stalled = status.condition(STALLED).status
-    return rollout.generation, status.promoted and status.promoted.shard, stalled
+    in_candidates = {key for candidate in status.candidates for key in candidate.flags}
+    return rollout.generation, status.promoted and status.promoted.shard, in_candidates, stalled
 
 
 def _flag_sets_of(cache: Cache, change: Change) -> Iterator[ObjectKey]:

@@ -20,7 +20,7 @@ from controller.proxy.streams.building import EncodedFlagSet, build
 from controller.runtime.objects.cache import Cache, Change
 from controller.runtime.reconciling.settle import settle
 from controller.runtime.reconciling.watches import indexes_of, keys_to_wake
-from evaluator.flags.candidates import candidate_of
+from evaluator.flags.candidates import candidate_digest, changed_flags
 from evaluator.flags.layers.merge import parse
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -41,30 +41,28 @@ def configuration(default: str = "on", kind: str = "FeatureFlagConfiguration", *
     return resource(kind, "web", {"flagSpec": flags(default)}, **more)
 
 
-def candidate(default: str = "on") -> str:
+def changes(default: str = "on") -> dict[str, str]:
     desired, promoted = (
         parse(json.dumps(flags(one)).encode(), file="flags.json").flag_set for one in (default, "off")
     )
-    return candidate_of(desired, promoted, ("a*",)).digest
+    return dict(changed_flags(desired, promoted, ("a*",)))
 
 
-CANDIDATE = candidate()
+CHANGES = changes()
+CANDIDATE = candidate_digest(CHANGES)
 HALF: dict[str, Any] = {"phase": "Progressing", "step": 1, "stepText": "2/4", "share": 12.5, "salt": "r/1"}
-EXPOSED = {
-    "name": "r",
-    "shard": SHARD,
-    "candidate": CANDIDATE,
-    "phase": "Exposed",
-    "step": "2/4",
-    "share": "12.5",
-}
-ABANDONED = {"name": "r", "shard": SHARD, "candidate": CANDIDATE, "phase": "Abandoned"}
+NAMED = {"name": "r", "shard": SHARD, "candidate": CANDIDATE, "flags": CHANGES}
+EXPOSED = {**NAMED, "phase": "Exposed", "step": "2/4", "share": "12.5"}
+ABANDONED = {**NAMED, "phase": "Abandoned"}
+PROMOTED = {"digest": "sha256:1", "shard": SHARD}
 
 
-def rollout(**status: Any) -> Resource:
+def rollout(*candidates: dict[str, Any], promoted: dict[str, Any] | None = PROMOTED) -> Resource:
+    """A FlagRollout with candidates, each of the change of `a` unless it says otherwise."""
     spec = {"flagSetRef": {"name": "web"}, "flags": ["a*"], "steps": [{"share": 10}]}
-    known = {"promoted": {"digest": "sha256:1", "shard": SHARD}, "candidate": {"digest": CANDIDATE}}
-    return resource("FlagRollout", "r", spec, status={**known, **status})
+    listed = [{"digest": CANDIDATE, "flags": CHANGES, **candidate} for candidate in candidates]
+    status = {"phase": "Progressing", "promoted": promoted, "candidates": listed}
+    return resource("FlagRollout", "r", spec, status=status)
 
 
 def world(*resources: Resource) -> Cache:
@@ -89,22 +87,22 @@ def condition_of(target: Resource) -> tuple[str, str]:
 @pytest.mark.parametrize(
     ("status", "entry", "text"),
     [
-        ({"phase": "Pending"}, {"phase": "Held"}, "FlagRollout r holds back 1 flag: everybody gets"),
-        ({"phase": "Failed"}, {"phase": "Held"}, "FlagRollout r holds back 1 flag: everybody gets"),
-        (HALF, EXPOSED, "FlagRollout r rolls out 1 flag: step 2/4, 12.5% of users"),
+        ({"phase": "Pending"}, {"phase": "Held"}, 'FlagRollout r holds back flag "a": everybody gets'),
+        ({"phase": "Failed"}, {"phase": "Held"}, 'FlagRollout r holds back flag "a": everybody gets'),
+        (HALF, EXPOSED, 'FlagRollout r rolls out flag "a": step 2/4, 12.5% of users'),
         (
             {**HALF, "phase": "Promoting", "share": 100},
             {"phase": "Everyone", "step": "2/4", "share": "100"},
-            "FlagRollout r promotes 1 flag",
+            'FlagRollout r promotes flag "a"',
         ),
     ],
 )
 async def test_the_status_says_what_its_digest_has_of_a_rollout(
     status: dict[str, Any], entry: dict[str, Any], text: str
 ) -> None:
-    target, order = configuration(), rollout(**status)
+    target, order = configuration(), rollout(status)
     written = await reconcile(target, order)
-    assert written.status["rollouts"] == [{"name": "r", "shard": SHARD, "candidate": CANDIDATE, **entry}]
+    assert written.status["rollouts"] == [{**NAMED, **entry}]
     reason, message = condition_of(written)
     assert (reason, message.startswith(text)) == ("FlagsRolledOut", True)
     objects = world(order)
@@ -115,7 +113,7 @@ async def test_the_status_says_what_its_digest_has_of_a_rollout(
 
 
 async def test_where_nothing_differs_the_status_says_so_and_there_is_no_condition() -> None:
-    written = await reconcile(configuration("off"), rollout(phase="Idle"))
+    written = await reconcile(configuration("off"), rollout())
     assert written.status["rollouts"] == [{"name": "r", "shard": SHARD, "phase": "Idle"}]
     assert condition_of(written) == ("", "")
     plain = await reconcile(configuration("off"))
@@ -124,11 +122,12 @@ async def test_where_nothing_differs_the_status_says_so_and_there_is_no_conditio
 
 
 async def test_the_promoted_definition_outlives_its_rollout_until_the_next_change() -> None:
-    under_way = await reconcile(configuration(), rollout(**HALF))
+    under_way = await reconcile(configuration(), rollout(HALF))
     gone = await reconcile(under_way)
     assert gone.status["rollouts"] == [ABANDONED]
     assert (
-        gone.status["digest"] == (await reconcile(configuration(), rollout(phase="Failed"))).status["digest"]
+        gone.status["digest"]
+        == (await reconcile(configuration(), rollout({"phase": "Failed"}))).status["digest"]
     )
     assert condition_of(gone)[0] == "RolloutAbandoned"
     result = await ConfigurationReconciler(world(), Claims()).reconcile(under_way, NOW)
@@ -147,33 +146,94 @@ async def test_the_promoted_definition_outlives_its_rollout_until_the_next_chang
     assert condition_of(changed) == ("", "")
 
 
+TWO = {"flags": {"a": flags("on")["flags"]["a"], "ab": flags("on")["flags"]["a"]}}
+OLD_TWO = {"flags": {"a": flags("off")["flags"]["a"], "ab": flags("off")["flags"]["a"]}}
+
+
+def two_flags(document: dict[str, Any] = TWO) -> dict[str, str]:
+    desired, promoted = (
+        parse(json.dumps(one).encode(), file="flags.json").flag_set for one in (document, OLD_TWO)
+    )
+    return dict(changed_flags(desired, promoted, ("a*",)))
+
+
+def world_of_two(*resources: Resource) -> Cache:
+    shard = resource("FlagShard", SHARD, {"digest": "d", "flagSpec": OLD_TWO})
+    return world(shard, *resources)
+
+
+async def reconcile_two(document: dict[str, Any], *resources: Resource, **more: Any) -> Resource:
+    """The object with two flags, and the status that is written."""
+    target = resource("FeatureFlagConfiguration", "web", {"flagSpec": document}, **more)
+    result = await ConfigurationReconciler(world_of_two(*resources), Claims()).reconcile(target, NOW)
+    return replace(target, status=settle(target, result, NOW).status)
+
+
+async def test_each_candidate_has_an_entry_and_so_have_flags_that_no_candidate_has_yet() -> None:
+    changed = two_flags()
+    first = {"digest": "sha256:1", "flags": {"a": changed["a"]}, **HALF}
+    second = {"digest": "sha256:2", "flags": {"ab": changed["ab"]}, **HALF, "stepText": "1/4", "share": 1}
+    both = await reconcile_two(TWO, rollout(first, second))
+    assert [(entry["candidate"], entry["flags"], entry["share"]) for entry in both.status["rollouts"]] == [
+        ("sha256:1", {"a": changed["a"]}, "12.5"),
+        ("sha256:2", {"ab": changed["ab"]}, "1"),
+    ]
+    assert condition_of(both)[1] == (
+        'FlagRollout r rolls out flag "a": step 2/4, 12.5% of users; '
+        'FlagRollout r rolls out flag "ab": step 1/4, 1% of users'
+    )
+    one = await reconcile_two(TWO, rollout(first))
+    assert one.status["rollouts"][1] == {
+        "name": "r",
+        "shard": SHARD,
+        "flags": {"ab": changed["ab"]},
+        "phase": "Held",
+    }
+
+
+async def test_a_deleted_rollout_holds_each_flag_until_that_flag_changes() -> None:
+    changed = two_flags()
+    under_way = await reconcile_two(TWO, rollout({"digest": CANDIDATE, "flags": changed, **HALF}))
+    gone = await reconcile_two(TWO, status=under_way.status)
+    assert [entry["flags"] for entry in gone.status["rollouts"]] == [changed]
+    edited = {"flags": {**TWO["flags"], "a": {**TWO["flags"]["a"], "targeting": "on"}}}
+    other = await reconcile_two(edited, status=gone.status)
+    assert [(entry["phase"], entry["flags"]) for entry in other.status["rollouts"]] == [
+        ("Abandoned", {"ab": changed["ab"]})
+    ]
+    # A flag that is away for a while has not changed.
+    away = await reconcile_two({"flags": {"a": edited["flags"]["a"]}}, status=other.status)
+    assert away.status["rollouts"] == other.status["rollouts"]
+
+
 async def test_a_person_promotes_what_a_deleted_rollout_has_held_back() -> None:
-    gone = await reconcile(await reconcile(configuration(), rollout(**HALF)))
+    gone = await reconcile(await reconcile(configuration(), rollout(HALF)))
     other = await reconcile(replace(gone, annotations={PROMOTE: "sha256:other"}))
     assert other.status["rollouts"] == [ABANDONED]
-    promoted = await reconcile(replace(gone, annotations={PROMOTE: CANDIDATE}))
+    short = CANDIDATE.removeprefix("sha256:")[:12]
+    promoted = await reconcile(replace(gone, annotations={PROMOTE: f"{'0' * 12},{short}"}))
     assert "rollouts" not in promoted.status
     assert promoted.status["digest"] == (await reconcile(configuration())).status["digest"]
 
 
 async def test_a_new_rollout_of_the_name_of_one_that_is_gone_exposes_nobody() -> None:
-    gone = await reconcile(await reconcile(configuration(), rollout(**HALF)))
-    new = await reconcile(gone, rollout(promoted=None, candidate=None))
+    gone = await reconcile(await reconcile(configuration(), rollout(HALF)))
+    new = await reconcile(gone, rollout(promoted=None))
     assert new.status["rollouts"] == [ABANDONED]
-    follows = await reconcile(gone, rollout(phase="Pending"))
+    follows = await reconcile(gone, rollout({"phase": "Pending"}))
     assert [entry["phase"] for entry in follows.status["rollouts"]] == ["Held"]
 
 
 async def test_without_the_promoted_definitions_the_status_waits_and_keeps_what_it_says() -> None:
-    under_way = await reconcile(configuration(), rollout(**HALF))
-    order = rollout(**HALF, promoted={"digest": "sha256:2", "shard": "missing"})
+    under_way = await reconcile(configuration(), rollout(HALF))
+    order = rollout(HALF, promoted={"digest": "sha256:2", "shard": "missing"})
     waits = await reconcile(under_way, order)
     assert ConfigurationStatus.of(waits).condition(READY).reason == "ShardsMissing"
     assert waits.status["rollouts"] == [EXPOSED]
 
 
 async def test_a_feature_flag_says_that_flagd_serves_what_git_says() -> None:
-    written = await reconcile(configuration(kind="FeatureFlag"), rollout(**HALF))
+    written = await reconcile(configuration(kind="FeatureFlag"), rollout(HALF))
     assert "flagd and OpenFeature Operator read this object directly" in condition_of(written)[1]
 
 
@@ -181,9 +241,9 @@ async def test_a_feature_flag_says_that_flagd_serves_what_git_says() -> None:
     ("before", "after", "wakes"),
     [
         (None, rollout(), True),
-        (rollout(), rollout(**HALF), True),
-        (rollout(**HALF), rollout(**HALF, lastCheckAt="2026-01-01T00:00:00Z", verdict="Pass"), False),
-        (rollout(**HALF), replace(rollout(**HALF), deleting=True), True),
+        (rollout(), rollout(HALF), True),
+        (rollout(HALF), rollout({**HALF, "lastCheckAt": "2026-01-01T00:00:00Z", "verdict": "Pass"}), False),
+        (rollout(HALF), replace(rollout(HALF), deleting=True), True),
         (None, resource("FlagShard", SHARD, {"digest": "d"}), True),
         (None, resource("FlagShard", "another", {"digest": "d"}), False),
         (configuration(), replace(configuration(), annotations={PROMOTE: CANDIDATE}), True),

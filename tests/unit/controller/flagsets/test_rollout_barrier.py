@@ -40,7 +40,7 @@ async def world() -> World:
 
 def roll_out(world: World, promoted: dict[str, Any] | None = None, **more: Any) -> Resource:
     """A FlagRollout, and what it has recorded."""
-    status: dict[str, Any] = {"conditions": more.pop("conditions", [])}
+    status: dict[str, Any] = {name: more.pop(name, []) for name in ("conditions", "candidates")}
     if promoted is not None:
         shard = {"digest": "sha256:1", "flagSpec": json.loads(document(**promoted))}
         world.cluster.put({"kind": "FlagShard", "metadata": {"name": "p"}, "spec": shard})
@@ -104,6 +104,13 @@ async def test_only_a_change_that_would_be_exposed_waits(
     assert ((await world.look()).ready[1] == "RolloutPending") is waits
 
 
+async def test_a_flag_that_was_disabled_while_it_was_rolled_out_goes_on_where_it_was(world: World) -> None:
+    candidate = {"digest": "sha256:1", "flags": {"a2": "0a1b"}, "phase": "Paused", "reason": "FlagDisabled"}
+    roll_out(world, {"a1": OLD, "a2": OLD}, candidates=[candidate])
+    world.commit("r2", document(a1=OLD, a2=NEW, b=OLD))
+    assert (await world.look()).ready[0] == "True"
+
+
 @pytest.mark.parametrize(
     "more",
     [{"suspend": True}, {"conditions": [STALLED]}, {"steps": 3}, {"flagSetRef": {"name": "other"}}],
@@ -138,7 +145,7 @@ async def test_what_a_rollout_records_wakes_the_flag_set_and_its_checks_do_not(w
 
     new = roll_out(world)
     recorded = roll_out(world, {"a1": OLD})
-    checked = world.cluster.set_status(recorded, {**recorded.status, "verdict": "Pass"})
+    checked = world.cluster.set_status(recorded, {**recorded.status, "furthest": "1/2 10%"})
     key = ObjectKey("FlagSet", "shop", "checkout")
     assert wakes(new, recorded) == {key}
     assert wakes(recorded, checked) == set()

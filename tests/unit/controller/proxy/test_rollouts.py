@@ -10,7 +10,7 @@ from controller.api.flagset import LABEL
 from controller.api.rollouts import flagrollout
 from controller.delivery.claims import KINDS
 from controller.proxy.watch import PROGRESS
-from evaluator.flags.candidates import candidate_of
+from evaluator.flags.candidates import candidate_digest, changed_flags
 from evaluator.flags.layers.merge import parse
 from evaluator.resolving.resolve import compile_flag_set, resolve
 from tests.unit.controller.proxy.scene import Scene, large
@@ -30,17 +30,26 @@ def flags(default: str, **more: Any) -> dict[str, Any]:
 OLD, NEW = flags("off"), flags("on")
 
 
-def digest_of(new: Mapping[str, Any], old: Mapping[str, Any]) -> str:
+def changes(new: Mapping[str, Any], old: Mapping[str, Any]) -> dict[str, str]:
     desired, promoted = (
         parse(json.dumps(document).encode(), file="flags.json").flag_set for document in (new, old)
     )
-    return candidate_of(desired, promoted, ("*",)).digest
+    return dict(changed_flags(desired, promoted, ("*",)))
 
 
-CANDIDATE = digest_of(NEW, OLD)
+CHANGES = changes(NEW, OLD)
+CANDIDATE = candidate_digest(CHANGES)
 PROMOTED = {"digest": "sha256:1", "shard": "promoted"}
-HELD = {"phase": "Pending", "promoted": PROMOTED, "candidate": {"digest": CANDIDATE}, "salt": "r/1"}
-HALF = {**HELD, "phase": "Progressing", "step": 0, "stepText": "1/2", "share": 50}
+
+
+def status(**fields: Any) -> dict[str, Any]:
+    """The status of a FlagRollout with one candidate."""
+    candidate = {"digest": CANDIDATE, "flags": CHANGES, "phase": "Pending", "salt": "r/1", **fields}
+    return {"phase": candidate["phase"], "promoted": PROMOTED, "candidates": [candidate]}
+
+
+EXPOSED = {"phase": "Progressing", "step": 0, "stepText": "1/2", "share": 50}
+HELD, HALF = status(), status(**EXPOSED)
 
 
 def answers(document: Mapping[str, Any]) -> set[str | None]:
@@ -65,7 +74,7 @@ async def test_a_change_is_sent_step_by_step_as_the_status_of_its_rollout_says()
     await scene.rest()
     scene.rollout("shop/r", "checkout", **HALF)
     await scene.rest()
-    scene.rollout("shop/r", "checkout", **{**HALF, "phase": "Promoting", "share": 100})
+    scene.rollout("shop/r", "checkout", **status(**EXPOSED | {"phase": "Promoting", "share": 100}))
     await scene.rest()
     assert sent_answers(stream) == [{"off"}, {"off"}, {"on", "off"}, {"on"}]
     scene.shard("shop/next", NEW)
@@ -88,7 +97,7 @@ async def test_a_failed_candidate_and_another_one_are_held_back() -> None:
     scene.learn("shop/checkout", another)
     await scene.rest()
     scene.learn("shop/checkout", NEW)
-    scene.rollout("shop/r", "checkout", **{**HELD, "phase": "Failed"})
+    scene.rollout("shop/r", "checkout", **status(phase="Failed"))
     await scene.rest()
     assert [sent_answers(stream)[0], sent_answers(stream)[-1]] == [{"on", "off"}, {"off"}]
     assert {"off"} in sent_answers(stream)[1:-1]
@@ -154,7 +163,7 @@ async def test_a_named_rollout_without_its_shard_holds_what_was_delivered_and_no
     assert sent_answers(stream) == [{"off"}]
     scene.shard("shop/promoted", OLD)
     await scene.rest()
-    scene.rollout("shop/r", "checkout", **{**HALF, "phase": "Promoting", "share": 100})
+    scene.rollout("shop/r", "checkout", **status(**EXPOSED | {"phase": "Promoting", "share": 100}))
     await scene.rest()
     assert sent_answers(stream)[-1] == {"on"}
     scene.proxy.close()
@@ -197,14 +206,17 @@ async def test_checks_in_the_status_of_a_rollout_send_nothing() -> None:
     stream = scene.open("shop/checkout")
     await scene.rest()
     built = scene.proxy.deliveries.contents.built
-    scene.rollout("shop/r", "checkout", **HALF, verdict="Pass", lastCheckAt="2026-01-01T00:00:00Z")
+    scene.rollout(
+        "shop/r", "checkout", **status(**EXPOSED, verdict="Pass", lastCheckAt="2026-01-01T00:00:00Z")
+    )
     await scene.rest()
     assert (len(stream.sent), scene.proxy.deliveries.contents.built) == (1, built)
     scene.proxy.close()
 
 
 async def test_the_candidate_of_a_rollout_that_is_gone_is_held_back_until_a_change_or_a_decision() -> None:
-    entry = {"name": "r", "shard": "promoted", "candidate": CANDIDATE, "phase": "Exposed", "step": "1/2"}
+    named = {"name": "r", "shard": "promoted", "candidate": CANDIDATE, "flags": CHANGES}
+    entry = {**named, "phase": "Exposed", "step": "1/2"}
 
     def learn(scene: Scene, document: Mapping[str, Any], **meta: Any) -> None:
         scene.learn("shop/checkout", document, status={"rollouts": [entry]}, **meta)
@@ -257,7 +269,8 @@ async def test_an_override_is_over_a_rollout() -> None:
     [
         {"promoted": 1},
         {"promoted": {"digest": "sha256:1"}},
-        {"phase": "Other", "promoted": None, "candidate": []},
+        {"phase": "Other", "promoted": None, "candidates": {}},
+        {"promoted": None, "candidates": [1]},
     ],
 )
 async def test_a_rollout_whose_status_cannot_be_read_changes_nothing(status: dict[str, Any]) -> None:

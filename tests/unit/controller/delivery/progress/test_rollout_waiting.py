@@ -29,48 +29,58 @@ def configuration(rollouts: list[dict[str, Any]], served: str = "2/2") -> Resour
 
 
 def entry(phase: str, candidate: str | None = CANDIDATE) -> dict[str, Any]:
-    found = {"name": "steps", "shard": "steps-promoted-1", "candidate": candidate, "phase": phase}
-    return {key: value for key, value in found.items() if value is not None}
+    parts = {"name": "steps", "shard": "steps-promoted-1", "phase": phase}
+    return parts if candidate is None else {**parts, "candidate": candidate, "flags": {"a": "0a1b"}}
 
 
-def wait_state(rollouts: list[dict[str, Any]], served: str = "2/2", **status: Any) -> WaitState:
+def wait_state(rollouts: list[dict[str, Any]], *candidates: dict[str, Any], served: str = "2/2") -> WaitState:
+    listed = [{"digest": CANDIDATE, "flags": {"a": "0a1b"}, **candidate} for candidate in candidates]
     rollout = Resource.of(
-        {"kind": "FlagRollout", "metadata": {"namespace": "shop", "name": "steps"}, "status": status}
+        {
+            "kind": "FlagRollout",
+            "metadata": {"namespace": "shop", "name": "steps"},
+            "status": {"candidates": listed},
+        }
     )
     return rollout_wait_state(rollout, configuration(rollouts, served), None, WaitTarget(REVISION))
 
 
 def test_a_revision_that_leaves_nothing_to_roll_out_is_everybodys() -> None:
-    state = wait_state([entry("Idle", None)], phase="Succeeded")
+    state = wait_state([entry("Idle", None)])
     assert (state.done, state.over) == (True, False)
     assert state.message.endswith("everybody's by FlagRollout steps")
 
 
 @pytest.mark.parametrize(
-    ("rollouts", "served", "status", "message"),
+    ("rollouts", "served", "candidates", "message"),
     [
-        ([], "2/2", {}, "FlagRollout steps has not seen the flags yet"),
+        ([], "2/2", [], "FlagRollout steps has not seen the flags yet"),
         (
             [entry("Exposed")],
             "2/2",
-            {"phase": "Paused", "stepText": "2/4", "reason": "WaitingForApproval"},
+            [{"phase": "Paused", "stepText": "2/4", "reason": "WaitingForApproval"}],
             "FlagRollout steps: step 2/4, Paused, WaitingForApproval",
         ),
-        ([entry("Held")], "2/2", {"phase": "Pending"}, "FlagRollout steps: Pending"),
-        ([entry("Idle", None)], "1/2", {"phase": "Succeeded"}, "1 of 2 evaluators serve"),
+        ([entry("Held")], "2/2", [{"phase": "Pending"}], "FlagRollout steps: Pending"),
+        ([entry("Held")], "2/2", [], "FlagRollout steps: not reconciled yet"),
+        (
+            [entry("Held"), entry("Exposed", "sha256:2")],
+            "2/2",
+            [{"phase": "Failed"}, {"digest": "sha256:2", "phase": "Progressing", "stepText": "1/2"}],
+            "FlagRollout steps: Failed; step 1/2, Progressing",
+        ),
+        ([entry("Idle", None)], "1/2", [], "1 of 2 evaluators serve"),
     ],
 )
 def test_a_revision_under_way_is_waited_for(
-    rollouts: list[dict[str, Any]], served: str, status: dict[str, Any], message: str
+    rollouts: list[dict[str, Any]], served: str, candidates: list[dict[str, Any]], message: str
 ) -> None:
-    state = wait_state(rollouts, served, **status)
+    state = wait_state(rollouts, *candidates, served=served)
     assert (state.done, state.over) == (False, False)
     assert message in state.message
 
 
 def test_a_revision_that_was_rolled_back_is_waited_for_no_longer() -> None:
-    state = wait_state([entry("Held")], phase="Failed", failedDigest=CANDIDATE, reason="FailureLimit")
+    state = wait_state([entry("Held")], {"phase": "Failed", "reason": "FailureLimit"})
     assert (state.done, state.over) == (False, True)
     assert state.message == "FlagRollout steps: Failed, FailureLimit"
-    other = wait_state([entry("Held")], phase="Failed", failedDigest="sha256:0")
-    assert not other.over
