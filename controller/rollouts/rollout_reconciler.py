@@ -9,11 +9,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from controller.api.objects.status import Status
-from controller.api.openfeature import featureflagconfiguration
 from controller.api.openfeature.featureflagconfiguration import ConfigurationStatus
 from controller.api.rollouts.flagrollout import FlagRolloutSpec
 from controller.api.rollouts.rollout_status import FlagRolloutStatus
-from controller.delivery.progress.overrides import targets_of
+from controller.delivery.progress.overrides import target_of
 from controller.delivery.progress.rollouts import PromotedSets, rollouts_for
 from controller.rollouts.analysis.rollout_ports import HookAnswer, HookCall, MeasuredStep
 from controller.rollouts.comparisons import Comparisons, Subject
@@ -88,15 +87,14 @@ class FlagRolloutReconciler:
         self._comparisons.forget(key)
 
     def _target(self, resource: Resource, spec: FlagRolloutSpec) -> Resource:
-        kind = featureflagconfiguration.KIND
-        targets = [target for target in targets_of(self._objects, resource) if target.key.kind == kind]
-        if not targets:
+        target = target_of(self._objects, resource)
+        if target is None:
             raise Waiting(
                 "UnknownFlagSet",
-                f"no FlagSet or FeatureFlagConfiguration {spec.flag_set_ref.name} has flags here; "
-                "correct spec.flagSetRef.name, or create it",
+                f"no FlagSet, FeatureFlagConfiguration or FeatureFlag {spec.flag_set_ref.name} has flags "
+                "here; correct spec.flagSetRef.name, or create it",
             )
-        return targets[0]
+        return target
 
     def _conflict(self, subject: Subject, comparison: Comparison) -> Stalled | None:
         """Return the setback if an older rollout has one of the flags."""

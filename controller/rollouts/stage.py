@@ -8,7 +8,6 @@ from controller.api import flagoverride, flagshard
 from controller.api.flagset import LABEL
 from controller.api.kinds import FLAG_OVERRIDE, FLAG_ROLLOUT
 from controller.api.objects.meta import ObjectKey
-from controller.api.openfeature import featureflagconfiguration
 from controller.api.remote_provider import entries_in_force
 from controller.api.rollouts import flagrollout
 from controller.delivery.progress.overrides import BY_FLAG_SET, BY_WRITER, FLAG_KINDS, names_of, set_name
@@ -126,7 +125,7 @@ _ROLLOUT: Final = frozenset({flagrollout.KIND})
 ROLLOUTS: Final = Reconciles(
     FLAG_ROLLOUT,
     wakes=(
-        Watch(frozenset({featureflagconfiguration.KIND}), changed=_delivery, keys=_rollouts),
+        Watch(FLAG_KINDS, changed=_delivery, keys=_rollouts),
         Watch(frozenset({flagshard.KIND}), changed=_uid, keys=_rollouts_of_shard),
         Watch(_ROLLOUT, changed=_requests, keys=_itself),
         Watch(_ROLLOUT, changed=_rollout_order, keys=_rival_rollouts),

@@ -21,7 +21,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from controller.api.objects.meta import timestamp
 from controller.runtime.clock import now
-from evaluator.flags.candidates import candidate_of
+from evaluator.flags.candidates import candidate_digest, changed_flags
 from evaluator.flags.layers.merge import parse
 from tests.cluster.admission import MANIFEST, AdmissionProcess
 from tests.cluster.fleets import wait
@@ -108,11 +108,15 @@ def put_progress(space: Namespace) -> None:
     )
     space.wait_ready("flagoverride", "banner-on")
     promoted, desired = (parse(text.encode(), file="flags.json").flag_set for text in (earlier, later))
-    status = {
-        "phase": "Paused", "step": 0, "stepText": "1/1", "share": 10, "salt": "pay/0a1b2c3d",
-        "promoted": {"digest": "sha256:1", "shard": "pay-promoted"},
-        "candidate": {"digest": candidate_of(desired, promoted, ("pay",)).digest},
+    changed = dict(changed_flags(desired, promoted, ("pay",)))
+    candidate = {
+        "digest": candidate_digest(changed), "flags": changed, "phase": "Paused", "step": 0,
+        "stepText": "1/1", "share": 10, "salt": "pay/0a1b2c3d",
         "metrics": [{"name": "errors", "verdict": "Pass", "value": 0.1}],
+    }  # fmt: skip
+    status = {
+        "phase": "Paused", "promoted": {"digest": "sha256:1", "shard": "pay-promoted"},
+        "candidates": [candidate],
     }  # fmt: skip
     change = ("--subresource=status", "--type=merge", "-p", json.dumps({"status": status}))
     space.kubectl("patch", "flagrollout", "pay", *change)

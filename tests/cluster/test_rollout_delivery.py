@@ -15,7 +15,7 @@ import pytest
 from controller.api.objects.meta import timestamp
 from controller.api.rollouts.flagrollout import PROMOTE
 from controller.runtime.clock import now
-from evaluator.flags.candidates import candidate_of
+from evaluator.flags.candidates import candidate_digest, changed_flags
 from evaluator.flags.layers.merge import parse
 from tests.cluster.controllers import controller
 from tests.cluster.fleets import followed_source
@@ -40,19 +40,21 @@ NEXT["flags"]["pay"]["targeting"] = {"if": [True, "on"]}
 USERS: Final = 40
 
 
-def candidate(document: dict[str, Any]) -> str:
+def changes(document: dict[str, Any]) -> dict[str, str]:
     desired, promoted = (
         parse(json.dumps(one).encode(), file="flags.json").flag_set for one in (document, OLD)
     )
-    return candidate_of(desired, promoted, ("pay*",)).digest
+    return dict(changed_flags(desired, promoted, ("pay*",)))
 
 
+CHANGES: Final = changes(NEW)
+CANDIDATE: Final = candidate_digest(CHANGES)
+PENDING: Final = {"digest": CANDIDATE, "flags": CHANGES, "phase": "Pending"}
 HALF: Final = {
-    "phase": "Progressing", "step": 0, "stepText": "1/2", "share": 50, "salt": "checkout/0a1b2c3d",
-    "candidate": {"digest": candidate(NEW)},
+    **PENDING, "phase": "Progressing", "step": 0, "stepText": "1/2", "share": 50, "salt": "checkout/0a1b2c3d",
 }  # fmt: skip
 EVERYONE: Final = {**HALF, "phase": "Promoting"}
-FAILED: Final = {"phase": "Failed", "candidate": {"digest": candidate(NEW)}, "step": None, "share": 0}
+FAILED: Final = {**PENDING, "phase": "Failed"}
 
 
 class Shop:
@@ -71,10 +73,12 @@ class Shop:
         body = json.dumps({"status": {"rollouts": [entry]}})
         self.space.kubectl("patch", "ffc", "flags", "--subresource=status", "--type=merge", "-p", body)
 
-    def publish(self, **status: Any) -> None:
+    def publish(self, *candidates: dict[str, Any]) -> None:
         """What the reconciler writes in one step."""
         promoted = {"digest": "sha256:1", "shard": "checkout-promoted"}
-        body = json.dumps({"status": {"promoted": promoted, **status}})
+        phase = candidates[0]["phase"] if candidates else "Idle"
+        status = {"promoted": promoted, "phase": phase, "candidates": candidates}
+        body = json.dumps({"status": status})
         self.space.kubectl("patch", "froll", "checkout", "--subresource=status", "--type=merge", "-p", body)
 
     def answers(self) -> set[tuple[object, object]]:
@@ -134,11 +138,11 @@ def test_a_change_reaches_users_step_by_step_while_the_controller_is_not_there(
     shop: Shop, tmp_path: Path
 ) -> None:
     shop.space.apply(promoted_shard(), rollout())
-    shop.publish(phase="Idle")
+    shop.publish()
     shop.commit(NEW)
     shop.wait_commit()
     assert shop.answers() == {(False, "baseline")}
-    shop.publish(**HALF)
+    shop.publish(HALF)
     shop.wait({True, False})
     assert shop.answers() == {(True, "candidate"), (False, "baseline")}
     assert shop.ask("pay", "") == (False, "excluded")
@@ -152,9 +156,9 @@ def test_a_change_reaches_users_step_by_step_while_the_controller_is_not_there(
         second = Shop(space, pod)
         second.wait({True, False})
         assert second.by_user() == shop.by_user()
-    shop.publish(**EVERYONE)
+    shop.publish(EVERYONE)
     shop.wait({True})
-    shop.publish(**FAILED)
+    shop.publish(FAILED)
     shop.wait({False})
 
 
@@ -171,7 +175,7 @@ def test_nobody_gets_a_change_before_its_first_step_whatever_is_written_last(sho
     }
 
     def publish() -> None:
-        shop.publish(phase="Pending", candidate={"digest": candidate(NEW)})
+        shop.publish(PENDING)
         shop.name_rollout()
 
     writes: dict[str, Callable[[], None]] = {
@@ -185,7 +189,7 @@ def test_nobody_gets_a_change_before_its_first_step_whatever_is_written_last(sho
         assert {value for value, _ in shop.answers()} == {False}
     shop.wait_commit()
     assert shop.answers() == {(False, "baseline")}
-    shop.publish(**HALF)
+    shop.publish(HALF)
     shop.wait({True, False})
 
 
@@ -195,12 +199,16 @@ def led(shop: Shop, spare: Plane, tmp_path: Path) -> Iterator[Shop]:
     with controller(spare, tmp_path / "controller") as leader:
         leader.wait_leads()
         shop.space.apply(promoted_shard(), rollout())
-        shop.publish(phase="Idle")
+        shop.publish()
         shop.commit(NEW)
-        shop.publish(**HALF)
+        shop.publish(HALF)
         shop.wait({True, False})
         shop.space.wait("ffc", lambda found: phases(found) == ["Exposed"])
         yield shop
+
+
+def steps_of(found: dict[str, Any]) -> list[int | None]:
+    return [candidate.get("step") for candidate in found["status"].get("candidates", ())]
 
 
 def phases(found: dict[str, Any]) -> list[str]:
@@ -211,10 +219,12 @@ def test_the_status_says_what_is_served_and_a_repeated_apply_writes_nothing(led:
     found = led.space.wait("ffc", lambda found: found["status"].get("served") == "1/1")
     (entry,) = found["status"]["rollouts"]
     assert entry == {
-        "name": "checkout", "shard": "checkout-promoted", "candidate": candidate(NEW), "phase": "Exposed",
-        "step": "1/2", "share": "50",
+        "name": "checkout", "shard": "checkout-promoted", "candidate": CANDIDATE, "flags": CHANGES,
+        "phase": "Exposed", "step": "1/2", "share": "50",
     }  # fmt: skip
-    assert condition(found, "RolloutActive")["message"].startswith("FlagRollout checkout rolls out 1 flag")
+    assert condition(found, "RolloutActive")["message"].startswith(
+        'FlagRollout checkout rolls out flag "pay"'
+    )
     kinds = ("ffc", "flagrollout", "flagshard")
     before = [led.space.all(kind) for kind in kinds]
     for _ in range(5):
@@ -248,7 +258,7 @@ def test_a_person_promotes_what_a_deleted_rollout_has_held_back(led: Shop) -> No
     led.space.delete("flagrollout", "checkout")
     led.wait({False})
     led.space.wait("ffc", lambda found: phases(found) == ["Abandoned"])
-    led.space.kubectl("annotate", "ffc", "flags", f"{PROMOTE}={candidate(NEW)}")
+    led.space.kubectl("annotate", "ffc", "flags", f"{PROMOTE}={CANDIDATE}")
     led.wait({True})
     led.space.wait("ffc", lambda found: phases(found) == [])
 
@@ -281,7 +291,7 @@ def test_a_commit_right_after_a_new_rollout_waits_until_the_present_definition_i
         spine.apply(manifest("FlagRollout", "checkout", spec))
         commit = spine.push(flags__json=flags(banner="off"))
         spine.wait_applied(commit)
-        found = spine.wait("flagrollout", lambda found: found["status"].get("step") == 0, "checkout")
+        found = spine.wait("flagrollout", lambda found: steps_of(found) == [0], "checkout")
         shard = spine.get("flagshard", found["status"]["promoted"]["shard"])
         assert shard["spec"]["flagSpec"]["flags"]["banner"]["defaultVariant"] == "on"
         assert {owner["kind"] for owner in shard["metadata"]["ownerReferences"]} == {

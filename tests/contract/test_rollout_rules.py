@@ -13,12 +13,12 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from evaluator.flags.accept import Progress, effective
-from evaluator.flags.candidates import candidate_of
+from evaluator.flags.candidates import changed_flags, misfits
 from evaluator.flags.canonical import digest
 from evaluator.flags.layers.merge import parse
 from evaluator.flags.model import Flag, FlagSet, State
 from evaluator.flags.rollout_rules import Cohort
-from evaluator.flags.rollouts import Arm, Rollout, arm_rule
+from evaluator.flags.rollouts import Arm, Exposure, Rollout, arm_rule
 from evaluator.wire.encoding import encode
 from tests.contract.generated_flags import VALUES, attributes, flags
 from tests.contract.generated_rules import VARIANTS, texts
@@ -70,9 +70,10 @@ def compare(
     drawn: list[dict[str, Any]],
 ) -> None:
     desired, promoted = sets
-    candidate = candidate_of(desired, promoted, ("f",), cohort.audiences)
-    assume(candidate.digest and not candidate.misfits)
-    rollout = Rollout("r", ("f",), promoted, digest(promoted), candidate.digest, cohort, "r/0a1b", "1/2")
+    changed = changed_flags(desired, promoted, ("f",))
+    assume(changed and not misfits(desired, promoted, changed, cohort.audiences))
+    exposure = Exposure("sha256:1", changed, cohort, "r/0a1b", "1/2")
+    rollout = Rollout("r", ("f",), promoted, digest(promoted), (exposure,))
     made = effective(desired, Progress(rollouts=(rollout,))).flags["f"]
     arms = Flag("arm", State.ENABLED, {side.value: side.value for side in Arm}, targeting=arm_rule(made))
     served = replace(desired, flags={"f": made, "arm": arms})

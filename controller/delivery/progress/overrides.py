@@ -10,6 +10,7 @@ from controller.api.objects.fields import InvalidSpecError
 from controller.api.objects.meta import ObjectKey
 from controller.api.objects.parsed_spec import parse_spec
 from controller.api.openfeature import featureflagconfiguration
+from controller.api.openfeature.featureflagconfiguration import FLAG_KIND
 from controller.runtime.objects.cache import Index
 from evaluator.flags.accept import NO_PROGRESS, Progress
 from evaluator.flags.model import ABSENT
@@ -24,13 +25,15 @@ if TYPE_CHECKING:
 
 
 def set_name(override: Resource) -> str:
-    """The name of the object whose flag is overridden; empty where the spec is malformed."""
+    """The name of the flag set that a FlagOverride or FlagRollout refers to; empty where the spec is
+    malformed.
+    """
     reference = override.spec.get("flagSetRef")
     name = reference.get("name") if isinstance(reference, dict) else None
     return name if isinstance(name, str) else ""
 
 
-FLAG_KINDS: Final = frozenset({featureflagconfiguration.KIND, featureflagconfiguration.FLAG_KIND})
+FLAG_KINDS: Final = frozenset({featureflagconfiguration.KIND, FLAG_KIND})
 """The kinds of objects with flags."""
 BY_WRITER: Final = Index(
     "objects with flags by FlagSet", FLAG_KINDS, lambda resource: filter(None, (resource.labels.get(LABEL),))
@@ -46,12 +49,26 @@ def names_of(target: Resource) -> frozenset[str]:
 
 
 def targets_of(objects: Cache, override: Resource) -> list[Resource]:
-    """The objects whose flag a FlagOverride is about: of its name, and those that the FlagSet has written."""
+    """The objects that a FlagOverride or FlagRollout refers to: of its `flagSetRef.name`, and those that the
+    FlagSet of this name has written.
+    """
     namespace, name = override.namespace, set_name(override)
     named = (objects.get(ObjectKey(kind, namespace, name)) for kind in sorted(FLAG_KINDS))
     written = objects.find(BY_WRITER, namespace, name)
     targets = {target.key: target for target in (*named, *written) if target is not None}
     return [targets[key] for key in sorted(targets)]
+
+
+def target_of(objects: Cache, rollout: Resource) -> Resource | None:
+    """The object whose flags a FlagRollout is about: of the `targets_of`, as of a standing order, one that
+    the FlagSet of this name has written comes first, and a FeatureFlagConfiguration before a FeatureFlag.
+    """
+    name = set_name(rollout)
+    return min(
+        targets_of(objects, rollout),
+        key=lambda target: (target.labels.get(LABEL) != name, target.key.kind == FLAG_KIND, target.key),
+        default=None,
+    )
 
 
 def override_of(resource: Resource) -> Override:

@@ -7,11 +7,13 @@ import pytest
 
 from controller.api import flagshard
 from controller.api.flagset import LABEL
+from controller.api.openfeature.featureflagconfiguration import FLAG_KIND
 from controller.api.rollouts import flagrollout
 from controller.delivery.claims import KINDS
 from controller.proxy.watch import PROGRESS
 from evaluator.flags.candidates import candidate_digest, changed_flags
 from evaluator.flags.layers.merge import parse
+from evaluator.flags.rollouts import ROLLOUT_SHARE_KEY
 from evaluator.resolving.resolve import compile_flag_set, resolve
 from tests.unit.controller.proxy.scene import Scene, large
 from tests.unit.controller.proxy.test_overrides import documents
@@ -82,6 +84,44 @@ async def test_a_change_is_sent_step_by_step_as_the_status_of_its_rollout_says()
     await scene.rest()
     # Everybody has it already.
     assert len(stream.sent) == 4
+    scene.proxy.close()
+
+
+async def test_a_rollout_of_a_bare_feature_flag_is_served_by_steps() -> None:
+    scene = Scene()
+    scene.shard("shop/promoted", OLD)
+    scene.learn("shop/checkout", NEW, FLAG_KIND)
+    scene.rollout("shop/r", "checkout", **HELD)
+    stream = scene.open("shop/checkout")
+    await scene.rest()
+    scene.rollout("shop/r", "checkout", **HALF)
+    await scene.rest()
+    assert sent_answers(stream) == [{"off"}, {"on", "off"}]
+    scene.proxy.close()
+
+
+async def test_two_candidates_are_sent_beside_each_other() -> None:
+    scene = Scene()
+    old = flags("off", other=OLD["flags"]["hello"])
+    new = flags("on", other=NEW["flags"]["hello"])
+    changed = changes(new, old)
+    first = {**EXPOSED, "digest": "sha256:1", "flags": {"hello": changed["hello"]}, "salt": "r/1"}
+    second = {**EXPOSED, "digest": "sha256:2", "flags": {"other": changed["other"]}, "salt": "r/2"}
+    scene.shard("shop/promoted", old)
+    scene.learn("shop/checkout", new)
+    scene.rollout(
+        "shop/r",
+        "checkout",
+        promoted=PROMOTED,
+        candidates=[first, {**second, "phase": "Queued", "step": None}],
+    )
+    stream = scene.open("shop/checkout")
+    await scene.rest()
+    scene.rollout("shop/r", "checkout", promoted=PROMOTED, candidates=[first, second])
+    await scene.rest()
+    sent = documents(stream)
+    assert [document["flags"]["other"]["metadata"][ROLLOUT_SHARE_KEY] for document in sent] == ["0", "50"]
+    assert sent[0]["flags"]["hello"] == sent[1]["flags"]["hello"]
     scene.proxy.close()
 
 

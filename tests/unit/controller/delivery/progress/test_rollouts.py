@@ -2,7 +2,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
+from controller.api.flagset import LABEL
 from controller.api.objects.meta import ObjectKey, Resource
+from controller.delivery.progress.overrides import BY_WRITER, target_of
 from controller.delivery.progress.rollouts import PromotedSets
 from controller.runtime.objects.cache import Cache
 
@@ -36,3 +40,40 @@ def test_promoted_definitions_are_parsed_once_and_kept_while_they_are_needed() -
     assert sets.of(TARGET, ["two", "one"])["two"] is later
     sets.forget(TARGET)
     assert sets.of(TARGET, ["two"])["two"] is not later
+
+
+FFC, FF = "FeatureFlagConfiguration", "FeatureFlag"
+NAMED, NAMED_FF, WRITTEN, WRITTEN_FF = (FFC, "web"), (FF, "web"), (FFC, "web-eu"), (FF, "web-eu")
+
+
+@pytest.mark.parametrize(
+    ("present", "target"),
+    [
+        ((), None),
+        ((NAMED,), NAMED),
+        ((NAMED_FF,), NAMED_FF),
+        ((NAMED, NAMED_FF), NAMED),
+        ((NAMED, NAMED_FF, WRITTEN_FF), WRITTEN_FF),
+        ((WRITTEN_FF, WRITTEN), WRITTEN),
+        ((NAMED, WRITTEN, WRITTEN_FF), WRITTEN),
+    ],
+    ids=str,
+)
+def test_a_rollout_is_of_what_the_flag_set_has_written_or_else_of_the_object_of_its_name(
+    present: tuple[tuple[str, str], ...], target: tuple[str, str] | None
+) -> None:
+    objects = Cache([BY_WRITER])
+    for kind, name in present:
+        labels = {LABEL: "web"} if name == "web-eu" else {}
+        objects.put(
+            Resource.of({"kind": kind, "metadata": {"namespace": "shop", "name": name, "labels": labels}})
+        )
+    rollout = Resource.of(
+        {
+            "kind": "FlagRollout",
+            "metadata": {"namespace": "shop", "name": "r"},
+            "spec": {"flagSetRef": {"name": "web"}},
+        }
+    )
+    referred = target_of(objects, rollout)
+    assert (referred and (referred.key.kind, referred.name)) == target
