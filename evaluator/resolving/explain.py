@@ -8,17 +8,18 @@ evaluated.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
+from evaluator.flags.marks import override_mark, own_rules, rollout_mark
 from evaluator.flags.model import ABSENT, EMPTY, Json, State
-from evaluator.flags.overrides import OVERRIDE_EXPIRES_KEY, OVERRIDE_KEY, OVERRIDE_REASON_KEY
-from evaluator.flags.rollouts import ROLLOUT_ARM_KEY, ROLLOUT_KEY, ROLLOUT_SHARE_KEY, ROLLOUT_STEP_KEY, Arm
+from evaluator.flags.rollouts import ROLLOUT_ARM_KEY, Arm
 from evaluator.resolving.resolve import resolve
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from evaluator.flags.marks import OwnRule
     from evaluator.flags.model import Flag
     from evaluator.resolving.resolution import FlagType, Resolution
     from evaluator.resolving.resolve import CompiledFlagSet
@@ -51,14 +52,22 @@ class TraceStep:
     particulars: Mapping[str, Json] = field(default_factory=lambda: EMPTY)
     """`var`: `name`. `fractional`: `bucket`, `of` and `hashed`, or `why` it gave nothing. `flag`: `note`.
     """
+    own: OwnRule | None = None
+    """Of a flag in a rollout or under an override: the rule of its own that the step belongs to."""
+    layer: bool = False
+    """Whether it is a step of the rollout or the override."""
 
     def __str__(self) -> str:
-        place = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in self.path)
-        return f"{('targeting' + place) if self.path else self.name}: {self._result_text()}"
+        path = self.path if self.own is None else self.path[len(self.own.path) :]
+        place = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in path)
+        whose = f"{self.own.definition} definition, " if self.own is not None and self.own.definition else ""
+        return f"{whose}{('targeting' + place) if self.path else self.name}: {self._result_text()}"
 
     def document(self) -> dict[str, Any]:
-        """The step as JSON: `path`, `operator`, `value`, `text`, particulars; long values only in `text`."""
-        fields = {"value": self.value, **self.particulars}
+        """The step as JSON: `path`, `operator`, `value`, `text`, particulars; long values only in `text`.
+        `layer` is true where it is one of a rollout or an override.
+        """
+        fields = {"value": self.value, **self.particulars, **({"layer": True} if self.layer else {})}
         kept = {name: value for name, value in fields.items() if _starts(value, MOST_VALUE)[1]}
         kept.pop("note", None)
         return {"path": list(self.path), "operator": self.name, **kept, "text": str(self)}
@@ -120,30 +129,34 @@ def explain(
     elif flag.targeting is ABSENT or flag.targeting == {}:
         steps.append(_note("the flag has no targeting"))
     notes = (*_override(resolution), *_rollout(resolution), _conclusion(flag, resolution))
-    return Explanation(resolution, (*steps, *notes))
+    rules = own_rules(flag)
+    return Explanation(resolution, (*(_place(step, rules) for step in steps), *notes))
+
+
+def _place(step: TraceStep, rules: tuple[OwnRule, ...]) -> TraceStep:
+    """The step with the rule that it belongs to: the flag's own, or that of a rollout or an override."""
+    if not step.path or all(not rule.path for rule in rules):
+        return step
+    own = next((rule for rule in rules if step.path[: len(rule.path)] == rule.path), None)
+    return replace(step, own=own, layer=own is None)
 
 
 def _override(resolution: Resolution) -> tuple[TraceStep, ...]:
     """The override that the flag has, also for a user outside of its audience."""
-    metadata = resolution.metadata
-    if OVERRIDE_KEY not in metadata:
+    mark = override_mark(resolution.metadata)
+    if mark is None:
         return ()
-    name, reason = _short(metadata[OVERRIDE_KEY]), _short(metadata.get(OVERRIDE_REASON_KEY))
-    expires = metadata.get(OVERRIDE_EXPIRES_KEY)
-    until = "" if expires is None else f" until {expires}"
-    return (_note(f"override {name} is in force{until}: {reason}"),)
+    until = f" until {mark.until}" if mark.until else ""
+    return (_note(f"override {_short(mark.name)} is in force{until}: {_short(mark.reason)}"),)
 
 
 def _rollout(resolution: Resolution) -> tuple[TraceStep, ...]:
     """The rollout that the flag is in, and the user's arm."""
-    metadata = resolution.metadata
-    if ROLLOUT_ARM_KEY not in metadata:
+    mark, arm = rollout_mark(resolution.metadata), str(resolution.metadata.get(ROLLOUT_ARM_KEY, ""))
+    if mark is None or not arm:
         return ()
-    name, arm = _short(metadata.get(ROLLOUT_KEY)), str(metadata[ROLLOUT_ARM_KEY])
-    step = metadata.get(ROLLOUT_STEP_KEY)
-    share = f"{metadata.get(ROLLOUT_SHARE_KEY)}% of users"
-    how_far = "before its first step" if step is None else f"at step {step}, {share}"
-    return (_note(f"rollout {name} is {how_far}: {_ARMS.get(arm, _short(arm))}"),)
+    text = f"rollout {_short(mark.name)}: {mark.position}: {_ARMS.get(arm, _short(arm))}"
+    return (_note(text),)
 
 
 def _conclusion(flag: Flag, resolution: Resolution) -> TraceStep:

@@ -28,6 +28,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--at", metavar="DIGEST|TIME",
         help="explain what was served then: a digest (sha256:…), or a time such as 2026-01-02T03:04:05Z",
     )  # fmt: skip
+    parser.add_argument(
+        "--verbose", action="store_true", help="show the conditions of rollouts and overrides, too"
+    )
     add_steps_argument(parser)
     parser.set_defaults(run=run)
 
@@ -42,7 +45,11 @@ def run(arguments: argparse.Namespace) -> int:
         question["at"] = arguments.at
     evaluator = remote(arguments.to)
     answer = evaluator.post("/explain", question)
-    steps = [str(step.get("text", "")) for step in answer.pop("steps", []) if isinstance(step, dict)]
+    steps = [
+        str(step.get("text", ""))
+        for step in answer.pop("steps", [])
+        if isinstance(step, dict) and (arguments.verbose or not step.get("layer"))
+    ]
     print(format_answer(answer, steps, as_json=arguments.output == "json"))
     if answer.get("errorCode") == "FLAG_NOT_FOUND":
         keys = [str(flag.get("key")) for flag in everything(evaluator)["flags"]]

@@ -9,8 +9,7 @@ from urllib.parse import quote
 from controller.cli.shared.ending import OK, UNREACHABLE, Exit
 from controller.cli.shared.printing import columns, printable, short
 from controller.cli.shared.remote import Remote, add_address_argument, remote
-from evaluator.flags.overrides import OVERRIDE_EXPIRES_KEY, OVERRIDE_KEY, OVERRIDE_REASON_KEY
-from evaluator.flags.rollouts import ROLLOUT_KEY, ROLLOUT_SHARE_KEY, ROLLOUT_STEP_KEY
+from evaluator.flags.marks import override_mark, rollout_mark
 
 if TYPE_CHECKING:
     import argparse
@@ -68,32 +67,22 @@ def lines(served: dict[str, Any]) -> Iterator[str]:
     yield f"age       {_age(served.get('ageSeconds'))}"
     for source in served.get("sources", ()):
         yield f"source    {_source(source)}"
-    yield from _overrides(served.get("flags", ()))
-    yield from _rollouts(served.get("flags", ()))
+    yield from _marks(served.get("flags", ()))
     yield ""
     rows = ([_cell(flag.get(name)) for name in _COLUMNS] for flag in served.get("flags", ()))
     yield from columns([list(_COLUMNS.values()), *rows])
 
 
-def _overrides(flags: Iterable[dict[str, Any]]) -> Iterator[str]:
-    """A line for each flag that is not as its definition says."""
+def _marks(flags: Iterable[dict[str, Any]]) -> Iterator[str]:
+    """A line for each flag that is not for everybody as its definition says."""
     for flag in flags:
-        metadata = flag.get("metadata") or {}
-        if (name := metadata.get(OVERRIDE_KEY)) is not None:
-            end = f" until {metadata[OVERRIDE_EXPIRES_KEY]}" if OVERRIDE_EXPIRES_KEY in metadata else ""
-            reason = metadata.get(OVERRIDE_REASON_KEY, "-")
-            yield f"override  {flag.get('key')}: by {name}{end}: {reason}".replace("\n", " ")
-
-
-def _rollouts(flags: Iterable[dict[str, Any]]) -> Iterator[str]:
-    """A line for each flag whose new definition is not everybody's yet."""
-    for flag in flags:
-        metadata = flag.get("metadata") or {}
-        if (name := metadata.get(ROLLOUT_KEY)) is not None:
-            step = metadata.get(ROLLOUT_STEP_KEY)
-            share = metadata.get(ROLLOUT_SHARE_KEY, "0")
-            at = f"step {step}, {share}% of users" if step else "nobody gets the new definition"
-            yield f"rollout   {flag.get('key')}: by {name}: {at}".replace("\n", " ")
+        key, metadata = flag.get("key"), flag.get("metadata") or {}
+        if (override := override_mark(metadata)) is not None:
+            end = f" until {override.until}" if override.until else ""
+            yield f"override  {key}: by {override.name}{end}: {override.reason}".replace("\n", " ")
+        if (rollout := rollout_mark(metadata)) is not None:
+            candidate = f" ({short(rollout.candidate)})" if rollout.candidate else ""
+            yield f"rollout   {key}: by {rollout.name}{candidate}: {rollout.position}".replace("\n", " ")
 
 
 def _source(source: dict[str, Any]) -> str:

@@ -66,12 +66,13 @@ def test_a_flag_is_traced_to_its_rollout_by_either_name_of_its_set() -> None:
 
 def test_the_flags_of_an_evaluator_have_a_line_for_each_that_is_rolled_out() -> None:
     marks = {"flagstaff.dev/rollout": "checkout", "flagstaff.dev/rollout-share": "10"}
+    marks["flagstaff.dev/rollout-candidate"] = f"sha256:{'4' * 64}"
     stepping = {"key": "pay", "metadata": {**marks, "flagstaff.dev/rollout-step": "2/4"}}
     held = {"key": "cart", "metadata": {**marks, "flagstaff.dev/rollout-share": "0"}}
     shown = [line for line in lines({"flags": [stepping, held, {"key": "x"}]}) if line.startswith("rollout")]
     assert shown == [
-        "rollout   pay: by checkout: step 2/4, 10% of users",
-        "rollout   cart: by checkout: nobody gets the new definition",
+        "rollout   pay: by checkout (sha256:444444444444): step 2/4, 10% of users",
+        "rollout   cart: by checkout (sha256:444444444444): nobody gets the new definition",
     ]
 
 

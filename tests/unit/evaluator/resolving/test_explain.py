@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -145,12 +145,12 @@ def test_a_long_bucketing_key_is_explained_as_it_is_served() -> None:
         (
             rolled_out(100, step="2/4"),
             {"targetingKey": "u"},
-            "at step 2/4, 100% of users: this user gets the new definition (arm candidate)",
+            '"checkout": step 2/4, 100% of users: this user gets the new definition (arm candidate)',
         ),
         (
             rolled_out(0, step=""),
             {"targetingKey": "u"},
-            '"checkout" is before its first step: this user gets the promoted definition (arm baseline)',
+            '"checkout": nobody gets the new definition: this user gets the promoted definition',
         ),
         (rolled_out(10), {}, "(arm excluded)"),
     ],
@@ -171,3 +171,22 @@ def test_a_trace_names_the_override_and_its_end(variant: str | None, expires: in
     text = f'flag: override "pay-off" is in force{until}: "INC-1: payments fail"'
     assert text in map(str, explain(compiled, NEW.key, None, {"targetingKey": "u"}, 0).steps)
     assert not [step for step in explain(compiled, PLAIN.key, None, {}, 0).steps if "override" in str(step)]
+
+
+@pytest.mark.parametrize("overrides", [(), (Override("aside", NEW.key, "off", "x", None, {"var": "staff"}),)])
+def test_the_conditions_of_rollouts_and_overrides_are_told_from_the_rules_of_the_flag(
+    overrides: tuple[Override, ...],
+) -> None:
+    new, old = (
+        replace(NEW, targeting={"if": [{"==": [{"var": "tier"}, tier]}, variant]})
+        for tier, variant in (("gold", "on"), ("silver", "off"))
+    )
+    for share, definition in ((100, "new"), (0.01, "promoted")):
+        served = compile_flag_set(rolled_out(share, old=old, new=new, overrides=overrides))
+        steps = explain(served, NEW.key, None, {"targetingKey": "u", "tier": "gold"}, 0).steps
+        own = [str(step) for step in steps if step.path and not step.layer]
+        assert own[0] == f'{definition} definition, targeting.if[0].==[0].var: "tier" is "gold"'
+        assert not [text for text in own if "targetingKey" in text or "checkout/" in text]
+        assert [step.document()["layer"] for step in steps if step.layer]
+    plain = explain(compile_flag_set(rolled_out(10)), PLAIN.key, None, {}, 0).steps
+    assert not [step for step in plain if "layer" in step.document()]
