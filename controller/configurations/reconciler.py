@@ -37,6 +37,7 @@ from controller.configurations.remote_report import (
 )
 from controller.configurations.validation import validate
 from controller.delivery.fleet_members import count
+from controller.delivery.progress.generations import drawn_text
 from controller.delivery.progress.overrides import seconds_to_next_end
 from controller.delivery.progress.progress_report import (
     abandonment_events,
@@ -45,6 +46,7 @@ from controller.delivery.progress.progress_report import (
     rollout_condition,
 )
 from controller.delivery.progress.rollouts import PromotedSets, progress_of
+from controller.runtime.event import Occurrence
 from controller.runtime.reconciling.result import Done, Result
 
 if TYPE_CHECKING:
@@ -115,7 +117,9 @@ class ConfigurationReconciler:
         if any(detail.reason == SERVED for detail in served.details):
             kept.propagated = status.digest or ""
         overridden = override_condition(kept.validation.overridden)
-        rolled_out = rollout_condition(kept.validation.rollouts or (), _note(resource))
+        rolled_out = rollout_condition(
+            kept.validation.rollouts or (), _note(resource, kept.validation, served)
+        )
         conflicted = name_conflicts.name_conflict(conflicts)
         waits = served.again, remote.requeue_after, seconds_to_next_end(progress, now.timestamp())
         return Result(
@@ -129,6 +133,7 @@ class ConfigurationReconciler:
                 *fetch_events(before, remote),
                 *override_events(before, overridden),
                 *abandonment_events(before, rolled_out),
+                *_bucketing_events(before, kept.validation),
             ),
             requeue_after=min(filter(None, waits), default=None),
         )
@@ -195,7 +200,18 @@ def _rollout_status(before: ConfigurationStatus, validation: ContentVerdict) -> 
     return ConfigurationStatus(rollouts=entries or None)
 
 
-def _note(resource: Resource) -> str:
+def _note(resource: Resource, validation: ContentVerdict, served: Propagation) -> str:
+    """Return what the condition for rollouts says beside the candidates."""
     # The controller does not write FeatureFlag objects.
-    direct = "flagd and OpenFeature Operator read this object directly, and serve its own definitions to all"
-    return direct if resource.key.kind == FLAG_KIND else ""
+    direct = "Flagd and OpenFeature Operator read this object directly, and serve its own definitions to all"
+    drawn = drawn_text(validation.status.bucketing, unknown_followers=bool(served.status.delivered))
+    notes = (direct if resource.key.kind == FLAG_KIND else "", validation.bucketing_waits, drawn)
+    return ". ".join(filter(None, notes))
+
+
+def _bucketing_events(before: ConfigurationStatus, validation: ContentVerdict) -> tuple[Occurrence, ...]:
+    """Return an Event if another generation of `fractional` than in `before` is served."""
+    now = validation.status.bucketing
+    if not validation.bucketing_changed or before.bucketing == now:
+        return ()
+    return (Occurrence("BucketingChanged", f"bucketing changed {validation.bucketing_changed}"),)

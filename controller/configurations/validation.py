@@ -9,6 +9,7 @@ from controller.api.objects.fields import InvalidSpecError
 from controller.api.openfeature.featureflagconfiguration import ConfigurationStatus, MissingShardsError
 from controller.delivery.delivered import delivery_of
 from controller.delivery.problem_text import first_problem, problem_list, withhold_messages
+from controller.delivery.progress.generations import change_text, generation_of, pending_text
 from controller.delivery.progress.overrides import override_texts
 from controller.delivery.progress.rollouts import served_rollouts
 from controller.runtime.reconciling.result import Done
@@ -40,6 +41,10 @@ class ContentVerdict:
     status: ConfigurationStatus = _NOTHING
     overridden: tuple[str, ...] = ()
     """What FlagOverrides do to flags, see `override_texts`."""
+    bucketing_changed: str = ""
+    """How many users another generation than in the object's status moves; empty: it is the same."""
+    bucketing_waits: str = ""
+    """That a change of the generation waits for rollouts; empty: none does."""
     rollouts: tuple[ServedRollout, ...] | None = None
     """What FlagRollouts do, see `served_rollouts`; None: the content cannot be read."""
 
@@ -59,7 +64,12 @@ def validate(
         return ContentVerdict(Waiting("ShardsMissing", message))
     status = _status(verdict)
     rollouts = served_rollouts(verdict.composed, progress.rollouts) if verdict.digest else None
-    parts = override_texts(verdict.flag_set, progress), rollouts
+    parts = (
+        override_texts(verdict.flag_set, progress),
+        _bucketing_change(ConfigurationStatus.of(resource), verdict),
+        pending_text(verdict.composed, verdict.flag_set),
+        rollouts,
+    )
     errors = [problem for problem in verdict.problems if problem.severity is Severity.ERROR]
     if errors:
         problem = first_problem(errors)
@@ -95,6 +105,12 @@ def judge(
     return replace(delivery, problems=in_object(delivery.problems), notes=in_object(delivery.notes))
 
 
+def _bucketing_change(before: ConfigurationStatus, verdict: Delivered) -> str:
+    if not before.digest or not verdict.digest:
+        return ""
+    return change_text(verdict.flag_set, before.bucketing, generation_of(verdict.flag_set))
+
+
 def _status(verdict: Delivered) -> ConfigurationStatus:
     flag_set = verdict.flag_set
     problems = problem_list(verdict.problems)
@@ -107,7 +123,7 @@ def _status(verdict: Delivered) -> ConfigurationStatus:
         flags=len(flag_set.flags),
     )
     if verdict.digest:
-        status |= ConfigurationStatus(digest=verdict.digest)
+        status |= ConfigurationStatus(digest=verdict.digest, bucketing=generation_of(flag_set))
     if verdict.local_digest != verdict.digest:
         status |= ConfigurationStatus(local_digest=verdict.local_digest)
     if flag_set.flag_set_id:

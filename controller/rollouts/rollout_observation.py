@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 _LISTED: Final = 10
 """Keys of flags that a status lists."""
 _MISFITS: Final[Mapping[MisfitReason, str]] = {
+    "BucketingChanged": "changes the generation of fractional by which it draws users, and one rule has only "
+    "one; pin the generation as before",
     "VariantValueChanged": "changes the value of a variant, which cannot have two values at a time; give the "
     "new value another variant",
     "VariantNameEscaped": "has a default variant whose name no rule can choose, since it has a character "

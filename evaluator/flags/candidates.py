@@ -12,9 +12,16 @@ from typing import TYPE_CHECKING, Final
 from evaluator.flags.canonical import digest
 from evaluator.flags.checking.references import Expander, RuleTooLarge, measure
 from evaluator.flags.diff import Change, diff
-from evaluator.flags.model import ABSENT, EMPTY, FlagSet, State
+from evaluator.flags.model import ABSENT, BUCKETING_KEY, EMPTY, Bucketing, FlagSet, State
 from evaluator.flags.overrides import is_invalid_audience
-from evaluator.flags.rollout_rules import WHOLE, Cohort, TwoDefinitions, cohort_condition
+from evaluator.flags.rollout_rules import (
+    WHOLE,
+    Cohort,
+    TwoDefinitions,
+    cohort_condition,
+    draws_otherwise,
+    pinned_generation,
+)
 from evaluator.flags.rule_copies import RuleCopier
 
 if TYPE_CHECKING:
@@ -67,8 +74,9 @@ def _with_used_evaluators(flags: dict[str, Flag], evaluators: Mapping[str, Json]
 
 def changed_flags(desired: FlagSet, promoted: FlagSet, patterns: Iterable[str]) -> Mapping[str, str]:
     """Return the `definition_digest` of each desired definition that is to be rolled out, by key, sorted: of
-    flags that match, are in both sets, are enabled and differ from the promoted one in more than metadata.
-    New, deleted and disabled flags are served as desired at once.
+    flags that match, are in both sets, are enabled and differ from the promoted one in more than metadata,
+    of which only the generation of `fractional` that a flag pins decides anything. New, deleted and disabled
+    flags are served as desired at once.
     """
     patterns = tuple(patterns)
     shared = [
@@ -80,7 +88,11 @@ def changed_flags(desired: FlagSet, promoted: FlagSet, patterns: Iterable[str]) 
         FlagSet({key: promoted.flags[key] for key in shared}, promoted.evaluators),
         FlagSet({key: desired.flags[key] for key in shared}, desired.evaluators),
     ).changed
-    keys = [key for key, changes in changed.items() if set(changes) != {Change.METADATA}]
+    keys = [
+        key
+        for key, changes in changed.items()
+        if set(changes) != {Change.METADATA} or draws_otherwise(desired, promoted, key)
+    ]
     if not keys:
         return EMPTY
     expander = Expander(desired.evaluators)
@@ -120,12 +132,16 @@ def misfits(
 
 
 def _definition(flag: Flag, expander: Expander) -> Flag:
-    """Return the flag without metadata and with references expanded, for a digest of its meaning."""
+    """Return the flag with references expanded and without metadata, except for another generation of
+    `fractional` than flagd's own, for a digest of its meaning.
+    """
     rule = flag.targeting
     if rule is not ABSENT:
         with suppress(RuleTooLarge):
             rule = expander.expand(rule)
-    return replace(flag, targeting=rule, metadata=EMPTY, without=frozenset())
+    pinned = pinned_generation(flag)
+    metadata = EMPTY if pinned is Bucketing.V2 else {BUCKETING_KEY: pinned.value}
+    return replace(flag, targeting=rule, metadata=metadata, without=frozenset())
 
 
 def settle(

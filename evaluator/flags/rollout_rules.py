@@ -7,19 +7,22 @@ definition split their users as they always do.
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, Literal
 
 from evaluator.flags.checking.known_operators import DEPTH, NODES
 from evaluator.flags.checking.outcomes import ESCAPED, OutcomeReader, variant_named
-from evaluator.flags.checking.references import Expander
+from evaluator.flags.checking.references import Expander, RuleTooLarge
 from evaluator.flags.diff import same
-from evaluator.flags.model import ABSENT, State
+from evaluator.flags.model import ABSENT, BUCKETING_KEY, Bucketing, State
 from evaluator.flags.overrides import WRAPPED
 from evaluator.flags.rule_copies import RuleCopier
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from evaluator.flags.model import Flag, FlagSet, Json
 
 WHOLE: Final = 10_000
@@ -27,10 +30,12 @@ WHOLE: Final = 10_000
 _KEY: Final = {"var": "targetingKey"}
 HAS_KEY: Final[Json] = {"and": [{"!!": [_KEY]}, {"starts_with": [_KEY, ""]}]}
 """Whether a context has a targeting key: a text that is not empty. `cat` would fail for other values."""
+_FRACTIONAL: Final = "fractional"
 _ROOM: Final = 1_000
 """Nodes of a rule that are reserved for an override."""
 
 Misfit = Literal[
+    "BucketingChanged",
     "TypeChanged",
     "VariantValueChanged",
     "VariantNameEscaped",
@@ -60,24 +65,31 @@ class TwoDefinitions:
 
     def __init__(self, desired: FlagSet, promoted: FlagSet) -> None:
         """The definitions that this makes are for `desired`, and refer to its `$evaluators`."""
-        self._desired = desired.flags
-        self._promoted = promoted.flags
+        self._desired = desired
+        self._promoted = promoted
         self._copier = RuleCopier(promoted.evaluators, desired.evaluators)
         self._expander = Expander(desired.evaluators)
         self._outcomes = OutcomeReader(desired.evaluators)
         self._promoted_outcomes = OutcomeReader(promoted.evaluators)
 
     def copy_promoted(self, key: str) -> Flag:
-        """Return the promoted definition for everybody, with the desired metadata."""
-        new, old = self._desired[key], self._promoted[key]
+        """Return the promoted definition for everybody, with the desired metadata but for the generation of
+        `fractional`.
+        """
+        new, old = self._desired.flags[key], self._promoted.flags[key]
         rule = self._copier.copy(old.targeting)
-        return replace(old, targeting=rule, metadata=new.metadata, without=new.without)
+        metadata = new.metadata
+        if old.metadata.get(BUCKETING_KEY) != metadata.get(BUCKETING_KEY):
+            own = {key: value for key, value in old.metadata.items() if key == BUCKETING_KEY}
+            kept = {key: value for key, value in metadata.items() if key != BUCKETING_KEY}
+            metadata = MappingProxyType({**kept, **own})
+        return replace(old, targeting=rule, metadata=metadata, without=new.without)
 
     def both(self, key: str, condition: Json) -> Flag:
         """Return a definition that gives the desired one to users for whom the condition is true, and the
         promoted one to everybody else.
         """
-        new, old = self._desired[key], self._promoted[key]
+        new, old = self._desired.flags[key], self._promoted.flags[key]
         new_rule, new_default = _rule(new.targeting), new.default_variant
         old_rule, old_default = _rule(self._copier.copy(old.targeting)), old.default_variant
         variants = {**old.variants, **new.variants}
@@ -98,7 +110,9 @@ class TwoDefinitions:
 
     def misfit(self, key: str, condition: Json) -> Misfit | None:
         """Return why a definition cannot be served to users with this condition only; None: it can."""
-        new, old = self._desired[key], self._promoted[key]
+        new, old = self._desired.flags[key], self._promoted.flags[key]
+        if draws_otherwise(self._desired, self._promoted, key):
+            return "BucketingChanged"
         if old.state is State.ENABLED:
             types = [{_type_of(value) for value in flag.variants.values()} for flag in (new, old)]
             if types[0] and types[1] and types[0] != types[1]:
@@ -128,7 +142,7 @@ def cohort_condition(cohort: Cohort, salt: str) -> Json:
     if cohort.share > 0:
         bucketing_value = {"cat": [f"{salt}/", _KEY]}
         buckets = [["in", cohort.share], ["out", WHOLE - cohort.share]]
-        ways.append({"==": [{"fractional": [bucketing_value, *buckets]}, "in"]})
+        ways.append({"==": [{_FRACTIONAL: [bucketing_value, *buckets]}, "in"]})
     return {"and": [HAS_KEY, {"or": ways}]} if ways else False
 
 
@@ -139,6 +153,32 @@ def condition_of(flag: Flag) -> Json | None:
     rule = flag.targeting
     parts = rule.get("if") if isinstance(rule, dict) and len(rule) == 1 else None
     return parts[0] if isinstance(parts, list) and len(parts) == 3 else None
+
+
+def draws_otherwise(desired: FlagSet, promoted: FlagSet, key: str) -> bool:
+    """Whether the two definitions of a flag, which may be the same, draw users by different generations of
+    `fractional`, which the flags themselves pin.
+    """
+    flags = desired.flags[key], promoted.flags[key]
+    if pinned_generation(flags[0]) is pinned_generation(flags[1]):
+        return False
+    pairs = zip(flags, (desired.evaluators, promoted.evaluators), strict=True)
+    return any(_draws(flag, evaluators) for flag, evaluators in pairs)
+
+
+def pinned_generation(flag: Flag) -> Bucketing:
+    """Return the generation of `fractional` that a flag itself pins; flagd's own, v2, for a flag without."""
+    pinned = flag.metadata.get(BUCKETING_KEY) == Bucketing.V3.value
+    return Bucketing.V3 if pinned else Bucketing.V2
+
+
+def _draws(flag: Flag, evaluators: Mapping[str, Json]) -> bool:
+    """Whether the rule of a flag has `fractional`, or is too large to tell."""
+    try:
+        rule = ABSENT if flag.targeting is ABSENT else Expander(evaluators).expand(flag.targeting)
+    except RuleTooLarge:
+        return True
+    return rule is not ABSENT and f'"{_FRACTIONAL}"' in json.dumps(rule)
 
 
 def _rule(rule: Json) -> Json:

@@ -116,6 +116,8 @@ class FeatureFlagStatus(Status):
     """Under which the set is served."""
     flags: int | None = None
     """How many flags the set has."""
+    bucketing: str | None = None
+    """The generation of `fractional` that is served; absent: each evaluator has its own, v2 unless set."""
     served: str | None = None
     """How many evaluators serve this digest, of how many there are."""
     problem_count: int | None = None

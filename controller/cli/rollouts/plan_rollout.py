@@ -83,8 +83,8 @@ def _plans(options: argparse.Namespace) -> list[RolloutPlan]:
     from controller.api.objects.fields import InvalidSpecError
     from controller.api.objects.parsed_spec import parse_spec
     from controller.api.rollouts.flagrollout import FlagRolloutSpec
+    from controller.delivery.users_moved import numbered_users
     from controller.rollouts.planning.rollout_plan import plan
-    from controller.rollouts.planning.users_moved import numbered_users
     from controller.runtime.clock import now
 
     in_file = options.rollout.endswith(_FILES)

@@ -12,9 +12,9 @@ from pydantic.alias_generators import to_camel
 
 from controller.api.objects.meta import timestamp
 from controller.api.rollouts.rollout_status import FlagRolloutStatus
+from controller.delivery.users_moved import Movement, answers, movement
 from controller.rollouts.machine.gates import is_immediate, is_paused
 from controller.rollouts.machine.windows import next_opening
-from controller.rollouts.planning.users_moved import Movement, answers, movement
 from evaluator.flags.accept import Progress, effective
 from evaluator.flags.candidates import Candidate, candidate_of, capture, matches
 from evaluator.flags.canonical import digest

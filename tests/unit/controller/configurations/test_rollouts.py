@@ -178,9 +178,9 @@ async def test_each_candidate_has_an_entry_and_so_have_flags_that_no_candidate_h
         ("sha256:1", {"a": changed["a"]}, "12.5"),
         ("sha256:2", {"ab": changed["ab"]}, "1"),
     ]
-    assert condition_of(both)[1] == (
+    assert condition_of(both)[1].startswith(
         'FlagRollout r rolls out flag "a": step 2/4, 12.5% of users; '
-        'FlagRollout r rolls out flag "ab": step 1/4, 1% of users'
+        'FlagRollout r rolls out flag "ab": step 1/4, 1% of users. '
     )
     one = await reconcile_two(TWO, rollout(first))
     assert one.status["rollouts"][1] == {
@@ -232,9 +232,48 @@ async def test_without_the_promoted_definitions_the_status_waits_and_keeps_what_
     assert waits.status["rollouts"] == [EXPOSED]
 
 
+SPLIT = {"fractional": [["on", 50], ["off", 50]]}
+
+
+def pinned(generation: str | None, *candidates: dict[str, Any]) -> tuple[dict[str, Any], Resource]:
+    """A document with a split, whose metadata pins a generation, and a FlagRollout of another flag."""
+    document = flags("on")
+    document["flags"]["b"]["targeting"] = SPLIT
+    metadata = {} if generation is None else {"metadata": {"flagstaff.dev/bucketing": generation}}
+    return {**document, **metadata}, rollout(*candidates)
+
+
+async def test_a_change_of_the_generation_waits_for_candidates_and_says_how_many_users_it_moves() -> None:
+    document, order = pinned("v3", {**HALF, "bucketing": "v2"})
+    waits = await reconcile(replace(configuration(), spec={"flagSpec": document}), order)
+    assert waits.status["bucketing"] == "v2"
+    message = condition_of(waits)[1]
+    assert "The change of bucketing from v2 to v3: " in message
+    assert "of 300 sample users get another variant of a flag" in message
+    assert message.endswith("It waits until the exposed candidates have ended")
+    result = await ConfigurationReconciler(world(rollout()), Claims()).reconcile(waits, NOW)
+    (event,) = [event for event in result.events if event.reason == "BucketingChanged"]
+    assert event.message.startswith("bucketing changed from v2 to v3: ")
+    applied = await reconcile(waits, rollout())
+    assert applied.status["bucketing"] == "v3"
+    again = await ConfigurationReconciler(world(rollout()), Claims()).reconcile(applied, NOW)
+    assert "BucketingChanged" not in {event.reason for event in again.events}
+
+
+@pytest.mark.parametrize("generation", [None, "v2", "v3"])
+async def test_a_set_in_a_rollout_says_which_generation_is_assumed_where_it_pins_none(
+    generation: str | None,
+) -> None:
+    document, order = pinned(generation, {**HALF, "bucketing": generation})
+    written = await reconcile(replace(configuration(), spec={"flagSpec": document}), order)
+    assert ("bucketing v2, which is assumed as the set pins none" in condition_of(written)[1]) is (
+        generation is None
+    )
+
+
 async def test_a_feature_flag_says_that_flagd_serves_what_git_says() -> None:
     written = await reconcile(configuration(kind="FeatureFlag"), rollout(HALF))
-    assert "flagd and OpenFeature Operator read this object directly" in condition_of(written)[1]
+    assert "Flagd and OpenFeature Operator read this object directly" in condition_of(written)[1]
 
 
 @pytest.mark.parametrize(

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from aiohttp import web
 
+from controller.delivery.users_moved import answers, numbered_users
 from controller.local.commits import open_backend
 from controller.local.local_options import LocalOptions
 from controller.local.rollouts.rollout_objects import rollout_objects, secrets_of
 from controller.local.stages.local_events import RevisionBuilt, RolloutFilesRead, RolloutHappened
 from controller.local.stages.opened_stages import stages_of
-from controller.rollouts.planning.users_moved import answers, numbered_users
 from controller.runtime.clock import now
 from controller.runtime.reconciling.setbacks import Stalled
 from evaluator.resolving.resolve import compile_flag_set

@@ -272,6 +272,11 @@ def test_the_metadata_of_a_flag_names_rollout_step_share_and_candidate() -> None
 @pytest.mark.parametrize(
     ("new", "old", "misfit"),
     [
+        (
+            a_flag(targeting=SPLIT, metadata={BUCKETING_KEY: "v3"}),
+            a_flag(targeting=SPLIT),
+            "BucketingChanged",
+        ),
         (a_flag(variants={"on": 1}, default_variant="on"), a_flag(), "TypeChanged"),
         (a_flag(variants={"on": 1}), a_flag(variants={"on": 2}), "VariantValueChanged"),
         (a_flag(variants={"a&b": True}, default_variant="a&b"), a_flag(), "VariantNameEscaped"),
@@ -438,6 +443,21 @@ def test_a_served_set_is_read_back_with_promoted_definitions() -> None:
     assert back.flags["g"] is sent.flags["g"]
     assert without_rollouts(sent, ()).flags.keys() == {"g"}
     assert without_rollouts(new, (under_way,)) is new
+
+
+def test_the_generation_that_a_flag_pins_is_part_of_its_definition() -> None:
+    v2, v3 = ({BUCKETING_KEY: generation} for generation in ("v2", "v3"))
+    plain, drawn = a_set(a_flag(targeting=SPLIT)), a_flag(targeting=SPLIT)
+    pinned = a_set(replace(drawn, metadata=v3))
+    assert changed_flags(pinned, plain, ("f",)).keys() == {"f"}
+    assert settle(pinned, pinned, ("f",)) is pinned
+    held = serve(pinned, with_exposures(plain))
+    users = [{"targetingKey": f"user-{number}"} for number in range(100)]
+    assert [answer(held, user) for user in users] == [answer(plain, user) for user in users]
+    assert [answer(pinned, user) for user in users] != [answer(plain, user) for user in users]
+    # flagd's own generation is v2, and a rule that draws nobody has none.
+    assert not changed_flags(a_set(replace(drawn, metadata=v2)), plain, ("f",))
+    assert not changed_flags(a_set(a_flag(metadata=v3)), a_set(a_flag()), ("f",))
 
 
 @given(st.sampled_from(["f", "g", "h"]), st.integers(1, 10_000), flags(), contexts)

@@ -15,8 +15,8 @@ from controller.api.objects.meta import Resource
 from controller.api.objects.parsed_spec import parse_spec
 from controller.api.rollouts.flagrollout import FlagRolloutSpec
 from controller.cli.rollouts.plan_text import as_text
+from controller.delivery.users_moved import numbered_users
 from controller.rollouts.planning.rollout_plan import Change, RolloutPlan, plan
-from controller.rollouts.planning.users_moved import numbered_users
 from evaluator.flags.layers.merge import parse
 from evaluator.flags.model import ABSENT, Flag, FlagSet, State
 from tests.unit.controller.rollouts.cluster_world import ClusterWorld, definition
