@@ -128,15 +128,20 @@ async def _ask(options: argparse.Namespace) -> str:
 
 async def _promote_abandoned(connection: Connection, name: str) -> bool:
     """Promote what a FlagRollout that is gone holds back; False where it holds nothing back."""
-    from controller.api.kinds import FEATURE_FLAG_CONFIGURATION
-    from controller.api.openfeature.featureflagconfiguration import ConfigurationStatus
+    from controller.api.kinds import FEATURE_FLAG, FEATURE_FLAG_CONFIGURATION
+    from controller.api.openfeature.featureflagconfiguration import FeatureFlagStatus
     from controller.api.rollouts.flagrollout import PROMOTE
 
     promoted = False
-    for target in await connection.resources(FEATURE_FLAG_CONFIGURATION):
-        for entry in ConfigurationStatus.of(target).rollouts or ():
-            if entry.name == name and entry.phase == "Abandoned":
-                patch = {"metadata": {"annotations": {PROMOTE: entry.candidate}}}
-                await connection.merge(FEATURE_FLAG_CONFIGURATION, target.name, patch)
+    for kind in (FEATURE_FLAG_CONFIGURATION, FEATURE_FLAG):
+        for target in await connection.resources(kind):
+            candidates = [
+                entry.candidate
+                for entry in FeatureFlagStatus.of(target).rollouts or ()
+                if entry.name == name and entry.phase == "Abandoned" and entry.candidate
+            ]
+            if candidates:
+                patch = {"metadata": {"annotations": {PROMOTE: ",".join(candidates)}}}
+                await connection.merge(kind, target.name, patch)
                 promoted = True
     return promoted

@@ -481,6 +481,49 @@ def test_a_change_of_another_flag_moves_nobody(
         assert answer(after, context, key=changed) == answer(old, context, key=changed)
 
 
+@given(cohorts, cohorts, st.sampled_from(["started", "grown", "stopped", "promoted"]), contexts)
+def test_what_becomes_of_one_candidate_changes_nothing_for_the_users_of_another(
+    cohort: Cohort, other: Cohort, change: str, context: dict[str, Any]
+) -> None:
+    old = FlagSet({key: a_flag(key, targeting=SPLIT) for key in "fg"}, EVALUATORS)
+    new = replace(old, flags={key: a_flag(key, targeting="on") for key in "fg"})
+    first = exposure(new, old, ("f",), cohort=cohort, salt="f")
+    second = exposure(new, old, ("g",), cohort=other, salt="g")
+    after = {
+        "started": second,
+        "grown": replace(second, cohort=Cohort(10_000, other.audiences)),
+        "stopped": replace(second, cohort=None),
+        "promoted": replace(second, everyone=True),
+    }
+    before, later = (
+        effective(new, Progress(rollouts=(with_exposures(old, first, one, patterns=("*",)),)))
+        for one in (second, after[change])
+    )
+    assert answer(later, context) == answer(before, context)
+    assert arm(later, context) == arm(before, context)
+    if change == "promoted":
+        # The candidate is gone then, and the promoted set has its flag.
+        promoted = with_promoted(old, new, ("g",))
+        ended = effective(new, Progress(rollouts=(with_exposures(promoted, first, patterns=("*",)),)))
+        assert [answer(ended, context, key=key) for key in "fg"] == [
+            answer(later, context, key=key) for key in "fg"
+        ]
+
+
+@given(flags(), flags(), st.integers(0, 10_000), contexts)
+def test_a_step_keeps_its_users_while_the_shared_rule_of_its_audience_changes(
+    new: Flag, old: Flag, share: int, context: dict[str, Any]
+) -> None:
+    """The status has the audience with its references expanded."""
+    assume("nl" not in json.dumps([None if one.targeting is ABSENT else one.targeting for one in (new, old)]))
+    desired, promoted = a_set(new), a_set(old)
+    assume(changed_flags(desired, promoted, ("f",)))
+    audience = Expander(EVALUATORS).expand({"or": [{"$ref": "nl"}, STAFF]})
+    under_way = rollout(desired, promoted, cohort=Cohort(share, (audience,)))
+    changed = replace(desired, evaluators=OTHER_EVALUATORS)
+    assert answer(serve(changed, under_way), context) == answer(serve(desired, under_way), context)
+
+
 @given(flags(), flags(), cohorts, contexts, st.sampled_from(["deleted", "disabled"]))
 def test_a_flag_that_was_deleted_or_disabled_and_comes_back_gives_each_user_what_he_had(
     new: Flag, old: Flag, cohort: Cohort, context: dict[str, Any], way: str
