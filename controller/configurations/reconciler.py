@@ -41,6 +41,7 @@ from controller.delivery.progress.generations import drawn_text
 from controller.delivery.progress.overrides import seconds_to_next_end
 from controller.delivery.progress.progress_report import (
     abandonment_events,
+    baseline_text,
     override_condition,
     override_events,
     rollout_condition,
@@ -205,7 +206,12 @@ def _note(resource: Resource, validation: ContentVerdict, served: Propagation) -
     # The controller does not write FeatureFlag objects.
     direct = "Flagd and OpenFeature Operator read this object directly, and serve its own definitions to all"
     drawn = drawn_text(validation.status.bucketing, unknown_followers=bool(served.status.delivered))
-    notes = (direct if resource.key.kind == FLAG_KIND else "", validation.bucketing_waits, drawn)
+    notes = (
+        baseline_text(validation.disabled_baselines),
+        direct if resource.key.kind == FLAG_KIND else "",
+        validation.bucketing_waits,
+        drawn,
+    )
     return ". ".join(filter(None, notes))
 
 

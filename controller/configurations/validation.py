@@ -11,7 +11,7 @@ from controller.delivery.delivered import delivery_of
 from controller.delivery.problem_text import first_problem, problem_list, withhold_messages
 from controller.delivery.progress.generations import change_text, generation_of, pending_text
 from controller.delivery.progress.overrides import override_texts
-from controller.delivery.progress.rollouts import served_rollouts
+from controller.delivery.progress.rollouts import disabled_baselines, served_rollouts
 from controller.runtime.reconciling.result import Done
 from controller.runtime.reconciling.setbacks import Stalled, Waiting
 from evaluator.flags.accept import NO_PROGRESS
@@ -45,6 +45,8 @@ class ContentVerdict:
     """How many users another generation than in the object's status moves; empty: it is the same."""
     bucketing_waits: str = ""
     """That a change of the generation waits for rollouts; empty: none does."""
+    disabled_baselines: tuple[str, ...] = ()
+    """See `disabled_baselines`."""
     rollouts: tuple[ServedRollout, ...] | None = None
     """What FlagRollouts do, see `served_rollouts`; None: the content cannot be read."""
 
@@ -68,6 +70,7 @@ def validate(
         override_texts(verdict.flag_set, progress),
         _bucketing_change(ConfigurationStatus.of(resource), verdict),
         pending_text(verdict.composed, verdict.flag_set),
+        disabled_baselines(rollouts or (), progress.rollouts),
         rollouts,
     )
     errors = [problem for problem in verdict.problems if problem.severity is Severity.ERROR]

@@ -65,7 +65,7 @@ def rollout_condition(served: Iterable[ServedRollout], note: str = "") -> tuple[
 
 def _sentence(entry: ServedRollout) -> str:
     count = len(entry.flags)
-    flags = f'flag "{visible(next(iter(entry.flags))[:_LONGEST])}"' if count == 1 else f"{count} flags"
+    flags = _flag_text(next(iter(entry.flags))) if count == 1 else f"{count} flags"
     name = f"FlagRollout {entry.name}"
     if entry.phase == "Abandoned":
         return (
@@ -77,6 +77,20 @@ def _sentence(entry: ServedRollout) -> str:
     if entry.phase == "Everyone":
         return f"{name} promotes {flags}"
     return f"{name} rolls out {flags}: step {entry.step}, {entry.share}% of users"
+
+
+def baseline_text(keys: Sequence[str]) -> str:
+    """Return what users outside of a step get of flags that were disabled before; empty where there are
+    none.
+    """
+    if not keys:
+        return ""
+    flags = _flag_text(keys[0]) if len(keys) == 1 else f"{len(keys)} flags"
+    return f"Users outside the step get the application's default of {flags}, disabled until this change"
+
+
+def _flag_text(key: str) -> str:
+    return f'flag "{visible(key[:_LONGEST])}"'
 
 
 def abandonment_events(before: Status, details: Iterable[Condition]) -> tuple[Occurrence, ...]:

@@ -266,5 +266,20 @@ def _entry(desired: FlagSet, rollout: Rollout, reached: Reached) -> ServedRollou
     return entry
 
 
+def disabled_baselines(served: Iterable[ServedRollout], rollouts: Iterable[Rollout]) -> tuple[str, ...]:
+    """Return the keys of the flags in rollouts whose promoted definition is disabled, sorted: whoever does
+    not get the new one has the application's own default.
+    """
+    promoted = {rollout.promoted_name: rollout.promoted.flags for rollout in rollouts}
+    keys = {
+        key
+        for entry in served
+        if entry.phase != "Everyone"
+        for key in entry.flags
+        if (flag := promoted[entry.shard].get(key)) is not None and flag.state is State.DISABLED
+    }
+    return tuple(sorted(keys))
+
+
 def _is_away(flag: Flag | None) -> bool:
     return flag is None or flag.state is State.DISABLED

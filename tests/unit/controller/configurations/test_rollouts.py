@@ -271,6 +271,16 @@ async def test_a_set_in_a_rollout_says_which_generation_is_assumed_where_it_pins
     )
 
 
+async def test_a_flag_that_was_disabled_before_says_what_users_outside_the_step_get() -> None:
+    off = flags("off")["flags"]["a"] | {"state": "DISABLED"}
+    shard = resource("FlagShard", SHARD, {"digest": "d", "flagSpec": {"flags": {"a": off}}})
+    written = await reconcile(configuration(), shard, rollout(HALF))
+    note = 'Users outside the step get the application\'s default of flag "a", disabled until this change'
+    assert note in condition_of(written)[1]
+    plain = await reconcile(configuration(), rollout(HALF))
+    assert "application's default" not in condition_of(plain)[1]
+
+
 async def test_a_feature_flag_says_that_flagd_serves_what_git_says() -> None:
     written = await reconcile(configuration(kind="FeatureFlag"), rollout(HALF))
     assert "Flagd and OpenFeature Operator read this object directly" in condition_of(written)[1]
