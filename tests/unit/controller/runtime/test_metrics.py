@@ -96,15 +96,24 @@ def test_overrides_in_force_have_a_series_each() -> None:
     assert samples == [(labels, 1.0)]
 
 
-def test_a_rollout_has_its_state_its_share_and_the_values_of_its_metrics() -> None:
+def test_a_rollout_has_its_state_and_each_candidate_its_share_and_the_values_of_its_metrics() -> None:
     metrics = [
         {"name": "errors", "verdict": "Pass", "value": 0.004},
         {"name": "quiet", "verdict": "Inconclusive"},
     ]
     statuses: dict[str, dict[str, Any]] = {
         "idle": {"phase": "Idle"},
-        "going": {"phase": "Progressing", "share": 10, "metrics": metrics},
-        "held": {"phase": "Paused", "share": 1},
+        "going": {
+            "phase": "Progressing",
+            "candidates": [
+                {"digest": f"sha256:{'a' * 64}", "phase": "Progressing", "share": 10, "metrics": metrics},
+                {"digest": f"sha256:{'b' * 64}", "phase": "Queued"},
+            ],
+        },
+        "held": {
+            "phase": "Paused",
+            "candidates": [{"digest": f"sha256:{'c' * 64}", "phase": "Paused", "share": 1}],
+        },
         "failed": {"phase": "Failed"},
         "new": {},
         "odd": {"phase": "Sideways"},
@@ -127,11 +136,10 @@ def test_a_rollout_has_its_state_its_share_and_the_values_of_its_metrics() -> No
         ("status", "going", "shop"): 0.0,
         ("status", "held", "shop"): 3.0,
         ("status", "failed", "shop"): 2.0,
-        ("share", "idle", "shop"): 0.0,
-        ("share", "going", "shop"): 10.0,
-        ("share", "held", "shop"): 1.0,
-        ("share", "failed", "shop"): 0.0,
-        ("metric_value", "errors", "going", "shop"): 0.004,
+        ("share", "a" * 12, "going", "shop"): 10.0,
+        ("share", "b" * 12, "going", "shop"): 0.0,
+        ("share", "c" * 12, "held", "shop"): 1.0,
+        ("metric_value", "a" * 12, "errors", "going", "shop"): 0.004,
         ("checks_total", "Pass"): 0.0,
         ("checks_total", "Fail"): 0.0,
         ("checks_total", "Inconclusive"): 0.0,
