@@ -119,7 +119,9 @@ class ConfigurationReconciler:
             kept.propagated = status.digest or ""
         overridden = override_condition(kept.validation.overridden)
         rolled_out = rollout_condition(
-            kept.validation.rollouts or (), _note(resource, kept.validation, served)
+            kept.validation.rollouts or (),
+            _notes(resource, kept.validation, served),
+            kept.validation.bucketing_waits,
         )
         conflicted = name_conflicts.name_conflict(conflicts)
         waits = served.again, remote.requeue_after, seconds_to_next_end(progress, now.timestamp())
@@ -201,18 +203,13 @@ def _rollout_status(before: ConfigurationStatus, validation: ContentVerdict) -> 
     return ConfigurationStatus(rollouts=entries or None)
 
 
-def _note(resource: Resource, validation: ContentVerdict, served: Propagation) -> str:
-    """Return what the condition for rollouts says beside the candidates."""
+def _notes(resource: Resource, validation: ContentVerdict, served: Propagation) -> tuple[str, ...]:
+    """Return what the condition for rollouts says beside the candidates; empty texts are none."""
     # The controller does not write FeatureFlag objects.
     direct = "Flagd and OpenFeature Operator read this object directly, and serve its own definitions to all"
     drawn = drawn_text(validation.status.bucketing, unknown_followers=bool(served.status.delivered))
-    notes = (
-        baseline_text(validation.disabled_baselines),
-        direct if resource.key.kind == FLAG_KIND else "",
-        validation.bucketing_waits,
-        drawn,
-    )
-    return ". ".join(filter(None, notes))
+    others = direct if resource.key.kind == FLAG_KIND else ""
+    return baseline_text(validation.disabled_baselines), others, drawn
 
 
 def _bucketing_events(before: ConfigurationStatus, validation: ContentVerdict) -> tuple[Occurrence, ...]:

@@ -49,17 +49,19 @@ def override_events(before: Status, details: Iterable[Condition]) -> tuple[Occur
     return (Occurrence(ENDED, f"not in force any more: {known.message}", version=known.since, ends=True),)
 
 
-def rollout_condition(served: Iterable[ServedRollout], note: str = "") -> tuple[Condition, ...]:
-    """Return the condition for candidates that are not served to everybody as Git has them. `note` ends the
-    message.
+def rollout_condition(
+    served: Iterable[ServedRollout], notes: Iterable[str] = (), waits: str = ""
+) -> tuple[Condition, ...]:
+    """Return the condition for candidates that are not served to everybody as Git has them; where a change
+    `waits` for candidates, for those that have no flag to be served, too. `notes` end the message.
     """
-    shown = [entry for entry in served if entry.phase != "Idle"]
+    shown = [entry for entry in served if entry.phase != "Idle" or (waits and entry.flags)]
     if not shown:
         return ()
     gone = any(entry.phase == "Abandoned" for entry in shown)
     more = [f"{len(shown) - _NAMED} more"] if len(shown) > _NAMED else []
     texts = (*map(_sentence, shown[:_NAMED]), *more)
-    message = "; ".join(texts) + (f". {note}" if note else "")
+    message = ". ".join(filter(None, ("; ".join(texts), waits, *notes)))
     return (Condition(ROLLOUT_ACTIVE, TRUE, ABANDONED if gone else ROLLED_OUT, message),)
 
 
@@ -74,6 +76,8 @@ def _sentence(entry: ServedRollout) -> str:
         )
     if entry.phase == "Held":
         return f"{name} holds back {flags}: everybody gets the promoted definition"
+    if entry.phase == "Idle":
+        return f"{name} is at a step of {flags}, absent or disabled in Git"
     if entry.phase == "Everyone":
         return f"{name} promotes {flags}"
     return f"{name} rolls out {flags}: step {entry.step}, {entry.share}% of users"

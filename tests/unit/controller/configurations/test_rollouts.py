@@ -251,6 +251,11 @@ async def test_a_change_of_the_generation_waits_for_candidates_and_says_how_many
     assert "The change of bucketing from v2 to v3: " in message
     assert "of 300 sample users get another variant of a flag" in message
     assert message.endswith("It waits until the exposed candidates have ended")
+    away = {key: flag for key, flag in document["flags"].items() if key != "a"}
+    deleted = await reconcile(replace(waits, spec={"flagSpec": {**document, "flags": away}}), order)
+    assert condition_of(deleted)[1].startswith(
+        'FlagRollout r is at a step of flag "a", absent or disabled in Git. The change of bucketing '
+    )
     result = await ConfigurationReconciler(world(rollout()), Claims()).reconcile(waits, NOW)
     (event,) = [event for event in result.events if event.reason == "BucketingChanged"]
     assert event.message.startswith("bucketing changed from v2 to v3: ")
