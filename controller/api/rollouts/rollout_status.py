@@ -13,7 +13,7 @@ from controller.api.objects.status import Status
 CandidatePhase = Literal[
     "Queued", "Pending", "Progressing", "Paused", "WaitingPromotion", "Promoting", "RollingBack", "Failed"
 ]
-Phase = CandidatePhase | Literal["Idle", "Succeeded"]
+Phase = Literal[CandidatePhase, "Idle", "Succeeded"]
 Verdict = Literal["Pass", "Fail", "Inconclusive", "Error"]
 Text = Annotated[str, Field(max_length=1024)]
 Time = Annotated[str, Field(max_length=64), TIME]
