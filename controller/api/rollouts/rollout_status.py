@@ -180,6 +180,12 @@ class CandidateStatus(Model):
     """The audiences of this step and of those before it, with references expanded: their users get the new
     definitions.
     """
+    written_audiences: Annotated[
+        tuple[dict[str, Any], ...],
+        Field(max_length=32),
+        in_schema(items={"type": "object", "x-kubernetes-preserve-unknown-fields": True}),
+    ] = ()
+    """The same audiences as `spec.steps` had them: a step with one of them adds no users."""
     salt: Text | None = None
     """Before the targeting key, where users are drawn."""
     started_at: Time | None = None
@@ -187,9 +193,13 @@ class CandidateStatus(Model):
     step_started_at: Time | None = None
     """When the step was published."""
     propagated_at: Time | None = None
-    """When enough evaluators served it: its clock starts."""
+    """Since when enough evaluators serve it, and nothing hides it: its clock runs."""
     exposed_seconds: float | None = None
-    """Seconds for which the step was exposed before an interruption, such as an override."""
+    """Seconds for which the step was exposed before `propagatedAt`."""
+    unexposed_since: Time | None = None
+    """Since when its clock stands: an override hides it, too few evaluators serve it."""
+    measured_since: Time | None = None
+    """Since when metrics count: the step is exposed since then, but for moments."""
     waited: float | None = None
     """Seconds for which the step waited for people or windows until now."""
     waiting_since: Time | None = None
@@ -218,7 +228,7 @@ class CandidateStatus(Model):
     @property
     def gate(self) -> str:
         """What an approval lets end now: `promotion`, or the step."""
-        return PROMOTION if self.phase == "WaitingPromotion" else self.step_gate
+        return PROMOTION if self.phase == "WaitingPromotion" or self.step is None else self.step_gate
 
     @property
     def step_gate(self) -> str:
@@ -252,6 +262,8 @@ class FlagRolloutStatus(Status):
     handled: Annotated[tuple[Text, ...], Field(max_length=64)] = ()
     """The requests of annotations that were acted on or refused, as `approve=…`."""
     recent_digests: Annotated[tuple[str, ...], Field(max_length=64)] = ()
-    """Definitions that were promoted, as `KEY=DIGEST`, the newest first: for `spec.rollbackWindow`."""
+    """Definitions that were promoted before the present ones, as `KEY=DIGEST`, the newest first, for
+    `spec.rollbackWindow`. `KEY=!DIGEST`: an override hid the definition, so it does not count.
+    """
     history: Annotated[tuple[OnErrorOmit[Outcome], ...], Field(max_length=20)] = ()
     """Candidates that ended, the newest first."""

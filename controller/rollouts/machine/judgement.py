@@ -1,26 +1,38 @@
-"""Judges a step by the checks that were made now. Pure."""
+"""Judges a candidate by the checks and the calls of webhooks that were made now. Pure.
+
+A webhook says yes, says no, or does not answer. No answer is an error whatever its type: it is never taken
+for a no, and counts for `onError`.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from controller.api.objects.meta import precise_timestamp
-from controller.api.rollouts.rollout_status import Checks
+from controller.api.rollouts.rollout_status import Approval, Checks
 from controller.rollouts.analysis.verdicts import BADNESS, stops, worst
+from controller.rollouts.machine.clocks import is_check_due
+from controller.rollouts.machine.gates import confirmation, is_approved
 from controller.runtime.event import Occurrence
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
-    from datetime import datetime
 
     from controller.api.rollouts.flagrollout import FlagRolloutSpec
     from controller.api.rollouts.rollout_analysis import WebhookType
-    from controller.api.rollouts.rollout_status import FlagRolloutStatus, MetricStatus, Verdict
-    from controller.rollouts.machine.observation import Observation
+    from controller.api.rollouts.rollout_status import CandidateStatus, MetricStatus, Verdict
+    from controller.rollouts.machine.observation import Tick
 
 _EVENTS: Final = {"Fail": "CheckFailed", "Inconclusive": "Inconclusive", "Error": "CheckError"}
+_CONFIRMING: Final[tuple[WebhookType, ...]] = (
+    "confirm-rollout", "pre-rollout", "confirm-increase", "confirm-promotion",
+)  # fmt: skip
 _NAMED: Final = 3
 """Most checks that a message names."""
+_KEPT: Final = 40
+"""Most approvals in a status."""
+_LONGEST: Final = 1024
+"""Most characters of a cause."""
 
 
 class Cause(NamedTuple):
@@ -33,65 +45,108 @@ class Cause(NamedTuple):
 class Judgement(NamedTuple):
     """The outcome of the checks made now."""
 
-    status: FlagRolloutStatus
+    status: CandidateStatus
     events: tuple[Occurrence, ...]
     cause: Cause | None
     """Why the candidate is rolled back; None: it is not."""
 
 
-def judge(
-    spec: FlagRolloutSpec, status: FlagRolloutStatus, observation: Observation, now: datetime
-) -> Judgement:
-    """Count the checks made now, if any was due."""
-    metrics = observation.metrics
-    answers = tuple(answers_of(spec, observation, "rollout"))
-    if metrics is None and not answers:
+def judge(status: CandidateStatus, tick: Tick) -> Judgement:
+    """Count the checks and answers of now, if any was due, and open the gates that webhooks confirmed."""
+    if tick.metrics is None and not tick.answers:
         return Judgement(status, (), None)
-    metrics = metrics or ()
-    verdicts: list[Verdict] = [worst(spec.analysis.metrics, metrics), *(verdict for _, verdict, _ in answers)]
+    confirmed = _with_confirmations(status, tick)
+    counted, events, cause = _count(confirmed, tick)
+    since = status.measured_since or status.step_started_at
+    if tick.metrics is not None or is_check_due(tick.spec, status, since, tick.now):
+        # After a confirmation before the first step, the webhooks of the next gate are asked at once.
+        again = status.step is None and confirmed is not status
+        counted = counted.model_copy(update={"last_check_at": None if again else precise_timestamp(tick.now)})
+    return Judgement(counted, events, cause)
+
+
+def _count(status: CandidateStatus, tick: Tick) -> Judgement:
+    spec, metrics = tick.spec, tick.metrics
+    before = status.checks or Checks()
+    update: dict[str, Any] = {}
+    checked = [*answers_of(tick, "rollout"), *_silent(tick, "rollback")]
+    # The webhooks whose answer is of the step; others open gates.
+    judged = metrics is not None or bool(checked) or any(answers_of(tick, "rollback"))
+    verdicts: list[Verdict] = [worst(spec.analysis.metrics, metrics or ()), *(own for _, own, _ in checked)]
     verdict = max(verdicts, key=BADNESS.index)
-    checks = _add_checks(status.checks or Checks(), verdicts, verdict)
-    counted = status.model_copy(
-        update={
-            "metrics": metrics,
-            "verdict": verdict,
-            "checks": checks,
-            "last_check_at": precise_timestamp(now),
-        }
+    refused = [answer for answer in answers_of(tick, "pre-rollout") if answer[1] == "Fail"]
+    silent = [answer for type_ in _CONFIRMING for answer in _silent(tick, type_)]
+    inconclusive = before.inconclusive + 1 if verdict == "Inconclusive" else 0
+    # Failed checks add up over the step, one for each time; errors and checks without a value only while they
+    # follow one another.
+    checks = Checks(
+        failed=before.failed + (verdict == "Fail" or bool(refused)),
+        consecutive_errors=before.consecutive_errors + 1 if "Error" in verdicts or silent else 0,
+        inconclusive=inconclusive if judged else before.inconclusive,
     )
-    text = "; ".join(_texts(spec, metrics, answers, verdict))
-    # Each failed check counts, so each has an Event; of other verdicts, only the first in a row.
-    is_reported = verdict == "Fail" or verdict not in {"Pass", status.verdict}
-    events = (Occurrence(_EVENTS[verdict], text, warning=True),) if is_reported else ()
-    return Judgement(counted, events, _cause(spec, metrics, checks, text))
+    text = "; ".join(_texts(spec, metrics or (), checked, verdict))
+    events = []
+    if judged:
+        update |= {"verdict": verdict, "metrics": status.metrics if metrics is None else metrics}
+        # Each failed check counts, so each has an Event; of other verdicts, only the first in a row.
+        if verdict == "Fail" or verdict not in {"Pass", status.verdict}:
+            events.append(Occurrence(_EVENTS[verdict], text, warning=True))
+    if refused:
+        events.append(Occurrence("CheckFailed", _answers_text(refused), warning=True))
+    if silent and not before.consecutive_errors:
+        events.append(Occurrence("CheckError", _answers_text(silent), warning=True))
+    open_gates = [
+        answer for type_ in _CONFIRMING for answer in answers_of(tick, type_) if answer[1] != "Pass"
+    ]
+    causes = [text] * (verdict != "Pass") + [_answers_text(open_gates)] * bool(open_gates)
+    counted = status.model_copy(
+        update={**update, "checks": checks, "message": "; ".join(causes)[:_LONGEST] or None}
+    )
+    return Judgement(counted, tuple(events), _cause(tick, checks, counted.message or ""))
 
 
-def answers_of(
-    spec: FlagRolloutSpec, observation: Observation, type_: WebhookType
-) -> Iterator[tuple[str, Verdict, str]]:
-    """Yield (name, verdict, message) of each webhook of a type that answered now."""
-    for hook in spec.webhooks:
-        answer = observation.answers.get(hook.name)
+def _with_confirmations(status: CandidateStatus, tick: Tick) -> CandidateStatus:
+    """Record the webhooks that have confirmed now."""
+    hooks = {hook.name: hook for hook in tick.spec.webhooks}
+    for type_ in _CONFIRMING:
+        for name, verdict, _ in answers_of(tick, type_):
+            if verdict == "Pass":
+                status = with_approval(status, confirmation(hooks[name], status), tick)
+    return status
+
+
+def with_approval(status: CandidateStatus, gate: str, tick: Tick) -> CandidateStatus:
+    """Record that a gate is open for the candidate."""
+    if is_approved(status, gate):
+        return status
+    approval = Approval(gate=gate, digest=status.digest, at=precise_timestamp(tick.now))
+    return status.model_copy(update={"approvals": (*status.approvals, approval)[-_KEPT:]})
+
+
+def answers_of(tick: Tick, type_: WebhookType) -> Iterator[tuple[str, Verdict, str]]:
+    """Yield (name, verdict, message) of each webhook of a type that was asked now."""
+    for hook in tick.spec.webhooks:
+        answer = tick.answers.get(hook.name)
         if hook.type == type_ and answer is not None:
             yield hook.name, answer.verdict, answer.message
 
 
-def _add_checks(before: Checks, verdicts: Iterable[Verdict], verdict: Verdict) -> Checks:
-    """Failed checks add up over the step, one for each time; errors and checks without a value only while
-    they follow one another.
-    """
-    return Checks(
-        failed=before.failed + (verdict == "Fail"),
-        consecutive_errors=before.consecutive_errors + 1 if "Error" in verdicts else 0,
-        inconclusive=before.inconclusive + 1 if verdict == "Inconclusive" else 0,
+def report_answers(tick: Tick, type_: WebhookType) -> tuple[Occurrence, ...]:
+    """Return the Events of webhooks on which nothing depends: those that say no, or do not answer."""
+    return tuple(
+        Occurrence(_EVENTS[verdict], _answer_text((name, verdict, message)), warning=True)
+        for name, verdict, message in answers_of(tick, type_)
+        if verdict != "Pass"
     )
 
 
-def _cause(
-    spec: FlagRolloutSpec, metrics: tuple[MetricStatus, ...], checks: Checks, text: str
-) -> Cause | None:
-    analysis = spec.analysis
-    if (test := stops(analysis.metrics, metrics)) is not None:
+def _silent(tick: Tick, type_: WebhookType) -> list[tuple[str, Verdict, str]]:
+    return [answer for answer in answers_of(tick, type_) if answer[1] == "Error"]
+
+
+def _cause(tick: Tick, checks: Checks, text: str) -> Cause | None:
+    analysis = tick.spec.analysis
+    if tick.metrics is not None and (test := stops(analysis.metrics, tick.metrics)) is not None:
         return Cause("GuardrailFailed", _metric_text(test))
     if checks.failed >= analysis.failure_limit:
         return Cause("FailureLimit", f"{checks.failed} checks failed: {text}")
@@ -111,7 +166,7 @@ def _texts(
     texts = [
         _metric_text(metric) for metric in metrics if metric.verdict == verdict and metric.name in counting
     ]
-    texts += [f"webhook {name}: {message}" for name, own, message in answers if own == verdict]
+    texts += [_answer_text(answer) for answer in answers if answer[1] == verdict]
     yield from texts[:_NAMED]
     if len(texts) > _NAMED:
         yield f"{len(texts) - _NAMED} more"
@@ -121,3 +176,13 @@ def _metric_text(status: MetricStatus) -> str:
     value = "" if status.value is None else f" is {status.value:g}"
     wanted = f", it must be {status.threshold}" if status.threshold and status.value is not None else ""
     return f"metric {status.name}{value}{wanted}" + (f": {status.message}" if status.message else "")
+
+
+def _answers_text(answers: Iterable[tuple[str, Verdict, str]]) -> str:
+    return "; ".join(map(_answer_text, answers))
+
+
+def _answer_text(answer: tuple[str, Verdict, str]) -> str:
+    name, verdict, message = answer
+    said = "does not answer" if verdict == "Error" else "says no"
+    return f"webhook {name} {said}: {message}"

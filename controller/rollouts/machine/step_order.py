@@ -7,25 +7,25 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from controller.api.rollouts.rollout_status import FlagRolloutStatus
+    from controller.api.rollouts.rollout_status import CandidateStatus
     from controller.api.rollouts.rollout_steps import Step
 
 
-def next_step(steps: Sequence[Step], share: float, audiences: Sequence[dict[str, Any]]) -> int | None:
-    """Return the index of the first step that adds users to `share` percent and `audiences`; None: none does.
-    So a rollout whose steps are edited continues with the first step that adds users, and takes nobody back.
+def next_step(steps: Sequence[Step], status: CandidateStatus) -> int | None:
+    """Return the index of the first step that adds users to those of a candidate; None: none does. So a
+    rollout whose steps are edited continues with the first step that adds users, and takes nobody back.
     """
     for index, step in enumerate(steps):
-        if step.share is not None and step.share > share:
+        if step.share is not None and step.share > (status.share or 0.0):
             return index
-        if step.audience is not None and step.audience not in audiences:
+        if step.audience is not None and step.audience not in status.written_audiences:
             return index
     return None
 
 
-def present_step(steps: Sequence[Step], status: FlagRolloutStatus) -> Step:
+def present_step(steps: Sequence[Step], status: CandidateStatus) -> Step:
     """Return the step that is served, as the spec has it now: the last one before the next."""
-    index = next_step(steps, status.share or 0.0, status.audiences)
+    index = next_step(steps, status)
     return steps[-1] if index is None else steps[max(index - 1, 0)]
 
 

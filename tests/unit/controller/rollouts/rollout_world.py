@@ -4,19 +4,22 @@ machine makes of it. A trace is a text: commands, and below each what changed.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import hashlib
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 import yaml
 
 from controller.api.objects.fields import read
-from controller.api.rollouts.flagrollout import ABORT, APPROVE, PAUSE, PROMOTE, RETRY, FlagRolloutSpec
+from controller.api.objects.meta import ObjectKey
+from controller.api.rollouts.flagrollout import ABORT, APPROVE, PAUSE, PROMOTE, RESUME, RETRY, FlagRolloutSpec
 from controller.api.rollouts.rollout_status import FlagRolloutStatus, MetricStatus, Revision, Served
 from controller.rollouts.analysis.rollout_ports import HookAnswer
-from controller.rollouts.machine.advance import advance
-from controller.rollouts.machine.due import due
-from controller.rollouts.machine.observation import Misfit, Observation
+from controller.rollouts.machine.candidates import kept_keys
+from controller.rollouts.machine.decide import decide, due_of
+from controller.rollouts.machine.observation import Commit, Misfit, Observation
+from evaluator.flags.candidates import candidate_digest
 from evaluator.host.durations import parse_duration
 
 if TYPE_CHECKING:
@@ -36,25 +39,39 @@ steps:
 """
 ERRORS: Final = {"name": "errors", "templateRef": {"name": "t"}, "thresholdRange": {"max": 0.01}}
 _ANNOTATIONS: Final = {
-    "approve": APPROVE, "promote": PROMOTE, "abort": ABORT, "retry": RETRY, "pause": PAUSE,
+    "approve": APPROVE, "promote": PROMOTE, "abort": ABORT, "resume": RESUME, "retry": RETRY, "pause": PAUSE,
 }  # fmt: skip
 _TICKS: Final = 40
 """Most decisions without time passing: more would be a loop."""
 
 
-def digest_of(name: str) -> str:
-    return f"sha256:{name}"
+ROLLOUT: Final = ObjectKey("FlagRollout", "shop", "checkout")
+DISABLED: Final = "disabled"
+"""The promoted definition of a flag that Git disables."""
+
+
+def definition_of(key: str, commit: str) -> str:
+    """The digest of the definition that a commit gives a flag."""
+    return hashlib.sha256(f"{key}={commit}".encode()).hexdigest()[:16]
+
+
+def digest_of(commit: str, *keys: str) -> str:
+    """The digest of a commit's candidate."""
+    return candidate_digest({key: definition_of(key, commit) for key in keys or ("pay",)})
 
 
 @dataclass
 class RolloutWorld:
-    """One FlagRollout `checkout`."""
+    """One FlagRollout `checkout`. A definition of a flag is named by the commit that it is of."""
 
     spec_text: dict[str, Any] = field(default_factory=lambda: yaml.safe_load(SPEC))
     now: datetime = MONDAY
     status: FlagRolloutStatus = field(default_factory=FlagRolloutStatus)
-    promoted: str = "base"
-    desired: str = "base"
+    promoted: dict[str, str] = field(default_factory=lambda: {"pay": "base", "hero": "base"})
+    desired: dict[str, str] = field(default_factory=lambda: {"pay": "base", "hero": "base"})
+    disabled: set[str] = field(default_factory=set)
+    overrides: dict[str, str] = field(default_factory=dict)
+    """The flag of each override in force, by its name."""
     served: Served | None = field(default_factory=lambda: Served(served=4, total=4))
     check: str = "pass"
     hooks: dict[str, str] = field(default_factory=dict)
@@ -63,6 +80,8 @@ class RolloutWorld:
     asked: list[str] = field(default_factory=list)
     """What webhooks were asked, in order."""
     due_in: float | None = 0.0
+    sets: dict[str, dict[str, str]] = field(default_factory=dict)
+    """The content of the shards that statuses name."""
 
     @property
     def spec(self) -> FlagRolloutSpec:
@@ -70,32 +89,65 @@ class RolloutWorld:
 
     def observe(self) -> Observation:
         """What is so now, with the answers of all that is due."""
-        candidate = None
-        if self.desired != self.promoted:
-            candidate = Revision(
-                digest=digest_of(self.desired), revision=self.desired, flags=("pay",), count=1
-            )
-        observation = Observation(
-            name="checkout",
-            candidate=candidate,
-            promoted=Revision(digest=digest_of(f"all-{self.promoted}"), shard=f"promoted-{self.promoted}"),
-            desired=Revision(digest=digest_of(f"all-{self.desired}"), shard=f"promoted-{self.desired}"),
-            misfit=self.misfit if candidate is not None else None,
-            served=self.served,
+        observation = self._observe()
+        asks = due_of(self.spec, self.status, observation, self.now)
+        answers = {
+            digest: {hook.name: self._answer(hook.name) for hook in one.hooks} for digest, one in asks.items()
+        }
+        metrics = {digest: tuple(self._measure()) for digest, one in asks.items() if one.metrics}
+        self.asked += [name for named in answers.values() for name in named]
+        return replace(observation, answers=answers, metrics=metrics)
+
+    def _observe(self) -> Observation:
+        spec, status = self.spec, self.status
+        absent = self.promoted.keys() - self.desired.keys()
+        kept = kept_keys(spec, status, absent, self.disabled, self.now)
+        settled = {key: commit for key, commit in self.promoted.items() if key in self.desired or key in kept}
+        for key, commit in self.desired.items():
+            if key in self.disabled and key not in kept:
+                settled[key] = DISABLED
+            settled.setdefault(key, commit)
+        changed = {
+            key: commit
+            for key, commit in self.desired.items()
+            if key not in self.disabled and commit != settled[key]
+        }
+        hidden: dict[str, tuple[str, ...]] = {}
+        for name, key in sorted(self.overrides.items()):
+            hidden[key] = (*hidden.get(key, ()), name)
+        promotions = {
+            candidate.digest: self._revision(settled | {key: self.desired[key] for key in candidate.flags})
+            for candidate in status.candidates
+            if candidate.phase == "Promoting" and candidate.flags.keys() <= changed.keys()
+        }
+        return Observation(
+            ROLLOUT,
+            self._revision(settled),
+            flags={key: definition_of(key, commit) for key, commit in changed.items()},
+            commits={key: Commit(commit) for key, commit in changed.items()},
+            promoted_definitions={
+                key: definition_of(key, settled[key]) for key in {*changed, *hidden} if key in settled
+            },
+            absent=frozenset(absent & kept),
+            disabled=frozenset(self.disabled),
+            misfits=dict.fromkeys(changed, self.misfit) if self.misfit is not None else {},
+            audiences=tuple(step.audience for step in spec.steps),
+            overrides=hidden,
+            served=(
+                {one.digest: self.served for one in status.candidates} if self.served is not None else {}
+            ),
+            promotions=promotions,
             annotations=self.annotations,
         )
-        asks = due(self.spec, self.status, observation, self.now)
-        answers = {hook.name: self._answer(hook.name) for hook in asks.hooks}
-        metrics = tuple(self._measure()) if asks.metrics else None
-        self.asked += answers
-        return Observation(
-            **{name: getattr(observation, name) for name in Observation.__slots__}
-            | {"answers": answers, "metrics": metrics}
-        )
+
+    def _revision(self, promoted: dict[str, str]) -> Revision:
+        digest = "sha256:" + hashlib.sha256(str(sorted(promoted.items())).encode()).hexdigest()
+        self.sets[digest] = promoted
+        return Revision(digest=digest, shard=f"promoted-{digest[7:19]}")
 
     def tick(self) -> Decision:
         """Decide once, and write the status."""
-        decision = advance(self.spec, self.status, self.observe(), self.now)
+        decision = decide(self.spec, self.status, self.observe(), self.now)
         self.write(decision.status)
         self.due_in = decision.requeue_after
         return decision
@@ -103,14 +155,8 @@ class RolloutWorld:
     def write(self, status: FlagRolloutStatus) -> None:
         """What the API server stores, and what is read of it."""
         self.status = FlagRolloutStatus.model_validate(status.model_dump(by_alias=True, mode="json"))
-        if status.promoted is not None and status.phase == "Succeeded" and self.desired == self.rolled_out:
-            self.promoted = self.desired
-
-    @property
-    def rolled_out(self) -> str:
-        """The state whose definitions are promoted, by the status."""
-        digest = self.status.promoted.digest if self.status.promoted is not None else ""
-        return digest.removeprefix("sha256:all-")
+        if self.status.promoted is not None:
+            self.promoted = self.sets[self.status.promoted.digest]
 
     def _measure(self) -> Iterator[MetricStatus]:
         word, _, of = self.check.partition(" ")
@@ -159,9 +205,16 @@ class RolloutWorld:
 
     @property
     def line(self) -> str:
-        status = self.status
-        parts = [status.phase or "-", status.step_text or "-", status.share_text or "0%", status.reason or ""]
-        return " ".join(filter(None, parts))
+        """The candidates; of several, each with its commit and its flags."""
+        candidates = self.status.candidates
+        if not candidates:
+            return f"{self.status.phase or '-'} - 0%"
+        texts = []
+        for one in candidates:
+            parts = [one.phase, one.step_text or "-", one.share_text or "0%", one.reason or ""]
+            name = f"{one.revision}[{','.join(sorted(one.flags))}]: " if len(candidates) > 1 else ""
+            texts.append(name + " ".join(filter(None, parts)))
+        return " | ".join(texts)
 
     @property
     def _clock(self) -> str:
@@ -180,8 +233,27 @@ class RolloutWorld:
     def _new(self, _: str) -> None:
         """The rollout is created."""
 
-    def _commit(self, name: str) -> None:
-        self.desired = name
+    def _commit(self, text: str) -> None:
+        """`A` changes the flag pay, `A hero pay` these flags."""
+        name, *keys = text.split()
+        self.desired = {**self.desired, **dict.fromkeys(keys or ["pay"], name)}
+
+    def _delete(self, key: str) -> None:
+        self.desired = {name: commit for name, commit in self.desired.items() if name != key}
+
+    def _disable(self, key: str) -> None:
+        self.disabled.add(key)
+
+    def _enable(self, key: str) -> None:
+        self.disabled.discard(key)
+
+    def _override(self, text: str) -> None:
+        """`stop pay`: the FlagOverride stop is in force for the flag pay."""
+        name, _, key = text.partition(" ")
+        self.overrides[name] = key
+
+    def _end(self, name: str) -> None:
+        self.overrides.pop(name, None)
 
     def _spec(self, text: str) -> None:
         self.spec_text = {**self.spec_text, **yaml.safe_load(text)}
@@ -206,8 +278,12 @@ class RolloutWorld:
         self.hooks[name] = word
 
     def _annotate(self, text: str) -> None:
+        """`approve A/1`: of the candidate of commit A, or of a digest."""
         name, _, value = text.partition(" ")
-        self.annotations[_ANNOTATIONS[name]] = value
+        commit, slash, rest = value.partition("/")
+        named = [one.digest for one in self.status.candidates if one.revision == commit]
+        digest = commit if name in {"retry", "pause"} else (named or [digest_of(commit)])[0]
+        self.annotations[_ANNOTATIONS[name]] = f"{digest}{slash}{rest}"
 
     def _remove(self, name: str) -> None:
         del self.annotations[_ANNOTATIONS[name]]
