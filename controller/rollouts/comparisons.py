@@ -14,24 +14,37 @@ from controller.api.openfeature.featureflagconfiguration import MissingShardsErr
 from controller.api.remote_provider import entries_in_force, provider_shards
 from controller.delivery.delivered import delivery_of
 from controller.delivery.progress.rollouts import PromotedSets, progress_of
+from controller.rollouts.machine.candidates import kept_keys
 from controller.runtime.reconciling.setbacks import Stalled, Waiting
 from evaluator.flags.accept import Progress, effective
-from evaluator.flags.candidates import candidate_of, capture, matches, settle
+from evaluator.flags.candidates import (
+    capture,
+    changed_flags,
+    definition_digest,
+    matches,
+    misfits,
+    settle,
+    with_promoted,
+)
 from evaluator.flags.canonical import digest
-from evaluator.flags.model import FlagSet
+from evaluator.flags.checking.references import Expander, RuleTooLarge
+from evaluator.flags.model import FlagSet, State
+from evaluator.flags.overrides import is_invalid_audience
 from evaluator.flags.rollouts import Reach, reach_of
 from evaluator.flags.rule_copies import RuleCopier
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
+    from datetime import datetime
 
     from controller.api.objects.meta import ObjectKey, Resource
     from controller.api.rollouts.flagrollout import FlagRolloutSpec
-    from controller.api.rollouts.rollout_status import FlagRolloutStatus
+    from controller.api.rollouts.rollout_status import CandidateStatus, FlagRolloutStatus
+    from controller.api.rollouts.rollout_steps import Step
     from controller.delivery.delivered import Delivered
     from controller.runtime.objects.cache import Cache
-    from evaluator.flags.candidates import Candidate
     from evaluator.flags.model import Flag
+    from evaluator.flags.rollout_rules import Misfit
     from evaluator.flags.rollouts import Rollout
 
 _SHARDS_DELAY = 5.0
@@ -59,14 +72,38 @@ class Comparison:
 
     whole: FlagSet
     """All flags as Git has them."""
-    candidate: Candidate
-    """The definitions that differ from the promoted ones."""
+    changed: Mapping[str, str]
+    """The digest of each definition that differs from the promoted one, by key."""
+    misfits: Mapping[str, Misfit]
+    """Why definitions cannot be served to some users only, by key."""
     promoted: FlagSet
     """The promoted definitions, and those that are served as desired at once."""
     promoted_digest: str
-    desired: FlagSet
-    """The rollout's flags as Git has them."""
-    desired_digest: str
+    kept: frozenset[str]
+    """Keys of flags whose promoted definitions stay although Git does not serve them."""
+    disabled: frozenset[str]
+    """Keys of flags that Git disables."""
+    audiences: tuple[dict[str, Any] | None, ...]
+    """The audience of each step, with references expanded; None: it has a share."""
+    _expander: Expander
+    """Of the promoted definitions."""
+    _promotions: dict[tuple[str, ...], tuple[FlagSet, str]] = field(default_factory=dict)
+
+    def promoted_definition(self, key: str) -> str | None:
+        """The digest of the promoted definition of a flag; None: there is none."""
+        flag = self.promoted.flags.get(key)
+        return None if flag is None else definition_digest(flag, self._expander)
+
+    def promotion(self, candidate: CandidateStatus) -> tuple[FlagSet, str] | None:
+        """(The promoted definitions after the promotion of a candidate, their digest); None: Git does not
+        serve its flags now. Takes long for a large set.
+        """
+        flags = candidate.flags.items()
+        keys = tuple(sorted(key for key, digest in flags if self.changed.get(key) == digest))
+        if keys and keys not in self._promotions:
+            promoted = with_promoted(self.promoted, self.whole, keys)
+            self._promotions[keys] = promoted, digest(promoted)
+        return self._promotions.get(keys)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,17 +114,23 @@ class Comparisons:
     promoted: PromotedSets
     _kept: dict[ObjectKey, tuple[tuple[Any, ...], Comparison]] = field(default_factory=dict)
 
-    async def of(self, subject: Subject, now: float) -> Comparison:
+    async def of(self, subject: Subject, moment: datetime) -> Comparison:
         """Compare the flags of an object with the promoted ones. Raises Waiting for parts that are not there
-        yet, Stalled if the promoted definitions are gone. `now`: Unix seconds.
+        yet, Stalled if the promoted definitions are gone.
         """
         key, spec = subject.rollout.key, subject.spec
-        content = (spec.flags, spec.steps, subject.promoted_name, *self._content(subject.target))
+        content = (
+            spec.flags,
+            spec.steps,
+            subject.promoted_name,
+            _remembered(subject, moment),
+            *self._content(subject.target),
+        )
         known = self._kept.get(key)
         if known is not None and known[0] == content:
             return known[1]
         try:
-            comparison = await asyncio.to_thread(self._compare, subject, now)
+            comparison = await asyncio.to_thread(self._compare, subject, moment)
         except (MissingShardsError, InvalidSpecError) as error:
             text = f"{subject.target.key.kind} {subject.target.name}: {error}"
             raise Waiting("FlagsNotReadable", text, delay=_SHARDS_DELAY) from error
@@ -117,27 +160,34 @@ class Comparisons:
         versions = [(part.name, part.resource_version) for part in parts if part is not None]
         return target.uid, target.generation, entries_in_force(target.status), *versions
 
-    def _compare(self, subject: Subject, now: float) -> Comparison:
+    def _compare(self, subject: Subject, now: datetime) -> Comparison:
         """Takes long for a large set."""
-        patterns = subject.spec.flags
+        patterns, status = subject.spec.flags, subject.status
         part = flagshard.finder(self.objects.get, subject.target.namespace)
         delivered = delivery_of(subject.target, part)
         if not delivered.digest:
             raise Waiting("FlagsNotReadable", f"{subject.target.name} is refused: {delivered.cause}")
-        before = self._promoted_set(subject, delivered.flag_set, now)
+        before = self._promoted_set(subject, delivered.flag_set, now.timestamp())
         whole = _with_held_flags(delivered, before)
-        promoted = settle(whole, before, patterns)
-        known = subject.status.promoted
+        mine = [key for key in before.flags if matches(patterns, key)]
+        absent = [key for key in mine if key not in whole.flags]
+        disabled = {key for key in mine if key in whole.flags and whole.flags[key].state is State.DISABLED}
+        kept = kept_keys(subject.spec, status, absent, disabled, now)
+        promoted = settle(whole, before, patterns, kept)
+        changed = changed_flags(whole, promoted, patterns)
+        known = status.promoted
         unchanged = known is not None and promoted is before
-        desired = capture(whole, patterns)
-        audiences = tuple(step.audience for step in subject.spec.steps if step.audience is not None)
+        audiences = _expanded_audiences(subject.spec.steps, whole)
         return Comparison(
             whole,
-            candidate_of(whole, promoted, patterns, audiences),
+            changed,
+            _misfits(whole, promoted, changed, tuple(filter(None, audiences))),
             promoted,
             known.digest if known is not None and unchanged else digest(promoted),
-            desired,
-            digest(desired),
+            kept,
+            frozenset(disabled),
+            audiences,
+            Expander(promoted.evaluators),
         )
 
     def _promoted_set(self, subject: Subject, whole: FlagSet, now: float) -> FlagSet:
@@ -154,6 +204,35 @@ class Comparisons:
                 "it again: it promotes what Git has",
             )
         return sets[name]
+
+
+def _remembered(subject: Subject, now: datetime) -> tuple[object, ...]:
+    """Return what a comparison depends on in the status of the rollout."""
+    keys = frozenset(key for candidate in subject.status.candidates for key in candidate.flags)
+    absent = [entry.flag for entry in subject.status.absent]
+    return keys, kept_keys(subject.spec, subject.status, absent, (), now)
+
+
+def _expanded_audiences(steps: Iterable[Step], whole: FlagSet) -> tuple[dict[str, Any] | None, ...]:
+    expander = Expander(whole.evaluators)
+    return tuple(None if step.audience is None else _expand(step.audience, expander) for step in steps)
+
+
+def _expand(audience: dict[str, Any], expander: Expander) -> dict[str, Any]:
+    try:
+        expanded = expander.expand(audience)
+    except RuleTooLarge:
+        return audience
+    return expanded if isinstance(expanded, dict) else {"!!": [expanded]}
+
+
+def _misfits(
+    whole: FlagSet, promoted: FlagSet, changed: Iterable[str], audiences: tuple[dict[str, Any], ...]
+) -> Mapping[str, Misfit]:
+    """An audience that fails for everybody is a misfit of all flags, beside those of some."""
+    invalid = any(is_invalid_audience(audience, whole.evaluators) for audience in audiences)
+    reasons = misfits(whole, promoted, changed, audiences)
+    return {**dict.fromkeys(changed, "InvalidAudience"), **reasons} if invalid else reasons
 
 
 def _with_held_flags(delivered: Delivered, promoted: FlagSet) -> FlagSet:
@@ -182,11 +261,16 @@ def _with_older_rollouts(
             if matches(names, key) and not matches(earlier, key):
                 flags[key] = copier.copy_flag(flag)
         earlier += names
-    settled = settle(whole, FlagSet(MappingProxyType(flags), whole.evaluators), patterns)
+    settled = settle(whole, FlagSet(MappingProxyType(flags), whole.evaluators), patterns, comparison.kept)
     promoted = capture(settled, patterns)
     return replace(comparison, promoted=promoted, promoted_digest=digest(promoted))
 
 
 def _set_promoted_by(whole: FlagSet, rollout: Rollout) -> FlagSet:
-    """Return the definitions that a rollout has promoted; none if everybody gets those of Git."""
-    return FlagSet() if reach_of(whole, rollout)[1] is Reach.EVERYONE else rollout.promoted
+    """Return the definitions that a rollout has promoted, without those of flags of which everybody gets the
+    definition of Git.
+    """
+    promoting = (reached for reached in reach_of(whole, rollout) if reached.reach is Reach.EVERYONE)
+    everyone = {key for reached in promoting for key in reached.flags}
+    flags = {key: flag for key, flag in rollout.promoted.flags.items() if key not in everyone}
+    return replace(rollout.promoted, flags=MappingProxyType(flags))

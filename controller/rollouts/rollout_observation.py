@@ -7,20 +7,21 @@ from typing import TYPE_CHECKING, Final
 from controller.api.openfeature.featureflagconfiguration import ConfigurationStatus
 from controller.api.rollouts.rollout_status import Revision, Served
 from controller.rollouts.machine.due import IN_STEP
-from controller.rollouts.machine.observation import Misfit, Observation
+from controller.rollouts.machine.observation import Commit, Misfit, Observation
 from controller.rollouts.promoted_shards import shard_name
-from evaluator.flags.model import AUTHOR_KEY, REVISION_KEY
+from evaluator.flags.model import AUTHOR_KEY, BUCKETING_KEY, REVISION_KEY
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
-    from controller.api.rollouts.rollout_status import FlagRolloutStatus
+    from controller.api.rollouts.rollout_status import CandidateStatus
     from controller.api.rollouts.served_rollout import ServedRollout
+    from controller.delivery.state.actions import Action
     from controller.rollouts.comparisons import Comparison, Subject
+    from evaluator.flags.model import Scalar
+    from evaluator.flags.overrides import Override
     from evaluator.flags.rollout_rules import Misfit as MisfitReason
 
-_LISTED: Final = 10
-"""Keys of flags that a status lists."""
 _MISFITS: Final[Mapping[MisfitReason, str]] = {
     "BucketingChanged": "changes the generation of fractional by which it draws users, and one rule has only "
     "one; pin the generation as before",
@@ -38,72 +39,96 @@ _MISFITS: Final[Mapping[MisfitReason, str]] = {
 }
 
 
-def observation_of(subject: Subject, comparison: Comparison) -> Observation:
-    """Return the observation, without metrics and answers of webhooks."""
-    name = subject.rollout.name
-    known = subject.status.promoted
+def observation_of(
+    subject: Subject,
+    comparison: Comparison,
+    overrides: Iterable[Override],
+    served: Mapping[str, Scalar],
+    advise: Callable[[Action], str],
+) -> Observation:
+    """Return the observation, without metrics and answers of webhooks. `overrides`: those in force. `served`:
+    the metadata of the served set.
+    """
+    status, name = subject.status, subject.rollout.name
+    known = status.promoted
     same = known is not None and known.digest == comparison.promoted_digest
-    promoted = (
-        known if known is not None and same else _revision(comparison, comparison.promoted_digest, name)
-    )
-    candidate = comparison.candidate
+    hidden: dict[str, tuple[str, ...]] = {}
+    for override in overrides:
+        hidden[override.flag] = (*hidden.get(override.flag, ()), override.name)
+    keys = {*comparison.changed, *hidden}
+    definitions = {key: comparison.promoted_definition(key) for key in keys}
+    bucketing = served.get(BUCKETING_KEY)
     return Observation(
-        name=name,
-        candidate=_candidate(comparison) if candidate.digest else None,
-        promoted=promoted,
-        desired=_revision(comparison, comparison.desired_digest, name),
-        misfit=_misfit(comparison),
-        served=_count_served(subject, candidate.digest),
+        subject.rollout.key,
+        known if known is not None and same else _revision(name, comparison),
+        flags=comparison.changed,
+        commits={key: _commit(comparison, key) for key in comparison.changed},
+        promoted_definitions={key: found for key, found in definitions.items() if found is not None},
+        absent=comparison.kept - comparison.disabled,
+        disabled=comparison.disabled,
+        misfits={key: _misfit(key, reason) for key, reason in comparison.misfits.items()},
+        audiences=comparison.audiences,
+        bucketing="v2" if bucketing == "v2" else "v3" if bucketing == "v3" else None,
+        overrides=hidden,
+        served=dict(_served(subject)),
+        promotions={
+            candidate.digest: Revision(
+                digest=promotion[1], revision=candidate.revision, shard=shard_name(name, promotion[1])
+            )
+            for candidate in status.candidates
+            if candidate.phase == "Promoting" and (promotion := comparison.promotion(candidate)) is not None
+        },
         annotations=subject.rollout.annotations,
+        advise=advise,
     )
 
 
-def _revision(comparison: Comparison, digest: str, rollout: str) -> Revision:
+def _revision(rollout: str, comparison: Comparison) -> Revision:
+    digest, revision = comparison.promoted_digest, comparison.whole.metadata.get(REVISION_KEY)
     return Revision(
-        digest=digest, revision=_text(comparison, REVISION_KEY), shard=shard_name(rollout, digest)
+        digest=digest, revision=None if revision is None else str(revision), shard=shard_name(rollout, digest)
     )
 
 
-def _candidate(comparison: Comparison) -> Revision:
-    candidate = comparison.candidate
-    return Revision(
-        digest=candidate.digest,
-        revision=_text(comparison, REVISION_KEY),
-        author=_text(comparison, AUTHOR_KEY),
-        flags=candidate.keys[:_LISTED],
-        count=len(candidate.keys),
-    )
+def _commit(comparison: Comparison, key: str) -> Commit:
+    """Return where the definition of a flag comes from: the flag or the set may have the provenance."""
+    whole = comparison.whole
+    texts = [
+        whole.flags[key].metadata.get(name) or whole.metadata.get(name) for name in (REVISION_KEY, AUTHOR_KEY)
+    ]
+    revision, author = (None if text is None else str(text) for text in texts)
+    return Commit(revision, author)
 
 
-def _text(comparison: Comparison, key: str) -> str | None:
-    """Return metadata of the first flag that differs, or of the set: either may have the provenance."""
-    flag = comparison.whole.flags.get(next(iter(comparison.candidate.keys), ""))
-    value = (flag.metadata.get(key) if flag is not None else None) or comparison.whole.metadata.get(key)
-    return None if value is None else str(value)
+def _misfit(key: str, reason: MisfitReason) -> Misfit:
+    return Misfit(reason, f'flag "{key}" {_MISFITS[reason]}, or promote the change at once')
 
 
-def _misfit(comparison: Comparison) -> Misfit | None:
-    for key, reason in sorted(comparison.candidate.misfits.items()):
-        text = f'flag "{key}" {_MISFITS[reason]}, or promote the change at once'
-        return Misfit(reason, text)
-    return None
+def _served(subject: Subject) -> Iterator[tuple[str, Served]]:
+    """Yield how many evaluators serve what the status says of a candidate, by its digest, for those that are
+    delivered so.
+    """
+    target = ConfigurationStatus.of(subject.target)
+    promoted = subject.status.promoted
+    shard = promoted.shard if promoted is not None else None
+    entries = {
+        entry.candidate: entry
+        for entry in target.rollouts or ()
+        if entry.name == subject.rollout.name and entry.shard == shard
+    }
+    for candidate in subject.status.candidates:
+        entry = entries.get(candidate.digest)
+        if entry is not None and _shows(entry, candidate):
+            # No evaluator reports, so the rollout waits for none.
+            yield candidate.digest, Served(served=target.served_by or 0, total=target.total or 0)
 
 
-def _count_served(subject: Subject, candidate: str) -> Served | None:
-    """Return how many evaluators serve the status of the rollout; None: it is not delivered yet."""
-    status = ConfigurationStatus.of(subject.target)
-    entry = next((entry for entry in status.rollouts or () if entry.name == subject.rollout.name), None)
-    if entry is None or entry.candidate != candidate or not _shows(entry, subject.status):
-        return None
-    # No evaluator reports, so the rollout waits for none.
-    return Served(served=status.served_by or 0, total=status.total or 0)
-
-
-def _shows(entry: ServedRollout, status: FlagRolloutStatus) -> bool:
-    """Whether an object is delivered by the step of the status; an edited step may have an earlier name."""
-    if status.promoted is None or entry.shard != status.promoted.shard:
-        return False
-    if status.phase in IN_STEP:
-        same = entry.step == status.step_text and float(entry.share or 0) == (status.share or 0.0)
+def _shows(entry: ServedRollout, candidate: CandidateStatus) -> bool:
+    """Whether a candidate is delivered by its step; an edited step may have an earlier name."""
+    if candidate.phase in IN_STEP:
+        same = entry.step == candidate.step_text and float(entry.share or 0) == (candidate.share or 0.0)
         return entry.phase == "Exposed" and same
-    return entry.phase == ("Everyone" if status.phase == "Promoting" else "Held")
+    if candidate.phase == "Promoting":
+        return entry.phase == "Everyone"
+    # Nothing differs while its flags are away.
+    return entry.phase in {"Held", "Idle"}

@@ -12,13 +12,13 @@ from controller.api.objects.status import Status
 from controller.api.openfeature.featureflagconfiguration import ConfigurationStatus
 from controller.api.rollouts.flagrollout import FlagRolloutSpec
 from controller.api.rollouts.rollout_status import FlagRolloutStatus
-from controller.delivery.progress.overrides import target_of
-from controller.delivery.progress.rollouts import PromotedSets, rollouts_for
+from controller.delivery.progress.overrides import seconds_to_next_end, target_of
+from controller.delivery.progress.rollouts import PromotedSets, progress_of, rollouts_for
+from controller.delivery.state.actions import in_cluster
 from controller.rollouts.analysis.rollout_ports import HookAnswer, HookCall, MeasuredStep
 from controller.rollouts.comparisons import Comparisons, Subject
-from controller.rollouts.machine.advance import advance
 from controller.rollouts.machine.clocks import parse_time
-from controller.rollouts.machine.due import due
+from controller.rollouts.machine.decide import decide, due_of
 from controller.rollouts.machine.step_order import present_step
 from controller.rollouts.promoted_shards import PromotedShards
 from controller.rollouts.rollout_observation import observation_of
@@ -26,20 +26,23 @@ from controller.rollouts.rollout_outcome import outcome_of
 from controller.runtime.reconciling.result import Done, Result, spec_of
 from controller.runtime.reconciling.setbacks import Stalled, Waiting
 from evaluator.flags.candidates import matches
+from evaluator.flags.rollouts import metadata_in_rollouts
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from datetime import datetime
 
     from controller.api.objects.meta import ObjectKey, Resource
     from controller.api.rollouts.rollout_analysis import Webhook
-    from controller.api.rollouts.rollout_status import MetricStatus
+    from controller.api.rollouts.rollout_status import CandidateStatus, MetricStatus
+    from controller.delivery.state.actions import Action
     from controller.rollouts.analysis.rollout_ports import Checks, Hooks
     from controller.rollouts.comparisons import Comparison
     from controller.rollouts.machine.due import Due
     from controller.rollouts.machine.observation import Observation
     from controller.runtime.objects.applier import Applier
     from controller.runtime.objects.cache import Cache
+    from evaluator.flags.accept import Progress
 
 _PART_OF_INTERVAL: Final = 0.8
 """The part of the interval of checks that one check may take."""
@@ -49,38 +52,51 @@ class FlagRolloutReconciler:
     """Keeps only comparisons, which a new leader computes again."""
 
     def __init__(
-        self, objects: Cache, writer: Callable[[str], Applier], checks: Checks, hooks: Hooks
+        self,
+        objects: Cache,
+        writer: Callable[[str], Applier],
+        checks: Checks,
+        hooks: Hooks,
+        advise: Callable[[Action], str] = in_cluster,
     ) -> None:
-        """`writer`: who writes in a namespace."""
+        """`writer`: who writes in a namespace. `advise`: says how a person does something."""
         self._objects = objects
         self._comparisons = Comparisons(objects, PromotedSets(objects.get))
         self._shards = PromotedShards(objects, writer)
         self._checks = checks
         self._hooks = hooks
+        self._advise = advise
 
     async def reconcile(self, resource: Resource, now: datetime) -> Result:
-        """Make one decision, which publishes at most one step."""
+        """Make one decision, which publishes at most one step of each candidate."""
         spec, status = spec_of(FlagRolloutSpec, resource), FlagRolloutStatus.of(resource)
         subject = Subject(resource, spec, status, self._target(resource, spec))
-        comparison = await self._comparisons.of(subject, now.timestamp())
+        comparison = await self._comparisons.of(subject, now)
         conflict = self._conflict(subject, comparison)
         if conflict is not None:
             return await self._wait_for_older(subject, comparison, conflict, now)
-        observation = observation_of(subject, comparison)
-        due_now = due(spec, status, observation, now)
-        observation = await self._ask(subject, comparison, observation, due_now, now)
-        decision = advance(spec, status, observation, now)
+        progress = progress_of(self._objects, subject.target, now.timestamp(), self._comparisons.promoted)
+        observation = await asyncio.to_thread(self._observe, subject, comparison, progress)
+        dues = due_of(spec, status, observation, now)
+        observation = await self._ask(subject, comparison, observation, dues, now)
+        decision = decide(spec, status, observation, now)
         await self._write_promoted(subject, comparison, decision.status)
         swept = await self._sweep(subject, decision.status, now)
-        outcome = outcome_of(decision.status, observation.misfit)
+        outcome = outcome_of(decision.status, observation.misfits)
         own = _own_fields(decision.status)
-        waits = [wait for wait in (decision.requeue_after, swept) if wait is not None]
+        ends = seconds_to_next_end(progress, now.timestamp())
+        waits = [wait for wait in (decision.requeue_after, swept, ends) if wait is not None]
         wait = min(waits, default=None)
         if isinstance(outcome, Done):
             return Result(outcome, status=own, events=decision.events, requeue_after=wait)
         # Settling writes the Event of the condition.
         events = tuple(event for event in decision.events if event.message != outcome.message)
         return Result.of(outcome, status=own, events=events, requeue_after=wait)
+
+    def _observe(self, subject: Subject, comparison: Comparison, progress: Progress) -> Observation:
+        """Takes long for a large set while a candidate is promoted."""
+        served = metadata_in_rollouts(comparison.whole, progress.rollouts)
+        return observation_of(subject, comparison, progress.overrides, served, self._advise)
 
     def forget(self, key: ObjectKey) -> None:
         """Drop what is kept of a deleted object."""
@@ -123,50 +139,72 @@ class FlagRolloutReconciler:
         if subject.status.promoted is None:
             return Result.of(conflict)
         updated = await self._comparisons.with_older_rollouts(subject, comparison, now.timestamp())
-        promoted = observation_of(subject, updated).promoted
+        promoted = observation_of(subject, updated, (), {}, self._advise).promoted
         status = subject.status.model_copy(update={"promoted": promoted})
         await self._write_promoted(subject, updated, status)
         swept = await self._sweep(subject, status, now)
         return Result.of(conflict, status=_own_fields(status), requeue_after=swept)
 
     async def _ask(
-        self, subject: Subject, comparison: Comparison, observation: Observation, due_now: Due, now: datetime
+        self,
+        subject: Subject,
+        comparison: Comparison,
+        observation: Observation,
+        dues: Sequence[tuple[CandidateStatus, Due]],
+        now: datetime,
     ) -> Observation:
         """Make all checks and calls that are due, at the same time."""
-        if not due_now.metrics and not due_now.hooks:
-            return observation
+        asked = await asyncio.gather(
+            *(self._ask_about(subject, comparison, candidate, due, now) for candidate, due in dues)
+        )
+        digests = [candidate.digest for candidate, _ in dues]
+        answers = {digest: named for digest, (named, _) in zip(digests, asked, strict=True)}
+        metrics = {
+            digest: found for digest, (_, found) in zip(digests, asked, strict=True) if found is not None
+        }
+        return replace(observation, metrics=metrics, answers=answers)
+
+    async def _ask_about(
+        self, subject: Subject, comparison: Comparison, candidate: CandidateStatus, due: Due, now: datetime
+    ) -> tuple[dict[str, HookAnswer], tuple[MetricStatus, ...] | None]:
         seconds = _PART_OF_INTERVAL * subject.spec.analysis.interval
-        answers = asyncio.gather(*(self._answer(subject, hook, seconds) for hook in due_now.hooks))
-        metrics = await self._measure(subject, comparison, seconds, now) if due_now.metrics else None
-        named = zip((hook.name for hook in due_now.hooks), await answers, strict=True)
-        return replace(observation, metrics=metrics, answers=dict(named))
+        answers = asyncio.gather(*(self._answer(subject, candidate, hook, seconds) for hook in due.hooks))
+        metrics = await self._measure(subject, comparison, candidate, seconds, now) if due.metrics else None
+        return dict(zip((hook.name for hook in due.hooks), await answers, strict=True)), metrics
 
     async def _measure(
-        self, subject: Subject, comparison: Comparison, seconds: float, now: datetime
+        self,
+        subject: Subject,
+        comparison: Comparison,
+        candidate: CandidateStatus,
+        seconds: float,
+        now: datetime,
     ) -> tuple[MetricStatus, ...]:
-        status, spec = subject.status, subject.spec
-        keys = comparison.candidate.keys
+        spec, keys = subject.spec, tuple(sorted(candidate.flags))
         step = MeasuredStep(
             subject.rollout.key,
             spec.flag_set_ref.name,
             keys,
             comparison.whole.flags[keys[0]].default_variant or "",
-            comparison.candidate.digest,
-            None if status.audiences else status.share,
-            parse_time(status.propagated_at) or now,
-            present_step(spec.steps, status).min_samples,
+            candidate.digest,
+            None if candidate.audiences else candidate.share,
+            parse_time(candidate.measured_since) or now,
+            present_step(spec.steps, candidate).min_samples,
         )
-        return await self._checks.measure(step, spec.analysis.metrics, status.metrics, now, seconds)
+        return await self._checks.measure(step, spec.analysis.metrics, candidate.metrics, now, seconds)
 
-    async def _answer(self, subject: Subject, hook: Webhook, seconds: float) -> HookAnswer:
-        status, candidate = subject.status, subject.status.candidate
+    async def _answer(
+        self, subject: Subject, candidate: CandidateStatus, hook: Webhook, seconds: float
+    ) -> HookAnswer:
+        # The candidate is promoted with the answer, whatever it is.
+        promoted = hook.type == "post-rollout" and candidate.phase == "Promoting"
         call = HookCall(
             subject.rollout.key,
-            status.phase or "",
-            candidate.digest if candidate is not None else "",
-            status.step_text or "",
-            status.share,
-            candidate.flags if candidate is not None else (),
+            "Succeeded" if promoted else candidate.phase,
+            candidate.digest,
+            candidate.step_text or "",
+            candidate.share,
+            tuple(sorted(candidate.flags)),
         )
         try:
             async with asyncio.timeout(seconds):
@@ -179,9 +217,10 @@ class FlagRolloutReconciler:
     ) -> None:
         """Write the FlagShard that the status names, before the status."""
         promoted = status.promoted
-        known = {
-            comparison.promoted_digest: comparison.promoted,
-            comparison.desired_digest: comparison.desired,
+        known = {comparison.promoted_digest: comparison.promoted} | {
+            promotion[1]: promotion[0]
+            for candidate in subject.status.candidates
+            if candidate.phase == "Promoting" and (promotion := comparison.promotion(candidate)) is not None
         }
         if promoted is not None and promoted.digest in known:
             flag_set = known[promoted.digest]

@@ -10,7 +10,14 @@ from controller.api.kinds import FLAG_OVERRIDE, FLAG_ROLLOUT
 from controller.api.objects.meta import ObjectKey
 from controller.api.remote_provider import entries_in_force
 from controller.api.rollouts import flagrollout
-from controller.delivery.progress.overrides import BY_FLAG_SET, BY_WRITER, FLAG_KINDS, names_of, set_name
+from controller.delivery.progress.overrides import (
+    BY_FLAG_SET,
+    BY_WRITER,
+    FLAG_KINDS,
+    names_of,
+    set_name,
+    targets_of,
+)
 from controller.delivery.progress.rollouts import ROLLOUTS_BY_FLAG_SET, order_of
 from controller.rollouts.rollout_indexes import BY_PART, SHARDS_BY_ROLLOUT
 from controller.runtime.reconciling.watches import Reconciles, Watch
@@ -97,6 +104,12 @@ def _rollouts_of_shard(cache: Cache, change: Change) -> Iterator[ObjectKey]:
     yield from _keys_of(cache, ROLLOUTS_BY_FLAG_SET, cache.find(BY_PART, shard.namespace, shard.name))
 
 
+def _rollouts_of_override(cache: Cache, change: Change) -> Iterator[ObjectKey]:
+    """Yield the rollouts of the flags that an override is about: it interrupts them."""
+    for override in filter(None, (change.before, change.after)):
+        yield from _keys_of(cache, ROLLOUTS_BY_FLAG_SET, targets_of(cache, override))
+
+
 def _requests(rollout: Resource | None) -> object:
     """Return the requests that people make by annotations."""
     return rollout and tuple(rollout.annotations.get(name) for name in _ASKED_BY)
@@ -119,7 +132,8 @@ def _rival_rollouts(cache: Cache, change: Change) -> Iterator[ObjectKey]:
 
 
 _ASKED_BY: Final = (
-    flagrollout.APPROVE, flagrollout.PROMOTE, flagrollout.ABORT, flagrollout.RETRY, flagrollout.PAUSE,
+    flagrollout.APPROVE, flagrollout.PROMOTE, flagrollout.ABORT, flagrollout.RESUME, flagrollout.RETRY,
+    flagrollout.PAUSE,
 )  # fmt: skip
 _ROLLOUT: Final = frozenset({flagrollout.KIND})
 ROLLOUTS: Final = Reconciles(
@@ -127,8 +141,9 @@ ROLLOUTS: Final = Reconciles(
     wakes=(
         Watch(FLAG_KINDS, changed=_delivery, keys=_rollouts),
         Watch(frozenset({flagshard.KIND}), changed=_uid, keys=_rollouts_of_shard),
+        Watch(frozenset({flagoverride.KIND}), changed=_order, keys=_rollouts_of_override),
         Watch(_ROLLOUT, changed=_requests, keys=_itself),
         Watch(_ROLLOUT, changed=_rollout_order, keys=_rival_rollouts),
     ),
-    indexes=(ROLLOUTS_BY_FLAG_SET, BY_WRITER, BY_PART, SHARDS_BY_ROLLOUT),
+    indexes=(ROLLOUTS_BY_FLAG_SET, BY_FLAG_SET, BY_WRITER, BY_PART, SHARDS_BY_ROLLOUT),
 )

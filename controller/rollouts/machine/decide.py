@@ -12,7 +12,7 @@ from controller.rollouts.machine.candidates import (
     with_stopped,
     without_stopped,
 )
-from controller.rollouts.machine.clocks import with_exposure, with_waiting
+from controller.rollouts.machine.clocks import moment_after, with_exposure, with_waiting
 from controller.rollouts.machine.due import IN_STEP, Due, due
 from controller.rollouts.machine.gates import is_served, reason_to_skip
 from controller.rollouts.machine.observation import Decision, Tick
@@ -78,20 +78,18 @@ def decide(
 
 def due_of(
     spec: FlagRolloutSpec, status: FlagRolloutStatus, observation: Observation, now: datetime
-) -> dict[str, Due]:
-    """Return what is due, by candidate; the observation has no answers yet. Candidates with nothing due are
-    left out.
-    """
+) -> list[tuple[CandidateStatus, Due]]:
+    """Return each candidate of which something is due, and what; the observation has no answers yet."""
     if spec.suspend:
-        return {}
+        return []
     grouped = group(spec, _with_retries(spec, status, observation), observation, now)
     ticks = _ticks(spec, grouped.status, observation, now, {})
-    dues = {
-        candidate.digest: due(candidate, ticks[candidate.digest])
+    dues = [
+        (candidate, due(candidate, ticks[candidate.digest]))
         for candidate in grouped.status.candidates
         if candidate.digest not in grouped.new
-    }
-    return {digest: one for digest, one in dues.items() if one != Due()}
+    ]
+    return [(candidate, one) for candidate, one in dues if one != Due()]
 
 
 def with_summary(status: FlagRolloutStatus) -> FlagRolloutStatus:
@@ -214,7 +212,9 @@ def _seconds_to_next(
     """Return when to decide again: at once after a candidate began or changed its step."""
     if _steps_of(before) != _steps_of(after) or due_of(spec, after, observation, now):
         return 0.0
-    waits = (seconds_to_next(spec, candidate, now) for candidate in after.candidates)
+    waits = [seconds_to_next(spec, candidate, now) for candidate in after.candidates]
+    forgotten = (moment_after(entry.since, spec.retention) for entry in after.absent)
+    waits += [(moment - now).total_seconds() for moment in forgotten if moment is not None and moment > now]
     return min((wait for wait in waits if wait is not None), default=None)
 
 

@@ -92,9 +92,10 @@ class RolloutWorld:
         observation = self._observe()
         asks = due_of(self.spec, self.status, observation, self.now)
         answers = {
-            digest: {hook.name: self._answer(hook.name) for hook in one.hooks} for digest, one in asks.items()
+            candidate.digest: {hook.name: self._answer(hook.name) for hook in due.hooks}
+            for candidate, due in asks
         }
-        metrics = {digest: tuple(self._measure()) for digest, one in asks.items() if one.metrics}
+        metrics = {candidate.digest: tuple(self._measure()) for candidate, due in asks if due.metrics}
         self.asked += [name for named in answers.values() for name in named]
         return replace(observation, answers=answers, metrics=metrics)
 
