@@ -11,6 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from controller.api.kinds import EVENT, WATCHED
+from controller.api.rollouts import flagrollout
 from controller.app.certificate_keepers import certificate_rotations
 from controller.app.controller_replica import Controller, Ports, leadership_of, readiness
 from controller.app.namespace_quotas import QuotaMetrics, artifact_usage, limits_of
@@ -111,7 +112,10 @@ async def open_controller(
         outputs = Outputs(cluster, metrics, (base.events, *notifying.sinks))
         reconcilers = reconcilers_of(shared, providers, proxies.proxies, notifying, asked)
         loops = {
-            kind: Loop(reconciler, objects, outputs, now=now, queue=base.queues[kind])
+            kind: Loop(
+                reconciler, objects, outputs, now=now, queue=base.queues[kind],
+                suspended=kind == flagrollout.KIND,
+            )  # fmt: skip
             for kind, reconciler in reconcilers.items()
         }
         pods = pod_work_of(settings, base.accounts, objects, outputs.sinks, health)

@@ -18,7 +18,7 @@ from controller.delivery.state.actions import in_cluster
 from controller.rollouts.analysis.rollout_ports import HookAnswer, HookCall, MeasuredStep
 from controller.rollouts.comparisons import Comparisons, Subject
 from controller.rollouts.machine.clocks import parse_time
-from controller.rollouts.machine.decide import decide, due_of
+from controller.rollouts.machine.decide import decide, due_of, suspend
 from controller.rollouts.machine.step_order import present_step
 from controller.rollouts.promoted_shards import PromotedShards
 from controller.rollouts.rollout_observation import observation_of
@@ -70,6 +70,10 @@ class FlagRolloutReconciler:
     async def reconcile(self, resource: Resource, now: datetime) -> Result:
         """Make one decision, which publishes at most one step of each candidate."""
         spec, status = spec_of(FlagRolloutSpec, resource), FlagRolloutStatus.of(resource)
+        if spec.suspend:
+            own, text = _own_fields(suspend(spec, status, now)), "spec.suspend is true: nothing changes"
+            outcome = Waiting("Suspended", text) if status.candidates else Done(text, "Suspended")
+            return Result(outcome, own)
         subject = Subject(resource, spec, status, self._target(resource, spec))
         comparison = await self._comparisons.of(subject, now)
         conflict = self._conflict(subject, comparison)

@@ -40,8 +40,6 @@ def decide(
     spec: FlagRolloutSpec, status: FlagRolloutStatus, observation: Observation, now: datetime
 ) -> Decision:
     """Return the next status of the rollout, its Events, and when to decide again."""
-    if spec.suspend:
-        return Decision(_suspended(spec, status, now), (), None)
     grouped = group(spec, _with_retries(spec, status, observation), observation, now)
     known = grouped.status.model_copy(update={"promoted": observation.promoted})
     known = with_overridden(spec, known, observation)
@@ -80,8 +78,6 @@ def due_of(
     spec: FlagRolloutSpec, status: FlagRolloutStatus, observation: Observation, now: datetime
 ) -> list[tuple[CandidateStatus, Due]]:
     """Return each candidate of which something is due, and what; the observation has no answers yet."""
-    if spec.suspend:
-        return []
     grouped = group(spec, _with_retries(spec, status, observation), observation, now)
     ticks = _ticks(spec, grouped.status, observation, now, {})
     dues = [
@@ -189,8 +185,8 @@ def _ticks(
     return ticks
 
 
-def _suspended(spec: FlagRolloutSpec, status: FlagRolloutStatus, now: datetime) -> FlagRolloutStatus:
-    """Return the status while nothing is to change: the clocks stand."""
+def suspend(spec: FlagRolloutSpec, status: FlagRolloutStatus, now: datetime) -> FlagRolloutStatus:
+    """Return the status of a rollout that is suspended: nothing changes, and the clocks of its steps stand."""
     candidates = []
     for candidate in status.candidates:
         if candidate.phase in IN_STEP:

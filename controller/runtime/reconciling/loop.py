@@ -87,7 +87,9 @@ class Loop:
         now: Callable[[], datetime],
         queue: KeyedQueue[ObjectKey],
         timing: LoopTiming = LoopTiming(),
+        suspended: bool = False,
     ) -> None:
+        """`suspended`: have suspended objects reconciled, too, by a reconciler that knows of them."""
         self._reconciler = reconciler
         self._objects = objects
         self._outputs = outputs
@@ -95,6 +97,7 @@ class Loop:
         self.queue = queue
         self._statuses = Statuses(objects, outputs.writer, self.wake, timing.room_again)
         self._timing = timing
+        self._suspended = suspended
 
     def wake(self, key: ObjectKey, delay: float = 0.0) -> None:
         """Reconcile `key` in `delay` seconds."""
@@ -119,7 +122,7 @@ class Loop:
         that the status shows.
         """
         resource = self._statuses.newest(key)
-        if resource is None or resource.deleting or resource.suspended:
+        if resource is None or resource.deleting or (resource.suspended and not self._suspended):
             # Deleted after it was queued, or left alone: nothing is counted.
             return
         started = asyncio.get_running_loop().time()

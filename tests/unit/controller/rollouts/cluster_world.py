@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 from controller.api import flagshard
-from controller.api.rollouts.rollout_status import FlagRolloutStatus, MetricStatus
+from controller.api.rollouts.rollout_status import CandidateStatus, FlagRolloutStatus, MetricStatus
 from controller.configurations.reconciler import ConfigurationReconciler
 from controller.configurations.remote_providers import RemoteProviders
 from controller.configurations.remote_shards import RemoteShards
@@ -159,7 +159,7 @@ class ClusterWorld:
         return len(self.cluster.writes) > before
 
     async def _reconcile(self, reconciler: Reconciler, resource: Resource) -> None:
-        if resource.deleting or resource.suspended:
+        if resource.deleting:
             return
         turn = await take_turn(reconciler, resource, self.now)
         if turn.status_written:
@@ -189,6 +189,22 @@ class ClusterWorld:
 
     def status(self, name: str = "pay") -> FlagRolloutStatus:
         return FlagRolloutStatus.of(self.cluster.the("FlagRollout", name))
+
+    def candidate(self, key: str = "pay", name: str = "pay") -> CandidateStatus:
+        """The candidate with a flag."""
+        (candidate,) = [one for one in self.status(name).candidates if key in one.flags]
+        return candidate
+
+    def override(self, variant: str, name: str = "stop", **spec: Any) -> None:
+        """A FlagOverride of the flag pay, for an hour from now."""
+        expires = (self.now + timedelta(hours=1)).strftime("%Y-%m-%dT%H:%M:%SZ")
+        self.cluster.put({
+            "apiVersion": "flagstaff.dev/v1beta1", "kind": "FlagOverride", "metadata": {"name": name},
+            "spec": {
+                "flagSetRef": {"name": "checkout"}, "flag": "pay", "variant": variant, "reason": "INC-4711",
+                "expiresAt": expires, **spec,
+            },
+        })  # fmt: skip
 
     @property
     def target(self) -> Resource:
