@@ -72,8 +72,7 @@ class FlagRolloutReconciler:
         spec, status = spec_of(FlagRolloutSpec, resource), FlagRolloutStatus.of(resource)
         if spec.suspend:
             own, text = _own_fields(suspend(spec, status, now)), "spec.suspend is true: nothing changes"
-            outcome = Waiting("Suspended", text) if status.candidates else Done(text, "Suspended")
-            return Result(outcome, own)
+            return Result(Waiting("Suspended", text) if status.candidates else Done(text, "Suspended"), own)
         subject = Subject(resource, spec, status, self._target(resource, spec))
         comparison = await self._comparisons.of(subject, now)
         conflict = self._conflict(subject, comparison)

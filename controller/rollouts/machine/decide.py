@@ -186,7 +186,7 @@ def _ticks(
 
 
 def suspend(spec: FlagRolloutSpec, status: FlagRolloutStatus, now: datetime) -> FlagRolloutStatus:
-    """Return the status of a rollout that is suspended: nothing changes, and the clocks of its steps stand."""
+    """Return the status of a rollout that is suspended: only the clocks of its steps stand."""
     candidates = []
     for candidate in status.candidates:
         if candidate.phase in IN_STEP:

@@ -11,21 +11,24 @@ from pydantic import ConfigDict
 from pydantic.alias_generators import to_camel
 
 from controller.api.objects.meta import timestamp
-from controller.api.rollouts.rollout_status import FlagRolloutStatus
+from controller.api.rollouts.rollout_status import CandidateStatus, FlagRolloutStatus
+from controller.delivery.progress.generations import change_text, generation_of
+from controller.delivery.state.state_words import names_text
 from controller.delivery.users_moved import Movement, answers, movement
-from controller.rollouts.machine.gates import is_immediate, is_paused
+from controller.rollouts.machine.gates import reason_to_skip
+from controller.rollouts.machine.reasons import name_of
+from controller.rollouts.machine.requests import is_paused
 from controller.rollouts.machine.windows import next_opening
 from evaluator.flags.accept import Progress, effective
-from evaluator.flags.candidates import Candidate, candidate_of, capture, matches
-from evaluator.flags.canonical import digest
+from evaluator.flags.candidates import candidate_digest, capture, changed_flags, matches, misfits
 from evaluator.flags.diff import diff
 from evaluator.flags.model import State
 from evaluator.flags.rollout_rules import Cohort
-from evaluator.flags.rollouts import Rollout
+from evaluator.flags.rollouts import Exposure, Rollout
 from evaluator.resolving.resolve import compile_flag_set
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterator, Mapping, Sequence
     from datetime import datetime
 
     from controller.api.objects.meta import Resource
@@ -127,17 +130,25 @@ def plan(
     before, after = change.before[1], change.after[1]
     audiences = tuple(step.audience for step in spec.steps if step.audience is not None)
     promoted = capture(before, spec.flags)
-    candidate = candidate_of(after, promoted, spec.flags, audiences)
-    # A file has no status, so what was promoted lately is known of a FlagRollout in the cluster alone.
-    immediate = is_immediate(spec, FlagRolloutStatus.of(resource), digest(capture(after, spec.flags)))
-    misfits = {} if immediate else candidate.misfits
-    blocked = bool(misfits) or not candidate.digest
-    simulated = _Simulation(before, after, candidate, contexts, int(now.timestamp()))
+    changed = dict(changed_flags(after, promoted, spec.flags))
+    candidate = CandidateStatus(digest=candidate_digest(changed), flags=changed, phase="Queued")
+    # A file has no status, so what was promoted before is known of a FlagRollout in the cluster alone.
+    skips = reason_to_skip(spec, FlagRolloutStatus.of(resource), candidate)
+    unfit = {} if skips else misfits(after, promoted, changed, audiences)
+    blocked = bool(unfit) or not changed
+    simulated = _Simulation(before, after, tuple(changed), contexts, int(now.timestamp()))
     flags = () if blocked else tuple(simulated.flags())
-    rollout = Rollout(name, spec.flags, promoted, "", candidate.digest, salt=_SALT)
-    steps = _promotion_alone(simulated, now) if immediate else _steps(spec, rollout, simulated, now)
-    advice = _advice(flags, () if immediate else audiences, contexts)
-    notes = chain(_notes(resource, spec, candidate, immediate=immediate), advice)
+    exposure = Exposure(candidate.digest, changed, salt=_SALT)
+    rollout = Rollout(name, spec.flags, promoted, "", (exposure,))
+    steps = _promotion_alone(spec, simulated, now) if skips else _steps(spec, rollout, simulated, now)
+    advice = _advice(flags, () if skips else audiences, contexts)
+    notes = chain(
+        _notes(resource, spec, candidate, skips),
+        (f'"{key}" is disabled now, so users outside a step get the code default' for key in changed
+         if before.flags[key].state is State.DISABLED),
+        advice,
+    )  # fmt: skip
+    drawn = change_text(after, generation_of(before), generation_of(after))
     return RolloutPlan(
         name,
         change.before[0],
@@ -145,10 +156,10 @@ def plan(
         len(contexts),
         steps=() if blocked else tuple(steps),
         flags=flags,
-        at_once=_at_once(before, after, spec.flags, candidate),
-        candidate=candidate.digest or None,
-        misfits={key: str(reason) for key, reason in sorted(misfits.items())},
-        notes=() if blocked else tuple(notes),
+        at_once=_at_once(before, after, spec.flags, changed),
+        candidate=candidate.digest if changed else None,
+        misfits={key: str(reason) for key, reason in sorted(unfit.items())},
+        notes=(*(() if blocked else notes), *((f"bucketing changes {drawn}",) if drawn else ())),
     )
 
 
@@ -159,11 +170,11 @@ class _Simulation:
         self,
         before: FlagSet,
         after: FlagSet,
-        candidate: Candidate,
+        keys: tuple[str, ...],
         contexts: Sequence[Mapping[str, Json]],
         now: int,
     ) -> None:
-        self._after, self._keys, self._contexts, self._now = after, candidate.keys, contexts, now
+        self._after, self._keys, self._contexts, self._now = after, keys, contexts, now
         self._before = self._answers(compile_flag_set(before))
 
     def _answers(self, flags: CompiledFlagSet) -> dict[str, list[str]]:
@@ -202,7 +213,7 @@ def _steps(
             "audience" if step.share is None else f"{step.share:g}%",
             lasts,
             step.approval is not None,
-            simulated.percent_moved(replace(rollout, cohort=cohort)),
+            simulated.percent_moved(_expose(rollout, cohort)),
             _timestamp_of(starts),
             step.min_samples,
         )
@@ -213,9 +224,15 @@ def _steps(
     )
 
 
-def _promotion_alone(simulated: _Simulation, now: datetime) -> Iterator[PlannedStep]:
-    """Yield the only step of a change that waits neither for windows nor for people."""
-    yield PlannedStep("promotion", "everybody", 0.0, False, simulated.percent_moved(None), timestamp(now))
+def _expose(rollout: Rollout, cohort: Cohort) -> Rollout:
+    return replace(rollout, exposures=tuple(replace(one, cohort=cohort) for one in rollout.exposures))
+
+
+def _promotion_alone(spec: FlagRolloutSpec, simulated: _Simulation, now: datetime) -> Iterator[PlannedStep]:
+    """Yield the only step of a change that needs no others; it waits for windows and people like any."""
+    by_people = spec.promotion == "Manual" or any(step.approval for step in spec.steps)
+    starts = _timestamp_of(next_opening(spec.windows, spec.freeze, now))
+    yield PlannedStep("promotion", "everybody", 0.0, by_people, simulated.percent_moved(None), starts)
 
 
 def _timestamp_of(moment: datetime | None) -> str | None:
@@ -237,12 +254,12 @@ def _widen(cohort: Cohort, step: Step) -> Cohort:
 
 
 def _at_once(
-    before: FlagSet, after: FlagSet, patterns: Sequence[str], candidate: Candidate
+    before: FlagSet, after: FlagSet, patterns: Sequence[str], changed: Collection[str]
 ) -> dict[str, AtOnce]:
     changes = diff(before, after)
     reasons: dict[str, AtOnce] = {}
     for key in changes.keys:
-        if key in candidate.keys:
+        if key in changed:
             continue
         if not matches(tuple(patterns), key):
             reasons[key] = "NotSelected"
@@ -257,20 +274,26 @@ def _at_once(
 
 
 def _notes(
-    resource: Resource, spec: FlagRolloutSpec, candidate: Candidate, *, immediate: bool
+    resource: Resource, spec: FlagRolloutSpec, candidate: CandidateStatus, skips: str
 ) -> Iterator[str]:
+    status = FlagRolloutStatus.of(resource)
     if spec.suspend:
         yield "spec.suspend is true: what is served stays as it is"
-    if FlagRolloutStatus.of(resource).failed_digest == candidate.digest:
-        yield "this change was rolled back: it waits for flagstaff rollout retry"
-    if spec.skip_analysis:
+    for entry in status.stopped:
+        if candidate.flags.get(entry.flag) == entry.definition:
+            yield f'"{entry.flag}" was stopped at {entry.at}: it waits for flagstaff rollout retry'
+    for running in status.candidates:
+        taken = sorted(candidate.flags.keys() & running.flags.keys())
+        if any(running.flags[key] != candidate.flags[key] for key in taken):
+            yield f"{names_text(taken)} leaves {name_of(running)}, and begins anew; its other flags go on"
+    if skips == "skipAnalysis":
         yield "spec.skipAnalysis is true: everybody gets the change at once, without the steps"
-    elif immediate:
+    elif skips:
         yield (
-            "these definitions were promoted lately, within spec.rollbackWindow: everybody gets them at "
+            "these definitions were in force before, within spec.rollbackWindow: everybody gets them at "
             "once, without the steps"
         )
-    if is_paused(spec, resource.annotations):
+    if is_paused(spec, resource.annotations, candidate):
         yield "the FlagRollout is paused: nothing begins before it is resumed"
 
 

@@ -35,21 +35,22 @@ ANALYSIS = {
 }
 GOLDEN = """\
 09:00 Progressing 1/2 10 %
-      RolloutStarted: step 1/2 of main@sha1:2: 10% of users
+      RolloutStarted: step 1/2 of main@sha1:2 (pay): 10% of users
 09:01 Progressing 1/2 10 % errors Pass, payments Inconclusive
       Inconclusive: metric payments: the first check of the step: later ones count what is added
 09:02 Progressing 1/2 10 % errors Pass, payments Pass
 09:06 Progressing CheckError 1/2 10 % errors Error, payments Error
       CheckError: metric errors: 127.0.0.1: connection refused; metric payments: 127.0.0.1: connection refused
 09:09 Paused CheckErrors 1/2 10 % errors Error, payments Error
-      RolloutHeld: step 1/2 is held: its checks cannot be made
+      RolloutHeld: step 1/2 of main@sha1:2 (pay) is held: its checks fail to run: \
+metric errors: 127.0.0.1: connection refused; metric payments: 127.0.0.1: connection refused
 11:06 Progressing 2/2 50 %
-      StepAdvanced: step 2/2 of main@sha1:2: 50% of users
+      StepAdvanced: step 2/2 of main@sha1:2 (pay): 50% of users
 11:07 Progressing 2/2 50 % errors Pass, payments Inconclusive
       Inconclusive: metric payments: the first check of the step: later ones count what is added
 11:08 Progressing 2/2 50 % errors Pass, payments Pass
-11:16 Succeeded - 0 %
-      Promoted: main@sha1:2 is promoted: everybody gets it"""
+11:16 Succeeded
+      Promoted: main@sha1:2 (pay) is promoted: everybody gets it"""
 
 
 @dataclass
@@ -101,9 +102,12 @@ class Transcript:
 
     def add(self) -> None:
         status = self.cluster.status()
-        verdicts = ", ".join(f"{one.name} {one.verdict}" for one in status.metrics)
-        words = (status.phase, status.reason, status.step_text or "-", f"{status.share or 0:g} %", verdicts)
-        text = " ".join(filter(None, words))
+        text: str = status.phase or ""
+        for candidate in status.candidates:
+            verdicts = ", ".join(f"{one.name} {one.verdict}" for one in candidate.metrics)
+            share = f"{candidate.share or 0:g} %"
+            words = (candidate.phase, candidate.reason, candidate.step_text or "-", share, verdicts)
+            text = " ".join(filter(None, words))
         if text != self.last:
             self.lines.append(f"{self.cluster.now:%H:%M} {text}")
             self.last = text

@@ -13,10 +13,11 @@ from hypothesis import strategies as st
 
 from controller.api.objects.meta import Resource
 from controller.api.objects.parsed_spec import parse_spec
-from controller.api.rollouts.flagrollout import FlagRolloutSpec
+from controller.api.rollouts.flagrollout import FlagRolloutSpec, RollbackWindow
 from controller.cli.rollouts.plan_text import as_text
 from controller.delivery.users_moved import numbered_users
 from controller.rollouts.planning.rollout_plan import Change, RolloutPlan, plan
+from evaluator.flags.candidates import changed_flags
 from evaluator.flags.layers.merge import parse
 from evaluator.flags.model import ABSENT, Flag, FlagSet, State
 from tests.unit.controller.rollouts.cluster_world import ClusterWorld, definition
@@ -159,12 +160,18 @@ def test_notes_say_what_delays_a_change_or_moves_users_without_need() -> None:
     halves = {"fractional": [["on", 50], ["off", 50]]}
     other = {"fractional": [["off", 50], ["on", 50]]}
     before, after = flag_set(flag("new-pay", "off", halves)), flag_set(flag("new-pay", "off", other))
-    digest = plan_of(before, after).candidate
-    made = plan_of(before, after, status={"failedDigest": digest}, pause=True, suspend=True)
+    definition = changed_flags(after, before, ("new-*",))["new-pay"]
+    stopped = {
+        "flag": "new-pay",
+        "definition": definition,
+        "outcome": "Aborted",
+        "at": "2026-11-27T12:00:00Z",
+    }
+    made = plan_of(before, after, status={"stopped": [stopped]}, pause=True, suspend=True)
     text = "\n".join(made.notes)
     for words in (
         "spec.suspend",
-        "was rolled back",
+        '"new-pay" was stopped at 2026-11-27T12:00:00Z',
         "is paused",
         "new-pay moves 100.00% of users where",
         "no audience",
@@ -179,7 +186,7 @@ async def test_a_change_back_is_promoted_at_once_as_the_controller_does_it() -> 
     world = ClusterWorld()
     versions = {variant: {"pay": definition(variant)} for variant in ("off", "new", "on")}
     world.commit(versions["off"])
-    world.rollout(windows=OFFICE_HOURS)
+    world.rollout(windows=OFFICE_HOURS, rollbackWindow={"revisions": 2})
     await world.settle()
     for variant in ("new", "on"):
         world.commit(versions[variant])
@@ -192,18 +199,20 @@ async def test_a_change_back_is_promoted_at_once_as_the_controller_does_it() -> 
     def plan_back(revisions: int) -> RolloutPlan:
         resource = world.cluster.the("FlagRollout", "pay")
         spec = parse_spec(FlagRolloutSpec, resource)
-        window = spec.rollback_window.model_copy(update={"revisions": revisions})
-        spec = spec.model_copy(update={"rollback_window": window})
+        spec = spec.model_copy(update={"rollback_window": RollbackWindow(revisions=revisions)})
         change = Change(("FlagSet/checkout", before), ("working tree", after))
         return plan(resource, spec, change, CONTEXTS, SATURDAY)
 
     assert [step.number for step in plan_back(1).steps] == ["1/2", "2/2", "promotion"]
     made = plan_back(2)
-    assert [(step.number, step.earliest) for step in made.steps] == [("promotion", "2026-11-28T12:00:00Z")]
+    assert [(step.number, step.earliest) for step in made.steps] == [("promotion", "2026-11-30T07:00:00Z")]
     assert "within spec.rollbackWindow" in made.notes[0]
     assert "1 flag, promoted at once\n" in as_text(made)
     world.now = SATURDAY
     world.commit(versions["off"])
+    await world.settle()
+    assert (world.candidate().reason, world.users()) == ("OutsideWindow", {"on": 200})
+    world.now = SATURDAY + timedelta(hours=43)
     await world.settle()
     assert (world.status().phase, world.users()) == ("Succeeded", {"off": 200})
 
