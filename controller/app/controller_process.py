@@ -11,7 +11,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from controller.api.kinds import EVENT, WATCHED
-from controller.api.rollouts import flagrollout
 from controller.app.certificate_keepers import certificate_rotations
 from controller.app.controller_replica import Controller, Ports, leadership_of, readiness
 from controller.app.namespace_quotas import QuotaMetrics, artifact_usage, limits_of
@@ -112,10 +111,7 @@ async def open_controller(
         outputs = Outputs(cluster, metrics, (base.events, *notifying.sinks))
         reconcilers = reconcilers_of(shared, providers, proxies.proxies, notifying, asked)
         loops = {
-            kind: Loop(
-                reconciler, objects, outputs, now=now, queue=base.queues[kind],
-                suspended=kind == flagrollout.KIND,
-            )  # fmt: skip
+            kind: Loop(reconciler, objects, outputs, now=now, queue=base.queues[kind])
             for kind, reconciler in reconcilers.items()
         }
         pods = pod_work_of(settings, base.accounts, objects, outputs.sinks, health)

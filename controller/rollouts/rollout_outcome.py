@@ -29,11 +29,11 @@ def outcome_of(status: FlagRolloutStatus, misfits: Mapping[str, Misfit]) -> Done
     others = f"; beside {count_text(count, 'other change')}" if count else ""
     if candidate.phase in {"RollingBack", "Failed"}:
         why = candidate.message or candidate.reason
-        return Stalled("RolledBack", f"{name_of(candidate)} is rolled back: {why}{others}")
+        return Stalled("RolledBack", f"{name_of(candidate)} is rolled back: {why}")
     reason = candidate.reason
     misfit = next((misfits[key] for key in sorted(candidate.flags) if key in misfits), None)
     if misfit is not None and reason == misfit.reason:
-        return Stalled(misfit.reason, f"{held_text(candidate)}{others}")
+        return Stalled(misfit.reason, held_text(candidate))
     return Waiting(reason or candidate.phase, f"{_progress_text(candidate)}{others}")
 
 

@@ -70,9 +70,6 @@ class FlagRolloutReconciler:
     async def reconcile(self, resource: Resource, now: datetime) -> Result:
         """Make one decision, which publishes at most one step of each candidate."""
         spec, status = spec_of(FlagRolloutSpec, resource), FlagRolloutStatus.of(resource)
-        if spec.suspend:
-            own, text = _own_fields(suspend(spec, status, now)), "spec.suspend is true: nothing changes"
-            return Result(Waiting("Suspended", text) if status.candidates else Done(text, "Suspended"), own)
         subject = Subject(resource, spec, status, self._target(resource, spec))
         comparison = await self._comparisons.of(subject, now)
         conflict = self._conflict(subject, comparison)
@@ -92,14 +89,22 @@ class FlagRolloutReconciler:
         wait = min(waits, default=None)
         if isinstance(outcome, Done):
             return Result(outcome, status=own, events=decision.events, requeue_after=wait)
-        # Settling writes the Event of the condition.
-        events = tuple(event for event in decision.events if event.message != outcome.message)
+        # Settling writes the Event of what is Stalled.
+        told = outcome.message if isinstance(outcome, Stalled) else None
+        events = tuple(event for event in decision.events if event.message != told)
         return Result.of(outcome, status=own, events=events, requeue_after=wait)
 
     def _observe(self, subject: Subject, comparison: Comparison, progress: Progress) -> Observation:
         """Takes long for a large set while a candidate is promoted."""
         served = metadata_in_rollouts(comparison.whole, progress.rollouts)
         return observation_of(subject, comparison, progress.overrides, served, self._advise)
+
+    async def suspend(self, resource: Resource, now: datetime) -> Result:
+        """Let the clocks of the steps stand."""
+        spec, status = spec_of(FlagRolloutSpec, resource), FlagRolloutStatus.of(resource)
+        text = "spec.suspend is true: nothing changes"
+        outcome = Waiting("Suspended", text) if status.candidates else Done(text, "Suspended")
+        return Result(outcome, _own_fields(suspend(spec, status, now)))
 
     def forget(self, key: ObjectKey) -> None:
         """Drop what is kept of a deleted object."""

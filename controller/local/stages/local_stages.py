@@ -123,10 +123,7 @@ class LocalStages:
         sinks, also = ((), ()) if self.rollouts is None else ((self.rollouts,), (self.rollouts.on_change,))
         clock, outputs = asyncio.get_running_loop().time, Outputs(self._cluster, self, sinks)
         self._loops = {
-            kind: Loop(
-                reconciler, self.objects, outputs, now=now, queue=KeyedQueue(clock, random.random),
-                suspended=kind == flagrollout.KIND,
-            )  # fmt: skip
+            kind: Loop(reconciler, self.objects, outputs, now=now, queue=KeyedQueue(clock, random.random))
             for kind, reconciler in reconcilers.items()
         }
         # It follows the objects, and wakes the loops.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from controller.api.kinds import read_spec
 from controller.api.objects.meta import REQUESTED_AT, about
@@ -58,6 +58,26 @@ class Reconciler(Protocol):
         """Forget the state of a deleted object. Must not fail."""
 
 
+@runtime_checkable
+class Suspending(Protocol):
+    """A reconciler that has something to do while an object is suspended."""
+
+    async def suspend(self, resource: Resource, now: datetime) -> Result:
+        """Reconcile a suspended object."""
+
+
+def is_worked_on(reconciler: Reconciler, resource: Resource) -> bool:
+    """Whether an object is reconciled: suspended ones are by a `Suspending` reconciler alone."""
+    return not resource.suspended or isinstance(reconciler, Suspending)
+
+
+async def reconcile_as_wanted(reconciler: Reconciler, resource: Resource, now: datetime) -> Result:
+    """Reconcile an object that is worked on. Raises Setback."""
+    if resource.suspended and isinstance(reconciler, Suspending):
+        return await reconciler.suspend(resource, now)
+    return await reconciler.reconcile(resource, now)
+
+
 class Observer(Protocol):
     """Counts what the loop does."""
 
@@ -87,9 +107,7 @@ class Loop:
         now: Callable[[], datetime],
         queue: KeyedQueue[ObjectKey],
         timing: LoopTiming = LoopTiming(),
-        suspended: bool = False,
     ) -> None:
-        """`suspended`: have suspended objects reconciled, too, by a reconciler that knows of them."""
         self._reconciler = reconciler
         self._objects = objects
         self._outputs = outputs
@@ -97,7 +115,6 @@ class Loop:
         self.queue = queue
         self._statuses = Statuses(objects, outputs.writer, self.wake, timing.room_again)
         self._timing = timing
-        self._suspended = suspended
 
     def wake(self, key: ObjectKey, delay: float = 0.0) -> None:
         """Reconcile `key` in `delay` seconds."""
@@ -122,7 +139,7 @@ class Loop:
         that the status shows.
         """
         resource = self._statuses.newest(key)
-        if resource is None or resource.deleting or (resource.suspended and not self._suspended):
+        if resource is None or resource.deleting or not is_worked_on(self._reconciler, resource):
             # Deleted after it was queued, or left alone: nothing is counted.
             return
         started = asyncio.get_running_loop().time()
@@ -152,7 +169,7 @@ class Loop:
             if resource.parsed_spec is None:
                 # Once for each generation: a large one may take long to read.
                 await asyncio.to_thread(read_spec, resource)
-            return await self._reconciler.reconcile(resource, self._now())
+            return await reconcile_as_wanted(self._reconciler, resource, self._now())
         except Setback as setback:
             return Result.of(setback)
         except Exception as error:

@@ -10,6 +10,7 @@ from controller.api.objects.conditions import READY
 from controller.api.objects.meta import ObjectKey, Resource
 from controller.runtime.objects.cache import Cache
 from controller.runtime.objects.memory import MemoryCluster, manifest_of
+from controller.runtime.reconciling.loop import reconcile_as_wanted
 from controller.runtime.reconciling.result import Result
 from controller.runtime.reconciling.setbacks import Passing, Setback
 from controller.runtime.reconciling.settle import Settled, settle
@@ -166,7 +167,7 @@ class Turn:
 async def take_turn(reconciler: Reconciler, resource: Resource, now: datetime) -> Turn:
     """Reconcile as the loop does; the status is not written."""
     try:
-        result = await reconciler.reconcile(resource, now)
+        result = await reconcile_as_wanted(reconciler, resource, now)
     except Setback as setback:
         result = Result.of(setback)
     settled = settle(resource, result, now)

@@ -21,6 +21,7 @@ from controller.rollouts.analysis.rollout_ports import HookAnswer
 from controller.rollouts.rollout_reconciler import FlagRolloutReconciler
 from controller.rollouts.stage import ROLLOUTS
 from controller.runtime.objects.memory import manifest_of
+from controller.runtime.reconciling.loop import is_worked_on
 from evaluator.resolving.resolve import compile_flag_set, resolve
 from tests.unit.controller.stage_world import NAMESPACE, RecordingCluster, take_turn
 
@@ -159,7 +160,7 @@ class ClusterWorld:
         return len(self.cluster.writes) > before
 
     async def _reconcile(self, reconciler: Reconciler, resource: Resource) -> None:
-        if resource.deleting:
+        if resource.deleting or not is_worked_on(reconciler, resource):
             return
         turn = await take_turn(reconciler, resource, self.now)
         if turn.status_written:

@@ -49,7 +49,7 @@ metric errors: 127.0.0.1: connection refused; metric payments: 127.0.0.1: connec
 11:07 Progressing 2/2 50 % errors Pass, payments Inconclusive
       Inconclusive: metric payments: the first check of the step: later ones count what is added
 11:08 Progressing 2/2 50 % errors Pass, payments Pass
-11:16 Succeeded
+11:16 Succeeded - 0 %
       Promoted: main@sha1:2 (pay) is promoted: everybody gets it"""
 
 
@@ -102,7 +102,7 @@ class Transcript:
 
     def add(self) -> None:
         status = self.cluster.status()
-        text: str = status.phase or ""
+        text = f"{status.phase} - 0 %"
         for candidate in status.candidates:
             verdicts = ", ".join(f"{one.name} {one.verdict}" for one in candidate.metrics)
             share = f"{candidate.share or 0:g} %"
