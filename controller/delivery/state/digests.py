@@ -34,6 +34,10 @@ class Digests:
         """
         return not self.built or self.built == self.own
 
+    def is_effective(self, digest: str) -> bool:
+        """Whether evaluators are to serve this."""
+        return digest == self.effective
+
     def has(self, own: str | None) -> bool:
         """Whether the object has this content of its own; False where that is not known."""
         return bool(own) and own == self.own

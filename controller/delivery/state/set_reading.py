@@ -5,9 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from controller.api import flagoverride, flagset
+from controller.api import flagoverride, flagreceipt, flagset
 from controller.api.flagoverride import ACTIVE, FlagOverrideStatus, moment_of
+from controller.api.flagreceipt import OBSERVED_AT
 from controller.api.flagset_status import FlagSetStatus
+from controller.api.flagsource import source_address
 from controller.api.kinds import FLAG_SOURCE, FLUX_SOURCES, status_of
 from controller.api.objects.artifact_status import SourceStatus
 from controller.api.objects.conditions import FALSE, READY, STALLED, TRUE
@@ -19,24 +21,23 @@ from controller.api.rollouts import flagrollout
 from controller.delivery.progress.overrides import names_of, set_name
 from controller.delivery.state.candidate_layers import candidate_layers
 from controller.delivery.state.digests import Digests
+from controller.delivery.state.set_stages import stages_of
 from controller.delivery.state.set_state import (
-    Health,
     Newest,
     OverrideLayer,
     RemoteLayer,
     Served,
     SetState,
-    Stage,
     Verdict,
     Where,
 )
-from controller.delivery.state.state_words import served_text
 from controller.delivery.state.waits import waits
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping
     from datetime import datetime
 
+    from controller.api.objects.artifact_status import ArtifactStatus
     from controller.api.objects.meta import Resource
     from controller.api.objects.status import Status
     from controller.delivery.state.set_state import Layer
@@ -57,7 +58,8 @@ def read_sets(
     by_key = {resource.key: resource for resource in objects}
     keys = {key for key in by_key if key.kind in _DELIVERED}
     keys |= {_target_key(by_key[key]) for key in by_key if key.kind == flagset.KIND}
-    states = [read_set(key, by_key, now, where, unknown) for key in sorted(keys)]
+    surroundings = _Surroundings(by_key)
+    states = [_read_set(key, surroundings, now, where, unknown) for key in sorted(keys)]
     first = {(state.key.namespace, state.key.name): state for state in reversed(states)}
     written = {state.writer: state for state in states if state.writer is not None and state.exists}
     return [
@@ -75,23 +77,50 @@ def read_set(
     unknown: Collection[str] = (),
 ) -> SetState:
     """The state of the flag set that one object delivers, be it there or not yet."""
-    target = by_key.get(key)
-    flag_set = _writer_of(key, target, by_key)
+    return _read_set(key, _Surroundings(by_key), now, where, unknown)
+
+
+class _Surroundings:
+    """Objects by what they are about."""
+
+    def __init__(self, by_key: Mapping[ObjectKey, Resource]) -> None:
+        self.by_key = by_key
+        self._writers: dict[ObjectKey, Resource] = {}
+        self._about: dict[tuple[str, str, str], list[Resource]] = {}
+        for resource in by_key.values():
+            if resource.key.kind == flagset.KIND:
+                self._writers.setdefault(_target_key(resource), resource)
+            elif resource.key.kind in LAYER_KINDS and not resource.deleting:
+                self._add(resource, set_name(resource))
+            elif resource.key.kind == flagreceipt.KIND:
+                self._add(resource, flagreceipt.pair_of(resource)[0])
+
+    def _add(self, resource: Resource, name: str) -> None:
+        self._about.setdefault((resource.key.kind, resource.namespace, name), []).append(resource)
+
+    def about(self, kind: str, namespace: str, names: Iterable[str]) -> list[Resource]:
+        """The objects of a kind about what has one of these names."""
+        return [one for name in sorted(names) for one in self._about.get((kind, namespace, name), ())]
+
+    def writer_of(self, key: ObjectKey) -> Resource | None:
+        """The FlagSet that writes an object, or is to write it."""
+        target = self.by_key.get(key)
+        return self._writers.get(key) if target is None else self.by_key.get(flagset.writer_key(target))
+
+
+def _read_set(
+    key: ObjectKey, surroundings: _Surroundings, now: datetime, where: Where, unknown: Collection[str]
+) -> SetState:
+    by_key = surroundings.by_key
+    target, flag_set = by_key.get(key), surroundings.writer_of(key)
     source_key = None if flag_set is None else flagset.source_key(flag_set)
     source = None if source_key is None else by_key.get(source_key)
     status, set_status = _delivery_status(target), FlagSetStatus.of(flag_set)
     names = {key.name} if target is None else names_of(target)
     names |= set() if flag_set is None else {flag_set.name}
-    about = [
-        resource
-        for resource in by_key.values()
-        if resource.key.kind in LAYER_KINDS
-        and resource.namespace == key.namespace
-        and set_name(resource) in names
-        and not resource.deleting
-    ]
-    rollouts = [resource for resource in about if resource.key.kind == flagrollout.KIND]
-    overrides = [resource for resource in about if resource.key.kind == flagoverride.KIND]
+    rollouts = surroundings.about(flagrollout.KIND, key.namespace, names)
+    overrides = surroundings.about(flagoverride.KIND, key.namespace, names)
+    receipts = surroundings.about(flagreceipt.KIND, key.namespace, (key.name,))
     suspended = [held for held in (source, flag_set, *rollouts) if held is not None and held.suspended]
     local = status.local_digest if isinstance(status, ConfigurationStatus) else None
     remote = tuple(_remote_layers(status))
@@ -102,6 +131,7 @@ def read_set(
         _newest(source, flag_set, target),
         None if flag_set is None else flag_set.key,
         source_key,
+        "" if source is None else source_address(source) or "",
         exists=target is not None,
         processed=target is not None and status.observed_generation == target.generation,
         revision=status.revision or "",
@@ -110,7 +140,7 @@ def read_set(
         held=set_status.held,
         history=set_status.history,
         digests=Digests(set_status.digest or "", own, "" if remote else own, effective),
-        served=_served(status),
+        served=_served(status, target),
         suspended=tuple(resource.key for resource in suspended),
         unknown=tuple(sorted(unknown)),
     )
@@ -119,8 +149,9 @@ def read_set(
         *_override_layers(overrides, now),
         *remote,
     )
-    state = replace(state, layers=layers, stages=tuple(_stages(source_key, source, flag_set, target, state)))
-    present = [resource for resource in (source, flag_set, target) if resource is not None]
+    state = replace(state, layers=layers)
+    state = replace(state, stages=tuple(stages_of(state, source, flag_set, target, receipts)))
+    present = filter(None, (source, flag_set, target, *rollouts, *overrides))
     return replace(state, waits=tuple(waits(state, present)))
 
 
@@ -129,22 +160,6 @@ def _target_key(flag_set: Resource) -> ObjectKey:
     written = {target.kind for target in FlagSetStatus.of(flag_set).target}
     kind = next((kind for kind in _DELIVERED if kind in written), featureflagconfiguration.KIND)
     return ObjectKey(kind, flag_set.namespace, flagset.target_name(flag_set))
-
-
-def _writer_of(
-    key: ObjectKey, target: Resource | None, by_key: Mapping[ObjectKey, Resource]
-) -> Resource | None:
-    """The FlagSet that writes the object."""
-    if target is not None:
-        return by_key.get(flagset.writer_key(target))
-    return next(
-        (
-            resource
-            for resource in by_key.values()
-            if resource.key.kind == flagset.KIND and _target_key(resource) == key
-        ),
-        None,
-    )
 
 
 def _delivery_status(target: Resource | None) -> FeatureFlagStatus:
@@ -168,15 +183,26 @@ def _newest(source: Resource | None, flag_set: Resource | None, target: Resource
         blocked=judged and status.condition(STALLED).status == TRUE,
     )
     if isinstance(status, FlagSetStatus):
-        fetched = SourceStatus.of(source).content[0] if source is not None else ""
-        if fetched and fetched != revision:
-            return Newest(fetched, Verdict.BUILDING, newest.message)
+        artifact = None if source is None else SourceStatus.of(source).artifact
+        if artifact is not None and artifact.revision != revision:
+            return _with_times(Newest(artifact.revision, Verdict.BUILDING, newest.message), artifact)
         author = next((entry.author for entry in status.history if entry.revision == revision), None)
         newest = replace(newest, author=author or "", removals=status.pending_removals or ())
+        newest = newest if artifact is None else _with_times(newest, artifact)
     if isinstance(status, FlagSetStatus | FeatureFlagStatus):
         count = status.problem_count or len(status.problems)
         newest = replace(newest, problems=status.problems, problem_count=count)
     return newest
+
+
+def _with_times(newest: Newest, artifact: ArtifactStatus) -> Newest:
+    """The revision of an artifact with the times that the artifact tells."""
+    return replace(
+        newest,
+        committed_at=artifact.committed_at or "",
+        seen_at=artifact.metadata.get(OBSERVED_AT, ""),
+        stored_at=artifact.last_update_time or "",
+    )
 
 
 def _verdict(status: Status) -> Verdict:
@@ -192,14 +218,15 @@ def _verdict(status: Status) -> Verdict:
     return Verdict.UNREADABLE if reason else Verdict.BUILDING
 
 
-def _served(status: FeatureFlagStatus) -> Served:
-    if not isinstance(status, ConfigurationStatus):
+def _served(status: FeatureFlagStatus, target: Resource | None) -> Served:
+    if target is None or not isinstance(status, ConfigurationStatus):
         return Served()
     return Served(
         status.served_by or 0,
         status.total,
         status.laggards or (),
         status.delivered or 0,
+        target.annotations.get(OBSERVED_AT, ""),
         status.served_within or "",
     )
 
@@ -235,45 +262,3 @@ def _remote_layers(status: FeatureFlagStatus) -> Iterator[RemoteLayer]:
         yield RemoteLayer(
             entry.name, entry.flags or 0, entry.version or "", entry.stale_since or "", entry.message or ""
         )
-
-
-def _stages(
-    source_key: ObjectKey | None,
-    source: Resource | None,
-    flag_set: Resource | None,
-    target: Resource | None,
-    state: SetState,
-) -> Iterator[Stage]:
-    """Yield the stages that a revision passes, as far as there are any."""
-    if source_key is not None:
-        name = f"{source_key.kind}/{source_key.name}"
-        if source is None:
-            yield Stage("Source", name, Health.UNKNOWN, message="it does not exist, or you may not see it")
-        else:
-            artifact = SourceStatus.of(source).artifact
-            revision = ("", "") if artifact is None else (artifact.revision, artifact.last_update_time)
-            yield Stage("Source", name, *_health(source, *revision))
-    if flag_set is not None:
-        applied = next((entry.applied_at or "" for entry in state.history), "")
-        yield Stage(
-            "Flag set", f"{flag_set.key.kind}/{flag_set.name}", *_health(flag_set, state.applied, applied)
-        )
-    if target is not None:
-        yield Stage("Object", f"{target.key.kind}/{target.name}", *_health(target, state.revision))
-    served, what = state.served, state.revision or state.digests.effective
-    if target is None or not served.total:
-        yield Stage("Evaluators", "", Health.UNKNOWN, message=served_text(served, what or "it"))
-        return
-    health = Health.READY if not served.lagging else Health.WAITING
-    yield Stage("Evaluators", "", health, state.revision, message=served_text(served, what))
-
-
-def _health(resource: Resource, revision: str = "", since: str = "") -> tuple[Health, str, str, str]:
-    """(health, revision, since, message) of the stage of an object."""
-    status = status_of(resource)
-    ready = status.condition(READY)
-    if resource.suspended:
-        return Health.SUSPENDED, revision, since, ready.message
-    if status.is_ready:
-        return Health.READY, revision, since, ""
-    return Health.FAILED if status.failure else Health.WAITING, revision, since, ready.message

@@ -69,9 +69,9 @@ class Health(StrEnum):
 class Stage:
     """One stage that a revision passes."""
 
-    title: Literal["Source", "Flag set", "Object", "Evaluators"]
+    title: Literal["Source", "Flag set", "Object", "Proxy", "Evaluators"]
     name: str
-    """KIND/NAME; empty for evaluators."""
+    """KIND/NAME; of a proxy its own; empty for evaluators."""
     health: Health
     revision: str = ""
     """The newest revision that has passed it."""
@@ -98,6 +98,12 @@ class Newest:
     """Flags that it would remove once it is accepted."""
     blocked: bool = False
     """Whether it stays so until a person changes something."""
+    committed_at: str = ""
+    """RFC 3339, as these two; empty: not known."""
+    seen_at: str = ""
+    """When its source saw it first."""
+    stored_at: str = ""
+    """When its source had stored it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,8 +183,10 @@ class Served:
     """Those that are silent or serve something else, as far as proxies name them."""
     streams: int = 0
     """Subscribers that report nothing: it was delivered to them."""
+    since: str = ""
+    """When their revision was seen first, RFC 3339; empty: not known."""
     within: str = ""
-    """The longest time from the change to an evaluator that served it."""
+    """The longest time from then to an evaluator that served it."""
 
     @property
     def silent(self) -> int:
@@ -238,6 +246,8 @@ class SetState:
     writer: ObjectKey | None = None
     """The FlagSet that writes the object."""
     source: ObjectKey | None = None
+    address: str = ""
+    """The URL of the source; empty: not known."""
     exists: bool = False
     """Whether the object is there."""
     processed: bool = False
