@@ -11,6 +11,7 @@ from controller.api.objects.meta import ACCEPT_REVISION
 from controller.api.openfeature import featureflagconfiguration
 from controller.api.rollouts import flagrollout
 from controller.delivery.state.digests import short
+from controller.delivery.state.set_state import Where
 
 if TYPE_CHECKING:
     from controller.api.objects.meta import ObjectKey
@@ -156,7 +157,9 @@ def in_file(action: Action) -> str:
             place = f"{file}:{line}" if line else file
             text = f"correct {place}, and commit it" if place else "commit a correction"
         case AcceptRevision():
-            text = "commit the removal in smaller parts"
+            text = "restart without --prune-guard, or commit the removal in smaller parts"
+        case EndOverride(override=key) if key.name.startswith("--"):
+            text = f"restart without {key.name}"
         case EndOverride(override=key):
             text = f"remove FlagOverride {key.name}"
         case ResumeObject(key=key):
@@ -170,6 +173,12 @@ def in_file(action: Action) -> str:
             name, value = annotation_of(replace(action, candidate=_digits(action.candidate)))
             text = f'add to metadata.annotations of FlagRollout {action.rollout.name}: {name}: "{value}"'
     return text
+
+
+def advice(action: Action, where: Where) -> tuple[str, bool]:
+    """(what a person does where the objects are, whether that is a command to type)."""
+    command = in_cluster(action) if where is Where.CLUSTER else ""
+    return (command, True) if command else (in_file(action), False)
 
 
 def annotation_of(action: Approve | Abort | Promote | ResumeCandidate | Retry) -> tuple[str, str]:

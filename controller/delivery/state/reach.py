@@ -51,11 +51,11 @@ def reach(state: SetState, target: Target) -> Reached:
     entry = _entry(state, target.revision)
     if not state.exists:
         known = _before_delivery(state, target, entry)
-        missing = f"the {state.key.kind} does not exist yet"
+        missing = f"{state.object_text} does not exist yet"
         return known if known.blocked else replace(known, message=missing)
     if not state.processed:
         level = Reach.APPLIED if entry is not None and not entry.held else Reach.UNKNOWN
-        return Reached(level, f"the controller has not processed the {state.key.kind} yet")
+        return Reached(level, f"the controller has not processed {state.object_text} yet")
     partly = bool(entry.held) if entry is not None else state.writer is None and state.newest.blocked
     # Also a commit that changed no flag made what is in the object.
     same = entry is not None and state.digests.has(entry.digest)
@@ -92,12 +92,12 @@ def _before_delivery(state: SetState, target: Target, entry: HistoryEntry | None
     level = Reach.UNKNOWN if entry is None else Reach.APPLIED
     if names_revision(wanted, revision) or names_revision(wanted, state.applied):
         content = "the content that the FlagSet built from"
-        return Reached(level, f"the {state.key.kind} does not have {content} {wanted}")
+        return Reached(level, f"{state.object_text} does not have {content} {wanted}")
     if entry is not None:
         return Reached(level, f"{wanted} was applied, and {state.applied} has replaced it")
     unready = writer is not None and newest.message and newest.verdict is not Verdict.APPLIED
     why = f"; the FlagSet is not ready: {newest.message}" if unready else ""
-    return Reached(level, f"the {state.key.kind} has {revision}, not {wanted}{why}")
+    return Reached(level, f"{state.object_text} has {revision}, not {wanted}{why}")
 
 
 def _after_delivery(state: SetState, target: Target) -> Reached:

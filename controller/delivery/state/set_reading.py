@@ -10,7 +10,7 @@ from controller.api.flagoverride import ACTIVE, FlagOverrideStatus, moment_of
 from controller.api.flagreceipt import OBSERVED_AT
 from controller.api.flagset_status import FlagSetStatus
 from controller.api.flagsource import source_address
-from controller.api.kinds import FLAG_SOURCE, FLUX_SOURCES, status_of
+from controller.api.kinds import status_of
 from controller.api.objects.artifact_status import SourceStatus
 from controller.api.objects.conditions import FALSE, READY, STALLED, TRUE
 from controller.api.objects.meta import ObjectKey
@@ -42,7 +42,6 @@ if TYPE_CHECKING:
     from controller.api.objects.status import Status
     from controller.delivery.state.set_state import Layer
 
-SOURCE_KINDS: Final = frozenset({FLAG_SOURCE.kind, *(type_.kind for type_ in FLUX_SOURCES)})
 _DELIVERED: Final = (featureflagconfiguration.KIND, featureflagconfiguration.FLAG_KIND)
 LAYER_KINDS: Final = (flagrollout.KIND, flagoverride.KIND)
 _GUARDS: Final = frozenset({"PruneGuard", "HistoryRewritten"})
@@ -151,7 +150,8 @@ def _read_set(
     )
     state = replace(state, layers=layers)
     state = replace(state, stages=tuple(stages_of(state, source, flag_set, target, receipts)))
-    present = filter(None, (source, flag_set, target, *rollouts, *overrides))
+    present = [*filter(None, (source, flag_set, target, *rollouts, *overrides))]
+    state = replace(state, objects=tuple(resource.key for resource in present))
     return replace(state, waits=tuple(waits(state, present)))
 
 

@@ -147,7 +147,7 @@ class OverrideLayer:
     audience: bool
     """Whether it is in force for an audience only."""
     until: str
-    """RFC 3339."""
+    """RFC 3339; empty: it has no end."""
     reason: str
     by: str = ""
     """Who set it, as far as admission has recorded it."""
@@ -269,8 +269,15 @@ class SetState:
     waits: tuple[Wait, ...] = ()
     suspended: tuple[ObjectKey, ...] = ()
     """Source, FlagSet and FlagRollouts that are suspended."""
+    objects: tuple[ObjectKey, ...] = ()
+    """What it was read from."""
     unknown: tuple[str, ...] = ()
     """Kinds of objects that could not be read, so that layers may be missing."""
+
+    @property
+    def object_text(self) -> str:
+        """What evaluators follow, for people: in local mode nobody knows the object."""
+        return "the flag set" if self.where is Where.LOCAL else f"the {self.key.kind}"
 
     @property
     def candidates(self) -> tuple[CandidateLayer, ...]:

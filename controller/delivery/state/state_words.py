@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from controller.delivery.state.set_state import CandidateLayer, OverrideLayer, RemoteLayer
+from controller.delivery.state.digests import names_revision
+from controller.delivery.state.set_state import CandidateLayer, OverrideLayer, RemoteLayer, Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -108,10 +109,10 @@ def override_text(layer: OverrideLayer) -> str:
     """An override in one sentence."""
     state = "disabled" if layer.variant is None else f'"{layer.variant}"'
     some = " for an audience" if layer.audience else ""
-    return (
-        f'FlagOverride {layer.override.name}: flag "{layer.flag}" is {state}{some} until {layer.until}: '
-        f"{layer.reason}"
-    )
+    until = f" until {layer.until}" if layer.until else ""
+    name = layer.override.name
+    who = name if name.startswith("--") else f"FlagOverride {name}"
+    return f'{who}: flag "{layer.flag}" is {state}{some}{until}: {layer.reason}'
 
 
 def remote_text(layer: RemoteLayer) -> str:
@@ -176,6 +177,15 @@ def laggard_texts(served: Served) -> tuple[str, ...]:
 def held_text(flag: HeldFlag) -> str:
     """One flag that is served as an earlier revision has it."""
     return f"{flag.name}: served as in {flag.revision or 'an earlier revision'}, its newest definition is bad"
+
+
+def meanwhile_text(state: SetState) -> str:
+    """What is served while the newest revision is not, or not whole."""
+    if not state.revision:
+        return "nothing is served yet"
+    if state.newest.verdict is Verdict.PARTLY and names_revision(state.newest.revision, state.revision):
+        return f"all other flags are served as in {state.revision}"
+    return f"{state.revision} is served meanwhile"
 
 
 def problem_text(problem: ProblemStatus) -> str:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from controller.api.kinds import status_of
+from controller.api import flagoverride
+from controller.api.kinds import FLAG_SOURCE, FLUX_SOURCES, status_of
 from controller.api.objects.conditions import READY, REMOTE_FLAGS
 from controller.api.openfeature import featureflagconfiguration
+from controller.api.rollouts import flagrollout
 from controller.delivery.state.actions import (
     Abort,
     AcceptRevision,
@@ -32,6 +34,10 @@ if TYPE_CHECKING:
 
 _GUARDS: Final = {"PruneGuard", "HistoryRewritten"}
 _OLDER: Final = "OlderVersion"
+_ROLLED_BACK: Final = "RolledBack"
+_OTHERS: Final = frozenset(
+    {FLAG_SOURCE.kind, *(type_.kind for type_ in FLUX_SOURCES), flagoverride.KIND, flagrollout.KIND}
+)
 _BAD: Final = frozenset({Verdict.PARTLY, Verdict.REFUSED})
 _TIME: Final = frozenset({"Frozen", "OutsideWindow"})
 """Reasons of candidates that end by themselves."""
@@ -40,7 +46,7 @@ _PEOPLE: Final = frozenset({"WaitingForApproval", "WaitingForPromotion", "Paused
 
 def waits(state: SetState, resources: Iterable[Resource]) -> Iterator[Wait]:
     """Yield what the set waits for: first what a commit must correct, then what a person must decide.
-    `resources`: its source, FlagSet and object, as far as they are there.
+    `resources`: its source, FlagSet, object, FlagRollouts and FlagOverrides, as far as they are there.
     """
     resources = tuple(resources)
     yield from _problems(state, resources)
@@ -51,10 +57,24 @@ def waits(state: SetState, resources: Iterable[Resource]) -> Iterator[Wait]:
         message = override_text(override)
         end = EndOverride(override.override)
         yield Wait(Sort.OVERRIDE, "OverrideActive", override.override, message, Who.TIME, actions=(end,))
-    for key in state.suspended:
-        message = "the controller changes nothing about it while it is suspended"
-        resume = ResumeObject(key)
-        yield Wait(Sort.SUSPENDED, "Suspended", key, message, Who.PERSON, actions=(resume,))
+    yield from map(_suspension, state.suspended)
+
+
+def waits_of_others(objects: Iterable[Resource], states: Iterable[SetState]) -> Iterator[Wait]:
+    """Yield what sources, FlagRollouts and FlagOverrides wait for that are about no flag set."""
+    known = {key for state in states for key in state.objects}
+    others = [one for one in objects if one.key.kind in _OTHERS and one.key not in known]
+    for resource in sorted(others, key=lambda resource: resource.key):
+        ready = status_of(resource).condition(READY)
+        if reason := status_of(resource).failure:
+            yield Wait(Sort.PROBLEM, reason, resource.key, ready.message, Who.SYSTEM, ready.since)
+        if resource.suspended:
+            yield _suspension(resource.key)
+
+
+def _suspension(key: ObjectKey) -> Wait:
+    message = "the controller changes nothing about it while it is suspended"
+    return Wait(Sort.SUSPENDED, "Suspended", key, message, Who.PERSON, actions=(ResumeObject(key),))
 
 
 def _problems(state: SetState, resources: Iterable[Resource]) -> Iterator[Wait]:
@@ -86,11 +106,20 @@ def _failures(state: SetState, resource: Resource) -> Iterator[Wait]:
         removed = f" It would remove {removals}." if removals else ""
         message = f"{ready.message}{removed}"
         yield Wait(Sort.GUARD, reason, resource.key, message, Who.PERSON, ready.since, accept)
-    elif reason and not (resource.key == (state.writer or state.key) and state.newest.verdict in _BAD):
+    elif reason and not _is_told(state, resource.key, reason):
         yield Wait(Sort.PROBLEM, reason, resource.key, ready.message, Who.SYSTEM, ready.since)
     remote = status.condition(REMOTE_FLAGS)
     if resource.key.kind == featureflagconfiguration.KIND and remote.reason == _OLDER:
         yield Wait(Sort.GUARD, _OLDER, resource.key, remote.message, Who.PERSON, remote.since)
+
+
+def _is_told(state: SetState, key: ObjectKey, reason: str) -> bool:
+    """Whether the set waits for the same already by its definitions, or by a candidate."""
+    if key == (state.writer or state.key):
+        return state.newest.verdict in _BAD
+    candidates = [layer for layer in state.candidates if layer.rollout == key]
+    stopped = reason == _ROLLED_BACK and any(layer.phase == "Failed" for layer in candidates)
+    return stopped or any(layer.reason == reason for layer in candidates)
 
 
 def _candidate_wait(state: SetState, layer: CandidateLayer) -> Wait:

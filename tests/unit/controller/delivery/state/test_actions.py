@@ -48,7 +48,7 @@ OVERRIDE = ObjectKey("FlagOverride", "shop", "checkout.banner")
         (FixFlag(""), "", "commit a correction"),
         (AcceptRevision(SET, NEW.rpartition("@")[2]),
          f"{ACCEPT}sha1:{'b' * 40}",
-         "commit the removal in smaller parts"),
+         "restart without --prune-guard, or commit the removal in smaller parts"),
         (EndOverride(OVERRIDE), "flagstaff override end checkout.banner -n shop",
          "remove FlagOverride checkout.banner"),
         (ResumeObject(SET), "flagstaff resume set checkout -n shop",
