@@ -73,7 +73,7 @@ class Local:
             known = str(digest or "") or None
             served = await self.exchange.read(partial(self.overrides.apply, saved.flag_set, known))
             content = Content(*served)
-            self.page.define(saved.flag_set, self.overrides.sentences(saved.flag_set))
+            self.page.define(saved.flag_set, self.overrides.objects(saved.flag_set))
             at = saved.saved_at.timestamp()
             await self.exchange.apply(Report(self.display_name, at, content, from_disk=True))
 
@@ -174,7 +174,7 @@ async def _apply(
 ) -> None:
     """Serve the newest flag set of the source."""
     served = await exchange.read(partial(overrides.apply, flag_set, digest))
-    page.define(flag_set, overrides.sentences(flag_set))
+    page.define(flag_set, overrides.objects(flag_set))
     await exchange.apply(Report(source, now().timestamp(), Content(*served)))
 
 

@@ -6,7 +6,10 @@ import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from controller.api import flagoverride
+from controller.api.objects.meta import ObjectKey, Resource
 from controller.local.local_progress import apply_progress
+from controller.local.stages.local_objects import NAME, NAMESPACE
 from evaluator.flags.accept import Progress
 from evaluator.flags.overrides import misfit
 
@@ -23,14 +26,26 @@ class LocalOverrides:
 
     overrides: tuple[Override, ...] = ()
 
-    def sentences(self, flag_set: FlagSet) -> dict[str, str]:
-        """A sentence on each override that fits, by flag."""
-        return {
-            override.flag: f"{override.variant} for all, by {override.name}"
+    def objects(self, flag_set: FlagSet) -> list[Resource]:
+        """A FlagOverride for each override that fits, as a cluster would have it."""
+        return [
+            Resource(
+                ObjectKey(flagoverride.KIND, NAMESPACE, override.name),
+                uid=override.name,
+                generation=0,
+                resource_version="",
+                spec={
+                    "flagSetRef": {"name": NAME},
+                    "flag": override.flag,
+                    "variant": override.variant,
+                    "reason": override.reason,
+                },
+                status={"state": flagoverride.ACTIVE},
+            )
             for override in self.overrides
             if (flag := flag_set.flags.get(override.flag)) is not None
             and misfit(flag, override, flag_set.evaluators) is None
-        }
+        ]
 
     def apply(self, flag_set: FlagSet, known: str | None) -> tuple[FlagSet, str | None]:
         """What is served of a set, whose digest is `known`, and the digest of that. Warns of an override that

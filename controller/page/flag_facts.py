@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from controller.delivery.state.flag_words import new_users_text
 from evaluator.flags.checking.references import RuleTooLarge
 from evaluator.flags.model import ABSENT, PROVENANCE_PREFIX
-from evaluator.flags.rollouts import ROLLOUT_KEY, ROLLOUT_SHARE_KEY
 from evaluator.resolving.resolution import FlagType, flag_type
 from evaluator.resolving.rule_clauses import clauses, sentence
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from controller.delivery.state.flag_state import FlagState
+    from evaluator.flags.marks import OwnRule
     from evaluator.flags.model import Flag, FlagSet, Json, Scalar
     from evaluator.resolving.resolve import CompiledFlagSet
     from evaluator.resolving.rule_clauses import Clause
@@ -20,6 +23,7 @@ if TYPE_CHECKING:
 _OWNERS: Final = ("owner", "team")
 _DESCRIPTION: Final = "description"
 _OURS: Final = frozenset({*_OWNERS, _DESCRIPTION, "flagSetId"})
+CODE_DEFAULT: Final = "the default of the calling code"
 
 
 def metadata_of(flag: Flag, flag_set: FlagSet) -> Mapping[str, Scalar]:
@@ -51,29 +55,54 @@ def kind_of(flag: Flag) -> str:
     return "" if kind is None else kind.value.lower()
 
 
-def rollout_sentences(flag_set: FlagSet) -> dict[str, str]:
-    """How far a rollout has brought the new definition of each flag that is in one."""
-    return {
-        key: f"in rollout {flag.metadata[ROLLOUT_KEY]}, "
-        f"{flag.metadata.get(ROLLOUT_SHARE_KEY)} % of users get the new definition"
-        for key, flag in flag_set.flags.items()
-        if ROLLOUT_KEY in flag.metadata
-    }
-
-
-def expanded_rule(flag: Flag, flags: CompiledFlagSet) -> Json:
-    """The rule with its references expanded, as far as its size allows; ABSENT: none."""
+def expanded(rule: Json, flags: CompiledFlagSet) -> Json:
+    """A rule with its references expanded, as far as its size allows; ABSENT: none."""
     try:
-        return ABSENT if flag.targeting is ABSENT else flags.expand(flag.targeting)
+        return ABSENT if rule is ABSENT else flags.expand(rule)
     except RuleTooLarge:
-        return flag.targeting
+        return rule
 
 
-def rule_clauses(flag: Flag, flags: CompiledFlagSet) -> tuple[Clause, ...]:
-    """The clauses of a flag's rule."""
-    return clauses(expanded_rule(flag, flags))
+def rule_clauses(rule: Json, flags: CompiledFlagSet) -> tuple[Clause, ...]:
+    """The clauses of a rule."""
+    return clauses(expanded(rule, flags))
 
 
-def rule_sentence(flag: Flag, flags: CompiledFlagSet) -> str:
-    """The rule in words; empty: there is none."""
-    return sentence(rule_clauses(flag, flags))
+def rule_text(state: FlagState, flags: CompiledFlagSet) -> str:
+    """The rule of a flag in words; empty: it has none. In a rollout: `10%: v2; else v1`."""
+    if len(state.rules) < 2:
+        return next((sentence(rule_clauses(own.rule, flags)) for own in state.rules), "")
+    new, promoted = (_definition_text(own, state, flags) for own in state.rules)
+    return f"{new_users_text(state)}: {new}; else {promoted}"
+
+
+@dataclass(frozen=True, slots=True)
+class ShownDefinition:
+    """A definition of a flag: its only one, or one of the two between which a rollout divides users."""
+
+    title: str
+    """Who gets it; empty: everybody."""
+    clauses: tuple[Clause, ...]
+    default: str
+    """Its default variant; empty: the caller's own default."""
+
+
+def definitions_of(state: FlagState, flags: CompiledFlagSet) -> tuple[ShownDefinition, ...]:
+    """The definitions of a flag without the conditions of rollouts and overrides."""
+    titles = ["Without the override" if state.override is not None else ""]
+    if len(state.rules) > 1:
+        titles = [f"For {new_users_text(state)}: the new definition", "For everybody else: the promoted one"]
+    return tuple(
+        ShownDefinition(title, rule_clauses(own.rule, flags), default_of(own, state))
+        for title, own in zip(titles, state.rules, strict=False)
+    )
+
+
+def default_of(own: OwnRule, state: FlagState) -> str:
+    """The default variant of a definition; empty: the caller's own default."""
+    return own.default or (state.flag.default_variant if state.flag is not None else None) or ""
+
+
+def _definition_text(own: OwnRule, state: FlagState, flags: CompiledFlagSet) -> str:
+    rule = sentence(rule_clauses(own.rule, flags))
+    return f"({rule})" if rule else default_of(own, state) or CODE_DEFAULT

@@ -8,13 +8,15 @@ from datetime import UTC, datetime, timedelta
 from math import ceil
 from typing import TYPE_CHECKING, Final
 
-from controller.page.flag_facts import description_of, kind_of, metadata_of, owner_of, rule_sentence
+from controller.delivery.state.flag_words import flag_notes
+from controller.page.flag_facts import description_of, kind_of, metadata_of, owner_of, rule_text
 from controller.page.visit import page_number
-from evaluator.flags.model import ABSENT, CONFIDENTIAL_KEY, HELD_FROM_KEY, State
+from evaluator.flags.model import ABSENT, CONFIDENTIAL_KEY, EMPTY, State
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from controller.delivery.state.flag_state import FlagState
     from controller.page.page_source import FlagChange, ShownSet
     from evaluator.flags.model import Flag, Scalar
 
@@ -25,7 +27,7 @@ STATES: Final = {
     "disabled": "Disabled",
     "rules": "With rules",
     "overridden": "Overridden or rolling out",
-    "held": "Held at an older definition",
+    "held": "With a bad definition",
 }
 """The values of `state=` in the address, with their labels."""
 PERIODS: Final = {
@@ -77,6 +79,9 @@ class FlagRow:
     """One flag of the list."""
 
     key: str
+    state: FlagState
+    notes: tuple[str, ...]
+    """Why not everybody gets its newest definition by its own rules; empty: everybody does."""
     description: str
     kind: str
     enabled: bool
@@ -89,9 +94,16 @@ class FlagRow:
     """The rule in words; empty: none."""
     owner: str
     change: FlagChange | None
-    in_force: str
-    held_from: str
-    """The older revision whose definition is served; empty: it is not held."""
+
+    @property
+    def served(self) -> bool:
+        """Whether it has a good definition."""
+        return self.state.flag is not None
+
+    @property
+    def split(self) -> bool:
+        """Whether a rollout gives users either of two definitions, so that it has no default of its own."""
+        return len(self.state.rules) > 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,9 +123,8 @@ class Selection:
 
 def select_flags(shown: ShownSet, chosen: FlagFilter, now: datetime) -> Selection:
     """The flags that `chosen` selects."""
-    flag_set = shown.flag_set
-    owners = {key: owner_of(metadata_of(flag, flag_set)) for key, flag in flag_set.flags.items()}
-    keys = [key for key in sorted(flag_set.flags) if _is_selected(shown, key, owners[key], chosen, now)]
+    owners = {key: owner_of(metadata_in(shown, key)) for key in shown.flags}
+    keys = [key for key in shown.flags if _is_selected(shown, key, owners[key], chosen, now)]
     if chosen.sort == "changed":
         keys.sort(key=lambda key: _change_time(shown.last_changes.get(key)), reverse=True)
     pages = max(1, ceil(len(keys) / ROWS))
@@ -124,56 +135,66 @@ def select_flags(shown: ShownSet, chosen: FlagFilter, now: datetime) -> Selectio
 
 
 def flag_row(shown: ShownSet, key: str) -> FlagRow:
-    """The row of a flag that the set has."""
-    flag = shown.flag_set.flags[key]
-    metadata = metadata_of(flag, shown.flag_set)
+    """The row of a flag that the set has, or would have if its definition were not bad."""
+    flag, state = definition_in(shown, key), shown.flags[key]
+    metadata = metadata_in(shown, key)
     confidential = CONFIDENTIAL_KEY in metadata
-    default = flag.default_variant or ""
+    default = (flag.default_variant if flag is not None else None) or ""
     return FlagRow(
         key,
+        state,
+        flag_notes(state),
         description_of(metadata),
-        kind_of(flag),
-        flag.state is State.ENABLED,
+        "" if flag is None else kind_of(flag),
+        flag is not None and flag.state is State.ENABLED,
         default,
-        None if confidential else flag.variants.get(default),
+        None if confidential or flag is None else flag.variants.get(default),
         confidential,
-        rule_sentence(flag, shown.served),
+        rule_text(state, shown.served),
         owner_of(metadata),
         shown.last_changes.get(key),
-        shown.in_force.get(key, ""),
-        str(metadata.get(HELD_FROM_KEY, "")),
     )
 
 
+def definition_in(shown: ShownSet, key: str) -> Flag | None:
+    """The definition of a flag without rollouts and overrides; None: it has no good one."""
+    return shown.flag_set.flags.get(key) or shown.flags[key].flag
+
+
+def metadata_in(shown: ShownSet, key: str) -> Mapping[str, Scalar]:
+    """The metadata of a flag, with what it inherits from its set."""
+    flag = definition_in(shown, key)
+    return EMPTY if flag is None else metadata_of(flag, shown.flag_set)
+
+
 def _is_selected(shown: ShownSet, key: str, owner: str, chosen: FlagFilter, now: datetime) -> bool:
-    flag = shown.flag_set.flags[key]
     if chosen.owner and owner != chosen.owner:
         return False
-    if chosen.state and not _has_state(shown, flag, chosen.state):
+    if chosen.state and not _has_state(shown.flags[key], definition_in(shown, key), chosen.state):
         return False
     if chosen.since:
         count, unit = int(chosen.since[:-1]), chosen.since[-1]
         if _change_time(shown.last_changes.get(key)) < now - count * _UNITS[unit]:
             return False
-    return not chosen.text or _has_text(flag, metadata_of(flag, shown.flag_set), chosen.text.casefold())
+    return not chosen.text or _has_text(shown.flags[key], metadata_in(shown, key), chosen.text.casefold())
 
 
-def _has_state(shown: ShownSet, flag: Flag, state: str) -> bool:
-    if state == "rules":
-        return flag.targeting is not ABSENT and flag.targeting != {}
-    if state == "overridden":
-        return flag.key in shown.in_force
-    if state == "held":
-        return HELD_FROM_KEY in flag.metadata
-    return (flag.state is State.ENABLED) == (state == "enabled")
+def _has_state(state: FlagState, flag: Flag | None, wanted: str) -> bool:
+    if wanted == "held":
+        return state.held
+    if wanted == "overridden":
+        return any((state.override, state.override_layer, state.rollout, state.candidate))
+    if wanted == "rules":
+        return any(own.rule is not ABSENT and own.rule != {} for own in state.rules)
+    return flag is not None and (flag.state is State.ENABLED) == (wanted == "enabled")
 
 
-def _has_text(flag: Flag, metadata: Mapping[str, Scalar], text: str) -> bool:
-    texts: Sequence[str] = (flag.key, description_of(metadata), owner_of(metadata))
+def _has_text(state: FlagState, metadata: Mapping[str, Scalar], text: str) -> bool:
+    texts: Sequence[str] = (state.key, description_of(metadata), owner_of(metadata))
     if any(text in part.casefold() for part in texts):
         return True
-    rule = "" if flag.targeting is ABSENT else json.dumps(flag.targeting, ensure_ascii=False, default=str)
-    return text in rule.casefold()
+    rules = [own.rule for own in state.rules if own.rule is not ABSENT]
+    return text in json.dumps(rules, ensure_ascii=False, default=str).casefold()
 
 
 def _change_time(change: FlagChange | None) -> datetime:

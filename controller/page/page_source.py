@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from functools import cached_property
+from typing import TYPE_CHECKING, Final, Protocol
 
+from controller.api.objects.meta import ObjectKey
+from controller.delivery.state.flag_state import flag_states
+from controller.delivery.state.set_state import Newest, SetState, Verdict, Where
 from evaluator.flags.model import EMPTY
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from datetime import datetime
 
-    from controller.api.objects.meta import Resource
+    from controller.delivery.state.flag_state import FlagState
+    from controller.delivery.state.set_state import Wait
     from controller.page.delivery.proxy_members import FleetMember
     from controller.page.delivery.shown_events import ShownEvent
     from evaluator.flags.model import FlagSet
@@ -64,7 +69,11 @@ class VariantRates:
     """Evaluations per minute in each interval, by variant; an empty name: the caller's own default."""
 
 
-@dataclass(frozen=True, slots=True)
+UNDELIVERED: Final = SetState(ObjectKey("", "", ""), Where.LOCAL, Newest("", Verdict.APPLIED))
+"""The state of a set that is compared only, and delivered nowhere."""
+
+
+@dataclass(frozen=True)
 class ShownSet:
     """A flag set as the page shows it."""
 
@@ -78,15 +87,16 @@ class ShownSet:
     """The revision that it was made of, such as `main@sha1:…`."""
     address: str = ""
     """The URL of the source, for links to its Git server."""
-    served_since: datetime | None = None
     last_changes: Mapping[str, FlagChange] = field(default_factory=lambda: EMPTY)
     """The newest change of each flag, as far as it is known."""
-    in_force: Mapping[str, str] = field(default_factory=lambda: EMPTY)
-    """By flag, a sentence on the override or rollout that decides it now, such as `off for all until 14:00
-    UTC, by incident-7: payments fail`.
-    """
+    state: SetState = UNDELIVERED
     title: str = ""
     """How it is called beside others that have the same flag; empty: by its name."""
+
+    @cached_property
+    def flags(self) -> Mapping[str, FlagState]:
+        """The state of each flag by key, also of those that have no good definition."""
+        return flag_states(self.state, self.served.flag_set)
 
 
 class PageSource(Protocol):
@@ -113,8 +123,11 @@ class PageSource(Protocol):
     def rates(self, name: str, keys: Sequence[str]) -> Mapping[str, VariantRates]:
         """Return the evaluations of some flags, as far as they are known."""
 
-    def objects(self) -> Sequence[Resource]:
-        """Return the objects behind the sets: sources, FlagSets, what they write, and receipts."""
+    def states(self) -> Sequence[SetState]:
+        """Return the state of each set, by name, also of those that have no flags yet."""
+
+    def other_waits(self) -> Sequence[Wait]:
+        """Return what objects wait for that are about no set."""
 
     def events(self) -> Sequence[ShownEvent]:
         """Return the last Events about these objects, the newest first."""

@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlencode
 
+from controller.delivery.state import digests, state_words
 from controller.page import links, words
+from controller.page.delivery import proxy_members
 from evaluator.http.messages import Headers, Response
 from evaluator.resolving.rule_clauses import outcome_words, subject_words
 
@@ -68,6 +70,7 @@ def environment() -> Environment:
         "place_link": links.place_link,
         "problem_link": links.problem_link,
         "revision_link": links.revision_link,
+        "anchor": words.anchor,
         "outcome_words": outcome_words,
         "subject_words": subject_words,
     }
@@ -78,11 +81,12 @@ def environment() -> Environment:
         "chart": words.chart,
         "capitalize_first": words.capitalize_first,
         "person": words.person,
-        "problem": words.problem_text,
+        "moment": proxy_members.moment,
+        "layer": state_words.layer_text,
+        "problem": state_words.problem_text,
         "rate": words.rate_text,
         "total_rate": words.total_rate,
-        "revision": words.short_revision,
-        "shorten_digests": words.shorten_digests,
+        "short": digests.short,
         "value": words.value_text,
     }
     return templates

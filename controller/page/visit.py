@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from datetime import datetime
 
+    from controller.delivery.state.set_state import SetState, Wait
     from controller.page.page_source import PageSource, ShownSet
 
 
@@ -47,6 +48,21 @@ class Visit:
     def sets(self) -> Sequence[str]:
         """The names of the flag sets that the caller may see."""
         return self.source.sets()
+
+    @cached_property
+    def states(self) -> Sequence[SetState]:
+        """The state of each set that the caller may see."""
+        return self.source.states()
+
+    @cached_property
+    def other_waits(self) -> Sequence[Wait]:
+        """What objects wait for that are about no set."""
+        return self.source.other_waits()
+
+    @property
+    def pending(self) -> int:
+        """How many things wait."""
+        return sum(len(state.waits) for state in self.states) + len(self.other_waits)
 
     @property
     def set_name(self) -> str:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 
-from controller.page.flag_facts import expanded_rule
-from evaluator.flags.model import CONFIDENTIAL_KEY
+from controller.page.flag_facts import expanded
+from evaluator.flags.model import ABSENT, CONFIDENTIAL_KEY
 from evaluator.resolving.condition_words import condition, value, variables
 from evaluator.resolving.explain import explain
 from evaluator.resolving.rule_clauses import TRUTHS, splits
@@ -16,7 +16,7 @@ from evaluator.resolving.rule_clauses import TRUTHS, splits
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from evaluator.flags.model import Flag, Json
+    from evaluator.flags.model import Flag, Json, Path
     from evaluator.resolving.explain import TraceStep
     from evaluator.resolving.resolve import CompiledFlagSet
     from evaluator.resolving.rule_clauses import Split
@@ -27,6 +27,7 @@ ATTRIBUTE: Final = "attribute."
 OTHERS: Final = "others"
 """The field with more attributes, as a JSON object."""
 MOST_ATTRIBUTES: Final = 12
+_ADDED: Final = "$flagd"
 _MOST_BYTES: Final = 50_000
 
 
@@ -60,8 +61,9 @@ class WhatIf:
 
 
 def attributes_of(flag: Flag, flags: CompiledFlagSet) -> list[str]:
-    """The attributes that the flag's rule reads, beside the targeting key."""
-    return [name for name in variables(expanded_rule(flag, flags)) if name != USER][:MOST_ATTRIBUTES]
+    """The attributes that the served flag's rule reads, beside the targeting key and what flagd adds."""
+    names = variables(expanded(flag.targeting, flags))
+    return [name for name in names if name != USER and not name.startswith(_ADDED)][:MOST_ATTRIBUTES]
 
 
 def read_context(form: Mapping[str, str]) -> dict[str, Any]:
@@ -88,30 +90,37 @@ def read_value(text: str) -> Any:
 def what_if(flags: CompiledFlagSet, key: str, context: Mapping[str, Any], now: int) -> WhatIf:
     """Evaluate a flag that the set has. now: Unix seconds."""
     explained = explain(flags, key, None, context, now)
-    resolution, flag = explained.resolution, flags.flag_set.flags[key]
-    rule = expanded_rule(flag, flags)
-    assigned = {split.path: split for split in splits(rule)}
+    resolution, whole = explained.resolution, flags.flag_set.flags[key].targeting
     user = str(context.get(USER, ""))
-    buckets = (_bucket_words(step, assigned.get(tuple(step.path)), user) for step in explained.steps)
+    steps, buckets = [], []
+    # The conditions of rollouts and overrides are not the user's: the last steps say what came of them.
+    for step in explained.steps:
+        if step.layer:
+            continue
+        own_path, own_rule = (step.own.path, step.own.rule) if step.own is not None else ((), whole)
+        rule, path = expanded(own_rule, flags), tuple(step.path[len(own_path) :])
+        assigned = {split.path: split for split in splits(rule)}
+        steps.append(Step(_step_words(step, path, rule), str(step)))
+        buckets.append(_bucket_words(step, assigned.get(path), user))
     return WhatIf(
         resolution.variant or "",
         resolution.value,
         resolution.variant is not None and CONFIDENTIAL_KEY not in resolution.metadata,
         resolution.reason.value,
         "" if resolution.error_code is None else f"{resolution.error_code.value}: {resolution.error_message}",
-        tuple(Step(_step_words(step, rule), str(step)) for step in explained.steps),
+        tuple(steps),
         tuple(words for words in buckets if words),
     )
 
 
-def _step_words(step: TraceStep, rule: Json) -> str:
+def _step_words(step: TraceStep, path: Path, rule: Json) -> str:
     """A step in words; empty where it is no condition."""
     if step.name == "var":
         name = step.particulars.get("name")
         predicate = "is not given" if step.value is None else f"is {value(step.value)}"
         return f"{name} {predicate}" if isinstance(name, str) and name else ""
-    node = rule
-    for part in step.path[:-1]:
+    node = None if rule is ABSENT else rule
+    for part in path[:-1]:
         if isinstance(part, int):
             node = node[part] if isinstance(node, list) and part < len(node) else None
         else:

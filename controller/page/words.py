@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import json
-import re
 from datetime import UTC
 from typing import TYPE_CHECKING, Final
 
 from controller.configurations.propagation import duration_text
+from controller.delivery.state.digests import short
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from datetime import datetime
 
-    from controller.api.flagset_status import ProblemStatus
     from controller.page.page_source import VariantRates
     from evaluator.flags.model import Json
 
@@ -26,8 +25,6 @@ _UNITS: Final = (
     (3600, "hour"),
     (60, "minute"),
 )
-_DIGEST: Final = re.compile(r"^(.*@)?(?:sha1|sha256):([0-9a-f]{7})[0-9a-f]*$")
-_LONG_DIGEST: Final = re.compile(r"\b(?:sha1:|sha256:)?([0-9a-f]{7})[0-9a-f]{33,}\b")
 
 
 def ago(moment: datetime | None, now: datetime) -> str:
@@ -64,10 +61,9 @@ def person(author: str) -> str:
     return author.partition(" <")[0].strip() or author
 
 
-def short_revision(revision: str) -> str:
-    """`main@1a2b3c4` of `main@sha1:1a2b3c4…`."""
-    match = _DIGEST.match(revision)
-    return f"{match[1] or ''}{match[2]}" if match else revision
+def anchor(candidate: str) -> str:
+    """The name of a candidate's place in the view of its delivery, by its digest."""
+    return f"candidate-{short(candidate.rpartition(':')[2])}"
 
 
 def value_text(value: Json, most: int = 120) -> str:
@@ -79,17 +75,6 @@ def value_text(value: Json, most: int = 120) -> str:
 def capitalize_first(text: str) -> str:
     """The text with its first letter in upper case, unless it begins with a revision; the others stay."""
     return text if "@" in text.partition(" ")[0] else text[:1].upper() + text[1:]
-
-
-def shorten_digests(text: str) -> str:
-    """The text with seven digits of each long digest in it: `main@1a2b3c4 is applied`."""
-    return _LONG_DIGEST.sub(r"\1", text)
-
-
-def problem_text(problem: ProblemStatus) -> str:
-    """`flags.json:3:7: error: what is wrong`."""
-    place = ":".join(str(part) for part in (problem.file, problem.line, problem.column) if part)
-    return f"{place}{': ' if place else ''}{problem.severity}: {problem.message}"
 
 
 def difference(line: str, name: str) -> str:

@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 
     from controller.api.objects.meta import Resource
     from controller.app.page.cluster_objects import ClusterObjects
-    from controller.app.page.shown_sets import ShownSets
+    from controller.app.page.shown_sets import KnownStates, ShownSets
+    from controller.delivery.state.set_state import SetState, Wait
     from controller.page.delivery.proxy_members import FleetMember
     from controller.page.delivery.shown_events import ShownEvent
     from controller.page.page_source import FlagHistory, ShownSet, VariantRates
@@ -61,8 +62,11 @@ class ClusterPage:
         resource = self._resource(name)
         if resource is None:
             return None
+        state = next((state for state in self.states() if state.key == resource.key), None)
+        if state is None:
+            return None
         events = self._events_about(resource)
-        return self.shown.of(resource, partial(flag_events.last_changes, events))
+        return self.shown.of(resource, state, partial(flag_events.last_changes, events))
 
     def environments(self, name: str, key: str) -> Sequence[ShownSet]:
         """The sets that FlagSets of the same source make, MOST_ENVIRONMENTS at most."""
@@ -91,9 +95,16 @@ class ClusterPage:
         del name, keys
         return {}
 
-    def objects(self) -> Sequence[Resource]:
-        """All objects that the caller may see."""
-        return [resource for resource in self.cluster.objects if self._may_see(resource.namespace)]
+    def states(self) -> Sequence[SetState]:
+        """The state of each set that the caller may see."""
+        return self._read().states
+
+    def other_waits(self) -> Sequence[Wait]:
+        """What objects wait for that are about no set, as far as the caller may see them."""
+        return self._read().other_waits
+
+    def _read(self) -> KnownStates:
+        return self.shown.states(self.namespaces, self.version)
 
     def events(self) -> Sequence[ShownEvent]:
         """The Events that the caller may see."""

@@ -6,12 +6,15 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
+from controller.api.objects.meta import ACCEPT_REVISION
+
 SHORTEST: Final = 7
 """Fewest characters that abbreviate a commit's name."""
 DIGITS: Final = 12
 """How many hexadecimal digits of a digest people read and write."""
 _COMMIT: Final = re.compile(r"[0-9a-f]{7,64}")
-_DIGEST: Final = re.compile(rf"([0-9a-f]{{{DIGITS}}})[0-9a-f]{{28,}}")
+_DIGEST: Final = re.compile(rf"({re.escape(ACCEPT_REVISION)}=\S+)|([0-9a-f]{{{DIGITS}}})[0-9a-f]{{28,}}")
+"""A guard is passed by a whole digest only, so that of a command to type stays whole."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,8 +69,8 @@ def names_digest(wanted: str, digest: str) -> bool:
 
 
 def short(text: str) -> str:
-    """Shorten each digest and commit in `text` to 12 digits."""
-    return _DIGEST.sub(r"\1", text)
+    """Shorten each digest and commit in `text` to 12 digits, but for those that commands accept."""
+    return _DIGEST.sub(lambda match: match[1] or match[2], text)
 
 
 def short_pair(one: str, other: str) -> tuple[str, str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from controller.delivery.state.state_words import candidate_text, override_text, position_text, users_text
+from controller.delivery.state.state_words import candidate_text, end_text, override_text, users_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -30,14 +30,11 @@ def _override_notes(state: FlagState) -> Iterator[str]:
     if layer is None and mark is None:
         return
     if layer is not None:
-        yield override_text(layer)
+        end = end_text(layer, filter(None, (state.candidate,)))
+        yield "; ".join(filter(None, (override_text(layer), end)))
     elif mark is not None:
         until = f" until {mark.until}" if mark.until else ""
         yield f"{mark.name}{until}: {mark.reason}"
-    if layer is not None and layer.hides:
-        yield f"it hides: {layer.hides}"
-    if (candidate := state.candidate) is not None:
-        yield f"when it ends: FlagRollout {candidate.rollout.name}, {position_text(candidate)}"
 
 
 def _rollout_notes(state: FlagState) -> Iterator[str]:

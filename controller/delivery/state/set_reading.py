@@ -235,7 +235,7 @@ def _override_layers(overrides: Iterable[Resource], now: datetime) -> Iterator[O
     """Yield the overrides in force, the oldest first."""
     for override in sorted(overrides, key=lambda override: (override.created, override.name)):
         status, spec = FlagOverrideStatus.of(override), override.spec
-        if status.state != ACTIVE or _is_over(str(spec.get("expiresAt")), now):
+        if status.state != ACTIVE or ("expiresAt" in spec and _is_over(str(spec["expiresAt"]), now)):
             continue
         yield OverrideLayer(
             override.key,

@@ -115,6 +115,13 @@ def override_text(layer: OverrideLayer) -> str:
     return f'{who}: flag "{layer.flag}" is {state}{some}{until}: {layer.reason}'
 
 
+def end_text(layer: OverrideLayer, candidates: Iterable[CandidateLayer]) -> str:
+    """What comes back when an override ends: `when it ends: default "on"`; empty: it is not known."""
+    hidden = next((candidate for candidate in candidates if layer.flag in candidate.flags), None)
+    back = layer.hides if hidden is None else f"FlagRollout {hidden.rollout.name}, {position_text(hidden)}"
+    return f"when it ends: {back}" if back else ""
+
+
 def remote_text(layer: RemoteLayer) -> str:
     """The flags of a remote provider in one sentence."""
     at = f" at {layer.version}" if layer.version else ""

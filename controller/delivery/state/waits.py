@@ -23,12 +23,19 @@ from controller.delivery.state.actions import (
     Unpause,
 )
 from controller.delivery.state.set_state import Sort, Verdict, Wait, Who
-from controller.delivery.state.state_words import NAMED, candidate_text, held_text, names_text, override_text
+from controller.delivery.state.state_words import (
+    NAMED,
+    candidate_text,
+    end_text,
+    held_text,
+    names_text,
+    override_text,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from controller.api.objects.meta import Resource
+    from controller.api.objects.meta import ObjectKey, Resource
     from controller.delivery.state.actions import Action
     from controller.delivery.state.set_state import CandidateLayer, SetState
 
@@ -54,7 +61,7 @@ def waits(state: SetState, resources: Iterable[Resource]) -> Iterator[Wait]:
         yield from _failures(state, resource)
     yield from (_candidate_wait(state, layer) for layer in state.candidates if layer.users != "everybody")
     for override in state.overrides:
-        message = override_text(override)
+        message = "; ".join(filter(None, (override_text(override), end_text(override, state.candidates))))
         end = EndOverride(override.override)
         yield Wait(Sort.OVERRIDE, "OverrideActive", override.override, message, Who.TIME, actions=(end,))
     yield from map(_suspension, state.suspended)

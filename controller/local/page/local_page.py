@@ -9,13 +9,15 @@ from typing import TYPE_CHECKING, Any
 from controller.api.flagset_status import FlagSetStatus
 from controller.api.objects.conditions import READY
 from controller.api.openfeature import featureflagconfiguration
+from controller.delivery.state.set_reading import read_sets
+from controller.delivery.state.set_state import Where
+from controller.delivery.state.waits import waits_of_others
 from controller.events.alerts.commit_pages import commit_in
 from controller.local.page.evaluation_rates import SECONDS, EvaluationRates
 from controller.local.page.local_history import LocalHistory
 from controller.local.stages.local_objects import FLAG_SET, NAME, NAMESPACE
 from controller.page.delivery.proxy_members import FleetMember
-from controller.page.flag_facts import rollout_sentences
-from controller.page.page_source import ShownSet
+from controller.page.page_source import UNDELIVERED, ShownSet
 from controller.runtime.clock import now
 
 if TYPE_CHECKING:
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from controller.api.objects.meta import Resource
+    from controller.delivery.state.set_state import SetState, Wait
     from controller.local.local_options import LocalOptions
     from controller.page.delivery.shown_events import ShownEvent
     from controller.page.page_source import FlagHistory, VariantRates
@@ -46,13 +49,13 @@ class LocalPage:
         self._defined: FlagSet | None = None
         self._served: CompiledFlagSet | None = None
         self._served_since: datetime | None = None
-        self._in_force: dict[str, str] = {}
+        self._overrides: Sequence[Resource] = ()
         self._title = options.paths[-1].rstrip("/").rpartition("/")[2] if options.paths else ""
         self._opened, self._defined_anew = asyncio.Event(), asyncio.Event()
 
-    def define(self, flag_set: FlagSet, in_force: dict[str, str]) -> None:
-        """Show these flags once they are served; `in_force` as ShownSet has it."""
-        self._defined, self._in_force = flag_set, in_force
+    def define(self, flag_set: FlagSet, overrides: Sequence[Resource]) -> None:
+        """Show these flags once they are served; `overrides`: those of the command line that are in force."""
+        self._defined, self._overrides = flag_set, overrides
         self._defined_anew.set()
 
     def open(self) -> None:
@@ -89,11 +92,10 @@ class LocalPage:
         defined, served = self._defined, self._served
         if name != NAME or defined is None or served is None:
             return None
-        return ShownSet(
-            name, defined, served, defined.revision or "", self._history.address,
-            last_changes=self._history.last_changes,
-            in_force=rollout_sentences(served.flag_set) | self._in_force,
-        )  # fmt: skip
+        state = next(iter(self.states()), UNDELIVERED)
+        revision = state.revision or defined.revision or ""
+        changes = self._history.last_changes
+        return ShownSet(name, defined, served, revision, self._history.address, changes, state)
 
     def environments(self, name: str, key: str) -> Sequence[ShownSet]:
         """The set, and what it would be with the other overlays of the repository."""
@@ -111,18 +113,31 @@ class LocalPage:
         del name
         return self.evaluations.of(keys)
 
-    def objects(self) -> Sequence[Resource]:
-        """The FlagSource and the FlagSet in memory, and what the FlagSet writes, with the status that a
+    def states(self) -> Sequence[SetState]:
+        """The state of the one flag set, as a cluster's objects would tell it."""
+        return [
+            replace(state, address=self._history.address)
+            for state in read_sets(self._objects(), now(), Where.LOCAL)
+        ]
+
+    def other_waits(self) -> Sequence[Wait]:
+        """What FlagRollouts and FlagOverrides of files wait for that are about no set."""
+        objects = self._objects()
+        return [*waits_of_others(objects, read_sets(objects, now(), Where.LOCAL))]
+
+    def _objects(self) -> list[Resource]:
+        """The objects of the stages. Without rollouts, the one that delivers the flags gets the status that a
         controller would give it.
         """
-        objects = [*self.stages]
-        flag_set = next((resource for resource in objects if resource.key == FLAG_SET), None)
-        served = {} if self._served is None or flag_set is None else _configuration_status(flag_set)
+        flag_set = next((resource for resource in self.stages if resource.key == FLAG_SET), None)
+        served = None if self._served is None else self._served.flag_set
+        status = {} if served is None or flag_set is None else _configuration_status(flag_set, served)
+        delivering = featureflagconfiguration.KIND
         return [
-            replace(resource, status={**served, "observedGeneration": resource.generation})
-            if resource.key.kind == featureflagconfiguration.KIND
+            replace(resource, status={**status, "observedGeneration": resource.generation})
+            if resource.key.kind == delivering and not resource.status
             else resource
-            for resource in objects
+            for resource in (*self.stages, *self._overrides)
         ]
 
     def events(self) -> Sequence[ShownEvent]:
@@ -159,12 +174,12 @@ class LocalPage:
             await asyncio.to_thread(self._history.read, commit_in(revision), notify)
 
 
-def _configuration_status(flag_set: Resource) -> dict[str, Any]:
+def _configuration_status(flag_set: Resource, served: FlagSet) -> dict[str, Any]:
     """The status of what a FlagSet has written, which this process serves."""
     status = FlagSetStatus.of(flag_set)
     ready = {"type": READY, "status": "True", "reason": "Served", "message": "This process serves it."}
     return {
-        "revision": status.last_applied_revision,
+        "revision": served.revision,
         "digest": status.digest,
         "served": "1/1",
         "total": 1,

@@ -6,19 +6,17 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
-from controller.api.flagreceipt import OBSERVED_AT
-from controller.api.flagset_status import FlagSetStatus
-from controller.api.kinds import status_of
-from controller.api.objects.artifact_status import SourceStatus
-from controller.api.openfeature.featureflagconfiguration import ConfigurationStatus
+from controller.delivery.state.digests import names_revision
+from controller.delivery.state.set_state import Reach
 from controller.page.delivery.proxy_members import moment, time_served_by
 from evaluator.host.durations import parse_duration
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
-    from controller.api.objects.meta import Resource
-    from controller.page.delivery.set_deliveries import Delivery
+    from controller.delivery.state.reach import Reached
+    from controller.delivery.state.set_state import Served, SetState
+    from controller.page.delivery.proxy_members import FleetMember
 
 _HALF: Final = 50
 _ALL: Final = 100
@@ -29,7 +27,7 @@ class Milestone:
     """One step of a commit's way."""
 
     title: str
-    """Committed, Seen, Built, Applied, Served by 50 %, Served by 100 %."""
+    """Committed, Seen, Built, Applied, On half of the evaluators, On all evaluators, For all users."""
     done: bool
     at: datetime | None = None
     """When it was done; None: it is not, or the time is not known."""
@@ -37,13 +35,13 @@ class Milestone:
     """Seconds since the step before, as far as both times are known."""
 
 
-def timeline(delivery: Delivery) -> tuple[Milestone, ...]:
-    """The steps of the newest revision of a delivery. Git records no time of a push: the way begins at the
-    commit.
+def timeline(state: SetState, reached: Reached, members: Sequence[FleetMember] = ()) -> tuple[Milestone, ...]:
+    """The steps of the newest revision of a set, which has come as far as `reached`. Git records no time of a
+    push: the way begins at the commit.
     """
     before: datetime | None = None
     steps = []
-    for title, done, recorded in _steps(delivery):
+    for title, done, recorded in _steps(state, reached, members):
         # Some times have whole seconds, and an evaluator may have served the content before its commit.
         at = recorded if recorded is None or before is None else max(recorded, before)
         seconds = None if at is None or before is None else (at - before).total_seconds()
@@ -52,43 +50,32 @@ def timeline(delivery: Delivery) -> tuple[Milestone, ...]:
     return tuple(steps)
 
 
-def _steps(delivery: Delivery) -> Iterator[tuple[str, bool, datetime | None]]:
-    flag_set, configuration = delivery.flag_set, delivery.configuration
-    source = None if delivery.source is None else status_of(delivery.source)
-    artifact = source.artifact if isinstance(source, SourceStatus) else None
-    newest = delivery.wanted if artifact is None else artifact.revision
-    if artifact is not None:
-        yield "Committed", True, moment(artifact.committed_at)
-        yield "Seen", True, moment(artifact.metadata.get(OBSERVED_AT))
-        yield "Built", True, moment(artifact.last_update_time)
-    if flag_set is not None:
-        entries = (entry for entry in FlagSetStatus.of(flag_set).history if entry.revision == newest)
+def _steps(
+    state: SetState, reached: Reached, members: Sequence[FleetMember]
+) -> Iterator[tuple[str, bool, datetime | None]]:
+    newest, served, level = state.newest, state.served, reached.level
+    if newest.stored_at:
+        yield "Committed", True, moment(newest.committed_at)
+        yield "Seen", True, moment(newest.seen_at)
+        yield "Built", True, moment(newest.stored_at)
+    if state.writer is not None:
+        entries = (entry for entry in state.history if names_revision(newest.revision, entry.revision))
         entry = next(entries, None)
-        yield "Applied", entry is not None, None if entry is None else moment(entry.applied_at)
-    if configuration is None:
-        return
-    status, members = ConfigurationStatus.of(configuration), delivery.members
-    served, total = status.served_by or 0, status.total or 0
-    if members:
-        served, total = sum(not member.lagging for member in members), len(members)
-    has_newest = _has_revision(flag_set, status, newest)
-    for percent in (_HALF, _ALL):
-        done = bool(has_newest and total and served * 100 >= percent * total)
+        title = "Applied in part" if entry is not None and entry.held else "Applied"
+        yield title, entry is not None, None if entry is None else moment(entry.applied_at)
+    # Before it is delivered, the numbers are about another revision.
+    delivered = level >= Reach.DELIVERED and bool(served.total)
+    at: datetime | None = None
+    for percent, title in ((_HALF, "On half of the evaluators"), (_ALL, "On all evaluators")):
+        done = delivered and served.count * 100 >= percent * (served.total or 0)
         at = time_served_by(members, percent) if done else None
         if done and at is None and percent == _ALL:
-            at = _last_follower(configuration.annotations.get(OBSERVED_AT), status.served_within)
-        yield f"Served by {percent} %", done, at
+            at = _last_follower(served)
+        yield title, done, at
+    everybody = level is Reach.SERVED_BY_ALL
+    yield "For all users", everybody, at if everybody else None
 
 
-def _has_revision(flag_set: Resource | None, status: ConfigurationStatus, revision: str) -> bool:
-    """Whether an object has the content of a revision; before that, its numbers are about another one."""
-    if flag_set is None:
-        return status.revision == revision
-    # Also a commit that changed no flag made what is in the object.
-    digests = {entry.digest for entry in FlagSetStatus.of(flag_set).history if entry.revision == revision}
-    return status.own_digest in digests
-
-
-def _last_follower(observed_at: str | None, within: str | None) -> datetime | None:
-    began, seconds = moment(observed_at), parse_duration(within or "")
+def _last_follower(served: Served) -> datetime | None:
+    began, seconds = moment(served.since), parse_duration(served.within)
     return None if began is None or seconds is None else began + timedelta(seconds=seconds)

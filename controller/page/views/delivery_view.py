@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from controller.api.flagsource import source_address
+from controller.delivery.state.reach import Target, reach
+from controller.delivery.state.set_state import Reach
+from controller.delivery.state.state_words import held_text, laggard_texts, meanwhile_text
 from controller.page.delivery.commit_timeline import timeline
-from controller.page.delivery.set_deliveries import deliveries
 from controller.page.rendering import page
 from controller.page.visit import NotShown, page_number
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from controller.page.delivery.set_deliveries import Delivery
+    from controller.delivery.state.reach import Reached
+    from controller.delivery.state.set_state import SetState
     from controller.page.delivery.shown_events import ShownEvent
     from controller.page.visit import Visit
     from evaluator.http.messages import Response
@@ -26,9 +29,29 @@ MOST_MEMBERS: Final = 500
 """Evaluators that are listed by name, laggards first."""
 
 
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """One flag set, and how far its newest revision has come."""
+
+    state: SetState
+    reached: Reached
+
+    @property
+    def name(self) -> str:
+        """NAMESPACE/NAME of the object that evaluators follow."""
+        return f"{self.state.key.namespace}/{self.state.key.name}"
+
+    @property
+    def health(self) -> str:
+        """`ready` once every user gets it, `failed` while a person must change something, or `waiting`."""
+        if self.reached.level is Reach.SERVED_BY_ALL:
+            return "ready"
+        return "failed" if self.reached.blocked else "waiting"
+
+
 def delivery_view(visit: Visit) -> Response:
     """`?set=&page=`. Raises NotShown."""
-    listed = deliveries(visit.source.objects(), visit.source.members())
+    listed = [Delivery(state, _reached(state)) for state in visit.states]
     name = visit.query.get("set", "")
     shown = _choose(listed, name)
     if name and shown is None:
@@ -45,17 +68,29 @@ def delivery_view(visit: Visit) -> Response:
         count=len(listed),
         shown=shown,
         events=_events(visit.source.events(), shown)[:EVENTS],
-        **({} if shown is None else _details(shown)),
+        **({} if shown is None else _details(visit, shown)),
     )
 
 
-def _details(shown: Delivery) -> dict[str, Any]:
+def _reached(state: SetState) -> Reached:
+    return reach(state, Target(state.newest.revision or state.revision, allow_none=True, everybody=True))
+
+
+def _details(visit: Visit, shown: Delivery) -> dict[str, Any]:
     """What the stages of one flag set are shown with."""
+    state, known = shown.state, visit.source.members().get(shown.name, ())
+    behind = (
+        f"{member.name}: {member.state}, serves {member.revision or 'nothing'}"
+        for member in known
+        if member.lagging
+    )
     return {
-        "steps": timeline(shown),
-        "address_of_source": "" if shown.source is None else source_address(shown.source) or "",
-        "members": shown.members[:MOST_MEMBERS],
-        "unlisted": max(0, len(shown.members) - MOST_MEMBERS),
+        "state": state,
+        "steps": timeline(state, shown.reached, known),
+        "meanwhile": [*map(held_text, state.held), meanwhile_text(state)],
+        "laggards": laggard_texts(state.served) or tuple(behind),
+        "members": known[:MOST_MEMBERS],
+        "member_count": len(known),
     }
 
 
@@ -74,7 +109,5 @@ def _events(events: Sequence[ShownEvent], shown: Delivery | None) -> Sequence[Sh
     """The Events about what is shown."""
     if shown is None:
         return events
-    about = {
-        str(part.key) for part in (shown.source, shown.flag_set, shown.configuration) if part is not None
-    }
+    about = {str(key) for key in shown.state.objects}
     return [event for event in events if event.about in about]

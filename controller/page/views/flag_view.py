@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from controller.page.flag_facts import metadata_of, other_metadata, rule_clauses
-from controller.page.flag_rows import flag_row
+from controller.page.flag_facts import definitions_of, other_metadata
+from controller.page.flag_rows import flag_row, metadata_in
 from controller.page.rendering import page
 from controller.page.visit import NotShown
 from controller.page.what_if import InvalidContextError, attributes_of, read_context, what_if
-from evaluator.flags.model import CONFIDENTIAL_KEY
+from evaluator.flags.model import CONFIDENTIAL_KEY, EMPTY
 
 if TYPE_CHECKING:
     from controller.page.visit import Visit
@@ -23,28 +23,30 @@ COLOURS: Final = 6
 def flag_view(visit: Visit) -> Response:
     """`?set=&key=`; a POST has the context of a what-if in its form."""
     shown, key = visit.shown_set, visit.query.get("key", "")
-    flag = shown.flag_set.flags.get(key)
-    if flag is None:
+    state = shown.flags.get(key)
+    if state is None:
         raise NotShown(f"There is no flag {key!r} in {shown.name}.")
-    answer, complaint = _what_if(visit, key)
-    metadata = metadata_of(flag, shown.flag_set)
+    flag, metadata = state.flag, metadata_in(shown, key)
+    variants = EMPTY if flag is None else flag.variants
+    answer, complaint = (None, "") if flag is None else _what_if(visit, key)
     return page(
         "flag.html",
         visit=visit,
         shown=shown,
-        flag=flag,
+        key=key,
         row=flag_row(shown, key),
-        colours={variant: place % COLOURS for place, variant in enumerate(flag.variants)},
-        clauses=rule_clauses(flag, shown.served),
-        variants=None if CONFIDENTIAL_KEY in metadata else flag.variants,
+        colours={variant: place % COLOURS for place, variant in enumerate(variants)},
+        definitions=definitions_of(state, shown.served),
+        variants=variants,
+        confidential=CONFIDENTIAL_KEY in metadata,
         metadata=other_metadata(metadata),
         history=visit.source.history(shown.name, key),
         environments=[
-            (other, flag_row(other, key) if key in other.flag_set.flags else None)
+            (other, flag_row(other, key) if key in other.flags else None)
             for other in visit.source.environments(shown.name, key)
         ],
         rates=visit.source.rates(shown.name, [key]).get(key),
-        attributes=attributes_of(flag, shown.served),
+        attributes=() if flag is None else attributes_of(flag, shown.served),
         answer=answer,
         complaint=complaint,
     )

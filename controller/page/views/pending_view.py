@@ -1,4 +1,4 @@
-"""What waits for a person, with the command to type."""
+"""What waits for a person, with what to do about it."""
 
 from __future__ import annotations
 
@@ -19,5 +19,5 @@ def pending_view(visit: Visit) -> Response:
         visit=visit,
         now=visit.now,
         faults=visit.source.faults(),
-        sections=pending_work(visit.source.objects()),
+        sections=pending_work(visit.states, visit.other_waits),
     )

@@ -8,16 +8,21 @@ from datetime import UTC, datetime
 from html import unescape
 from typing import TYPE_CHECKING, Any
 
+from controller.delivery.state.set_reading import read_sets
+from controller.delivery.state.set_state import Where
+from controller.delivery.state.waits import waits_of_others
 from controller.flagsets.building.compose import compose
 from controller.page.page_source import FlagHistory, ShownSet
 from controller.page.pages import respond
 from evaluator.http.messages import Request
 from evaluator.resolving.resolve import compile_flag_set
+from tests.unit.controller.delivery.state import worlds
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from controller.api.objects.meta import Resource
+    from controller.delivery.state.set_state import SetState, Wait
     from controller.page.delivery.proxy_members import FleetMember
     from controller.page.delivery.shown_events import ShownEvent
     from controller.page.page_source import VariantRates
@@ -51,6 +56,7 @@ class FakeSource:
     known_events: Sequence[ShownEvent] = ()
     fleet: Mapping[str, Sequence[FleetMember]] = field(default_factory=dict)
     known_faults: Sequence[str] = ()
+    where: Where = Where.CLUSTER
     version: str = "1"
 
     def sets(self) -> Sequence[str]:
@@ -70,8 +76,11 @@ class FakeSource:
         del name
         return {key: self.known_rates[key] for key in keys if key in self.known_rates}
 
-    def objects(self) -> Sequence[Resource]:
-        return self.resources
+    def states(self) -> Sequence[SetState]:
+        return read_sets(self.resources, worlds.NOW, self.where)
+
+    def other_waits(self) -> Sequence[Wait]:
+        return [*waits_of_others(self.resources, self.states())]
 
     def events(self) -> Sequence[ShownEvent]:
         return self.known_events

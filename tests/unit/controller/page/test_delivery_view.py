@@ -3,17 +3,26 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from controller.api.objects.meta import Resource
+from controller.delivery.state.reach import Target, reach
+from controller.delivery.state.set_reading import read_sets
+from controller.delivery.state.set_state import Health, Where
 from controller.page.delivery.commit_timeline import timeline
 from controller.page.delivery.proxy_members import FleetMember, read_fleets, time_served_by
-from controller.page.delivery.set_deliveries import Health, deliveries
 from controller.page.delivery.shown_events import ShownEvent, read_event
-from tests.unit.controller.page.page_world import FakeSource, ask, text
+from tests.unit.controller.delivery.state import worlds
+from tests.unit.controller.delivery.state.worlds import WORLDS
+from tests.unit.controller.page.page_world import NOW, FakeSource, ask, text
+
+if TYPE_CHECKING:
+    from controller.delivery.state.set_state import SetState
+    from controller.page.delivery.commit_timeline import Milestone
 
 NEW: Final = "main@sha1:" + "2" * 40
 OLD: Final = "main@sha1:" + "1" * 40
@@ -72,39 +81,106 @@ def members(*lagging: bool) -> dict[str, list[FleetMember]]:
     }
 
 
+def state_of(*objects: Resource, where: Where = Where.CLUSTER) -> SetState:
+    [state] = read_sets(objects, NOW, where)
+    return state
+
+
+def way(state: SetState, *lagging: bool) -> tuple[Milestone, ...]:
+    """The way of the newest commit of a set."""
+    fleet = members(*lagging)["shop/flags"] if lagging else ()
+    return timeline(state, reach(state, Target(state.newest.revision, everybody=True)), fleet)
+
+
 def test_a_revision_is_followed_from_its_source_to_the_evaluators() -> None:
     receipt = resource(
         "FlagReceipt", "r",
         spec={"configuration": "flags", "proxy": "proxy-1"},
         status={"digest": "sha256:bb", "groups": [{"digest": "sha256:bb", "revision": NEW, "count": 1}]},
     )  # fmt: skip
-    [delivery] = deliveries([source(), flag_set(), configuration(), receipt], {})
-    assert [(stage.title, stage.health) for stage in delivery.stages] == [
-        ("Source", Health.READY), ("Artifact", Health.READY), ("Flag set", Health.READY),
-        ("Object", Health.READY), ("Proxy", Health.READY), ("Evaluators", Health.WAITING),
+    state = state_of(source(), flag_set(), configuration(), receipt)
+    assert [(stage.title, stage.health) for stage in state.stages] == [
+        ("Source", Health.READY), ("Flag set", Health.READY), ("Object", Health.READY),
+        ("Proxy", Health.READY), ("Evaluators", Health.WAITING),
     ]  # fmt: skip
-    assert delivery.state.message == f"1 of 2 evaluators serve {NEW}"
+    assert reach(state, Target(NEW)).message == f"1 of 2 evaluators serve {NEW}"
+    [proxy] = (stage for stage in state.stages if stage.title == "Proxy")
+    assert (proxy.name, proxy.revision, proxy.message) == (
+        "proxy-1", NEW, "1 of 1 evaluators serve what it delivers"
+    )  # fmt: skip
+
+
+def test_a_proxy_that_delivers_something_else_is_in_progress() -> None:
+    receipt = resource(
+        "FlagReceipt",
+        "r",
+        spec={"configuration": "flags", "proxy": "proxy-1"},
+        status={"digest": "sha256:cc"},
+    )
+    other = resource(
+        "FlagReceipt", "s", spec={"configuration": "cart", "proxy": "proxy-1"}, status={"digest": "sha256:cc"}
+    )
+    stages = state_of(source(), flag_set(), configuration(), receipt, other).stages
+    assert [stage.health for stage in stages if stage.title == "Proxy"] == [Health.WAITING]
+
+
+def test_local_mode_speaks_of_no_object_and_no_proxy() -> None:
+    state = state_of(source(), flag_set(), configuration(), where=Where.LOCAL)
+    assert [stage.title for stage in state.stages] == ["Source", "Flag set", "Evaluators"]
+    page = text(ask(FakeSource(resources=[source(), flag_set()], where=Where.LOCAL), "/ui/delivery"))
+    assert "The flag set does not exist yet" in page
+    assert "FeatureFlagConfiguration" not in page
 
 
 def test_the_way_of_a_commit_has_the_time_of_each_step() -> None:
-    [delivery] = deliveries([source(), flag_set(), configuration()], members(False, True))
-    assert [(step.title, step.done, step.seconds) for step in timeline(delivery)] == [
+    steps = way(state_of(source(), flag_set(), configuration()), False, True)
+    assert [(step.title, step.done, step.seconds) for step in steps] == [
         ("Committed", True, None), ("Seen", True, 1.5), ("Built", True, 0.5), ("Applied", True, 1.0),
-        ("Served by 50 %", True, 1.0), ("Served by 100 %", False, None),
+        ("On half of the evaluators", True, 1.0), ("On all evaluators", False, None),
+        ("For all users", False, None),
     ]  # fmt: skip
+
+
+def test_the_way_ends_once_every_user_has_the_commit_and_no_sooner() -> None:
+    done = {title: way(world.state)[-1].done for title, world in WORLDS.items()}
+    assert [*filter(done.get, done)] == [
+        title for title, world in WORLDS.items() if reach(
+            world.state, Target(world.state.newest.revision, everybody=True)
+        ).done
+    ]  # fmt: skip
+    assert (done["everybody has it"], done["a rollout is at its first step"]) == (True, False)
+    titles = [step.title for step in way(WORLDS["a flag is held"].state)]
+    assert "Applied in part" in titles
+
+
+def test_each_candidate_and_override_is_listed_and_a_candidate_has_a_place_to_link_to() -> None:
+    objects = WORLDS["two candidates run beside each other"].objects
+    page = text(ask(FakeSource(resources=objects), "/ui/delivery"))
+    for digest, flag in ((worlds.FIRST, "banner"), (worlds.SECOND, "pay")):
+        assert f'id="candidate-{digest[7:19]}"' in page
+        assert f"get {flag} <" in page
+    page = text(ask(FakeSource(resources=WORLDS["an override is over a step"].objects), "/ui/delivery"))
+    assert 'FlagOverride checkout.banner: flag "banner" is "off" until' in page
+
+
+@pytest.mark.parametrize("title", WORLDS)
+def test_a_set_is_shown_as_ready_only_once_every_user_has_its_newest_commit(title: str) -> None:
+    page = text(ask(FakeSource(resources=WORLDS[title].objects), "/ui/delivery"))
+    reached = reach(WORLDS[title].state, Target(WORLDS[title].state.newest.revision, everybody=True))
+    assert ('<p class="lead"><span class="health ready">' in page) is reached.done
 
 
 def test_what_is_served_of_an_older_revision_is_no_step_of_the_newest() -> None:
     behind = configuration(served="2/2", revision=OLD, digest="sha256:cc")
-    [delivery] = deliveries([source(), flag_set(OLD, digest="sha256:cc"), behind], members(False, False))
-    done = {step.title: step.done for step in timeline(delivery)}
+    state = state_of(source(), flag_set(OLD, digest="sha256:cc"), behind)
+    done = {step.title: step.done for step in way(state, False, False)}
     assert not done["Applied"]
-    assert not done["Served by 50 %"]
+    assert not done["On half of the evaluators"]
 
 
 def test_everybody_served_without_a_proxy_to_ask_has_the_time_of_the_slowest() -> None:
-    [delivery] = deliveries([source(), flag_set(), configuration(served="2/2", servedWithin="3.5s")], {})
-    assert timeline(delivery)[-1].at == at(5)
+    state = state_of(source(), flag_set(), configuration(served="2/2", servedWithin="3.5s"))
+    assert way(state)[-1].at == at(5)
 
 
 @given(st.lists(st.tuples(st.booleans(), st.integers(0, 59)), max_size=20), st.sampled_from([50, 100]))
@@ -131,16 +207,23 @@ def test_no_answer_of_a_proxy_breaks_the_view(answer: object) -> None:
 
 def test_problems_say_file_and_line_and_what_is_served_meanwhile() -> None:
     problem = {"severity": "error", "file": "flags.json", "line": 3, "message": "no such variant"}
-    objects = [source(), flag_set(OLD, problems=[problem]), configuration(revision=OLD)]
+    refused = worlds.conditions("BuildFailed", "it is refused")
+    objects = [
+        source(), flag_set(OLD, problems=[problem], conditions=refused), configuration(revision=OLD)
+    ]  # fmt: skip
     shown = text(ask(FakeSource(resources=objects), "/ui/delivery"))
     assert "flags.json:3: error: no such variant" in shown
-    assert "main@1111111 is served meanwhile." in shown
+    assert "Problems of main@sha1:222222222222" in shown
+    assert "Main@sha1:111111111111 is served meanwhile" in shown.replace(">main@", ">Main@")
 
 
 def test_the_names_of_laggards_are_those_of_fleet() -> None:
     laggard = {"name": "shop/checkout-1", "node": "node-3", "serves": OLD, "since": "2026-11-28T11:59:30Z"}
     shown = text(ask(FakeSource(resources=[flag_set(), configuration(laggards=[laggard])]), "/ui/delivery"))
-    assert "shop/checkout-1 on node-3: serves main@1111111 (behind since 2026-11-28T11:59:30Z)" in shown
+    assert (
+        "shop/checkout-1 on node-3: serves main@sha1:111111111111 (behind since 2026-11-28T11:59:30Z)"
+        in shown
+    )
 
 
 def test_texts_of_strangers_are_escaped() -> None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from html.parser import HTMLParser
 from urllib.parse import urlencode
 
 import pytest
 
-from controller.page.page_source import FlagChange, FlagHistory, FlagPlace, VariantRates
+from controller.api.objects.meta import ObjectKey
+from controller.delivery.state.set_state import OverrideLayer
+from controller.page.page_source import UNDELIVERED, FlagChange, FlagHistory, FlagPlace, VariantRates
 from tests.unit.controller.page.page_world import NOW, FakeSource, ask, flag, shown_set, text
 
 HOSTILE = [
@@ -51,7 +54,19 @@ def hostile_source(words: str) -> FakeSource:
         revision="main@sha1:" + "1" * 40,
         address=words,
         last_changes={words: change},
-        in_force={words: words},
+        state=replace(
+            UNDELIVERED,
+            layers=(
+                OverrideLayer(
+                    ObjectKey("FlagOverride", words, words),
+                    words,
+                    words,
+                    audience=False,
+                    until=words,
+                    reason=words,
+                ),
+            ),
+        ),
     )
     history = FlagHistory((change,), (FlagPlace(words, 3),), words)
     rates = {words: VariantRates((1,), {words: (2.0,)})}
@@ -91,8 +106,6 @@ def test_a_secret_is_neither_in_the_list_nor_in_the_flag_nor_in_what_if() -> Non
         marked.default_variant,
         metadata={"flagstaff.dev/secret": True},
     )
-    from dataclasses import replace
-
     from evaluator.resolving.resolve import compile_flag_set
 
     flag_set = replace(shown.flag_set, flags={"key": marked})

@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
 
-from controller.page.flag_facts import rollout_sentences
+from controller.api.objects.meta import ObjectKey
+from controller.delivery.state.set_state import OverrideLayer
 from controller.page.flag_rows import FlagFilter, select_flags
-from controller.page.page_source import FlagChange
-from evaluator.flags.model import Flag, FlagSet, State
-from tests.unit.controller.page.page_world import NOW, flag, shown_set
+from controller.page.page_source import UNDELIVERED, FlagChange, ShownSet
+from evaluator.flags.overrides import Override
+from evaluator.resolving.resolve import compile_flag_set
+from tests.rollout_sets import NEW, PLAIN, flags, rolled_out
+from tests.unit.controller.delivery.state.worlds import OLD, WORLDS
+from tests.unit.controller.page.page_world import NOW, FakeSource, ask, flag, shown_set, text
 
 RULE = {"if": [{"ends_with": [{"var": "email"}, "@example.com"]}, "on"]}
+BANNER = OverrideLayer(
+    ObjectKey("FlagOverride", "shop", "stop"), "banner", "off", audience=False, until="", reason="INC-7"
+)
 SET = shown_set(
     {
         "banner": flag(on=True, metadata={"owner": "web", "description": "The text above all pages"}),
@@ -23,8 +31,17 @@ SET = shown_set(
         "banner": FlagChange("1" * 40, at=NOW - timedelta(days=3)),
         "checkout": FlagChange("2" * 40, at=NOW - timedelta(minutes=5)),
     },
-    in_force={"banner": "off for all, by incident-7"},
+    state=replace(UNDELIVERED, layers=(BANNER,)),
 )
+
+
+def rolling() -> ShownSet:
+    """A set with a flag at the first step of a rollout."""
+    state = WORLDS["a rollout is at its first step"].state
+    [layer] = state.candidates
+    served = compile_flag_set(rolled_out(10))
+    layered = replace(state, layers=(replace(layer, flags=(NEW.key,)),))
+    return ShownSet("shop/checkout", flags(PLAIN, NEW), served, state=layered)
 
 
 @pytest.mark.parametrize(
@@ -59,11 +76,65 @@ def test_fifty_flags_make_a_page_and_a_page_beyond_the_last_is_the_last() -> Non
     assert select_flags(many, FlagFilter.of({"page": "99999"}), NOW).page == 3
 
 
-def test_a_flag_in_a_rollout_says_how_far_it_is() -> None:
-    marks = {"flagstaff.dev/rollout": "checkout", "flagstaff.dev/rollout-share": "10"}
-    flags = {
-        "a": Flag("a", State.ENABLED, {"on": True}, "on", metadata=marks),
-        "b": Flag("b", State.ENABLED, {"on": True}),
-    }
-    words = "in rollout checkout, 10 % of users get the new definition"
-    assert rollout_sentences(FlagSet(flags)) == {"a": words}
+def test_a_flag_in_a_rollout_says_how_far_it_is_and_who_gets_which_definition() -> None:
+    [row] = (row for row in select_flags(rolling(), FlagFilter(), NOW).rows if row.key == NEW.key)
+    assert row.notes == (f"FlagRollout checkout: step 1/2, 10% of users get {NEW.key}",)
+    assert row.rule.startswith("10%: ")
+    assert "; else " in row.rule
+    page = text(ask(FakeSource([rolling()]), "/ui"))
+    assert "starts with" not in page
+    assert "fractional" not in page
+
+
+def test_the_page_of_a_flag_in_a_rollout_has_both_definitions_and_leads_to_the_rollout() -> None:
+    page = text(ask(FakeSource([rolling()]), f"/ui/flag?key={NEW.key}"))
+    assert "<h3>For 10%: the new definition</h3>" in page
+    assert "<h3>For everybody else: the promoted one</h3>" in page
+    assert (
+        '<a href="/ui/delivery?set=shop%2Fcheckout#candidate-444444444444">FlagRollout checkout</a>' in page
+    )
+    assert "salt" not in page
+    assert "starts with" not in page
+
+
+def test_what_if_in_a_rollout_shows_no_step_of_the_rollout_s_own_rule() -> None:
+    page = text(ask(FakeSource([rolling()]), f"/ui/flag?key={NEW.key}", "targetingKey=ada"))
+    assert "rollout r: step 1/2" in page or "rollout " in page.partition('id="answer"')[2]
+    assert "fractional" not in page
+
+
+def test_a_typo_alone_shows_the_flag_as_held_in_the_list_and_on_its_page() -> None:
+    banner = replace(PLAIN, key="banner")
+    shown = ShownSet(
+        "shop/checkout", flags(banner), compile_flag_set(flags(banner)), OLD,
+        state=WORLDS["a flag is held"].state,
+    )  # fmt: skip
+    assert [row.key for row in select_flags(shown, FlagFilter(state="held"), NOW).rows] == ["banner"]
+    for target in ("/ui", "/ui/flag?key=banner"):
+        assert "Served as in main@sha1:aaaaaaaaaaaa: its newest definition is bad" in text(
+            ask(FakeSource([shown]), target)
+        )
+
+
+def test_a_flag_without_a_good_definition_is_listed_with_what_is_wrong() -> None:
+    state = WORLDS["a flag is held"].state
+    [problem] = state.newest.problems
+    problem = problem.model_copy(update={"path": "$.flags.pay.defaultVarient"})
+    state = replace(state, newest=replace(state.newest, problems=(problem,)))
+    shown = ShownSet("shop/checkout", flags(PLAIN), compile_flag_set(flags(PLAIN)), OLD, state=state)
+    assert "Not served: it has no good definition" in text(ask(FakeSource([shown]), "/ui"))
+    page = text(ask(FakeSource([shown]), "/ui/flag?key=pay"))
+    assert "flags/base.json:4:9: error:" in page
+    assert "What if" not in page
+
+
+def test_an_override_says_what_comes_back_and_the_flag_s_own_rule_is_shown() -> None:
+    served = rolled_out(10, overrides=(Override("x", PLAIN.key, "off", "INC-4711", 4_000_000_000),))
+    state = WORLDS["an override is in force"].state
+    [layer] = state.overrides
+    state = replace(state, layers=(replace(layer, flag=PLAIN.key),))
+    shown = ShownSet("shop/checkout", flags(PLAIN, NEW), compile_flag_set(served), OLD, state=state)
+    page = text(ask(FakeSource([shown]), f"/ui/flag?key={PLAIN.key}"))
+    assert "INC-4711; when it ends: default on" in page
+    assert "<h3>Without the override</h3>" in page
+    assert "timestamp" not in page

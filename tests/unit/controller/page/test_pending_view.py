@@ -1,4 +1,4 @@
-"""The view of what waits for a person, and the commands that it shows."""
+"""The view of what waits for a person, and what it says to do."""
 
 from __future__ import annotations
 
@@ -7,121 +7,171 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from controller.delivery.state.set_reading import read_sets
+from controller.delivery.state.set_state import Where
+from controller.delivery.state.waits import waits_of_others
 from controller.page.delivery.pending_work import pending_work
+from tests.unit.controller.delivery.state.worlds import (
+    FIRST,
+    NEW,
+    NOW,
+    OLD,
+    WORLDS,
+    conditions,
+    flag_set,
+    override,
+    source,
+    written,
+)
 from tests.unit.controller.page.page_world import FakeSource, ask, text
-from tests.unit.controller.page.test_delivery_view import NEW, OLD, resource
+from tests.unit.controller.page.test_delivery_view import resource
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from controller.api.objects.meta import Resource
     from controller.page.delivery.pending_work import PendingItem
 
-DIGEST = "2" * 40
+DIGEST = NEW.rpartition("@")[2]
 
 
-def condition(reason: str, message: str, type_: str = "Ready") -> dict[str, Any]:
-    return {"conditions": [{"type": type_, "status": "False", "reason": reason, "message": message}]}
+def items_under(title: str, objects: Iterable[Resource], where: Where = Where.CLUSTER) -> list[PendingItem]:
+    objects = [*objects]
+    states = read_sets(objects, NOW, where)
+    sections = pending_work(states, waits_of_others(objects, states))
+    return [item for section in sections if section.title == title for item in section.items]
 
 
-def items_under(title: str, *objects: Resource) -> list[PendingItem]:
-    return [item for section in pending_work(objects) if section.title == title for item in section.items]
+def page_of(objects: Iterable[Resource], where: Where = Where.CLUSTER, view: str = "pending") -> str:
+    return text(ask(FakeSource(resources=[*objects], where=where), f"/ui/{view}"))
 
 
 def guard(message: str, **more: Any) -> Resource:
-    return resource("FlagSet", status={**condition("PruneGuard", message), **more})
+    return flag_set(OLD, NEW, conditions=conditions("PruneGuard", message), **more)
 
 
 def test_a_guard_shows_what_would_go_and_the_command_that_accepts_it() -> None:
-    message = (
-        f"{NEW} by Ada is held: … annotate flagset flags --overwrite flagstaff.dev/accept-revision={NEW}"
+    [item] = items_under("Waiting for acceptance", [guard("it is held.", pendingRemovals=["banner"])])
+    assert item.message == "it is held. It would remove banner."
+    assert item.actions == (
+        (
+            f"kubectl -n shop annotate flagset checkout --overwrite flagstaff.dev/accept-revision={DIGEST}",
+            True,
+        ),
     )
-    [item] = items_under("Waiting for acceptance", guard(message, pendingRemovals=["banner"]))
-    assert item.lines == ("banner would be removed",)
-    assert item.command == (
-        f"kubectl -n shop annotate flagset flags --overwrite flagstaff.dev/accept-revision=sha1:{DIGEST}"
-    )
 
 
-@pytest.mark.parametrize(
-    ("kind", "type_", "reason", "word"),
-    [
-        ("FlagSource", "Ready", "HistoryRewritten", "flagsource"),
-        ("FeatureFlagConfiguration", "RemoteFlagsFetched", "OlderVersion", "ffc"),
-    ],
-)
-def test_sources_and_remote_providers_wait_for_acceptance_too(
-    kind: str, type_: str, reason: str, word: str
-) -> None:
-    status = condition(reason, f"to accept it: flagstaff.dev/accept-revision={DIGEST}", type_)
-    [item] = items_under("Waiting for acceptance", resource(kind, status=status))
-    assert item.command.startswith(f"kubectl -n shop annotate {word} flags ")
-
-
-@pytest.mark.parametrize(
-    "author", [f"flagstaff.dev/accept-revision={'3' * 40}", "$(rm -rf ~)", "x; kubectl delete ns shop"]
-)
+@pytest.mark.parametrize("author", [f"flagstaff.dev/accept-revision={'3' * 40}", "$(rm -rf ~)", "x; ls"])
 def test_a_command_has_nothing_that_a_commits_author_wrote(author: str) -> None:
-    [item] = items_under(
-        "Waiting for acceptance",
-        guard(f"{NEW} by {author} is held: accept it: flagstaff.dev/accept-revision=main;ls@sha1:{DIGEST}"),
-    )
-    assert shlex.split(item.command)[-1] == f"flagstaff.dev/accept-revision=sha1:{DIGEST}"
+    [item] = items_under("Waiting for acceptance", [guard(f"{NEW} by {author} is held")])
+    [(command, _)] = item.actions
+    assert shlex.split(command)[-1] == f"flagstaff.dev/accept-revision={DIGEST}"
 
 
-def test_a_message_about_something_else_makes_no_command() -> None:
-    spoof = condition("ValidationFailed", f"flag 'flagstaff.dev/accept-revision={DIGEST}' is bad")
-    assert items_under("Waiting for acceptance", resource("FlagSet", status=spoof)) == []
+def test_a_command_in_a_message_keeps_its_whole_digest() -> None:
+    page = page_of([guard(f"{NEW} is held: … flagstaff.dev/accept-revision={NEW}")])
+    assert f"main@sha1:{'b' * 12} is held: … flagstaff.dev/accept-revision={NEW}" in page
 
 
 def test_held_flags_say_which_revision_is_served() -> None:
-    status = {**condition("PartiallyApplied", "one is bad"), "held": [{"name": "banner", "revision": OLD}]}
-    [item] = items_under("Held flags", resource("FlagSet", status=status))
-    assert item.lines == (f"banner: as in {OLD}",)
+    [item] = items_under("Held flags", WORLDS["a flag is held"].objects)
+    assert item.message == f"banner: served as in {OLD}, its newest definition is bad"
 
 
-def test_an_override_in_force_says_until_when_and_how_to_end_it() -> None:
-    status = {
-        "state": "Active", "hides": 'default variant "on"',
-        "conditions": [{"type": "Ready", "status": "True", "reason": "Active", "message": "payments fail"}],
-    }  # fmt: skip
-    override = resource("FlagOverride", "kill", spec={"expiresAt": "2026-12-01T00:00:00Z"}, status=status)
-    [item] = items_under("Overrides", override)
-    assert item.lines == ("until 2026-12-01T00:00:00Z", 'it hides: default variant "on"')
-    assert item.command == "flagstaff override end kill -n shop"
+def test_a_typo_is_counted_beside_the_view_s_name_also_where_nothing_else_changed() -> None:
+    assert 'id="pending-count" class="count" title="2 waiting">2<' in page_of(
+        WORLDS["a flag is held"].objects
+    )
+    assert 'id="pending-count" class="count"><' in page_of(WORLDS["everybody has it"].objects)
 
 
-def test_a_rollout_that_waits_for_approval_says_how_to_approve() -> None:
-    status = {
-        **condition("WaitingForApproval", "step 2/4 waits for approval"),
-        "phase": "Paused", "reason": "WaitingForApproval", "stepText": "2/4", "shareText": "10%",
-        "candidate": {"digest": "sha256:aa", "flags": ["banner"]},
-    }  # fmt: skip
-    [item] = items_under("Rollouts", resource("FlagRollout", "banner", status=status))
-    assert item.lines == ("banner: new definition for 10%", "step 2/4")
-    assert item.command == "flagstaff rollout approve banner -n shop"
+def test_a_problem_says_what_is_served_meanwhile_and_never_the_bad_commit() -> None:
+    unchanged = [source(), WORLDS["a flag is held"].objects[1], written(OLD)]
+    [item] = items_under("Problems", unchanged)
+    assert item.meanwhile == f"{OLD} is served meanwhile"
+    [item] = items_under("Problems", WORLDS["a flag is held"].objects)
+    assert item.meanwhile == f"all other flags are served as in {NEW}"
+    [item] = items_under("Problems", WORLDS["the commit is refused"].objects)
+    assert item.meanwhile == f"{OLD} is served meanwhile"
+
+
+def test_an_override_in_force_says_until_when_what_comes_back_and_how_to_end_it() -> None:
+    [item] = items_under("Overrides", [source(), flag_set(), written(), override()])
+    assert item.message == (
+        'FlagOverride checkout.banner: flag "banner" is "off" until 2026-01-02T18:00:00Z: INC-4711; '
+        "when it ends: default on"
+    )
+    assert item.actions == (("flagstaff override end checkout.banner -n shop", True),)
+
+
+def test_an_override_over_a_step_says_that_the_step_comes_back() -> None:
+    [item] = items_under("Overrides", WORLDS["an override is over a step"].objects)
+    assert item.message.endswith("when it ends: FlagRollout checkout, step 1/2, 10% of users")
+
+
+def test_each_candidate_says_why_it_is_held_and_how_to_approve_it() -> None:
+    [item] = items_under("Rollouts", WORLDS["a step waits for an approval"].objects)
+    assert item.message.endswith("10% of users get banner; it waits for an approval")
+    approve, abort, promote = (command for command, _ in item.actions)
+    assert approve == f"flagstaff rollout approve checkout --candidate {FIRST[7:19]} -n shop"
+    assert (abort.split()[2], promote.split()[2]) == ("abort", "promote")
+    assert len(items_under("Rollouts", WORLDS["two candidates run beside each other"].objects)) == 2
+
+
+def test_the_cause_of_a_held_step_and_the_end_of_a_freeze_are_shown() -> None:
+    assert "its checks fail to run: http://prometheus:9090: connection refused" in page_of(
+        WORLDS["a step is held by its checks"].objects
+    )
+    assert "a freeze is in force: year-end, until 2026-01-07T00:00:00Z" in page_of(
+        WORLDS["a freeze is in force"].objects
+    )
+
+
+def test_local_mode_says_which_line_of_the_file_approves() -> None:
+    page = page_of(WORLDS["a step waits for an approval"].objects, Where.LOCAL)
+    line = f'flagstaff.dev/rollout-approve: "{FIRST[7:19]}/1"'
+    assert f"Add to metadata.annotations of FlagRollout checkout: {line}" in page
+
+
+@pytest.mark.parametrize("title", WORLDS)
+@pytest.mark.parametrize("view", ["pending", "delivery"])
+def test_local_mode_never_shows_a_command_for_a_cluster(title: str, view: str) -> None:
+    page = page_of(WORLDS[title].objects, Where.LOCAL, view)
+    assert not [word for word in ("kubectl", "-n shop", "flagstaff rollout") if word in page]
 
 
 def test_a_suspended_set_says_how_to_resume() -> None:
-    [item] = items_under("Suspended", resource("FlagSet", spec={"suspend": True}))
-    assert item.command == "flagstaff resume set flags -n shop"
+    [item] = items_under("Suspended", [flag_set(spec={"suspend": True})])
+    assert item.actions == (("flagstaff resume set checkout -n shop", True),)
 
 
-def test_the_problems_of_a_set_are_not_repeated_of_what_it_writes() -> None:
-    problem = {"severity": "error", "file": "flags.json", "line": 3, "message": "bad"}
-    labels = {"labels": {"flagstaff.dev/flagset": "flags"}}
-    written = resource("FeatureFlagConfiguration", metadata=labels, status={"problems": [problem]})
-    made = resource("FlagSet", status={"problems": [problem], "lastAppliedRevision": OLD})
-    [item] = items_under("Problems", made, written)
-    assert item.message == f"{OLD} is served meanwhile"
+def test_what_is_about_no_set_waits_too() -> None:
+    broken = resource("FlagSource", "lonely", status={"conditions": conditions("GitOperationFailed", "no")})
+    lost = resource("FlagOverride", "kill", spec={"flagSetRef": {"name": "gone"}}, status={
+        "state": "UnknownFlagSet", "conditions": conditions("UnknownFlagSet", "no set has this name"),
+    })  # fmt: skip
+    items = items_under("Problems", [broken, lost, *WORLDS["everybody has it"].objects])
+    assert [(item.about, item.message) for item in items] == [
+        ("FlagOverride/shop/kill", "no set has this name"), ("FlagSource/shop/lonely", "no"),
+    ]  # fmt: skip
+
+
+def test_an_override_that_cannot_be_in_force_is_a_problem_of_its_set() -> None:
+    unfit = override(state="UnknownVariant")
+    unfit = resource("FlagOverride", "kill", spec=dict(unfit.spec), status={
+        "state": "UnknownVariant", "conditions": conditions("UnknownVariant", "it has no such variant"),
+    })  # fmt: skip
+    [item] = items_under("Problems", [source(), flag_set(), written(), unfit])
+    assert (item.about, item.message) == ("FlagOverride/shop/kill", "it has no such variant")
 
 
 def test_a_problem_leads_to_its_line_at_the_git_server() -> None:
-    problem = {"severity": "error", "file": "flags.json", "line": 3, "message": "bad"}
-    source = resource("FlagSource", spec={"git": {"url": "https://github.com/shop/flags"}})
-    spec = {"sourceRef": {"kind": "FlagSource", "name": "flags"}}
-    made = resource("FlagSet", spec=spec, status={"problems": [problem], "lastAttemptedRevision": NEW})
-    for view in ("pending", "delivery?set=flags"):
-        page = text(ask(FakeSource(resources=[source, made]), f"/ui/{view}"))
-        assert f'href="https://github.com/shop/flags/blob/{NEW[-40:]}/flags.json#L3"' in page
+    _, held, target = WORLDS["a flag is held"].objects
+    repository = source()
+    repository.spec["git"]["url"] = "https://github.com/shop/flags"
+    for view in ("pending", "delivery?set=checkout"):
+        page = page_of([repository, held, target], view=view)
+        assert f'href="https://github.com/shop/flags/blob/{NEW[-40:]}/flags/base.json#L4"' in page
 
 
 def test_nothing_pending_is_said_and_what_is_pending_is_escaped() -> None:

@@ -27,7 +27,7 @@ async def test_the_history_is_read_only_once_the_page_is_opened(tmp_path: Path) 
     await asyncio.to_thread(repository.commit, "first", flags__json=document("off"))
     flag_set = parse(document("off").encode(), file="flags.json").flag_set
     page = LocalPage(LocalOptions(str(repository.path)), repository.path)
-    page.define(flag_set, {})
+    page.define(flag_set, ())
     page.serve(compile_flag_set(flag_set))
     running = asyncio.create_task(page.run())
     await asyncio.sleep(0)
