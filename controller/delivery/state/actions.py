@@ -11,7 +11,6 @@ from controller.api.objects.meta import ACCEPT_REVISION
 from controller.api.openfeature import featureflagconfiguration
 from controller.api.rollouts import flagrollout
 from controller.delivery.state.digests import short
-from controller.delivery.state.set_state import Where
 
 if TYPE_CHECKING:
     from controller.api.objects.meta import ObjectKey
@@ -173,12 +172,6 @@ def in_file(action: Action) -> str:
             name, value = annotation_of(replace(action, candidate=_digits(action.candidate)))
             text = f'add to metadata.annotations of FlagRollout {action.rollout.name}: {name}: "{value}"'
     return text
-
-
-def advice(action: Action, where: Where) -> tuple[str, bool]:
-    """(what a person does where the objects are, whether that is a command to type)."""
-    command = in_cluster(action) if where is Where.CLUSTER else ""
-    return (command, True) if command else (in_file(action), False)
 
 
 def annotation_of(action: Approve | Abort | Promote | ResumeCandidate | Retry) -> tuple[str, str]:

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from controller.delivery.state.actions import in_cluster, in_file
 from controller.delivery.state.digests import names_revision
-from controller.delivery.state.set_state import CandidateLayer, OverrideLayer, RemoteLayer, Verdict
+from controller.delivery.state.set_state import CandidateLayer, OverrideLayer, RemoteLayer, Verdict, Where
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from controller.api.flagset_status import HeldFlag, ProblemStatus
     from controller.api.openfeature.featureflagconfiguration import LaggardStatus
+    from controller.delivery.state.actions import Action
     from controller.delivery.state.set_state import Layer, Served, SetState
 
 NAMED: Final = 5
@@ -193,6 +195,12 @@ def meanwhile_text(state: SetState) -> str:
     if state.newest.verdict is Verdict.PARTLY and names_revision(state.newest.revision, state.revision):
         return f"all other flags are served as in {state.revision}"
     return f"{state.revision} is served meanwhile"
+
+
+def advice(action: Action, where: Where) -> tuple[str, bool]:
+    """(what a person does where the objects are, whether that is a command to type)."""
+    command = in_cluster(action) if where is Where.CLUSTER else ""
+    return (command, True) if command else (in_file(action), False)
 
 
 def problem_text(problem: ProblemStatus) -> str:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from controller.delivery.state.actions import FixFlag, advice
+from controller.delivery.state.actions import FixFlag
 from controller.delivery.state.set_state import Sort, Where
-from controller.delivery.state.state_words import meanwhile_text
+from controller.delivery.state.state_words import advice, meanwhile_text
 from controller.page.delivery.proxy_members import moment
 
 if TYPE_CHECKING:
