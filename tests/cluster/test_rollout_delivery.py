@@ -101,9 +101,9 @@ class Shop:
         """Until users are answered with these values of `pay`."""
         within(lambda: {value for value, _ in self.answers()} == values, lambda: str(self.answers()))
 
-    def wait_commit(self) -> None:
-        """Until the evaluator has the second commit, by the flag that is not rolled out."""
-        within(lambda: self.ask("other", "user-1")[0] is True)
+    def wait_commit(self, *, other: bool = True) -> None:
+        """Until the evaluator has a commit, by the flag that is not rolled out: the second one turns it on."""
+        within(lambda: self.ask("other", "user-1")[0] is other)
 
 
 @pytest.fixture(scope="module")
@@ -160,6 +160,63 @@ def test_a_change_reaches_users_step_by_step_while_the_controller_is_not_there(
     shop.wait({True})
     shop.publish(FAILED)
     shop.wait({False})
+
+
+RULES: Final = {"$evaluators": {"staff": {"starts_with": [{"var": "targetingKey"}, "user-1"]}}}
+OTHER_RULES: Final = {"$evaluators": {"staff": {"starts_with": [{"var": "targetingKey"}, "user-2"]}}}
+STEP: Final = {**HALF, "share": 30, "audiences": [RULES["$evaluators"]["staff"]]}
+
+
+V3: Final = {"metadata": {"flagstaff.dev/bucketing": "v3"}}
+BESIDE: Final[dict[str, list[dict[str, Any]]]] = {
+    "another flag of the rollout": [json.loads(flags(pay="on", pays="on", other="off")) | RULES],
+    "the shared rule of the audience": [json.loads(flags(pay="on", pays="off", other="off")) | OTHER_RULES],
+    "the generation of bucketing": [json.loads(flags(pay="on", other="off")) | RULES | V3],
+    "the flag is away for a while": [
+        json.loads(flags(pays="off", other="off")) | RULES,
+        json.loads(flags(pay="on", other="on")) | RULES,
+    ],
+}
+
+
+@pytest.mark.parametrize("change", BESIDE)
+def test_what_changes_beside_a_step_moves_none_of_its_users_while_the_controller_is_not_there(
+    shop: Shop, change: str
+) -> None:
+    shard = promoted_shard()
+    shard["spec"]["flagSpec"]["flags"]["pays"] = OLD["flags"]["pay"]
+    shop.space.apply(shard, rollout())
+    shop.publish()
+    shop.commit(json.loads(flags(pay="on", pays="off", other="on")) | RULES)
+    shop.wait_commit()
+    shop.publish(STEP)
+    shop.wait({True, False})
+    users = shop.by_user()
+    assert {shop.ask("pay", f"user-1{number}")[0] for number in range(10)} == {True}
+    for document in BESIDE[change]:
+        shop.commit(document)
+        shop.wait_commit(other=document["flags"]["other"]["defaultVariant"] == "on")
+    assert shop.by_user() == users
+    assert {shop.ask("pays", f"user-{number}")[0] for number in range(10)} <= {False, None}
+
+
+def test_a_feature_flag_is_rolled_out_by_steps_through_the_proxy(
+    delivering: ProxyProcess, spare: Plane, spare_namespace: str, tmp_path: Path
+) -> None:
+    space = Namespace(spare, spare_namespace)
+    feature_flag = {**configuration(flagSpec=OLD), "kind": "FeatureFlag"}
+    space.apply(feature_flag)
+    source = followed_source(delivering.target, space.name)
+    with pods(spare, space.name, source, tmp_path / "pods", "web-1") as [pod]:
+        shop = Shop(space, pod)
+        shop.wait({False})
+        space.apply(promoted_shard(), rollout())
+        shop.publish()
+        space.apply({**feature_flag, "spec": {"flagSpec": NEW}})
+        shop.wait_commit()
+        assert shop.answers() == {(False, "baseline")}
+        shop.publish(HALF)
+        shop.wait({True, False})
 
 
 @pytest.mark.parametrize("last", ["shard", "rollout", "status", "commit"])
