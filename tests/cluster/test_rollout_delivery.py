@@ -102,7 +102,7 @@ class Shop:
         within(lambda: {value for value, _ in self.answers()} == values, lambda: str(self.answers()))
 
     def wait_commit(self, *, other: bool = True) -> None:
-        """Until the evaluator has a commit, by the flag that is not rolled out: the second one turns it on."""
+        """Until the evaluator has a commit, by the flag that is not rolled out."""
         within(lambda: self.ask("other", "user-1")[0] is other)
 
 
