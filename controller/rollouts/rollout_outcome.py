@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from controller.api.openfeature.featureflagconfiguration import FLAG_KIND
 from controller.delivery.state.state_words import count_text
 from controller.rollouts.machine.decide import attention_of
 from controller.rollouts.machine.reasons import held_text, name_of
@@ -16,19 +15,16 @@ from controller.runtime.reconciling.setbacks import Stalled, Waiting
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from controller.api.objects.meta import Resource
     from controller.api.rollouts.rollout_status import CandidateStatus, FlagRolloutStatus
     from controller.rollouts.machine.observation import Misfit
     from controller.runtime.reconciling.setbacks import Setback
 
 
-def outcome_of(status: FlagRolloutStatus, misfits: Mapping[str, Misfit], target: Resource) -> Done | Setback:
-    """Return the outcome of a status: that of the candidate that needs attention most. `target`: the object
-    with the flags.
-    """
+def outcome_of(status: FlagRolloutStatus, misfits: Mapping[str, Misfit]) -> Done | Setback:
+    """Return the outcome of a status: that of the candidate that needs attention most."""
     candidate = attention_of(status)
     if candidate is None:
-        return _resting(status, _readers_text(target))
+        return _resting(status)
     count = len(status.candidates) - 1
     others = f"; beside {count_text(count, 'other change')}" if count else ""
     if candidate.phase in {"RollingBack", "Failed"}:
@@ -38,22 +34,14 @@ def outcome_of(status: FlagRolloutStatus, misfits: Mapping[str, Misfit], target:
     misfit = next((misfits[key] for key in sorted(candidate.flags) if key in misfits), None)
     if misfit is not None and reason == misfit.reason:
         return Stalled(misfit.reason, held_text(candidate))
-    return Waiting(reason or candidate.phase, f"{_progress_text(candidate)}{others}{_readers_text(target)}")
+    return Waiting(reason or candidate.phase, f"{_progress_text(candidate)}{others}")
 
 
-def _readers_text(target: Resource) -> str:
-    if target.key.kind != FLAG_KIND:
-        return ""
-    return (
-        f". Flagd and OpenFeature Operator read FeatureFlag {target.name} itself, and serve it without steps"
-    )
-
-
-def _resting(status: FlagRolloutStatus, readers: str) -> Done:
+def _resting(status: FlagRolloutStatus) -> Done:
     if status.phase != "Succeeded" or status.promoted is None:
-        return Done(f"everybody gets the promoted definitions, and Git has no others{readers}", "Idle")
+        return Done("everybody gets the promoted definitions, and Git has no others", "Idle")
     name = status.promoted.revision or status.promoted.digest
-    return Done(f"{name} is promoted: everybody gets it{readers}", "Succeeded")
+    return Done(f"{name} is promoted: everybody gets it", "Succeeded")
 
 
 def _progress_text(candidate: CandidateStatus) -> str:

@@ -82,7 +82,7 @@ class FlagRolloutReconciler:
         decision = decide(spec, status, observation, now)
         await self._write_promoted(subject, comparison, decision.status)
         swept = await self._sweep(subject, decision.status, now)
-        outcome = outcome_of(decision.status, observation.misfits, subject.target)
+        outcome = outcome_of(decision.status, observation.misfits)
         own = _own_fields(decision.status)
         ends = seconds_to_next_end(progress, now.timestamp())
         waits = [wait for wait in (decision.requeue_after, swept, ends) if wait is not None]

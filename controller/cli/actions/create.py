@@ -4,6 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from controller.cli.cluster.effects import (
+    TIMEOUT,
+    Effect,
+    add_effect_arguments,
+    follow_effect,
+    ready_effect,
+    report,
+)
 from controller.cli.shared.clusters import add_cluster_arguments, run_on_cluster, scope_of
 from controller.cli.shared.ending import OK, USAGE, Exit
 from controller.cli.shared.output import document
@@ -13,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from controller.api.kinds import ResourceType
+    from controller.cli.cluster.connection import Connection
 
 _REFERENCES: Final = ("branch", "tag", "semver", "commit")
 
@@ -65,13 +74,16 @@ def _add(
         )
         parser.add_argument("--secret-ref", metavar="NAME", help="a Secret with credentials")
     parser.add_argument("--export", action="store_true", help="print the manifest, and change nothing")
-    add_cluster_arguments(parser)
+    add_effect_arguments(parser)
+    add_cluster_arguments(parser, timeout=TIMEOUT)
     parser.set_defaults(run=run, make=make)
     return parser
 
 
 def run(options: argparse.Namespace) -> int:
-    """0 made or printed; 2 wrong usage; 3 no cluster, or it refuses."""
+    """0 made and Ready, or printed; 1 not Ready, or not in time, or no such source; 2 wrong usage; 3 no
+    cluster, or it refuses.
+    """
     from controller.api.kinds import FLAG_SET, FLAG_SOURCE
 
     kind, spec = options.make(options)
@@ -83,22 +95,42 @@ def run(options: argparse.Namespace) -> int:
     if options.export:
         print(document(manifest, "yaml"), end="")
         return OK
-    done = run_on_cluster(lambda: _apply(options, type_, manifest), verb="changed", doing="applying")
-    print(f"{type_.kind}/{options.name} {done}")
-    return OK
+    done, effect = run_on_cluster(lambda: _apply(options, type_, manifest), verb="changed", doing="applying")
+    return report(f"{type_.kind}/{options.name} {done}", effect, options.timeout)
 
 
-async def _apply(options: argparse.Namespace, type_: ResourceType, manifest: dict[str, Any]) -> str:
+async def _apply(
+    options: argparse.Namespace, type_: ResourceType, manifest: dict[str, Any]
+) -> tuple[str, Effect]:
+    """(what was done, the state that was reached)."""
     # Imported here: it takes a second or two.
     from controller.cli.cluster.connection import open_connection
     from controller.kube.paths import path_of
 
     async with open_connection(scope_of(options)) as connection:
+        if options.wait:
+            await _require_source(connection, manifest["spec"].get("sourceRef"))
         before = await connection.find(type_, connection.namespace, options.name)
         path = path_of(type_.api_version, type_.kind, connection.namespace, options.name)
         manifest["metadata"]["namespace"] = connection.namespace
         await connection.apply(path, manifest)
-    return "created" if before is None else "configured"
+        done = "created" if before is None else "configured"
+        if not options.wait:
+            return done, Effect("its controller has not processed it yet")
+
+        async def look() -> Effect:
+            return ready_effect(await connection.get(type_, options.name))
+
+        return done, await follow_effect(look, options.timeout)
+
+
+async def _require_source(connection: Connection, reference: dict[str, Any] | None) -> None:
+    """Raise Exit for a FlagSet whose source does not exist."""
+    from controller.cli.objects.kind_words import SOURCES
+
+    if reference is not None:
+        type_ = next(type_ for type_ in SOURCES if type_.kind == reference["kind"])
+        await connection.get(type_, reference["name"])
 
 
 def _source(options: argparse.Namespace, provider: str, fields: dict[str, Any]) -> tuple[str, dict[str, Any]]:

@@ -1,11 +1,11 @@
-"""`flagstaff reconcile`: asks for a reconcile now, and shows each stage until it is served."""
+"""`flagstaff reconcile`: asks for a reconcile now, and shows each stage until evaluators serve it."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import sys
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from controller.api import flagset, flagsource
 from controller.cli.shared.clusters import add_cluster_arguments, run_on_cluster, scope_of
@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     import argparse
 
     from controller.cli.actions.reconcile_stages import Stage
-
-_STYLES: Final = {"failed": "red", "served": "green"}
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -34,8 +32,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """0: a source is fetched, a set is served; 1: it failed, is not there, or not in time; 2 wrong usage;
-    3 no cluster; 130 interrupted.
+    """0: a source is fetched, a set is served as far as rollouts and overrides let it; 1: it failed, is not
+    there, or not in time; 2 wrong usage; 3 no cluster; 130 interrupted.
     """
     from controller.cli.objects.kind_words import type_named
 

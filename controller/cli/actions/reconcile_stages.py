@@ -7,16 +7,19 @@ import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, Literal
 
-from controller.api import flagset
+from controller.api import flagset, kinds
 from controller.api.flagset_status import FlagSetStatus
-from controller.api.kinds import FEATURE_FLAG_CONFIGURATION, FLAG_SET, status_of
+from controller.api.kinds import FLAG_SET, status_of
 from controller.api.objects.artifact_status import SourceStatus
 from controller.api.objects.conditions import FALSE, READY, RECONCILING, TRUE
 from controller.api.objects.meta import REQUESTED_AT, precise_timestamp
 from controller.cli.objects.kind_words import SOURCES
 from controller.cli.objects.object_rows import RECORD
 from controller.cli.shared.ending import PROBLEM, Exit
-from controller.delivery.waiting import WaitTarget, wait_state
+from controller.delivery.state.reach import Target, reach
+from controller.delivery.state.set_reading import LAYER_KINDS, delivered_key, read_set
+from controller.delivery.state.set_state import Reach
+from controller.delivery.state.state_words import layers_text
 from controller.runtime.clock import now
 
 if TYPE_CHECKING:
@@ -26,8 +29,14 @@ if TYPE_CHECKING:
     from controller.api.objects.meta import Resource
     from controller.cli.cluster.connection import Connection
 
+StageName = Literal["requested", "fetched", "applied", "delivered", "served in part", "served", "failed"]
 _POLL: Final = 0.2
 """Seconds from one request for an object to the next."""
+_STAGES: Final[dict[Reach, StageName]] = {
+    Reach.DELIVERED: "delivered",
+    Reach.SERVED_IN_PART: "served in part",
+    Reach.SERVED_BY_ALL: "served",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,10 +49,12 @@ class Stage:
     """Since the verb began."""
     object: str
     """KIND/NAME."""
-    stage: Literal["requested", "fetched", "applied", "delivered", "served", "failed"]
+    stage: StageName
     """What the object reached."""
     message: str
-    """The revision, or why it failed."""
+    """The revision, or why it failed; of the last ones how many evaluators serve it, and what keeps flags of
+    it from users.
+    """
 
 
 class ReconcileRun:
@@ -93,18 +104,23 @@ class ReconcileRun:
             yield stage
 
     async def _delivery(self, flag_set: Resource, revision: str) -> AsyncIterator[Stage]:
-        name, delivered = flagset.target_name(flag_set), False
+        key, delivered = delivered_key(flag_set), False
+        type_ = next(type_ for type_ in kinds.DELIVERED if type_.kind == key.kind)
         while True:
-            self.waits_for = f"FeatureFlagConfiguration/{name} to be delivered"
-            written = await self._connection.find(FEATURE_FLAG_CONFIGURATION, flag_set.namespace, name)
-            state = wait_state(written, flag_set, WaitTarget(revision, allow_none=True))
-            if written is not None and status_of(written).content[1] == FlagSetStatus.of(flag_set).digest:
+            self.waits_for = f"{key.kind}/{key.name} to be delivered"
+            written = await self._connection.find(type_, key.namespace, key.name)
+            objects = {resource.key: resource for resource in (flag_set, written) if resource is not None}
+            # What is served of a rollout or an override stands in the status of the object.
+            state = read_set(key, objects, now(), unknown=LAYER_KINDS)
+            reached = reach(state, Target(revision, allow_none=True))
+            if written is not None and reached.level >= Reach.DELIVERED:
                 if not delivered:
-                    yield self._stage(written, "delivered", revision)
+                    steps = layers_text(state.withheld)
+                    yield self._stage(written, "delivered", f"{revision}; {steps}" if steps else revision)
                     delivered = True
-                self.waits_for = state.message
-                if state.done:
-                    yield self._stage(written, "served", state.message)
+                self.waits_for = reached.message
+                if reached.done:
+                    yield self._stage(written, _STAGES[reached.level], reached.message)
                     return
             await asyncio.sleep(_POLL)
 
@@ -147,12 +163,7 @@ class ReconcileRun:
         ready = status_of(resource).condition(READY)
         return self._stage(resource, "failed", ready.message) if ready.status != TRUE else None
 
-    def _stage(
-        self,
-        resource: Resource,
-        stage: Literal["requested", "fetched", "applied", "delivered", "served", "failed"],
-        message: str,
-    ) -> Stage:
+    def _stage(self, resource: Resource, stage: StageName, message: str) -> Stage:
         seconds = round(time.monotonic() - self._began, 3)
         return Stage(seconds, f"{resource.key.kind}/{resource.name}", stage, message)
 

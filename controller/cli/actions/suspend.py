@@ -2,16 +2,32 @@
 
 from __future__ import annotations
 
+import asyncio
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
+from controller.api.kinds import FLAG_ROLLOUT, status_of
+from controller.cli.cluster.effects import (
+    TIMEOUT,
+    Effect,
+    add_effect_arguments,
+    follow_effect,
+    ready_effect,
+    report,
+    request,
+)
 from controller.cli.shared.clusters import add_cluster_arguments, run_on_cluster, scope_of
 from controller.cli.shared.ending import OK, USAGE, Exit
+from controller.delivery.state.rollout_state import rollout_state
+from controller.delivery.state.state_words import candidate_name, position_text
 
 if TYPE_CHECKING:
     import argparse
 
     from controller.api.kinds import ResourceType
+    from controller.api.objects.meta import Resource
+    from controller.cli.cluster.connection import Connection
 
 
 def configure(parser: argparse.ArgumentParser, *, suspend: bool = True) -> None:
@@ -19,12 +35,14 @@ def configure(parser: argparse.ArgumentParser, *, suspend: bool = True) -> None:
     parser.add_argument("what", metavar="KIND", help="source, set, or another kind that can be suspended")
     parser.add_argument("names", metavar="NAME", nargs="*", help="the objects' names")
     parser.add_argument("--all", action="store_true", help="all objects of the kind in the namespace")
-    add_cluster_arguments(parser)
-    parser.set_defaults(run=partial(run, suspend=suspend))
+    if not suspend:
+        add_effect_arguments(parser)
+    add_cluster_arguments(parser, timeout=None if suspend else TIMEOUT)
+    parser.set_defaults(run=partial(run, suspend=suspend), wait=True, timeout=float(TIMEOUT))
 
 
 def run(options: argparse.Namespace, *, suspend: bool) -> int:
-    """0 done; 1 no such object; 2 wrong usage; 3 no cluster."""
+    """0 done; 1 no such object, or it is not Ready in time; 2 wrong usage; 3 no cluster."""
     from controller.cli.objects.kind_words import WORDS, suspendable, type_named
 
     type_ = type_named(options.what)
@@ -33,11 +51,16 @@ def run(options: argparse.Namespace, *, suspend: bool) -> int:
         raise Exit(f"a {type_.kind} cannot be suspended; {', '.join(kinds)} can", USAGE)
     if bool(options.names) == options.all:
         raise Exit("name objects, or write --all", USAGE)
-    run_on_cluster(lambda: _change(options, type_, suspend=suspend), verb="changed", doing="changing objects")
-    return OK
+    doing = "changing objects"
+    effects = run_on_cluster(lambda: _change(options, type_, suspend=suspend), verb="changed", doing=doing)
+    codes = [report(f"{type_.kind}/{name}", effect, options.timeout) for name, effect in effects]
+    return max(codes, default=OK)
 
 
-async def _change(options: argparse.Namespace, type_: ResourceType, *, suspend: bool) -> None:
+async def _change(
+    options: argparse.Namespace, type_: ResourceType, *, suspend: bool
+) -> list[tuple[str, Effect]]:
+    """The state that each object reached, by name."""
     # Imported here: it takes a second or two.
     from controller.cli.cluster.connection import open_connection
 
@@ -47,11 +70,42 @@ async def _change(options: argparse.Namespace, type_: ResourceType, *, suspend: 
             if options.all
             else [await connection.get(type_, name) for name in options.names]
         )
-        done = "suspended" if suspend else "resumed"
-        for resource in resources:
-            if resource.suspended == suspend:
-                done_already = "already suspended" if suspend else "not suspended"
-                print(f"{type_.kind}/{resource.name} is {done_already}")
-                continue
-            await connection.merge(type_, resource.name, {"spec": {"suspend": suspend}})
-            print(f"{type_.kind}/{resource.name} {done}")
+        changes = (_change_one(connection, type_, one, options, suspend=suspend) for one in resources)
+        return list(
+            zip((resource.name for resource in resources), await asyncio.gather(*changes), strict=True)
+        )
+
+
+async def _change_one(
+    connection: Connection,
+    type_: ResourceType,
+    resource: Resource,
+    options: argparse.Namespace,
+    *,
+    suspend: bool,
+) -> Effect:
+    if resource.suspended != suspend:
+        patch = {"spec": {"suspend": suspend}}
+        if suspend:
+            await connection.merge(type_, resource.name, patch)
+            return Effect(f"suspended: {kept_text(resource)}")
+        token = await request(connection, type_, resource.name, patch)
+        if not options.wait:
+            return Effect("resumed")
+
+        async def look() -> Effect:
+            return ready_effect(await connection.get(type_, resource.name), token)
+
+        effect = await follow_effect(look, options.timeout)
+        return replace(effect, message=f"resumed: {effect.message}")
+    return Effect(f"is already suspended: {kept_text(resource)}" if suspend else "is not suspended")
+
+
+def kept_text(resource: Resource) -> str:
+    """What stays as it is while an object is suspended."""
+    revision = status_of(resource).content[0]
+    if resource.key.kind == FLAG_ROLLOUT.kind:
+        layers = [one.layer for one in rollout_state(resource).candidates]
+        positions = [f"{candidate_name(layer)}: {position_text(layer)}" for layer in layers]
+        return "; ".join(positions) or "nothing is rolled out"
+    return f"{revision} stays" if revision else "the controller changes nothing about it"

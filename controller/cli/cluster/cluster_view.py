@@ -16,10 +16,12 @@ from controller.api.rollouts import flagrollout
 from controller.cli.cluster.connection import Connection, open_connection
 from controller.cli.shared.printing import did_you_mean
 from controller.delivery.progress.overrides import set_name
-from controller.delivery.progress.rollout_waiting import rollout_wait_state
-from controller.delivery.waiting import WaitState, WaitTarget, wait_state
+from controller.delivery.state.reach import Reached, reach
+from controller.delivery.state.set_reading import STATE_KINDS, by_member, read_sets, set_named
+from controller.delivery.state.set_state import Reach
 from controller.kube.reflector import Reflector
 from controller.kube.reflector import WatchScope as Watched
+from controller.runtime.clock import now
 from controller.runtime.objects.cache import Cache
 from controller.runtime.reconciling.setbacks import Failed
 
@@ -27,6 +29,8 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
     from controller.cli.shared.clusters import ClusterScope
+    from controller.delivery.state.reach import Target
+    from controller.delivery.state.set_state import SetState
 
 _LOOK: Final = 0.5
 """Seconds from one look at whether the cluster can be read to the next."""
@@ -84,6 +88,12 @@ class ClusterView:
         """Return whether all of these kinds were listed."""
         return self._listed >= set(kinds)
 
+    def states(self) -> dict[ObjectKey, SetState]:
+        """Return the states of all flag sets, by object and by FlagSet."""
+        unknown = [kind for kind in STATE_KINDS if not self.knows(kind)]
+        resources = [resource for kind in self._listed for resource in self.objects.of_kind(kind)]
+        return by_member(read_sets(resources, now(), unknown=unknown))
+
     def of_kind(self, kind: str) -> list[Resource]:
         """Return all objects of a kind, by namespace and name."""
         return sorted(self.objects.of_kind(kind), key=lambda resource: resource.key)
@@ -131,72 +141,71 @@ class WaitSubject:
     kind: str
     """FeatureFlagConfiguration, FlagSet or FlagRollout."""
     name: str
-    wanted: WaitTarget
+    wanted: Target
+
+
+@dataclass(frozen=True, slots=True)
+class Waited:
+    """How far the subject has come."""
+
+    reached: Reached
+    state: SetState | None = None
+    """The state of its flag set; None: it is not there, or not known."""
 
 
 async def wait_served(
     scope: ClusterScope,
     subject: WaitSubject,
     timeout: float,  # noqa: ASYNC109 - the command's own, which ends in an answer
-    say: Callable[[WaitState], None],
-) -> WaitState:
+    say: Callable[[Reached], None],
+) -> Waited:
     """Until it is served, or cannot be without a person, or `timeout` seconds are over; `say` is called
     whenever something else is to be said. Raises Failed where the cluster cannot be read at the end.
     """
     kinds: tuple[ResourceType, ...] = (FEATURE_FLAG_CONFIGURATION, FLAG_SET)
-    if subject.kind == flagrollout.KIND:
+    if subject.wanted.everybody:
         kinds = (*kinds, FLAG_ROLLOUT)
     async with open_view(scope, kinds, ClusterView()) as (view, connection):
         namespace = connection.namespace
         last = state_of(view, namespace, subject)
-        said = last
+        said = last.reached
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(timeout):
-                while not (last.done or last.over):
+                while not (last.reached.done or last.reached.blocked):
                     await view.wait(_LOOK)
                     last = state_of(view, namespace, subject)
-                    following = last
+                    following = last.reached
                     if fault := view.fault():
-                        following = WaitState(False, f"the cluster cannot be read: {fault}; trying again")
+                        message = f"the cluster cannot be read: {fault}; trying again"
+                        following = Reached(Reach.UNKNOWN, message)
                     if following != said:
                         say(following)
                         said = following
-        if view.fault() and not last.done:
+        if view.fault() and not last.reached.done:
             raise Failed("ApiServerFailed", view.fault())
         return last
 
 
-def state_of(view: ClusterView, namespace: str, subject: WaitSubject) -> WaitState:
+def state_of(view: ClusterView, namespace: str, subject: WaitSubject) -> Waited:
     """Return how far the revision of `subject` has come, by what `view` has."""
-    if not view.knows(featureflagconfiguration.KIND, flagset.KIND):
-        return WaitState(False, "the cluster has not answered yet")
-
-    def find_object(kind: str, name: str) -> Resource | None:
-        return view.objects.get(ObjectKey(kind, namespace, name))
-
-    rollout, flag_set, name = None, None, subject.name
-    if subject.kind == flagrollout.KIND:
-        rollout = find_object(flagrollout.KIND, subject.name) if view.knows(flagrollout.KIND) else None
-        if rollout is None:
-            return _missing_state(view, namespace, subject)
-        name = set_name(rollout)
-    if subject.kind != featureflagconfiguration.KIND:
-        flag_set = find_object(flagset.KIND, name)
-        if flag_set is None and rollout is None:
-            return _missing_state(view, namespace, subject)
-        name = name if flag_set is None else flagset.target_name(flag_set)
-    written = find_object(featureflagconfiguration.KIND, name)
-    if flag_set is None and written is None and rollout is None:
-        return _missing_state(view, namespace, subject)
-    if flag_set is None and written is not None:
-        flag_set = find_object(flagset.KIND, str(written.labels.get(flagset.LABEL)))
-    if rollout is not None:
-        return rollout_wait_state(rollout, written, flag_set, subject.wanted)
-    return wait_state(written, flag_set, subject.wanted)
+    kinds = {featureflagconfiguration.KIND, flagset.KIND, subject.kind}
+    if not view.knows(*kinds):
+        return Waited(Reached(Reach.UNKNOWN, "the cluster has not answered yet"))
+    kind, name = subject.kind, subject.name
+    if kind == flagrollout.KIND:
+        rollout = view.objects.get(ObjectKey(kind, namespace, name))
+        kind, name = ("", "") if rollout is None else ("", set_name(rollout))
+    state = set_named(view.states().values(), kind, name)
+    if state is None:
+        return Waited(_missing(view, namespace, subject))
+    return Waited(reach(state, subject.wanted), state)
 
 
-def _missing_state(view: ClusterView, namespace: str, subject: WaitSubject) -> WaitState:
+def _missing(view: ClusterView, namespace: str, subject: WaitSubject) -> Reached:
     """The object may be created later, so a wrong name is no error yet: similar ones are suggested."""
     names = [resource.name for resource in view.of_kind(subject.kind)]
+    if subject.name in names:
+        message = f"the flag set of {subject.kind} {subject.name} does not exist yet"
+        return Reached(Reach.UNKNOWN, message)
     hint = did_you_mean(subject.name, names)
-    return WaitState(False, f"{subject.kind} {subject.name} is not in namespace {namespace} yet{hint}")
+    return Reached(Reach.UNKNOWN, f"{subject.kind} {subject.name} is not in namespace {namespace} yet{hint}")

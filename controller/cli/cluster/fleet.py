@@ -7,13 +7,14 @@ import contextlib
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from controller.api.openfeature.featureflagconfiguration import ConfigurationStatus
 from controller.cli.shared.clusters import add_cluster_arguments, run_on_cluster, scope_of
 from controller.cli.shared.ending import OK
 from controller.cli.shared.output import DOCUMENTS, add_output_argument, document, follow
 from controller.cli.shared.printing import columns, printable, short
 from controller.cli.shared.remote import remote
-from controller.delivery.waiting import line
+from controller.delivery.state.set_reading import read_sets
+from controller.delivery.state.state_words import laggard_text, served_ratio
+from controller.runtime.clock import now
 
 if TYPE_CHECKING:
     import argparse
@@ -85,18 +86,18 @@ def cluster_table(configurations: Iterable[Resource]) -> str:
     """Every flag set that is a FeatureFlagConfiguration, and under it who does not serve it."""
     rows: list[tuple[str, ...]] = [_HEAD]
     below: dict[int, list[str]] = {}
-    for configuration in configurations:
-        status = ConfigurationStatus.of(configuration)
+    for state in read_sets(configurations, now()):
+        served = state.served
         rows.append(
             (
-                f"{configuration.namespace}/{configuration.name}",
-                short(status.revision or status.digest or ""),
-                status.served or "-",
-                str(status.delivered or 0),
-                status.served_within or "",
+                f"{state.key.namespace}/{state.key.name}",
+                short(state.revision or state.digests.effective),
+                served_ratio(served),
+                str(served.streams),
+                served.within,
             )
         )
-        below[len(rows) - 1] = [f"  {line(laggard)}" for laggard in status.laggards or ()]
+        below[len(rows) - 1] = [f"  {laggard_text(laggard)}" for laggard in served.laggards]
     if len(rows) == 1:
         return "no flag sets\n"
     return _text(rows, below)

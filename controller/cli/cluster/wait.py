@@ -1,4 +1,4 @@
-"""`flagstaff wait`: until evaluators serve a revision, with rollout/NAME to everybody."""
+"""`flagstaff wait`: until evaluators serve a revision, with `--for everybody` to every user."""
 
 from __future__ import annotations
 
@@ -10,11 +10,16 @@ from controller.cli.shared.clusters import add_cluster_arguments, run_on_cluster
 from controller.cli.shared.ending import OK, PROBLEM, USAGE, Exit
 from controller.cli.shared.output import add_output_argument
 from controller.cli.shared.printing import printable
-from controller.delivery.waiting import SHORTEST, WaitState, WaitTarget, is_revision
+from controller.delivery.state.actions import in_cluster
+from controller.delivery.state.digests import SHORTEST, is_revision
+from controller.delivery.state.reach import Reached, Target
+from controller.delivery.state.set_state import Who
 from evaluator.flags.syntax.text import visible
 
 if TYPE_CHECKING:
     import argparse
+
+    from controller.delivery.state.set_state import SetState
 
 _KINDS: Final = {
     "ffc": "FeatureFlagConfiguration",
@@ -34,6 +39,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--revision", required=True, metavar="REV",
         help=f"main@sha1:…, a commit, or at least the first {SHORTEST} characters of one",
+    )  # fmt: skip
+    parser.add_argument(
+        "--for", dest="users", choices=["evaluators", "everybody"], default="evaluators",
+        help="until evaluators serve it, with rollouts at their steps (default), or until every user gets "
+        "all of its flags; rollout/NAME waits for everybody, of that rollout's flags",
     )  # fmt: skip
     parser.add_argument(
         "--percent", type=float, default=100.0, metavar="P",
@@ -64,24 +74,46 @@ def run(options: argparse.Namespace) -> int:
     # Imported here: it takes a second or two, in which Ctrl-C is no error either.
     from controller.cli.cluster.cluster_view import WaitSubject, wait_served
 
-    wanted = WaitTarget(options.revision, options.percent, options.allow_none)
+    of_rollout = _KINDS[kind.lower()] == "FlagRollout"
+    wanted = Target(
+        options.revision,
+        options.percent,
+        options.allow_none,
+        everybody=of_rollout or options.users == "everybody",
+        rollout=name if of_rollout else "",
+    )
     subject = WaitSubject(_KINDS[kind.lower()], name, wanted)
     ended = run_on_cluster(lambda: wait_served(scope_of(options), subject, options.timeout, _say))
+    reached = ended.reached
     if options.output == "json":
-        result = {"served": ended.done, "message": ended.message, "waitsFor": list(ended.waits_for)}
+        result = {
+            "served": reached.done,
+            "reached": reached.level.name.lower().replace("_", "-"),
+            "message": reached.message,
+            "waitsFor": list(reached.laggards),
+        }
         print(printable(json.dumps(result, indent=2, ensure_ascii=False)))
-        return OK if ended.done else PROBLEM
-    if ended.done:
-        print(visible(f"{options.what}: {ended.message}"))
+        return OK if reached.done else PROBLEM
+    if reached.done:
+        partly = ended.state is not None and ended.state.withheld and not wanted.everybody
+        more = "; --for everybody waits for all users" if partly else ""
+        print(visible(f"{options.what}: {reached.message}{more}"))
         return OK
-    late = "" if ended.over else f"not served within {options.timeout:g} s: "
-    print(visible(f"{options.what}: {late}{ended.message}"), file=sys.stderr)
-    for laggard in ended.waits_for:
-        print(visible(f"  {laggard}"), file=sys.stderr)
+    late = "" if reached.blocked else f"not served within {options.timeout:g} s: "
+    print(visible(f"{options.what}: {late}{reached.message}"), file=sys.stderr)
+    for line in (*reached.laggards, *_commands(ended.state)):
+        print(visible(f"  {line}"), file=sys.stderr)
     return PROBLEM
 
 
-def _say(state: WaitState) -> None:
+def _commands(state: SetState | None) -> list[str]:
+    """What lets it go on, where it waits for a person."""
+    waits = () if state is None else state.waits
+    commands = (in_cluster(wait.actions[0]) for wait in waits if wait.who is Who.PERSON and wait.actions)
+    return [f"to go on: {command}" for command in commands if command]
+
+
+def _say(reached: Reached) -> None:
     # The final state is printed as the result.
-    if not (state.done or state.over):
-        print(visible(state.message), file=sys.stderr, flush=True)
+    if not (reached.done or reached.blocked):
+        print(visible(reached.message), file=sys.stderr, flush=True)

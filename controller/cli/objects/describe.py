@@ -10,6 +10,10 @@ from controller.cli.shared.output import DOCUMENTS, add_output_argument, documen
 
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Mapping
+
+    from controller.api.objects.meta import ObjectKey
+    from controller.delivery.state.set_state import SetState
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -23,7 +27,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """0 shown; 1 no such object; 2 wrong usage; 3 no cluster."""
-    body, events = run_on_cluster(lambda: _read(options), doing="reading the cluster")
+    body, events, states = run_on_cluster(lambda: _read(options), doing="reading the cluster")
     from controller.api.objects.meta import Resource
     from controller.cli.objects.description import describe_object
 
@@ -31,14 +35,18 @@ def run(options: argparse.Namespace) -> int:
         body["metadata"].pop("managedFields", None)
         print(document({"object": body, "events": events}, options.output), end="")
     else:
-        print(describe_object(Resource.of(body), events), end="")
+        resource = Resource.of(body)
+        print(describe_object(resource, events, states.get(resource.key)), end="")
     return OK
 
 
-async def _read(options: argparse.Namespace) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+async def _read(
+    options: argparse.Namespace,
+) -> tuple[dict[str, Any], list[dict[str, Any]], Mapping[ObjectKey, SetState]]:
     # Imported here: it takes a second or two.
     from controller.api.kinds import EVENT
     from controller.cli.cluster.connection import open_connection
+    from controller.cli.cluster.set_states import STATE_TYPES, read_states
     from controller.cli.objects.kind_words import type_named
     from controller.runtime.event import as_event
 
@@ -50,5 +58,6 @@ async def _read(options: argparse.Namespace) -> tuple[dict[str, Any], list[dict[
             for event in await connection.bodies(EVENT)
             if (event.get("involvedObject") or {}).get("uid") == body["metadata"]["uid"]
         ]
+        states = (await read_states(connection, type_)).states if type_ in STATE_TYPES else {}
     whole = {"apiVersion": type_.api_version, **body, "kind": type_.kind}
-    return whole, sorted(about, key=lambda event: str(event["timestamp"]))
+    return whole, sorted(about, key=lambda event: str(event["timestamp"])), states

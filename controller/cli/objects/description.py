@@ -5,24 +5,25 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, Final
 
-from controller.api.flagset_status import FlagSetStatus
 from controller.api.kinds import status_of
-from controller.api.objects.artifact_status import SourceStatus
-from controller.api.openfeature.featureflagconfiguration import ConfigurationStatus, FeatureFlagStatus
-from controller.api.rollouts.rollout_status import FlagRolloutStatus
+from controller.api.rollouts import flagrollout
 from controller.cli.cluster.events import lines
 from controller.cli.objects import history
 from controller.cli.objects.object_rows import object_row
-from controller.cli.rollouts.rollout_view import check_lines, history_lines, step_lines, view_of
+from controller.cli.rollouts.rollout_view import candidate_sections, history_lines
 from controller.cli.shared.output import Column, table
-from controller.cli.shared.printing import printable
-from controller.delivery.waiting import line
+from controller.cli.shared.printing import printable, short
+from controller.delivery.state.reach import Target, reach
+from controller.delivery.state.rollout_state import rollout_state
+from controller.delivery.state.set_stages import artifact_of
+from controller.delivery.state.state_words import advice, held_text, laggard_text, layer_text, problem_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from controller.api.objects.conditions import Condition
     from controller.api.objects.meta import Resource
+    from controller.delivery.state.set_state import SetState
 
 _NO_FLAGS: Final = ("flagSpec", "featureFlagSpec")
 """Fields that hold flags; `get flags` lists these."""
@@ -35,50 +36,63 @@ _CONDITIONS: Final = (
 )
 
 
-def describe_object(resource: Resource, events: Sequence[Mapping[str, Any]]) -> str:
-    """The object as sections of lines; `events` are those about it, as `as_event` has them."""
-    return "\n".join(f"{section.rstrip()}\n" for section in _sections(resource, events))
+def describe_object(
+    resource: Resource, events: Sequence[Mapping[str, Any]], state: SetState | None = None
+) -> str:
+    """The object as sections of lines; `events` are those about it, as `as_event` has them, and `state` is
+    that of its flag set.
+    """
+    return "\n".join(f"{section.rstrip()}\n" for section in _sections(resource, events, state))
 
 
-def _sections(resource: Resource, events: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+def _sections(
+    resource: Resource, events: Sequence[Mapping[str, Any]], state: SetState | None
+) -> Iterator[str]:
     status = status_of(resource)
-    yield _facts(resource)
+    yield _facts(resource, state)
+    if state is not None:
+        yield from _state_sections(state)
     if resource.spec:
         yield _section("Spec", _spec(resource.spec))
     if status.conditions:
         yield _section("Conditions", _conditions(status.conditions))
-    if isinstance(status, FlagSetStatus | FeatureFlagStatus) and status.problems:
-        yield _section("Problems", [*map(_problem, status.problems)])
-    if isinstance(status, FlagSetStatus):
-        if status.held:
-            held = [
-                f"{flag.name}: served as in {flag.revision or 'an earlier revision'}" for flag in status.held
-            ]
-            yield _section("Held flags", held)
-        if status.history:
-            yield _section("History", history.render(status.history, "table").splitlines())
-    if isinstance(status, ConfigurationStatus) and status.laggards:
-        yield _section("Evaluators that lag", [line(laggard) for laggard in status.laggards])
-    if isinstance(status, FlagRolloutStatus):
+    if state is not None and state.history:
+        yield _section("History", history.render(state.history, "table").splitlines())
+    if resource.key.kind == flagrollout.KIND:
         yield from _rollout_sections(resource)
     yield _section("Events", [text for event in events for text in lines(event, colours=False)] or ["none"])
 
 
-def _rollout_sections(rollout: Resource) -> Iterator[str]:
-    view = view_of(rollout)
-    asked = [f"{check.name}: {check.query}" for check in view.metrics if check.query]
+def _state_sections(state: SetState) -> Iterator[str]:
+    """What is served of a flag set, to whom, and what to do."""
+    newest = state.newest.revision
+    if newest:
+        reached = reach(state, Target(newest, allow_none=True))
+        words = reached.level.name.lower().replace("_", " ")
+        yield _section("Newest revision", [f"{short(newest)}: {words}", short(reached.message)])
     sections = {
-        "Steps": step_lines(view),
-        "Checks": check_lines(view),
-        "Queries": asked,
-        "Earlier rollouts": history_lines(view),
+        "Withheld from users": [short(layer_text(layer)) for layer in state.withheld],
+        "Problems": [problem_text(problem) for problem in state.newest.problems],
+        "Held flags": [short(held_text(flag)) for flag in state.held],
+        "Evaluators that lag": [short(laggard_text(laggard)) for laggard in state.served.laggards],
+        "To do": [advice(wait.actions[0], state.where)[0] for wait in state.waits if wait.actions],
     }
     yield from (_section(title, lines_) for title, lines_ in sections.items() if lines_)
 
 
-def _facts(resource: Resource) -> str:
-    row, status = object_row(resource), status_of(resource)
-    artifact = status.artifact if isinstance(status, SourceStatus) else None
+def _rollout_sections(rollout: Resource) -> Iterator[str]:
+    state = rollout_state(rollout)
+    for candidate in state.candidates:
+        yield from candidate_sections(candidate, state.failure_limit)
+    asked = [
+        f"{check.name}: {check.query}" for one in state.candidates for check in one.metrics if check.query
+    ]
+    sections = {"Queries": asked, "Earlier rollouts": history_lines(state)}
+    yield from (_section(title, lines_) for title, lines_ in sections.items() if lines_)
+
+
+def _facts(resource: Resource, state: SetState | None) -> str:
+    row, artifact = object_row(resource, state), artifact_of(resource)
     facts = {
         "Name": row.name,
         "Namespace": row.namespace,
@@ -94,9 +108,8 @@ def _facts(resource: Resource) -> str:
         "Flags": row.flags,
         "Served": row.served,
         "Phase": row.phase,
-        "Step": row.step,
-        "Share": row.share,
-        "Verdict": row.verdict,
+        "Running": row.running,
+        "Furthest": row.furthest,
     }
     return "\n".join(
         f"{f'{name}:':<13}{printable(str(fact))}" for name, fact in facts.items() if fact not in (None, "")
@@ -117,8 +130,3 @@ def _spec(spec: Mapping[str, Any]) -> list[str]:
 
 def _conditions(conditions: Sequence[Condition]) -> list[str]:
     return table(_CONDITIONS, conditions).splitlines()
-
-
-def _problem(problem: Any) -> str:
-    place = ":".join(str(part) for part in (problem.file, problem.line, problem.column) if part)
-    return f"{place}{': ' if place else ''}{problem.severity}: {problem.message}"

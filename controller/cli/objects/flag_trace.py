@@ -27,9 +27,13 @@ class FlagTrace:
     default_variant: str | None = None
     """Its default variant."""
     held_from: str | None = None
-    """The revision whose definition is served, where a newer one is bad."""
+    """The revision whose definition is served, where a newer one is bad; `nothing`: it has no good one."""
+    problem: str | None = None
+    """What is wrong with that newer one."""
     rollout: str | None = None
-    """The FlagRollout that rolls changes of the flag out, and what it is at."""
+    """The FlagRollout that rolls changes of the flag out, and who gets the newest one."""
+    override: str | None = None
+    """The override in force."""
     flag_set: str | None = None
     """The FlagSet that writes the object: NAMESPACE/NAME."""
     source: str | None = None
@@ -61,8 +65,9 @@ def as_text(trace: FlagTrace) -> Iterator[str]:
     steps = {
         "Flag": f"{trace.flag}{default}",
         "Object": f"{trace.object}{served}",
-        "Held": trace.held_from and f"served as in {short(trace.held_from)}: newer definitions are bad",
+        "Held": trace.held_from and _held(trace.held_from, trace.problem),
         "Rollout": trace.rollout,
+        "Override": trace.override,
         "Flag set": trace.flag_set,
         "Source": trace.source and f"{trace.source}, {trace.address or 'no address'}",
         "Revision": trace.revision and short(trace.revision),
@@ -75,3 +80,8 @@ def as_text(trace: FlagTrace) -> Iterator[str]:
     for name, step in steps.items():
         if step:
             yield printable(f"{f'{name}:':<10}{step}").replace("\n", " ")
+
+
+def _held(revision: str, problem: str | None) -> str:
+    served = "not served" if revision == "nothing" else f"served as in {short(revision)}"
+    return f"{served}: {problem or 'newer definitions are bad'}"

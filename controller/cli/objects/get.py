@@ -54,7 +54,8 @@ def _types(what: str) -> tuple[ResourceType, ...]:
 
     if what == _ALL:
         return SHOWN
-    return kinds.DELIVERED if what == _FLAGS else (type_named(what, _ALL, _FLAGS),)
+    flags = (*kinds.DELIVERED, kinds.FLAG_SET, kinds.FLAG_ROLLOUT, kinds.FLAG_OVERRIDE)
+    return flags if what == _FLAGS else (type_named(what, _ALL, _FLAGS),)
 
 
 async def _show(options: argparse.Namespace, what: str, types: tuple[ResourceType, ...]) -> None:
@@ -81,6 +82,7 @@ async def _load(connection: Connection, types: tuple[ResourceType, ...], view: C
     for type_ in types:
         for body in await connection.bodies(type_):
             view.learn(type_.kind, body)
+        view.end_listing(type_.kind, connection.namespace)
 
 
 def _text(
@@ -91,14 +93,16 @@ def _text(
     connection: Connection,
 ) -> str:
     shown: list[Row]
+    states = view.states()
     kind = what if what in {_ALL, _FLAGS} else types[0].kind
     if kind == _FLAGS:
         # Of two objects that one flag set writes, the FeatureFlagConfiguration is what evaluators read.
         written = [resource for type_ in reversed(types[:2]) for resource in view.of_kind(type_.kind)]
         delivering = {(resource.namespace, resource.name): resource for resource in written}
-        shown = [*flag_rows(delivering.values(), view.objects.get)]
+        shown = [*flag_rows(delivering.values(), view.objects.get, states)]
     else:
-        shown = [object_row(resource) for type_ in types for resource in view.of_kind(type_.kind)]
+        resources = [resource for type_ in types for resource in view.of_kind(type_.kind)]
+        shown = [object_row(resource, states.get(resource.key)) for resource in resources]
     named = [_name(row) for row in shown]
     for name in options.names:
         if name not in named:

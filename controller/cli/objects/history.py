@@ -38,10 +38,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """0 shown; 1 no such flag set; 2 wrong usage; 3 no cluster."""
-    from controller.api.flagset_status import FlagSetStatus
+    from controller.delivery.state.set_reading import read_sets
+    from controller.runtime.clock import now
 
     flag_set = run_on_cluster(lambda: _read(options), doing="reading the cluster")
-    print(render(FlagSetStatus.of(flag_set).history, options.output), end="")
+    (state,) = read_sets((flag_set,), now())
+    print(render(state.history, options.output), end="")
     return OK
 
 

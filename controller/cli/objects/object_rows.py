@@ -9,25 +9,27 @@ from pydantic import ConfigDict
 from pydantic.alias_generators import to_camel
 
 from controller.api import flagset, flagshard, flagsource
-from controller.api.flagset_status import FlagSetStatus
 from controller.api.kinds import status_of
-from controller.api.objects.artifact_status import SourceStatus
 from controller.api.objects.conditions import FALSE, READY, TRUE
 from controller.api.objects.fields import InvalidSpecError
 from controller.api.openfeature import featureflagconfiguration
-from controller.api.openfeature.featureflagconfiguration import FeatureFlagStatus, MissingShardsError
+from controller.api.openfeature.featureflagconfiguration import MissingShardsError
 from controller.api.rollouts import flagrollout
-from controller.api.rollouts.rollout_status import FlagRolloutStatus
 from controller.cli.shared.output import Column
 from controller.cli.shared.printing import short
 from controller.delivery.delivered import delivery_of
-from controller.delivery.progress.overrides import set_name
-from evaluator.flags.model import ABSENT, HELD_FROM_KEY, REVISION_KEY
+from controller.delivery.state.flag_state import flag_states
+from controller.delivery.state.rollout_state import rollout_state
+from controller.delivery.state.set_stages import artifact_of
+from controller.delivery.state.state_words import brief_layer, brief_text, served_ratio
+from evaluator.flags.model import ABSENT, REVISION_KEY
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from controller.api.objects.meta import ObjectKey, Resource
+    from controller.delivery.state.flag_state import FlagState
+    from controller.delivery.state.set_state import SetState
     from evaluator.flags.model import Flag, FlagSet
 
 RECORD: Final = ConfigDict(alias_generator=to_camel, populate_by_name=True)
@@ -67,13 +69,13 @@ class ObjectRow:
     flag_set: str | None = None
     """Of a FlagRollout: the name of the flag set that it is about."""
     phase: str | None = None
-    """Of a FlagRollout: what it is at."""
-    step: str | None = None
-    """Of a FlagRollout: the step that is served, such as 2/4."""
-    share: str | None = None
-    """Of a FlagRollout: who gets the new definitions, such as 10% or audience."""
-    verdict: str | None = None
-    """Of a FlagRollout: the worst of its newest checks."""
+    """Of a FlagRollout: what the candidate is at that needs attention most."""
+    running: int | None = None
+    """Of a FlagRollout: how many candidates run."""
+    furthest: str | None = None
+    """Of a FlagRollout: the step and share of the candidate that is the furthest, such as `2/4 50%`."""
+    withheld: str | None = None
+    """Of a flag set: what keeps flags of it from users, such as `rollout checkout 1/2 10%`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,45 +102,45 @@ class FlagRow:
     """The revision that last changed the content of its flag set."""
     held_from: str | None = None
     """The revision whose definition is served, where a newer one is bad."""
+    withheld: str | None = None
+    """The rollout or override by which users do not get this definition."""
 
 
-def object_row(resource: Resource) -> ObjectRow:
-    """The row of an object of any of our kinds."""
+def object_row(resource: Resource, state: SetState | None = None) -> ObjectRow:
+    """The row of an object of any of our kinds; `state`: of its flag set, as far as that is known."""
     status = status_of(resource)
     ready = status.condition(READY)
-    revision, since, flags, served = None, None, None, None
-    if isinstance(status, FlagSetStatus):
-        revision, flags, served = status.last_applied_revision, status.flags, status.served
-        since = next((entry.applied_at for entry in status.history), None)
-    elif isinstance(status, FeatureFlagStatus):
-        revision, flags, served = status.revision, status.flags, status.served
-    elif isinstance(status, SourceStatus) and status.artifact is not None:
-        revision, since = status.artifact.revision, status.artifact.last_update_time or None
+    artifact = artifact_of(resource)
+    revision, since = ("", "") if artifact is None else (artifact.revision, artifact.last_update_time)
+    if state is not None:
+        of_set = resource.key == state.writer
+        revision = state.applied if of_set else state.revision
+        since = next((entry.applied_at or "" for entry in state.history if of_set), "")
     row = ObjectRow(
         *(resource.key.kind, resource.namespace, resource.name),
         ready=ready.status or None,
         reason=ready.reason or None,
         message=ready.message or None,
         suspended=resource.suspended,
-        revision=revision,
-        since=since,
-        flags=flags,
-        served=served or None,
+        revision=revision or None,
+        since=since or None,
+        flags=None if state is None else state.flags,
+        served=None if state is None or state.served.total is None else served_ratio(state.served),
         source=_source(resource),
+        withheld=None if state is None else brief_text(state) or None,
     )
     return _rollout_row(row, resource) if resource.key.kind == flagrollout.KIND else row
 
 
 def _rollout_row(row: ObjectRow, resource: Resource) -> ObjectRow:
     """The row with what only a FlagRollout has."""
-    status = FlagRolloutStatus.of(resource)
+    state = rollout_state(resource)
     return replace(
         row,
-        flag_set=set_name(resource) or None,
-        phase=status.phase,
-        step=status.step_text,
-        share=status.share_text,
-        verdict=status.verdict,
+        flag_set=state.flag_set,
+        phase=state.phase,
+        running=len(state.running),
+        furthest=state.furthest or None,
     )
 
 
@@ -153,15 +155,19 @@ def _source(resource: Resource) -> str | None:
 
 
 def flag_rows(
-    resources: Iterable[Resource], find: Callable[[ObjectKey], Resource | None]
+    resources: Iterable[Resource],
+    find: Callable[[ObjectKey], Resource | None],
+    states: Mapping[ObjectKey, SetState],
 ) -> Iterator[FlagRow]:
     """Yield the flags that FeatureFlagConfigurations and FeatureFlags deliver; `find` returns FlagShards. An
     object that delivers nothing is left out.
     """
     for resource in resources:
         if (flag_set := delivered_set(resource, find)) is not None:
+            state = states[resource.key]
+            known = flag_states(state, flag_set)
             for flag in flag_set.flags.values():
-                yield _flag_row(resource, flag_set, flag)
+                yield _flag_row(resource, flag_set, flag, known[flag.key])
 
 
 def delivered_set(resource: Resource, find: Callable[[ObjectKey], Resource | None]) -> FlagSet | None:
@@ -172,16 +178,16 @@ def delivered_set(resource: Resource, find: Callable[[ObjectKey], Resource | Non
         return None
 
 
-def _flag_row(resource: Resource, flag_set: FlagSet, flag: Flag) -> FlagRow:
-    metadata = flag.metadata_under(flag_set.metadata)
-    revision, held = metadata.get(REVISION_KEY), metadata.get(HELD_FROM_KEY)
+def _flag_row(resource: Resource, flag_set: FlagSet, flag: Flag, known: FlagState) -> FlagRow:
+    revision = flag.metadata_under(flag_set.metadata).get(REVISION_KEY)
     return FlagRow(
         *(flag.key, resource.namespace, resource.name, flag.state.value),
         type=_type(next(iter(flag.variants.values()), None)),
         default_variant=flag.default_variant,
         targeting=flag.targeting is not ABSENT and flag.targeting != {},
         revision=None if revision is None else str(revision),
-        held_from=None if held is None else str(held),
+        held_from=known.held_from or None,
+        withheld=", ".join(map(brief_layer, known.withheld)) or None,
     )
 
 
@@ -205,7 +211,9 @@ _REVISION: Final = Column("REVISION", lambda row: short(row.revision or "-"))
 _SUSPENDED: Final = Column(
     "SUSPENDED", lambda row: str(row.suspended), style=lambda row: "yellow" if row.suspended else ""
 )
-_STATUS: Final = Column("STATUS", lambda row: short(row.message or "-"))
+_STATUS: Final = Column(
+    "STATUS", lambda row: short("; ".join(filter(None, (row.message, row.withheld))) or "-")
+)
 _FLAGS: Final = Column("FLAGS", lambda row: "-" if row.flags is None else str(row.flags))
 _SERVED: Final = Column("SERVED", lambda row: row.served or "-")
 _SINCE: Final = Column("SINCE", lambda row: row.since or "-", wide=True)
@@ -215,9 +223,8 @@ _OF_ROLLOUTS: Final = (
     _NAME,
     Column("SET", lambda row: row.flag_set or "-"),
     Column("PHASE", lambda row: row.phase or "-", style=lambda row: _PHASES.get(row.phase or "", "")),
-    Column("STEP", lambda row: row.step or "-"),
-    Column("SHARE", lambda row: row.share or "-"),
-    Column("VERDICT", lambda row: row.verdict or "-"),
+    Column("RUNNING", lambda row: "-" if row.running is None else str(row.running)),
+    Column("FURTHEST", lambda row: row.furthest or "-"),
     *(_READY, _SUSPENDED, _STATUS),
 )
 _OF_KINDS: Final = {
@@ -240,6 +247,7 @@ _OF_FLAGS: Final = (
     Column("DEFAULT", lambda row: row.default_variant or "-"),
     Column("TARGETING", lambda row: "yes" if row.targeting else "no"),
     Column("REVISION", lambda row: short(row.held_from or row.revision or "-")),
+    Column("WITHHELD BY", lambda row: row.withheld or "-"),
 )
 
 

@@ -1,27 +1,30 @@
-"""Sources, the flag sets made of them, the objects that these write, what rolls their changes out, and
+"""Sources, the flag sets made of them, the objects that these write, what keeps flags of them from users, and
 evaluators that lag. Pure.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from controller.api import flagset
+from controller.api import flagoverride, flagset
 from controller.api.objects.meta import ObjectKey
 from controller.api.openfeature import featureflagconfiguration
-from controller.api.openfeature.featureflagconfiguration import ConfigurationStatus
 from controller.api.rollouts import flagrollout
 from controller.cli.objects.kind_words import SOURCES
 from controller.cli.objects.object_rows import RECORD, object_row
 from controller.cli.shared.printing import short
 from controller.delivery.progress.overrides import set_name
-from controller.delivery.waiting import line
+from controller.delivery.state.set_state import CandidateLayer, OverrideLayer
+from controller.delivery.state.state_words import laggard_text, names_text, override_text, position_text
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
     from controller.api.objects.meta import Resource
+    from controller.delivery.state.set_state import SetState
+
+_LAYERS: Final = frozenset({flagrollout.KIND, flagoverride.KIND})
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +47,10 @@ class TreeNode:
     """What is made of it."""
 
 
-def object_tree(resources: Sequence[Resource]) -> list[TreeNode]:
-    """Return the roots: sources, and whatever is made of no source among `resources`."""
+def object_tree(resources: Sequence[Resource], states: Mapping[ObjectKey, SetState]) -> list[TreeNode]:
+    """Return the roots: sources, and whatever is made of no source among `resources`. `states`: of the flag
+    sets, by object and by FlagSet.
+    """
     by_key = {resource.key: resource for resource in resources}
     parents = {resource.key: _parent(resource, by_key) for resource in resources}
     children: dict[ObjectKey | None, list[Resource]] = {}
@@ -54,15 +59,15 @@ def object_tree(resources: Sequence[Resource]) -> list[TreeNode]:
     unused = {type_.kind for type_ in SOURCES[1:]}
     # A source of Flux may be none of flags.
     roots = [root for root in children.get(None, ()) if root.key.kind not in unused or root.key in children]
-    return [_node(root, children) for root in roots]
+    return [_node(root, children, states) for root in roots]
 
 
 def _parent(resource: Resource, known: Collection[ObjectKey]) -> ObjectKey | None:
     key: ObjectKey | None = None
     if resource.key.kind == flagset.KIND:
         key = flagset.source_key(resource)
-    elif resource.key.kind == flagrollout.KIND:
-        kinds = (flagset.KIND, featureflagconfiguration.KIND)
+    elif resource.key.kind in _LAYERS:
+        kinds = (flagset.KIND, featureflagconfiguration.KIND, featureflagconfiguration.FLAG_KIND)
         keys = (ObjectKey(kind, resource.namespace, set_name(resource)) for kind in kinds)
         key = next((named for named in keys if named in known), None)
     elif writer := resource.labels.get(flagset.LABEL):
@@ -70,24 +75,36 @@ def _parent(resource: Resource, known: Collection[ObjectKey]) -> ObjectKey | Non
     return key if key is not None and key in known else None
 
 
-def _node(resource: Resource, children: Mapping[ObjectKey | None, Sequence[Resource]]) -> TreeNode:
-    row = object_row(resource)
-    parts = [short(row.revision or ""), f"served {row.served}" if row.served else ""]
-    if row.phase:
-        parts = [row.phase, f"step {row.step}" if row.step else "", row.share or ""]
-    state = ", ".join(part for part in parts if part)
-    if row.suspended:
-        state = f"{state}, suspended".lstrip(", ")
-    if row.ready == "False" and not row.phase:
-        state = short(row.message or row.reason or "")
-    below = [_node(child, children) for child in children.get(resource.key, ())]
-    return TreeNode(row.kind, row.namespace, row.name, row.ready, state, (*below, *_laggards(resource)))
-
-
-def _laggards(resource: Resource) -> list[TreeNode]:
-    if resource.key.kind != featureflagconfiguration.KIND:
-        return []
-    return [
-        TreeNode("Evaluator", resource.namespace, laggard.name, "False", line(laggard))
-        for laggard in ConfigurationStatus.of(resource).laggards or ()
+def _node(
+    resource: Resource,
+    children: Mapping[ObjectKey | None, Sequence[Resource]],
+    states: Mapping[ObjectKey, SetState],
+) -> TreeNode:
+    state = states.get(resource.key)
+    row = object_row(resource, state)
+    below = [_node(child, children, states) for child in children.get(resource.key, ())]
+    parts = [short(row.revision or ""), f"served {row.served}" if row.served else "", row.withheld or ""]
+    if resource.key.kind in _LAYERS:
+        parts = [row.phase or "", *_layer_texts(resource.key, states)]
+    elif row.ready == "False":
+        parts = [short(row.message or row.reason or "")]
+    parts += ["suspended"] if row.suspended else []
+    lagging = () if state is None or state.key != resource.key else state.served.laggards
+    evaluators = [
+        TreeNode("Evaluator", resource.namespace, laggard.name, "False", laggard_text(laggard))
+        for laggard in lagging
     ]
+    text = "; ".join(filter(None, parts))
+    return TreeNode(row.kind, row.namespace, row.name, row.ready, text, (*below, *evaluators))
+
+
+def _layer_texts(key: ObjectKey, states: Mapping[ObjectKey, SetState]) -> list[str]:
+    """What a FlagRollout or a FlagOverride makes of the flags of its set."""
+    layers = {layer: None for state in states.values() for layer in state.withheld}
+    texts = []
+    for layer in layers:
+        if isinstance(layer, CandidateLayer) and layer.rollout == key:
+            texts.append(f"{position_text(layer)}: {names_text(layer.flags)}")
+        elif isinstance(layer, OverrideLayer) and layer.override == key:
+            texts.append(override_text(layer).partition(": ")[2])
+    return texts

@@ -7,14 +7,15 @@ from typing import TYPE_CHECKING
 from controller.api.objects.fields import InvalidSpecError
 from controller.api.objects.parsed_spec import parse_spec
 from controller.api.rollouts.flagrollout import FlagRolloutSpec
-from controller.cli.objects.object_rows import object_row
 from controller.delivery.progress.overrides import names_of, set_name
+from controller.delivery.state.state_words import candidate_text
 from evaluator.flags.candidates import changed_flags, matches
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from controller.api.objects.meta import Resource
+    from controller.delivery.state.flag_state import FlagState
     from evaluator.flags.model import FlagSet
 
 
@@ -51,14 +52,12 @@ def rollouts_by_flag(
     return names
 
 
-def rollout_text(rollouts: Iterable[Resource], target: Resource, flag: str) -> str | None:
-    """`checkout, Progressing, step 2/4, 10%` for the FlagRollout of a flag that an object delivers; None
-    where there is none.
-    """
+def rollout_text(rollouts: Iterable[Resource], target: Resource, flag: FlagState) -> str | None:
+    """How far the FlagRollout of a flag that an object delivers has come; None where there is none."""
+    if flag.candidate is not None:
+        return candidate_text(flag.candidate)
     here = [rollout for rollout in rollouts if rollout.namespace == target.namespace]
     for rollout, spec in rollouts_of_set(here, names_of(target)):
-        if matches(spec.flags, flag):
-            row = object_row(rollout)
-            parts = (row.name, row.phase or "", f"step {row.step}" if row.step else "", row.share or "")
-            return ", ".join(part for part in parts if part)
+        if matches(spec.flags, flag.key):
+            return f"FlagRollout {rollout.name}: everybody gets the newest definition"
     return None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from controller.api.objects.meta import ObjectKey
 from controller.cli.objects.kind_words import SHOWN
 from controller.cli.objects.object_rows import RECORD, object_row
 from controller.cli.shared.clusters import add_cluster_arguments, run_on_cluster, scope_of
@@ -16,8 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from controller.api.kinds import ResourceType
-    from controller.api.objects.meta import Resource
-    from controller.cli.objects.object_rows import ObjectRow
+    from controller.cli.cluster.set_states import ReadSets
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,8 +64,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """0 shown; 1 no such namespace; 2 wrong usage; 3 no cluster."""
-    resources = run_on_cluster(lambda: _read(options), doing="reading the cluster")
-    rows = [*kind_stats(SHOWN, resources)]
+    read = run_on_cluster(lambda: _read(options), doing="reading the cluster")
+    rows = [*kind_stats(SHOWN, read)]
     if options.output in DOCUMENTS:
         print(document(plain(rows, KindStats), options.output), end="")
     else:
@@ -73,20 +73,23 @@ def run(options: argparse.Namespace) -> int:
     return OK
 
 
-async def _read(options: argparse.Namespace) -> list[Resource]:
+async def _read(options: argparse.Namespace) -> ReadSets:
     # Imported here: it takes a second or two.
     from controller.cli.cluster.connection import open_connection
+    from controller.cli.cluster.set_states import read_states
 
     async with open_connection(scope_of(options)) as connection:
-        return await connection.resources(*SHOWN)
+        return await read_states(connection, *SHOWN)
 
 
-def kind_stats(types: Iterable[ResourceType], resources: Iterable[Resource]) -> Iterator[KindStats]:
+def kind_stats(types: Iterable[ResourceType], read: ReadSets) -> Iterator[KindStats]:
     """Yield the numbers of each kind that has objects."""
-    rows = [object_row(resource) for resource in resources]
+    rows = [object_row(resource, read.states.get(resource.key)) for resource in read.resources]
+    served = {key: state.served for key, state in read.states.items()}
     for type_ in types:
         if of_kind := [row for row in rows if row.kind == type_.kind]:
-            served = [_count_served(row) for row in of_kind]
+            keys = [ObjectKey(row.kind, row.namespace, row.name) for row in of_kind]
+            counted = [served[key] for key in keys if key in served]
             yield KindStats(
                 type_.kind,
                 len(of_kind),
@@ -94,12 +97,6 @@ def kind_stats(types: Iterable[ResourceType], resources: Iterable[Resource]) -> 
                 failing=sum(row.ready == "False" for row in of_kind),
                 suspended=sum(row.suspended for row in of_kind),
                 flags=sum(row.flags or 0 for row in of_kind),
-                evaluators=sum(total for _, total in served),
-                up_to_date=sum(count for count, _ in served),
+                evaluators=sum(one.total or 0 for one in counted),
+                up_to_date=sum(one.count for one in counted),
             )
-
-
-def _count_served(row: ObjectRow) -> tuple[int, int]:
-    """(evaluators that serve it, evaluators) of `2/3`."""
-    count, _, total = (row.served or "").partition("/")
-    return (int(count), int(total)) if count.isdecimal() and total.isdecimal() else (0, 0)

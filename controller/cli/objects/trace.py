@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from controller.api.objects.meta import Resource
     from controller.cli.cluster.connection import Connection
     from controller.cli.objects.flag_trace import FlagTrace
+    from controller.delivery.state.flag_state import FlagState
+    from controller.delivery.state.set_state import SetState
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -52,54 +54,74 @@ async def _traces(options: argparse.Namespace) -> list[FlagTrace]:
     # Imported here: it takes a second or two.
     from controller.api.kinds import DELIVERED, FEATURE_FLAG_CONFIGURATION, FLAG_ROLLOUT, FLAG_SHARD
     from controller.cli.cluster.connection import open_connection
-    from controller.cli.objects.object_rows import flag_rows
-    from controller.cli.objects.rolled_out import rollout_text
+    from controller.cli.cluster.set_states import read_states
+    from controller.cli.objects.object_rows import delivered_set
+    from controller.delivery.state.flag_state import flag_states
 
     async with open_connection(scope_of(options)) as connection:
         shards = {shard.key: shard for shard in await connection.resources(FLAG_SHARD)}
         rollouts = await connection.resources(FLAG_ROLLOUT)
+        read = await read_states(connection, *DELIVERED[:2])
         keys: set[str] = set()
         traces = []
-        for resource in await connection.resources(*DELIVERED[:2]):
-            if options.flag_set not in {None, resource.name}:
+        for resource in read.resources:
+            flag_set = delivered_set(resource, shards.get)
+            if flag_set is None or options.flag_set not in {None, resource.name}:
                 continue
-            rows = {row.key: row for row in flag_rows([resource], shards.get)}
-            keys |= rows.keys()
-            if (row := rows.get(options.flag)) is not None:
-                trace = await _trace(connection, resource, options)
-                rollout = rollout_text(rollouts, resource, options.flag)
-                trace = replace(trace, default_variant=row.default_variant, held_from=row.held_from)
-                traces.append(replace(trace, rollout=rollout))
+            flags = flag_states(read.states[resource.key], flag_set)
+            keys |= flags.keys()
+            if (flag := flags.get(options.flag)) is not None:
+                trace = await _trace(connection, resource, read.states[resource.key], options)
+                traces.append(with_state(trace, flag, rollouts, resource))
     # A FeatureFlag beside a FeatureFlagConfiguration of one flag set has the same way.
-    read = [trace for trace in traces if trace.object.startswith(FEATURE_FLAG_CONFIGURATION.kind)]
+    preferred = [trace for trace in traces if trace.object.startswith(FEATURE_FLAG_CONFIGURATION.kind)]
     if not traces:
         hint = did_you_mean(options.flag, sorted(keys))
         raise Exit(f"there is no flag {options.flag!r} in namespace {connection.namespace}{hint}", PROBLEM)
-    return read or traces
+    return preferred or traces
 
 
-async def _trace(connection: Connection, resource: Resource, options: argparse.Namespace) -> FlagTrace:
+def with_state(
+    trace: FlagTrace, flag: FlagState, rollouts: Sequence[Resource], resource: Resource
+) -> FlagTrace:
+    """The trace with what is served of the flag, and by what."""
+    from controller.cli.objects.rolled_out import rollout_text
+    from controller.delivery.state.state_words import override_text, problem_text
+
+    layer = flag.override_layer
+    return replace(
+        trace,
+        default_variant=None if flag.flag is None else flag.flag.default_variant,
+        held_from=flag.held_from or ("nothing" if flag.flag is None else None),
+        problem=problem_text(flag.problems[0]) if flag.problems and flag.held else None,
+        rollout=rollout_text(rollouts, resource, flag),
+        override=None if layer is None else override_text(layer),
+    )
+
+
+async def _trace(
+    connection: Connection, resource: Resource, state: SetState, options: argparse.Namespace
+) -> FlagTrace:
     """The way from an object back to its source."""
     from controller.api import flagset
-    from controller.api.flagset_status import FlagSetStatus
     from controller.api.flagsource import source_address
     from controller.api.kinds import FLAG_SET
     from controller.cli.objects.flag_trace import FlagTrace
     from controller.cli.objects.kind_words import SOURCES
     from controller.cli.objects.object_rows import object_row
 
-    row = object_row(resource)
+    row = object_row(resource, state)
     trace = FlagTrace(options.flag, str(resource.key), row.served)
     writer = resource.labels.get(flagset.LABEL)
     flag_set = await connection.find(FLAG_SET, resource.namespace, writer) if writer else None
     if flag_set is None:
         return replace(trace, revision=row.revision, unknown="the object is written by hand")
-    history, key = FlagSetStatus.of(flag_set).history, flagset.source_key(flag_set)
-    newest = history[0] if history else None
+    key = flagset.source_key(flag_set)
+    newest = state.history[0] if state.history else None
     trace = replace(
         trace,
         flag_set=f"{flag_set.namespace}/{flag_set.name}",
-        revision=FlagSetStatus.of(flag_set).last_applied_revision,
+        revision=state.applied or None,
         author=None if newest is None else newest.author,
         subject=None if newest is None else newest.subject,
     )

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Sequence
 
-    from controller.api.objects.meta import Resource
+    from controller.cli.cluster.set_states import ReadSets
     from controller.cli.objects.object_tree import TreeNode
 
 _STYLES: Final = {"True": "green", "False": "red"}
@@ -32,7 +32,8 @@ def run(options: argparse.Namespace) -> int:
     from controller.cli.objects.object_tree import TreeNode as Record
     from controller.cli.objects.object_tree import object_tree
 
-    roots = object_tree(run_on_cluster(lambda: _read(options), doing="reading the cluster"))
+    read = run_on_cluster(lambda: _read(options), doing="reading the cluster")
+    roots = object_tree(read.resources, read.states)
     if options.name:
         roots = nodes_named(roots, options.name)
     if options.output in DOCUMENTS:
@@ -42,14 +43,16 @@ def run(options: argparse.Namespace) -> int:
     return OK
 
 
-async def _read(options: argparse.Namespace) -> list[Resource]:
+async def _read(options: argparse.Namespace) -> ReadSets:
     # Imported here: it takes a second or two.
     from controller.api import kinds
     from controller.cli.cluster.connection import open_connection
+    from controller.cli.cluster.set_states import read_states
     from controller.cli.objects.kind_words import SOURCES
 
+    about = (*SOURCES, kinds.FLAG_SET, *kinds.DELIVERED[:2], kinds.FLAG_ROLLOUT, kinds.FLAG_OVERRIDE)
     async with open_connection(scope_of(options)) as connection:
-        return await connection.resources(*SOURCES, kinds.FLAG_SET, *kinds.DELIVERED[:2], kinds.FLAG_ROLLOUT)
+        return await read_states(connection, *about)
 
 
 def nodes_named(roots: Sequence[TreeNode], name: str) -> list[TreeNode]:

@@ -17,7 +17,7 @@ from controller.cli.objects.object_rows import FlagRow, ObjectRow
 from controller.cli.objects.object_tree import TreeNode
 from controller.cli.objects.stats import KindStats
 from controller.cli.published.flag_schema import DRAFT, definition_schema
-from controller.cli.rollouts.rollout_view import RolloutView
+from controller.cli.rollouts.rollout_view import RolloutRecord
 from controller.rollouts.planning.rollout_plan import RolloutPlan
 from controller.validation.kind_schemas import schemas
 
@@ -36,7 +36,7 @@ _LISTS: Final = {
     "check": CheckResult,
     "rollout-plan": RolloutPlan,
 }
-_SINGLE: Final = {"reconcile": Stage, "diff": FlagChanges, "rollout-status": RolloutView}
+_SINGLE: Final = {"reconcile": Stage, "diff": FlagChanges, "rollout-status": RolloutRecord}
 """Verbs that print one object, or one a line."""
 _OPEN: Final = "x-kubernetes-preserve-unknown-fields"
 _ANY_METADATA: Final = {"type": "object", "properties": {"name": {"type": "string"}}}

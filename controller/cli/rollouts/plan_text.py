@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from controller.cli.rollouts.rollout_view import duration_text
 from controller.cli.shared.output import Column, table
 from controller.cli.shared.printing import printable, short
+from controller.delivery.state.state_words import duration_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -6,6 +6,15 @@ import contextlib
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from controller.cli.cluster.effects import (
+    TIMEOUT,
+    Effect,
+    add_effect_arguments,
+    follow_effect,
+    is_handled,
+    report,
+    request,
+)
 from controller.cli.rollouts import plan_rollout
 from controller.cli.shared.clusters import add_cluster_arguments, run_on_cluster, scope_of
 from controller.cli.shared.ending import OK, PROBLEM, Exit
@@ -13,6 +22,7 @@ from controller.cli.shared.output import DOCUMENTS, add_output_argument, documen
 
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Sequence
 
     from controller.api.objects.meta import Resource
     from controller.cli.cluster.connection import Connection
@@ -20,30 +30,42 @@ if TYPE_CHECKING:
 _REQUESTS: Final = {
     "approve": "let the present step end, or the candidate be promoted after the last step",
     "pause": "stay at the present step; checks go on, and roll back",
-    "resume": "let a paused rollout advance again",
+    "resume": "let a paused rollout advance again, or a candidate that an override interrupted",
     "promote": "give the candidate to everybody at once",
     "abort": "roll back: give everybody the promoted definitions",
-    "retry": "roll a candidate out again that failed",
+    "retry": "roll a candidate out again that was stopped",
 }
+_ENDS: Final = {"promote": frozenset({"Promoted"}), "abort": frozenset({"Aborted"})}
+"""By verb, the outcomes that it asks for."""
+_BETWEEN: Final = {"promote": {"Promoting"}, "abort": {"RollingBack", "Promoting"}, "retry": {"Failed"}}
+"""By verb, the phases of a candidate that are not yet what it asks for."""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Declare the verbs below it."""
     verbs = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
-    help_ = "show phase, step, share and checks"
-    status = verbs.add_parser("status", help=help_, description="Show phase, step, share and checks.")
+    help_ = "show each candidate: step, share, checks and what to do"
+    status = verbs.add_parser("status", help=help_, description=f"{help_[:1].upper()}{help_[1:]}.")
     add_output_argument(status, "text", *DOCUMENTS)
     status.set_defaults(run=run_status)
-    requests = [status]
+    status.add_argument("name", metavar="FLAGROLLOUT", help="the FlagRollout's name")
+    add_cluster_arguments(status)
+    shown = [status]
     for name, what in _REQUESTS.items():
         request = verbs.add_parser(name, help=what, description=f"{what[:1].upper()}{what[1:]}.")
         request.set_defaults(run=run_request, output="text")
-        requests.append(request)
-    for request in requests:
         request.add_argument("name", metavar="FLAGROLLOUT", help="the FlagRollout's name")
+        request.add_argument(
+            "--candidate", dest="candidates", action="append", default=[], metavar="DIGEST",
+            help="the candidate, by at least 12 digits of its digest (default: the only one that it may be "
+            "about); may be repeated",
+        )  # fmt: skip
+        add_effect_arguments(request)
+        add_cluster_arguments(request, timeout=TIMEOUT)
+        shown.append(request)
+    for verb in shown:
         watch = "keep running and show step, share and checks as they change, until Ctrl-C"
-        request.add_argument("--watch", action="store_true", help=watch)
-        add_cluster_arguments(request)
+        verb.add_argument("--watch", action="store_true", help=watch)
     plan_rollout.configure(
         verbs.add_parser(
             "plan",
@@ -61,9 +83,12 @@ def run_status(options: argparse.Namespace) -> int:
 
 
 def run_request(options: argparse.Namespace) -> int:
-    """0 asked for, or so already; 1 no such FlagRollout, or it would have no effect; 3 no cluster."""
-    print(run_on_cluster(lambda: _ask(options), verb="changed", doing="changing the FlagRollout"), flush=True)
-    return run_status(options) if options.watch else OK
+    """0 in effect, or so already; 1 no such FlagRollout or candidate, it would have no effect, or has none in
+    time; 3 no cluster.
+    """
+    effect = run_on_cluster(lambda: _ask(options), verb="changed", doing="changing the FlagRollout")
+    code = report(f"FlagRollout/{options.name}", effect, options.timeout)
+    return run_status(options) if options.watch and code == OK else code
 
 
 async def _show(options: argparse.Namespace) -> None:
@@ -92,56 +117,102 @@ async def _show(options: argparse.Namespace) -> None:
 
 
 def _text_of(rollout: Resource, form: str) -> str:
-    from controller.cli.rollouts.rollout_view import RolloutView, as_text, view_of
+    from controller.cli.rollouts.rollout_view import RolloutRecord, as_record, as_text
+    from controller.delivery.state.rollout_state import rollout_state
 
-    view = view_of(rollout)
-    return document(plain([view], RolloutView)[0], form) if form in DOCUMENTS else as_text(view)
+    state = rollout_state(rollout)
+    if form in DOCUMENTS:
+        return document(plain([as_record(state)], RolloutRecord)[0], form)
+    return as_text(state)
 
 
-async def _ask(options: argparse.Namespace) -> str:
+async def _ask(options: argparse.Namespace) -> Effect:
     from controller.api.kinds import FLAG_ROLLOUT
     from controller.cli.cluster.connection import open_connection
     from controller.cli.rollouts.rollout_requests import REQUESTS, RefusedRequest
-    from controller.cli.shared.printing import printable
+    from controller.delivery.state.rollout_state import rollout_state
     from controller.runtime.clock import now
 
     async with open_connection(scope_of(options)) as connection:
-        rollout = await connection.find(FLAG_ROLLOUT, connection.namespace, options.name)
+        name, action = options.name, options.action
+        rollout = await connection.find(FLAG_ROLLOUT, connection.namespace, name)
         if (
             rollout is None
-            and options.action == "promote"
-            and await _promote_abandoned(connection, options.name)
+            and action == "promote"
+            and (effect := await _promote_abandoned(connection, options))
         ):
-            return printable(f"FlagRollout/{options.name} is gone: everybody gets what it held back")
+            return effect
         # Where there is none, `get` says so.
-        rollout = rollout or await connection.get(FLAG_ROLLOUT, options.name)
+        rollout = rollout or await connection.get(FLAG_ROLLOUT, name)
         try:
-            request = REQUESTS[options.action](rollout, now())
+            asked = REQUESTS[action](rollout, rollout_state(rollout), options.candidates, now())
         except RefusedRequest as refusal:
-            raise Exit(f"FlagRollout/{options.name}: {refusal}", PROBLEM) from None
-        if request.annotations:
-            await connection.merge(
-                FLAG_ROLLOUT, options.name, {"metadata": {"annotations": dict(request.annotations)}}
-            )
-    return printable(f"FlagRollout/{options.name}: {request.message}")
+            raise Exit(f"FlagRollout/{name}: {refusal}", PROBLEM) from None
+        if not asked.annotations:
+            return _effect(action, rollout, asked.candidates)
+        patch = {"metadata": {"annotations": dict(asked.annotations)}}
+        token = await request(connection, FLAG_ROLLOUT, name, patch)
+        if not options.wait:
+            return Effect(f"{action} is requested")
+
+        async def look() -> Effect:
+            seen = await connection.get(FLAG_ROLLOUT, name)
+            if not is_handled(seen, token):
+                return Effect("its controller has not processed the request yet; does it run?", done=False)
+            return _effect(action, seen, asked.candidates)
+
+        return await follow_effect(look, options.timeout)
 
 
-async def _promote_abandoned(connection: Connection, name: str) -> bool:
-    """Promote what a FlagRollout that is gone holds back; False where it holds nothing back."""
-    from controller.api.kinds import FEATURE_FLAG, FEATURE_FLAG_CONFIGURATION
-    from controller.api.openfeature.featureflagconfiguration import FeatureFlagStatus
+def _effect(action: str, rollout: Resource, digests: Sequence[str]) -> Effect:
+    """What became of the candidates that a request is about."""
+    from controller.delivery.state.rollout_state import rollout_state
+    from controller.delivery.state.state_words import candidate_text
+
+    state = rollout_state(rollout)
+    layers = {one.layer.candidate: one.layer for one in state.candidates}
+    ended = {outcome.digest: outcome for outcome in reversed(state.history)}
+    texts, done, failed = [], True, False
+    for digest in digests or layers:
+        if (layer := layers.get(digest)) is not None:
+            texts.append(candidate_text(layer).partition(": ")[2])
+            done = done and layer.phase not in _BETWEEN.get(action, ())
+        elif (outcome := ended.get(digest)) is not None:
+            texts.append(f"{', '.join(outcome.flags) or 'the candidate'}: {outcome.outcome}")
+            failed = failed or (action in _ENDS and outcome.outcome not in _ENDS[action])
+        else:
+            texts.append("the candidate is gone")
+    paused = f"paused for {', '.join(digests)}" if digests else "paused"
+    first = {"pause": [paused], "resume": ["resumed"]}.get(action, [])
+    return Effect("; ".join((*first, *texts)) or "there is no candidate", done, failed)
+
+
+async def _promote_abandoned(connection: Connection, options: argparse.Namespace) -> Effect | None:
+    """Promote what a FlagRollout that is gone holds back; None where it holds nothing back."""
+    from controller.api.kinds import FEATURE_FLAG_CONFIGURATION
     from controller.api.rollouts.flagrollout import PROMOTE
+    from controller.cli.cluster.set_states import read_states
 
-    promoted = False
-    for kind in (FEATURE_FLAG_CONFIGURATION, FEATURE_FLAG):
-        for target in await connection.resources(kind):
-            candidates = [
-                entry.candidate
-                for entry in FeatureFlagStatus.of(target).rollouts or ()
-                if entry.name == name and entry.phase == "Abandoned" and entry.candidate
-            ]
-            if candidates:
-                patch = {"metadata": {"annotations": {PROMOTE: ",".join(candidates)}}}
-                await connection.merge(kind, target.name, patch)
-                promoted = True
-    return promoted
+    async def held_back() -> dict[str, list[str]]:
+        """The digests of what it holds back, by the name of the object with the flags."""
+        read = await read_states(connection, FEATURE_FLAG_CONFIGURATION)
+        held: dict[str, list[str]] = {}
+        for state in read.states.values():
+            for layer in state.candidates:
+                if layer.rollout.name == options.name and layer.phase == "Abandoned":
+                    held.setdefault(state.key.name, []).append(layer.candidate)
+        return held
+
+    async def look() -> Effect:
+        names = ", ".join(await held_back())
+        if names:
+            return Effect(f"is gone, and still holds back flags of {names}", done=False)
+        return Effect("is gone: everybody gets what it held back")
+
+    held = await held_back()
+    for name, digests in held.items():
+        patch = {"metadata": {"annotations": {PROMOTE: ",".join(dict.fromkeys(digests))}}}
+        await connection.merge(FEATURE_FLAG_CONFIGURATION, name, patch)
+    if not held:
+        return None
+    return await follow_effect(look, options.timeout) if options.wait else Effect("promote is requested")

@@ -1,6 +1,6 @@
 """What a person may ask of a FlagRollout: the annotations that each verb sets. Pure.
 
-Each request names the candidate by its digest, so that it never counts for a later one.
+Each request names a candidate by its digest, so that it never counts for another one.
 """
 
 from __future__ import annotations
@@ -9,20 +9,22 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from controller.api.objects.meta import precise_timestamp
-from controller.api.rollouts import flagrollout
-from controller.api.rollouts.rollout_status import PROMOTION, FlagRolloutStatus
-from controller.cli.shared.printing import short
+from controller.api.rollouts.flagrollout import PAUSE, RETRY, names_candidate
+from controller.delivery.state.actions import Abort, Approve, Promote, ResumeCandidate, Retry, annotation_of
+from controller.delivery.state.state_words import candidate_name, position_text
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping
+    from collections.abc import Callable, Collection, Mapping, Sequence
     from datetime import datetime
 
     from controller.api.objects.meta import Resource
+    from controller.delivery.state.actions import Annotated
+    from controller.delivery.state.rollout_state import CandidateState, RolloutState
 
 _STEPS: Final = frozenset({"Progressing", "Paused", "WaitingPromotion"})
 _UNDER_WAY: Final = _STEPS | {"Pending", "Promoting"}
 """Phases in which a person may roll back."""
-_PROMOTED_FROM: Final = _STEPS | {"Pending", "Failed"}
+_PROMOTED_FROM: Final = _STEPS | {"Queued", "Pending", "Failed"}
 """Phases in which a person may promote."""
 
 
@@ -32,68 +34,82 @@ class RefusedRequest(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """Annotations to be set, and what to say about it."""
+    """Annotations to be set."""
 
-    message: str
+    candidates: tuple[str, ...] = ()
+    """The digests of the candidates that it is about; empty: all."""
     annotations: Mapping[str, str | None] = field(default_factory=dict)
     """None removes one. Empty: it is so already."""
 
 
-def approve(rollout: Resource, now: datetime) -> Request:
+def approve(rollout: Resource, state: RolloutState, named: Sequence[str], now: datetime) -> Request:
     """Let the present step end, or the candidate be promoted after the last one. Raises RefusedRequest."""
     del now
-    status = FlagRolloutStatus.of(rollout)
-    digest, name = _candidate(rollout, _STEPS, "nothing to approve")
-    gate = status.gate
-    if any(approval.gate == gate and approval.digest == digest for approval in status.approvals):
-        return Request(f"{_gate_text(status)} of {name} is approved already")
-    return Request(f"{_gate_text(status)} of {name} approved", {flagrollout.APPROVE: f"{digest}/{gate}"})
+    chosen = _chosen(state, named, _STEPS, "approve")
+    waiting = [one for one in chosen if not one.approved]
+    return _request(
+        rollout, chosen, [Approve(state.key, one.layer.candidate, one.layer.gate) for one in waiting]
+    )
 
 
-def promote(rollout: Resource, now: datetime) -> Request:
+def promote(rollout: Resource, state: RolloutState, named: Sequence[str], now: datetime) -> Request:
     """Give the candidate to everybody, without the steps that are left. Raises RefusedRequest."""
     del now
-    digest, name = _candidate(rollout, _PROMOTED_FROM, "nothing to promote")
-    return Request(f"{name} is promoted: everybody gets it", {flagrollout.PROMOTE: digest})
+    chosen = _chosen(state, named, _PROMOTED_FROM, "promote")
+    return _request(rollout, chosen, [Promote(state.key, one.layer.candidate) for one in chosen])
 
 
-def abort(rollout: Resource, now: datetime) -> Request:
+def abort(rollout: Resource, state: RolloutState, named: Sequence[str], now: datetime) -> Request:
     """Give everybody the promoted definitions again. Raises RefusedRequest."""
     del now
-    digest, name = _candidate(rollout, _UNDER_WAY, "nothing to roll back")
-    message = f"{name} is rolled back: everybody gets the promoted definitions, until retry or another change"
-    return Request(message, {flagrollout.ABORT: digest})
+    chosen = _chosen(state, named, _UNDER_WAY, "roll back")
+    return _request(rollout, chosen, [Abort(state.key, one.layer.candidate) for one in chosen])
 
 
-def retry(rollout: Resource, now: datetime) -> Request:
-    """Roll a candidate out again that failed. Raises RefusedRequest."""
-    status = FlagRolloutStatus.of(rollout)
-    if status.phase != "Failed":
-        raise RefusedRequest(f"nothing to retry: it is {_phase(status)}; only what failed is tried again")
-    return Request(f"{_name(status)} is rolled out again", {flagrollout.RETRY: precise_timestamp(now)})
+def retry(rollout: Resource, state: RolloutState, named: Sequence[str], now: datetime) -> Request:
+    """Roll candidates out again that were stopped. Raises RefusedRequest."""
+    del rollout
+    chosen = _chosen(state, named, {"Failed"}, "retry")
+    actions = [Retry(state.key, one.layer.candidate) for one in chosen]
+    # The same candidate may be stopped again: each request is a new value.
+    value = ",".join(f"{annotation_of(action)[1]}/{precise_timestamp(now)}" for action in actions)
+    return Request(_digests(chosen), {RETRY: value})
 
 
-def pause(rollout: Resource, now: datetime) -> Request:
-    """Stay at the present step."""
+def pause(rollout: Resource, state: RolloutState, named: Sequence[str], now: datetime) -> Request:
+    """Stay at the present step: of the candidates that are named, or of all."""
     del now
-    if rollout.annotations.get(flagrollout.PAUSE) == "true" or rollout.spec.get("pause") is True:
-        return Request("already paused")
-    at = FlagRolloutStatus.of(rollout).step_text
-    place = f" at step {at}" if at else ""
-    return Request(f"paused{place}: checks go on, and roll back", {flagrollout.PAUSE: "true"})
+    if state.paused or rollout.annotations.get(PAUSE) == "true":
+        return Request()
+    if not named:
+        return Request((), {PAUSE: "true"})
+    digests = _digests(_chosen(state, named, _UNDER_WAY | {"Queued"}, "pause"))
+    return Request(digests, {PAUSE: ",".join(digests)})
 
 
-def resume(rollout: Resource, now: datetime) -> Request:
-    """Let it advance again. Raises RefusedRequest."""
+def resume(rollout: Resource, state: RolloutState, named: Sequence[str], now: datetime) -> Request:
+    """Let a paused rollout advance again, and a candidate that an override interrupted. Raises
+    RefusedRequest.
+    """
     del now
-    if rollout.spec.get("pause") is True:
+    if state.paused:
         raise RefusedRequest("spec.pause is true; set it to false where the FlagRollout is written")
-    if flagrollout.PAUSE not in rollout.annotations:
-        return Request("not paused")
-    return Request("resumed", {flagrollout.PAUSE: None})
+    paused = rollout.annotations.get(PAUSE, "")
+    if paused and not named:
+        return Request((), {PAUSE: None})
+    if named and paused not in {"", "true"}:
+        chosen = _chosen(state, named, _UNDER_WAY | {"Queued"}, "resume")
+        if any(names_candidate(paused, one.layer.candidate) for one in chosen):
+            left = [part for part in paused.split(",") if not _names_one(part, chosen)]
+            return Request(_digests(chosen), {PAUSE: ",".join(left) or None})
+    interrupted = [one for one in state.candidates if one.layer.reason == "OverrideEnded"]
+    if not named and not interrupted:
+        return Request()
+    chosen = _chosen(state, named, _UNDER_WAY, "resume", interrupted)
+    return _request(rollout, chosen, [ResumeCandidate(state.key, one.layer.candidate) for one in chosen])
 
 
-REQUESTS: Final[Mapping[str, Callable[[Resource, datetime], Request]]] = {
+REQUESTS: Final[Mapping[str, Callable[[Resource, RolloutState, Sequence[str], datetime], Request]]] = {
     "approve": approve,
     "pause": pause,
     "resume": resume,
@@ -104,25 +120,65 @@ REQUESTS: Final[Mapping[str, Callable[[Resource, datetime], Request]]] = {
 """By verb."""
 
 
-def _candidate(rollout: Resource, phases: Collection[str], nothing: str) -> tuple[str, str]:
-    """(digest, name) of the candidate of a rollout in one of these phases."""
-    status = FlagRolloutStatus.of(rollout)
-    if rollout.suspended:
+def _chosen(
+    state: RolloutState,
+    named: Sequence[str],
+    phases: Collection[str],
+    verb: str,
+    among: Sequence[CandidateState] | None = None,
+) -> list[CandidateState]:
+    """The candidates that are named, or the only one that the verb may be about."""
+    if state.suspended:
         raise RefusedRequest("suspended: set spec.suspend to false, or flagstaff resume it")
-    if status.candidate is None or status.phase not in phases:
-        raise RefusedRequest(f"{nothing}: it is {_phase(status)}")
-    return status.candidate.digest, _name(status)
+    known = [one for one in state.candidates if one.layer.phase in phases]
+    if among is not None:
+        known = [one for one in known if one in among]
+    if not named:
+        if len(known) == 1:
+            return known
+        if known:
+            listed = ", ".join(candidate_name(one.layer) for one in known)
+            raise RefusedRequest(f"which one? name it with --candidate: {listed}")
+        raise RefusedRequest(f"nothing to {verb}: {_positions(state)}")
+    chosen = []
+    for name in named:
+        matching = [one for one in state.candidates if names_candidate(name, one.layer.candidate)]
+        if not matching:
+            raise RefusedRequest(f"there is no candidate {name}: {_positions(state)}")
+        if matching[0] not in known:
+            phase = matching[0].layer.phase
+            raise RefusedRequest(
+                f"nothing to {verb}: candidate {candidate_name(matching[0].layer)} is {phase}"
+            )
+        chosen.append(matching[0])
+    return chosen
 
 
-def _phase(status: FlagRolloutStatus) -> str:
-    reason = f", {status.reason}" if status.reason else ""
-    return f"{status.phase}{reason}" if status.phase else "not reconciled yet"
+def _positions(state: RolloutState) -> str:
+    if not state.candidates:
+        return (
+            f"it is {state.phase}, without a candidate"
+            if state.phase != "Unknown"
+            else "it is not reconciled yet"
+        )
+    return "; ".join(f"{candidate_name(one.layer)}: {position_text(one.layer)}" for one in state.candidates)
 
 
-def _name(status: FlagRolloutStatus) -> str:
-    candidate = status.candidate
-    return "the candidate" if candidate is None else short(candidate.revision or candidate.digest)
+def _request(rollout: Resource, chosen: Sequence[CandidateState], actions: Sequence[Annotated]) -> Request:
+    """The request that adds to those of the same annotation that are about other candidates."""
+    digests = _digests(chosen)
+    if not actions:
+        return Request(digests)
+    pairs = [annotation_of(action) for action in actions]
+    name = pairs[0][0]
+    others = [part for part in rollout.annotations.get(name, "").split(",") if part]
+    kept = [part for part in others if not _names_one(part, chosen)]
+    return Request(digests, {name: ",".join((*kept[-20:], *(value for _, value in pairs)))})
 
 
-def _gate_text(status: FlagRolloutStatus) -> str:
-    return PROMOTION if status.gate == PROMOTION else f"step {status.step_text or status.gate}"
+def _names_one(part: str, chosen: Sequence[CandidateState]) -> bool:
+    return any(names_candidate(part, one.layer.candidate) for one in chosen)
+
+
+def _digests(chosen: Sequence[CandidateState]) -> tuple[str, ...]:
+    return tuple(one.layer.candidate for one in chosen)

@@ -1,178 +1,25 @@
-"""How far a FlagRollout is, as a record and as lines. Pure but for the terminal's colours."""
+"""How far a FlagRollout is, as lines and as a document. Pure but for the terminal's colours."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 
-from pydantic import ConfigDict
-from pydantic.alias_generators import to_camel
-
-from controller.api.flagoverride import moment_of
-from controller.api.objects.conditions import READY
-from controller.api.objects.fields import InvalidSpecError
-from controller.api.objects.meta import timestamp
-from controller.api.objects.parsed_spec import parse_spec
-from controller.api.parsing import InvalidTextError
-from controller.api.rollouts.flagrollout import FlagRolloutSpec
-from controller.api.rollouts.rollout_status import FlagRolloutStatus, MetricStatus, Outcome, Revision
+from controller.api.rollouts.rollout_status import MetricStatus, Outcome, Revision, StoppedDefinition  # noqa: TC001 - pydantic reads the annotations
+from controller.cli.objects.object_rows import RECORD
 from controller.cli.shared.output import Column, table
 from controller.cli.shared.printing import printable, short
+from controller.delivery.state.actions import in_cluster
+from controller.delivery.state.rollout_state import StepState  # noqa: TC001 - the same
+from controller.delivery.state.state_words import candidate_name, cause_text, position_text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
-    from controller.api.objects.meta import Resource
-    from controller.api.rollouts.rollout_steps import Step
+    from controller.delivery.state.rollout_state import CandidateState, RolloutState
 
-_UNITS: Final = ((3_600, "h"), (60, "m"))
 _COLOURS: Final = {"Pass": "green", "Fail": "red", "Inconclusive": "yellow", "Error": "yellow"}
 _MOST_EARLIER: Final = 3
-
-
-@dataclass(frozen=True, slots=True)
-class StepView:
-    """One step."""
-
-    __pydantic_config__ = ConfigDict(alias_generator=to_camel, populate_by_name=True)
-
-    number: str
-    """`2/4`."""
-    users: str
-    """Who gets the candidate: `10%`, `audience`."""
-    lasts: str
-    """Its least duration; `-` for none."""
-    approval: bool
-    """Whether somebody must approve before it ends."""
-    state: str
-    """`done`, `now`, or empty."""
-    samples: int | None = None
-    """How many samples its checks need."""
-    until: str | None = None
-    """Of the step that is served: when it ends at the earliest, RFC 3339, apart from windows and checks."""
-
-
-@dataclass(frozen=True, slots=True)
-class RolloutView:
-    """A FlagRollout and how far it is."""
-
-    __pydantic_config__ = ConfigDict(alias_generator=to_camel, populate_by_name=True)
-
-    namespace: str
-    """Its namespace."""
-    name: str
-    """Its name."""
-    flag_set: str
-    """The name of the FlagSet or FeatureFlagConfiguration."""
-    phase: str
-    """What it is at, such as Progressing; Unknown before the first reconcile."""
-    message: str
-    """What the condition Ready says."""
-    suspended: bool
-    """Whether spec.suspend is set."""
-    failed: int
-    """Checks of this step that failed."""
-    steps: tuple[StepView, ...]
-    """All steps."""
-    metrics: tuple[MetricStatus, ...]
-    """The newest check of each metric."""
-    history: tuple[Outcome, ...]
-    """Rollouts that ended, the newest first."""
-    reason: str | None = None
-    """Why it is held, or why it ended."""
-    step: str | None = None
-    """`2/4`; absent while everybody gets the promoted definitions."""
-    share: str | None = None
-    """`10%`, `audience`."""
-    verdict: str | None = None
-    """The worst of the newest checks."""
-    candidate: Revision | None = None
-    """What is rolled out."""
-    promoted: Revision | None = None
-    """What everybody else gets."""
-    served: str | None = None
-    """How many evaluators serve the step, of how many there are."""
-    served_since: str | None = None
-    """When enough of them did, RFC 3339."""
-    failure_limit: int | None = None
-    """How many roll back."""
-
-
-def view_of(rollout: Resource) -> RolloutView:
-    """How far a FlagRollout is; without steps for a spec that cannot be read."""
-    status = FlagRolloutStatus.of(rollout)
-    try:
-        spec = parse_spec(FlagRolloutSpec, rollout)
-    except InvalidSpecError:
-        spec = None
-    reference = rollout.spec.get("flagSetRef")
-    return RolloutView(
-        rollout.namespace,
-        rollout.name,
-        flag_set=str(reference.get("name", "-")) if isinstance(reference, dict) else "-",
-        phase=status.phase or "Unknown",
-        reason=status.reason,
-        message=status.condition(READY).message,
-        suspended=rollout.suspended,
-        step=status.step_text,
-        share=status.share_text,
-        verdict=status.verdict,
-        candidate=status.candidate,
-        promoted=status.promoted,
-        served=None if status.served is None else f"{status.served.served}/{status.served.total}",
-        served_since=status.propagated_at,
-        failed=status.checks.failed if status.checks else 0,
-        failure_limit=None if spec is None else spec.analysis.failure_limit,
-        steps=() if spec is None else tuple(_steps(spec.steps, status)),
-        metrics=status.metrics,
-        history=status.history,
-    )
-
-
-def as_text(view: RolloutView) -> str:
-    """The view as lines, coloured on a terminal."""
-    return "\n".join(_sections(view))
-
-
-def duration_text(seconds: float) -> str:
-    """`1h30m`; `0s` for nothing."""
-    parts, rest = [], round(seconds)
-    for size, unit in _UNITS:
-        count, rest = divmod(rest, size)
-        parts += [f"{count}{unit}"] if count else []
-    return "".join([*parts, f"{rest}s"] if rest or not parts else parts)
-
-
-def users_text(step: Step) -> str:
-    """Who gets the candidate in a step: `10%`, `audience`."""
-    return "audience" if step.share is None else f"{step.share:g}%"
-
-
-def _steps(steps: tuple[Step, ...], status: FlagRolloutStatus) -> Iterator[StepView]:
-    for index, step in enumerate(steps):
-        here = status.step == index
-        state = "now" if here else "done" if status.step is not None and index < status.step else ""
-        yield StepView(
-            f"{index + 1}/{len(steps)}",
-            users_text(step),
-            "-" if step.min_duration is None else duration_text(step.min_duration),
-            step.approval is not None,
-            state,
-            step.min_samples,
-            _until(step, status) if here else None,
-        )
-
-
-def _until(step: Step, status: FlagRolloutStatus) -> str | None:
-    if status.propagated_at is None or not step.min_duration:
-        return None
-    try:
-        return timestamp(moment_of(status.propagated_at) + timedelta(seconds=step.min_duration))
-    except (InvalidTextError, OverflowError):
-        return None
-
-
 _STEPS: Final = (
     Column("STEP", lambda step: step.number),
     Column("USERS", lambda step: step.users),
@@ -196,61 +43,195 @@ _CHECKS: Final = (
 )
 _EARLIER: Final = (
     Column("EARLIER", lambda outcome: short(outcome.revision or outcome.digest)),
+    Column("FLAGS", lambda outcome: ", ".join(outcome.flags) or "-"),
     Column("OUTCOME", lambda outcome: outcome.outcome),
     Column("ENDED", lambda outcome: outcome.ended_at or "-"),
     Column("REASON", lambda outcome: outcome.reason or "-"),
 )
 
 
-def _sections(view: RolloutView) -> Iterator[str]:
-    lines = {
-        "Set": view.flag_set,
-        "Phase": _phase(view),
-        "Candidate": view.candidate and _revision(view.candidate),
-        "Promoted": view.promoted and _revision(view.promoted),
-        "Served": view.served and view.served + (f" since {view.served_since}" if view.served_since else ""),
-        "Failed": f"{view.failed} of at most {view.failure_limit} checks" if view.failed else "",
-        "Status": view.message,
-    }
-    shown = [f"FlagRollout {view.namespace}/{view.name}"]
-    shown += [f"  {f'{name}:':<11}{printable(str(text))}" for name, text in lines.items() if text]
-    yield "\n".join(line.replace("\n", " ") for line in shown) + "\n"
-    earlier = history_lines(view)[: _MOST_EARLIER + 1]
-    yield from (
-        "\n".join(lines_) + "\n" for lines_ in (step_lines(view), check_lines(view), earlier) if lines_
+@dataclass(frozen=True, slots=True)
+class CandidateRecord:
+    """One candidate."""
+
+    __pydantic_config__ = RECORD
+
+    digest: str
+    """The candidate's digest."""
+    flags: tuple[str, ...]
+    """The keys of its flags."""
+    phase: str
+    """What it is at, such as Progressing."""
+    users: str
+    """Who gets the new definitions: nobody, some, or everybody."""
+    failed: int
+    """Checks of this step that failed."""
+    approved: bool
+    """Whether the step, or the promotion, is approved."""
+    steps: tuple[StepState, ...]
+    """All steps."""
+    metrics: tuple[MetricStatus, ...]
+    """The newest check of each metric."""
+    actions: tuple[str, ...]
+    """Commands by which a person may act on it, the most likely first."""
+    revision: str | None = None
+    """The commit."""
+    author: str | None = None
+    """Who wrote it."""
+    step: str | None = None
+    """`2/4`; absent while everybody gets the promoted definitions."""
+    share: str | None = None
+    """`10%`, `audience`."""
+    reason: str | None = None
+    """Why it is held, or why it was stopped."""
+    message: str | None = None
+    """The cause in words."""
+    verdict: str | None = None
+    """The worst of the newest checks."""
+    since: str | None = None
+    """Since when it is held, or at its step, RFC 3339."""
+    served: str | None = None
+    """How many evaluators serve the step, of how many there are."""
+    served_since: str | None = None
+    """When enough of them did, RFC 3339."""
+
+
+@dataclass(frozen=True, slots=True)
+class RolloutRecord:
+    """A FlagRollout and its candidates."""
+
+    __pydantic_config__ = RECORD
+
+    namespace: str
+    """Its namespace."""
+    name: str
+    """Its name."""
+    flag_set: str
+    """The name of the FlagSet, FeatureFlagConfiguration or FeatureFlag."""
+    phase: str
+    """What the candidate is at that needs attention most; Unknown before the first reconcile."""
+    message: str
+    """What the condition Ready says."""
+    suspended: bool
+    """Whether spec.suspend is set."""
+    candidates: tuple[CandidateRecord, ...]
+    """The changes that are not promoted, the oldest first."""
+    promoted: Revision | None
+    """What everybody else gets."""
+    stopped: tuple[StoppedDefinition, ...]
+    """Definitions that are not tried again without a person."""
+    history: tuple[Outcome, ...]
+    """Candidates that ended, the newest first."""
+
+
+def as_text(state: RolloutState) -> str:
+    """The state as lines, coloured on a terminal."""
+    return "\n".join(_sections(state))
+
+
+def as_record(state: RolloutState) -> RolloutRecord:
+    """The state as a document has it."""
+    return RolloutRecord(
+        state.key.namespace,
+        state.key.name,
+        state.flag_set,
+        state.phase,
+        state.message,
+        state.suspended,
+        tuple(map(_candidate_record, state.candidates)),
+        state.promoted,
+        state.stopped,
+        state.history,
     )
 
 
-def step_lines(view: RolloutView) -> list[str]:
+def _candidate_record(candidate: CandidateState) -> CandidateRecord:
+    layer = candidate.layer
+    return CandidateRecord(
+        layer.candidate,
+        layer.flags,
+        layer.phase,
+        layer.users,
+        candidate.failed,
+        candidate.approved,
+        candidate.steps,
+        candidate.metrics,
+        tuple(command for action in candidate.actions if (command := in_cluster(action))),
+        revision=layer.revision or None,
+        author=layer.author or None,
+        step=layer.step or None,
+        share=layer.share or None,
+        reason=layer.reason or None,
+        message=layer.message or None,
+        verdict=layer.verdict or None,
+        since=layer.since or None,
+        served=candidate.served or None,
+        served_since=candidate.served_since or None,
+    )
+
+
+def _sections(state: RolloutState) -> Iterator[str]:
+    running = [one for one in state.candidates if one.layer.phase not in {"Queued", "Failed"}]
+    counts = (
+        (len(running), "running"),
+        (state.queued, "queued"),
+        (len(state.stopped), "stopped definitions"),
+    )
+    yield _facts(
+        f"FlagRollout {state.key.namespace}/{state.key.name}",
+        {
+            "Set": state.flag_set,
+            "Phase": ", ".join((state.phase, *(["suspended"] if state.suspended else []))),
+            "Changes": ", ".join(f"{count} {what}" for count, what in counts if count),
+            "Promoted": state.promoted and short(state.promoted.revision or state.promoted.digest),
+            "Status": state.message,
+        },
+    )
+    for candidate in state.candidates:
+        yield from candidate_sections(candidate, state.failure_limit)
+    if earlier := history_lines(state)[: _MOST_EARLIER + 1]:
+        yield "\n".join(earlier) + "\n"
+
+
+def candidate_sections(candidate: CandidateState, failure_limit: int | None) -> Iterator[str]:
+    """Yield the facts of a candidate, its steps, and its newest checks."""
+    layer = candidate.layer
+    since = f" since {candidate.served_since}" if candidate.served_since else ""
+    yield _facts(
+        f"Candidate {candidate_name(layer)}",
+        {
+            "Commit": short(layer.revision) + (f" by {layer.author}" if layer.author else ""),
+            "Phase": f"{layer.phase}, {position_text(layer)}",
+            "Held": cause_text(layer) and f"{layer.reason}: {cause_text(layer)}",
+            "Since": layer.since,
+            "Served": candidate.served and f"{candidate.served}{since}",
+            "Failed": f"{candidate.failed} of at most {failure_limit} checks" if candidate.failed else "",
+            "To do": candidate.actions and in_cluster(candidate.actions[0]),
+        },
+    )
+    for lines in (step_lines(candidate), check_lines(candidate)):
+        if lines:
+            yield "\n".join(lines) + "\n"
+
+
+def step_lines(candidate: CandidateState) -> list[str]:
     """The steps below a heading; none for a spec that cannot be read."""
-    return table(_STEPS, view.steps).splitlines() if view.steps else []
+    return table(_STEPS, candidate.steps).splitlines() if candidate.steps else []
 
 
-def check_lines(view: RolloutView) -> list[str]:
+def check_lines(candidate: CandidateState) -> list[str]:
     """The newest checks below a heading; none before the first one."""
-    return table(_CHECKS, view.metrics).splitlines() if view.metrics else []
+    return table(_CHECKS, candidate.metrics).splitlines() if candidate.metrics else []
 
 
-def history_lines(view: RolloutView) -> list[str]:
-    """The rollouts that ended below a heading, the newest first."""
-    return table(_EARLIER, view.history).splitlines() if view.history else []
+def history_lines(state: RolloutState) -> list[str]:
+    """The candidates that ended below a heading, the newest first."""
+    return table(_EARLIER, state.history).splitlines() if state.history else []
 
 
-def _phase(view: RolloutView) -> str:
-    step = f"step {view.step}, {view.share} of users" if view.step and view.share else ""
-    if view.share == "audience":
-        step = f"step {view.step}, an audience"
-    parts = (view.phase, step, view.reason or "", "suspended" if view.suspended else "")
-    return ", ".join(part for part in parts if part)
-
-
-def _revision(revision: Revision) -> str:
-    name = short(revision.revision or revision.digest)
-    by = f" by {revision.author}" if revision.author else ""
-    count = revision.count or len(revision.flags)
-    more = f" and {count - len(revision.flags)} more" if count > len(revision.flags) else ""
-    flags = f": {', '.join(revision.flags)}{more}" if revision.flags else ""
-    return f"{name}{by}{flags}"
+def _facts(title: str, facts: Mapping[str, Any]) -> str:
+    lines = [title, *(f"  {f'{name}:':<11}{printable(str(text))}" for name, text in facts.items() if text)]
+    return "\n".join(line.replace("\n", " ") for line in lines) + "\n"
 
 
 def _number(value: Any) -> str:

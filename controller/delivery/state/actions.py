@@ -103,18 +103,10 @@ class ResumeObject:
     key: ObjectKey
 
 
+Annotated: TypeAlias = Approve | Abort | Promote | ResumeCandidate | Retry
+"""What an annotation of the FlagRollout asks for."""
 Action: TypeAlias = (
-    Approve
-    | Abort
-    | Promote
-    | ResumeCandidate
-    | Retry
-    | Unpause
-    | PromoteAbandoned
-    | FixFlag
-    | AcceptRevision
-    | EndOverride
-    | ResumeObject
+    Annotated | Unpause | PromoteAbandoned | FixFlag | AcceptRevision | EndOverride | ResumeObject
 )
 _VERBS = {Approve: "approve", Abort: "abort", Promote: "promote", ResumeCandidate: "resume", Retry: "retry"}
 _ANNOTATIONS = {
@@ -174,7 +166,7 @@ def in_file(action: Action) -> str:
     return text
 
 
-def annotation_of(action: Approve | Abort | Promote | ResumeCandidate | Retry) -> tuple[str, str]:
+def annotation_of(action: Annotated) -> tuple[str, str]:
     """(name, value) of the annotation of the FlagRollout that asks for it."""
     gate = f"/{action.gate}" if isinstance(action, Approve) else ""
     return _ANNOTATIONS[type(action)], f"{action.candidate}{gate}"

@@ -4,6 +4,7 @@ status, and why, by the status of the FlagRollout. Pure.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from controller.api.objects.meta import ObjectKey
@@ -13,13 +14,13 @@ from controller.delivery.state.set_state import CandidateLayer
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
-    from typing import Literal
 
     from controller.api.objects.meta import Resource
     from controller.api.rollouts.rollout_status import CandidateStatus
     from controller.api.rollouts.served_rollout import ServedRollout
+    from controller.delivery.state.set_state import Users
 
-_USERS: Final[dict[str, Literal["nobody", "some", "everybody"]]] = {
+_USERS: Final[dict[str, Users]] = {
     "Held": "nobody",
     "Exposed": "some",
     "Everyone": "everybody",
@@ -50,34 +51,31 @@ def _candidate(rollout: Resource | None, digest: str) -> CandidateStatus | None:
 
 
 def _layer(key: ObjectKey, entry: ServedRollout, candidate: CandidateStatus | None) -> CandidateLayer:
-    users = _USERS[entry.phase]
-    share = "" if users != "some" else _share(entry, candidate)
-    if candidate is None:
-        phase = entry.phase if entry.phase == "Abandoned" else ""
-        flags = tuple(sorted(entry.flags))
-        return CandidateLayer(
-            key, entry.candidate or "", flags, phase, users, step=entry.step or "", share=share
-        )
+    users, step = _USERS[entry.phase], entry.step or ""
+    share = "" if users != "some" else f"{entry.share}%" if entry.share not in {None, "0"} else "audience"
+    if candidate is not None:
+        return replace(layer_of(key, candidate), users=users, step=step, share=share)
+    phase = entry.phase if entry.phase == "Abandoned" else ""
+    flags = tuple(sorted(entry.flags))
+    return CandidateLayer(key, entry.candidate or "", flags, phase, users, step=step, share=share)
+
+
+def layer_of(rollout: ObjectKey, candidate: CandidateStatus) -> CandidateLayer:
+    """The layer that a FlagRollout means a candidate to be."""
+    exposed: Users = "nobody" if candidate.step is None else "some"
     return CandidateLayer(
-        key,
+        rollout,
         candidate.digest,
         tuple(sorted(candidate.flags)),
         candidate.phase,
-        users,
+        "everybody" if candidate.phase == "Promoting" else exposed,
         candidate.revision or "",
         candidate.author or "",
-        entry.step or "",
-        share,
+        candidate.step_text or "",
+        candidate.share_text or "",
         candidate.gate,
         candidate.verdict or "",
         candidate.reason or "",
         candidate.message or "",
         candidate.held_since or candidate.step_started_at or "",
     )
-
-
-def _share(entry: ServedRollout, candidate: CandidateStatus | None) -> str:
-    """`10%`; `audience` for a step without a share."""
-    if entry.share and entry.share != "0":
-        return f"{entry.share}%"
-    return (candidate.share_text if candidate is not None else "") or "audience"

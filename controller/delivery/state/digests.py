@@ -59,15 +59,6 @@ def names_revision(wanted: str, revision: str) -> bool:
     return _COMMIT.fullmatch(wanted) is not None and commit.startswith(wanted)
 
 
-def names_digest(wanted: str, digest: str) -> bool:
-    """Whether a person means this digest: all of it, or at least its first 12 digits, with its algorithm or
-    without.
-    """
-    algorithm, _, digits = wanted.rpartition(":")
-    known, _, whole = digest.rpartition(":")
-    return len(digits) >= DIGITS and algorithm in {"", known} and whole.startswith(digits)
-
-
 def short(text: str) -> str:
     """Shorten each digest and commit in `text` to 12 digits, but for those that commands accept."""
     return _DIGEST.sub(lambda match: match[1] or match[2], text)

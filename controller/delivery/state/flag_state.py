@@ -41,6 +41,12 @@ class FlagState:
     """The rollout with what the set's state tells of it."""
 
     @property
+    def withheld(self) -> tuple[CandidateLayer | OverrideLayer, ...]:
+        """The layers by which some users do not get its newest definition."""
+        layers = (self.override_layer, self.candidate)
+        return tuple(layer for layer in layers if layer is not None)
+
+    @property
     def held(self) -> bool:
         """Whether its newest definition is bad, and an earlier one is served, or none."""
         return bool(self.held_from) or self.flag is None
@@ -55,7 +61,8 @@ def flag_states(state: SetState, served: FlagSet) -> dict[str, FlagState]:
     for problem in state.newest.problems:
         if key := flag_of(problem):
             problems.setdefault(key, []).append(problem)
-    candidates = {key: layer for layer in state.candidates for key in layer.flags}
+    running = [layer for layer in state.candidates if layer.users != "everybody"]
+    candidates = {key: layer for layer in running for key in layer.flags}
     overrides = {layer.flag: layer for layer in state.overrides}
     states = {}
     for key, flag in served.flags.items():

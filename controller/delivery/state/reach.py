@@ -6,12 +6,12 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from controller.delivery.state.digests import names_revision
-from controller.delivery.state.set_state import Reach, Verdict
+from controller.delivery.state.set_state import CandidateLayer, Reach, Verdict
 from controller.delivery.state.state_words import laggard_texts, layers_text, served_text
 
 if TYPE_CHECKING:
     from controller.api.flagset_status import HistoryEntry
-    from controller.delivery.state.set_state import SetState
+    from controller.delivery.state.set_state import Layer, SetState
 
 _STOPPED: Final = frozenset({"Failed", "Abandoned"})
 """Phases of candidates that only a person has rolled out again."""
@@ -29,6 +29,8 @@ class Target:
     """Whether it is enough that there is no evaluator."""
     everybody: bool = False
     """Whether every user must get all of its flags."""
+    rollout: str = ""
+    """With `everybody`: the FlagRollout whose flags alone count; empty: all flags."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +112,12 @@ def _after_delivery(state: SetState, target: Target) -> Reached:
     if enough and total:
         whole = not withheld and served.count == total
         level = Reach.SERVED_BY_ALL if whole else Reach.SERVED_IN_PART
-    stopped = target.everybody and any(layer.phase in _STOPPED for layer in state.candidates)
-    done = enough and not (withheld and target.everybody)
-    return Reached(level, message, done, stopped and not done, laggard_texts(served))
+    counted_layers = [layer for layer in withheld if _counts(layer, target)]
+    stopped = any(isinstance(layer, CandidateLayer) and layer.phase in _STOPPED for layer in counted_layers)
+    return Reached(level, message, enough and not counted_layers, stopped, laggard_texts(served))
+
+
+def _counts(layer: Layer, target: Target) -> bool:
+    """Whether a layer that withholds flags keeps the target from being reached."""
+    named = isinstance(layer, CandidateLayer) and layer.rollout.name == target.rollout
+    return target.everybody and (named or not target.rollout)

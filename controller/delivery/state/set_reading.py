@@ -11,8 +11,7 @@ from controller.api.flagreceipt import OBSERVED_AT
 from controller.api.flagset_status import FlagSetStatus
 from controller.api.flagsource import source_address
 from controller.api.kinds import status_of
-from controller.api.objects.artifact_status import SourceStatus
-from controller.api.objects.conditions import FALSE, READY, STALLED, TRUE
+from controller.api.objects.conditions import FALSE, OVERRIDE_ACTIVE, READY, ROLLOUT_ACTIVE, STALLED, TRUE
 from controller.api.objects.meta import ObjectKey
 from controller.api.openfeature import featureflagconfiguration
 from controller.api.openfeature.featureflagconfiguration import ConfigurationStatus, FeatureFlagStatus
@@ -21,13 +20,14 @@ from controller.api.rollouts import flagrollout
 from controller.delivery.progress.overrides import names_of, set_name
 from controller.delivery.state.candidate_layers import candidate_layers
 from controller.delivery.state.digests import Digests
-from controller.delivery.state.set_stages import stages_of
+from controller.delivery.state.set_stages import artifact_of, stages_of
 from controller.delivery.state.set_state import (
     Newest,
     OverrideLayer,
     RemoteLayer,
     Served,
     SetState,
+    ToldLayer,
     Verdict,
     Where,
 )
@@ -44,6 +44,8 @@ if TYPE_CHECKING:
 
 _DELIVERED: Final = (featureflagconfiguration.KIND, featureflagconfiguration.FLAG_KIND)
 LAYER_KINDS: Final = (flagrollout.KIND, flagoverride.KIND)
+STATE_KINDS: Final = (flagset.KIND, *_DELIVERED, *LAYER_KINDS)
+"""The kinds that the state of a set is read from, besides sources."""
 _GUARDS: Final = frozenset({"PruneGuard", "HistoryRewritten"})
 _REFUSALS: Final = frozenset({"BuildFailed", "TooLarge", "LastGoodUnknown", "InvalidFlags", "InvalidSpec"})
 
@@ -56,7 +58,7 @@ def read_sets(
     """
     by_key = {resource.key: resource for resource in objects}
     keys = {key for key in by_key if key.kind in _DELIVERED}
-    keys |= {_target_key(by_key[key]) for key in by_key if key.kind == flagset.KIND}
+    keys |= {delivered_key(by_key[key]) for key in by_key if key.kind == flagset.KIND}
     surroundings = _Surroundings(by_key)
     states = [_read_set(key, surroundings, now, where, unknown) for key in sorted(keys)]
     first = {(state.key.namespace, state.key.name): state for state in reversed(states)}
@@ -66,6 +68,25 @@ def read_sets(
         for state in sorted(first.values(), key=lambda state: (state.key.namespace, state.key.name))
         if state.exists or state.writer not in written
     ]
+
+
+def by_member(states: Iterable[SetState]) -> dict[ObjectKey, SetState]:
+    """The states by the object with the flags, and by the FlagSet that writes it."""
+    states = [*states]
+    written = {state.writer: state for state in states if state.writer is not None and not state.outdated}
+    return written | {state.key: state for state in states}
+
+
+def set_named(states: Iterable[SetState], kind: str, name: str) -> SetState | None:
+    """The state that the name of a FlagSet means, or of an object with flags, by its kind. An empty kind is
+    that of a reference, which may mean either: a FlagSet first.
+    """
+    states = [*states]
+    written = (state for state in states if state.writer is not None and not state.outdated)
+    by_writer = next((state for state in written if state.writer and state.writer.name == name), None)
+    if by_writer is not None and kind in {"", flagset.KIND}:
+        return by_writer
+    return next((state for state in states if state.key.name == name and kind in {"", state.key.kind}), None)
 
 
 def read_set(
@@ -88,7 +109,7 @@ class _Surroundings:
         self._about: dict[tuple[str, str, str], list[Resource]] = {}
         for resource in by_key.values():
             if resource.key.kind == flagset.KIND:
-                self._writers.setdefault(_target_key(resource), resource)
+                self._writers.setdefault(delivered_key(resource), resource)
             elif resource.key.kind in LAYER_KINDS and not resource.deleting:
                 self._add(resource, set_name(resource))
             elif resource.key.kind == flagreceipt.KIND:
@@ -132,20 +153,23 @@ def _read_set(
         source_key,
         "" if source is None else source_address(source) or "",
         exists=target is not None,
+        outdated=flag_set is not None and flagset.target_name(flag_set) != key.name,
         processed=target is not None and status.observed_generation == target.generation,
         revision=status.revision or "",
         applied=set_status.last_applied_revision or "",
         good=set_status.last_good_revision or "",
         held=set_status.held,
+        flags=status.flags if target is not None else set_status.flags,
         history=set_status.history,
         digests=Digests(set_status.digest or "", own, "" if remote else own, effective),
-        served=_served(status, target),
+        served=_served(status if target is not None else set_status, target),
         suspended=tuple(resource.key for resource in suspended),
         unknown=tuple(sorted(unknown)),
     )
     layers: tuple[Layer, ...] = (
         *candidate_layers(key, status.rollouts or (), rollouts),
         *_override_layers(overrides, now),
+        *_told_layers(status if target is not None else set_status, key.kind, unknown),
         *remote,
     )
     state = replace(state, layers=layers)
@@ -155,7 +179,7 @@ def _read_set(
     return replace(state, waits=tuple(waits(state, present)))
 
 
-def _target_key(flag_set: Resource) -> ObjectKey:
+def delivered_key(flag_set: Resource) -> ObjectKey:
     """The object that evaluators follow, of what a FlagSet writes."""
     written = {target.kind for target in FlagSetStatus.of(flag_set).target}
     kind = next((kind for kind in _DELIVERED if kind in written), featureflagconfiguration.KIND)
@@ -183,7 +207,7 @@ def _newest(source: Resource | None, flag_set: Resource | None, target: Resource
         blocked=judged and status.condition(STALLED).status == TRUE,
     )
     if isinstance(status, FlagSetStatus):
-        artifact = None if source is None else SourceStatus.of(source).artifact
+        artifact = artifact_of(source)
         if artifact is not None and artifact.revision != revision:
             return _with_times(Newest(artifact.revision, Verdict.BUILDING, newest.message), artifact)
         author = next((entry.author for entry in status.history if entry.revision == revision), None)
@@ -218,9 +242,11 @@ def _verdict(status: Status) -> Verdict:
     return Verdict.UNREADABLE if reason else Verdict.BUILDING
 
 
-def _served(status: FeatureFlagStatus, target: Resource | None) -> Served:
+def _served(status: FeatureFlagStatus | FlagSetStatus, target: Resource | None) -> Served:
     if target is None or not isinstance(status, ConfigurationStatus):
-        return Served()
+        # The status of a FlagSet or a FeatureFlag has the two numbers as one text.
+        count, _, total = (status.served or "").partition("/")
+        return Served(int(count), int(total)) if count.isdecimal() and total.isdecimal() else Served()
     return Served(
         status.served_by or 0,
         status.total,
@@ -247,6 +273,16 @@ def _override_layers(overrides: Iterable[Resource], now: datetime) -> Iterator[O
             override.annotations.get(flagoverride.SET_BY, ""),
             status.hides or "",
         )
+
+
+def _told_layers(status: Status, kind: str, unknown: Collection[str]) -> Iterator[ToldLayer]:
+    """Yield what conditions tell of overrides and rollouts that are not known: the status of the object has
+    the rollouts.
+    """
+    known_by = {OVERRIDE_ACTIVE: flagoverride.KIND, ROLLOUT_ACTIVE: kind}
+    for condition in status.conditions:
+        if known_by.get(condition.type) in unknown:
+            yield ToldLayer(condition.message)
 
 
 def _is_over(end: str, now: datetime) -> bool:

@@ -15,6 +15,7 @@ from controller.delivery.state.state_words import served_text
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+    from controller.api.objects.artifact_status import ArtifactStatus
     from controller.api.objects.meta import ObjectKey, Resource
     from controller.delivery.state.set_state import SetState
 
@@ -50,11 +51,17 @@ def stages_of(
     yield Stage("Evaluators", "", health, state.revision, message=served_text(served, what))
 
 
+def artifact_of(source: Resource | None) -> ArtifactStatus | None:
+    """The artifact of a source; None where it has none, and for an object of another kind."""
+    status = None if source is None else status_of(source)
+    return status.artifact if isinstance(status, SourceStatus) else None
+
+
 def _source_stage(key: ObjectKey, source: Resource | None) -> Stage:
     name = f"{key.kind}/{key.name}"
     if source is None:
         return Stage("Source", name, Health.UNKNOWN, message=_MISSING)
-    artifact = SourceStatus.of(source).artifact
+    artifact = artifact_of(source)
     revision = ("", "") if artifact is None else (artifact.revision, artifact.last_update_time)
     return Stage("Source", name, *_health(source, *revision))
 

@@ -106,6 +106,9 @@ class Newest:
     """When its source had stored it."""
 
 
+Users: TypeAlias = Literal["nobody", "some", "everybody"]
+
+
 @dataclass(frozen=True, slots=True)
 class CandidateLayer:
     """Flags whose newest definitions not everybody gets, by one candidate of a FlagRollout."""
@@ -116,7 +119,7 @@ class CandidateLayer:
     flags: tuple[str, ...]
     phase: str
     """As in the status of the FlagRollout; `Abandoned`: that is gone; empty: not known."""
-    users: Literal["nobody", "some", "everybody"]
+    users: Users
     """Who gets the newest definitions."""
     revision: str = ""
     author: str = ""
@@ -169,7 +172,14 @@ class RemoteLayer:
     """What is wrong with the provider."""
 
 
-Layer: TypeAlias = CandidateLayer | OverrideLayer | RemoteLayer
+@dataclass(frozen=True, slots=True)
+class ToldLayer:
+    """Rollouts or overrides of which only a condition tells, where they could not be read."""
+
+    message: str
+
+
+Layer: TypeAlias = CandidateLayer | OverrideLayer | ToldLayer | RemoteLayer
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,6 +260,8 @@ class SetState:
     """The URL of the source; empty: not known."""
     exists: bool = False
     """Whether the object is there."""
+    outdated: bool = False
+    """Whether its FlagSet writes another object now."""
     processed: bool = False
     """Whether its status is about it as it is now."""
     revision: str = ""
@@ -260,6 +272,8 @@ class SetState:
     """The newest revision in which no flag was held."""
     held: tuple[HeldFlag, ...] = ()
     """Flags that are served as an earlier revision has them."""
+    flags: int | None = None
+    """How many flags the set has."""
     history: tuple[HistoryEntry, ...] = ()
     """The revisions that were applied, the newest first."""
     layers: tuple[Layer, ...] = ()
@@ -290,11 +304,11 @@ class SetState:
         return tuple(layer for layer in self.layers if isinstance(layer, OverrideLayer))
 
     @property
-    def withheld(self) -> tuple[CandidateLayer | OverrideLayer, ...]:
+    def withheld(self) -> tuple[CandidateLayer | OverrideLayer | ToldLayer, ...]:
         """The layers by which some users do not get flags as the newest applied revision has them."""
         return tuple(
             layer
             for layer in self.layers
-            if isinstance(layer, OverrideLayer)
-            or (isinstance(layer, CandidateLayer) and layer.users != "everybody")
+            if not isinstance(layer, RemoteLayer)
+            and not (isinstance(layer, CandidateLayer) and layer.users == "everybody")
         )

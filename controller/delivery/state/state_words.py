@@ -5,8 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from controller.delivery.state.actions import in_cluster, in_file
-from controller.delivery.state.digests import names_revision
-from controller.delivery.state.set_state import CandidateLayer, OverrideLayer, RemoteLayer, Verdict, Where
+from controller.delivery.state.digests import names_revision, short
+from controller.delivery.state.set_state import (
+    CandidateLayer,
+    OverrideLayer,
+    RemoteLayer,
+    ToldLayer,
+    Verdict,
+    Where,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -90,6 +97,12 @@ def position_text(layer: CandidateLayer) -> str:
     return ", ".join(filter(None, (at, users_text(layer))))
 
 
+def candidate_name(layer: CandidateLayer) -> str:
+    """`444444444444 (new-checkout)`: what a person names it by, and its flags."""
+    digits = short(layer.candidate.rpartition(":")[2])
+    return f"{digits} ({names_text(layer.flags)})"
+
+
 def cause_text(layer: CandidateLayer) -> str:
     """Why a candidate does not go on; empty: nothing holds it."""
     words = HELD_WORDS.get(layer.reason, layer.reason)
@@ -136,7 +149,9 @@ def layer_text(layer: Layer) -> str:
     """A layer in one sentence."""
     if isinstance(layer, CandidateLayer):
         return candidate_text(layer)
-    return override_text(layer) if isinstance(layer, OverrideLayer) else remote_text(layer)
+    if isinstance(layer, OverrideLayer):
+        return override_text(layer)
+    return layer.message if isinstance(layer, ToldLayer) else remote_text(layer)
 
 
 def layers_text(layers: Iterable[Layer]) -> str:
@@ -148,14 +163,17 @@ def layers_text(layers: Iterable[Layer]) -> str:
 
 def brief_text(state: SetState) -> str:
     """The layers that keep flags from users, for a cell of a table: `rollout checkout 1/2 10%`."""
-    parts = []
-    for layer in state.withheld:
-        if isinstance(layer, OverrideLayer):
-            parts.append(f"override {layer.override.name}")
-            continue
-        at = f"{layer.step} {layer.share}" if layer.users == "some" else layer.phase or "held"
-        parts.append(f"rollout {layer.rollout.name} {at}")
-    return names_text(parts)
+    return names_text([*map(brief_layer, state.withheld)])
+
+
+def brief_layer(layer: CandidateLayer | OverrideLayer | ToldLayer) -> str:
+    """One of them: `rollout checkout 1/2 10%`, `override checkout.banner`."""
+    if isinstance(layer, ToldLayer):
+        return layer.message
+    if isinstance(layer, OverrideLayer):
+        return f"override {layer.override.name}"
+    at = f"{layer.step} {layer.share}" if layer.users == "some" else layer.phase or "held"
+    return f"rollout {layer.rollout.name} {at}"
 
 
 def served_text(served: Served, what: str) -> str:
@@ -165,6 +183,11 @@ def served_text(served: Served, what: str) -> str:
     if not served.total:
         return f"no evaluator that sends receipts is subscribed to {what}"
     return f"{served.count} of {served.total} evaluators serve {what}"
+
+
+def served_ratio(served: Served) -> str:
+    """`2/3`; `-` where it is not known."""
+    return "-" if served.total is None else f"{served.count}/{served.total}"
 
 
 def laggard_text(laggard: LaggardStatus) -> str:

@@ -135,6 +135,11 @@ def _candidate_wait(state: SetState, layer: CandidateLayer) -> Wait:
         who = Who.TIME
     elif layer.reason in _PEOPLE or layer.phase in {"Failed", "Abandoned"}:
         who = Who.PERSON
+    actions: tuple[Action, ...] = ()
+    if layer.phase == "Abandoned":
+        actions = (PromoteAbandoned(state.key, layer.candidate),)
+    elif layer.rollout not in state.suspended:
+        actions = tuple(candidate_actions(layer))
     return Wait(
         Sort.ROLLOUT,
         layer.reason or layer.phase or "Held",
@@ -142,16 +147,14 @@ def _candidate_wait(state: SetState, layer: CandidateLayer) -> Wait:
         candidate_text(layer),
         who,
         layer.since,
-        tuple(_candidate_actions(state, layer)),
+        actions,
     )
 
 
-def _candidate_actions(state: SetState, layer: CandidateLayer) -> Iterator[Action]:
+def candidate_actions(layer: CandidateLayer) -> Iterator[Action]:
+    """Yield what a person may do about a candidate of a FlagRollout that is not suspended."""
     rollout, digest = layer.rollout, layer.candidate
-    if layer.phase == "Abandoned":
-        yield PromoteAbandoned(state.key, digest)
-        return
-    if not digest or not layer.phase or rollout in state.suspended:
+    if not digest or not layer.phase:
         return
     if layer.phase == "Failed":
         yield Retry(rollout, digest)

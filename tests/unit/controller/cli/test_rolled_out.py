@@ -9,7 +9,9 @@ from controller.api.objects.meta import Resource
 from controller.cli.authoring.flag_changes import FlagChanges, as_markdown, as_text
 from controller.cli.authoring.flags import lines
 from controller.cli.objects.rolled_out import rollout_text, rollouts_by_flag, rollouts_of_set
+from controller.delivery.state.flag_state import FlagState
 from evaluator.flags.model import Flag, FlagSet, State
+from tests.unit.controller.delivery.state.worlds import WORLDS
 
 
 def rollout(
@@ -56,12 +58,16 @@ def test_a_comparison_says_what_is_rolled_out_in_steps() -> None:
 
 def test_a_flag_is_traced_to_its_rollout_by_either_name_of_its_set() -> None:
     written = configuration(**{"flagstaff.dev/flagset": "production"})
-    at = {"phase": "Progressing", "stepText": "1/1", "shareText": "10%"}
-    known = [rollout("checkout", "pay*", **at)]
-    assert rollout_text(known, written, "pay") == "checkout, Progressing, step 1/1, 10%"
-    assert rollout_text(known, written, "cart") is None
-    assert rollout_text(known, configuration(), "pay") is None
-    assert rollout_text([rollout("x", "*", about="production-flags")], configuration(), "pay") == "x"
+    known = [rollout("checkout", "pay*")]
+    pay, cart = FlagState("pay", None), FlagState("cart", None)
+    everybody = "FlagRollout checkout: everybody gets the newest definition"
+    assert rollout_text(known, written, pay) == everybody
+    assert rollout_text(known, written, cart) is None
+    assert rollout_text(known, configuration(), pay) is None
+    assert rollout_text([rollout("x", "*", about="production-flags")], configuration(), pay) is not None
+    (layer,) = WORLDS["a rollout is at its first step"].state.candidates
+    stepping = FlagState("banner", None, candidate=layer)
+    assert rollout_text([], written, stepping) == "FlagRollout checkout: step 1/2, 10% of users get banner"
 
 
 def test_the_flags_of_an_evaluator_have_a_line_for_each_that_is_rolled_out() -> None:

@@ -2,101 +2,141 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from controller.api.objects.meta import Resource
 from controller.cli.rollouts.rollout_requests import REQUESTS, RefusedRequest, Request
+from controller.delivery.state.rollout_state import rollout_state
+from tests.unit.controller.delivery.state.worlds import AT_STEP, FIRST, SECOND, candidate, rollout
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from controller.api.objects.meta import Resource
 
 NOW = datetime(2026, 11, 30, 8, tzinfo=UTC)
-DIGEST = "sha256:" + "a" * 64
-CANDIDATE = {"digest": DIGEST, "revision": "main@sha1:" + "b" * 40}
 PAUSE = "flagstaff.dev/rollout-pause"
+HALF = {"step": 1, "stepText": "2/2", "share": 50.0, "shareText": "50%"}
 
 
-def rollout(
-    phase: str | None,
-    annotations: dict[str, str] | None = None,
-    spec: dict[str, Any] | None = None,
-    **status: Any,
+def at(
+    phase: str, annotations: dict[str, str] | None = None, spec: dict[str, Any] | None = None, **fields: Any
 ) -> Resource:
-    """A FlagRollout with a candidate, at the second of four steps."""
-    at = {"phase": phase, "candidate": CANDIDATE, "step": 1, "stepText": "2/4", **status}
-    return Resource.of(
-        {
-            "kind": "FlagRollout",
-            "metadata": {"namespace": "shop", "name": "checkout", "annotations": annotations},
-            "spec": spec or {},
-            "status": {name: value for name, value in at.items() if value is not None},
-        }
+    """A FlagRollout with one candidate at its first step."""
+    made = rollout(candidate(phase, FIRST, "banner", **{**AT_STEP, **fields}), spec=spec)
+    return annotate(made, annotations or {})
+
+
+def annotate(resource: Resource, annotations: dict[str, str]) -> Resource:
+    """The object with annotations."""
+    return replace(resource, annotations=annotations)
+
+
+def two(annotations: dict[str, str] | None = None) -> Resource:
+    """A FlagRollout with two candidates."""
+    made = rollout(
+        candidate("Progressing", FIRST, "banner", **AT_STEP), candidate("Progressing", SECOND, "pay", **HALF)
     )
+    return annotate(made, annotations or {})
 
 
-def ask(verb: str, resource: Resource) -> Request:
-    return REQUESTS[verb](resource, NOW)
+def ask(verb: str, resource: Resource, *named: str) -> Request:
+    """The request of a verb."""
+    return REQUESTS[verb](resource, rollout_state(resource), named, NOW)
 
 
 @pytest.mark.parametrize(
-    ("verb", "phase", "annotations", "message"),
+    ("verb", "phase", "annotation", "value"),
     [
-        ("approve", "Paused", {"approve": f"{DIGEST}/2"}, "step 2/4 of main@sha1:bbbbbbbbbbbb approved"),
+        ("approve", "Paused", "approve", f"{FIRST}/1"),
+        ("approve", "WaitingPromotion", "approve", f"{FIRST}/promotion"),
+        ("promote", "Progressing", "promote", FIRST),
+        ("promote", "Failed", "promote", FIRST),
+        ("abort", "Progressing", "abort", FIRST),
+        ("abort", "Promoting", "abort", FIRST),
+        ("retry", "Failed", "retry", f"{FIRST}/2026-11-30T08:00:00.000Z"),
+    ],
+)
+def test_a_request_names_the_only_candidate(verb: str, phase: str, annotation: str, value: str) -> None:
+    assert ask(verb, at(phase)) == Request((FIRST,), {f"flagstaff.dev/rollout-{annotation}": value})
+
+
+@pytest.mark.parametrize(
+    ("verb", "resource", "why"),
+    [
+        ("approve", rollout(), "nothing to approve: it is Idle, without a candidate"),
         (
             "approve",
-            "WaitingPromotion",
-            {"approve": f"{DIGEST}/promotion"},
-            "promotion of main@sha1:bbbbbbbbbbbb approved",
+            at("Pending", step=None),
+            r"nothing to approve: 444444444444 \(banner\): has not started",
         ),
-        ("promote", "Progressing", {"promote": DIGEST}, "everybody gets it"),
-        ("promote", "Failed", {"promote": DIGEST}, "everybody gets it"),
-        ("abort", "Progressing", {"abort": DIGEST}, "is rolled back"),
-        ("abort", "Promoting", {"abort": DIGEST}, "is rolled back"),
-        ("retry", "Failed", {"retry": "2026-11-30T08:00:00.000Z"}, "is rolled out again"),
-        ("pause", "Progressing", {"pause": "true"}, "paused at step 2/4"),
-        ("pause", "Idle", {"pause": "true"}, "paused"),
+        ("abort", at("Failed"), "nothing to roll back"),
+        ("abort", rollout(phase=None), "nothing to roll back: it is not reconciled yet"),
+        ("retry", at("Progressing"), "nothing to retry"),
+        ("abort", at("Progressing", spec={"suspend": True}), "suspended: set spec.suspend to false"),
+        ("resume", at("Paused", spec={"pause": True}), r"spec\.pause is true"),
     ],
+    ids=["idle", "pending", "stopped", "new", "not stopped", "suspended", "paused in the spec"],
 )
-def test_a_request_names_the_candidate(
-    verb: str, phase: str, annotations: dict[str, str], message: str
-) -> None:
-    request = ask(verb, rollout(phase))
-    assert request.annotations == {
-        f"flagstaff.dev/rollout-{name}": value for name, value in annotations.items()
+def test_a_request_without_effect_is_refused(verb: str, resource: Resource, why: str) -> None:
+    with pytest.raises(RefusedRequest, match=why):
+        ask(verb, resource)
+
+
+def test_of_two_candidates_one_must_be_named() -> None:
+    with pytest.raises(RefusedRequest, match=r"--candidate: 444444444444 \(banner\), 555555555555 \(pay\)"):
+        ask("approve", two())
+    assert ask("approve", two(), "5" * 12).annotations == {"flagstaff.dev/rollout-approve": f"{SECOND}/2"}
+    assert ask("abort", two(), "4" * 12, SECOND).annotations == {
+        "flagstaff.dev/rollout-abort": f"{FIRST},{SECOND}"
     }
-    assert message in request.message
 
 
 @pytest.mark.parametrize(
-    ("verb", "phase", "why"),
+    ("named", "why"),
     [
-        ("approve", "Idle", "nothing to approve: it is Idle"),
-        ("approve", "Pending", "nothing to approve: it is Pending, OutsideWindow"),
-        ("promote", "Succeeded", "nothing to promote"),
-        ("abort", "Failed", "nothing to roll back"),
-        ("abort", None, "it is not reconciled yet"),
-        ("retry", "Progressing", "only what failed is tried again"),
+        (["7" * 12], "there is no candidate 777777777777: 444444444444"),
+        (["4" * 11], "there is no candidate 44444444444"),
     ],
 )
-def test_a_request_without_effect_is_refused(verb: str, phase: str | None, why: str) -> None:
+def test_an_unknown_candidate_is_refused_with_those_that_are_there(named: Sequence[str], why: str) -> None:
     with pytest.raises(RefusedRequest, match=why):
-        ask(verb, rollout(phase, reason="OutsideWindow" if phase == "Pending" else None))
+        ask("abort", two(), *named)
 
 
-def test_a_suspended_rollout_takes_no_request() -> None:
-    with pytest.raises(RefusedRequest, match="suspended"):
-        ask("abort", rollout("Progressing", spec={"suspend": True}))
+def test_a_candidate_that_the_verb_is_not_about_is_refused() -> None:
+    with pytest.raises(RefusedRequest, match=r"candidate 444444444444 \(banner\) is Progressing"):
+        ask("retry", two(), "4" * 12)
 
 
 def test_a_step_is_approved_once() -> None:
-    approvals = [{"gate": "2", "digest": DIGEST, "at": "2026-11-30T07:00:00Z"}]
-    request = ask("approve", rollout("Progressing", approvals=approvals))
-    assert (request.annotations, request.message.endswith("approved already")) == ({}, True)
+    approvals = [{"gate": "1", "digest": FIRST, "at": "2026-11-30T07:00:00Z"}]
+    assert ask("approve", at("Progressing", approvals=approvals)) == Request((FIRST,))
 
 
-def test_a_pause_by_annotation_is_resumed_and_one_by_the_spec_is_not() -> None:
-    assert ask("resume", rollout("Paused", {PAUSE: "true"})).annotations == {PAUSE: None}
-    assert ask("resume", rollout("Progressing")).annotations == {}
-    assert ask("pause", rollout("Paused", {PAUSE: "true"})).annotations == {}
-    with pytest.raises(RefusedRequest, match=r"spec\.pause is true"):
-        ask("resume", rollout("Paused", {PAUSE: "true"}, {"pause": True}))
+def test_the_request_about_another_candidate_stays() -> None:
+    asked = ask("approve", two({"flagstaff.dev/rollout-approve": f"{SECOND}/2"}), "4" * 12)
+    assert asked.annotations == {"flagstaff.dev/rollout-approve": f"{SECOND}/2,{FIRST}/1"}
+    again = ask("approve", two({"flagstaff.dev/rollout-approve": f"{FIRST}/1"}), "4" * 12)
+    assert again.annotations == {"flagstaff.dev/rollout-approve": f"{FIRST}/1"}
+
+
+def test_a_pause_holds_all_candidates_or_those_that_are_named() -> None:
+    assert ask("pause", two()).annotations == {PAUSE: "true"}
+    assert ask("pause", two(), "5" * 12) == Request((SECOND,), {PAUSE: SECOND})
+    assert ask("pause", at("Paused", {PAUSE: "true"})) == Request()
+
+
+def test_a_pause_by_annotation_is_resumed() -> None:
+    assert ask("resume", at("Paused", {PAUSE: "true"})).annotations == {PAUSE: None}
+    assert ask("resume", two({PAUSE: f"{FIRST},{SECOND}"}), "4" * 12).annotations == {PAUSE: SECOND}
+    assert ask("resume", two({PAUSE: FIRST}), "4" * 12).annotations == {PAUSE: None}
+    assert ask("resume", at("Progressing")) == Request()
+
+
+def test_a_candidate_that_an_override_interrupted_is_resumed() -> None:
+    asked = ask("resume", at("Progressing", reason="OverrideEnded"))
+    assert asked.annotations == {"flagstaff.dev/rollout-resume": FIRST}

@@ -75,7 +75,7 @@ def test_a_reader_of_the_output_that_has_gone_is_no_missing_cluster() -> None:
 
 def test_each_flag_set_has_a_line_and_each_laggard_one_beneath() -> None:
     status: dict[str, Any] = {
-        "revision": "r2", "served": "1/2", "delivered": 3, "servedWithin": "1.2s",
+        "revision": "r2", "served": "1/2", "total": 2, "delivered": 3, "servedWithin": "1.2s",
         "laggards": [{"name": "shop/a", "serves": "r1", "since": "12:00"}],
     }  # fmt: skip
     bodies = [

@@ -13,7 +13,7 @@ from controller.api.rollouts.rollout_status import CandidateStatus, FlagRolloutS
 from controller.configurations.reconciler import ConfigurationReconciler
 from controller.configurations.remote_providers import RemoteProviders
 from controller.configurations.remote_shards import RemoteShards
-from controller.configurations.stage import CONFIGURATIONS, FEATURE_FLAGS
+from controller.configurations.stage import CONFIGURATIONS
 from controller.delivery.claims import Claims
 from controller.delivery.delivered import delivery_of
 from controller.delivery.progress.rollouts import PromotedSets, progress_of
@@ -101,12 +101,9 @@ def definition(variant: str = "off", **more: Any) -> dict[str, Any]:
 
 @dataclass
 class ClusterWorld:
-    """The FeatureFlagConfiguration `checkout`, or another kind of that name, and FlagRollouts for it."""
+    """The FeatureFlagConfiguration `checkout` and FlagRollouts for it."""
 
-    kind: str = "FeatureFlagConfiguration"
-    cluster: DyingCluster = field(
-        default_factory=lambda: DyingCluster([ROLLOUTS, CONFIGURATIONS, FEATURE_FLAGS])
-    )
+    cluster: DyingCluster = field(default_factory=lambda: DyingCluster([ROLLOUTS, CONFIGURATIONS]))
     answers: Answers = field(default_factory=Answers)
     now: datetime = NOW
     said: list[str] = field(default_factory=list)
@@ -123,7 +120,6 @@ class ClusterWorld:
             "FeatureFlagConfiguration": ConfigurationReconciler(
                 objects, Claims(), remote=RemoteProviders(objects, {}, RemoteShards(objects, self._writer))
             ),
-            "FeatureFlag": ConfigurationReconciler(objects, Claims()),
         }
         self.due: dict[ObjectKey, datetime] = {}
 
@@ -136,7 +132,7 @@ class ClusterWorld:
     def commit(self, flags: Any, revision: str = "main@sha1:1") -> None:
         document = {"flags": flags, "metadata": {"flagstaff.dev/revision": revision}}
         self.cluster.put({
-            "apiVersion": "core.openfeature.dev/v1beta1", "kind": self.kind,
+            "apiVersion": "core.openfeature.dev/v1beta1", "kind": "FeatureFlagConfiguration",
             "metadata": {"name": "checkout"}, "spec": {"flagSpec": document},
         })  # fmt: skip
 
@@ -213,7 +209,7 @@ class ClusterWorld:
 
     @property
     def target(self) -> Resource:
-        return self.cluster.the(self.kind, "checkout")
+        return self.cluster.the("FeatureFlagConfiguration", "checkout")
 
     @property
     def shards(self) -> list[str]:

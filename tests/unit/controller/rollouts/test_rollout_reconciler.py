@@ -287,22 +287,6 @@ async def test_a_suspended_rollout_changes_nothing() -> None:
     assert world.candidate().step_text == "2/2"
 
 
-async def test_a_feature_flag_is_rolled_out_and_the_condition_says_who_reads_it_without_steps() -> None:
-    world = ClusterWorld(kind="FeatureFlag")
-    world.commit(OLD)
-    world.rollout()
-    await world.settle()
-    readers = "Flagd and OpenFeature Operator read FeatureFlag checkout itself, and serve it without steps"
-    assert ready(world)[2].endswith(readers)
-    world.commit(NEW, "main@sha1:2")
-    await world.settle()
-    assert world.candidate().step_text == "1/2"
-    assert world.users().keys() == {"off", "new"}
-    assert ready(world)[2].endswith(readers)
-    await world.wait(1200)
-    assert world.users().keys() == {"new"}
-
-
 async def test_without_its_flag_set_it_waits() -> None:
     world = ClusterWorld()
     world.rollout()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from controller.api.objects.meta import ObjectKey
+from controller.api.rollouts.flagrollout import names_candidate
 from controller.delivery.state.actions import (
     AcceptRevision,
     Action,
@@ -20,7 +21,6 @@ from controller.delivery.state.actions import (
     in_cluster,
     in_file,
 )
-from controller.delivery.state.digests import names_digest
 from tests.unit.controller.delivery.state.worlds import FIRST, NEW, OBJECT, SET, WORLDS
 
 ROLLOUT = ObjectKey("FlagRollout", "shop", "checkout")
@@ -69,4 +69,4 @@ def test_the_annotation_names_the_candidate() -> None:
     name, value = annotation_of(Approve(ROLLOUT, FIRST, "1"))
     digest, _, gate = value.rpartition("/")
     assert (name, gate) == ("flagstaff.dev/rollout-approve", "1")
-    assert names_digest(digest, FIRST)
+    assert names_candidate(digest, FIRST)

@@ -4,14 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from controller.delivery.state.digests import (
-    Digests,
-    is_revision,
-    names_digest,
-    names_revision,
-    short,
-    short_pair,
-)
+from controller.delivery.state.digests import Digests, is_revision, names_revision, short, short_pair
 
 NEW = f"main@sha1:{'b' * 40}"
 DIGEST = f"sha256:{'4' * 12}{'5' * 52}"
@@ -31,15 +24,6 @@ def test_a_revision_is_named_by_all_of_it_or_by_its_commit_s_beginning(wanted: s
 )  # fmt: skip
 def test_a_revision_may_be_waited_for(text: str, ok: bool) -> None:
     assert is_revision(text) is ok
-
-
-@pytest.mark.parametrize(
-    ("wanted", "meant"),
-    [(DIGEST, True), ("4" * 12, True), ("sha256:" + "4" * 12, True), ("4" * 12 + "5", True),
-     ("4" * 11, False), ("4" * 13, False), ("sha1:" + "4" * 12, False), ("", False)],
-)  # fmt: skip
-def test_twelve_digits_are_enough_for_a_digest(wanted: str, meant: bool) -> None:
-    assert names_digest(wanted, DIGEST) is meant
 
 
 def test_two_texts_that_would_look_equal_are_not_shortened() -> None:

@@ -55,7 +55,7 @@ LEVELS = {
     "an override has ended": Reach.SERVED_BY_ALL,
     "remote flags are merged": Reach.SERVED_BY_ALL,
     "the FlagSet is suspended": Reach.FETCHED,
-    "the object is a FeatureFlag": Reach.DELIVERED,
+    "the object is a FeatureFlag": Reach.SERVED_BY_ALL,
     "the object is written by hand": Reach.SERVED_BY_ALL,
     "the object is written by hand, with a bad flag": Reach.FETCHED,
     "the controller has not seen the object yet": Reach.APPLIED,

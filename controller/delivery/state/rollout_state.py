@@ -1,0 +1,191 @@
+"""How far a FlagRollout is: each candidate with its steps, checks and next actions. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TYPE_CHECKING, Final
+
+from pydantic import ConfigDict
+from pydantic.alias_generators import to_camel
+
+from controller.api.flagoverride import moment_of
+from controller.api.objects.conditions import READY
+from controller.api.objects.fields import InvalidSpecError
+from controller.api.objects.meta import timestamp
+from controller.api.objects.parsed_spec import parse_spec
+from controller.api.parsing import InvalidTextError
+from controller.api.rollouts.flagrollout import FlagRolloutSpec
+from controller.api.rollouts.rollout_status import (
+    CandidateStatus,
+    FlagRolloutStatus,
+    MetricStatus,
+    Outcome,
+    Revision,
+    StoppedDefinition,
+)
+from controller.delivery.progress.overrides import set_name
+from controller.delivery.state.candidate_layers import layer_of
+from controller.delivery.state.state_words import duration_text
+from controller.delivery.state.waits import candidate_actions
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from controller.api.objects.meta import ObjectKey, Resource
+    from controller.api.rollouts.rollout_steps import Step
+    from controller.delivery.state.actions import Action
+    from controller.delivery.state.set_state import CandidateLayer
+
+_RECORD: Final = ConfigDict(alias_generator=to_camel, populate_by_name=True)
+
+
+@dataclass(frozen=True, slots=True)
+class StepState:
+    """One step of a candidate."""
+
+    __pydantic_config__ = _RECORD
+
+    number: str
+    """`2/4`."""
+    users: str
+    """Who gets the new definitions: `10%`, `audience`."""
+    lasts: str
+    """Its least duration; `-` for none."""
+    approval: bool
+    """Whether somebody must approve before it ends."""
+    state: str
+    """`done`, `now`, or empty."""
+    samples: int | None = None
+    """How many samples its checks need."""
+    until: str | None = None
+    """Of the step that is served: when it ends at the earliest, RFC 3339, apart from windows and checks."""
+
+
+@dataclass(frozen=True, slots=True)
+class CandidateState:
+    """One candidate."""
+
+    layer: CandidateLayer
+    steps: tuple[StepState, ...]
+    metrics: tuple[MetricStatus, ...]
+    """The newest check of each metric."""
+    served: str
+    """How many evaluators serve the step, of how many there are; empty: not known."""
+    served_since: str
+    """When enough of them did, RFC 3339; empty: they do not yet."""
+    failed: int
+    """Checks of this step that failed."""
+    approved: bool
+    """Whether its gate is approved already."""
+    actions: tuple[Action, ...]
+    """What a person may do, the most likely first."""
+
+
+@dataclass(frozen=True, slots=True)
+class RolloutState:
+    """A FlagRollout and its candidates."""
+
+    key: ObjectKey
+    flag_set: str
+    """The name of the FlagSet, FeatureFlagConfiguration or FeatureFlag."""
+    phase: str
+    """What the candidate is at that needs attention most; Unknown before the first reconcile."""
+    message: str
+    """What the condition Ready says."""
+    suspended: bool
+    paused: bool
+    """Whether somebody paused all candidates."""
+    candidates: tuple[CandidateState, ...]
+    queued: int
+    furthest: str
+    """The step and share of the candidate that is the furthest: `2/4 50%`; empty: there is none."""
+    failure_limit: int | None
+    """How many failed checks roll back; None for a spec that cannot be read."""
+    handled: tuple[str, ...]
+    """The requests of people that were acted on or refused."""
+    handled_retry: str
+    promoted: Revision | None
+    """What everybody else gets."""
+    stopped: tuple[StoppedDefinition, ...]
+    """Definitions that are not tried again without a person."""
+    history: tuple[Outcome, ...]
+    """Candidates that ended, the newest first."""
+
+    @property
+    def running(self) -> tuple[CandidateState, ...]:
+        """The candidates that began and have not ended."""
+        return tuple(one for one in self.candidates if one.layer.phase not in {"Queued", "Failed"})
+
+
+def rollout_state(rollout: Resource) -> RolloutState:
+    """How far a FlagRollout is; without steps for a spec that cannot be read."""
+    status = FlagRolloutStatus.of(rollout)
+    try:
+        spec = parse_spec(FlagRolloutSpec, rollout)
+    except InvalidSpecError:
+        spec = None
+    steps = () if spec is None else spec.steps
+    return RolloutState(
+        rollout.key,
+        set_name(rollout) or "-",
+        status.phase or "Unknown",
+        status.condition(READY).message,
+        rollout.suspended,
+        spec is not None and spec.pause,
+        tuple(_candidate(rollout, candidate, steps) for candidate in status.candidates),
+        status.queued or 0,
+        status.furthest or "",
+        None if spec is None else spec.analysis.failure_limit,
+        status.handled,
+        status.handled_retry or "",
+        status.promoted,
+        status.stopped,
+        status.history,
+    )
+
+
+def _candidate(rollout: Resource, candidate: CandidateStatus, steps: tuple[Step, ...]) -> CandidateState:
+    layer, served = layer_of(rollout.key, candidate), candidate.served
+    gate = (candidate.gate, candidate.digest)
+    return CandidateState(
+        layer,
+        tuple(_steps(steps, candidate)),
+        candidate.metrics,
+        "" if served is None else f"{served.served}/{served.total}",
+        candidate.propagated_at or "",
+        candidate.checks.failed if candidate.checks else 0,
+        any((approval.gate, approval.digest) == gate for approval in candidate.approvals),
+        () if rollout.suspended else tuple(candidate_actions(layer)),
+    )
+
+
+def _steps(steps: tuple[Step, ...], candidate: CandidateStatus) -> Iterator[StepState]:
+    for index, step in enumerate(steps):
+        here = candidate.step == index
+        state = "now" if here else "done" if candidate.step is not None and index < candidate.step else ""
+        yield StepState(
+            f"{index + 1}/{len(steps)}",
+            step_users(step),
+            "-" if step.min_duration is None else duration_text(step.min_duration),
+            step.approval is not None,
+            state,
+            step.min_samples,
+            _until(step, candidate) if here else None,
+        )
+
+
+def step_users(step: Step) -> str:
+    """Who gets the candidate in a step: `10%`, `audience`."""
+    return "audience" if step.share is None else f"{step.share:g}%"
+
+
+def _until(step: Step, candidate: CandidateStatus) -> str | None:
+    if candidate.propagated_at is None or not step.min_duration:
+        return None
+    lasted = candidate.exposed_seconds or 0.0
+    try:
+        left = timedelta(seconds=step.min_duration - lasted)
+        return timestamp(moment_of(candidate.propagated_at) + left)
+    except (InvalidTextError, OverflowError):
+        return None
