@@ -280,7 +280,7 @@ def test_the_status_says_what_is_served_and_a_repeated_apply_writes_nothing(led:
         "phase": "Exposed", "step": "1/2", "share": "50",
     }  # fmt: skip
     assert condition(found, "RolloutActive")["message"].startswith(
-        'FlagRollout checkout rolls out flag "pay"'
+        "FlagRollout checkout: step 1/2, 50% of users get the new definition of pay"
     )
     kinds = ("ffc", "flagrollout", "flagshard")
     before = [led.space.all(kind) for kind in kinds]

@@ -8,9 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, Literal
 
 from controller.api import flagset, kinds
-from controller.api.flagset_status import FlagSetStatus
 from controller.api.kinds import FLAG_SET, status_of
-from controller.api.objects.artifact_status import SourceStatus
 from controller.api.objects.conditions import FALSE, READY, RECONCILING, TRUE
 from controller.api.objects.meta import REQUESTED_AT, precise_timestamp
 from controller.cli.objects.kind_words import SOURCES
@@ -18,8 +16,9 @@ from controller.cli.objects.object_rows import RECORD
 from controller.cli.shared.ending import PROBLEM, Exit
 from controller.delivery.state.reach import Target, reach
 from controller.delivery.state.set_reading import LAYER_KINDS, delivered_key, read_set
+from controller.delivery.state.set_stages import artifact_of
 from controller.delivery.state.set_state import Reach
-from controller.delivery.state.state_words import layers_text
+from controller.delivery.state.state_words import count_text, layers_text
 from controller.runtime.clock import now
 
 if TYPE_CHECKING:
@@ -28,6 +27,7 @@ if TYPE_CHECKING:
     from controller.api.kinds import ResourceType
     from controller.api.objects.meta import Resource
     from controller.cli.cluster.connection import Connection
+    from controller.delivery.state.set_state import SetState
 
 StageName = Literal["requested", "fetched", "applied", "delivered", "served in part", "served", "failed"]
 _POLL: Final = 0.2
@@ -90,17 +90,14 @@ class ReconcileRun:
             if failed:
                 return
         token = await self._request(self._connection, FLAG_SET, flag_set)
-        yield self._stage(
-            flag_set, "requested", FlagSetStatus.of(flag_set).last_applied_revision or "nothing applied yet"
-        )
+        yield self._stage(flag_set, "requested", _state(flag_set).applied or "nothing applied yet")
         flag_set = await self._wait_until_handled(self._connection, FLAG_SET, name, token, revision)
         if (failed := self._failure_of(flag_set)) is not None:
             yield failed
             return
-        status = FlagSetStatus.of(flag_set)
-        applied = status.last_applied_revision or ""
-        yield self._stage(flag_set, "applied", f"{applied}, {status.flags or 0} flags")
-        async for stage in self._delivery(flag_set, applied):
+        state = _state(flag_set)
+        yield self._stage(flag_set, "applied", f"{state.applied}, {count_text(state.flags or 0, 'flag')}")
+        async for stage in self._delivery(flag_set, state.applied):
             yield stage
 
     async def _delivery(self, flag_set: Resource, revision: str) -> AsyncIterator[Stage]:
@@ -150,7 +147,7 @@ class ReconcileRun:
             settled = status.condition(READY).status in {TRUE, FALSE} and not status.conditions_of(
                 RECONCILING
             )
-            attempted = not revision or FlagSetStatus.of(resource).last_attempted_revision == revision
+            attempted = not revision or status.content[0] == revision
             handled = status.last_handled_reconcile_at == token
             if handled and settled and attempted and status.observed_generation == resource.generation:
                 return resource
@@ -168,6 +165,11 @@ class ReconcileRun:
         return Stage(seconds, f"{resource.key.kind}/{resource.name}", stage, message)
 
 
+def _state(flag_set: Resource) -> SetState:
+    """The state of a FlagSet by itself."""
+    return read_set(delivered_key(flag_set), {flag_set.key: flag_set}, now())
+
+
 def _require_working(resource: Resource) -> None:
     """Raise Exit for a suspended object, which would not be reconciled."""
     if resource.suspended:
@@ -176,5 +178,5 @@ def _require_working(resource: Resource) -> None:
 
 
 def _revision(source: Resource) -> str:
-    artifact = SourceStatus.of(source).artifact
+    artifact = artifact_of(source)
     return "" if artifact is None else artifact.revision

@@ -66,13 +66,13 @@ async def read_delivered(connection: Connection, name: str) -> DeliveredSide:
 async def read_promoted(connection: Connection, rollout: Resource) -> DeliveredSide:
     """What the FlagSet of a FlagRollout delivers to users in no cohort. Raises Exit, Setback."""
     from controller.api.kinds import FLAG_SHARD
-    from controller.api.rollouts.rollout_status import FlagRolloutStatus
     from controller.delivery.progress.overrides import set_name
     from controller.delivery.progress.rollouts import promoted_set
+    from controller.delivery.state.rollout_state import rollout_state
     from evaluator.flags.rule_copies import RuleCopier
 
     side = await read_delivered(connection, set_name(rollout))
-    promoted = FlagRolloutStatus.of(rollout).promoted
+    promoted = rollout_state(rollout).promoted
     shard = (
         await connection.find(FLAG_SHARD, connection.namespace, promoted.shard)
         if promoted is not None and promoted.shard is not None

@@ -7,7 +7,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from controller.api.objects.conditions import OVERRIDE_ACTIVE, ROLLOUT_ACTIVE, TRUE, Condition
-from controller.api.rollouts.flagrollout import PROMOTE
+from controller.api.objects.meta import ObjectKey
+from controller.api.rollouts.flagrollout import KIND
+from controller.delivery.state.candidate_layers import layer_of_entry
+from controller.delivery.state.state_words import candidate_text, names_text
 from controller.runtime.event import Occurrence
 from evaluator.flags.syntax.text import visible
 
@@ -25,7 +28,6 @@ ENDED: Final = "OverrideEnded"
 _NAMED: Final = 5
 _LONGEST: Final = 64
 """Most characters of a key in a message."""
-_DIGITS: Final = len("sha256:") + 12
 
 
 def override_condition(texts: Sequence[str]) -> tuple[Condition, ...]:
@@ -66,21 +68,11 @@ def rollout_condition(
 
 
 def _sentence(entry: ServedRollout) -> str:
-    count = len(entry.flags)
-    flags = _flag_text(next(iter(entry.flags))) if count == 1 else f"{count} flags"
-    name = f"FlagRollout {entry.name}"
-    if entry.phase == "Abandoned":
-        return (
-            f"{name} is gone; the promoted definition of {flags} stays until a change, or until the "
-            f"annotation {PROMOTE} names {(entry.candidate or '')[:_DIGITS]}"
-        )
-    if entry.phase == "Held":
-        return f"{name} holds back {flags}: everybody gets the promoted definition"
     if entry.phase == "Idle":
-        return f"{name} is at a step of {flags}, absent or disabled in Git"
-    if entry.phase == "Everyone":
-        return f"{name} promotes {flags}"
-    return f"{name} rolls out {flags}: step {entry.step}, {entry.share}% of users"
+        flags = names_text(sorted(entry.flags))
+        return f"FlagRollout {entry.name} is at a step of {flags}, absent or disabled in Git"
+    # The namespace is that of the object which has the condition.
+    return candidate_text(layer_of_entry(ObjectKey(KIND, "", entry.name), entry))
 
 
 def baseline_text(keys: Sequence[str]) -> str:

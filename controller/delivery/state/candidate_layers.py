@@ -39,10 +39,12 @@ def candidate_layers(
     for entry in entries:
         if entry.phase == "Idle":
             continue
-        rollout = by_name.get(entry.name)
-        candidate = _candidate(rollout, entry.candidate or "")
-        key = ObjectKey(flagrollout.KIND, target.namespace, entry.name)
-        yield _layer(key, entry, candidate)
+        layer = layer_of_entry(ObjectKey(flagrollout.KIND, target.namespace, entry.name), entry)
+        candidate = _candidate(by_name.get(entry.name), layer.candidate)
+        if candidate is not None:
+            known = layer_of(layer.rollout, candidate)
+            layer = replace(known, users=layer.users, step=layer.step, share=layer.share)
+        yield layer
 
 
 def _candidate(rollout: Resource | None, digest: str) -> CandidateStatus | None:
@@ -50,14 +52,13 @@ def _candidate(rollout: Resource | None, digest: str) -> CandidateStatus | None:
     return next((candidate for candidate in candidates if candidate.digest == digest), None)
 
 
-def _layer(key: ObjectKey, entry: ServedRollout, candidate: CandidateStatus | None) -> CandidateLayer:
+def layer_of_entry(rollout: ObjectKey, entry: ServedRollout) -> CandidateLayer:
+    """The layer of a candidate as far as the object with the flags tells of it."""
     users, step = _USERS[entry.phase], entry.step or ""
     share = "" if users != "some" else f"{entry.share}%" if entry.share not in {None, "0"} else "audience"
-    if candidate is not None:
-        return replace(layer_of(key, candidate), users=users, step=step, share=share)
     phase = entry.phase if entry.phase == "Abandoned" else ""
     flags = tuple(sorted(entry.flags))
-    return CandidateLayer(key, entry.candidate or "", flags, phase, users, step=step, share=share)
+    return CandidateLayer(rollout, entry.candidate or "", flags, phase, users, step=step, share=share)
 
 
 def layer_of(rollout: ObjectKey, candidate: CandidateStatus) -> CandidateLayer:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from controller.api.rollouts.flagrollout import PROMOTE
 from controller.delivery.state.actions import in_cluster, in_file
 from controller.delivery.state.digests import names_revision, short
 from controller.delivery.state.set_state import (
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 
 NAMED: Final = 5
 """Most things of a kind that a sentence names; the rest are counted."""
+_LONGEST: Final = 64
+"""Most characters of a flag's key that a sentence repeats."""
 HELD_WORDS: Final = {
     "Aborted": "somebody aborted it",
     "CheckError": "a check could not be made",
@@ -57,7 +60,7 @@ _PHASES: Final = {
     "Failed": "was stopped",
     "RollingBack": "is rolled back",
     "Promoting": "is promoted",
-    "Abandoned": "is held back by a FlagRollout that is gone",
+    "Abandoned": "is held back, and its FlagRollout is gone",
 }
 
 
@@ -67,9 +70,10 @@ def count_text(number: int, word: str) -> str:
 
 
 def names_text(names: Sequence[str]) -> str:
-    """`a, b and 3 more`."""
+    """`a, b and 3 more`; a name is cut at 64 characters."""
     rest = len(names) - NAMED
-    listed = ", ".join(names[:NAMED])
+    cut = (name if len(name) <= _LONGEST else f"{name[: _LONGEST - 1]}…" for name in names[:NAMED])
+    listed = ", ".join(cut)
     return f"{listed} and {rest} more" if rest > 0 else listed
 
 
@@ -110,13 +114,20 @@ def cause_text(layer: CandidateLayer) -> str:
 
 
 def candidate_text(layer: CandidateLayer) -> str:
-    """A candidate in one sentence: `FlagRollout checkout: step 1/2, 10% of users get new-checkout; …`."""
-    flags = names_text(layer.flags) or "its flags"
+    """A candidate in one sentence: `FlagRollout checkout: step 1/2, 10% of users get the new definition of
+    new-checkout`.
+    """
+    flags = f"the new definition of {names_text(layer.flags) or 'its flags'}"
+    name = f"FlagRollout {layer.rollout.name}"
+    if layer.phase == "Abandoned":
+        digits = short(layer.candidate.rpartition(":")[2])
+        until = f"until a change, or until the annotation {PROMOTE} names {digits}"
+        return f"{name} is gone: nobody gets {flags} {until}"
     verb = "get" if layer.users == "some" and layer.share.endswith("%") else "gets"
     if layer.reason == "OverrideActive":
         verb = "would get"
     why = cause_text(layer)
-    text = f"FlagRollout {layer.rollout.name}: {position_text(layer)} {verb} {flags}"
+    text = f"{name}: {position_text(layer)} {verb} {flags}"
     return f"{text}; {why}" if why else text
 
 

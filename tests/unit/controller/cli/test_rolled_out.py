@@ -67,7 +67,9 @@ def test_a_flag_is_traced_to_its_rollout_by_either_name_of_its_set() -> None:
     assert rollout_text([rollout("x", "*", about="production-flags")], configuration(), pay) is not None
     (layer,) = WORLDS["a rollout is at its first step"].state.candidates
     stepping = FlagState("banner", None, candidate=layer)
-    assert rollout_text([], written, stepping) == "FlagRollout checkout: step 1/2, 10% of users get banner"
+    assert rollout_text([], written, stepping) == (
+        "FlagRollout checkout: step 1/2, 10% of users get the new definition of banner"
+    )
 
 
 def test_the_flags_of_an_evaluator_have_a_line_for_each_that_is_rolled_out() -> None:

@@ -87,13 +87,13 @@ def condition_of(target: Resource) -> tuple[str, str]:
 @pytest.mark.parametrize(
     ("status", "entry", "text"),
     [
-        ({"phase": "Pending"}, {"phase": "Held"}, 'FlagRollout r holds back flag "a": everybody gets'),
-        ({"phase": "Failed"}, {"phase": "Held"}, 'FlagRollout r holds back flag "a": everybody gets'),
-        (HALF, EXPOSED, 'FlagRollout r rolls out flag "a": step 2/4, 12.5% of users'),
+        ({"phase": "Pending"}, {"phase": "Held"}, "FlagRollout r: nobody gets the new definition of a"),
+        ({"phase": "Failed"}, {"phase": "Held"}, "FlagRollout r: nobody gets the new definition of a"),
+        (HALF, EXPOSED, "FlagRollout r: step 2/4, 12.5% of users get the new definition of a"),
         (
             {**HALF, "phase": "Promoting", "share": 100},
             {"phase": "Everyone", "step": "2/4", "share": "100"},
-            'FlagRollout r promotes flag "a"',
+            "FlagRollout r: everybody gets the new definition of a",
         ),
     ],
 )
@@ -179,8 +179,8 @@ async def test_each_candidate_has_an_entry_and_so_have_flags_that_no_candidate_h
         ("sha256:2", {"ab": changed["ab"]}, "1"),
     ]
     assert condition_of(both)[1].startswith(
-        'FlagRollout r rolls out flag "a": step 2/4, 12.5% of users; '
-        'FlagRollout r rolls out flag "ab": step 1/4, 1% of users. '
+        "FlagRollout r: step 2/4, 12.5% of users get the new definition of a; "
+        "FlagRollout r: step 1/4, 1% of users get the new definition of ab. "
     )
     one = await reconcile_two(TWO, rollout(first))
     assert one.status["rollouts"][1] == {
@@ -254,7 +254,7 @@ async def test_a_change_of_the_generation_waits_for_candidates_and_says_how_many
     away = {key: flag for key, flag in document["flags"].items() if key != "a"}
     deleted = await reconcile(replace(waits, spec={"flagSpec": {**document, "flags": away}}), order)
     assert condition_of(deleted)[1].startswith(
-        'FlagRollout r is at a step of flag "a", absent or disabled in Git. The change of bucketing '
+        "FlagRollout r is at a step of a, absent or disabled in Git. The change of bucketing "
     )
     result = await ConfigurationReconciler(world(rollout()), Claims()).reconcile(waits, NOW)
     (event,) = [event for event in result.events if event.reason == "BucketingChanged"]

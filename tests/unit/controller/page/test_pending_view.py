@@ -111,7 +111,7 @@ def test_an_override_over_a_step_says_that_the_step_comes_back() -> None:
 
 def test_each_candidate_says_why_it_is_held_and_how_to_approve_it() -> None:
     [item] = items_under("Rollouts", WORLDS["a step waits for an approval"].objects)
-    assert item.message.endswith("10% of users get banner; it waits for an approval")
+    assert item.message.endswith("10% of users get the new definition of banner; it waits for an approval")
     approve, abort, promote = (command for command, _ in item.actions)
     assert approve == f"flagstaff rollout approve checkout --candidate {FIRST[7:19]} -n shop"
     assert (abort.split()[2], promote.split()[2]) == ("abort", "promote")

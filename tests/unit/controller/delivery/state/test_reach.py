@@ -90,7 +90,8 @@ def test_a_delivered_revision_says_who_has_it() -> None:
     reached = reach(WORLDS["a rollout is at its first step"].state, Target(NEW))
     assert reached.done
     assert reached.message == (
-        f"3 of 3 evaluators serve {NEW}; FlagRollout checkout: step 1/2, 10% of users get banner"
+        f"3 of 3 evaluators serve {NEW}; FlagRollout checkout: step 1/2, 10% of users get the new definition "
+        "of banner"
     )
 
 
@@ -216,5 +217,5 @@ def test_without_the_right_to_read_rollouts_the_object_tells_of_them() -> None:
     target = written(digest=MIXED, localDigest=OWN_NEW, rollouts=[step])
     (state,) = read_sets((target, flag_set()), NOW, unknown=("FlagRollout",))
     assert reach(state, Target(NEW)).message.endswith(
-        "FlagRollout checkout: step 1/2, 10% of users get banner"
+        "FlagRollout checkout: step 1/2, 10% of users get the new definition of banner"
     )

@@ -65,4 +65,6 @@ def test_the_cause_of_a_held_step_is_told() -> None:
 
 def test_an_override_over_a_step_says_that_the_step_reaches_nobody_now() -> None:
     step = WORLDS["an override is over a step"].state.waits[0]
-    assert "10% of users would get banner; an override hides it from users" in step.message
+    assert (
+        "10% of users would get the new definition of banner; an override hides it from users" in step.message
+    )
