@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import takewhile
 from types import MappingProxyType
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
     from controller.api.rollouts.rollout_steps import Step
     from controller.delivery.delivered import Delivered
     from controller.runtime.objects.cache import Cache
-    from evaluator.flags.model import Flag
+    from evaluator.flags.model import Flag, Json
     from evaluator.flags.rollout_rules import Misfit
     from evaluator.flags.rollouts import Rollout
 
@@ -93,6 +94,10 @@ class Comparison:
         """The digest of the promoted definition of a flag; None: there is none."""
         flag = self.promoted.flags.get(key)
         return None if flag is None else definition_digest(flag, self._expander)
+
+    def expand_audience(self, audience: Json) -> dict[str, Any]:
+        """Return an audience of an override with its references to the set's `$evaluators` expanded."""
+        return _expand(audience, Expander(self.whole.evaluators))
 
     def promotion(self, candidate: CandidateStatus) -> tuple[FlagSet, str] | None:
         """(The promoted definitions after the promotion of a candidate, their digest); None: Git does not
@@ -218,11 +223,10 @@ def _expanded_audiences(steps: Iterable[Step], whole: FlagSet) -> tuple[dict[str
     return tuple(None if step.audience is None else _expand(step.audience, expander) for step in steps)
 
 
-def _expand(audience: dict[str, Any], expander: Expander) -> dict[str, Any]:
-    try:
+def _expand(audience: Json, expander: Expander) -> dict[str, Any]:
+    expanded = audience
+    with suppress(RuleTooLarge):
         expanded = expander.expand(audience)
-    except RuleTooLarge:
-        return audience
     return expanded if isinstance(expanded, dict) else {"!!": [expanded]}
 
 

@@ -9,7 +9,7 @@ from controller.api.rollouts.rollout_status import Revision, Served
 from controller.rollouts.machine.due import IN_STEP
 from controller.rollouts.machine.observation import Commit, Misfit, Observation
 from controller.rollouts.promoted_shards import shard_name
-from evaluator.flags.model import AUTHOR_KEY, BUCKETING_KEY, REVISION_KEY
+from evaluator.flags.model import ABSENT, AUTHOR_KEY, BUCKETING_KEY, REVISION_KEY
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -52,6 +52,7 @@ def observation_of(
     status, name = subject.status, subject.rollout.name
     known = status.promoted
     same = known is not None and known.digest == comparison.promoted_digest
+    overrides = tuple(overrides)
     hidden: dict[str, tuple[str, ...]] = {}
     for override in overrides:
         hidden[override.flag] = (*hidden.get(override.flag, ()), override.name)
@@ -70,6 +71,11 @@ def observation_of(
         audiences=comparison.audiences,
         bucketing="v2" if bucketing == "v2" else "v3" if bucketing == "v3" else None,
         overrides=hidden,
+        override_audiences={
+            override.name: comparison.expand_audience(override.audience)
+            for override in overrides
+            if override.audience is not ABSENT
+        },
         served=dict(_served(subject)),
         promotions={
             candidate.digest: Revision(
@@ -125,7 +131,7 @@ def _served(subject: Subject) -> Iterator[tuple[str, Served]]:
 
 def _shows(entry: ServedRollout, candidate: CandidateStatus) -> bool:
     """Whether a candidate is delivered by its step; an edited step may have an earlier name."""
-    if candidate.phase in IN_STEP:
+    if candidate.phase in IN_STEP and {} not in candidate.withheld:
         same = entry.step == candidate.step_text and float(entry.share or 0) == (candidate.share or 0.0)
         return entry.phase == "Exposed" and same
     if candidate.phase == "Promoting":

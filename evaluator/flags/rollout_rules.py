@@ -53,6 +53,8 @@ class Cohort:
     """Hundredths of a percent of users, 0 to 10000."""
     audiences: tuple[Json, ...] = ()
     """Rules over the evaluation context; a user for whom a rule is true is in the cohort at any share."""
+    excluded: tuple[Json, ...] = ()
+    """Rules over the evaluation context; a user for whom a rule is true is not in the cohort."""
 
     @property
     def percent(self) -> str:
@@ -136,14 +138,15 @@ def cohort_condition(cohort: Cohort, salt: str) -> Json:
     """Return the rule that is true for the users of a cohort. `salt`: the text before the targeting key in
     the hash that decides who is in it.
     """
+    excluded = [{"!": [rule]} for rule in cohort.excluded]
     if cohort.share >= WHOLE:
-        return HAS_KEY
+        return {"and": [HAS_KEY, *excluded]} if excluded else HAS_KEY
     ways = list(cohort.audiences)
     if cohort.share > 0:
         bucketing_value = {"cat": [f"{salt}/", _KEY]}
         buckets = [["in", cohort.share], ["out", WHOLE - cohort.share]]
         ways.append({"==": [{_FRACTIONAL: [bucketing_value, *buckets]}, "in"]})
-    return {"and": [HAS_KEY, {"or": ways}]} if ways else False
+    return {"and": [HAS_KEY, *excluded, {"or": ways}]} if ways else False
 
 
 def condition_of(flag: Flag) -> Json | None:

@@ -123,7 +123,8 @@ def _reach(desired: FlagSet, promoted: FlagSet, exposure: Exposure, keys: Collec
         return Reach.IDLE
     if exposure.everyone:
         return Reach.EVERYONE
-    if exposure.cohort is None or misfits(desired, promoted, keys, exposure.cohort.audiences):
+    cohort = exposure.cohort
+    if cohort is None or misfits(desired, promoted, keys, (*cohort.audiences, *cohort.excluded)):
         return Reach.HELD
     return Reach.EXPOSED
 

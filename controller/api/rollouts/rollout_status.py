@@ -208,6 +208,14 @@ class CandidateStatus(Model):
     """Since when it is held by its present reason: a deadline counts from here."""
     announced_at: Time | None = None
     """When the end of a deadline was announced."""
+    withheld: Annotated[
+        tuple[dict[str, Any], ...],
+        Field(max_length=8),
+        in_schema(items={"type": "object", "x-kubernetes-preserve-unknown-fields": True}),
+    ] = ()
+    """The audiences of overrides that interrupted the exposure, with references expanded; an empty one is
+    everybody. Their users get the promoted definitions until somebody decides, also after the override's end.
+    """
     interrupted_by: Text | None = None
     """The override that interrupted the exposure. It stays after the override's end until somebody decides,
     unless `spec.afterOverride` is `Continue`.

@@ -197,11 +197,13 @@ def _rollouts_under_way(resources: Iterable[Resource]) -> Iterator[Rollout]:
 
 def _exposure(candidate: CandidateStatus) -> Exposure:
     everyone = candidate.phase == _PROMOTING
-    exposed = everyone or candidate.step is not None
+    exposed = everyone or (candidate.step is not None and {} not in candidate.withheld)
     return Exposure(
         candidate.digest,
         candidate.flags,
-        Cohort(round((candidate.share or 0.0) * 100), candidate.audiences) if exposed else None,
+        Cohort(round((candidate.share or 0.0) * 100), candidate.audiences, candidate.withheld)
+        if exposed
+        else None,
         candidate.salt or "",
         candidate.step_text or "",
         everyone=everyone,

@@ -6,7 +6,7 @@ observation, so a controller that restarts between two writes continues from the
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from controller.api.objects.meta import precise_timestamp
 from controller.rollouts.machine import transitions
@@ -39,6 +39,7 @@ _WANTED: Final = frozenset({*FOR_APPROVAL, "Paused", "OutsideWindow", "Frozen", 
 _ADVISED: Final = FOR_APPROVAL | {"OverrideEnded"}
 """Reasons that wait for a person: their Events say what to do."""
 
+_MOST_WITHHELD: Final = 8
 _NAME: Final = 1024
 """Most characters of the names of overrides."""
 _LISTED: Final = 10
@@ -175,13 +176,24 @@ def _rollback_cause(tick: Tick) -> Cause | None:
 
 
 def _with_interruption(status: CandidateStatus, tick: Tick) -> CandidateStatus:
-    """Record the override that hides the definitions, until somebody decides what becomes of them."""
+    """Record the override that hides the definitions, and from whom, until somebody decides what becomes of
+    them: its end exposes nobody again.
+    """
     if tick.overrides:
         name = ", ".join(tick.overrides)[:_NAME]
-        return status.model_copy(update={"interrupted_by": name})
+        return status.model_copy(update={"interrupted_by": name, "withheld": _withheld(status, tick)})
     if status.interrupted_by and (tick.asked.resume or tick.spec.after_override == "Continue"):
-        return status.model_copy(update={"interrupted_by": None})
+        return status.model_copy(update={"interrupted_by": None, "withheld": ()})
     return status
+
+
+def _withheld(status: CandidateStatus, tick: Tick) -> tuple[dict[str, Any], ...]:
+    if tick.spec.after_override == "Continue":
+        return ()
+    rules = list(status.withheld)
+    rules += [rule for rule in tick.hidden_from if rule not in rules]
+    # More audiences than a status lists count as everybody.
+    return ({},) if {} in rules or len(rules) > _MOST_WITHHELD else tuple(rules)
 
 
 def _hold(status: CandidateStatus, gate: Gate, tick: Tick, events: tuple[Occurrence, ...]) -> Change:

@@ -172,6 +172,7 @@ def _ticks(
             metrics=observation.metrics.get(digest),
             answers=observation.answers.get(digest, {}),
             overrides=tuple(sorted(overrides)),
+            hidden_from=tuple(observation.override_audiences.get(name, {}) for name in sorted(overrides)),
             missing=missing_reason(candidate, observation),
             paused=is_paused(spec, observation.annotations, candidate),
             skips=reason_to_skip(spec, status, candidate),

@@ -63,6 +63,8 @@ class Observation:
     """The generation of `fractional` that is served."""
     overrides: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """The names of the overrides in force, by the key of their flag."""
+    override_audiences: Mapping[str, dict[str, Any]] = field(default_factory=dict)
+    """The audience of each of these overrides that has one, with references expanded, by its name."""
     served: Mapping[str, Served] = field(default_factory=dict)
     """How many evaluators serve what the status says of a candidate, by its digest; absent: it is not
     delivered yet.
@@ -98,6 +100,8 @@ class Tick:
     """The answers of webhooks that were called now, by name."""
     overrides: tuple[str, ...] = ()
     """Names of the overrides in force of its flags."""
+    hidden_from: tuple[dict[str, Any], ...] = ()
+    """The audiences of these overrides; an empty one is everybody."""
     missing: str = ""
     """`FlagAbsent` or `FlagDisabled` where Git does not have its flags, or disables them."""
     paused: bool = False

@@ -51,7 +51,7 @@ def begin_again(status: CandidateStatus) -> CandidateStatus:
     """Return a candidate that was stopped as one that has not started."""
     fresh = {
         **_NO_STEP, **_NO_CHECKS, "phase": "Queued", "reason": None, "started_at": None, "approvals": (),
-        "post_rollout_at": None, "interrupted_by": None, "bucketing": None,
+        "post_rollout_at": None, "interrupted_by": None, "withheld": (), "bucketing": None,
     }  # fmt: skip
     return status.model_copy(update=fresh)
 
@@ -93,7 +93,7 @@ def promote(status: CandidateStatus, tick: Tick) -> Change:
         **_NOT_EXPOSED, "phase": "Promoting", "reason": None, "message": None, "share": 100.0,
         "share_text": "100%", "started_at": status.started_at or precise_timestamp(tick.now),
         "step_started_at": precise_timestamp(tick.now), "waited": None, "waiting_since": None, "served": None,
-        "last_check_at": None, "verdict": None, "interrupted_by": None,
+        "last_check_at": None, "verdict": None, "interrupted_by": None, "withheld": (),
     }  # fmt: skip
     return Change(status.model_copy(update=fields))
 
@@ -140,6 +140,7 @@ def roll_back(status: CandidateStatus, cause: Cause, tick: Tick) -> Change:
         "reason": cause.reason,
         "message": message,
         "interrupted_by": None,
+        "withheld": (),
         "step_started_at": precise_timestamp(tick.now) if exposed else None,
     }
     event = _occurrence(status, "RolledBack", text, warning=True)
