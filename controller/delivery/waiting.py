@@ -136,4 +136,6 @@ def line(laggard: LaggardStatus) -> str:
     serves, since = laggard.serves or "nothing", laggard.since or "an unknown time"
     if laggard.silent:
         return f"{laggard.name}{node}: silent since {since}, served {serves}"
+    if laggard.reason:
+        return f"{laggard.name}{node}: keeps {serves} since {since}: {laggard.reason}"
     return f"{laggard.name}{node}: serves {serves} (behind since {since})"

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import orjson
 
@@ -30,6 +30,16 @@ if TYPE_CHECKING:
     from controller.api.objects.meta import Resource
 
 
+class HiddenFlag(NamedTuple):
+    """A flag under an override that a composition has from another set."""
+
+    origin: str
+    """The set whose override is hidden, as in FLAG_SET_KEY."""
+    key: str
+    by: str
+    """The set whose flag is delivered."""
+
+
 @dataclass(frozen=True, slots=True)
 class EncodedFlagSet:
     """A flag set as it is delivered."""
@@ -47,6 +57,8 @@ class EncodedFlagSet:
     """Keys of the flags that stay at their last good definition."""
     left_out: tuple[str, ...] = ()
     """Keys of bad flags with no good definition here; the document names them: receivers may have one."""
+    hidden: tuple[HiddenFlag, ...] = ()
+    """Of a composition: overrides that have no effect in it."""
 
 
 @dataclass(frozen=True, slots=True)

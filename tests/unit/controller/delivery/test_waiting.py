@@ -133,10 +133,12 @@ def test_no_evaluators_are_enough_where_none_are_required() -> None:
 def test_an_evaluator_that_does_not_serve_it_is_named() -> None:
     silent = {"name": "shop/a", "node": "n1", "serves": OLD, "since": "12:00", "silent": True}
     behind = {"name": "shop/b", "since": "12:01"}
-    assert look(configuration("1/9", laggards=[silent, behind])).waits_for == (
+    kept = {"name": "shop/c", "serves": OLD, "since": "12:02", "reason": "OrderNotGranted"}
+    assert look(configuration("1/9", laggards=[silent, behind, kept])).waits_for == (
         f"shop/a on n1: silent since 12:00, served {OLD}",
         "shop/b: serves nothing (behind since 12:01)",
-        "and 6 more",
+        f"shop/c: keeps {OLD} since 12:02: OrderNotGranted",
+        "and 5 more",
     )
 
 
