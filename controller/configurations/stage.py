@@ -11,7 +11,7 @@ from controller.api.objects.meta import ObjectKey, version_of
 from controller.api.openfeature import featureflagconfiguration
 from controller.api.remote_provider import provider_shards, provider_spec
 from controller.api.rollouts import flagrollout
-from controller.delivery.progress.overrides import BY_WRITER, set_name
+from controller.delivery.progress.overrides import BY_WRITER, order_of_override, set_name
 from controller.delivery.progress.rollouts import (
     PROGRESS_INDEXES,
     ROLLOUTS_BY_SHARD,
@@ -84,7 +84,7 @@ def _progress(kind: str) -> tuple[Watch, ...]:
         yield from (target.key for target in promoted if target.key.kind == kind)
 
     return (
-        Watch(frozenset({flagoverride.KIND}), changed=_order, keys=keys),
+        Watch(frozenset({flagoverride.KIND}), changed=order_of_override, keys=keys),
         Watch(frozenset({flagrollout.KIND}), changed=order_of, keys=keys),
         Watch(frozenset({flagshard.KIND}), changed=lambda shard: shard and shard.uid, keys=by_shard),
         Watch(
@@ -93,10 +93,6 @@ def _progress(kind: str) -> tuple[Watch, ...]:
             keys=lambda _cache, change: (change.latest.key,),
         ),
     )
-
-
-def _order(override: Resource | None) -> object:
-    return override and (override.uid, override.generation, override.deleting)
 
 
 def _artifact(source: Resource | None) -> object:

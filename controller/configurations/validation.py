@@ -9,7 +9,7 @@ from controller.api.objects.fields import InvalidSpecError
 from controller.api.openfeature.featureflagconfiguration import ConfigurationStatus, MissingShardsError
 from controller.delivery.delivered import delivery_of
 from controller.delivery.problem_text import first_problem, problem_list, withhold_messages
-from controller.delivery.progress.overrides import override_texts
+from controller.delivery.progress.override_words import override_texts
 from controller.delivery.progress.rollouts import served_rollouts
 from controller.runtime.reconciling.result import Done
 from controller.runtime.reconciling.setbacks import Stalled, Waiting

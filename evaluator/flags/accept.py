@@ -49,7 +49,7 @@ NO_PROGRESS: Final = Progress()
 
 
 def effective(desired: FlagSet, progress: Progress = NO_PROGRESS) -> FlagSet:
-    """Return the set to be served. It has a flag that is no longer desired only while an override keeps it."""
+    """Return the set to be served. Only an override keeps a flag that is no longer desired."""
     instead = with_rollouts(desired, progress.rollouts)
     if progress.overrides:
         instead |= override_flags({**desired.flags, **instead}, desired.evaluators, progress.overrides)

@@ -27,32 +27,33 @@ def misfit(flag: Flag | None, override: Override, evaluators: Mapping[str, Json]
     """Why an override cannot be in force for a flag of a set with these `$evaluators`; None: it can. A flag
     that is None does not exist.
     """
-    if override.kept is None:
-        if flag is None:
-            return "UnknownFlag"
-        if override.variant is not None and override.variant not in flag.variants:
-            return "UnknownVariant"
+    if override.kept is None and flag is None:
+        return "UnknownFlag"
     if override.variant is None:
         return None
-    rules, audience = _rules_of(override, evaluators), override.audience
-    if audience is not ABSENT:
-        names = {name for name, _, _ in measure(audience).references}
-        kept = set() if override.kept is None else override.kept.rules.keys()
-        if flag is not None and PROVIDER_KEY in flag.metadata and names - kept:
-            # The shared rules of the provider are not in this set, and one of the same name is another rule.
-            return "InvalidAudience"
-        if is_invalid_audience(audience, rules):
-            return "InvalidAudience"
-        try:
-            audience = Expander(rules).expand(audience) if names else audience
-        except RuleTooLarge:
-            return "RuleTooLarge"
+    if override.kept is None and flag is not None and override.variant not in flag.variants:
+        return "UnknownVariant"
+    if not _resolves(flag, override, evaluators):
+        return "InvalidAudience"
+    try:
+        audience = _with_own_audience(override, evaluators).audience
+    except RuleTooLarge:
+        return "RuleTooLarge"
     own = ABSENT if flag is None else flag.targeting
     extents = [measure(rule) for rule in (own, audience) if rule is not ABSENT]
     deepest = max((extent.depth for extent in extents), default=0)
-    if deepest + WRAPPED > DEPTH or sum(extent.nodes for extent in extents) + _CONDITION > NODES:
-        return "RuleTooLarge"
-    return None
+    fits = deepest + WRAPPED <= DEPTH and sum(extent.nodes for extent in extents) + _CONDITION <= NODES
+    return None if fits else "RuleTooLarge"
+
+
+def _resolves(flag: Flag | None, override: Override, evaluators: Mapping[str, Json]) -> bool:
+    """Whether all that the audience names exists, for this flag."""
+    if override.audience is ABSENT:
+        return True
+    if flag is not None and PROVIDER_KEY in flag.metadata:
+        # The shared rules of the provider are not in this set, and one of the same name is another rule.
+        evaluators = {}
+    return not is_invalid_audience(override.audience, _rules_of(override, evaluators))
 
 
 def _rules_of(override: Override, evaluators: Mapping[str, Json]) -> Mapping[str, Json]:
@@ -94,3 +95,11 @@ def kept_of(flag_set: FlagSet, override: Override) -> Kept | None:
         names = {name for name, _, _ in measure(override.audience).references}
         rules = {name: expander.expand(known[name]) for name in sorted(names)}
     return Kept(layer.kept.value, MappingProxyType(rules))
+
+
+def kept_anew(flag_set: FlagSet, overrides: Iterable[Override]) -> Mapping[str, Kept]:
+    """Return what those of the overrides keep, by their names, that are in force in a set with them and keep
+    nothing yet.
+    """
+    found = {one.name: kept_of(flag_set, one) for one in overrides if one.kept is None}
+    return MappingProxyType({name: kept for name, kept in found.items() if kept is not None})

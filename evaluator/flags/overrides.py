@@ -232,7 +232,7 @@ def _expiry(metadata: Mapping[str, Scalar]) -> int | None:
 
 
 def layers_of(flag: Flag) -> tuple[Flag | None, tuple[Override, ...]]:
-    """Return the definition without any override, and the overrides with what each keeps, the latest first."""
+    """Return (the definition without overrides, the overrides with what each keeps, the latest first)."""
     overrides: list[Override] = []
     beneath: Flag | None = flag
     while beneath is not None and beneath.metadata and OVERRIDE_HIDES_KEY in beneath.metadata:

@@ -14,7 +14,7 @@ from controller.api.objects.fields import InvalidSpecError
 from controller.api.objects.meta import ObjectKey, version_of
 from controller.api.openfeature.featureflagconfiguration import FeatureFlagStatus, MissingShardsError
 from controller.delivery.delivered import delivery_of
-from controller.delivery.progress.overrides import override_texts
+from controller.delivery.progress.override_words import override_texts
 from controller.delivery.progress.rollouts import PromotedSets, progress_of
 from controller.page.delivery.proxy_members import moment
 from controller.page.flag_facts import rollout_sentences

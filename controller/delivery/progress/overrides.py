@@ -2,25 +2,39 @@
 
 from __future__ import annotations
 
+import json
+from collections import Counter
+from dataclasses import dataclass, replace
+from heapq import nsmallest
 from typing import TYPE_CHECKING, Final
 
-from controller.api.flagoverride import KIND, FlagOverrideSpec, moment_of
-from controller.api.flagset import LABEL
+from controller.api.flagoverride import (
+    KIND,
+    MOST,
+    MOST_KEPT,
+    FlagOverrideSpec,
+    FlagOverrideStatus,
+    KeptDefinition,
+)
+from controller.api.flagset import proven_writer
 from controller.api.objects.fields import InvalidSpecError
 from controller.api.objects.meta import ObjectKey
 from controller.api.objects.parsed_spec import parse_spec
 from controller.api.openfeature import featureflagconfiguration
 from controller.runtime.objects.cache import Index
 from evaluator.flags.accept import NO_PROGRESS, Progress
-from evaluator.flags.model import ABSENT
-from evaluator.flags.overrides import OVERRIDE_EXPIRES_KEY, OVERRIDE_KEY, OVERRIDE_REASON_KEY, Override
+from evaluator.flags.model import ABSENT, CONFIDENTIAL_KEY
+from evaluator.flags.overrides import Kept, Override
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator, Mapping
 
     from controller.api.objects.meta import Resource
     from controller.runtime.objects.cache import Cache
-    from evaluator.flags.model import FlagSet
+    from evaluator.flags.model import Flag
+
+MOST_TARGETS: Final = 20
+"""Objects of one FlagSet that its overrides concern: it writes two, and owner references can be forged."""
 
 
 def set_name(override: Resource) -> str:
@@ -30,26 +44,32 @@ def set_name(override: Resource) -> str:
     return name if isinstance(name, str) else ""
 
 
+def _set_and_flag(override: Resource) -> tuple[str]:
+    flag = override.spec.get("flag")
+    return (f"{set_name(override)}/{flag if isinstance(flag, str) else ''}",)
+
+
 FLAG_KINDS: Final = frozenset({featureflagconfiguration.KIND, featureflagconfiguration.FLAG_KIND})
 """The kinds of objects with flags."""
 BY_WRITER: Final = Index(
-    "objects with flags by FlagSet", FLAG_KINDS, lambda resource: filter(None, (resource.labels.get(LABEL),))
+    "objects with flags by FlagSet", FLAG_KINDS, lambda resource: filter(None, (proven_writer(resource),))
 )
 BY_FLAG_SET: Final = Index(
     "FlagOverride by flag set", frozenset({KIND}), lambda resource: (set_name(resource),)
 )
+BY_FLAG: Final = Index("FlagOverride by flag set and flag", frozenset({KIND}), _set_and_flag)
 
 
 def names_of(target: Resource) -> frozenset[str]:
     """The names by which FlagOverrides refer to an object with flags: its own, and that of its FlagSet."""
-    return frozenset(filter(None, (target.name, target.labels.get(LABEL))))
+    return frozenset(filter(None, (target.name, proven_writer(target))))
 
 
 def targets_of(objects: Cache, override: Resource) -> list[Resource]:
     """The objects whose flag a FlagOverride is about: of its name, and those that the FlagSet has written."""
     namespace, name = override.namespace, set_name(override)
     named = (objects.get(ObjectKey(kind, namespace, name)) for kind in sorted(FLAG_KINDS))
-    written = objects.find(BY_WRITER, namespace, name)
+    written = sorted(objects.find(BY_WRITER, namespace, name), key=_age)[:MOST_TARGETS]
     targets = {target.key: target for target in (*named, *written) if target is not None}
     return [targets[key] for key in sorted(targets)]
 
@@ -62,34 +82,125 @@ def override_of(resource: Resource) -> Override:
         spec.flag,
         spec.variant,
         spec.reason,
-        int(moment_of(spec.expires_at).timestamp()),
+        spec.end,
         ABSENT if spec.audience is None else spec.audience,
+        _kept(FlagOverrideStatus.of(resource).kept, spec),
     )
+
+
+def _kept(known: KeptDefinition | None, spec: FlagOverrideSpec) -> Kept | None:
+    named = spec.flag_set_ref.name, spec.flag, spec.variant
+    same = known is not None and (known.flag_set, known.flag, known.variant) == named
+    return known.decoded if known is not None and same else None
+
+
+def kept_definition(override: Resource, kept: Kept, flag: Flag) -> KeptDefinition | None:
+    """Return what the status of a FlagOverride says of what it keeps; None where the value has words of a
+    Secret, or is too large for a status: then the flag's present definition decides.
+    """
+    value = None if kept.value is ABSENT else json.dumps(kept.value)
+    rules = json.dumps(dict(kept.rules)) if kept.rules else None
+    if CONFIDENTIAL_KEY in flag.metadata or max(len(value or ""), len(rules or "")) > MOST_KEPT:
+        return None
+    spec = parse_spec(FlagOverrideSpec, override)
+    return KeptDefinition(
+        flag_set=spec.flag_set_ref.name, flag=spec.flag, variant=spec.variant, value=value, rules=rules
+    )
+
+
+def order_of_override(override: Resource | None) -> object:
+    """Return the part of a FlagOverride that decides what is delivered, for comparison."""
+    if override is None:
+        return None
+    kept = FlagOverrideStatus.of(override).kept
+    return override.uid, override.generation, override.deleting, kept
 
 
 def overrides_of(objects: Cache, target: Resource) -> list[Resource]:
     """The FlagOverrides of an object with flags, ended ones too; the oldest first."""
-    listed = {
-        resource.key: resource
-        for name in names_of(target)
-        for resource in objects.find(BY_FLAG_SET, target.namespace, name)
-    }
-    return sorted(listed.values(), key=lambda resource: (resource.created, resource.name))
+    return _listed(objects, BY_FLAG_SET, target.namespace, names_of(target))
+
+
+def _listed(objects: Cache, index: Index, namespace: str, names: Iterable[str]) -> list[Resource]:
+    listed = (resource for name in names for resource in objects.find(index, namespace, name))
+    return sorted(listed, key=_age)
+
+
+def _age(resource: Resource) -> tuple[str, str]:
+    return resource.created, resource.name
 
 
 def in_force(resources: Iterable[Resource], now: float) -> tuple[Override, ...]:
-    """What FlagOverrides ask for at `now`, in Unix seconds. Malformed and deleted ones ask for nothing."""
-    asked = []
+    """What FlagOverrides ask for at `now`, in Unix seconds: the MOST oldest of each set that they name.
+    Malformed and deleted ones ask for nothing.
+    """
+    asked, counts = [], Counter[str]()
     for resource in resources:
-        if resource.deleting:
+        if not _lasts(resource, now):
             continue
-        try:
-            override = override_of(resource)
-        except InvalidSpecError:
-            continue
-        if override.expires is not None and now < override.expires:
-            asked.append(override)
+        name = set_name(resource)
+        counts[name] += 1
+        if counts[name] <= MOST:
+            asked.append(override_of(resource))
     return tuple(asked)
+
+
+def _lasts(resource: Resource, now: float) -> bool:
+    if resource.deleting:
+        return False
+    try:
+        return now < parse_spec(FlagOverrideSpec, resource).end
+    except InvalidSpecError:
+        return False
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """The MOST oldest FlagOverrides in force of a set that has at least as many: no other counts."""
+
+    youngest: tuple[str, str]
+    first_end: int
+    """When the first of them ends, in Unix seconds."""
+
+    def excludes(self, override: Resource) -> bool:
+        """Whether an override of the set is younger than all of them."""
+        return _age(override) > self.youngest
+
+
+def bound_of_set(objects: Cache, override: Resource, now: float) -> Bound | None:
+    """Return the bound of the set of a FlagOverride; None while it has fewer overrides."""
+    listed = objects.find(BY_FLAG_SET, override.namespace, set_name(override))
+    if len(listed) < MOST:
+        return None
+    oldest = nsmallest(MOST, (resource for resource in listed if _lasts(resource, now)), key=_age)
+    if len(oldest) < MOST:
+        return None
+    return Bound(_age(oldest[-1]), min(parse_spec(FlagOverrideSpec, resource).end for resource in oldest))
+
+
+def in_force_of_flag(objects: Cache, target: Resource, flag: str, now: float) -> tuple[Override, ...]:
+    """Return the overrides in force of one flag of an object at `now`, in Unix seconds, the oldest first."""
+    listed = []
+    for name in names_of(target):
+        of_flag = objects.find(BY_FLAG, target.namespace, f"{name}/{flag}")
+        bound = bound_of_set(objects, of_flag[0], now) if of_flag else None
+        listed += [resource for resource in of_flag if bound is None or not bound.excludes(resource)]
+    return in_force(sorted(listed, key=_age), now)
+
+
+def rivals_of(objects: Cache, override: Resource) -> Iterator[ObjectKey]:
+    """Yield the FlagOverrides of the same flag, whether they name the FlagSet or what that has written."""
+    names = {set_name(override)}.union(*map(names_of, targets_of(objects, override)))
+    for name in names:
+        listed = objects.find(BY_FLAG, override.namespace, f"{name}/{override.spec.get('flag')}")
+        yield from (resource.key for resource in listed)
+
+
+def next_of_set(objects: Cache, gone: Resource) -> Iterator[ObjectKey]:
+    """Yield the FlagOverride that is among the MOST oldest of a set now that this one is gone, if any is."""
+    listed = objects.find(BY_FLAG_SET, gone.namespace, set_name(gone))
+    if len(listed) >= MOST:
+        yield nsmallest(MOST, listed, key=_age)[-1].key
 
 
 def override_progress(objects: Cache, target: Resource, now: float) -> Progress:
@@ -98,26 +209,19 @@ def override_progress(objects: Cache, target: Resource, now: float) -> Progress:
     return Progress(overrides=overrides) if overrides else NO_PROGRESS
 
 
+def with_kept(progress: Progress, kept: Mapping[str, Kept]) -> Progress:
+    """Return the progress with what overrides keep, by their names, where they keep nothing yet."""
+    if not kept or not progress.overrides:
+        return progress
+    overrides = tuple(
+        override if override.kept is not None else replace(override, kept=kept.get(override.name))
+        for override in progress.overrides
+    )
+    return replace(progress, overrides=overrides)
+
+
 def seconds_to_next_end(progress: Progress, now: float) -> float | None:
     """Seconds until the first of the overrides ends; None: there is none."""
     ends = (override.expires for override in progress.overrides if override.expires is not None)
     first = min(ends, default=None)
     return None if first is None else max(0.0, first - now)
-
-
-def override_texts(flag_set: FlagSet, progress: Progress) -> tuple[str, ...]:
-    """A sentence for each flag of a served set that is overridden, sorted by the flag."""
-    asked = {override.name: override for override in progress.overrides}
-    texts = []
-    for key in sorted({override.flag for override in progress.overrides}):
-        flag = flag_set.flags.get(key)
-        override = None if flag is None else asked.get(str(flag.metadata.get(OVERRIDE_KEY)))
-        if flag is None or override is None:
-            continue
-        state = "disabled" if override.variant is None else f'"{override.variant}"'
-        some = "" if override.audience is ABSENT else " for an audience"
-        texts.append(
-            f'flag "{key}" is {state}{some} until {flag.metadata.get(OVERRIDE_EXPIRES_KEY)} by FlagOverride '
-            f"{override.name}: {flag.metadata.get(OVERRIDE_REASON_KEY)}"
-        )
-    return tuple(texts)

@@ -23,6 +23,7 @@ from controller.delivery.progress.overrides import (
     set_name,
 )
 from controller.runtime.objects.cache import Index
+from evaluator.flags.accept import Progress
 from evaluator.flags.layers.merge import parse
 from evaluator.flags.model import FlagSet
 from evaluator.flags.rollout_rules import Cohort
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 
     from controller.api.objects.meta import Resource
     from controller.runtime.objects.cache import Cache
-    from evaluator.flags.accept import Progress
+    from evaluator.flags.overrides import Override
 
 ROLLOUTS_BY_FLAG_SET: Final = Index(
     "FlagRollout by flag set", frozenset({KIND}), lambda resource: (set_name(resource),)
@@ -138,13 +139,19 @@ def rollouts_for(objects: Cache, target: Resource) -> list[Resource]:
 
 
 def progress_of(
-    objects: Cache, target: Resource, now: float, promoted: PromotedSets, *, wait_for_unknown: bool = False
+    objects: Cache,
+    target: Resource,
+    now: float,
+    promoted: PromotedSets,
+    *,
+    wait_for_unknown: bool = False,
+    overrides: tuple[Override, ...] | None = None,
 ) -> Progress:
     """Return the progress of an object with flags at `now`, in Unix seconds. `wait_for_unknown`: hold changes
     back while the status of the object names a FlagRollout that is not in `objects`: it may be newer than
-    these, as each kind has a watch of its own.
+    these, as each kind has a watch of its own. `overrides` are all that count; None: those in force.
     """
-    overridden = override_progress(objects, target, now)
+    overridden = override_progress(objects, target, now) if overrides is None else Progress(overrides)
     rollouts = [*_rollouts_under_way(rollouts_for(objects, target))]
     names = {rollout.name for rollout in rollouts}
     listed = _listed_rollouts(target)

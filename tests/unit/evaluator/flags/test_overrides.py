@@ -194,7 +194,7 @@ def test_marks_that_no_override_made_change_no_definition() -> None:
         document(metadata=marks, targeting={"if": [True, "on", "off", "on", "off"]}), file="f"
     ).flag_set
     assert end_expired(flag, EXPIRES) is flag
-    assert without_override(flag.flags["f"]).targeting == flag.flags["f"].targeting
+    assert without_override(flag.flags["f"]) == flag.flags["f"]
 
 
 audiences = st.sampled_from([ABSENT, COUNTRY, {"==": [{"var": "plan"}, True]}])
@@ -299,7 +299,7 @@ def test_an_audience_keeps_the_rules_that_it_refers_to() -> None:
     kept = replace(asked, kept=kept_of(effective(before, Progress(overrides=(asked,))), asked))
     assert kept.kept == Kept(0, {"staff": COUNTRY})
     after = parse(document(), file="flags.json").flag_set
-    assert "InvalidAudience" == misfit(after.flags["f"], asked, after.evaluators)
+    assert misfit(after.flags["f"], asked, after.evaluators) == "InvalidAudience"
     made = effective(after, Progress(overrides=(kept,))).flags["f"]
     assert [answer(made, {"country": land}, EXPIRES - 1).variant for land in ("NL", "BE")] == ["off", "on"]
 

@@ -1,0 +1,140 @@
+"""What is said of overrides, to people: one sentence a fact. Pure."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Final
+
+from controller.api.objects.meta import timestamp
+from evaluator.flags.checking.suggestions import did_you_mean
+from evaluator.flags.model import ABSENT, State
+from evaluator.flags.overrides import layers_of
+from evaluator.flags.rollouts import ROLLOUT_KEY, ROLLOUT_SHARE_KEY, ROLLOUT_STEP_KEY
+from evaluator.flags.syntax.text import visible
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from evaluator.flags.accept import Progress
+    from evaluator.flags.model import Flag, FlagSet
+    from evaluator.flags.override_fit import Misfit
+    from evaluator.flags.overrides import Override
+
+_NAMED: Final = 10
+"""Most variants that a message lists."""
+_LONGEST: Final = 64
+"""Most characters of a name in a message."""
+
+
+def quote(name: str) -> str:
+    """Return a name of somebody's choice as it can be shown."""
+    return f'"{visible(name[:_LONGEST])}"'
+
+
+def value_text(override: Override) -> str:
+    """What a flag is under an override: `"off"`, `"off" for an audience`, `disabled`."""
+    if override.variant is None:
+        return "disabled"
+    return quote(override.variant) + ("" if override.audience is ABSENT else " for an audience")
+
+
+def until(override: Override) -> str:
+    """Return when an override ends, as `until 2026-01-31T12:00:00Z`."""
+    if override.expires is None:
+        return "without an end"
+    return f"until {timestamp(datetime.fromtimestamp(override.expires, UTC))}"
+
+
+def layers_above(layers: Sequence[Override], name: str) -> tuple[Override, ...]:
+    """Return those of the layers of a flag, the latest first, that hide this one from everybody."""
+    place = next((place for place, layer in enumerate(layers) if layer.name == name), 0)
+    return tuple(layer for layer in layers[:place] if layer.audience is ABSENT)
+
+
+def hidden_text(override: Override, above: Iterable[Override]) -> str:
+    """Say that later overrides cover all users of this one."""
+    last = max(above, key=lambda layer: (layer.expires is None, layer.expires or 0))
+    return (
+        f"FlagOverride {last.name} is later and covers everybody: flag {quote(override.flag)} is "
+        f"{value_text(last)} {until(last)}"
+    )
+
+
+def active_text(override: Override, layers: Sequence[Override]) -> str:
+    """Say that an override is in force, over which of the layers of its flag, and below which."""
+    place = next((place for place, layer in enumerate(layers) if layer.name == override.name), 0)
+    text = f"flag {quote(override.flag)} is {value_text(override)}: {override.reason}"
+    for word, others in (("over", layers[place + 1 :]), ("below", layers[:place])):
+        if others:
+            text += f"; {word} " + ", ".join(_layer_text(layer) for layer in others)
+    return text
+
+
+def _layer_text(layer: Override) -> str:
+    return f"FlagOverride {layer.name} ({value_text(layer)} {until(layer)})"
+
+
+def override_texts(flag_set: FlagSet, progress: Progress) -> tuple[str, ...]:
+    """A sentence for each override in force in a served set that a user may get, sorted by the flag, the
+    latest first.
+    """
+    asked = {override.name for override in progress.overrides}
+    texts = []
+    for key in sorted({override.flag for override in progress.overrides}):
+        flag = flag_set.flags.get(key)
+        layers = () if flag is None else layers_of(flag)[1]
+        texts += [
+            f'flag "{key}" is {value_text(layer)} {until(layer)} by FlagOverride {layer.name}: {layer.reason}'
+            for layer in layers
+            if layer.name in asked and not layers_above(layers, layer.name)
+        ]
+    return tuple(texts)
+
+
+def unfit_text(unfit: Misfit, override: Override, flag: Flag | None, keys: Iterable[str]) -> str:
+    """Say why an override is not in force, and what to do. `keys`: of the flags of the set."""
+    name = quote(override.flag)
+    match unfit:
+        case "UnknownFlag":
+            return f"the set has no flag {name}{did_you_mean(override.flag, keys)}"
+        case "UnknownVariant":
+            variants, variant = () if flag is None else tuple(flag.variants), override.variant or ""
+            near = did_you_mean(variant, variants)
+            return f"flag {name} has no variant {quote(variant)}{near}; it has {_listed(variants)}"
+        case "InvalidAudience":
+            return (
+                "spec.audience has an operator or a $ref that does not exist, or any $ref for the flag of a "
+                "remote provider; correct it"
+            )
+        case "RuleTooLarge":
+            return f"the rule of flag {name} or spec.audience is too large; use disabled: true"
+
+
+def definition_text(flag: Flag | None) -> str:
+    """What a definition says, in short: its state, its default variant, whether it has a rule, and how far it
+    is rolled out.
+    """
+    if flag is None:
+        return "no such flag"
+    if flag.state is State.DISABLED:
+        return "disabled"
+    default = (
+        "no default variant"
+        if flag.default_variant is None
+        else f"default variant {quote(flag.default_variant)}"
+    )
+    if ROLLOUT_KEY not in flag.metadata:
+        return default if flag.targeting in (ABSENT, {}) else f"{default}, with a rule"
+    rollout = f"FlagRollout {flag.metadata[ROLLOUT_KEY]}"
+    if ROLLOUT_STEP_KEY not in flag.metadata:
+        return f"{default}, held back by {rollout}"
+    return (
+        f"{default}, in step {flag.metadata[ROLLOUT_STEP_KEY]} of {rollout} "
+        f"({flag.metadata[ROLLOUT_SHARE_KEY]} % of users)"
+    )
+
+
+def _listed(names: Sequence[str]) -> str:
+    quoted = [quote(name) for name in names[:_NAMED]]
+    more = [f"{len(names) - _NAMED} more"] if len(names) > _NAMED else []
+    return ", ".join(quoted + more)
