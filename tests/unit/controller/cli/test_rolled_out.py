@@ -10,6 +10,7 @@ from controller.cli.authoring.flag_changes import FlagChanges, as_markdown, as_t
 from controller.cli.authoring.flags import lines
 from controller.cli.objects.rolled_out import rollout_text, rollouts_by_flag, rollouts_of_set
 from evaluator.flags.model import Flag, FlagSet, State
+from tests.unit.controller.stage_world import written_by
 
 
 def rollout(
@@ -26,8 +27,8 @@ def flag_set(**defaults: str) -> FlagSet:
     return FlagSet(MappingProxyType(flags))
 
 
-def configuration(**labels: str) -> Resource:
-    metadata = {"namespace": "shop", "name": "production-flags", "labels": labels}
+def configuration(**meta: Any) -> Resource:
+    metadata = {"namespace": "shop", "name": "production-flags", **meta}
     return Resource.of({"kind": "FeatureFlagConfiguration", "metadata": metadata})
 
 
@@ -55,7 +56,7 @@ def test_a_comparison_says_what_is_rolled_out_in_steps() -> None:
 
 
 def test_a_flag_is_traced_to_its_rollout_by_either_name_of_its_set() -> None:
-    written = configuration(**{"flagstaff.dev/flagset": "production"})
+    written = configuration(**written_by("production"))
     at = {"phase": "Progressing", "stepText": "1/1", "shareText": "10%"}
     known = [rollout("checkout", "pay*", **at)]
     assert rollout_text(known, written, "pay") == "checkout, Progressing, step 1/1, 10%"

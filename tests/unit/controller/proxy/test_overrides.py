@@ -147,7 +147,7 @@ async def test_a_bad_change_beneath_an_override_holds_the_definition_and_not_the
     scene.proxy.close()
 
 
-CHANGES = {
+CHANGES: dict[str, dict[str, Any]] = {
     "another value": {"variants": {"on": "yes", "off": "never"}},
     "no such variant": {"variants": {"on": "yes"}},
     "disabled": {"state": "DISABLED"},
