@@ -44,6 +44,26 @@ def sent_values(stream: FakeStream) -> list[dict[str, str]]:
     ]
 
 
+@pytest.mark.parametrize("change", ["deleted", "injected with other orders"])
+async def test_with_enforce_the_streams_of_a_pod_end_at_once_when_its_order_is_gone(change: str) -> None:
+    scene = Scene("enforce")
+    orders = Orders(scene)
+    scene.learn("shop/base", of("hello", "1"))
+    orders.namespace(**{ORDER: "base"})
+    orders.pod("pod-web", WEB)
+    account = "system:serviceaccount:shop:default"
+    scene.reviews.rights = {account: set()}
+    stream = scene.open(WEB, f"{account}#pod-web")
+    await scene.rest()
+    orders.pod("pod-web", WEB, "shop/more")
+    assert stream.ended is None
+    if change == "deleted":
+        scene.proxy.orders.forget("Pod", "shop", "pod-web")
+    else:
+        orders.pod("pod-web", "shop/more")
+    assert stream.ended == (Code.PERMISSION_DENIED, "this Pod is not one of the ordered pods any more")
+
+
 def served_set(stream: FakeStream, before: FlagSet | None = None) -> FlagSet:
     """What an evaluator serves that had `before` and then received what the stream was sent."""
     for message in stream.sent:
