@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from controller.api import flagoverride, flagreceipt, flagshard, flagsource
+from controller.api import flagoverride, flagreceipt, flagset, flagshard, flagsource
+from controller.api.flagset_status import FlagSetStatus
 from controller.api.kinds import FEATURE_FLAG, FEATURE_FLAG_CONFIGURATION, SECRET, status_of
 from controller.api.objects.conditions import READY
 from controller.api.objects.meta import ObjectKey, version_of
 from controller.api.openfeature import featureflagconfiguration
 from controller.api.remote_provider import provider_shards, provider_spec
 from controller.api.rollouts import flagrollout
+from controller.configurations.superseded import targets_of_writer
 from controller.delivery.progress.overrides import BY_WRITER, order_of_override, set_name
 from controller.delivery.progress.rollouts import (
     PROGRESS_INDEXES,
@@ -63,7 +65,7 @@ SHARDS_BY_OWNER: Final = Index("FlagShard by FeatureFlagConfiguration", frozense
 
 def _progress(kind: str) -> tuple[Watch, ...]:
     """Return the watches that wake objects of `kind`: of FlagOverrides, FlagRollouts, FlagShards of promoted
-    definitions, and the annotation that promotes a deleted rollout.
+    definitions, the annotation that promotes a deleted rollout, and FlagSets that write other objects now.
     """
 
     def targets(cache: Cache, order: Resource) -> Iterator[ObjectKey]:
@@ -91,6 +93,11 @@ def _progress(kind: str) -> tuple[Watch, ...]:
             frozenset({kind}),
             changed=lambda target: target and target.annotations.get(flagrollout.PROMOTE),
             keys=lambda _cache, change: (change.latest.key,),
+        ),
+        Watch(
+            frozenset({flagset.KIND}),
+            changed=lambda flag_set: FlagSetStatus.of(flag_set).target,
+            keys=lambda cache, change: (key for key in targets_of_writer(cache, change) if key.kind == kind),
         ),
     )
 

@@ -108,6 +108,7 @@ class Proxy:
         )
         self.open_streams = OpenStreams(self.authorizer, self.deliveries, self.receipts)
         self.deliveries.ordered.moved = self.open_streams.move
+        self.topics.moved = self.open_streams.move
         self.hub = Hub(FairQueue())
         self.service = SyncService(
             self.deliveries,
@@ -118,7 +119,7 @@ class Proxy:
         )
 
     def _deliveries(self, context: Mapping[str, Any]) -> Deliveries:
-        topics = Topics(self.catalog)
+        topics = self.topics = Topics(self.catalog)
         contents = Contents(self.catalog, context, topics.sinks, self.progress)
         ordered = OrderedTopics(self.orders, self.catalog, contents, topics, self.order_notices)
         deliveries = Deliveries(self.catalog, topics, contents, ordered, self.views)

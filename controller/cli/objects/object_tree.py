@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from controller.api import flagset
+from controller.api.kinds import status_of
+from controller.api.objects.conditions import DEPENDENCIES_SERVED
 from controller.api.objects.meta import ObjectKey
 from controller.api.openfeature import featureflagconfiguration
 from controller.api.openfeature.featureflagconfiguration import ConfigurationStatus
@@ -80,6 +82,9 @@ def _node(resource: Resource, children: Mapping[ObjectKey | None, Sequence[Resou
         state = f"{state}, suspended".lstrip(", ")
     if row.ready == "False" and not row.phase:
         state = short(row.message or row.reason or "")
+    if resource.key.kind == flagset.KIND:
+        waits = (short(known.message) for known in status_of(resource).conditions_of(DEPENDENCIES_SERVED))
+        state = "; ".join(filter(None, (state, *waits)))
     below = [_node(child, children) for child in children.get(resource.key, ())]
     return TreeNode(row.kind, row.namespace, row.name, row.ready, state, (*below, *_laggards(resource)))
 

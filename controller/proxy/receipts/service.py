@@ -64,7 +64,8 @@ class ReceiptService:
         if place is None:
             return ()
         if enforced:
-            _require(self._access.may_read_now(call, place))
+            asked = (topic.namespace, topic.name) if isinstance(topic, Named) else place
+            _require(self._access.may_read_now(call, asked))
         part = SetPart(place, claims.digest, claims.revision)
         return (self._with_hidden(part, claims, claims.namespace),)
 
@@ -126,7 +127,7 @@ class OpenStreams:
         self._receipts = receipts
         self._ends: dict[Subscription, list[Callable[[], None]]] = {}
         """For each stream, the functions that end its part in each flag set."""
-        self._ordered: dict[OrderedPods, dict[Subscription, Call]] = {}
+        self._movable: dict[OrderedPods | Named, dict[Subscription, Call]] = {}
         """Streams whose flag sets may change while they are open."""
 
     def begin(self, call: Call, topic: Hashable, *, lasting: bool) -> object:
@@ -134,8 +135,8 @@ class OpenStreams:
         subscription = self._authorizer.begin(call, topic, lasting=lasting)
         if lasting:
             self._follow(subscription, call)
-            if isinstance(topic, OrderedPods):
-                self._ordered.setdefault(topic, {})[subscription] = call
+            if isinstance(topic, OrderedPods | Named):
+                self._movable.setdefault(topic, {})[subscription] = call
         return subscription
 
     def end(self, visit: object) -> None:
@@ -143,14 +144,14 @@ class OpenStreams:
         subscription = cast("Subscription", visit)
         self._authorizer.end(subscription)
         self._end(subscription)
-        if isinstance(topic := subscription.topic, OrderedPods) and topic in self._ordered:
-            self._ordered[topic].pop(subscription, None)
-            if not self._ordered[topic]:
-                del self._ordered[topic]
+        if isinstance(topic := subscription.topic, OrderedPods | Named) and topic in self._movable:
+            self._movable[topic].pop(subscription, None)
+            if not self._movable[topic]:
+                del self._movable[topic]
 
-    def move(self, topic: OrderedPods) -> None:
+    def move(self, topic: OrderedPods | Named) -> None:
         """Count the streams of a topic with the flag sets that it has now."""
-        for subscription, call in tuple(self._ordered.get(topic, {}).items()):
+        for subscription, call in tuple(self._movable.get(topic, {}).items()):
             self._end(subscription)
             self._follow(subscription, call)
 
@@ -166,10 +167,11 @@ class OpenStreams:
     def _places(self, topic: Topic) -> Sequence[Place]:
         if isinstance(topic, OrderedPods):
             return self._deliveries.ordered.places(topic)
-        if isinstance(topic, Named):
-            return ((topic.namespace, topic.name),)
         place = self._deliveries.place_of(topic)
-        return () if place is None else (place,)
+        if place is not None:
+            return (place,)
+        # A subscriber that waits for an object is counted for it.
+        return ((topic.namespace, topic.name),) if isinstance(topic, Named) else ()
 
 
 def _require(allowed: bool | None) -> None:

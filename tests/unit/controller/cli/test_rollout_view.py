@@ -149,6 +149,18 @@ def test_the_tree_has_a_rollout_below_its_flag_set() -> None:
     ]
 
 
+def test_the_tree_says_of_a_flag_set_that_what_it_depends_on_is_being_rolled_out() -> None:
+    condition = {
+        "type": "DependenciesServed", "status": "False", "reason": "DependencyRollout",
+        "message": "FlagSet base is applied, but not served to all users: FlagRollout slow rolls it out",
+    }  # fmt: skip
+    named = {"namespace": "shop", "name": "checkout"}
+    [root] = object_tree(
+        [Resource.of({"kind": "FlagSet", "metadata": named, "status": {"conditions": [condition]}})]
+    )
+    assert root.state == condition["message"]
+
+
 def test_durations_are_written_as_in_a_spec() -> None:
     texts = [duration_text(seconds) for seconds in (0, 30, 90, 3_600, 5_400, 90_000)]
     assert texts == ["0s", "30s", "1m30s", "1h", "1h30m", "25h"]
