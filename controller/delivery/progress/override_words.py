@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
+from controller.api.flagoverride import ACTIVE, FlagOverrideStatus
+from controller.api.objects.conditions import READY
 from controller.api.objects.meta import timestamp
+from controller.api.openfeature.featureflagconfiguration import ConfigurationStatus
+from controller.delivery.waiting import line as laggard_text
 from evaluator.flags.checking.suggestions import did_you_mean
 from evaluator.flags.model import ABSENT, State
 from evaluator.flags.overrides import layers_of
@@ -13,8 +18,9 @@ from evaluator.flags.rollouts import ROLLOUT_KEY, ROLLOUT_SHARE_KEY, ROLLOUT_STE
 from evaluator.flags.syntax.text import visible
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
+    from controller.api.objects.meta import ObjectKey, Resource
     from evaluator.flags.accept import Progress
     from evaluator.flags.model import Flag, FlagSet
     from evaluator.flags.override_fit import Misfit
@@ -134,7 +140,62 @@ def definition_text(flag: Flag | None) -> str:
     )
 
 
+def flag_text(key: str, flag_set: FlagSet) -> str:
+    """Say what a flag of a delivered set is now: what an override makes of it, or its definition."""
+    flag = flag_set.flags.get(key)
+    definition, layers = (None, ()) if flag is None else layers_of(flag)
+    if layers:
+        return f"flag {quote(key)} is still under {_layer_text(layers[0])}"
+    return f"flag {quote(key)} now: {definition_text(definition)}"
+
+
 def _listed(names: Sequence[str]) -> str:
     quoted = [quote(name) for name in names[:_NAMED]]
     more = [f"{len(names) - _NAMED} more"] if len(names) > _NAMED else []
     return ", ".join(quoted + more)
+
+
+@dataclass(frozen=True, slots=True)
+class OverrideEffect:
+    """What an override, or its end, has come to."""
+
+    done: bool
+    message: str
+    """For people, in one line."""
+    waits_for: tuple[str, ...] = ()
+    """The evaluators that do not serve it, as far as proxies name them."""
+    over: bool = False
+    """Whether it will not come about until a person changes something."""
+
+
+def effect_of(
+    override: Resource, targets: Sequence[Resource], before: Mapping[ObjectKey, str | None]
+) -> OverrideEffect:
+    """Return how far an override has come that was written. `targets` are the objects with its flag, and
+    `before` the digests that their status had when it was written.
+    """
+    status = FlagOverrideStatus.of(override)
+    if status.observed_generation != override.generation or status.state is None:
+        return OverrideEffect(False, "no controller reports on it: the proxy applies it")
+    ready = status.condition(READY)
+    if status.state != ACTIVE:
+        return OverrideEffect(False, f"{status.state}: {ready.message}", over=True)
+    served = served_of(targets, before)
+    back = f"; when it ends: {status.hides}" if status.hides else ""
+    return replace(served, message=f"{ready.message}; {served.message}{back}")
+
+
+def served_of(targets: Sequence[Resource], before: Mapping[ObjectKey, str | None]) -> OverrideEffect:
+    """Return who serves what changed since the objects had the digests `before`."""
+    statuses = [ConfigurationStatus.of(target) for target in targets]
+    changed = all(
+        status.digest != before.get(target.key) for status, target in zip(statuses, targets, strict=True)
+    )
+    if not targets or not changed:
+        return OverrideEffect(False, "no controller reports who serves it yet")
+    total, served = sum(one.total or 0 for one in statuses), sum(one.served_by or 0 for one in statuses)
+    if not total:
+        return OverrideEffect(True, "no evaluator that sends receipts is subscribed")
+    laggards = [laggard_text(laggard) for status in statuses for laggard in status.laggards or ()]
+    message = f"{served} of {total} evaluators serve it"
+    return OverrideEffect(served >= total, message, tuple(laggards[: total - served]))

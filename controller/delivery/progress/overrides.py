@@ -9,6 +9,8 @@ from heapq import nsmallest
 from typing import TYPE_CHECKING, Final
 
 from controller.api.flagoverride import (
+    ACTIVE,
+    HIDDEN,
     KIND,
     MOST,
     MOST_KEPT,
@@ -201,6 +203,23 @@ def next_of_set(objects: Cache, gone: Resource) -> Iterator[ObjectKey]:
     listed = objects.find(BY_FLAG_SET, gone.namespace, set_name(gone))
     if len(listed) >= MOST:
         yield nsmallest(MOST, listed, key=_age)[-1].key
+
+
+def hidden_by(override: Resource, listed: Iterable[Resource]) -> list[str]:
+    """Return the names of the FlagOverrides in force over which this one lies, as far as they name the set
+    alike.
+    """
+    in_effect = (ACTIVE, HIDDEN)
+    if FlagOverrideStatus.of(override).state not in in_effect:
+        return []
+    lower = (other for other in listed if _age(other) < _age(override))
+    place = (override.namespace, _set_and_flag(override))
+    return [
+        other.name
+        for other in lower
+        if (other.namespace, _set_and_flag(other)) == place
+        and FlagOverrideStatus.of(other).state in in_effect
+    ]
 
 
 def override_progress(objects: Cache, target: Resource, now: float) -> Progress:
