@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import TYPE_CHECKING, Final
 
 from controller.api import flagshard
@@ -23,16 +24,21 @@ from controller.delivery.delivered import delivery_of
 from controller.delivery.progress.override_words import (
     active_text,
     definition_text,
+    elsewhere_text,
     hidden_text,
     layers_above,
+    quote,
     unfit_text,
 )
 from controller.delivery.progress.overrides import (
     bound_of_set,
-    in_force_of_flag,
+    counted_of_flag,
+    in_force,
     kept_definition,
+    names_of,
     override_of,
     set_name,
+    sets_hiding,
     targets_of,
 )
 from controller.delivery.progress.rollouts import PromotedSets, progress_of
@@ -40,8 +46,8 @@ from controller.runtime.event import Occurrence
 from controller.runtime.reconciling.result import Done, Result, spec_of
 from controller.runtime.reconciling.setbacks import Setback, Stalled, Waiting
 from evaluator.flags.accept import effective
-from evaluator.flags.override_fit import kept_of, misfit
-from evaluator.flags.overrides import layers_of
+from evaluator.flags.override_fit import kept_of, latest_of_each, misfit
+from evaluator.flags.overrides import MOST_LAYERS, layers_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -111,12 +117,18 @@ class FlagOverrideReconciler:
     async def _judge(self, resource: Resource, at: float) -> tuple[_Judgement, float]:
         """Return (what became of it, the seconds until an override of the flag ends)."""
         override = override_of(resource)
-        judged, ends = [], [override.expires or at]
-        for target in targets_of(self.objects, resource):
-            overrides = in_force_of_flag(self.objects, target, override.flag, at)
+        judged, ends, hiding = [], [override.expires or at], set[str]()
+        targets = targets_of(self.objects, resource)
+        counted = {
+            name: counted_of_flag(self.objects, resource.namespace, name, override.flag, at)
+            for name in {name for target in targets for name in names_of(target)}
+        }
+        for target in targets:
+            overrides = in_force(chain.from_iterable(counted[name] for name in names_of(target)), at)
             ends += [rival.expires for rival in overrides if rival.expires is not None]
             judged.append((target, await self._judge_in(target, resource, overrides, at)))
-        return _sum_up(resource, judged), min(ends) - at
+            hiding |= {*sets_hiding(self.objects, target, override.flag)}
+        return _sum_up(resource, judged, sorted(hiding)), min(ends) - at
 
     async def _judge_in(
         self, target: Resource, resource: Resource, overrides: tuple[Override, ...], at: float
@@ -135,6 +147,12 @@ class FlagOverrideReconciler:
         if not delivered.digest:
             return _unreadable(target, delivered.cause)
         names = [one.name for one in progress.overrides]
+        if override.name not in names:
+            return _unreadable(target, f"FlagOverride {override.name} is being deleted")
+        if override not in latest_of_each(progress.overrides):
+            name = quote(override.flag)
+            message = f"{MOST_LAYERS} later FlagOverrides of flag {name} are in force; end one of them"
+            return _Judgement(Stalled(TOO_MANY, message))
         earlier = progress.overrides[: names.index(override.name)]
         before = effective(delivered.composed, replace(progress, overrides=earlier))
         beneath = before.flags.get(override.flag)
@@ -158,9 +176,11 @@ def _unreadable(target: Resource, why: str) -> _Judgement:
     return _Judgement(Waiting("UnknownFlagSet", message, delay=_UNREADABLE_DELAY))
 
 
-def _sum_up(resource: Resource, judged: Sequence[tuple[Resource, _Judgement]]) -> _Judgement:
+def _sum_up(
+    resource: Resource, judged: Sequence[tuple[Resource, _Judgement]], hiding: Sequence[str]
+) -> _Judgement:
     """Return what became of an override in all objects with flags that it is about. One in which it is in
-    force is enough; the message names which do not have it.
+    force is enough; the message names which do not have it, and the sets `hiding` it.
     """
     name = set_name(resource)
     if not judged:
@@ -182,6 +202,7 @@ def _sum_up(resource: Resource, judged: Sequence[tuple[Resource, _Judgement]]) -
         for target, one in judged
         if isinstance(one.outcome, Setback)
     ]
+    facts += filter(None, [elsewhere_text(hiding)])
     return replace(first, outcome=Done("; ".join(facts), outcome.reason))
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from controller.api import flagoverride, flagshard
+from controller.api import flagoverride, flagreceipt, flagshard
+from controller.api.flagreceipt import FlagReceiptStatus
 from controller.api.flagset import proven_writer
 from controller.api.kinds import FLAG_OVERRIDE, FLAG_ROLLOUT
 from controller.api.objects.meta import ObjectKey
@@ -17,6 +18,7 @@ from controller.delivery.progress.overrides import (
     BY_FLAG_SET,
     BY_WRITER,
     FLAG_KINDS,
+    HIDDEN_IN,
     names_of,
     next_of_set,
     rivals_of,
@@ -73,6 +75,22 @@ def _overrides_of_rollout(cache: Cache, change: Change) -> Iterator[ObjectKey]:
         yield from _keys_of(cache, BY_FLAG_SET, targets_of(cache, rollout))
 
 
+def _hidden(receipt: Resource | None) -> object:
+    return receipt and FlagReceiptStatus.of(receipt).hidden
+
+
+def _overrides_of_receipt(cache: Cache, change: Change) -> Iterator[ObjectKey]:
+    """Yield the overrides of the flags that other sets hide, or did, in evaluators of a proxy."""
+    name = flagreceipt.pair_of(change.latest)[0]
+    target = cache.get(ObjectKey(featureflagconfiguration.KIND, change.latest.namespace, name))
+    receipts = filter(None, (change.before, change.after))
+    flags = {hidden.flag for receipt in receipts for hidden in FlagReceiptStatus.of(receipt).hidden}
+    for set_name in names_of(target) if target is not None else ():
+        for flag in flags:
+            listed = cache.find(BY_FLAG, change.latest.namespace, f"{set_name}/{flag}")
+            yield from (override.key for override in listed)
+
+
 def _served(target: Resource | None) -> object:
     """Return what the delivery of an object depends on besides objects that name it."""
     if target is None:
@@ -87,8 +105,9 @@ FLAG_OVERRIDES: Final = Reconciles(
         Watch(frozenset({flagshard.KIND}), changed=_uid, keys=_overrides_of_shard),
         Watch(frozenset({flagoverride.KIND}), changed=_order, keys=_rivals),
         Watch(frozenset({flagrollout.KIND}), changed=order_of, keys=_overrides_of_rollout),
+        Watch(frozenset({flagreceipt.KIND}), changed=_hidden, keys=_overrides_of_receipt),
     ),
-    indexes=(*PROGRESS_INDEXES, BY_FLAG, BY_PART),
+    indexes=(*PROGRESS_INDEXES, BY_FLAG, BY_PART, HIDDEN_IN),
 )
 
 

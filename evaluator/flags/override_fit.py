@@ -9,7 +9,14 @@ from typing import TYPE_CHECKING, Final, Literal
 from evaluator.flags.checking.known_operators import DEPTH, NODES
 from evaluator.flags.checking.references import Expander, RuleTooLarge, measure
 from evaluator.flags.model import ABSENT, PROVIDER_KEY
-from evaluator.flags.overrides import WRAPPED, Kept, is_invalid_audience, layers_of, with_override
+from evaluator.flags.overrides import (
+    MOST_LAYERS,
+    WRAPPED,
+    Kept,
+    is_invalid_audience,
+    layers_of,
+    with_override,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -65,11 +72,19 @@ def override_flags(
 ) -> dict[str, Flag]:
     """Return the flags with overrides, by key; the later of `overrides` lie over the earlier."""
     made: dict[str, Flag] = {}
-    for override in overrides:
+    for override in latest_of_each(overrides):
         flag = made.get(override.flag) or flags.get(override.flag)
         if misfit(flag, override, evaluators) is None:
             made[override.flag] = with_override(flag, _with_own_audience(override, evaluators))
     return made
+
+
+def latest_of_each(overrides: Iterable[Override]) -> list[Override]:
+    """Return the overrides that may be in force beside each other: of each flag the MOST_LAYERS latest."""
+    by_flag: dict[str, list[Override]] = {}
+    for override in overrides:
+        by_flag.setdefault(override.flag, []).append(override)
+    return [override for listed in by_flag.values() for override in listed[-MOST_LAYERS:]]
 
 
 def _with_own_audience(override: Override, evaluators: Mapping[str, Json]) -> Override:

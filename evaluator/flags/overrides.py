@@ -33,12 +33,13 @@ OVERRIDE_HIDES_KEY: Final = "flagstaff.dev/override-hides"
 OVERRIDE_BENEATH_KEY: Final = "flagstaff.dev/override-beneath"
 """What else the flag is without the override, a JSON object in a string; absent where there is nothing to
 say. `variant`: the name in the override, where the flag has another value by it; `added`: true where the flag
-lacks the variant; `default`: the default variant of a disabled flag; `override`: these keys of metadata
-of an earlier override.
+lacks the variant; `default`: the default variant of a disabled flag; `override`: the other keys of metadata
+of the override below; `beneath`: what this key says of that.
 """
-OVERRIDE_KEYS: Final = frozenset({
-    OVERRIDE_KEY, OVERRIDE_REASON_KEY, OVERRIDE_EXPIRES_KEY, OVERRIDE_HIDES_KEY, OVERRIDE_BENEATH_KEY,
-})  # fmt: skip
+_MARKS: Final = frozenset({OVERRIDE_KEY, OVERRIDE_REASON_KEY, OVERRIDE_EXPIRES_KEY, OVERRIDE_HIDES_KEY})
+OVERRIDE_KEYS: Final = _MARKS | {OVERRIDE_BENEATH_KEY}
+MOST_LAYERS: Final = 10
+"""Overrides of one flag at once, the latest: every answer of the flag has the metadata of all of them."""
 
 WRAPPED: Final = 2
 """Levels that a rule lies deeper below the condition of an override."""
@@ -94,8 +95,10 @@ def with_override(flag: Flag | None, override: Override) -> Flag:
     """
     beneath = Flag(override.flag, State.DISABLED, EMPTY) if flag is None else flag
     notes: dict[str, Json] = {}
-    if marks := {key: value for key, value in beneath.metadata.items() if key in OVERRIDE_KEYS}:
+    if marks := {key: value for key, value in beneath.metadata.items() if key in _MARKS}:
         notes["override"] = marks
+        if inner := _notes(beneath.metadata):
+            notes["beneath"] = inner
     variants, name = beneath.variants, override.variant
     if name is not None:
         variants, name = _with_variant(beneath.variants, name, override.kept)
@@ -136,7 +139,7 @@ def _marked(beneath: Flag, override: Override, hides: str, notes: Mapping[str, J
         moment = datetime.fromtimestamp(override.expires, UTC)
         metadata[OVERRIDE_EXPIRES_KEY] = moment.strftime("%Y-%m-%dT%H:%M:%SZ")
     if notes:
-        metadata[OVERRIDE_BENEATH_KEY] = json.dumps(notes, sort_keys=True, separators=(",", ":"))
+        metadata[OVERRIDE_BENEATH_KEY] = _text(notes)
     return MappingProxyType(metadata)
 
 
@@ -179,7 +182,10 @@ def _take_off(flag: Flag) -> tuple[Flag | None, Override] | None:
     if not isinstance(name, str) or not isinstance(reason, str) or hides not in (*State, _ABSENT):
         return None
     plain = {key: value for key, value in metadata.items() if key not in OVERRIDE_KEYS}
-    beneath = replace(flag, metadata=MappingProxyType({**plain, **notes.get("override", {})}))
+    marks = {key: value for key, value in notes.get("override", {}).items() if key in _MARKS}
+    if "beneath" in notes:
+        marks[OVERRIDE_BENEATH_KEY] = _text(notes["beneath"])
+    beneath = replace(flag, metadata=MappingProxyType({**plain, **marks}))
     variant, audience, kept = None, ABSENT, Kept()
     if flag.state is State.ENABLED:
         # Only a variant leaves a flag enabled, and it wraps the rule.
@@ -200,6 +206,10 @@ def _take_off(flag: Flag) -> tuple[Flag | None, Override] | None:
     return (None if hides == _ABSENT else replace(beneath, state=State(str(hides)))), override
 
 
+def _text(notes: Mapping[str, Json]) -> str:
+    return json.dumps(notes, sort_keys=True, separators=(",", ":"))
+
+
 def _notes(metadata: Mapping[str, Scalar]) -> dict[str, Any]:
     """Return what OVERRIDE_BENEATH_KEY says, as far as it has the right types."""
     text = metadata.get(OVERRIDE_BENEATH_KEY)
@@ -207,7 +217,7 @@ def _notes(metadata: Mapping[str, Scalar]) -> dict[str, Any]:
         notes = json.loads(text) if isinstance(text, str) else {}
     except (ValueError, RecursionError):
         return {}
-    types = {"variant": str, "added": bool, "default": str, "override": dict}
+    types = {"variant": str, "added": bool, "default": str, "override": dict, "beneath": dict}
     listed = notes.items() if isinstance(notes, dict) else ()
     return {key: value for key, value in listed if key in types and isinstance(value, types[key])}
 

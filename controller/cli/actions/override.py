@@ -62,7 +62,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run_set(options: argparse.Namespace) -> int:
-    """0: evaluators serve it; 1: no such set, flag or variant, or not in time; 2 wrong usage; 3 no cluster."""
+    """0: it is served; 1: no such set, flag or variant, or not in time; 2 wrong usage; 3 no cluster."""
     from controller.api.kinds import FLAG_OVERRIDE
     from controller.api.objects.meta import timestamp
     from controller.runtime.clock import now

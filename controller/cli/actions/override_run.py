@@ -82,8 +82,8 @@ async def _look(look: Look) -> OverrideEffect:
 
 
 async def require_fit(connection: Connection, asked: Resource) -> None:
-    """Raise Exit for an override that fits no object: there is no such set, flag or variant, or its audience is
-    wrong. What the user may not read is left to the controller.
+    """Raise Exit for an override that fits no object: there is no such set, flag or variant, or its audience
+    is wrong. What the user may not read is left to the controller.
     """
     with contextlib.suppress(Setback):
         delivered = await _delivered(connection, asked, overridden=False)

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 _NAMED: Final = 10
 """Most variants that a message lists."""
+_SETS: Final = 3
+"""Most sets that a message lists."""
 _LONGEST: Final = 64
 """Most characters of a name in a message."""
 
@@ -55,6 +57,15 @@ def layers_above(layers: Sequence[Override], name: str) -> tuple[Override, ...]:
     """Return those of the layers of a flag, the latest first, that hide this one from everybody."""
     place = next((place for place, layer in enumerate(layers) if layer.name == name), 0)
     return tuple(layer for layer in layers[:place] if layer.audience is ABSENT)
+
+
+def elsewhere_text(sets: Sequence[str]) -> str:
+    """Say where another set's flag is served in place of an overridden one; empty: nowhere."""
+    if not sets:
+        return ""
+    more = f" and {len(sets) - _SETS} more" if len(sets) > _SETS else ""
+    names = ", ".join(name or "another set" for name in sets[:_SETS])
+    return f"hidden in evaluators that also follow {names}{more}, whose flag comes first"
 
 
 def hidden_text(override: Override, above: Iterable[Override]) -> str:

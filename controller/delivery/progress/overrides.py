@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from heapq import nsmallest
 from typing import TYPE_CHECKING, Final
 
+from controller.api import flagreceipt
 from controller.api.flagoverride import (
     ACTIVE,
     HIDDEN,
@@ -18,6 +19,7 @@ from controller.api.flagoverride import (
     FlagOverrideStatus,
     KeptDefinition,
 )
+from controller.api.flagreceipt import FlagReceiptStatus
 from controller.api.flagset import proven_writer
 from controller.api.objects.fields import InvalidSpecError
 from controller.api.objects.meta import ObjectKey
@@ -60,6 +62,15 @@ BY_FLAG_SET: Final = Index(
     "FlagOverride by flag set", frozenset({KIND}), lambda resource: (set_name(resource),)
 )
 BY_FLAG: Final = Index("FlagOverride by flag set and flag", frozenset({KIND}), _set_and_flag)
+
+
+HIDDEN_IN: Final = Index(
+    "FlagReceipt by overridden flag that another set hides",
+    frozenset({flagreceipt.KIND}),
+    lambda receipt: {
+        f"{flagreceipt.pair_of(receipt)[0]}/{hidden.flag}" for hidden in FlagReceiptStatus.of(receipt).hidden
+    },
+)
 
 
 def names_of(target: Resource) -> frozenset[str]:
@@ -119,13 +130,9 @@ def order_of_override(override: Resource | None) -> object:
 
 
 def overrides_of(objects: Cache, target: Resource) -> list[Resource]:
-    """The FlagOverrides of an object with flags, ended ones too; the oldest first."""
-    return _listed(objects, BY_FLAG_SET, target.namespace, names_of(target))
-
-
-def _listed(objects: Cache, index: Index, namespace: str, names: Iterable[str]) -> list[Resource]:
-    listed = (resource for name in names for resource in objects.find(index, namespace, name))
-    return sorted(listed, key=_age)
+    """The FlagOverrides of an object with flags, ended ones too, in no order."""
+    names = names_of(target)
+    return [resource for name in names for resource in objects.find(BY_FLAG_SET, target.namespace, name)]
 
 
 def _age(resource: Resource) -> tuple[str, str]:
@@ -133,11 +140,11 @@ def _age(resource: Resource) -> tuple[str, str]:
 
 
 def in_force(resources: Iterable[Resource], now: float) -> tuple[Override, ...]:
-    """What FlagOverrides ask for at `now`, in Unix seconds: the MOST oldest of each set that they name.
-    Malformed and deleted ones ask for nothing.
+    """What FlagOverrides ask for at `now`, in Unix seconds, the oldest first; of each set that they name the
+    MOST oldest. Malformed and deleted ones ask for nothing.
     """
     asked, counts = [], Counter[str]()
-    for resource in resources:
+    for resource in sorted(resources, key=_age):
         if not _lasts(resource, now):
             continue
         name = set_name(resource)
@@ -180,14 +187,11 @@ def bound_of_set(objects: Cache, override: Resource, now: float) -> Bound | None
     return Bound(_age(oldest[-1]), min(parse_spec(FlagOverrideSpec, resource).end for resource in oldest))
 
 
-def in_force_of_flag(objects: Cache, target: Resource, flag: str, now: float) -> tuple[Override, ...]:
-    """Return the overrides in force of one flag of an object at `now`, in Unix seconds, the oldest first."""
-    listed = []
-    for name in names_of(target):
-        of_flag = objects.find(BY_FLAG, target.namespace, f"{name}/{flag}")
-        bound = bound_of_set(objects, of_flag[0], now) if of_flag else None
-        listed += [resource for resource in of_flag if bound is None or not bound.excludes(resource)]
-    return in_force(sorted(listed, key=_age), now)
+def counted_of_flag(objects: Cache, namespace: str, name: str, flag: str, now: float) -> list[Resource]:
+    """Return the FlagOverrides of one flag that name a set so and are within its bound."""
+    listed = objects.find(BY_FLAG, namespace, f"{name}/{flag}")
+    bound = bound_of_set(objects, listed[0], now) if listed else None
+    return [override for override in listed if bound is None or not bound.excludes(override)]
 
 
 def rivals_of(objects: Cache, override: Resource) -> Iterator[ObjectKey]:
@@ -203,6 +207,15 @@ def next_of_set(objects: Cache, gone: Resource) -> Iterator[ObjectKey]:
     listed = objects.find(BY_FLAG_SET, gone.namespace, set_name(gone))
     if len(listed) >= MOST:
         yield nsmallest(MOST, listed, key=_age)[-1].key
+
+
+def sets_hiding(objects: Cache, target: Resource, flag: str) -> list[str]:
+    """Return the sets, as `Kind/namespace/name`, whose flag evaluators serve in place of an overridden one of
+    this object, as they follow both; an empty name for a set that is not known.
+    """
+    receipts = objects.find(HIDDEN_IN, target.namespace, f"{target.name}/{flag}")
+    owned = (FlagReceiptStatus.of(receipt) for receipt in receipts if receipt.is_owned_by(target))
+    return sorted({hidden.by for status in owned for hidden in status.hidden if hidden.flag == flag})
 
 
 def hidden_by(override: Resource, listed: Iterable[Resource]) -> list[str]:

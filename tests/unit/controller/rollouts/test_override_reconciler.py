@@ -19,6 +19,7 @@ from controller.rollouts.override_reconciler import FlagOverrideReconciler
 from controller.rollouts.stage import FLAG_OVERRIDES
 from controller.runtime.reconciling.settle import settle
 from evaluator.flags.model import ABSENT
+from evaluator.flags.overrides import MOST_LAYERS
 from evaluator.resolving.resolve import compile_flag_set, resolve
 from tests.unit.controller.stage_world import RecordingCluster, written_by
 
@@ -273,6 +274,17 @@ async def test_beyond_the_bound_the_newest_override_waits_until_another_ends() -
     world.now += timedelta(hours=1)
     assert ready(await world.settle(newest)) == ("True", "Active")
     assert newest in {override.name for override in world.progress.overrides}
+
+
+async def test_of_many_overrides_of_one_flag_the_latest_are_in_force() -> None:
+    world = World()
+    world.flags()
+    for number in range(MOST_LAYERS + 1):
+        audience = {"==": [{"var": "group"}, number]}
+        world.override(f"o{number:02}", f"2025-12-31T00:00:{number:02}Z", audience=audience)
+    assert ready(await world.settle("o00")) == ("False", "TooManyOverrides")
+    assert ready(await world.settle("o01")) == ("True", "Active")
+    assert ready(await world.settle(f"o{MOST_LAYERS}")) == ("True", "Active")
 
 
 async def test_an_override_that_does_not_fit_is_no_rival() -> None:

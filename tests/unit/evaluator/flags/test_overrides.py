@@ -14,6 +14,7 @@ from evaluator.flags.layers.merge import parse
 from evaluator.flags.model import ABSENT, PROVIDER_KEY, Flag, FlagSet, State
 from evaluator.flags.override_fit import kept_of, misfit
 from evaluator.flags.overrides import (
+    MOST_LAYERS,
     OVERRIDE_EXPIRES_KEY,
     OVERRIDE_KEY,
     Kept,
@@ -302,6 +303,14 @@ def test_an_audience_keeps_the_rules_that_it_refers_to() -> None:
     assert misfit(after.flags["f"], asked, after.evaluators) == "InvalidAudience"
     made = effective(after, Progress(overrides=(kept,))).flags["f"]
     assert [answer(made, {"country": land}, EXPIRES - 1).variant for land in ("NL", "BE")] == ["off", "on"]
+
+
+def test_many_layers_make_no_flag_of_another_size_than_their_sum() -> None:
+    flag = parse(document(), file="flags.json").flag_set.flags["f"]
+    for number in range(MOST_LAYERS):
+        flag = with_override(flag, replace(OVERRIDE, name=f"o{number}", kept=Kept(number)))
+    assert len(encode(FlagSet({"f": flag}))) < 500 * MOST_LAYERS
+    assert layers_of(flag)[0] == parse(document(), file="flags.json").flag_set.flags["f"]
 
 
 def test_an_override_that_keeps_nothing_yet_needs_its_flag() -> None:
