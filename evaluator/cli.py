@@ -5,8 +5,9 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NoReturn
 
+from evaluator.flags.syntax.text import visible
 from evaluator.host import logs
 from evaluator.settings import OPTIONS, InvalidSettingError, Kind, Settings, load
 
@@ -20,9 +21,17 @@ _NO_SOURCE: Final = "there is no source of flags; give --uri or --sources, such 
 _END_SECONDS: Final = 3.0
 
 
+class _Parser(argparse.ArgumentParser):
+    """An argument parser whose errors cannot steer a terminal."""
+
+    def error(self, message: str) -> NoReturn:
+        """Exit with 2."""
+        super().error(visible(message))
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """`python -m evaluator start …`; returns the exit code: 0 stopped by a signal, 2 cannot start."""
-    parser = argparse.ArgumentParser(prog="evaluator", allow_abbrev=False)
+    parser = _Parser(prog="evaluator", allow_abbrev=False)
     configure(parser)
     options = parser.parse_args(argv)
     code: int = options.run(options)
@@ -31,7 +40,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def parse(argv: Sequence[str]) -> dict[str, list[str]]:
     """Return the texts given for each option of `start`, by name; argparse exits on errors and `--help`."""
-    parser = argparse.ArgumentParser(prog="evaluator", allow_abbrev=False)
+    parser = _Parser(prog="evaluator", allow_abbrev=False)
     configure(parser)
     return _flags(parser.parse_args(argv))
 
@@ -102,7 +111,7 @@ def _flags(arguments: argparse.Namespace) -> dict[str, list[str]]:
 
 
 def _refuse(reason: str) -> int:
-    print(f"flagstaff evaluator: {reason}", file=sys.stderr)
+    print(f"flagstaff evaluator: {visible(reason)}", file=sys.stderr)
     return 2
 
 

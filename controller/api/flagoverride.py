@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import json
 from datetime import UTC, datetime
+from functools import cached_property
 from typing import Annotated, Any, Final, Literal
 
 from pydantic import Field
 
 from controller.api.objects.definition import AGE_COLUMN, READY_COLUMN, STATUS_COLUMN, Column, Definition
-from controller.api.objects.fields import LocalReference, that
+from controller.api.objects.fields import LocalReference, Model, that
 from controller.api.objects.rules import Rule, RuledModel
 from controller.api.objects.schema_words import TIME, in_schema
 from controller.api.objects.status import Status
 from controller.api.parsing import InvalidTextError
+from evaluator.flags.model import ABSENT
+from evaluator.flags.overrides import Kept
 
 KIND: Final = "FlagOverride"
 SET_BY: Final = "flagstaff.dev/set-by"
@@ -20,7 +24,13 @@ SET_BY: Final = "flagstaff.dev/set-by"
 
 ACTIVE: Final = "Active"
 EXPIRED: Final = "Expired"
-CONFLICT: Final = "Conflict"
+HIDDEN: Final = "Hidden"
+TOO_MANY: Final = "TooManyOverrides"
+
+MOST: Final = 100
+"""Overrides in force of one set: whoever delivers the set applies each of them, at every change."""
+MOST_KEPT: Final = 65_536
+"""Characters of JSON that are kept of a variant, and of the rules of an audience."""
 
 
 def moment_of(text: str) -> datetime:
@@ -75,6 +85,40 @@ class FlagOverrideSpec(RuledModel):
     override is in force where it is true. Everybody if it is not set.
     """
 
+    @cached_property
+    def end(self) -> int:
+        """`expires_at` in Unix seconds."""
+        return int(moment_of(self.expires_at).timestamp())
+
+
+JsonText = Annotated[str, Field(max_length=MOST_KEPT)]
+
+
+class KeptDefinition(Model):
+    """What an override keeps of the flag's definition from the moment at which it came into force."""
+
+    flag_set: Annotated[str, Field(max_length=253)]
+    """`spec.flagSetRef.name` at that moment: for another set, flag or variant, this does not count."""
+    flag: Text
+    """`spec.flag` at that moment."""
+    variant: Text | None = None
+    """`spec.variant` at that moment; absent: the flag is disabled."""
+    value: JsonText | None = None
+    """The variant's value, as JSON."""
+    rules: JsonText | None = None
+    """The shared rules that `spec.audience` refers to, by name, as a JSON object."""
+
+    @cached_property
+    def decoded(self) -> Kept | None:
+        """The value and the rules; None where they are malformed."""
+        try:
+            value = ABSENT if self.value is None else json.loads(self.value)
+            rules = {} if self.rules is None else json.loads(self.rules)
+        except (ValueError, RecursionError):
+            return None
+        fits = (value is ABSENT) == (self.variant is None) and isinstance(rules, dict)
+        return Kept(value, rules) if fits else None
+
 
 class FlagOverrideStatus(Status):
     """What became of it."""
@@ -83,13 +127,13 @@ class FlagOverrideStatus(Status):
         Literal[
             "Active",
             "Expired",
-            "Conflict",
+            "Hidden",
             "UnknownFlagSet",
             "UnknownFlag",
             "UnknownVariant",
-            "AudienceOfDisabledFlag",
             "RuleTooLarge",
             "InvalidAudience",
+            "TooManyOverrides",
             "InvalidSpec",
         ]
         | None
@@ -97,6 +141,8 @@ class FlagOverrideStatus(Status):
     """Whether it is in force, and why it is not."""
     hides: Annotated[str, Field(max_length=1024)] | None = None
     """What the definition of the flag says, which the override hides."""
+    kept: KeptDefinition | None = None
+    """What it keeps of the definition until it ends, whatever becomes of the flag."""
 
 
 DEFINITION: Final = Definition(

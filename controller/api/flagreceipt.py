@@ -25,6 +25,8 @@ PROXY_LABEL: Final = {"app.kubernetes.io/part-of": "flagstaff", "app.kubernetes.
 
 MOST_NAMED: Final = 20
 """Most laggards that one proxy names, and most members whose last good set is not saved."""
+MOST_HIDDEN: Final = 20
+"""Most overridden flags in one receipt that other sets hide."""
 MOST_GROUPS: Final = 64
 """Most digests in one receipt."""
 
@@ -33,7 +35,7 @@ class ServedGroup(Model):
     """How many members serve the same."""
 
     digest: str = ""
-    """Empty: nothing yet, or one of many digests that few serve."""
+    """Empty: nothing yet, one of many digests that few serve, or a set that does not follow any more."""
     revision: str = ""
     """The revision with that digest, as far as known."""
     count: Annotated[int, Field(ge=0)] = 0
@@ -57,6 +59,21 @@ class Laggard(Model):
     """Whether it sent no report for a while."""
     claimed: bool = False
     """The name is not verified."""
+    reason: str = ""
+    """Why it is not sent this set any more, and keeps what it had: OrderNotGranted, OrderUnknown or another
+    reason of [standing orders](../standing-orders.md#when-an-order-is-refused); empty: it is sent it.
+    """
+
+
+class HiddenOverride(Model):
+    """A flag of the set that is under an override, and that members have from another set."""
+
+    flag: str
+    """The flag's key."""
+    by: str = ""
+    """The set whose flag they serve, as `Kind/namespace/name`; empty: the proxy does not know it."""
+    count: Annotated[int, Field(ge=0)] = 0
+    """Members that serve that flag, and are not silent."""
 
 
 class UnsavedMember(Model):
@@ -98,6 +115,8 @@ class FlagReceiptStatus(StatusModel):
     """Members whose last good set is not saved."""
     unsaved_members: Annotated[tuple[UnsavedMember, ...], Field(max_length=MOST_NAMED), ATOMIC_LIST] = ()
     """Some of them, by name."""
+    hidden: Annotated[tuple[HiddenOverride, ...], Field(max_length=MOST_HIDDEN), ATOMIC_LIST] = ()
+    """Overridden flags of this set that other sets of the members hide: those hidden for most come first."""
     delivered: int = 0
     """Streams of subscribers that send no receipts."""
     claimed: int = 0

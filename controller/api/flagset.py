@@ -26,7 +26,7 @@ from controller.api.objects.fields import (
     SpecProblem,
     refuse,
 )
-from controller.api.objects.meta import API_VERSION, ObjectKey
+from controller.api.objects.meta import API_VERSION, GROUP, ObjectKey
 from controller.api.objects.rules import Rule
 from controller.api.objects.schema_words import in_schema
 from controller.api.parsing import InvalidTextError
@@ -229,6 +229,19 @@ def source_key(flag_set: Resource) -> ObjectKey | None:
 def writer_key(written: Resource) -> ObjectKey:
     """Return the FlagSet that writes an object; its name is empty where none does."""
     return ObjectKey(KIND, written.namespace, written.labels.get(LABEL, ""))
+
+
+def proven_writer(written: Resource) -> str:
+    """Return the name of the FlagSet that an object belongs to by label and by owner reference; empty: none.
+    The label alone proves nothing: whoever writes the object may set it.
+    """
+    name = written.labels.get(LABEL, "")
+    owned = any(
+        (owner.get("kind"), owner.get("name")) == (KIND, name)
+        and str(owner.get("apiVersion")).startswith(f"{GROUP}/")
+        for owner in written.owners
+    )
+    return name if owned else ""
 
 
 def target_name(flag_set: Resource) -> str:

@@ -116,11 +116,7 @@ def _make_replica(
     namespaces = tuple(settings.namespaces or ("",))
     queue: KeyedQueue[Place] = KeyedQueue(loop.time, random.random, places=8, group=itemgetter(0))
 
-    def drop_members(uid: str) -> None:
-        # No Pod goes before the watches run, and the proxy is there by then.
-        proxy.receipts.pod_gone(uid)
-
-    pods = PodUids(drop_members)
+    pods = PodUids()
     order_scopes = _order_scopes(namespaces)
     orders = OrderObjects((scope.type.kind, scope.namespace) for scope in order_scopes)
     proxy = Proxy(
@@ -132,6 +128,7 @@ def _make_replica(
         loop,
         orders,
     )
+    pods.gone = proxy.pod_gone
     sink = CatalogSink(proxy.deliveries, namespaces)
     reflectors = [
         Reflector(cluster.api, WatchScope(type_, namespace), sink)

@@ -95,7 +95,8 @@ class _Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Exit with 2."""
-        self.exit(USAGE, f"{self.prog}: {message.removeprefix('argument ')}\ntry: {self.prog} --help\n")
+        said = printable(message.removeprefix("argument ").replace("\n", " "))
+        self.exit(USAGE, f"{self.prog}: {said}\ntry: {self.prog} --help\n")
 
     def refuse(self, words: Sequence[str]) -> NoReturn:
         """Exit with 2 for words that are neither options nor arguments of this verb."""

@@ -178,6 +178,7 @@ def _laggard(member: Laggard) -> LaggardStatus:
         since=member.since or None,
         silent=member.silent,
         claimed=member.claimed,
+        reason=member.reason or None,
     )
 
 
@@ -210,4 +211,6 @@ def _describe(laggard: Laggard) -> str:
     serves = laggard.serves or "nothing"
     if laggard.silent:
         return f"{laggard.name} (silent, last served {serves})"
+    if laggard.reason:
+        return f"{laggard.name} (keeps {serves}: {laggard.reason})"
     return f"{laggard.name} (serves {serves})"

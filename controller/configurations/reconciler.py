@@ -15,6 +15,7 @@ from controller.api.objects.conditions import (
     PROPAGATED,
     REMOTE_FLAGS,
     ROLLOUT_ACTIVE,
+    SUPERSEDED,
 )
 from controller.api.openfeature.featureflagconfiguration import FLAG_KIND, ConfigurationStatus
 from controller.api.remote_provider import entries_in_force, provider_shards
@@ -35,6 +36,7 @@ from controller.configurations.remote_report import (
     provider_status,
     with_state,
 )
+from controller.configurations.superseded import superseded
 from controller.configurations.validation import validate
 from controller.delivery.fleet_members import count
 from controller.delivery.progress.generations import drawn_text
@@ -62,7 +64,9 @@ if TYPE_CHECKING:
     from evaluator.flags.accept import Progress
 
 
-_DETAILS: Final = (PROPAGATED, LAST_GOOD_SAVED, NAME_CONFLICT, REMOTE_FLAGS, OVERRIDE_ACTIVE, ROLLOUT_ACTIVE)
+_DETAILS: Final = (
+    PROPAGATED, LAST_GOOD_SAVED, NAME_CONFLICT, REMOTE_FLAGS, OVERRIDE_ACTIVE, ROLLOUT_ACTIVE, SUPERSEDED,
+)  # fmt: skip
 """Conditions that are removed once they do not hold."""
 
 
@@ -128,7 +132,14 @@ class ConfigurationReconciler:
         return Result(
             outcome,
             status=status | provider_status(remote) | _rollout_status(before, kept.validation),
-            details=(*served.details, *conflicted, *fetch_conditions(remote), *overridden, *rolled_out),
+            details=(
+                *served.details,
+                *conflicted,
+                *fetch_conditions(remote),
+                *overridden,
+                *rolled_out,
+                *superseded(resource, self.objects, served.status),
+            ),
             ended=_DETAILS,
             events=(
                 *name_conflicts.new_conflicts(before, conflicts),

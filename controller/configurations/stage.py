@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from controller.api import flagoverride, flagreceipt, flagshard, flagsource
+from controller.api import flagoverride, flagreceipt, flagset, flagshard, flagsource
+from controller.api.flagset_status import FlagSetStatus
 from controller.api.kinds import FEATURE_FLAG, FEATURE_FLAG_CONFIGURATION, SECRET, status_of
 from controller.api.objects.conditions import READY
 from controller.api.objects.meta import ObjectKey, version_of
 from controller.api.openfeature import featureflagconfiguration
 from controller.api.remote_provider import provider_shards, provider_spec
 from controller.api.rollouts import flagrollout
-from controller.delivery.progress.overrides import BY_WRITER, set_name
+from controller.configurations.superseded import targets_of_writer
+from controller.delivery.progress.overrides import BY_WRITER, order_of_override, set_name
 from controller.delivery.progress.rollouts import (
     PROGRESS_INDEXES,
     ROLLOUTS_BY_SHARD,
@@ -63,7 +65,7 @@ SHARDS_BY_OWNER: Final = Index("FlagShard by FeatureFlagConfiguration", frozense
 
 def _progress(kind: str) -> tuple[Watch, ...]:
     """Return the watches that wake objects of `kind`: of FlagOverrides, FlagRollouts, FlagShards of promoted
-    definitions, and the annotation that promotes a deleted rollout.
+    definitions, the annotation that promotes a deleted rollout, and FlagSets that write other objects now.
     """
 
     def targets(cache: Cache, order: Resource) -> Iterator[ObjectKey]:
@@ -84,7 +86,7 @@ def _progress(kind: str) -> tuple[Watch, ...]:
         yield from (target.key for target in promoted if target.key.kind == kind)
 
     return (
-        Watch(frozenset({flagoverride.KIND}), changed=_order, keys=keys),
+        Watch(frozenset({flagoverride.KIND}), changed=order_of_override, keys=keys),
         Watch(frozenset({flagrollout.KIND}), changed=order_of, keys=keys),
         Watch(frozenset({flagshard.KIND}), changed=lambda shard: shard and shard.uid, keys=by_shard),
         Watch(
@@ -92,11 +94,12 @@ def _progress(kind: str) -> tuple[Watch, ...]:
             changed=lambda target: target and target.annotations.get(flagrollout.PROMOTE),
             keys=lambda _cache, change: (change.latest.key,),
         ),
+        Watch(
+            frozenset({flagset.KIND}),
+            changed=lambda flag_set: FlagSetStatus.of(flag_set).target,
+            keys=lambda cache, change: (key for key in targets_of_writer(cache, change) if key.kind == kind),
+        ),
     )
-
-
-def _order(override: Resource | None) -> object:
-    return override and (override.uid, override.generation, override.deleting)
 
 
 def _artifact(source: Resource | None) -> object:

@@ -10,7 +10,7 @@ from controller.api.openfeature.featureflagconfiguration import ConfigurationSta
 from controller.delivery.delivered import delivery_of
 from controller.delivery.problem_text import first_problem, problem_list, withhold_messages
 from controller.delivery.progress.generations import change_text, generation_of, pending_text
-from controller.delivery.progress.overrides import override_texts
+from controller.delivery.progress.override_words import override_texts
 from controller.delivery.progress.rollouts import disabled_baselines, served_rollouts
 from controller.runtime.reconciling.result import Done
 from controller.runtime.reconciling.setbacks import Stalled, Waiting

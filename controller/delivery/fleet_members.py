@@ -46,7 +46,7 @@ def count(receipts: Sequence[FlagReceiptStatus], digest: str) -> Count:
         member
         for receipt in receipts
         for member in (*receipt.laggards, *receipt.up_to_date)
-        if member.silent or member.digest != digest
+        if member.silent or member.reason or member.digest != digest
     ]
     slowest = [receipt.slowest_ms for receipt in receipts if receipt.digest == digest]
     unsaved = [member for receipt in receipts for member in receipt.unsaved_members]

@@ -88,6 +88,24 @@ class OrderedPods:
         return cls(namespace, kind, name, own)
 
 
+class SetTitle(NamedTuple):
+    """The name of a flag set."""
+
+    kind: str
+    """One of FLAG_SETS."""
+    namespace: str
+    name: str
+
+
+def set_title(origin: str, namespace: str) -> SetTitle | None:
+    """The flag set that pods of `namespace` know as `Kind/name` or `Kind/namespace/name`; None: none is."""
+    kind, *place = origin.split("/")
+    if kind not in FLAG_SETS or not 0 < len(place) <= 2 or not NAME.fullmatch(place[-1]):
+        return None
+    title = SetTitle(kind, place[0] if len(place) == 2 else namespace, place[-1])
+    return title if NAMESPACE.fullmatch(title.namespace) else None
+
+
 def asks_for_order(annotations: Mapping[str, Any]) -> bool:
     """Return whether any annotation names an order."""
     return any(name in annotations for name, _ in SPELLINGS)

@@ -27,12 +27,12 @@ from controller.flagsets.building.commit_provenance import ProvenanceDetail, wit
 from controller.flagsets.building.limited_build import build_in_thread
 from controller.flagsets.building.render import with_observation_time
 from controller.flagsets.reading.dependencies import (
-    SOURCE_READY,
+    CONCERNS,
     Artifacts,
+    input_concerns,
     require_dependencies,
     source_artifact,
     source_changes,
-    source_health,
 )
 from controller.flagsets.reading.inputs import NO_INPUTS, InputReader
 from controller.flagsets.written_concerns import written_concerns
@@ -61,7 +61,7 @@ JITTER: Final = 0.05
 _PATIENCE: Final = timedelta(minutes=1)
 _AGAIN: Final = 2.0
 """Seconds."""
-_DETAILS: Final = (DRIFT_CONTESTED, DRIFT_KEPT, NAME_CONFLICT, OVERRIDE_ACTIVE, ROLLOUT_ACTIVE, SOURCE_READY)
+_DETAILS: Final = (DRIFT_CONTESTED, DRIFT_KEPT, NAME_CONFLICT, OVERRIDE_ACTIVE, ROLLOUT_ACTIVE, *CONCERNS)
 """What is there only while it holds."""
 
 
@@ -137,7 +137,7 @@ class FlagSetReconciler:
         drift = (
             () if memory is None else (*memory.state.dispute.conditions(now), *memory.state.kept.conditions())
         )
-        return (*drift, *written_concerns(resource, self.objects), *source_health(resource, self.objects))
+        return (*drift, *written_concerns(resource, self.objects), *input_concerns(resource, self.objects))
 
     def forget(self, key: ObjectKey) -> None:
         """Drop what is known of a deleted FlagSet. Its objects go by their owner references, or stay."""

@@ -3,28 +3,38 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from controller.api import flagoverride
 from controller.api.objects.meta import ObjectKey, Resource
+from controller.delivery.progress.override_words import unfit_text
+from controller.delivery.progress.overrides import with_kept
 from controller.local.local_progress import apply_progress
 from controller.local.stages.local_objects import NAME, NAMESPACE
 from evaluator.flags.accept import Progress
-from evaluator.flags.overrides import misfit
+from evaluator.flags.override_fit import kept_anew, misfit
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from evaluator.flags.model import FlagSet
-    from evaluator.flags.overrides import Override
+    from evaluator.flags.overrides import Kept, Override
 
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
 class LocalOverrides:
-    """Applies them to each set that is served; what is kept on disk stays without them."""
+    """Applies them to each set that is served, with the values that they had at first; what is kept on disk
+    stays without them.
+    """
 
-    overrides: tuple[Override, ...] = ()
+    def __init__(self, overrides: Sequence[Override] = ()) -> None:
+        self._overrides = tuple(overrides)
+        self._kept: dict[str, Kept] = {}
+
+    @property
+    def _progress(self) -> Progress:
+        return with_kept(Progress(overrides=self._overrides), self._kept)
 
     def objects(self, flag_set: FlagSet) -> list[Resource]:
         """A FlagOverride for each override that fits, as a cluster would have it."""
@@ -42,19 +52,19 @@ class LocalOverrides:
                 },
                 status={"state": flagoverride.ACTIVE},
             )
-            for override in self.overrides
-            if (flag := flag_set.flags.get(override.flag)) is not None
-            and misfit(flag, override, flag_set.evaluators) is None
+            for override in self._progress.overrides
+            if misfit(flag_set.flags.get(override.flag), override, flag_set.evaluators) is None
         ]
 
     def apply(self, flag_set: FlagSet, known: str | None) -> tuple[FlagSet, str | None]:
         """What is served of a set, whose digest is `known`, and the digest of that. Warns of an override that
         does not fit.
         """
-        for override in self.overrides:
+        progress = self._progress
+        for override in progress.overrides:
             flag = flag_set.flags.get(override.flag)
-            if flag is None:
-                log.warning("%s: there is no such flag", override.name)
-            elif (reason := misfit(flag, override, flag_set.evaluators)) is not None:
-                log.warning("%s does not fit the flag: %s", override.name, reason)
-        return apply_progress(flag_set, known, Progress(overrides=self.overrides))
+            if (unfit := misfit(flag, override, flag_set.evaluators)) is not None:
+                log.warning("%s: %s", override.name, unfit_text(unfit, override, flag, flag_set.flags))
+        served, digest = apply_progress(flag_set, known, progress)
+        self._kept |= kept_anew(served, progress.overrides)
+        return served, digest

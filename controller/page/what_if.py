@@ -12,6 +12,7 @@ from evaluator.flags.model import ABSENT, CONFIDENTIAL_KEY
 from evaluator.resolving.condition_words import condition, value, variables
 from evaluator.resolving.explain import explain
 from evaluator.resolving.rule_clauses import TRUTHS, splits
+from evaluator.targeting.values import MOST_LEVELS, nests_deeper
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -74,6 +75,8 @@ def read_context(form: Mapping[str, str]) -> dict[str, Any]:
     for field, text in form.items():
         if field.startswith(ATTRIBUTE) and text.strip():
             _set_attribute(context, field.removeprefix(ATTRIBUTE), read_value(text))
+    if nests_deeper(context, MOST_LEVELS):
+        raise InvalidContextError(f"The context nests deeper than {MOST_LEVELS} levels.")
     if form.get(USER, "").strip():
         context[USER] = form[USER].strip()
     return context

@@ -10,6 +10,7 @@ import orjson
 
 from controller.api import flagshard
 from controller.api.flagset import LABEL
+from controller.api.objects.conditions import SUPERSEDED, TRUE
 from controller.api.objects.meta import ObjectKey, Resource
 from controller.api.remote_provider import entries_in_force
 from controller.api.rollouts.flagrollout import PROMOTE
@@ -103,8 +104,10 @@ class Catalog:
         """Return where the objects are that the FlagSet of this namespace and name has written; None: it has
         written none.
         """
-        key = next(iter(self._written.get(flag_set, ())), None)
-        return None if key is None else (key.namespace, key.name)
+        resources = filter(None, map(self._objects.get, self._written.get(flag_set, ())))
+        # What the FlagSet left behind when its target was renamed comes last.
+        newest = min(resources, key=lambda resource: SUPERSEDED in resource.status, default=None)
+        return None if newest is None else (newest.namespace, newest.name)
 
     def places_written_by(self, flag_set: Place) -> set[Place]:
         """Where all objects are that the FlagSet of this namespace and name has written."""
@@ -158,10 +161,12 @@ def _without_spec(kind: str, body: Mapping[str, Any]) -> Resource:
     labels = {key: text for key, text in (meta.get("labels") or {}).items() if key == LABEL}
     kept = {name: meta.get(name) for name in _KEPT}
     status = body.get("status")
-    decisive = {
+    decisive: dict[str, Any] = {
         "providers": entries_in_force(status),
         "rollouts": [entry._asdict() for entry in rollout_entries(status)],
     }
+    if _is_superseded(status):
+        decisive[SUPERSEDED] = True
     return Resource.of(
         {
             "apiVersion": body.get("apiVersion", ""),
@@ -169,6 +174,14 @@ def _without_spec(kind: str, body: Mapping[str, Any]) -> Resource:
             "metadata": kept | {"annotations": ours, "labels": labels},
             "status": {name: entries for name, entries in decisive.items() if entries} or None,
         }
+    )
+
+
+def _is_superseded(status: object) -> bool:
+    conditions = status.get("conditions") if isinstance(status, dict) else None
+    return isinstance(conditions, list) and any(
+        isinstance(condition, dict) and (condition.get("type"), condition.get("status")) == (SUPERSEDED, TRUE)
+        for condition in conditions
     )
 
 
@@ -183,4 +196,4 @@ def _decisive(resource: Resource) -> object:
     """Return the parts of an object that decide what is served, and to whom it belongs."""
     rollouts = resource.status.get("rollouts")
     promoted = rollouts and (rollouts, resource.annotations.get(PROMOTE))
-    return _content(resource), promoted, resource.labels, resource.owners
+    return _content(resource), promoted, SUPERSEDED in resource.status, resource.labels, resource.owners

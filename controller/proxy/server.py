@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from controller.delivery.standing_orders import OrderedPods
 from controller.proxy.access.authorizer import ENFORCE, Authorizer
 from controller.proxy.access.notices import Notices
 from controller.proxy.access.views import Views
@@ -29,10 +30,11 @@ from evaluator.wire.sync_messages import GET_METADATA, METHODS
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Collection, Mapping
 
     from controller.delivery.claim import Place
     from controller.proxy.access.access import AccessReviews
+    from controller.proxy.access.authorizer import Subscription
     from controller.proxy.receipts.members import Pods
     from controller.runtime.tenancy.limits import NamespaceLimits
     from evaluator.http.messages import Call, MessageStream
@@ -106,6 +108,7 @@ class Proxy:
         )
         self.open_streams = OpenStreams(self.authorizer, self.deliveries, self.receipts)
         self.deliveries.ordered.moved = self.open_streams.move
+        self.topics.moved = self.open_streams.move
         self.hub = Hub(FairQueue())
         self.service = SyncService(
             self.deliveries,
@@ -116,11 +119,12 @@ class Proxy:
         )
 
     def _deliveries(self, context: Mapping[str, Any]) -> Deliveries:
-        topics = Topics(self.catalog)
+        topics = self.topics = Topics(self.catalog)
         contents = Contents(self.catalog, context, topics.sinks, self.progress)
         ordered = OrderedTopics(self.orders, self.catalog, contents, topics, self.order_notices)
         deliveries = Deliveries(self.catalog, topics, contents, ordered, self.views)
         self.orders.changed = deliveries.on_orders
+        self.orders.pod_changed = self._on_pod
         return deliveries
 
     def routes(self) -> Routes:
@@ -136,6 +140,27 @@ class Proxy:
     def usage(self) -> dict[str, Callable[[], Mapping[str, int]]]:
         """What namespaces have now, by the field of `NamespaceLimits` that limits it. Any thread may ask."""
         return {"streams": self.authorizer.limits.by_namespace, "receipts": self.receipts.by_namespace}
+
+    def pod_gone(self, uid: str) -> None:
+        """A Pod was deleted: its token is not valid any more, and its evaluator is not counted."""
+        self.receipts.pod_gone(uid)
+        self._end_streams(self.authorizer.streams_of_pod(uid), "the Pod of this token was deleted")
+
+    def _on_pod(self, uid: str) -> None:
+        """What is ordered for a Pod may have changed: end its streams of what is not ordered for it now."""
+        self._end_streams(
+            {
+                stream
+                for stream in self.authorizer.streams_of_pod(uid)
+                if isinstance(stream.topic, OrderedPods)
+                and not self.views.covers(stream.caller, stream.topic)
+            },
+            "this Pod is not one of the ordered pods any more",
+        )
+
+    def _end_streams(self, streams: Collection[Subscription], why: str) -> None:
+        if streams:
+            self.service.end_those(lambda visit: visit in streams, Code.PERMISSION_DENIED, why)
 
     async def end_revoked(self) -> None:
         """End the streams whose reader may no longer read what they were sent."""

@@ -1,38 +1,75 @@
-"""FlagOverride: whether one is in force, and what it hides. Whoever delivers the flags applies it."""
+"""FlagOverride: whether one is in force, what it hides and keeps. Whoever delivers the flags applies it."""
 
 from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import TYPE_CHECKING, Final
 
 from controller.api import flagshard
-from controller.api.flagoverride import ACTIVE, CONFLICT, EXPIRED, FlagOverrideSpec, FlagOverrideStatus
+from controller.api.flagoverride import (
+    ACTIVE,
+    EXPIRED,
+    HIDDEN,
+    MOST,
+    TOO_MANY,
+    FlagOverrideSpec,
+    FlagOverrideStatus,
+)
+from controller.api.objects.conditions import READY, short
 from controller.api.objects.fields import InvalidSpecError
 from controller.api.openfeature.featureflagconfiguration import MissingShardsError
 from controller.delivery.delivered import delivery_of
-from controller.delivery.progress.overrides import in_force, override_of, overrides_of, targets_of
+from controller.delivery.progress.override_words import (
+    active_text,
+    definition_text,
+    elsewhere_text,
+    hidden_text,
+    layers_above,
+    quote,
+    unfit_text,
+)
+from controller.delivery.progress.overrides import (
+    bound_of_set,
+    counted_of_flag,
+    in_force,
+    kept_definition,
+    names_of,
+    override_of,
+    set_name,
+    sets_hiding,
+    targets_of,
+)
 from controller.delivery.progress.rollouts import PromotedSets, progress_of
+from controller.runtime.event import Occurrence
 from controller.runtime.reconciling.result import Done, Result, spec_of
 from controller.runtime.reconciling.setbacks import Setback, Stalled, Waiting
-from evaluator.flags.model import ABSENT, State
-from evaluator.flags.overrides import misfit
-from evaluator.flags.syntax.text import visible
+from evaluator.flags.accept import effective
+from evaluator.flags.override_fit import kept_of, latest_of_each, misfit
+from evaluator.flags.overrides import MOST_LAYERS, layers_of
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from datetime import datetime
 
+    from controller.api.flagoverride import KeptDefinition
     from controller.api.objects.meta import ObjectKey, Resource
     from controller.runtime.objects.cache import Cache
     from evaluator.flags.accept import Progress
-    from evaluator.flags.model import Flag, FlagSet
-    from evaluator.flags.overrides import Misfit, Override
+    from evaluator.flags.overrides import Override
 
-_NAMED: Final = 10
-"""Most variants that a message lists."""
-_LONGEST: Final = 64
-"""Most characters of a name in a message."""
-_SHARDS_DELAY: Final = 5.0
+_UNREADABLE_DELAY: Final = 5.0
+"""Seconds until an object whose flags cannot be read is looked at again."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Judgement:
+    """What became of an override in one object with flags."""
+
+    outcome: Done | Setback
+    hides: str | None = None
+    kept: KeptDefinition | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,112 +81,136 @@ class FlagOverrideReconciler:
     async def reconcile(self, resource: Resource, now: datetime) -> Result:
         """Say whether the override is in force, and wait for its end."""
         try:
-            spec_of(FlagOverrideSpec, resource)
+            spec = spec_of(FlagOverrideSpec, resource)
         except Stalled as stalled:
-            return Result.of(stalled, status=FlagOverrideStatus(state="InvalidSpec", hides=None))
-        override, at = override_of(resource), now.timestamp()
-        if override.expires is not None and override.expires <= at:
-            ended = Done(f"it ended at {resource.spec['expiresAt']}; delete it", EXPIRED)
+            return Result.of(stalled, status=FlagOverrideStatus(state="InvalidSpec", hides=None, kept=None))
+        at = now.timestamp()
+        if spec.end <= at:
+            ended = Done(f"it ended at {spec.expires_at}; delete it", EXPIRED)
             return Result(ended, status=FlagOverrideStatus(state=EXPIRED))
-        outcome, hides = await self._judge(resource, override, at)
-        state = ACTIVE if isinstance(outcome, Done) else outcome.reason
-        known = FlagOverrideStatus.model_validate({"state": state, "hides": hides})
-        wait = self._next_end(resource, at)
-        if isinstance(outcome, Done):
-            return Result(outcome, status=known, requeue_after=wait)
-        return Result.of(outcome, status=known, requeue_after=outcome.delay or wait)
+        bound = bound_of_set(self.objects, resource, at)
+        if bound is not None and bound.excludes(resource):
+            message = f"{MOST} older FlagOverrides of {set_name(resource)} are in force; end one of them"
+            wait = min(spec.end, bound.first_end) - at
+            known = FlagOverrideStatus(state=TOO_MANY, hides=None)
+            return Result.of(Stalled(TOO_MANY, message), status=known, requeue_after=wait)
+        judgement, wait = await self._judge(resource, at)
+        known = FlagOverrideStatus.model_validate(
+            {"state": judgement.outcome.reason, "hides": judgement.hides}
+        )
+        if isinstance(judgement.outcome, Setback):
+            delay = judgement.outcome.delay
+            return Result.of(judgement.outcome, status=known, requeue_after=delay or wait)
+        # What it keeps never changes while it does.
+        keeps = override_of(resource).kept is not None
+        kept = FlagOverrideStatus.of(resource).kept if keeps else judgement.kept
+        return Result(
+            judgement.outcome,
+            status=known | FlagOverrideStatus(kept=kept),
+            events=_events(resource, judgement.outcome),
+            requeue_after=wait,
+        )
 
     def forget(self, key: ObjectKey) -> None:
         """Nothing is kept of an object."""
 
-    def _next_end(self, resource: Resource, at: float) -> float | None:
-        """Seconds until an override of the same set ends, this one among them."""
-        listed = [resource]
-        for target in targets_of(self.objects, resource):
-            listed += overrides_of(self.objects, target)
-        ends = (override.expires for override in in_force(listed, at) if override.expires is not None)
-        return min((end - at for end in ends), default=None)
+    async def _judge(self, resource: Resource, at: float) -> tuple[_Judgement, float]:
+        """Return (what became of it, the seconds until an override of the flag ends)."""
+        override = override_of(resource)
+        judged, ends, hiding = [], [override.expires or at], set[str]()
+        targets = targets_of(self.objects, resource)
+        counted = {
+            name: counted_of_flag(self.objects, resource.namespace, name, override.flag, at)
+            for name in {name for target in targets for name in names_of(target)}
+        }
+        for target in targets:
+            overrides = in_force(chain.from_iterable(counted[name] for name in names_of(target)), at)
+            ends += [rival.expires for rival in overrides if rival.expires is not None]
+            judged.append((target, await self._judge_in(target, resource, overrides, at)))
+            hiding |= {*sets_hiding(self.objects, target, override.flag)}
+        return _sum_up(resource, judged, sorted(hiding)), min(ends) - at
 
-    async def _judge(
-        self, resource: Resource, override: Override, at: float
-    ) -> tuple[Done | Setback, str | None]:
-        """(the outcome, what the override hides) for all objects with the flags; one is enough."""
-        outcome: Done | Setback = Stalled(
-            "UnknownFlagSet",
-            f"no FlagSet, FeatureFlagConfiguration or FeatureFlag {resource.spec['flagSetRef']['name']} has "
-            "flags in this namespace; correct spec.flagSetRef.name",
+    async def _judge_in(
+        self, target: Resource, resource: Resource, overrides: tuple[Override, ...], at: float
+    ) -> _Judgement:
+        try:
+            promoted = PromotedSets(self.objects.get)
+            progress = progress_of(self.objects, target, at, promoted, overrides=overrides)
+            return await asyncio.to_thread(self._served, target, resource, progress)
+        except (MissingShardsError, InvalidSpecError) as error:
+            return _unreadable(target, str(error))
+
+    def _served(self, target: Resource, resource: Resource, progress: Progress) -> _Judgement:
+        """Judge by the flags as they are served. Takes long for a large set."""
+        override = override_of(resource)
+        delivered = delivery_of(target, flagshard.finder(self.objects.get, target.namespace), progress)
+        if not delivered.digest:
+            return _unreadable(target, delivered.cause)
+        names = [one.name for one in progress.overrides]
+        if override.name not in names:
+            return _unreadable(target, f"FlagOverride {override.name} is being deleted")
+        if override not in latest_of_each(progress.overrides):
+            name = quote(override.flag)
+            message = f"{MOST_LAYERS} later FlagOverrides of flag {name} are in force; end one of them"
+            return _Judgement(Stalled(TOO_MANY, message))
+        earlier = progress.overrides[: names.index(override.name)]
+        before = effective(delivered.composed, replace(progress, overrides=earlier))
+        beneath = before.flags.get(override.flag)
+        unfit = misfit(beneath, override, before.evaluators)
+        if unfit is not None:
+            return _Judgement(Stalled(unfit, unfit_text(unfit, override, beneath, before.flags)))
+        flag = delivered.flag_set.flags[override.flag]
+        definition, layers = layers_of(flag)
+        above = layers_above(layers, override.name)
+        hidden = Done(hidden_text(override, above), HIDDEN) if above else None
+        kept = kept_of(delivered.flag_set, override)
+        return _Judgement(
+            hidden or Done(active_text(override, layers), ACTIVE),
+            definition_text(definition),
+            None if kept is None else kept_definition(resource, kept, flag),
         )
-        hides = None
-        for target in targets_of(self.objects, resource):
-            rivals = in_force(overrides_of(self.objects, target), at)
-            try:
-                progress = progress_of(self.objects, target, at, PromotedSets(self.objects.get))
-                flag_set = await asyncio.to_thread(self._flags, target, replace(progress, overrides=()))
-            except (MissingShardsError, InvalidSpecError) as error:
-                outcome = Waiting(
-                    "UnknownFlagSet", f"{target.key.kind} {target.name}: {error}", delay=_SHARDS_DELAY
-                )
-                continue
-            outcome = _outcome(flag_set, override, rivals)
-            flag = flag_set.flags.get(override.flag)
-            hides = None if flag is None else _describe(flag)
-            if isinstance(outcome, Done):
-                break
-        return outcome, hides
-
-    def _flags(self, target: Resource, progress: Progress) -> FlagSet:
-        """The flags without any override, as rollouts have them. Takes long for a large set."""
-        return delivery_of(target, flagshard.finder(self.objects.get, target.namespace), progress).flag_set
 
 
-def _outcome(flag_set: FlagSet, override: Override, rivals: tuple[Override, ...]) -> Done | Setback:
-    flag = flag_set.flags.get(override.flag)
-    name = _quote(override.flag)
-    if flag is None:
-        return Stalled("UnknownFlag", f"the set has no flag {name}; correct spec.flag")
-    unfit = misfit(flag, override, flag_set.evaluators)
-    if unfit is not None:
-        return Stalled(unfit, _unfit_text(unfit, flag))
-    same = (rival for rival in rivals if rival.flag == override.flag)
-    first = next((rival for rival in same if misfit(flag, rival, flag_set.evaluators) is None), override)
-    if first.name != override.name:
-        return Stalled(
-            CONFLICT, f"FlagOverride {first.name} is older and in force for flag {name}; end it first"
+def _unreadable(target: Resource, why: str) -> _Judgement:
+    message = f"{target.key.kind} {target.name}: {why}"
+    return _Judgement(Waiting("UnknownFlagSet", message, delay=_UNREADABLE_DELAY))
+
+
+def _sum_up(
+    resource: Resource, judged: Sequence[tuple[Resource, _Judgement]], hiding: Sequence[str]
+) -> _Judgement:
+    """Return what became of an override in all objects with flags that it is about. One in which it is in
+    force is enough; the message names which do not have it, and the sets `hiding` it.
+    """
+    name = set_name(resource)
+    if not judged:
+        message = (
+            f"no FlagSet, FeatureFlagConfiguration or FeatureFlag {name} has flags in this namespace; "
+            "correct spec.flagSetRef.name"
         )
-    meanwhile = "disabled" if override.variant is None else _quote(override.variant)
-    return Done(f"flag {name} is {meanwhile}: {override.reason}", ACTIVE)
+        return _Judgement(Stalled("UnknownFlagSet", message))
+    having = [(outcome, target, one) for target, one in judged if isinstance(outcome := one.outcome, Done)]
+    if not having:
+        return judged[-1][1]
+    # Active in one object and hidden in another: somebody gets it.
+    outcome, _, first = min(having, key=lambda row: row[0].reason)
+    facts, names = [outcome.message], sorted({target.name for _, target, _ in having})
+    if names != [name]:
+        facts.append(f"in {', '.join(names)}")
+    facts += [
+        f"not in {target.key.kind} {target.name}: {one.outcome.message}"
+        for target, one in judged
+        if isinstance(one.outcome, Setback)
+    ]
+    facts += filter(None, [elsewhere_text(hiding)])
+    return replace(first, outcome=Done("; ".join(facts), outcome.reason))
 
 
-def _unfit_text(unfit: Misfit, flag: Flag) -> str:
-    name = _quote(flag.key)
-    match unfit:
-        case "UnknownVariant":
-            return f"flag {name} has no such variant; it has {_variants(flag)}"
-        case "AudienceOfDisabledFlag":
-            return f"flag {name} is disabled in Git for everybody; remove spec.audience"
-        case "InvalidAudience":
-            return "spec.audience has an operator or a $ref that does not exist; correct it"
-        case "RuleTooLarge":
-            return f"the rule of flag {name} or spec.audience is too large; use disabled: true"
-
-
-def _describe(flag: Flag) -> str:
-    """What a definition says, in short: its state, its default variant, and whether it has a rule."""
-    if flag.state is State.DISABLED:
-        return "disabled"
-    default = (
-        "no default variant"
-        if flag.default_variant is None
-        else f"default variant {_quote(flag.default_variant)}"
+def _events(resource: Resource, outcome: Done) -> tuple[Occurrence, ...]:
+    """Return an Event where the override is newly in force, or newly hidden, or over others than before."""
+    before = FlagOverrideStatus.of(resource).condition(READY)
+    if (before.reason, before.message) == (outcome.reason, short(outcome.message)):
+        return ()
+    return (
+        Occurrence(outcome.reason, outcome.message, warning=outcome.reason == HIDDEN, version=before.since),
     )
-    return default if flag.targeting in (ABSENT, {}) else f"{default}, with a rule"
-
-
-def _variants(flag: Flag) -> str:
-    names = [_quote(name) for name in list(flag.variants)[:_NAMED]]
-    more = [f"{len(flag.variants) - _NAMED} more"] if len(flag.variants) > _NAMED else []
-    return ", ".join(names + more)
-
-
-def _quote(name: str) -> str:
-    return f'"{visible(name[:_LONGEST])}"'

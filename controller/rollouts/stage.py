@@ -4,21 +4,27 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from controller.api import flagoverride, flagshard
-from controller.api.flagset import LABEL
+from controller.api import flagoverride, flagreceipt, flagshard
+from controller.api.flagreceipt import FlagReceiptStatus
+from controller.api.flagset import proven_writer
 from controller.api.kinds import FLAG_OVERRIDE, FLAG_ROLLOUT
 from controller.api.objects.meta import ObjectKey
+from controller.api.openfeature import featureflagconfiguration
 from controller.api.remote_provider import entries_in_force
 from controller.api.rollouts import flagrollout
+from controller.api.rollouts.served_rollout import rollout_entries
 from controller.delivery.progress.overrides import (
+    BY_FLAG,
     BY_FLAG_SET,
     BY_WRITER,
     FLAG_KINDS,
+    HIDDEN_IN,
     names_of,
-    set_name,
+    next_of_set,
+    rivals_of,
     targets_of,
 )
-from controller.delivery.progress.rollouts import ROLLOUTS_BY_FLAG_SET, order_of
+from controller.delivery.progress.rollouts import PROGRESS_INDEXES, ROLLOUTS_BY_FLAG_SET, order_of
 from controller.rollouts.rollout_indexes import BY_PART, SHARDS_BY_ROLLOUT
 from controller.runtime.reconciling.watches import Reconciles, Watch
 
@@ -30,12 +36,7 @@ if TYPE_CHECKING:
 
 
 def _content(target: Resource | None) -> object:
-    return target and (
-        target.uid,
-        target.generation,
-        target.labels.get(LABEL),
-        entries_in_force(target.status),
-    )
+    return target and (target.uid, target.generation, proven_writer(target), entries_in_force(target.status))
 
 
 def _uid(shard: Resource | None) -> object:
@@ -63,22 +64,50 @@ def _overrides_of_shard(cache: Cache, change: Change) -> Iterator[ObjectKey]:
 
 
 def _rivals(cache: Cache, change: Change) -> Iterator[ObjectKey]:
-    """The overrides of the same flags: one may name the FlagSet, and another what that has written."""
     for override in filter(None, (change.before, change.after)):
-        name = set_name(override)
-        for rival in cache.of_kind(flagoverride.KIND, override.namespace):
-            if rival.spec.get("flag") == override.spec.get("flag") or set_name(rival) == name:
-                yield rival.key
+        yield from rivals_of(cache, override)
+    if change.before is not None and (change.after is None or change.after.deleting):
+        yield from next_of_set(cache, change.before)
+
+
+def _overrides_of_rollout(cache: Cache, change: Change) -> Iterator[ObjectKey]:
+    for rollout in filter(None, (change.before, change.after)):
+        yield from _keys_of(cache, BY_FLAG_SET, targets_of(cache, rollout))
+
+
+def _hidden(receipt: Resource | None) -> object:
+    return receipt and FlagReceiptStatus.of(receipt).hidden
+
+
+def _overrides_of_receipt(cache: Cache, change: Change) -> Iterator[ObjectKey]:
+    """Yield the overrides of the flags that other sets hide, or did, in evaluators of a proxy."""
+    name = flagreceipt.pair_of(change.latest)[0]
+    target = cache.get(ObjectKey(featureflagconfiguration.KIND, change.latest.namespace, name))
+    receipts = filter(None, (change.before, change.after))
+    flags = {hidden.flag for receipt in receipts for hidden in FlagReceiptStatus.of(receipt).hidden}
+    for set_name in names_of(target) if target is not None else ():
+        for flag in flags:
+            listed = cache.find(BY_FLAG, change.latest.namespace, f"{set_name}/{flag}")
+            yield from (override.key for override in listed)
+
+
+def _served(target: Resource | None) -> object:
+    """Return what the delivery of an object depends on besides objects that name it."""
+    if target is None:
+        return None
+    return _content(target), rollout_entries(target.status), target.annotations.get(flagrollout.PROMOTE)
 
 
 FLAG_OVERRIDES: Final = Reconciles(
     FLAG_OVERRIDE,
     wakes=(
-        Watch(FLAG_KINDS, changed=_content, keys=_overrides),
+        Watch(FLAG_KINDS, changed=_served, keys=_overrides),
         Watch(frozenset({flagshard.KIND}), changed=_uid, keys=_overrides_of_shard),
         Watch(frozenset({flagoverride.KIND}), changed=_order, keys=_rivals),
+        Watch(frozenset({flagrollout.KIND}), changed=order_of, keys=_overrides_of_rollout),
+        Watch(frozenset({flagreceipt.KIND}), changed=_hidden, keys=_overrides_of_receipt),
     ),
-    indexes=(BY_FLAG_SET, BY_WRITER, BY_PART),
+    indexes=(*PROGRESS_INDEXES, BY_FLAG, BY_PART, HIDDEN_IN),
 )
 
 

@@ -11,7 +11,7 @@ from evaluator.flags.canonical import digest
 from evaluator.flags.checking.references import measure
 from evaluator.flags.layers.layer import EVALUATORS
 from evaluator.flags.model import ABSENT, HELD_FROM_KEY, REVISION_KEY
-from evaluator.flags.overrides import override_flags
+from evaluator.flags.override_fit import override_flags
 from evaluator.flags.rollouts import metadata_in_rollouts, with_rollouts
 from evaluator.flags.rule_copies import RuleCopier
 from evaluator.flags.syntax.problems import Severity
@@ -38,7 +38,7 @@ class Progress:
     """Differences between the desired set and the served one: rollouts under way, overrides in force."""
 
     overrides: tuple[Override, ...] = ()
-    """Overrides in force, over rollouts. Of several for one flag, the first that fits it counts."""
+    """Overrides in force, over rollouts; of several for one flag, the later over the earlier."""
     rollouts: tuple[Rollout, ...] = ()
     """Rollouts under way. Of several for one flag, the first counts."""
     missing: tuple[str, ...] = ()
@@ -49,7 +49,7 @@ NO_PROGRESS: Final = Progress()
 
 
 def effective(desired: FlagSet, progress: Progress = NO_PROGRESS) -> FlagSet:
-    """Return the set to be served. Progress never restores a flag that is no longer desired."""
+    """Return the set to be served. Only an override keeps a flag that is no longer desired."""
     instead = with_rollouts(desired, progress.rollouts)
     if progress.overrides:
         instead |= override_flags({**desired.flags, **instead}, desired.evaluators, progress.overrides)

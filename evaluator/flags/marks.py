@@ -3,16 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from evaluator.flags.model import ABSENT, State
-from evaluator.flags.overrides import (
-    OVERRIDE_EXPIRES_KEY,
-    OVERRIDE_KEY,
-    OVERRIDE_REASON_KEY,
-    override_condition,
-    without_override,
-)
+from evaluator.flags.model import ABSENT
+from evaluator.flags.overrides import OVERRIDE_EXPIRES_KEY, OVERRIDE_KEY, OVERRIDE_REASON_KEY, layers_of
 from evaluator.flags.rollout_rules import condition_of
 from evaluator.flags.rollouts import ROLLOUT_CANDIDATE_KEY, ROLLOUT_KEY, ROLLOUT_SHARE_KEY, ROLLOUT_STEP_KEY
 
@@ -91,11 +85,15 @@ def own_rules(flag: Flag) -> tuple[OwnRule, ...]:
     """The rules of a served flag's own definitions: of the new and the promoted one where a step of a rollout
     gives users either, else of the only one.
     """
+    own, overrides = layers_of(flag)
+    if own is None:
+        return ()
     path: Path = ()
-    if override_mark(flag.metadata) is not None:
-        wrapped = flag.state is State.ENABLED and override_condition(flag) is not None
-        path = ("if", 2) if wrapped else ()
-        flag = without_override(flag)
+    wrapped: Any = flag.targeting
+    for _ in (override for override in overrides if override.variant is not None):
+        # The rule beneath an override is the last argument of its `if`.
+        path, wrapped = (*path, "if", len(wrapped["if"]) - 1), wrapped["if"][-1]
+    flag = own
     mark = rollout_mark(flag.metadata)
     rule: Json = flag.targeting
     if mark is None or not mark.step or condition_of(flag) is None:

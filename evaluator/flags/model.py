@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import Enum, StrEnum
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -52,13 +52,15 @@ STALE_SINCE_KEY: Final = "flagstaff.dev/stale-since"
 """Beside STALE_KEY: the last moment at which it was known to be current, RFC 3339 in UTC."""
 FLAG_SET_KEY: Final = "flagstaff.dev/flag-set"
 """Metadata key of a flag that was delivered with those of other sets: its own set, as `Kind/name`."""
+SETS_KEY: Final = "flagstaff.dev/flag-sets"
+"""Metadata key of a delivered set that was composed of others: its parts, see `composed.parts_text`."""
 PROVIDER_KEY: Final = "flagstaff.dev/provider"
 """Metadata key of a flag that a remote provider defines: that provider."""
 PROVIDER_VERSION_KEY: Final = "flagstaff.dev/provider-version"
 """Beside PROVIDER_KEY: the version of the provider's flags."""
 PROVENANCE_KEYS: Final = frozenset({
     REVISION_KEY, DIGEST_KEY, AUTHOR_KEY, COMMITTED_AT_KEY, VERIFIED_BY_KEY, HELD_FROM_KEY, LEFT_OUT_KEY,
-    STALE_KEY, STALE_SINCE_KEY, FLAG_SET_KEY, PROVIDER_KEY, PROVIDER_VERSION_KEY,
+    STALE_KEY, STALE_SINCE_KEY, FLAG_SET_KEY, SETS_KEY, PROVIDER_KEY, PROVIDER_VERSION_KEY,
 })  # fmt: skip
 """Keys that record the origin of content; no digest covers them."""
 
@@ -116,6 +118,19 @@ class Flag:
         return "" if inherited is None or "flagSetId" in self.without else inherited
 
 
+class ComposedPart(NamedTuple):
+    """One of the sets that a set was composed of."""
+
+    order: str
+    """What asks for it: differs between the parts of a set."""
+    origin: str = ""
+    """The set, as in FLAG_SET_KEY; empty: the sender did not send it, and nothing is known of it here."""
+    digest: str = ""
+    """The set's own digest, and empty where `origin` is."""
+    revision: str = ""
+    """The set's own revision, empty where it has none."""
+
+
 @dataclass(frozen=True, slots=True)
 class FlagSet:
     """A set of flags that belong together: the unit of delivery."""
@@ -126,6 +141,8 @@ class FlagSet:
     metadata: Mapping[str, Scalar] = field(default_factory=lambda: EMPTY)
     others: tuple[Flag, ...] = ()
     """Flags of further flag sets whose key is in `flags`, by key and id: only a selector finds them."""
+    parts: tuple[ComposedPart, ...] = ()
+    """The sets that it was composed of, the last wins; empty for any other set."""
 
     @property
     def revision(self) -> str | None:

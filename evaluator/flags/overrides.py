@@ -1,24 +1,27 @@
 """What an override in force makes of a flag, and what the flag is again when it ends. Pure.
 
 The moment of expiry is part of the definition: what is made here does not depend on the present time, so
-every process has the same digest of it, and an evaluator ends the override by itself.
+every process has the same digest of it, and an evaluator ends the override by itself. Overrides of one flag
+are layers, the later over the earlier: each is taken off alone, whatever lies over it.
 """
 
 from __future__ import annotations
 
+import json
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
-from evaluator.flags.checking.known_operators import DEPTH, NODES
-from evaluator.flags.checking.references import measure
 from evaluator.flags.checking.rules import check_rule
-from evaluator.flags.model import ABSENT, Absent, Flag, FlagSet, Json, State
+from evaluator.flags.diff import same
+from evaluator.flags.model import ABSENT, EMPTY, Absent, Flag, FlagSet, Json, State
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
+
+    from evaluator.flags.model import Scalar
 
 OVERRIDE_KEY: Final = "flagstaff.dev/override"
 """Metadata key of a flag under an override: the override's name."""
@@ -26,23 +29,39 @@ OVERRIDE_REASON_KEY: Final = "flagstaff.dev/override-reason"
 OVERRIDE_EXPIRES_KEY: Final = "flagstaff.dev/override-expires"
 """When the override ends: RFC 3339 in UTC, whole seconds. Absent: it has no end."""
 OVERRIDE_HIDES_KEY: Final = "flagstaff.dev/override-hides"
-"""The state of the definition that the override hides."""
-OVERRIDE_KEYS: Final = frozenset(
-    {OVERRIDE_KEY, OVERRIDE_REASON_KEY, OVERRIDE_EXPIRES_KEY, OVERRIDE_HIDES_KEY}
-)
+"""The state of what the override hides; `ABSENT`: without the override there is no such flag."""
+OVERRIDE_BENEATH_KEY: Final = "flagstaff.dev/override-beneath"
+"""What else the flag is without the override, a JSON object in a string; absent where there is nothing to
+say. `variant`: the name in the override, where the flag has another value by it; `added`: true where the flag
+lacks the variant; `default`: the default variant of a disabled flag; `override`: the other keys of metadata
+of the override below; `beneath`: what this key says of that.
+"""
+_MARKS: Final = frozenset({OVERRIDE_KEY, OVERRIDE_REASON_KEY, OVERRIDE_EXPIRES_KEY, OVERRIDE_HIDES_KEY})
+OVERRIDE_KEYS: Final = _MARKS | {OVERRIDE_BENEATH_KEY}
+MOST_LAYERS: Final = 10
+"""Overrides of one flag at once, the latest: every answer of the flag has the metadata of all of them."""
 
 WRAPPED: Final = 2
 """Levels that a rule lies deeper below the condition of an override."""
-_CONDITION: Final = 16
-"""Most parts of the condition itself."""
 _FOREVER: Final = 253402300800
 """The start of the year 10000, for an override without an end."""
 _EXPIRES: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
+_ABSENT: Final = "ABSENT"
+_RENAMED: Final = "-kept"
+"""The end of the name of a variant whose own name the flag uses for another value."""
 
 _FAILING: Final = frozenset({"unknown-operator", "unknown-reference"})
 """Findings of a rule that fails for every user."""
 
-Misfit = Literal["UnknownVariant", "AudienceOfDisabledFlag", "RuleTooLarge", "InvalidAudience"]
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """What an override keeps of the flag set in which it came into force."""
+
+    value: Json | Literal[Absent.ABSENT] = ABSENT
+    """The variant's; ABSENT: the flag is disabled, so that it is enough that there was one."""
+    rules: Mapping[str, Json] = field(default_factory=lambda: EMPTY)
+    """The `$evaluators` that the audience refers to, by name, with references expanded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,24 +78,8 @@ class Override:
     """Unix seconds; None: it has no end."""
     audience: Json | Literal[Absent.ABSENT] = ABSENT
     """A rule over the evaluation context; the override is in force where it is truthy."""
-
-
-def misfit(flag: Flag, override: Override, evaluators: Mapping[str, Json]) -> Misfit | None:
-    """Why an override cannot be in force for a flag of a set with these `$evaluators`; None: it can."""
-    if override.variant is None:
-        return None
-    if override.variant not in flag.variants:
-        return "UnknownVariant"
-    if flag.state is State.DISABLED and override.audience is not ABSENT:
-        # Everybody else would have an enabled flag.
-        return "AudienceOfDisabledFlag"
-    extents = [measure(rule) for rule in (flag.targeting, override.audience) if rule is not ABSENT]
-    deepest = max((extent.depth for extent in extents), default=0)
-    if deepest + WRAPPED > DEPTH or sum(extent.nodes for extent in extents) + _CONDITION > NODES:
-        return "RuleTooLarge"
-    if override.audience is not ABSENT and is_invalid_audience(override.audience, evaluators):
-        return "InvalidAudience"
-    return None
+    kept: Kept | None = None
+    """None: it was not in force yet, so the present definition of the flag decides."""
 
 
 def is_invalid_audience(audience: Json, evaluators: Mapping[str, Json]) -> bool:
@@ -86,74 +89,150 @@ def is_invalid_audience(audience: Json, evaluators: Mapping[str, Json]) -> bool:
     return any(finding.code in _FAILING for finding in check_rule(audience, evaluators=evaluators))
 
 
-def with_override(flag: Flag, override: Override) -> Flag:
-    """Return what is served while the override is in force, and by itself no longer from its expiry on."""
-    metadata = {
-        **{key: value for key, value in flag.metadata.items() if key not in OVERRIDE_KEYS},
-        OVERRIDE_KEY: override.name,
-        OVERRIDE_REASON_KEY: override.reason,
-        OVERRIDE_HIDES_KEY: flag.state.value,
-    }
+def with_override(flag: Flag | None, override: Override) -> Flag:
+    """Return what is served while the override is in force, and by itself no longer from its expiry on. None:
+    there is no such flag. The override must fit the flag, and its audience have no references.
+    """
+    beneath = Flag(override.flag, State.DISABLED, EMPTY) if flag is None else flag
+    notes: dict[str, Json] = {}
+    if marks := {key: value for key, value in beneath.metadata.items() if key in _MARKS}:
+        notes["override"] = marks
+        if inner := _notes(beneath.metadata):
+            notes["beneath"] = inner
+    variants, name = beneath.variants, override.variant
+    if name is not None:
+        variants, name = _with_variant(beneath.variants, name, override.kept)
+        if name != override.variant:
+            notes["variant"] = override.variant
+        if len(variants) > len(beneath.variants):
+            notes["added"] = True
+        if beneath.state is State.DISABLED and beneath.default_variant is not None:
+            notes["default"] = beneath.default_variant
+    metadata = _marked(beneath, override, _ABSENT if flag is None else flag.state.value, notes)
+    if name is None:
+        return replace(beneath, state=State.DISABLED, metadata=metadata)
+    return replace(
+        beneath,
+        state=State.ENABLED,
+        variants=variants,
+        default_variant=beneath.default_variant if beneath.state is State.ENABLED else None,
+        targeting={"if": [_condition(override), name, *_rest(beneath)]},
+        metadata=metadata,
+    )
+
+
+def _with_variant(
+    variants: Mapping[str, Json], name: str, kept: Kept | None
+) -> tuple[Mapping[str, Json], str]:
+    """Return variants with the value of the override, and the name that it has there."""
+    if kept is None:
+        return variants, name
+    while name in variants and not same(variants[name], kept.value):
+        name += _RENAMED
+    return (variants if name in variants else MappingProxyType({**variants, name: kept.value})), name
+
+
+def _marked(beneath: Flag, override: Override, hides: str, notes: Mapping[str, Json]) -> Mapping[str, Scalar]:
+    metadata = {key: value for key, value in beneath.metadata.items() if key not in OVERRIDE_KEYS}
+    metadata |= {OVERRIDE_KEY: override.name, OVERRIDE_REASON_KEY: override.reason, OVERRIDE_HIDES_KEY: hides}
     if override.expires is not None:
         moment = datetime.fromtimestamp(override.expires, UTC)
         metadata[OVERRIDE_EXPIRES_KEY] = moment.strftime("%Y-%m-%dT%H:%M:%SZ")
-    marked = MappingProxyType(metadata)
-    if override.variant is None:
-        return replace(flag, state=State.DISABLED, metadata=marked)
-    return replace(flag, state=State.ENABLED, targeting=_wrap(flag.targeting, override), metadata=marked)
+    if notes:
+        metadata[OVERRIDE_BENEATH_KEY] = _text(notes)
+    return MappingProxyType(metadata)
 
 
-def _wrap(rule: Json, override: Override) -> Json:
+def _condition(override: Override) -> Json:
     expires = _FOREVER if override.expires is None else override.expires
     condition: Json = {"<": [{"var": "$flagd.timestamp"}, expires]}
-    if override.audience is not ABSENT:
-        condition = {"and": [condition, override.audience]}
+    return condition if override.audience is ABSENT else {"and": [condition, override.audience]}
+
+
+def _rest(beneath: Flag) -> list[Json]:
+    """Return the arguments of `if` after the variant: the rule for everybody else. A rule that is not to be
+    evaluated stands behind `false`; an empty object is no rule, but only as the whole of `targeting`.
+    """
+    rule = beneath.targeting
     if rule is ABSENT:
-        return {"if": [condition, override.variant]}
+        return []
     if rule == {}:
-        # An empty object is no rule, but only as the whole of `targeting`.
-        return {"if": [condition, override.variant, False, override.variant]}
-    return {"if": [condition, override.variant, rule]}
+        return [False, None, None]
+    return [rule] if beneath.state is State.ENABLED else [False, rule]
 
 
-def without_override(flag: Flag) -> Flag:
-    """Return the definition that an override hides; a flag without one as it is."""
-    if OVERRIDE_HIDES_KEY not in flag.metadata:
-        return flag
-    targeting = flag.targeting
+def _rule_beneath(arguments: list[Json]) -> Json:
+    """Return the rule of which `_rest` made the last of these arguments of `if`."""
+    match arguments[2:]:
+        case []:
+            return ABSENT
+        case [rule] | [False, rule]:
+            return rule
+        case _:
+            return {}
+
+
+def _take_off(flag: Flag) -> tuple[Flag | None, Override] | None:
+    """Return the flag without its latest override, and that; None: it has none."""
+    metadata = flag.metadata
+    name, reason, hides = (
+        metadata.get(key) for key in (OVERRIDE_KEY, OVERRIDE_REASON_KEY, OVERRIDE_HIDES_KEY)
+    )
+    notes = _notes(metadata)
+    if not isinstance(name, str) or not isinstance(reason, str) or hides not in (*State, _ABSENT):
+        return None
+    plain = {key: value for key, value in metadata.items() if key not in OVERRIDE_KEYS}
+    marks = {key: value for key, value in notes.get("override", {}).items() if key in _MARKS}
+    if "beneath" in notes:
+        marks[OVERRIDE_BENEATH_KEY] = _text(notes["beneath"])
+    beneath = replace(flag, metadata=MappingProxyType({**plain, **marks}))
+    variant, audience, kept = None, ABSENT, Kept()
     if flag.state is State.ENABLED:
         # Only a variant leaves a flag enabled, and it wraps the rule.
-        targeting = _unwrap(targeting)
-    hidden = flag.metadata[OVERRIDE_HIDES_KEY]
-    metadata = {key: value for key, value in flag.metadata.items() if key not in OVERRIDE_KEYS}
-    state = State.DISABLED if hidden == State.DISABLED.value else State.ENABLED
-    return replace(flag, state=state, targeting=targeting, metadata=MappingProxyType(metadata))
+        arguments = _arguments(flag.targeting)
+        if not arguments or arguments[1] not in flag.variants:
+            return None
+        condition, served = arguments[:2]
+        audience = condition["and"][1] if "and" in condition else ABSENT
+        variant, kept = notes.get("variant", served), Kept(flag.variants[served])
+        variants = {key: value for key, value in flag.variants.items() if key != served}
+        beneath = replace(
+            beneath,
+            variants=MappingProxyType(variants) if "added" in notes else flag.variants,
+            default_variant=notes.get("default", flag.default_variant),
+            targeting=_rule_beneath(arguments),
+        )
+    override = Override(name, flag.key, variant, reason, _expiry(metadata), audience, kept)
+    return (None if hides == _ABSENT else replace(beneath, state=State(str(hides)))), override
 
 
-def override_condition(flag: Flag) -> Json | None:
-    """Return the condition under which the override of a flag sets the variant; None: it has no override."""
-    parts = _parts(flag.targeting)
-    return parts[0] if parts else None
+def _text(notes: Mapping[str, Json]) -> str:
+    return json.dumps(notes, sort_keys=True, separators=(",", ":"))
 
 
-def _unwrap(rule: Json) -> Json:
-    parts = _parts(rule)
-    if not parts:
-        return rule
-    if len(parts) == 3:
-        return parts[2]
-    return ABSENT if len(parts) == 2 else {}
+def _notes(metadata: Mapping[str, Scalar]) -> dict[str, Any]:
+    """Return what OVERRIDE_BENEATH_KEY says, as far as it has the right types."""
+    text = metadata.get(OVERRIDE_BENEATH_KEY)
+    try:
+        notes = json.loads(text) if isinstance(text, str) else {}
+    except (ValueError, RecursionError):
+        return {}
+    types = {"variant": str, "added": bool, "default": str, "override": dict, "beneath": dict}
+    listed = notes.items() if isinstance(notes, dict) else ()
+    return {key: value for key, value in listed if key in types and isinstance(value, types[key])}
 
 
-def _parts(rule: Json) -> list[Json]:
-    """Return the arguments of a rule that `_wrap` made; empty for any other."""
-    parts = rule.get("if") if isinstance(rule, dict) and len(rule) == 1 else None
-    return parts if isinstance(parts, list) and 2 <= len(parts) <= 4 else []
+def _arguments(rule: Json) -> list[Json]:
+    """Return the arguments of a rule that `with_override` made; empty for any other."""
+    match rule:
+        case {"if": [{"<": _} | {"and": [_, _]}, str(), *rest]} if len(rule) == 1 and len(rest) <= 3:
+            return list(rule["if"])
+        case _:
+            return []
 
 
-def expiry_of(flag: Flag) -> int | None:
-    """When the override of a flag ends, in Unix seconds; None: it has none, or one without an end."""
-    text = flag.metadata.get(OVERRIDE_EXPIRES_KEY) if flag.metadata else None
+def _expiry(metadata: Mapping[str, Scalar]) -> int | None:
+    text = metadata.get(OVERRIDE_EXPIRES_KEY)
     if not isinstance(text, str) or not _EXPIRES.fullmatch(text):
         return None
     try:
@@ -162,41 +241,57 @@ def expiry_of(flag: Flag) -> int | None:
         return None
 
 
+def layers_of(flag: Flag) -> tuple[Flag | None, tuple[Override, ...]]:
+    """Return (the definition without overrides, the overrides with what each keeps, the latest first)."""
+    overrides: list[Override] = []
+    beneath: Flag | None = flag
+    while beneath is not None and beneath.metadata and OVERRIDE_HIDES_KEY in beneath.metadata:
+        taken = _take_off(beneath)
+        if taken is None:
+            break
+        beneath, override = taken
+        overrides.append(override)
+    return beneath, tuple(overrides)
+
+
+def without_override(flag: Flag) -> Flag | None:
+    """Return the definition that overrides hide, a flag without one as it is; None: there is no such flag."""
+    return layers_of(flag)[0]
+
+
+def override_condition(flag: Flag) -> Json | None:
+    """Return the condition under which an override decides for a user; None: the flag has no override."""
+    conditions = [_condition(override) for override in layers_of(flag)[1]]
+    return {"or": conditions} if len(conditions) > 1 else next(iter(conditions), None)
+
+
 def next_expiry(flags: Iterable[Flag]) -> int | None:
     """When the first override of these flags ends, in Unix seconds; None: none does."""
-    return min((moment for flag in flags if (moment := expiry_of(flag)) is not None), default=None)
+    marked = (flag for flag in flags if flag.metadata and OVERRIDE_HIDES_KEY in flag.metadata)
+    ends = (override.expires for flag in marked for override in layers_of(flag)[1])
+    return min((end for end in ends if end is not None), default=None)
 
 
 def end_expired(flag_set: FlagSet, now: float | None) -> FlagSet:
-    """Return the set with the hidden definition of each flag whose override has ended by `now`, or of every
-    one where that is None; the same set where there is none.
+    """Return the set without the overrides that have ended by `now`, or without any where that is None; the
+    same set where there is none.
     """
-    hidden = {
-        key: without_override(flag)
-        for key, flag in flag_set.flags.items()
-        if flag.metadata and OVERRIDE_HIDES_KEY in flag.metadata and _has_ended(flag, now)
-    }
-    if not hidden:
-        return flag_set
-    return replace(flag_set, flags=MappingProxyType({**flag_set.flags, **hidden}))
-
-
-def _has_ended(flag: Flag, now: float | None) -> bool:
-    if now is None:
-        return True
-    moment = expiry_of(flag)
-    return moment is not None and moment <= now
-
-
-def override_flags(
-    flags: Mapping[str, Flag], evaluators: Mapping[str, Json], overrides: Iterable[Override]
-) -> dict[str, Flag]:
-    """Return the flags with overrides, by key. Of several for one flag, the first that fits counts."""
-    made: dict[str, Flag] = {}
-    for override in overrides:
-        flag = flags.get(override.flag)
-        if flag is None or override.flag in made:
+    flags = dict(flag_set.flags)
+    changed = False
+    for key, flag in flag_set.flags.items():
+        beneath, overrides = layers_of(flag)
+        lasting = [override for override in overrides if now is not None and not _has_ended(override, now)]
+        if len(lasting) == len(overrides):
             continue
-        if misfit(flag, override, evaluators) is None:
-            made[override.flag] = with_override(flag, override)
-    return made
+        changed = True
+        for override in reversed(lasting):
+            beneath = with_override(beneath, override)
+        if beneath is None:
+            del flags[key]
+        else:
+            flags[key] = beneath
+    return replace(flag_set, flags=MappingProxyType(flags)) if changed else flag_set
+
+
+def _has_ended(override: Override, now: float) -> bool:
+    return override.expires is not None and override.expires <= now

@@ -194,7 +194,10 @@ def arm_rule(flag: Flag) -> Json | None:
         if overridden is None:
             return None
         cases += [overridden, Arm.EXCLUDED.value]
-        flag = without_override(flag)
+        beneath = without_override(flag)
+        if beneath is None:
+            return None
+        flag = beneath
     cases += [{"!": [HAS_KEY]}, Arm.EXCLUDED.value]
     if ROLLOUT_STEP_KEY in flag.metadata:
         in_cohort = condition_of(flag)

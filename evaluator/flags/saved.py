@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from evaluator.flags.canonical import canonical
 from evaluator.flags.checking.known_operators import DEPTH
+from evaluator.flags.composed import read_parts, write_parts
 from evaluator.flags.layers.merge import parse
 from evaluator.flags.model import EMPTY, FlagSet
 from evaluator.flags.syntax.text import Bounds
@@ -52,7 +53,7 @@ class Saved:
 
 def encode(saved: Saved) -> bytes:
     """Return the file's content. Raises ValueError if it is larger than `decode` accepts."""
-    document = canonical(saved.flag_set, provenance=True)
+    document = canonical(write_parts(saved.flag_set), provenance=True)
     saved_at = saved.saved_at.isoformat()
     header: dict[str, Json] = {
         "length": len(document),
@@ -84,7 +85,7 @@ def decode(content: bytes) -> Saved:
     moment = datetime.fromisoformat(saved_at)
     if moment.tzinfo is None:
         raise ValueError("its time has no zone")
-    return Saved(parsed.flag_set, moment, context)
+    return Saved(read_parts(parsed.flag_set), moment, context)
 
 
 def _header(line: bytes) -> dict[str, Json]:

@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING, Final
 
 from google.protobuf.message import DecodeError
 
-from evaluator.flags.model import DIGEST_KEY
+from evaluator.flags.model import DIGEST_KEY, FLAG_SET_KEY
 from evaluator.wire.delivery import LEAVE, REPORT, AskFailed, NotOffered
-from evaluator.wire.delivery_pb2 import LeaveRequest, ReportRequest, ReportResponse
+from evaluator.wire.delivery_pb2 import HiddenFlag, LeaveRequest, ReportRequest, ReportResponse, ServedSet
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from evaluator.flags.layers.catalog import Catalog
     from evaluator.flags.model import FlagSet
     from evaluator.store.store import Snapshot, Store
     from evaluator.sync.lastgood import LastGoodWriter
@@ -34,6 +35,8 @@ _JITTER: Final = 0.2
 AGAIN: Final = 1.0
 _LEAST: Final = 0.02
 """Least seconds between two receipts."""
+MOST_HIDDEN: Final = 20
+"""Most hidden flags that a receipt names."""
 GOODBYE: Final = 1.0
 """Most seconds that a goodbye may take."""
 
@@ -81,12 +84,28 @@ class Receipts:
                 self._reporters[keeper.source].saving = keeper
 
         def on_change(_snapshot: Snapshot) -> None:
+            catalog = store.catalog
             for source, reporter in self._reporters.items():
-                flag_set = store.catalog.of_source(source)
+                flag_set = catalog.of_source(source)
                 from_disk = store.status(source).from_disk
-                reporter.serve(flag_set, store.catalog.digest_of(source) or "", from_disk)
+                reporter.serve(flag_set, catalog.digest_of(source) or "", from_disk)
+                hidden = sorted(catalog.hidden_overrides.get(source, {}).items())[:MOST_HIDDEN]
+                reporter.hide(
+                    [
+                        HiddenFlag(
+                            key=key,
+                            by=_origin(catalog, winner, key) or self._selector(winner),
+                            flag_set=_origin(catalog, source, key),
+                        )
+                        for key, winner in hidden
+                    ]
+                )
 
         store.subscribe(on_change)
+
+    def _selector(self, source: str) -> str:
+        """Return what a source asks for; empty where a server could not know it."""
+        return self._reporters[source].selector if source in self._reporters else ""
 
 
 class Reporter:
@@ -97,8 +116,10 @@ class Reporter:
         self.saving: LastGoodWriter | None = None
         """Says what is not saved; None without a state folder."""
         self._receipts = receipts
-        self._selector = selector
+        self.selector = selector
         self._flag_set: FlagSet | None = None
+        self._hidden: list[HiddenFlag] = []
+        """The flags under an override that other sources hide."""
         self._delivered = False
         self._changed = asyncio.Event()
         self._connected_at = 0
@@ -125,6 +146,12 @@ class Reporter:
             )
             self._delivered = self._delivered or not (first and from_disk)
         self._changed.set()
+
+    def hide(self, hidden: list[HiddenFlag]) -> None:
+        """Report that the flags of other sources are served in place of these, which are overridden."""
+        if hidden != self._hidden:
+            self._hidden = hidden
+            self._changed.set()
 
     async def run(self, ask: Ask) -> None:
         """Send receipts on a new connection, until cancelled or refused by the server."""
@@ -159,7 +186,7 @@ class Reporter:
         if not self._said:
             return
         member = self._receipts.member.message(self._connected_at)
-        request = LeaveRequest(member=member, selector=self._selector)
+        request = LeaveRequest(member=member, selector=self.selector)
         try:
             async with asyncio.timeout(GOODBYE):
                 await ask(LEAVE, request.SerializeToString())
@@ -179,14 +206,38 @@ class Reporter:
         age = asyncio.get_running_loop().time() - served.since if served.digest else 0.0
         request = ReportRequest(
             member=self._receipts.member.message(self._connected_at),
-            selector=self._selector,
+            selector=self.selector,
             digest=served.digest,
             revision=served.revision,
             served_for_ms=max(0, round(age * 1000)),
             replaced=served.replaced,
             unsaved="" if self.saving is None else self.saving.fault,
+            sets=self._sets(),
+            hidden=self._hidden,
         )
         return request.SerializeToString()
+
+    def _sets(self) -> list[ServedSet]:
+        flag_set = self._flag_set
+        if flag_set is None:
+            return []
+        # Without the sender's digest not all of what it sent is served.
+        whole = DIGEST_KEY in flag_set.metadata
+        return [
+            ServedSet(
+                order=part.order,
+                flag_set=part.origin,
+                digest=part.digest if whole else "",
+                revision=part.revision if whole else "",
+            )
+            for part in flag_set.parts
+            if part.origin
+        ]
+
+
+def _origin(catalog: Catalog, source: str, key: str) -> str:
+    """Return the set that a flag was composed from; empty: it is its source's own."""
+    return str(catalog.sets[source].flags[key].metadata.get(FLAG_SET_KEY, ""))
 
 
 def _period(answer: bytes, before: float) -> float:

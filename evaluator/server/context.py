@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from evaluator.flags.model import EMPTY
 from evaluator.http.messages import header
-from evaluator.targeting.values import nests_deeper
+from evaluator.targeting.values import MOST_LEVELS, nests_deeper
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
 Context: TypeAlias = dict[str, Any]
 
-MAX_DEPTH: Final = 64
-"""Nested objects and arrays of a context: rules walk it by recursion."""
 MOST_VALUES: Final = 10_000
 """Most members of objects and elements of lists in one request: reading each takes a microsecond."""
 TOO_MANY: Final = f"the context has more than {MOST_VALUES:,} values"
@@ -62,10 +60,10 @@ def _separators(text: bytes) -> int:
 
 
 def read_too_deep(document: Any, text: bytes) -> bool:
-    """Whether the `document` of the JSON `text` nests deeper than MAX_DEPTH; few have as many brackets."""
+    """Whether the `document` of the JSON `text` nests deeper than MOST_LEVELS; few have as many brackets."""
     # A level takes at least two bytes.
     return (
-        len(text) > 2 * MAX_DEPTH
-        and text.count(b"{") + text.count(b"[") > MAX_DEPTH
-        and nests_deeper(document, MAX_DEPTH)
+        len(text) > 2 * MOST_LEVELS
+        and text.count(b"{") + text.count(b"[") > MOST_LEVELS
+        and nests_deeper(document, MOST_LEVELS)
     )

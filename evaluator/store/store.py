@@ -138,7 +138,7 @@ class Store:
                     snapshot.compiled.borrow(served.compiled)
                 snapshot.compiled.compile_all()
                 _ = snapshot.digest
-        _ = catalog.flag_sets
+        _ = catalog.flag_sets, catalog.hidden_overrides
         return prepared
 
     def catalog_after(self, report: Report) -> Catalog:

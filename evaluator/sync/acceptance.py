@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from evaluator.flags.accept import Accepted, Refused
 from evaluator.flags.accept import accept as accept_parsed
+from evaluator.flags.composed import keep_parts, read_parts
 from evaluator.flags.layers.layer import read_layer
 from evaluator.flags.layers.merge import merge
 from evaluator.flags.model import DIGEST_KEY, LEFT_OUT_KEY
@@ -25,7 +26,7 @@ def accept(delivery: Delivery, previous: FlagSet | None) -> Accepted | Refused:
     """Judge a delivery after `previous`, the last accepted of this source. Takes long for a large set."""
     layer = read_layer(delivery.documents, bounds=BOUNDS)
     parsed = merge([layer], document=True, bounds=BOUNDS)
-    delivered, left_out = _read_left_out(parsed.flag_set)
+    delivered, left_out = _read_left_out(keep_parts(read_parts(parsed.flag_set), previous))
     judged = accept_parsed(replace(parsed, flag_set=delivered, bad=parsed.bad | left_out), previous)
     if isinstance(judged, Accepted) and (judged.held or not left_out.issuperset(judged.missing)):
         # The peer's digest covers its delivery, which may differ from what is served: do not pass it on.

@@ -258,8 +258,8 @@ def _judge(delivery: Delivery, previous: FlagSet | None, known: str | None, now:
     made = judged.flag_set
     if (made.flags, made.evaluators) != (previous.flags, previous.evaluators):
         return judged
-    if made.metadata != previous.metadata:
-        previous = replace(previous, metadata=made.metadata)
+    if (made.metadata, made.parts) != (previous.metadata, previous.parts):
+        previous = replace(previous, metadata=made.metadata, parts=made.parts)
     judged = replace(judged, flag_set=previous)
     objects: list[object] = [*made.flags.values()]
     del made

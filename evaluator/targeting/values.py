@@ -50,6 +50,10 @@ def parts(value: Json) -> Iterator[Json]:
             pending.extend(part.values() if isinstance(part, dict) else part)
 
 
+MOST_LEVELS: Final = 64
+"""Nested objects and lists of an evaluation context: rules walk it by recursion."""
+
+
 def nests_deeper(value: Json, levels: int) -> bool:
     """Return whether lists and objects in `value` nest deeper than `levels`; never recurses."""
     level = [value]

@@ -1,6 +1,7 @@
+from google.protobuf.internal import containers as _containers
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
-from collections.abc import Mapping as _Mapping
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
 from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 
 DESCRIPTOR: _descriptor.FileDescriptor
@@ -24,7 +25,7 @@ class Member(_message.Message):
     def __init__(self, instance: _Optional[str] = ..., namespace: _Optional[str] = ..., pod: _Optional[str] = ..., pod_uid: _Optional[str] = ..., node: _Optional[str] = ..., version: _Optional[str] = ..., connected_at_ms: _Optional[int] = ...) -> None: ...
 
 class ReportRequest(_message.Message):
-    __slots__ = ("member", "selector", "digest", "revision", "served_for_ms", "replaced", "unsaved")
+    __slots__ = ("member", "selector", "digest", "revision", "served_for_ms", "replaced", "unsaved", "sets", "hidden")
     MEMBER_FIELD_NUMBER: _ClassVar[int]
     SELECTOR_FIELD_NUMBER: _ClassVar[int]
     DIGEST_FIELD_NUMBER: _ClassVar[int]
@@ -32,6 +33,8 @@ class ReportRequest(_message.Message):
     SERVED_FOR_MS_FIELD_NUMBER: _ClassVar[int]
     REPLACED_FIELD_NUMBER: _ClassVar[int]
     UNSAVED_FIELD_NUMBER: _ClassVar[int]
+    SETS_FIELD_NUMBER: _ClassVar[int]
+    HIDDEN_FIELD_NUMBER: _ClassVar[int]
     member: Member
     selector: str
     digest: str
@@ -39,7 +42,31 @@ class ReportRequest(_message.Message):
     served_for_ms: int
     replaced: bool
     unsaved: str
-    def __init__(self, member: _Optional[_Union[Member, _Mapping]] = ..., selector: _Optional[str] = ..., digest: _Optional[str] = ..., revision: _Optional[str] = ..., served_for_ms: _Optional[int] = ..., replaced: _Optional[bool] = ..., unsaved: _Optional[str] = ...) -> None: ...
+    sets: _containers.RepeatedCompositeFieldContainer[ServedSet]
+    hidden: _containers.RepeatedCompositeFieldContainer[HiddenFlag]
+    def __init__(self, member: _Optional[_Union[Member, _Mapping]] = ..., selector: _Optional[str] = ..., digest: _Optional[str] = ..., revision: _Optional[str] = ..., served_for_ms: _Optional[int] = ..., replaced: _Optional[bool] = ..., unsaved: _Optional[str] = ..., sets: _Optional[_Iterable[_Union[ServedSet, _Mapping]]] = ..., hidden: _Optional[_Iterable[_Union[HiddenFlag, _Mapping]]] = ...) -> None: ...
+
+class ServedSet(_message.Message):
+    __slots__ = ("order", "flag_set", "digest", "revision")
+    ORDER_FIELD_NUMBER: _ClassVar[int]
+    FLAG_SET_FIELD_NUMBER: _ClassVar[int]
+    DIGEST_FIELD_NUMBER: _ClassVar[int]
+    REVISION_FIELD_NUMBER: _ClassVar[int]
+    order: str
+    flag_set: str
+    digest: str
+    revision: str
+    def __init__(self, order: _Optional[str] = ..., flag_set: _Optional[str] = ..., digest: _Optional[str] = ..., revision: _Optional[str] = ...) -> None: ...
+
+class HiddenFlag(_message.Message):
+    __slots__ = ("key", "by", "flag_set")
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    BY_FIELD_NUMBER: _ClassVar[int]
+    FLAG_SET_FIELD_NUMBER: _ClassVar[int]
+    key: str
+    by: str
+    flag_set: str
+    def __init__(self, key: _Optional[str] = ..., by: _Optional[str] = ..., flag_set: _Optional[str] = ...) -> None: ...
 
 class ReportResponse(_message.Message):
     __slots__ = ("next_ms",)

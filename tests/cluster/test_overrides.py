@@ -23,7 +23,7 @@ from tests.cluster import golden
 from tests.cluster.admission import admission
 from tests.cluster.controllers import ControllerProcess, controller
 from tests.cluster.fleets import flagstaff, followed_source
-from tests.cluster.objects import Namespace, configuration, flags
+from tests.cluster.objects import Namespace, configuration, flags, manifest
 from tests.cluster.patience import within
 from tests.cluster.pods import PodProcess, pods
 from tests.cluster.proxies import ProxyProcess, proxy
@@ -90,13 +90,23 @@ def override(name: str = "pay-off", seconds: float = 3600, **spec: Any) -> str:
     return json.dumps({**named, "spec": given})
 
 
-def answer(pod: PodProcess) -> tuple[object, dict[str, Any]]:
+def flag_with(variants: dict[str, bool], default: str = "on", state: str = "ENABLED") -> dict[str, Any]:
+    """A document with the flag `pay` alone."""
+    return {"flags": {"pay": {"state": state, "variants": variants, "defaultVariant": default}}}
+
+
+GONE: dict[str, Any] = {"flags": {}}
+DISABLED = flag_with({"on": True}, state="DISABLED")
+
+
+def answer(pod: PodProcess, **context: str) -> tuple[object, dict[str, Any]]:
     """The value of `pay` and the metadata of the answer; None where it has no value."""
     url = f"http://127.0.0.1:{pod.port('ofrep')}/ofrep/v1/evaluate/flags/pay"
-    asked = urllib.request.Request(url, b"{}", {"content-type": "application/json"})
+    body = json.dumps({"context": context}).encode()
+    asked = urllib.request.Request(url, body, {"content-type": "application/json"})
     with suppress(OSError, urllib.error.HTTPError), urllib.request.urlopen(asked) as reply:
-        body = json.load(reply)
-        return body.get("value"), body.get("metadata", {})
+        given = json.load(reply)
+        return given.get("value"), given.get("metadata", {})
     return None, {}
 
 
@@ -188,14 +198,124 @@ def test_a_verb_sets_lists_and_ends_an_override(shop: Namespace, pod: PodProcess
         return text
 
     assert override("list") == "no overrides\n"
-    assert "until" in override("set", "flags/pay=off", "--reason", "INC-1", "--for", "2h")
-    within(lambda: answer(pod)[0] is False)
-    name, flag_set, flag, value = override("list").splitlines()[1].split()[:4]
-    assert (name, flag_set, flag, value) == ("flags.pay", "flags", "pay", "off")
+    text = override("set", "flags/pay=off", "--reason", "INC-1", "--for", "2h")
+    assert answer(pod)[0] is False
+    assert '"off": INC-1; 1 of 1 evaluators serve it; when it ends: default variant "on"' in text
+    name, flag_set, flag, value, state = override("list").splitlines()[1].split()[:5]
+    assert (name, flag_set, flag, value, state) == ("flags.pay", "flags", "pay", "off", "Active")
     override("set", "flags/pay", "--disabled", "--reason", "INC-2", "--for", "1h")
-    within(lambda: answer(pod)[0] is None)
-    override("end", "flags.pay")
-    within(lambda: answer(pod)[0] is True)
+    assert answer(pod)[0] is None
+    text = override("end", "flags.pay")
+    assert answer(pod)[0] is True
+    assert 'flag "pay" now: default variant "on"; 1 of 1 evaluators serve it' in text
+
+
+@pytest.mark.parametrize(
+    ("what", "hint"),
+    [
+        ("flag/pay=off", "did you mean 'flags'?"),
+        ("flags/payy=off", 'did you mean "pay"?'),
+        ("flags/pay=offf", 'did you mean "off"?'),
+    ],
+)
+def test_a_verb_refuses_a_set_a_flag_or_a_variant_that_is_not_there(
+    shop: Namespace, what: str, hint: str
+) -> None:
+    words = ("override", "set", what, "-n", shop.name, "--reason", "INC-1", "--for", "1h")
+    code, text = flagstaff(shop.plane, *words)
+    assert (code, hint in text) == (1, True), text
+    assert shop.all("flagoverride") == []
+    code, text = flagstaff(shop.plane, *words, "--force")
+    assert (code, "written; Unknown" in text) == (1, True), text
+    assert len(shop.all("flagoverride")) == 1
+
+
+def test_without_a_controller_a_verb_claims_no_more_than_the_write(
+    installed: Installed, shop: Namespace, pod: PodProcess
+) -> None:
+    words = ("override", "set", "flags/pay=off", "-n", shop.name, "--reason", "INC-1", "--for", "1h")
+    installed.controller.send(signal.SIGSTOP)
+    try:
+        code, text = flagstaff(shop.plane, *words, "--timeout", "2s")
+        assert (code, "written; not done within 2 s: no controller reports on it" in text) == (1, True), text
+        within(lambda: answer(pod)[0] is False)
+        assert flagstaff(shop.plane, *words, "--no-wait")[0] == 0
+    finally:
+        installed.controller.send(signal.SIGCONT)
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        pytest.param(flag_with({"on": True}), id="without the variant"),
+        pytest.param(flag_with({"on": True, "off": True}), id="with another value of the variant"),
+        pytest.param(DISABLED, id="disabled"),
+        pytest.param(GONE, id="without the flag"),
+    ],
+)
+def test_a_commit_changes_nothing_for_users_under_an_override(
+    shop: Namespace, pod: PodProcess, document: dict[str, Any]
+) -> None:
+    shop.kubectl("apply", "-f", "-", given=override())
+    within(lambda: answer(pod)[0] is False)
+    shop.wait("flagoverride", lambda found: "kept" in found.get("status", {}), "pay-off")
+    before = shop.get("ffc")["status"]["digest"]
+    shop.apply(configuration(flagSpec=document))
+    shop.wait("ffc", lambda found: found["status"].get("digest") != before)
+    shop.wait("ffc", lambda found: found["status"].get("served") == "1/1")
+    assert answer(pod)[0] is False
+    found = shop.get("flagoverride", "pay-off")
+    assert (found["status"]["state"], found["status"]["kept"]["value"]) == ("Active", "false")
+    shop.delete("flagoverride", "pay-off")
+    within(lambda: answer(pod)[0] is (None if document in (GONE, DISABLED) else True))
+
+
+def test_of_two_overrides_the_later_one_wins_for_the_users_that_it_covers(
+    shop: Namespace, pod: PodProcess
+) -> None:
+    def values() -> list[object]:
+        return [answer(pod, country=country)[0] for country in ("NL", "BE")]
+
+    def state(name: str, wanted: str) -> None:
+        shop.wait("flagoverride", lambda found: found.get("status", {}).get("state") == wanted, name)
+
+    audience = {"==": [{"var": "country"}, "NL"]}
+    shop.kubectl("apply", "-f", "-", given=override("some-off", audience=audience))
+    within(lambda: values() == [False, True])
+    time.sleep(1.1)  # Of one second, the name would decide.
+    shop.kubectl("apply", "-f", "-", given=override("all-disabled", variant=None, disabled=True, seconds=8))
+    within(lambda: values() == [None, None])
+    state("some-off", "Hidden")
+    assert "all-disabled is later" in conditions(shop.get("flagoverride", "some-off"))["Ready"]
+    assert "over FlagOverride some-off" in conditions(shop.get("flagoverride", "all-disabled"))["Ready"]
+    _, listed = flagstaff(shop.plane, "override", "list", "-n", shop.name)
+    assert "some-off" in next(line for line in listed.splitlines() if line.startswith("all-disabled"))
+    within(lambda: values() == [False, True])
+    state("some-off", "Active")
+
+
+def test_a_promotion_changes_nothing_for_users_under_an_override(shop: Namespace, pod: PodProcess) -> None:
+    promotion = {
+        "flagSetRef": {"name": "flags"},
+        "flags": ["pay"],
+        "steps": [{"share": 20}],
+        "promotion": "Manual",
+    }
+    shop.apply(manifest("FlagRollout", "checkout", promotion))
+    shop.wait("flagrollout", lambda found: found.get("status", {}).get("phase") == "Idle", "checkout")
+    shop.apply(configuration(flagSpec=flag_with({"on": True, "new": True}, "new")))
+    shop.wait("flagrollout", lambda found: "1/1" in json.dumps(found["status"]), "checkout")
+    code, text = flagstaff(
+        shop.plane, "override", "set", "flags/pay=off", "-n", shop.name, "--reason", "INC-1", "--for", "1h"
+    )
+    assert (code, answer(pod)[0]) == (0, False), text
+    flagstaff(shop.plane, "rollout", "promote", "checkout", "-n", shop.name)
+    within(lambda: "1/1" not in json.dumps(shop.get("flagrollout", "checkout")["status"]))
+    shop.wait("ffc", lambda found: found["status"].get("served") == "1/1")
+    assert answer(pod)[0] is False
+    assert shop.get("flagoverride", "flags.pay")["status"]["state"] == "Active"
+    assert flagstaff(shop.plane, "override", "end", "flags.pay", "-n", shop.name)[0] == 0
+    assert answer(pod)[0] is True
 
 
 REFUSED = {

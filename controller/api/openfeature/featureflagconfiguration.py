@@ -103,6 +103,8 @@ class LaggardStatus(Model):
     """It sent no report for 15 seconds."""
     claimed: bool = False
     """Nobody vouches for the name."""
+    reason: str | None = None
+    """Why it is not sent this set any more, such as OrderNotGranted; left out where it is sent it."""
 
 
 class FeatureFlagStatus(Status):

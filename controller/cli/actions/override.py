@@ -5,20 +5,26 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import sys
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 from controller.cli.shared.arguments import seconds
 from controller.cli.shared.clusters import add_cluster_arguments, run_on_cluster, scope_of
-from controller.cli.shared.ending import OK, USAGE, Exit
+from controller.cli.shared.ending import OK, PROBLEM, USAGE, Exit
 from controller.cli.shared.printing import columns
+from evaluator.flags.syntax.text import visible
 
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Iterable
 
     from controller.api.objects.meta import Resource
+    from controller.delivery.progress.override_words import OverrideEffect
 
-_HEADINGS: Final = ("NAME", "SET", "FLAG", "VALUE", "STATE", "EXPIRES", "BY", "REASON")
+_HEADINGS: Final = (
+    "NAME", "SET", "FLAG", "VALUE", "STATE", "HIDES", "COMES BACK", "EXPIRES", "BY", "REASON",
+)  # fmt: skip
 _NAME: Final = 100
 """Most characters of a name that is made of a flag's key."""
 
@@ -38,18 +44,25 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     set_.add_argument("--audience", metavar="RULE", help="JSONLogic: only where it is true of the context")
     set_.add_argument("--name", metavar="NAME", help="the FlagOverride's name (default: of set and flag)")
+    set_.add_argument(
+        "--force", action="store_true", help="set it also where there is no such set, flag or variant"
+    )
     set_.set_defaults(run=run_set)
     list_ = verbs.add_parser("list", help="list what is set", description="List what is set, and by whom.")
     list_.set_defaults(run=run_list)
     end = verbs.add_parser("end", help="end an override now", description="End an override now.")
     end.add_argument("name", metavar="NAME", help="the FlagOverride's name")
     end.set_defaults(run=run_end)
-    for verb in (set_, list_, end):
-        add_cluster_arguments(verb, lists=verb is list_)
+    for verb in (set_, end):
+        verb.add_argument(
+            "--no-wait", action="store_false", dest="wait", help="do not wait until evaluators serve it"
+        )
+        add_cluster_arguments(verb, timeout=30)
+    add_cluster_arguments(list_, lists=True)
 
 
 def run_set(options: argparse.Namespace) -> int:
-    """0 set; 2 wrong usage; 3 no cluster, or it refuses."""
+    """0: it is served; 1: no such set, flag or variant, or not in time; 2 wrong usage; 3 no cluster."""
     from controller.api.kinds import FLAG_OVERRIDE
     from controller.api.objects.meta import timestamp
     from controller.runtime.clock import now
@@ -58,11 +71,10 @@ def run_set(options: argparse.Namespace) -> int:
     if problems := FLAG_OVERRIDE.validate(spec):
         raise Exit("; ".join(map(str, problems)), USAGE)
     name = options.name or default_name(spec["flagSetRef"]["name"], spec["flag"])
-    run_on_cluster(lambda: _apply(options, name, spec), verb="changed", doing="applying")
-    value = "disabled" if options.disabled else f"{spec['variant']!r}"
-    print(f"FlagOverride/{name}: flag {spec['flag']!r} is {value} until {spec['expiresAt']}")
-    print(f"to end it sooner: flagstaff override end {name}")
-    return OK
+    effect = run_on_cluster(lambda: _set(options, name, spec), verb="changed")
+    code = _report(options, effect, f"FlagOverride/{name}", "written")
+    print(f"it ends at {spec['expiresAt']}; to end it sooner: flagstaff override end {name}")
+    return code
 
 
 def run_list(options: argparse.Namespace) -> int:
@@ -72,16 +84,41 @@ def run_list(options: argparse.Namespace) -> int:
         print("no overrides")
         return OK
     spaced = options.all_namespaces
-    rows = [((resource.namespace,) if spaced else ()) + override_row(resource) for resource in resources]
+    rows = [
+        ((resource.namespace,) if spaced else ()) + override_row(resource, resources)
+        for resource in resources
+    ]
     print("\n".join(columns([(("NAMESPACE",) if spaced else ()) + _HEADINGS, *rows])))
     return OK
 
 
 def run_end(options: argparse.Namespace) -> int:
-    """0 ended; 1 no such override; 3 no cluster, or it refuses."""
-    run_on_cluster(lambda: _delete(options), verb="changed", doing="deleting")
-    print(f"FlagOverride/{options.name} ended")
-    return OK
+    """0: evaluators serve the flag without it; 1: no such override, or it is served yet; 3 no cluster, or it
+    refuses.
+    """
+    effect = run_on_cluster(lambda: _end(options), verb="changed")
+    return _report(options, effect, f"FlagOverride/{options.name}", "deleted")
+
+
+def _report(options: argparse.Namespace, effect: OverrideEffect, override: str, written: str) -> int:
+    """Print what was reached, and return the exit code."""
+    if not options.wait:
+        print(f"{override}: {written}; whether it has an effect was not waited for")
+        return OK
+    if effect.done:
+        print(visible(f"{override}: {effect.message}"))
+        return OK
+    late = "" if effect.over else f"not done within {options.timeout:g} s: "
+    print(visible(f"{override}: {written}; {late}{effect.message}"), file=sys.stderr)
+    for laggard in effect.waits_for:
+        print(visible(f"  {laggard}"), file=sys.stderr)
+    return PROBLEM
+
+
+def _say(effect: OverrideEffect) -> None:
+    # The final state is printed as the result.
+    if not (effect.done or effect.over):
+        print(visible(effect.message), file=sys.stderr, flush=True)
 
 
 def default_name(flag_set: str, flag: str) -> str:
@@ -92,20 +129,21 @@ def default_name(flag_set: str, flag: str) -> str:
     return f"{flag_set}.{plain}"
 
 
-def override_row(resource: Resource) -> tuple[str, ...]:
-    """The cells of one FlagOverride, whatever stands in it."""
+def override_row(resource: Resource, listed: Iterable[Resource] = ()) -> tuple[str, ...]:
+    """The cells of one FlagOverride, whatever stands in it. `listed`: all, among them those that it hides."""
     from controller.api.flagoverride import SET_BY, FlagOverrideStatus
-    from controller.delivery.progress.overrides import set_name
+    from controller.delivery.progress.overrides import hidden_by, set_name
 
     spec, status = resource.spec, FlagOverrideStatus.of(resource)
     value = "disabled" if spec.get("disabled") else str(spec.get("variant", "-"))
     if spec.get("audience") is not None:
         value += " (audience)"
-    texts = (str(spec.get(field, "-")) for field in ("expiresAt", "reason"))
-    expires, reason = texts
-    by = resource.annotations.get(SET_BY, "-")
-    state = status.state or "-"
-    return resource.name, set_name(resource), str(spec.get("flag", "-")), value, state, expires, by, reason
+    expires, reason = (str(spec.get(field, "-")) for field in ("expiresAt", "reason"))
+    hidden = ", ".join(hidden_by(resource, listed)) or "-"
+    return (
+        resource.name, set_name(resource), str(spec.get("flag", "-")), value, status.state or "-", hidden,
+        status.hides or "-", expires, resource.annotations.get(SET_BY, "-"), reason,
+    )  # fmt: skip
 
 
 def _spec(options: argparse.Namespace) -> dict[str, Any]:
@@ -126,18 +164,35 @@ def _spec(options: argparse.Namespace) -> dict[str, Any]:
     return spec
 
 
-async def _apply(options: argparse.Namespace, name: str, spec: dict[str, Any]) -> None:
+async def _set(options: argparse.Namespace, name: str, spec: dict[str, Any]) -> OverrideEffect:
     # Imported here: it takes a second or two.
     from controller.api.kinds import FLAG_OVERRIDE
+    from controller.api.objects.meta import Resource
+    from controller.cli.actions.override_run import follow, require_fit, set_override
     from controller.cli.cluster.connection import open_connection
-    from controller.kube.paths import path_of
 
     async with open_connection(scope_of(options)) as connection:
-        kind = {"apiVersion": FLAG_OVERRIDE.api_version, "kind": FLAG_OVERRIDE.kind}
-        metadata = {"name": name, "namespace": connection.namespace}
-        path = path_of(FLAG_OVERRIDE.api_version, FLAG_OVERRIDE.kind, connection.namespace, name)
-        # Forced: in an incident, what somebody else has set there is replaced.
-        await connection.apply(path, {**kind, "metadata": metadata, "spec": spec}, force=True)
+        manifest = {
+            "apiVersion": FLAG_OVERRIDE.api_version,
+            "kind": FLAG_OVERRIDE.kind,
+            "metadata": {"name": name, "namespace": connection.namespace},
+            "spec": spec,
+        }
+        if not options.force:
+            await require_fit(connection, Resource.of(manifest))
+        return await set_override(connection, manifest, follow(_timeout(options), _say))
+
+
+async def _end(options: argparse.Namespace) -> OverrideEffect:
+    from controller.cli.actions.override_run import end_override, follow
+    from controller.cli.cluster.connection import open_connection
+
+    async with open_connection(scope_of(options)) as connection:
+        return await end_override(connection, options.name, follow(_timeout(options), _say))
+
+
+def _timeout(options: argparse.Namespace) -> float:
+    return float(options.timeout) if options.wait else 0.0
 
 
 async def _resources(options: argparse.Namespace) -> list[Resource]:
@@ -146,14 +201,3 @@ async def _resources(options: argparse.Namespace) -> list[Resource]:
 
     async with open_connection(scope_of(options)) as connection:
         return await connection.resources(FLAG_OVERRIDE)
-
-
-async def _delete(options: argparse.Namespace) -> None:
-    from controller.api.kinds import FLAG_OVERRIDE
-    from controller.cli.cluster.connection import open_connection
-
-    async with open_connection(scope_of(options)) as connection:
-        override = await connection.get(FLAG_OVERRIDE, options.name)
-        await connection.cluster.delete(
-            override.api_version, override.key.kind, override.namespace, override.name, uid=override.uid
-        )

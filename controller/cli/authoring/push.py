@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from controller.cli.shared.arguments import add_registry_arguments, login_of
 from controller.cli.shared.ending import OK, UNREACHABLE, USAGE, exit_on
+from controller.cli.shared.printing import printable
 from controller.local.publishing import PushOptions, push
 from controller.runtime.reconciling.setbacks import Setback
 
@@ -55,6 +56,6 @@ def run(arguments: argparse.Namespace) -> int:
         pushed = asyncio.run(push(options))
     if pushed.changed:
         text = f"{arguments.path} has changes that are not committed: its revision gets the suffix -dirty"
-        print(f"flagstaff push: {text}", file=sys.stderr)
-    print(pushed.reference)
+        print(printable(f"flagstaff push: {text}"), file=sys.stderr)
+    print(printable(pushed.reference))
     return OK

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from controller.cli.shared.clusters import add_cluster_arguments, run_on_cluster, scope_of
 from controller.cli.shared.ending import OK, PROBLEM, USAGE, Exit
+from controller.cli.shared.printing import printable
 
 if TYPE_CHECKING:
     import argparse
@@ -35,5 +36,6 @@ def run(options: argparse.Namespace) -> int:
         doing="waiting for the delivery",
     )
     late = "" if outcome.over else f"not delivered within {options.timeout:g} s: "
-    print(f"{options.what}: {late}{outcome.message}", file=sys.stdout if outcome.delivered else sys.stderr)
+    text = printable(f"{options.what}: {late}{outcome.message}")
+    print(text, file=sys.stdout if outcome.delivered else sys.stderr)
     return OK if outcome.delivered else PROBLEM

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from controller.api import flagoverride, flagset
+from controller.api.kinds import status_of
+from controller.api.objects.conditions import DEPENDENCIES_SERVED
 from controller.api.objects.meta import ObjectKey
 from controller.api.openfeature import featureflagconfiguration
 from controller.api.rollouts import flagrollout
@@ -89,6 +91,8 @@ def _node(
     elif row.ready == "False":
         parts = [short(row.message or row.reason or "")]
     parts += ["suspended"] if row.suspended else []
+    if resource.key.kind == flagset.KIND:
+        parts += [short(known.message) for known in status_of(resource).conditions_of(DEPENDENCIES_SERVED)]
     lagging = () if state is None or state.key != resource.key else state.served.laggards
     evaluators = [
         TreeNode("Evaluator", resource.namespace, laggard.name, "False", laggard_text(laggard))

@@ -2,10 +2,25 @@
 
 from __future__ import annotations
 
+import json
+from collections import Counter
+from dataclasses import dataclass, replace
+from heapq import nsmallest
 from typing import TYPE_CHECKING, Final
 
-from controller.api.flagoverride import KIND, FlagOverrideSpec, moment_of
-from controller.api.flagset import LABEL
+from controller.api import flagreceipt
+from controller.api.flagoverride import (
+    ACTIVE,
+    HIDDEN,
+    KIND,
+    MOST,
+    MOST_KEPT,
+    FlagOverrideSpec,
+    FlagOverrideStatus,
+    KeptDefinition,
+)
+from controller.api.flagreceipt import FlagReceiptStatus
+from controller.api.flagset import proven_writer
 from controller.api.objects.fields import InvalidSpecError
 from controller.api.objects.meta import ObjectKey
 from controller.api.objects.parsed_spec import parse_spec
@@ -13,15 +28,18 @@ from controller.api.openfeature import featureflagconfiguration
 from controller.api.openfeature.featureflagconfiguration import FLAG_KIND
 from controller.runtime.objects.cache import Index
 from evaluator.flags.accept import NO_PROGRESS, Progress
-from evaluator.flags.model import ABSENT
-from evaluator.flags.overrides import OVERRIDE_EXPIRES_KEY, OVERRIDE_KEY, OVERRIDE_REASON_KEY, Override
+from evaluator.flags.model import ABSENT, CONFIDENTIAL_KEY
+from evaluator.flags.overrides import Kept, Override
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator, Mapping
 
     from controller.api.objects.meta import Resource
     from controller.runtime.objects.cache import Cache
-    from evaluator.flags.model import FlagSet
+    from evaluator.flags.model import Flag
+
+MOST_TARGETS: Final = 20
+"""Objects of one FlagSet that its overrides concern: it writes two, and owner references can be forged."""
 
 
 def set_name(override: Resource) -> str:
@@ -33,19 +51,34 @@ def set_name(override: Resource) -> str:
     return name if isinstance(name, str) else ""
 
 
+def _set_and_flag(override: Resource) -> tuple[str]:
+    flag = override.spec.get("flag")
+    return (f"{set_name(override)}/{flag if isinstance(flag, str) else ''}",)
+
+
 FLAG_KINDS: Final = frozenset({featureflagconfiguration.KIND, FLAG_KIND})
 """The kinds of objects with flags."""
 BY_WRITER: Final = Index(
-    "objects with flags by FlagSet", FLAG_KINDS, lambda resource: filter(None, (resource.labels.get(LABEL),))
+    "objects with flags by FlagSet", FLAG_KINDS, lambda resource: filter(None, (proven_writer(resource),))
 )
 BY_FLAG_SET: Final = Index(
     "FlagOverride by flag set", frozenset({KIND}), lambda resource: (set_name(resource),)
+)
+BY_FLAG: Final = Index("FlagOverride by flag set and flag", frozenset({KIND}), _set_and_flag)
+
+
+HIDDEN_IN: Final = Index(
+    "FlagReceipt by overridden flag that another set hides",
+    frozenset({flagreceipt.KIND}),
+    lambda receipt: {
+        f"{flagreceipt.pair_of(receipt)[0]}/{hidden.flag}" for hidden in FlagReceiptStatus.of(receipt).hidden
+    },
 )
 
 
 def names_of(target: Resource) -> frozenset[str]:
     """The names by which FlagOverrides refer to an object with flags: its own, and that of its FlagSet."""
-    return frozenset(filter(None, (target.name, target.labels.get(LABEL))))
+    return frozenset(filter(None, (target.name, proven_writer(target))))
 
 
 def targets_of(objects: Cache, override: Resource) -> list[Resource]:
@@ -54,7 +87,7 @@ def targets_of(objects: Cache, override: Resource) -> list[Resource]:
     """
     namespace, name = override.namespace, set_name(override)
     named = (objects.get(ObjectKey(kind, namespace, name)) for kind in sorted(FLAG_KINDS))
-    written = objects.find(BY_WRITER, namespace, name)
+    written = sorted(objects.find(BY_WRITER, namespace, name), key=_age)[:MOST_TARGETS]
     targets = {target.key: target for target in (*named, *written) if target is not None}
     return [targets[key] for key in sorted(targets)]
 
@@ -66,7 +99,7 @@ def target_of(objects: Cache, rollout: Resource) -> Resource | None:
     name = set_name(rollout)
     return min(
         targets_of(objects, rollout),
-        key=lambda target: (target.labels.get(LABEL) != name, target.key.kind == FLAG_KIND, target.key),
+        key=lambda target: (proven_writer(target) != name, target.key.kind == FLAG_KIND, target.key),
         default=None,
     )
 
@@ -79,34 +112,144 @@ def override_of(resource: Resource) -> Override:
         spec.flag,
         spec.variant,
         spec.reason,
-        int(moment_of(spec.expires_at).timestamp()),
+        spec.end,
         ABSENT if spec.audience is None else spec.audience,
+        _kept(FlagOverrideStatus.of(resource).kept, spec),
     )
 
 
+def _kept(known: KeptDefinition | None, spec: FlagOverrideSpec) -> Kept | None:
+    named = spec.flag_set_ref.name, spec.flag, spec.variant
+    same = known is not None and (known.flag_set, known.flag, known.variant) == named
+    return known.decoded if known is not None and same else None
+
+
+def kept_definition(override: Resource, kept: Kept, flag: Flag) -> KeptDefinition | None:
+    """Return what the status of a FlagOverride says of what it keeps; None where the value has words of a
+    Secret, or is too large for a status: then the flag's present definition decides.
+    """
+    value = None if kept.value is ABSENT else json.dumps(kept.value)
+    rules = json.dumps(dict(kept.rules)) if kept.rules else None
+    if CONFIDENTIAL_KEY in flag.metadata or max(len(value or ""), len(rules or "")) > MOST_KEPT:
+        return None
+    spec = parse_spec(FlagOverrideSpec, override)
+    return KeptDefinition(
+        flag_set=spec.flag_set_ref.name, flag=spec.flag, variant=spec.variant, value=value, rules=rules
+    )
+
+
+def order_of_override(override: Resource | None) -> object:
+    """Return the part of a FlagOverride that decides what is delivered, for comparison."""
+    if override is None:
+        return None
+    kept = FlagOverrideStatus.of(override).kept
+    return override.uid, override.generation, override.deleting, kept
+
+
 def overrides_of(objects: Cache, target: Resource) -> list[Resource]:
-    """The FlagOverrides of an object with flags, ended ones too; the oldest first."""
-    listed = {
-        resource.key: resource
-        for name in names_of(target)
-        for resource in objects.find(BY_FLAG_SET, target.namespace, name)
-    }
-    return sorted(listed.values(), key=lambda resource: (resource.created, resource.name))
+    """The FlagOverrides of an object with flags, ended ones too, in no order."""
+    names = names_of(target)
+    return [resource for name in names for resource in objects.find(BY_FLAG_SET, target.namespace, name)]
+
+
+def _age(resource: Resource) -> tuple[str, str]:
+    return resource.created, resource.name
 
 
 def in_force(resources: Iterable[Resource], now: float) -> tuple[Override, ...]:
-    """What FlagOverrides ask for at `now`, in Unix seconds. Malformed and deleted ones ask for nothing."""
-    asked = []
-    for resource in resources:
-        if resource.deleting:
+    """What FlagOverrides ask for at `now`, in Unix seconds, the oldest first; of each set that they name the
+    MOST oldest. Malformed and deleted ones ask for nothing.
+    """
+    asked, counts = [], Counter[str]()
+    for resource in sorted(resources, key=_age):
+        if not _lasts(resource, now):
             continue
-        try:
-            override = override_of(resource)
-        except InvalidSpecError:
-            continue
-        if override.expires is not None and now < override.expires:
-            asked.append(override)
+        name = set_name(resource)
+        counts[name] += 1
+        if counts[name] <= MOST:
+            asked.append(override_of(resource))
     return tuple(asked)
+
+
+def _lasts(resource: Resource, now: float) -> bool:
+    if resource.deleting:
+        return False
+    try:
+        return now < parse_spec(FlagOverrideSpec, resource).end
+    except InvalidSpecError:
+        return False
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """The MOST oldest FlagOverrides in force of a set that has at least as many: no other counts."""
+
+    youngest: tuple[str, str]
+    first_end: int
+    """When the first of them ends, in Unix seconds."""
+
+    def excludes(self, override: Resource) -> bool:
+        """Whether an override of the set is younger than all of them."""
+        return _age(override) > self.youngest
+
+
+def bound_of_set(objects: Cache, override: Resource, now: float) -> Bound | None:
+    """Return the bound of the set of a FlagOverride; None while it has fewer overrides."""
+    listed = objects.find(BY_FLAG_SET, override.namespace, set_name(override))
+    if len(listed) < MOST:
+        return None
+    oldest = nsmallest(MOST, (resource for resource in listed if _lasts(resource, now)), key=_age)
+    if len(oldest) < MOST:
+        return None
+    return Bound(_age(oldest[-1]), min(parse_spec(FlagOverrideSpec, resource).end for resource in oldest))
+
+
+def counted_of_flag(objects: Cache, namespace: str, name: str, flag: str, now: float) -> list[Resource]:
+    """Return the FlagOverrides of one flag that name a set so and are within its bound."""
+    listed = objects.find(BY_FLAG, namespace, f"{name}/{flag}")
+    bound = bound_of_set(objects, listed[0], now) if listed else None
+    return [override for override in listed if bound is None or not bound.excludes(override)]
+
+
+def rivals_of(objects: Cache, override: Resource) -> Iterator[ObjectKey]:
+    """Yield the FlagOverrides of the same flag, whether they name the FlagSet or what that has written."""
+    names = {set_name(override)}.union(*map(names_of, targets_of(objects, override)))
+    for name in names:
+        listed = objects.find(BY_FLAG, override.namespace, f"{name}/{override.spec.get('flag')}")
+        yield from (resource.key for resource in listed)
+
+
+def next_of_set(objects: Cache, gone: Resource) -> Iterator[ObjectKey]:
+    """Yield the FlagOverride that is among the MOST oldest of a set now that this one is gone, if any is."""
+    listed = objects.find(BY_FLAG_SET, gone.namespace, set_name(gone))
+    if len(listed) >= MOST:
+        yield nsmallest(MOST, listed, key=_age)[-1].key
+
+
+def sets_hiding(objects: Cache, target: Resource, flag: str) -> list[str]:
+    """Return the sets, as `Kind/namespace/name`, whose flag evaluators serve in place of an overridden one of
+    this object, as they follow both; an empty name for a set that is not known.
+    """
+    receipts = objects.find(HIDDEN_IN, target.namespace, f"{target.name}/{flag}")
+    owned = (FlagReceiptStatus.of(receipt) for receipt in receipts if receipt.is_owned_by(target))
+    return sorted({hidden.by for status in owned for hidden in status.hidden if hidden.flag == flag})
+
+
+def hidden_by(override: Resource, listed: Iterable[Resource]) -> list[str]:
+    """Return the names of the FlagOverrides in force over which this one lies, as far as they name the set
+    alike.
+    """
+    in_effect = (ACTIVE, HIDDEN)
+    if FlagOverrideStatus.of(override).state not in in_effect:
+        return []
+    lower = (other for other in listed if _age(other) < _age(override))
+    place = (override.namespace, _set_and_flag(override))
+    return [
+        other.name
+        for other in lower
+        if (other.namespace, _set_and_flag(other)) == place
+        and FlagOverrideStatus.of(other).state in in_effect
+    ]
 
 
 def override_progress(objects: Cache, target: Resource, now: float) -> Progress:
@@ -115,26 +258,19 @@ def override_progress(objects: Cache, target: Resource, now: float) -> Progress:
     return Progress(overrides=overrides) if overrides else NO_PROGRESS
 
 
+def with_kept(progress: Progress, kept: Mapping[str, Kept]) -> Progress:
+    """Return the progress with what overrides keep, by their names, where they keep nothing yet."""
+    if not kept or not progress.overrides:
+        return progress
+    overrides = tuple(
+        override if override.kept is not None else replace(override, kept=kept.get(override.name))
+        for override in progress.overrides
+    )
+    return replace(progress, overrides=overrides)
+
+
 def seconds_to_next_end(progress: Progress, now: float) -> float | None:
     """Seconds until the first of the overrides ends; None: there is none."""
     ends = (override.expires for override in progress.overrides if override.expires is not None)
     first = min(ends, default=None)
     return None if first is None else max(0.0, first - now)
-
-
-def override_texts(flag_set: FlagSet, progress: Progress) -> tuple[str, ...]:
-    """A sentence for each flag of a served set that is overridden, sorted by the flag."""
-    asked = {override.name: override for override in progress.overrides}
-    texts = []
-    for key in sorted({override.flag for override in progress.overrides}):
-        flag = flag_set.flags.get(key)
-        override = None if flag is None else asked.get(str(flag.metadata.get(OVERRIDE_KEY)))
-        if flag is None or override is None:
-            continue
-        state = "disabled" if override.variant is None else f'"{override.variant}"'
-        some = "" if override.audience is ABSENT else " for an audience"
-        texts.append(
-            f'flag "{key}" is {state}{some} until {flag.metadata.get(OVERRIDE_EXPIRES_KEY)} by FlagOverride '
-            f"{override.name}: {flag.metadata.get(OVERRIDE_REASON_KEY)}"
-        )
-    return tuple(texts)

@@ -23,6 +23,7 @@ from controller.delivery.progress.overrides import (
     set_name,
 )
 from controller.runtime.objects.cache import Index
+from evaluator.flags.accept import Progress
 from evaluator.flags.candidates import candidate_digest
 from evaluator.flags.layers.merge import parse
 from evaluator.flags.model import Bucketing, FlagSet, State
@@ -35,8 +36,8 @@ if TYPE_CHECKING:
     from controller.api.objects.meta import Resource
     from controller.api.rollouts.rollout_status import CandidateStatus
     from controller.runtime.objects.cache import Cache
-    from evaluator.flags.accept import Progress
     from evaluator.flags.model import Flag
+    from evaluator.flags.overrides import Override
     from evaluator.flags.rollouts import Reached
 
 ROLLOUTS_BY_FLAG_SET: Final = Index(
@@ -142,13 +143,19 @@ def rollouts_for(objects: Cache, target: Resource) -> list[Resource]:
 
 
 def progress_of(
-    objects: Cache, target: Resource, now: float, promoted: PromotedSets, *, wait_for_unknown: bool = False
+    objects: Cache,
+    target: Resource,
+    now: float,
+    promoted: PromotedSets,
+    *,
+    wait_for_unknown: bool = False,
+    overrides: tuple[Override, ...] | None = None,
 ) -> Progress:
     """Return the progress of an object with flags at `now`, in Unix seconds. `wait_for_unknown`: hold changes
     back while the status of the object names a FlagRollout that is not in `objects`: it may be newer than
-    these, as each kind has a watch of its own.
+    these, as each kind has a watch of its own. `overrides` are all that count; None: those in force.
     """
-    overridden = override_progress(objects, target, now)
+    overridden = override_progress(objects, target, now) if overrides is None else Progress(overrides)
     rollouts = [*_rollouts_under_way(rollouts_for(objects, target))]
     names = {rollout.name for rollout in rollouts}
     listed = _listed_rollouts(target)

@@ -207,6 +207,8 @@ def laggard_text(laggard: LaggardStatus) -> str:
     serves, since = laggard.serves or "nothing", laggard.since or "an unknown time"
     if laggard.silent:
         return f"{laggard.name}{node}: silent since {since}, served {serves}"
+    if laggard.reason:
+        return f"{laggard.name}{node}: keeps {serves} since {since}: {laggard.reason}"
     return f"{laggard.name}{node}: serves {serves} (behind since {since})"
 
 

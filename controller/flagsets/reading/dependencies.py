@@ -11,7 +11,7 @@ from controller.api.flagset_dependency import DEPENDENCY_VARIABLES
 from controller.api.flagset_status import FlagSetStatus
 from controller.api.kinds import status_of
 from controller.api.objects.artifact_status import artifact_of
-from controller.api.objects.conditions import FALSE, READY, Condition
+from controller.api.objects.conditions import DEPENDENCIES_SERVED, FALSE, READY, ROLLOUT_ACTIVE, Condition
 from controller.api.objects.fields import InvalidSpecError
 from controller.api.objects.meta import ObjectKey
 from controller.delivery.grants import Referring, denial_message, granted_kinds
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 SOURCE_READY: Final = "SourceReady"
 """A detail, there only while it is False."""
+CONCERNS: Final = (SOURCE_READY, DEPENDENCIES_SERVED)
+"""What is there only while it is False."""
 _RETRY_SECONDS: Final = 10.0
 """Seconds until a new source is read again: a slow source wakes no FlagSet."""
 
@@ -146,6 +148,11 @@ def may_read(reader: str, source: ObjectKey, objects: Cache) -> bool:
     return bool(granted_kinds(grants, Referring(KIND, reader), source.name, (source.kind,)))
 
 
+def input_concerns(flag_set: Resource, objects: Cache) -> tuple[Condition, ...]:
+    """Those of CONCERNS that hold."""
+    return (*source_health(flag_set, objects), *unserved_dependencies(flag_set, objects))
+
+
 def source_health(resource: Resource, objects: Cache) -> tuple[Condition, ...]:
     """`SourceReady`, while the source is suspended or fails, which `Ready` does not show."""
     key = source_key(resource)
@@ -171,6 +178,22 @@ def source_changes(status: FlagSetStatus, details: Iterable[Condition]) -> tuple
     if stale is None:
         return (Occurrence("SourceRecovered", "the source is not stale any more", ends=True),)
     return (Occurrence("SourceStale", f"{stale.message}; {served} stays served", warning=True),)
+
+
+def unserved_dependencies(flag_set: Resource, objects: Cache) -> tuple[Condition, ...]:
+    """`DependenciesServed`, while changes of FlagSets on which this one depends are rolled out: what it
+    changes itself is served to all users nevertheless.
+    """
+    names = dict.fromkeys(_dependency_names(flag_set))
+    dependencies = (objects.get(ObjectKey(KIND, flag_set.namespace, name)) for name in names)
+    texts = [
+        f"FlagSet {dependency.name} is applied, but not served to all users: {rollout.message}"
+        for dependency in filter(None, dependencies)
+        for rollout in status_of(dependency).conditions_of(ROLLOUT_ACTIVE)
+    ]
+    if not texts:
+        return ()
+    return (Condition(DEPENDENCIES_SERVED, FALSE, "DependencyRollout", "; ".join(texts)),)
 
 
 def ready(resource: Resource) -> bool:

@@ -19,7 +19,7 @@ from controller.api.remote_provider import entries_in_force
 from controller.api.rollouts import flagrollout
 from controller.api.rollouts.served_rollout import held_entries
 from controller.delivery.delivered import delivery_of
-from controller.delivery.progress.overrides import BY_WRITER, seconds_to_next_end, set_name
+from controller.delivery.progress.overrides import BY_WRITER, order_of_override, seconds_to_next_end, set_name
 from controller.delivery.progress.rollouts import (
     ROLLOUTS_BY_SHARD,
     TARGETS_BY_SHARD,
@@ -214,6 +214,8 @@ def _content(resource: Resource | None) -> object:
         return None
     if resource.key.kind == flagrollout.KIND:
         return order_of(resource)
+    if resource.key.kind == flagoverride.KIND:
+        return order_of_override(resource)
     promoted = held_entries(resource.status), resource.annotations.get(flagrollout.PROMOTE)
     return generation_of(resource), entries_in_force(resource.status), promoted
 

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final
 
 from controller.delivery.standing_orders import OrderedPods
 from controller.proxy.access.tokens import bearer
+from controller.proxy.access.users import ANONYMOUS, Caller
 from controller.proxy.streams.selector import Identified, Named, Topic, parse
 from controller.proxy.streams.stream_limits import StreamLimits, host_of
 from controller.runtime.reconciling.setbacks import Failed
@@ -59,8 +60,8 @@ class Subscription:
     topic: Hashable
     reader: str
     """The reader whose rights it depends on; empty where no rights are needed."""
-    namespace: str
-    """The namespace of the caller; empty if it is unknown."""
+    caller: Caller
+    """The caller, by the last review of its token."""
 
 
 class Authorizer:
@@ -90,6 +91,8 @@ class Authorizer:
         self._tasks: set[asyncio.Task[None]] = set()
         self._open: Counter[tuple[str, Hashable]] = Counter()
         """Open streams by reader and topic."""
+        self._by_pod: dict[str, set[Subscription]] = {}
+        """Open streams by the uid of the Pod whose token opened them."""
 
     @property
     def busy(self) -> bool:
@@ -205,21 +208,31 @@ class Authorizer:
             host_of(call.peer),
             topic,
             self._views.reader(call) if lasting else "",
-            "" if user is None else user.caller.namespace,
+            ANONYMOUS if user is None else user.caller,
         )
-        self.limits.take(subscription.host, subscription.namespace)
+        self.limits.take(subscription.host, subscription.caller.namespace)
         if subscription.reader:
             self._open[subscription.reader, topic] += 1
+            if subscription.caller.pod_uid:
+                self._by_pod.setdefault(subscription.caller.pod_uid, set()).add(subscription)
         return subscription
 
     def end(self, subscription: Subscription) -> None:
         """Uncount a stream that has ended."""
-        self.limits.give(subscription.host, subscription.namespace)
+        self.limits.give(subscription.host, subscription.caller.namespace)
+        if subscription in self._by_pod.get(subscription.caller.pod_uid, ()):
+            self._by_pod[subscription.caller.pod_uid].discard(subscription)
+            if not self._by_pod[subscription.caller.pod_uid]:
+                del self._by_pod[subscription.caller.pod_uid]
         if subscription.reader:
             key = subscription.reader, subscription.topic
             self._open[key] -= 1
             if not self._open[key]:
                 del self._open[key]
+
+    def streams_of_pod(self, uid: str) -> frozenset[Subscription]:
+        """Open streams that depend on a right and were opened with the token of this Pod."""
+        return frozenset(self._by_pod.get(uid, ()))
 
     async def revoked_streams(self) -> set[tuple[str, Hashable]]:
         """(reader, topic) of open streams whose reader lost the right. Without an API server nobody does."""

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from evaluator.http.messages import Call
 
 MOST_BYTES: Final = 16_384
+_LATEST: Final = 2**53
+"""Unix seconds from which on a time is none: an integer of JSON may be larger than any float."""
 
 
 def bearer(call: Call) -> str | None:
@@ -34,6 +36,6 @@ def seconds_left(token: str, now: float, *, unlimited: float) -> float:
     except (binascii.Error, ValueError, RecursionError):
         return unlimited
     expires = claims.get("exp") if isinstance(claims, dict) else None
-    if not isinstance(expires, int | float):
+    if not isinstance(expires, int | float) or not abs(expires) <= _LATEST:
         return unlimited
     return max(0.0, expires - now)

@@ -13,6 +13,13 @@ if TYPE_CHECKING:
 _POD_NAME: Final = "authentication.kubernetes.io/pod-name"
 _POD_UID: Final = "authentication.kubernetes.io/pod-uid"
 _ACCOUNT: Final = "system:serviceaccount:"
+_OF_ONE_TOKEN: Final = frozenset({
+    _POD_NAME, _POD_UID, "authentication.kubernetes.io/node-name", "authentication.kubernetes.io/node-uid",
+    "authentication.kubernetes.io/credential-id",
+})  # fmt: skip
+"""What the API server says of the token of a service account itself. It limits no right, and differs from pod
+to pod.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +60,8 @@ class User:
     @property
     def reader(self) -> str:
         """An identifier that users with the same rights share, such as the pods of one service account."""
-        identity = json.dumps([self.name, self.groups])
+        scopes = [pair for pair in self.extra if pair[0] not in _OF_ONE_TOKEN]
+        identity = json.dumps([self.name, self.uid, self.groups, scopes])
         return hashlib.blake2b(identity.encode(), digest_size=16).hexdigest()
 
 

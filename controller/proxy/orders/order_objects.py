@@ -30,6 +30,8 @@ class OrderObjects:
         """`scopes` are the kinds that are watched, each with a namespace; an empty one is all of them."""
         self.changed: Callable[[str], None] = lambda _namespace: None
         """Called with a namespace whose orders may have changed; empty: those of any namespace."""
+        self.pod_changed: Callable[[str], None] = lambda _uid: None
+        """Called with the uid of a labelled Pod whose record changed, or that is not there any more."""
         self._objects = Cache()
         self._unlisted = set(scopes)
 
@@ -50,13 +52,14 @@ class OrderObjects:
         known = self._objects.get(resource.key)
         self._objects.put(resource)
         if known is None or _content(known) != _content(resource):
-            self._notify(resource.key)
+            self._notify(known or resource)
 
     def forget(self, kind: str, namespace: str, name: str) -> None:
         """Remove a deleted object."""
-        key = ObjectKey(kind, namespace, name)
-        self._objects.forget(key)
-        self._notify(key)
+        known = self._objects.get(ObjectKey(kind, namespace, name))
+        if known is not None:
+            self._objects.forget(known.key)
+            self._notify(known)
 
     def end_listing(self, kind: str, namespace: str) -> None:
         """Note that all objects of this kind and namespace were reported."""
@@ -91,10 +94,12 @@ class OrderObjects:
         record = json_object(labelled.annotations.get(RECORD, "")) or {}
         return str(pods) in str(record.get("flagSet")).split(",")
 
-    def _notify(self, key: ObjectKey) -> None:
-        if not self.synced or key.kind == POD.kind:
-            return
-        self.changed("" if key.kind == FLAG_GRANT else key.namespace or key.name)
+    def _notify(self, known: Resource) -> None:
+        key = known.key
+        if key.kind == POD.kind:
+            self.pod_changed(known.uid)
+        elif self.synced:
+            self.changed("" if key.kind == FLAG_GRANT else key.namespace or key.name)
 
 
 def _without_content(kind: str, body: Mapping[str, Any]) -> Resource:

@@ -28,7 +28,8 @@ def routes(receipts: Receipts, offload: Offload) -> Routes:
 
 def fleet(receipts: Receipts) -> dict[str, Any]:
     """`{"flagSets": [{"namespace", "name", "digest", "served", "total", "delivered", "members": [{"name",
-    "node", "version", "verified", "revision", "digest", "silent", "lagging", "since", "unsaved"}]}]}`.
+    "node", "version", "verified", "revision", "digest", "silent", "lagging", "since", "unsaved",
+    "reason"}]}]}`.
     """
     return {"flagSets": [_flag_set(place, receipt) for place, receipt in receipts.all()]}
 
@@ -59,4 +60,5 @@ def _member(member: Member) -> dict[str, Any]:
         "lagging": member.lagging,
         "since": moment(member.since),
         "unsaved": member.report.unsaved or None,
+        "reason": member.report.reason or None,
     }

@@ -79,6 +79,10 @@ class Report:
     """Whether it replaced a content that was delivered before."""
     unsaved: str = ""
     """Why its last good set is not on its disk; empty: it is."""
+    reason: str = ""
+    """Why it is not sent the set, and keeps what it has of it; empty: it is sent it."""
+    hidden: tuple[tuple[str, str], ...] = ()
+    """(key, set) of flags under an override that it has from another set."""
 
 
 @dataclass(slots=True)
@@ -96,6 +100,8 @@ class Member:
     joined_at: float
     streamed: bool = False
     """Whether it has had a stream on its connection."""
+    kept_since: float = 0.0
+    """Unix seconds: since when it is not sent the set, for the reason that it reports."""
     silent: bool = False
     lagging: bool = False
     since: float = 0.0
@@ -157,7 +163,9 @@ class Membership:
             report = replace(report, served_at=before.served_at, replaced=before.replaced)
         joined = now if known is None else known.joined_at
         streamed = known is not None and known.peer == peer and known.streamed
-        member = Member(who, report, peer, self._awake, now, joined, streamed or self._streams[peer] > 0)
+        streamed = streamed or self._streams[peer] > 0
+        kept = now if known is None or known.report.reason != report.reason else known.kept_since
+        member = Member(who, report, peer, self._awake, now, joined, streamed, kept)
         if known is None or known.silent or (known.report, known.who) != (report, who):
             self.version += 1
         # At the end: the dict is in the order of the last reports.
@@ -204,15 +212,16 @@ class Membership:
     def members(self) -> Iterator[Member]:
         """Every member, judged by what is delivered now. May be called in a thread beside the loop."""
         for member in tuple(self._members.values()):
-            wrong = member.report.digest != self.digest
+            wrong = not self._follows(member)
             since = max(self._since, member.joined_at) if wrong else member.report.served_at
+            since = member.kept_since if member.report.reason else since
             since = member.reported_at if member.silent else since
             yield replace(member, lagging=member.silent or wrong, since=since)
 
     def counts(self) -> tuple[int, int]:
         """(members that report and serve what is delivered, the others). May be called in any thread."""
         members = tuple(self._members.values())
-        served = sum(not member.silent and member.report.digest == self.digest for member in members)
+        served = sum(not member.silent and self._follows(member) for member in members)
         return served, len(members) - served
 
     def knows(self, who: MemberIdentity) -> bool:
@@ -227,9 +236,13 @@ class Membership:
     def _seconds_to_follow(self, member: Member) -> float | None:
         """None for one that serves something else, or had nothing before."""
         report = member.report
-        if self.observed_at is None or not report.replaced or report.digest != self.digest:
+        if self.observed_at is None or not report.replaced or not self._follows(member):
             return None
         return max(0.0, report.served_at - self.observed_at)
+
+    def _follows(self, member: Member) -> bool:
+        """Return whether it serves what is delivered, and will be sent what comes next."""
+        return member.report.digest == self.digest and not member.report.reason
 
     def _is_quiet(self, member: Member) -> bool:
         return self._awake - member.last_report >= SILENT

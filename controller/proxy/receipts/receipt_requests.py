@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from google.protobuf.message import DecodeError
 
+from controller.api.flagreceipt import MOST_HIDDEN
 from controller.proxy.receipts.members import MemberIdentity, Report
+from controller.proxy.streams.building import HiddenFlag
 from controller.proxy.streams.stream_limits import host_of
+from evaluator.flags.composed import MOST_PARTS
+from evaluator.flags.model import ComposedPart
 from evaluator.http.messages import Code, RpcError
 from evaluator.wire.delivery import MemberText
 
@@ -18,6 +23,8 @@ if TYPE_CHECKING:
 
 _TEXT: Final = 253
 """Characters of a name."""
+_PLACE: Final = 400
+"""Characters of a kind, a namespace and a name."""
 _DIGEST: Final = 80
 _LONGEST: Final = 400 * 86_400 * 1000
 """Milliseconds for which anything may be served."""
@@ -48,14 +55,46 @@ def identity(call: Call, member: Member, caller: Caller | None) -> MemberIdentit
     return MemberIdentity(*fields, verified=verified, host=host_of(call.peer))
 
 
-def report(request: ReportRequest, now: float) -> Report:
-    """What a member says; `now` is Unix seconds. Raises RpcError INVALID_ARGUMENT."""
-    digest, revision = request.digest, request.revision
-    if len(digest) > _DIGEST or not (digest + revision).isprintable():
+@dataclass(frozen=True, slots=True)
+class Claims:
+    """What a member says of the flag sets that it serves."""
+
+    namespace: str = ""
+    """The namespace that it claims."""
+    digest: str = ""
+    revision: str = ""
+    sets: tuple[ComposedPart, ...] = ()
+    """Of a composition: the sets that it serves as parts of it."""
+    hidden: tuple[HiddenFlag, ...] = ()
+    """Flags under an override that another of its sources hides. Each set is as in FLAG_SET_KEY, or the
+    selector of a source; empty: `origin` is the set that was asked for, `by` is not known.
+    """
+
+
+def claims(request: ReportRequest) -> Claims:
+    """What a request says of flag sets. Raises RpcError INVALID_ARGUMENT."""
+    parts = tuple(
+        ComposedPart(part.order, part.flag_set, part.digest, part.revision[:_TEXT])
+        for part in request.sets[:MOST_PARTS]
+    )
+    texts = [text for part in parts for text in part]
+    if len(request.digest) > _DIGEST or not all(map(str.isprintable, (request.digest, request.revision))):
         raise RpcError(Code.INVALID_ARGUMENT, "the digest is too long or is not text")
+    if any(len(text) > _PLACE or not text.isprintable() for text in texts):
+        raise RpcError(Code.INVALID_ARGUMENT, "the name of a flag set is too long or is not text")
+    hidden = tuple(HiddenFlag(flag.flag_set, flag.key, flag.by) for flag in request.hidden[:MOST_HIDDEN])
+    return Claims(
+        namespace=request.member.namespace,
+        digest=request.digest,
+        revision=request.revision[:_TEXT],
+        sets=parts,
+        hidden=tuple(flag for flag in hidden if len(flag.key) <= _TEXT and flag.key.isprintable()),
+    )
+
+
+def report(request: ReportRequest, now: float) -> Report:
+    """What a member says of all that it serves; `now` is Unix seconds."""
     return Report(
-        digest=digest,
-        revision=revision[:_TEXT],
         served_at=now - min(request.served_for_ms, _LONGEST) / 1000,
         replaced=request.replaced,
         unsaved="".join(filter(str.isprintable, request.unsaved))[:_TEXT],

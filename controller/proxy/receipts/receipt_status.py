@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING
 
 from controller.api.flagreceipt import (
     MOST_GROUPS,
+    MOST_HIDDEN,
     MOST_NAMED,
     FlagReceiptStatus,
+    HiddenOverride,
     Laggard,
     ServedGroup,
     UnsavedMember,
@@ -24,7 +26,11 @@ if TYPE_CHECKING:
 def receipt_status(membership: Membership, delivered: int = 0) -> FlagReceiptStatus:
     """The status. `delivered`: streams of subscribers that send no receipts."""
     members = list(membership.members())
-    served = Counter((m.report.digest, m.report.revision) for m in members if not m.silent)
+    # Whoever is not sent the set does not follow it, even while it serves the newest.
+    served = Counter(
+        ("" if m.report.reason else m.report.digest, m.report.revision) for m in members if not m.silent
+    )
+    hidden = Counter(flag for m in members if not m.silent for flag in set(m.report.hidden))
     laggards = nsmallest(MOST_NAMED, (m for m in members if m.lagging), key=lambda m: (m.since, m.who.name))
     current = nsmallest(MOST_NAMED, (m for m in members if not m.lagging), key=lambda m: m.who.name)
     unsaved = [m for m in members if m.report.unsaved and not m.silent]
@@ -40,6 +46,10 @@ def receipt_status(membership: Membership, delivered: int = 0) -> FlagReceiptSta
         slowest_ms=None if slowest is None else round(slowest * 1000),
         unsaved=len(unsaved),
         unsaved_members=tuple(UnsavedMember(name=m.who.name, message=m.report.unsaved) for m in named),
+        hidden=tuple(
+            HiddenOverride(flag=flag, by=by, count=count)
+            for (flag, by), count in nsmallest(MOST_HIDDEN, hidden.items(), key=lambda h: (-h[1], h[0]))
+        ),
         delivered=delivered,
         claimed=sum(not m.who.verified for m in members),
     )
@@ -69,4 +79,5 @@ def _laggard(member: Member) -> Laggard:
         since=moment(member.since),
         silent=member.silent,
         claimed=not who.verified,
+        reason=report.reason,
     )

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 from controller.delivery.standing_orders import PREFIX as ORDERS
 from controller.proxy.receipts import receipt_requests
 from controller.proxy.receipts.members import Membership
+from controller.proxy.receipts.receipt_requests import Claims
 from controller.proxy.receipts.receipt_status import receipt_status
 from controller.proxy.streams.stream_limits import require_quota
 from evaluator.http.messages import Code, RpcError, header
@@ -93,9 +94,9 @@ class Subscribers:
 class Receipts:
     """Receipts for all flag sets of one proxy."""
 
-    parts: Callable[[str, Call, str, str], Sequence[SetPart]]
-    """Returns what a caller that serves a digest and a revision serves of each flag set that a selector means
-    to it: several by standing orders. Raises RpcError if it may not read them.
+    parts: Callable[[str, Call, Claims], Sequence[SetPart]]
+    """Returns what a caller that claims this serves of each flag set that a selector means to it: several by
+    standing orders. Raises RpcError if it may not read them.
     """
     expected: Callable[[Place], ExpectedDigest | None]
     """Returns what is delivered there now."""
@@ -146,7 +147,7 @@ class Receipts:
     def leave(self, call: Call, message: bytes) -> bytes:
         """A member stops."""
         request = receipt_requests.read(LeaveRequest, message)
-        parts = self.parts(request.selector, call, "", "")
+        parts = self.parts(request.selector, call, Claims())
         who = receipt_requests.identity(call, request.member, self.caller(call)) if parts else None
         if who is not None:
             places = self._ordered.pop((who.key, request.selector), ())
@@ -221,12 +222,14 @@ class Receipts:
 
     def _report(self, call: Call, message: bytes) -> bytes:
         request = receipt_requests.read(ReportRequest, message)
-        parts = self.parts(request.selector, call, request.digest, request.revision)
+        parts = self.parts(request.selector, call, receipt_requests.claims(request))
         if parts:
             who, now = receipt_requests.identity(call, request.member, self.caller(call)), self.clock()
             report = receipt_requests.report(request, now)
             for part in parts:
-                served = replace(report, digest=part.digest, revision=part.revision)
+                served = replace(
+                    report, digest=part.digest, revision=part.revision, reason=part.reason, hidden=part.hidden
+                )
                 self._record(part.place, who, served, call.peer, now)
             self._leave_others(who, request.selector, parts)
         return ReportResponse(next_ms=round(self._pause() * 1000)).SerializeToString()

@@ -6,12 +6,13 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Final, cast
 
 from controller.api.flagreceipt import OBSERVED_AT
-from controller.delivery.standing_orders import OrderedPods
+from controller.delivery.standing_orders import OrderedPods, set_title
 from controller.proxy.access.authorizer import ENFORCE, OFF
+from controller.proxy.orders.resolution import place_of
 from controller.proxy.receipts.receipts import ExpectedDigest
 from controller.proxy.streams.composed_sets import SetPart
 from controller.proxy.streams.deliveries import UnreviewedError
-from controller.proxy.streams.selector import Named
+from controller.proxy.streams.selector import Named, parse
 from evaluator.http.messages import Code, RpcError
 
 if TYPE_CHECKING:
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from controller.proxy.access.authorizer import Authorizer, Subscription
     from controller.proxy.access.users import Caller
     from controller.proxy.access.views import Views
+    from controller.proxy.receipts.receipt_requests import Claims
     from controller.proxy.receipts.receipts import Receipts
     from controller.proxy.streams.deliveries import Deliveries
     from controller.proxy.streams.selector import Topic
@@ -41,9 +43,9 @@ class ReceiptService:
         self._views = views
         self._mode = mode
 
-    def parts(self, selector: str, call: Call, digest: str, revision: str) -> Sequence[SetPart]:
-        """Return what a caller that serves this digest serves of each flag set that a selector means to it:
-        several by standing orders, none where there is no such set. Raises RpcError if it may not read them.
+    def parts(self, selector: str, call: Call, claims: Claims) -> Sequence[SetPart]:
+        """Return what a caller that claims this serves of each flag set that a selector means to it: several
+        by standing orders, none where there is no such set. Raises RpcError if it may not read them.
         """
         enforced = self._mode == ENFORCE
         # At first: which object a flagSetId means depends on who the caller is.
@@ -53,7 +55,8 @@ class ReceiptService:
         if isinstance(topic, OrderedPods):
             if enforced:
                 _require(self._views.covers(self.caller(call), topic))
-            return self._deliveries.ordered.parts(topic, digest)
+            parts = self._deliveries.ordered.parts(topic, claims.sets)
+            return [self._with_hidden(part, claims, topic.namespace) for part in parts]
         try:
             place = self._deliveries.place_sent(topic)
         except UnreviewedError as error:
@@ -61,8 +64,37 @@ class ReceiptService:
         if place is None:
             return ()
         if enforced:
-            _require(self._access.may_read_now(call, place))
-        return (SetPart(place, digest, revision),)
+            asked = (topic.namespace, topic.name) if isinstance(topic, Named) else place
+            _require(self._access.may_read_now(call, asked))
+        part = SetPart(place, claims.digest, claims.revision)
+        return (self._with_hidden(part, claims, claims.namespace),)
+
+    def _with_hidden(self, part: SetPart, claims: Claims, namespace: str) -> SetPart:
+        """Return the part with those of its flags that other sources of a member of `namespace` hide."""
+        hidden = [
+            (flag.key, self._title(flag.by, namespace))
+            for flag in claims.hidden
+            if not flag.origin or self._place(flag.origin, namespace) == part.place
+        ]
+        return part._replace(hidden=(*part.hidden, *hidden))
+
+    def _place(self, origin: str, namespace: str) -> Place | None:
+        title = set_title(origin, namespace)
+        return None if title is None else place_of(title, self._deliveries.catalog)
+
+    def _title(self, text: str, namespace: str) -> str:
+        """Return `Kind/namespace/name` of a set, or of what a selector means; empty: nothing is known."""
+        title = set_title(text, namespace)
+        if title is not None:
+            return "/".join(title)
+        try:
+            topic = parse(text)
+        except RpcError:
+            return ""
+        if not isinstance(topic, Named):
+            return ""
+        served = self._deliveries.catalog.object_at((topic.namespace, topic.name))
+        return "" if served is None else str(served.key)
 
     def caller(self, call: Call) -> Caller:
         """Return the caller. Raises RpcError UNAVAILABLE while the token is reviewed: counted without a
@@ -95,7 +127,7 @@ class OpenStreams:
         self._receipts = receipts
         self._ends: dict[Subscription, list[Callable[[], None]]] = {}
         """For each stream, the functions that end its part in each flag set."""
-        self._ordered: dict[OrderedPods, dict[Subscription, Call]] = {}
+        self._movable: dict[OrderedPods | Named, dict[Subscription, Call]] = {}
         """Streams whose flag sets may change while they are open."""
 
     def begin(self, call: Call, topic: Hashable, *, lasting: bool) -> object:
@@ -103,8 +135,8 @@ class OpenStreams:
         subscription = self._authorizer.begin(call, topic, lasting=lasting)
         if lasting:
             self._follow(subscription, call)
-            if isinstance(topic, OrderedPods):
-                self._ordered.setdefault(topic, {})[subscription] = call
+            if isinstance(topic, OrderedPods | Named):
+                self._movable.setdefault(topic, {})[subscription] = call
         return subscription
 
     def end(self, visit: object) -> None:
@@ -112,14 +144,14 @@ class OpenStreams:
         subscription = cast("Subscription", visit)
         self._authorizer.end(subscription)
         self._end(subscription)
-        if isinstance(topic := subscription.topic, OrderedPods) and topic in self._ordered:
-            self._ordered[topic].pop(subscription, None)
-            if not self._ordered[topic]:
-                del self._ordered[topic]
+        if isinstance(topic := subscription.topic, OrderedPods | Named) and topic in self._movable:
+            self._movable[topic].pop(subscription, None)
+            if not self._movable[topic]:
+                del self._movable[topic]
 
-    def move(self, topic: OrderedPods) -> None:
+    def move(self, topic: OrderedPods | Named) -> None:
         """Count the streams of a topic with the flag sets that it has now."""
-        for subscription, call in tuple(self._ordered.get(topic, {}).items()):
+        for subscription, call in tuple(self._movable.get(topic, {}).items()):
             self._end(subscription)
             self._follow(subscription, call)
 
@@ -135,10 +167,11 @@ class OpenStreams:
     def _places(self, topic: Topic) -> Sequence[Place]:
         if isinstance(topic, OrderedPods):
             return self._deliveries.ordered.places(topic)
-        if isinstance(topic, Named):
-            return ((topic.namespace, topic.name),)
         place = self._deliveries.place_of(topic)
-        return () if place is None else (place,)
+        if place is not None:
+            return (place,)
+        # A subscriber that waits for an object is counted for it.
+        return ((topic.namespace, topic.name),) if isinstance(topic, Named) else ()
 
 
 def _require(allowed: bool | None) -> None:

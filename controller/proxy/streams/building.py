@@ -8,9 +8,9 @@ there stays at the previous whole one.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import orjson
 
@@ -19,15 +19,27 @@ from controller.api.openfeature.featureflagconfiguration import MissingShardsErr
 from controller.delivery.delivered import delivery_of
 from evaluator.flags.accept import NO_PROGRESS, Progress
 from evaluator.flags.canonical import canonical
-from evaluator.flags.model import DIGEST_KEY, LEFT_OUT_KEY, REVISION_KEY
+from evaluator.flags.model import DIGEST_KEY, EMPTY, LEFT_OUT_KEY, REVISION_KEY
+from evaluator.flags.override_fit import kept_anew
 from evaluator.http.messages import Code
 from evaluator.wire.encoding import encode
 from evaluator.wire.servicer import Missing
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from controller.api.objects.meta import Resource
+    from evaluator.flags.overrides import Kept
+
+
+class HiddenFlag(NamedTuple):
+    """A flag under an override that a composition has from another set."""
+
+    origin: str
+    """The set whose override is hidden, as in FLAG_SET_KEY."""
+    key: str
+    by: str
+    """The set whose flag is delivered."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +59,10 @@ class EncodedFlagSet:
     """Keys of the flags that stay at their last good definition."""
     left_out: tuple[str, ...] = ()
     """Keys of bad flags with no good definition here; the document names them: receivers may have one."""
+    hidden: tuple[HiddenFlag, ...] = ()
+    """Of a composition: overrides that have no effect in it."""
+    kept: Mapping[str, Kept] = field(default_factory=lambda: EMPTY)
+    """What overrides that come into force keep from now on, by their names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +105,7 @@ def build(
         flags=len(flag_set.flags),
         held=delivery.held,
         left_out=delivery.missing,
+        kept=kept_anew(delivery.flag_set, progress.overrides),
     )
 
 

@@ -14,6 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from controller.api.objects.meta import about
+from controller.delivery.progress.overrides import with_kept
 from controller.proxy.catalog import decode_spec, spec_bytes
 from controller.proxy.streams.building import EncodedFlagSet, Undeliverable, build
 from evaluator.flags.model import REVISION_KEY
@@ -142,7 +143,7 @@ class Contents:
             payload = content.payloads[make] = make(content.built.document, self.context)
         return payload
 
-    def _version(self, place: Place, progress: Progress) -> object:
+    def _version(self, place: Place, progress: Progress) -> tuple[object, Progress]:
         return self._catalog.version(place), progress
 
     def _build(
@@ -204,7 +205,11 @@ class Contents:
         return built, {make: make(built.document, self.context) for make in makes}
 
     def _take(
-        self, content: Content, version: object, served: Resource, built: EncodedFlagSet | Undeliverable
+        self,
+        content: Content,
+        version: tuple[object, Progress],
+        served: Resource,
+        built: EncodedFlagSet | Undeliverable,
     ) -> None:
         content.version = version
         self.built += 1
@@ -215,6 +220,9 @@ class Contents:
             _log.log(level, "%s: %s; %s", built.reason, built.message, kept, extra=_about(served))
             return
         content.undeliverable = None
+        if built.kept:
+            self.progress.keep(served.namespace, built.kept)
+            content.version = version[0], with_kept(version[1], built.kept)
         if content.built is None or content.built.document != built.document:
             content.payloads.clear()
         content.built = built

@@ -160,7 +160,7 @@ class Deliveries:
         """Return as `place_of` does. Raises UnreviewedError while the reader is reviewed."""
         if isinstance(topic, Named):
             place = (topic.namespace, topic.name)
-            return place if self.catalog.object_at(place) is not None else None
+            return place if self.catalog.object_at(place) is not None else self.catalog.written_by(place)
         places = self.catalog.holders(topic.flag_set_id, self._views.namespace(topic.reader))
         for start, place in enumerate(places):
             allowed = self._views.readable(topic.reader, place, self.on_review)
@@ -186,7 +186,7 @@ class Deliveries:
             self.ordered.refresh(topic, listeners)
             return
         try:
-            listeners.place = self._find(topic)
+            self._topics.move(topic, listeners, self._find(topic))
         except UnreviewedError:
             return
         if listeners.place is None:

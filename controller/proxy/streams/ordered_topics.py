@@ -1,6 +1,7 @@
 """The topics of standing orders: which flag sets each has now, and what its subscribers are sent of them.
 
-Where an order cannot be followed, its pods keep the sets that they followed before; those move on.
+A set that an order names and that cannot be sent is left to the subscribers, which keep what they have of it;
+they are sent the others.
 """
 
 from __future__ import annotations
@@ -10,13 +11,15 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from controller.api.flagset import LABEL
-from controller.proxy.orders.resolution import NOT_GRANTED, resolve
-from controller.proxy.streams.composed_sets import ComposedSets, SetPart
+from controller.delivery.standing_orders import set_title
+from controller.proxy.orders.resolution import NOT_READY, OrderProblem, place_of, resolve
+from controller.proxy.streams.composed_sets import ComposedSets, Composition, SetPart
+from evaluator.flags.model import ComposedPart
 from evaluator.http.messages import Code
 from evaluator.wire.servicer import Missing
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from controller.delivery.claim import Place
     from controller.delivery.claims import ClaimChange
@@ -24,7 +27,7 @@ if TYPE_CHECKING:
     from controller.proxy.catalog import Catalog
     from controller.proxy.orders.order_notices import OrderNotices
     from controller.proxy.orders.order_objects import OrderObjects
-    from controller.proxy.streams.composed_sets import Sets
+    from controller.proxy.orders.resolution import OrderedSet
     from controller.proxy.streams.contents import Contents
     from controller.proxy.streams.topics import Listeners, Topics
     from evaluator.wire.servicer import Make
@@ -41,10 +44,14 @@ _NOT_SYNCED: Final = Missing(
 class _State:
     """One topic."""
 
-    sets: Sets = ()
-    """The flag sets that its subscribers follow."""
+    composition: Composition = field(default_factory=Composition)
+    """What its subscribers are sent; without sets: nothing."""
+    problems: tuple[OrderProblem, ...] = ()
+    """Why they are not sent other sets that they should follow."""
     names: frozenset[Place] = field(default_factory=frozenset)
     """Names of objects on which that depends."""
+    started: bool = False
+    """Whether anything is sent: until a direct set was made, nothing is."""
 
 
 class OrderedTopics:
@@ -69,7 +76,7 @@ class OrderedTopics:
         self._states: dict[OrderedPods, _State] = {}
         self._by_place: dict[Place, set[OrderedPods]] = {}
         """Topics by the place of each of their sets, and by each of their names."""
-        self._by_sets: dict[Sets, set[OrderedPods]] = {}
+        self._by_composition: dict[Composition, set[OrderedPods]] = {}
 
     def refresh(self, topic: OrderedPods, listeners: Listeners) -> None:
         """Find what is ordered for the topic now, and deliver that to its listeners or have it encoded."""
@@ -78,19 +85,20 @@ class OrderedTopics:
             _deliver(listeners, _NOT_SYNCED)
             return
         resolution = resolve(topic, self._objects, self._catalog)
-        problem = resolution.problem
-        self._notices.note(topic, problem)
-        sets = resolution.sets
-        if problem is not None:
-            # What may no longer be read is not followed any more; streams keep what they were sent.
-            sets = () if problem.reason == NOT_GRANTED else state.sets
-        self._follow(topic, state, sets, resolution.names)
-        if sets:
-            self._deliver_newest(sets, listeners)
-        elif problem is not None:
-            _deliver(
-                listeners, Missing(Code.FAILED_PRECONDITION, f"{problem.reason}: {problem.message}"[:500])
-            )
+        undeliverable = list(filter(None, map(self._undeliverable, resolution.sets)))
+        problems = (*resolution.problems, *undeliverable)
+        kept = tuple(problem.order for problem in problems)
+        sets = tuple(ordered for ordered in resolution.sets if ordered.order not in kept)
+        self._notices.note(topic, problems)
+        # Until then its pods would start without the flags of their own, which come within moments.
+        state.started |= all(problem.reason != NOT_READY for problem in problems)
+        names = resolution.names.union(ordered.place for ordered in resolution.sets)
+        self._follow(topic, state, _State(Composition(sets, kept), problems, names))
+        if sets and state.started:
+            self._deliver_newest(state.composition, listeners)
+        elif problems:
+            text = "; ".join(f"{problem.reason}: {problem.message}" for problem in problems)
+            _deliver(listeners, Missing(Code.FAILED_PRECONDITION, text[:500]))
         else:
             _deliver(listeners, Missing(Code.NOT_FOUND, f"{topic}: nothing is ordered", ends_streams=True))
 
@@ -98,9 +106,9 @@ class OrderedTopics:
         """Drop a topic that has no subscribers any more."""
         state = self._states.get(topic)
         if state is not None and self._topics.get(topic) is None:
-            self._follow(topic, state, (), frozenset())
+            self._follow(topic, state, _State())
             del self._states[topic]
-            self._notices.note(topic, None)
+            self._notices.note(topic, ())
 
     def of(self, change: ClaimChange) -> set[OrderedPods]:
         """The topics that a change of the catalog may concern."""
@@ -116,76 +124,114 @@ class OrderedTopics:
         return [topic for topic in self._states if namespace in {"", topic.namespace}]
 
     def on_build(self, place: Place) -> None:
-        """Deliver the topics that have the set there, of which there is other content now."""
+        """Deliver the topics that may have the set there, of which there is other content now."""
         for topic in tuple(self._by_place.get(place, ())):
-            sets, listeners = self.sets(topic), self._topics.get(topic)
-            if listeners is not None and any(ordered.place == place for ordered in sets):
-                self._deliver_newest(sets, listeners)
-
-    def sets(self, topic: OrderedPods) -> Sets:
-        """The flag sets of a topic."""
-        state = self._states.get(topic)
-        return () if state is None else state.sets
+            state, listeners = self._states[topic], self._topics.get(topic)
+            if listeners is None:
+                continue
+            if state.started and any(ordered.place == place for ordered in state.composition.sets):
+                self._deliver_newest(state.composition, listeners)
+            else:
+                self.refresh(topic, listeners)
 
     def places(self, topic: OrderedPods) -> tuple[Place, ...]:
-        """Where the flag sets of a topic are."""
-        return tuple(ordered.place for ordered in self.sets(topic))
+        """Where the flag sets are that subscribers of a topic are sent."""
+        state = self._states.get(topic)
+        return () if state is None else tuple(ordered.place for ordered in state.composition.sets)
 
-    def parts(self, topic: OrderedPods, digest: str) -> tuple[SetPart, ...]:
-        """What a subscriber serves of each flag set of the topic, if it serves the composition `digest`."""
-        sets = self.sets(topic)
-        composed = self.composed.get(sets)
-        known = None if composed is None else composed.parts.get(digest)
-        return known or tuple(SetPart(ordered.place, "", "") for ordered in sets)
+    def parts(self, topic: OrderedPods, served: Sequence[ComposedPart]) -> tuple[SetPart, ...]:
+        """What a subscriber serves of each flag set of the topic, if it `served` these parts: of those that
+        it is sent, and of those that it keeps.
+        """
+        state = self._states.get(topic)
+        if state is None:
+            return ()
+        by_origin = {part.origin: part for part in served}
+        parts: dict[Place, SetPart] = {}
+        for problem in state.problems:
+            for part in served:
+                place = self._place_kept(topic, problem, part) if part.order == problem.order else None
+                if place is not None:
+                    parts[place] = SetPart(place, part.digest, part.revision, problem.reason)
+        for ordered in state.composition.sets:
+            part = by_origin.get(ordered.origin, ComposedPart(ordered.order))
+            hidden = self._hidden(topic, state.composition, ordered)
+            parts[ordered.place] = SetPart(ordered.place, part.digest, part.revision, hidden=hidden)
+        return tuple(parts.values())
+
+    def _place_kept(self, topic: OrderedPods, problem: OrderProblem, part: ComposedPart) -> Place | None:
+        """Where the set is that a subscriber keeps; None where it may not say so: a set of another namespace
+        is believed only if the order names it.
+        """
+        title = set_title(part.origin, topic.namespace)
+        if title is None:
+            return None
+        if title.namespace != topic.namespace and (title.namespace, title.name) != problem.named:
+            return None
+        return place_of(title, self._catalog)
+
+    def _hidden(
+        self, topic: OrderedPods, composition: Composition, ordered: OrderedSet
+    ) -> tuple[tuple[str, str], ...]:
+        content = self.composed.get(composition)
+        built = None if content is None else content.built
+        return tuple(
+            (flag.key, "/".join(set_title(flag.by, topic.namespace) or ()))
+            for flag in (() if built is None else built.hidden)
+            if flag.origin == ordered.origin
+        )
+
+    def _undeliverable(self, ordered: OrderedSet) -> OrderProblem | None:
+        """Why nothing can be sent of a set, no earlier content either; None: it can, or is not known yet."""
+        content = self._contents.newest(ordered.place)
+        if content.built is not None or content.undeliverable is None:
+            return None
+        message = f"{ordered.origin} cannot be delivered: {content.undeliverable.message}"
+        return OrderProblem(ordered.order, content.undeliverable.reason, message)
 
     def close(self) -> None:
         """Deliver nothing more."""
         self.composed.close()
 
-    def _follow(self, topic: OrderedPods, state: _State, sets: Sets, names: frozenset[Place]) -> None:
-        before = state.sets
-        for place in _places(before, state.names):
+    def _follow(self, topic: OrderedPods, state: _State, newest: _State) -> None:
+        before = state.composition
+        for place in _places(state):
             _drop(self._by_place, place, topic)
-        state.sets, state.names = sets, names
-        for place in _places(sets, names):
+        state.composition, state.problems, state.names = newest.composition, newest.problems, newest.names
+        for place in _places(state):
             self._by_place.setdefault(place, set()).add(topic)
-        if before == sets:
+        if before == state.composition:
             return
-        if before and _drop(self._by_sets, before, topic):
+        if before.sets and _drop(self._by_composition, before, topic):
             self.composed.forget(before)
-        if sets:
-            self._by_sets.setdefault(sets, set()).add(topic)
+        if state.composition.sets:
+            self._by_composition.setdefault(state.composition, set()).add(topic)
         self.moved(topic)
 
-    def _deliver_newest(self, sets: Sets, listeners: Listeners) -> None:
-        composed = self.composed.newest(sets)
-        if composed.content.built is not None:
+    def _deliver_newest(self, composition: Composition, listeners: Listeners) -> None:
+        content = self.composed.newest(composition)
+        if content.built is not None:
             for make, deliver in listeners.all():
-                deliver(self._contents.payload(composed.content, make))
-            return
-        for ordered in sets:
-            content = self._contents.of(ordered.place)
-            if content is not None and content.undeliverable is not None and content.built is None:
-                _deliver(listeners, content.missing)
+                deliver(self._contents.payload(content, make))
 
-    def _deliver_composed(self, sets: Sets) -> None:
-        composed = self.composed.get(sets)
-        for listeners in self._listeners(sets):
+    def _deliver_composed(self, composition: Composition) -> None:
+        content = self.composed.get(composition)
+        for listeners in self._listeners(composition):
             for make, deliver in listeners.all():
-                if composed is not None:
-                    deliver(self._contents.payload(composed.content, make))
+                if content is not None:
+                    deliver(self._contents.payload(content, make))
 
-    def _listeners(self, sets: Sets) -> Iterator[Listeners]:
-        for topic in tuple(self._by_sets.get(sets, ())):
-            if (listeners := self._topics.get(topic)) is not None:
+    def _listeners(self, composition: Composition) -> Iterator[Listeners]:
+        for topic in tuple(self._by_composition.get(composition, ())):
+            if self._states[topic].started and (listeners := self._topics.get(topic)) is not None:
                 yield listeners
 
-    def _makes(self, sets: Sets) -> Iterable[Make]:
-        return [make for listeners in self._listeners(sets) for make, _ in listeners.all()]
+    def _makes(self, composition: Composition) -> Iterable[Make]:
+        return [make for listeners in self._listeners(composition) for make, _ in listeners.all()]
 
 
-def _places(sets: Sets, names: frozenset[Place]) -> set[Place]:
-    return {*names, *(ordered.place for ordered in sets)}
+def _places(state: _State) -> set[Place]:
+    return {*state.names, *(ordered.place for ordered in state.composition.sets)}
 
 
 def _drop(topics: dict[K, set[OrderedPods]], key: K, topic: OrderedPods) -> bool:

@@ -10,9 +10,15 @@ from typing import TYPE_CHECKING, Any, Final
 
 from controller.api import flagoverride
 from controller.api.objects.fields import InvalidSpecError
-from controller.api.objects.meta import ObjectKey, Resource
+from controller.api.objects.meta import NOTHING, ObjectKey, Resource
 from controller.api.rollouts import flagrollout
-from controller.delivery.progress.overrides import BY_FLAG_SET, override_of, set_name
+from controller.delivery.progress.overrides import (
+    BY_FLAG_SET,
+    order_of_override,
+    override_of,
+    set_name,
+    with_kept,
+)
 from controller.delivery.progress.rollouts import (
     ROLLOUTS_BY_FLAG_SET,
     ROLLOUTS_BY_SHARD,
@@ -27,6 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from evaluator.flags.accept import Progress
+    from evaluator.flags.overrides import Kept
 
 _log = logging.getLogger(__name__)
 
@@ -55,6 +62,10 @@ class ProgressObjects:
         self._loop = loop
         self._objects = Cache([BY_FLAG_SET, ROLLOUTS_BY_FLAG_SET, ROLLOUTS_BY_SHARD])
         self._promoted = PromotedSets(find)
+        self._kept: dict[ObjectKey, tuple[object, Kept]] = {}
+        """What each override keeps whose status does not say so: the controller may be down. With what the
+        spec named when it came into force.
+        """
         self._ends: dict[ObjectKey, int] = {}
         """When each override that has not ended yet ends, in Unix seconds."""
         self._timer: asyncio.TimerHandle | None = None
@@ -67,7 +78,26 @@ class ProgressObjects:
         """The overrides in force for an object with flags, and its rollouts. Once it is `delivered`, its
         changes wait for rollouts that only its status names; before, all rollouts were listed.
         """
-        return progress_of(self._objects, target, self._clock(), self._promoted, wait_for_unknown=delivered)
+        now, promoted = self._clock(), self._promoted
+        progress = progress_of(self._objects, target, now, promoted, wait_for_unknown=delivered)
+        kept = {}
+        for override in progress.overrides:
+            key = ObjectKey(flagoverride.KIND, target.namespace, override.name)
+            if key in self._kept and self._kept[key][0] == self._named(key):
+                kept[override.name] = self._kept[key][1]
+        return with_kept(progress, kept)
+
+    def keep(self, namespace: str, kept: Mapping[str, Kept]) -> None:
+        """Note what overrides keep that came into force, by their names."""
+        for name, value in kept.items():
+            key = ObjectKey(flagoverride.KIND, namespace, name)
+            if key in self._ends:
+                self._kept[key] = self._named(key), value
+
+    def _named(self, key: ObjectKey) -> object:
+        """Return what the spec of an override names; with another set, flag or variant it keeps nothing."""
+        spec = NOTHING if (override := self._objects.get(key)) is None else override.spec
+        return tuple(spec.get(field) for field in ("flagSetRef", "flag", "variant"))
 
     def forget_target(self, target: ObjectKey) -> None:
         """Drop the promoted definitions of an object that is not delivered any more."""
@@ -90,6 +120,7 @@ class ProgressObjects:
         key = ObjectKey(kind, namespace, name)
         known = self._objects.get(key)
         self._objects.forget(key)
+        self._kept.pop(key, None)
         if self._ends.pop(key, None) is not None:
             self._arm()
         if known is not None:
@@ -129,6 +160,7 @@ class ProgressObjects:
         ended = [key for key, expires in self._ends.items() if expires <= now]
         for key in ended:
             del self._ends[key]
+            self._kept.pop(key, None)
         self._timer = None
         self._arm()
         for key in ended:
@@ -139,7 +171,7 @@ class ProgressObjects:
 def _content(resource: Resource) -> object:
     if resource.key.kind == flagrollout.KIND:
         return order_of(resource)
-    return resource.uid, resource.generation, resource.deleting
+    return order_of_override(resource)
 
 
 def _rollout(body: Mapping[str, Any]) -> Resource:

@@ -21,7 +21,9 @@ SYNTAX: Final = "write core.openfeature.dev/NAMESPACE/NAME, NAMESPACE/NAME or fl
 
 @dataclass(frozen=True, slots=True)
 class Named:
-    """The FeatureFlagConfiguration of this name, or the FeatureFlag if there is none."""
+    """The FeatureFlagConfiguration of this name, or the FeatureFlag if there is none, or else what the
+    FlagSet of this name writes.
+    """
 
     namespace: str
     name: str

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from controller.api.flagset import LABEL
 from controller.proxy.streams.selector import Identified, Named
 
 if TYPE_CHECKING:
@@ -34,10 +35,14 @@ class Topics:
     """The topics with listeners."""
 
     def __init__(self, catalog: Catalog) -> None:
+        self.moved: Callable[[Named], None] = lambda _topic: None
+        """Called when a topic has the flags of another object than before."""
         self._catalog = catalog
         self._listeners: dict[Topic, Listeners] = {}
         self._identified: dict[str, set[Identified]] = {}
         """Topics by flagSetId, one for each reader."""
+        self._elsewhere: dict[Place, set[Named]] = {}
+        """Topics that have the flags of an object with another name than theirs: what a FlagSet writes."""
 
     def add(self, topic: Topic, make: Make, deliver: Deliver) -> tuple[Listeners, Callable[[], None]]:
         """(all listeners of the topic, the function that removes this one)."""
@@ -74,6 +79,10 @@ class Topics:
         ids = {self._catalog.claims.flag_set_id(place), *flag_set_ids}
         topics: list[Topic] = [topic for id_ in ids for topic in self._identified.get(id_, ())]
         topics.append(Named(*place))
+        served = self._catalog.object_at(place)
+        if served is not None and served.labels.get(LABEL, place[1]) != place[1]:
+            topics.append(Named(place[0], served.labels[LABEL]))
+        topics += self._elsewhere.get(place, set()).difference(topics)
         return [(topic, self._listeners[topic]) for topic in topics if topic in self._listeners]
 
     def sinks(self, place: Place) -> Iterator[tuple[Make, Deliver]]:
@@ -82,12 +91,26 @@ class Topics:
             if listeners.place == place:
                 yield from listeners.all()
 
+    def move(self, topic: Topic, listeners: Listeners, place: Place | None) -> None:
+        """Note that the listeners of a topic are sent the flags of the object there; None: of none."""
+        before, listeners.place = listeners.place, place
+        if not isinstance(topic, Named) or before == place:
+            return
+        own = (topic.namespace, topic.name)
+        if before not in {own, None}:
+            self._elsewhere[before].discard(topic)
+            if not self._elsewhere[before]:
+                del self._elsewhere[before]
+        if place not in {own, None}:
+            self._elsewhere.setdefault(place, set()).add(topic)
+        self.moved(topic)
+
     def clear(self) -> None:
         """Forget everybody."""
         self._listeners.clear()
 
     def _drop(self, topic: Topic) -> None:
-        del self._listeners[topic]
+        self.move(topic, self._listeners.pop(topic), None)
         if isinstance(topic, Identified):
             topics = self._identified[topic.flag_set_id]
             topics.discard(topic)

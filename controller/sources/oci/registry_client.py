@@ -51,6 +51,7 @@ _USED: Final = 0.8
 _BASIC_SECONDS: Final = 3600.0
 _TOKEN_SECONDS: Final = 60.0
 """Seconds that a token without `expires_in` is used."""
+_LONGEST_TOKEN_SECONDS: Final = 86_400
 _REASONS: Final = {
     Cause.CERTIFICATE: "CertificateRefused",
     Cause.PROXY_LOGIN: "AuthenticationFailed",
@@ -168,10 +169,16 @@ class RegistryClient:
         token = document.get("token") or document.get("access_token")
         if not isinstance(token, str) or not _TOKEN.fullmatch(token):
             raise _access_failure(scope, "the token service gives no token")
-        seconds = document.get("expires_in")
-        if not isinstance(seconds, int) or seconds <= 0:
-            seconds = _TOKEN_SECONDS
-        return f"Bearer {token}", float(seconds)
+        return f"Bearer {token}", token_seconds(document)
+
+
+def token_seconds(document: Mapping[str, Any]) -> float:
+    """The life of a token by `expires_in` of its service's answer."""
+    seconds = document.get("expires_in")
+    if not isinstance(seconds, int) or seconds <= 0:
+        return _TOKEN_SECONDS
+    # An integer of JSON may be larger than any float.
+    return float(min(seconds, _LONGEST_TOKEN_SECONDS))
 
 
 def read_object(address: Address, content: bytes) -> dict[str, Any]:

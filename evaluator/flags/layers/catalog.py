@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 from evaluator.flags.canonical import digest as digest_of
 from evaluator.flags.checking.references import Expander, RuleTooLarge
 from evaluator.flags.model import ABSENT, EMPTY, STALE_KEY, STALE_SINCE_KEY, Flag, FlagSet
+from evaluator.flags.overrides import OVERRIDE_KEY
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -129,6 +130,20 @@ class Catalog:
             if key in held.flag_set.flags:
                 return name
         return None
+
+    @cached_property
+    def hidden_overrides(self) -> Mapping[str, Mapping[str, str]]:
+        """For each source whose flags under an override other sources hide in `everything`: the hidden keys,
+        and for each the source whose flag wins.
+        """
+        if len(self._delivered) <= 1:
+            return EMPTY
+        hidden: dict[str, dict[str, str]] = {}
+        for name, held in self._delivered.items():
+            for key, flag in held.flag_set.flags.items():
+                if OVERRIDE_KEY in flag.metadata and (winner := self.source_of(key) or name) != name:
+                    hidden.setdefault(name, {})[key] = winner
+        return hidden
 
     @cached_property
     def digest(self) -> str:

@@ -15,8 +15,9 @@ import orjson
 from evaluator.flags.model import ABSENT
 from evaluator.http.messages import Code, RpcError
 from evaluator.resolving.resolution import FlagType
-from evaluator.server.context import MAX_DEPTH, TOO_MANY, read_too_deep, too_many_in_json
+from evaluator.server.context import TOO_MANY, read_too_deep, too_many_in_json
 from evaluator.server.json_values import json_value
+from evaluator.targeting.values import MOST_LEVELS
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Mapping, Sequence
@@ -138,7 +139,7 @@ def _document(message: bytes) -> dict[str, Any]:
     if not isinstance(document, dict):
         raise _malformed_error("must be a JSON object")
     if read_too_deep(document, message):
-        raise RpcError(Code.INVALID_ARGUMENT, f"context nests deeper than {MAX_DEPTH}")
+        raise RpcError(Code.INVALID_ARGUMENT, f"context nests deeper than {MOST_LEVELS}")
     return document
 
 

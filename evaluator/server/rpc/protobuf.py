@@ -16,7 +16,8 @@ from google.protobuf.message import DecodeError, EncodeError
 from evaluator.flags.model import ABSENT, EMPTY
 from evaluator.http.messages import Code, RpcError
 from evaluator.resolving.resolution import FlagType
-from evaluator.server.context import MAX_DEPTH, MOST_VALUES, TOO_MANY
+from evaluator.server.context import MOST_VALUES, TOO_MANY
+from evaluator.targeting.values import MOST_LEVELS
 from evaluator.wire import evaluation_v1_pb2 as v1
 from evaluator.wire import evaluation_v2_pb2 as v2
 from evaluator.wire.resolve_request import COMPILED, MOST_BYTES, read_usual
@@ -55,7 +56,7 @@ _ANY_FIELD: Final = {
 """Field of a flag's value in a bulk answer, and its content if there is no value."""
 _UNENCODABLE: Final = (EncodeError, DecodeError, ValueError, TypeError, OverflowError, RecursionError)
 _MALFORMED: Final = "malformed request"
-_TOO_DEEP: Final = f"context nests deeper than {MAX_DEPTH}"
+_TOO_DEEP: Final = f"context nests deeper than {MOST_LEVELS}"
 _STEP: Final = 256
 """Values that `plain_in_steps` reads between two yields."""
 
@@ -85,8 +86,8 @@ def decode_bulk_request(message: bytes) -> Struct:
 
 
 def plain(struct: Struct | Context) -> Context:
-    """A Struct as a dict, all numbers as doubles; raises RpcError where it nests deeper than MAX_DEPTH."""
-    return struct if isinstance(struct, dict) else _object(struct, MAX_DEPTH)
+    """A Struct as a dict, all numbers as doubles; raises RpcError where it nests deeper than MOST_LEVELS."""
+    return struct if isinstance(struct, dict) else _object(struct, MOST_LEVELS)
 
 
 def _object(struct: Struct, depth: int) -> dict[str, Any]:
@@ -151,7 +152,7 @@ def _value_in_steps(value: Value, numbers: Iterator[int], most: int) -> Generato
     if kind == "struct_value":
         return (yield from _object_in_steps(value.struct_value, numbers, most))
     if kind != "list_value":
-        return _value(value, MAX_DEPTH)
+        return _value(value, MOST_LEVELS)
     values = []
     for element in value.list_value.values:
         values.append((yield from _value_in_steps(element, numbers, most)))  # noqa: PERF401 - it yields in between

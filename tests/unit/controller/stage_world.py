@@ -6,6 +6,7 @@ from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Self
 
+from controller.api.flagset import LABEL
 from controller.api.objects.conditions import READY
 from controller.api.objects.meta import ObjectKey, Resource
 from controller.runtime.objects.cache import Cache
@@ -172,3 +173,14 @@ async def take_turn(reconciler: Reconciler, resource: Resource, now: datetime) -
         result = Result.of(setback)
     settled = settle(resource, result, now)
     return Turn(settled, settled.status != resource.status, type(result.outcome).__name__)
+
+
+def written_by(flag_set: str) -> dict[str, Any]:
+    """Metadata of an object that a FlagSet has written."""
+    owner = {
+        "apiVersion": "flagstaff.dev/v1beta1",
+        "kind": "FlagSet",
+        "name": flag_set,
+        "uid": f"uid-{flag_set}",
+    }
+    return {"labels": {LABEL: flag_set}, "ownerReferences": [owner]}

@@ -69,4 +69,6 @@ def test_a_row_names_value_state_and_who_set_it(spec: dict[str, object], value: 
     meta = {"name": "off", "namespace": "shop", "annotations": {"flagstaff.dev/set-by": "ada"}}
     body = {"kind": "FlagOverride", "metadata": meta, "spec": spec, "status": {"state": "Active"}}
     row = override.override_row(Resource.of(body))
-    assert row == ("off", "checkout", "pay", value, "Active", "2026-01-01T00:00:00Z", "ada", "INC-1")
+    assert row == (
+        "off", "checkout", "pay", value, "Active", "-", "-", "2026-01-01T00:00:00Z", "ada", "INC-1",
+    )  # fmt: skip

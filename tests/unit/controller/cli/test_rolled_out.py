@@ -12,6 +12,7 @@ from controller.cli.objects.rolled_out import rollout_text, rollouts_by_flag, ro
 from controller.delivery.state.flag_state import FlagState
 from evaluator.flags.model import Flag, FlagSet, State
 from tests.unit.controller.delivery.state.worlds import WORLDS
+from tests.unit.controller.stage_world import written_by
 
 
 def rollout(
@@ -28,8 +29,8 @@ def flag_set(**defaults: str) -> FlagSet:
     return FlagSet(MappingProxyType(flags))
 
 
-def configuration(**labels: str) -> Resource:
-    metadata = {"namespace": "shop", "name": "production-flags", "labels": labels}
+def configuration(**meta: Any) -> Resource:
+    metadata = {"namespace": "shop", "name": "production-flags", **meta}
     return Resource.of({"kind": "FeatureFlagConfiguration", "metadata": metadata})
 
 
@@ -57,7 +58,7 @@ def test_a_comparison_says_what_is_rolled_out_in_steps() -> None:
 
 
 def test_a_flag_is_traced_to_its_rollout_by_either_name_of_its_set() -> None:
-    written = configuration(**{"flagstaff.dev/flagset": "production"})
+    written = configuration(**written_by("production"))
     known = [rollout("checkout", "pay*")]
     pay, cart = FlagState("pay", None), FlagState("cart", None)
     everybody = "FlagRollout checkout: everybody gets the newest definition"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from controller.api.objects.meta import Resource
 from controller.cli.objects.description import describe_object
 from controller.cli.objects.object_rows import columns_of, object_row
 from controller.cli.objects.object_tree import object_tree
@@ -144,6 +145,18 @@ def test_the_tree_has_rollouts_and_overrides_below_their_flag_set() -> None:
         ("FlagOverride", 'flag "pay" is "off" until 2026-01-02T18:00:00Z: INC-4711'),
     ]
     assert root.state.endswith("rollout checkout 1/2 10%, override checkout.banner")
+
+
+def test_the_tree_says_of_a_flag_set_that_what_it_depends_on_is_being_rolled_out() -> None:
+    condition = {
+        "type": "DependenciesServed", "status": "False", "reason": "DependencyRollout",
+        "message": "FlagSet base is applied, but not served to all users: FlagRollout slow rolls it out",
+    }  # fmt: skip
+    named = {"namespace": "shop", "name": "checkout"}
+    [root] = object_tree(
+        [Resource.of({"kind": "FlagSet", "metadata": named, "status": {"conditions": [condition]}})], {}
+    )
+    assert root.state == condition["message"]
 
 
 def test_durations_are_written_as_in_a_spec() -> None:

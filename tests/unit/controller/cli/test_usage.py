@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import sys
@@ -9,7 +10,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from controller.cli import main
+import evaluator.cli
+from controller.cli import VERBS, main
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -35,6 +37,30 @@ def test_unknown_word_is_refused_by_its_verb_with_a_suggestion(
         main(words.split())
     assert ended.value.code == 2
     assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("verb", ["", *VERBS])
+@pytest.mark.parametrize("word", ["x\x1b[31mx", "--x\x1b[31m", "--output=\x1b]0;x\x07", "--set=\x9b31m"])
+def test_what_is_said_of_a_wrong_word_cannot_steer_a_terminal(
+    verb: str, word: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        main([*filter(None, [verb]), word, "--no-such-option\x1b[31m"])
+    captured = capsys.readouterr()
+    assert captured.err
+    assert all(line.isprintable() for line in (captured.out + captured.err).splitlines())
+
+
+@pytest.mark.parametrize(
+    "words",
+    [["\x1b[31m"], ["start", "--port=\x1b[31m"], ["start", "--uri=\x1b[31m"], ["start", "--x\x1b[31m"]],
+)
+def test_what_the_evaluator_says_of_a_wrong_word_cannot_steer_a_terminal(
+    words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with contextlib.suppress(SystemExit):
+        assert evaluator.cli.main(words) == 2
+    assert all(line.isprintable() for line in capsys.readouterr().err.splitlines())
 
 
 def test_missing_package_names_the_extra_to_install(tmp_path: Path) -> None:

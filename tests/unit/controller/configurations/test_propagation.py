@@ -74,11 +74,17 @@ def test_what_lags_does_not_progress_again_before_it_is_there() -> None:
 
 
 def test_laggards_are_named_with_what_they_serve() -> None:
-    laggards = (laggard("shop/a", silent=True), laggard("shop/b"), Laggard(name="shop/c"))
+    laggards = (
+        laggard("shop/a", silent=True),
+        laggard("shop/b"),
+        Laggard(name="shop/c"),
+        laggard("shop/d", reason="OrderNotGranted"),
+    )
     found = propagation_of(Count(served=1, total=9, silent=1, laggards=laggards))
     assert found.details[0].message == (
         "1 of 9 evaluators serve main@sha1:new; shop/a (silent, last served main@sha1:old), "
-        "shop/b (serves main@sha1:old), shop/c (serves nothing), 5 more"
+        "shop/b (serves main@sha1:old), shop/c (serves nothing), "
+        "shop/d (keeps main@sha1:old: OrderNotGranted), 4 more"
     )
     assert stored_fields(found.status)["laggards"][0] == {
         "name": "shop/a", "serves": "main@sha1:old", "since": "2026-01-01T12:00:00Z", "silent": True,

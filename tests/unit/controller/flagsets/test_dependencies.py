@@ -17,6 +17,7 @@ from controller.flagsets.reading.dependencies import (
     require_dependencies,
     source_artifact,
     source_health,
+    unserved_dependencies,
 )
 from controller.flagsets.stage import FLAG_SETS
 from controller.runtime.objects.cache import Cache, Change
@@ -322,3 +323,44 @@ def test_a_dependency_that_becomes_ready_or_changes_for_an_expression_wakes_it()
     assert woken_by(before, becomes)
     assert not woken_by(before, other)
     assert woken_by(before, other, readyExpr="dep.status.size > 0")
+
+
+ROLLING = {
+    "observedGeneration": 1,
+    "conditions": [
+        {"type": "Ready", "status": "True"},
+        {
+            "type": "RolloutActive",
+            "status": "True",
+            "reason": "FlagsRolledOut",
+            "message": "FlagRollout slow rolls out 1 flag: step 1/2, 20% of users",
+        },
+    ],
+}
+
+
+def test_a_dependency_in_a_rollout_is_ready_and_that_it_is_rolled_out_is_said() -> None:
+    base = resource(KIND, "base", {}, ROLLING)
+    depending = flag_set(source="other", dependsOn=[{"name": "base"}])
+    waits(depending, base)
+    cache = Cache(indexes_of((FLAG_SETS,)))
+    assert unserved_dependencies(depending, cache) == ()
+    cache.learn(base)
+    [condition] = unserved_dependencies(depending, cache)
+    assert (condition.type, condition.status, condition.message) == (
+        "DependenciesServed",
+        "False",
+        "FlagSet base is applied, but not served to all users: "
+        "FlagRollout slow rolls out 1 flag: step 1/2, 20% of users",
+    )
+    over = replace(base, status=READY, resource_version="2")
+    assert woken_by(base, over)
+
+
+def test_an_expression_may_wait_until_a_dependency_is_rolled_out() -> None:
+    base = resource(KIND, "base", {}, ROLLING)
+    text = "!dep.status.conditions.exists(c, c.type == 'RolloutActive')"
+    waiting = flag_set(dependsOn=[{"name": "base", "readyExpr": text}])
+    with pytest.raises(Waiting, match="readyExpr is false"):
+        waits(waiting, base)
+    waits(waiting, replace(base, status=READY, resource_version="2"))

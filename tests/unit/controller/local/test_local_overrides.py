@@ -36,8 +36,8 @@ def test_a_set_is_served_with_the_override_and_its_own_digest() -> None:
 @pytest.mark.parametrize(
     ("override", "words"),
     [
-        (Override("o", "payy", "off", "r", None), "there is no such flag"),
-        (Override("o", "pay", "of", "r", None), "UnknownVariant"),
+        (Override("o", "payy", "off", "r", None), 'the set has no flag "payy" (did you mean "pay"?)'),
+        (Override("o", "pay", "of", "r", None), 'flag "pay" has no variant "of" (did you mean "off"?)'),
     ],
 )
 def test_an_override_that_does_not_fit_is_warned_of(

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from controller.page.what_if import InvalidContextError, attributes_of, read_context, what_if
 from tests.unit.controller.page.page_world import flag, shown_set
@@ -33,6 +35,21 @@ SET = shown_set({"one": flag(targeting=RULE), "off": flag(state="DISABLED")})
 )
 def test_a_form_is_read_as_a_context(form: dict[str, str], context: dict[str, Any]) -> None:
     assert read_context(form) == context
+
+
+NESTED = {"if": [{"in": ["x", {"var": "a.a"}]}, "on", "off"]}
+
+
+@given(st.integers(0, 1_000), st.sampled_from(["attribute.a.a", "attribute.x", "others"]))
+def test_a_context_of_any_depth_is_evaluated_or_refused(levels: int, field: str) -> None:
+    text = "[" * levels + "]" * levels
+    shown = shown_set({"one": flag(targeting=NESTED)})
+    form = {field: text if field != "others" else f'{{"a": {{"a": {text or 1}}}}}'}
+    if levels > 64:
+        with pytest.raises(InvalidContextError):
+            read_context(form)
+    elif levels < 62:
+        assert what_if(shown.served, "one", read_context(form), 0).steps
 
 
 @pytest.mark.parametrize("others", ["{", "[1]", "7", "x" * 50_001])

@@ -134,7 +134,7 @@ class Scene:
     def override(self, name: str, flag_set: str, **spec: Any) -> None:
         """A FlagOverride `NAMESPACE/NAME` of a flag set's `hello`, by default until one second from now."""
         namespace, _, name = name.partition("/")
-        number = next(_numbers)
+        number, status = next(_numbers), spec.pop("status", None)
         expires = datetime.fromtimestamp(self.now + 1, UTC).isoformat()
         wanted = {"flagSetRef": {"name": flag_set}, "flag": "hello", "reason": "INC-1", "expiresAt": expires}
         self.sink.learn(flagoverride.KIND, {
@@ -142,6 +142,7 @@ class Scene:
             "metadata": {"namespace": namespace, "name": name, "uid": f"o-{name}", "generation": number,
                          "resourceVersion": str(number), "creationTimestamp": "2026-01-01T00:00:00Z"},
             "spec": {**wanted, **spec},
+            "status": status,
         })  # fmt: skip
 
     def rollout(self, name: str, flag_set: str, **status: Any) -> None:

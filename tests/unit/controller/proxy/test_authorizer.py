@@ -174,6 +174,17 @@ async def test_a_right_that_is_withdrawn_ends_the_streams_it_opened() -> None:
     assert (ann.ended[0], bob.ended) == (Code.PERMISSION_DENIED, None)
 
 
+async def test_the_deletion_of_a_pod_ends_the_streams_of_its_token_at_once() -> None:
+    made = scene()
+    made.reviews.rights |= {"pod-1": {A}, "pod-2": {A}}
+    first, second, stopped = (made.open("a/web", name) for name in ("pod-1", "pod-2", "pod-1"))
+    await made.rest()
+    stopped.hang_up()
+    made.proxy.pod_gone("u-pod-1")
+    assert first.ended == (Code.PERMISSION_DENIED, "the Pod of this token was deleted")
+    assert second.ended is None
+
+
 async def test_an_api_server_that_does_not_answer_withdraws_nothing() -> None:
     made = scene()
     stream = made.open("a/web", "ann")

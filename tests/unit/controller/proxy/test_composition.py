@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -13,7 +15,11 @@ from controller.proxy.streams.composition import compose
 from evaluator.flags.canonical import digest
 from evaluator.flags.layers.catalog import Catalog
 from evaluator.flags.layers.merge import parse
-from evaluator.flags.model import DIGEST_KEY, FLAG_SET_KEY, LEFT_OUT_KEY, PROVENANCE_KEYS, FlagSet
+from evaluator.flags.model import DIGEST_KEY, FLAG_SET_KEY, LEFT_OUT_KEY, PROVENANCE_KEYS, SETS_KEY, FlagSet
+from evaluator.flags.saved import Saved, decode
+from evaluator.flags.saved import encode as encode_saved
+from evaluator.sync.acceptance import Accepted, accept
+from evaluator.sync.source import Delivery
 from evaluator.wire.encoding import encode
 
 KEYS = ("a", "b", "c", "d")
@@ -48,7 +54,9 @@ def encode_set(flag_set: FlagSet, *left_out: str) -> EncodedFlagSet:
 @given(st.lists(documents, min_size=1, max_size=4))
 def test_a_composition_is_what_an_evaluator_makes_of_the_same_sources(written: list[Any]) -> None:
     sets = [read(document) for document in written]
-    composed = compose([(f"FlagSet/{number}", encode_set(one)) for number, one in enumerate(sets)])
+    composed = compose(
+        [(str(number), f"FlagSet/{number}", encode_set(one)) for number, one in enumerate(sets)]
+    )
     catalog = Catalog([str(number) for number in range(len(sets))])
     for number, one in enumerate(sets):
         # As a source delivers it: with its rules expanded.
@@ -73,7 +81,7 @@ def test_a_composition_is_what_an_evaluator_makes_of_the_same_sources(written: l
 
 @given(st.lists(documents, min_size=1, max_size=4))
 def test_each_flag_names_the_last_set_that_has_it(written: list[Any]) -> None:
-    composed = compose([(f"FlagSet/{n}", encode_set(read(one))) for n, one in enumerate(written)])
+    composed = compose([(str(n), f"FlagSet/{n}", encode_set(read(one))) for n, one in enumerate(written)])
     flags = json.loads(composed.document)["flags"]
     for key, flag in flags.items():
         last = max(number for number, one in enumerate(written) if key in one["flags"])
@@ -82,7 +90,7 @@ def test_each_flag_names_the_last_set_that_has_it(written: list[Any]) -> None:
 
 @given(documents, documents)
 def test_the_digest_changes_with_the_order_and_with_a_losing_flag(one: Any, other: Any) -> None:
-    parts = [("FlagSet/a", encode_set(read(one))), ("FlagSet/b", encode_set(read(other)))]
+    parts = [("1", "FlagSet/a", encode_set(read(one))), ("2", "FlagSet/b", encode_set(read(other)))]
     first, second = compose(parts), compose(parts[::-1])
     assert first == compose(parts)
     assert first.digest != second.digest
@@ -92,7 +100,59 @@ def test_the_digest_changes_with_the_order_and_with_a_losing_flag(one: Any, othe
 def test_a_flag_that_is_left_out_is_not_replaced_by_that_of_an_earlier_set() -> None:
     document = {"flags": {"a": {"state": "ENABLED", "variants": {"on": 1}, "defaultVariant": "on"}}}
     good, bad = encode_set(read(document)), encode_set(read({"flags": {}}), "a")
-    composed = compose([("FlagSet/good", good), ("FlagSet/bad", bad)])
+    composed = compose([("1", "FlagSet/good", good), ("2", "FlagSet/bad", bad)])
     assert (json.loads(composed.document)["flags"], composed.left_out) == ({}, ("a",))
     assert json.loads(composed.document)["metadata"][LEFT_OUT_KEY] == '["a"]'
-    assert compose([("FlagSet/bad", bad), ("FlagSet/good", good)]).left_out == ()
+    assert compose([("1", "FlagSet/bad", bad), ("2", "FlagSet/good", good)]).left_out == ()
+
+
+ORDERS = ("namespace", "workload", "pod")
+contents = st.one_of(st.none(), st.dictionaries(st.sampled_from(KEYS), st.integers(0, 9)))
+
+
+@given(st.lists(st.fixed_dictionaries(dict.fromkeys(ORDERS, contents)), min_size=1, max_size=5))
+def test_an_evaluator_keeps_what_it_serves_of_sets_that_it_is_not_sent_and_follows_the_others(
+    deliveries: list[dict[str, dict[str, int] | None]],
+) -> None:
+    served: FlagSet | None = None
+    visible: dict[str, dict[str, int]] = {order: {} for order in ORDERS}
+    for sent in deliveries:
+        composed = compose(
+            [
+                (order, f"FlagSet/{order}", None if content is None else encode_set(read_values(content)))
+                for order, content in sent.items()
+            ]
+        )
+        judged = accept(Delivery((("flags.json", composed.document),)), served)
+        assert isinstance(judged, Accepted)
+        # As after a restart.
+        served = decode(encode_saved(Saved(judged.flag_set, datetime(2026, 1, 1, tzinfo=UTC)))).flag_set
+        layers = {order: visible[order] if content is None else content for order, content in sent.items()}
+        expected = {key: (order, value) for order, layer in layers.items() for key, value in layer.items()}
+        values = {
+            key: (str(flag.metadata[FLAG_SET_KEY]).removeprefix("FlagSet/"), flag.variants["on"])
+            for key, flag in served.flags.items()
+        }
+        assert values == expected
+        assert served.metadata[DIGEST_KEY] == composed.digest
+        visible = {
+            order: {key: value for key, (by, value) in expected.items() if by == order} for order in ORDERS
+        }
+
+
+def read_values(content: dict[str, int]) -> FlagSet:
+    flags = {
+        key: {"state": "ENABLED", "variants": {"on": value}, "defaultVariant": "on"}
+        for key, value in content.items()
+    }
+    return read({"flags": flags})
+
+
+@pytest.mark.parametrize("text", ["", "7", "{", "[7]", '[["a"]]', '[["a", "b", "c", "d", "e"]]', "[" * 9999])
+def test_malformed_parts_of_a_delivery_are_ignored(text: str) -> None:
+    document = json.loads(compose([("namespace", "FlagSet/a", encode_set(read_values({"a": 1})))]).document)
+    document["metadata"][SETS_KEY] = text
+    judged = accept(Delivery((("flags.json", json.dumps(document).encode()),)), None)
+    assert isinstance(judged, Accepted)
+    assert list(judged.flag_set.flags) == ["a"]
+    assert SETS_KEY not in judged.flag_set.metadata

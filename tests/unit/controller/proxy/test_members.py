@@ -199,3 +199,31 @@ def test_ten_thousand_members_fit_into_an_object() -> None:
     known = membership(*(f"checkout-{number:05}" for number in range(10_000)))
     assert count([receipt_status(known)], DIGEST).served == 10_000
     assert len(receipt_status(known).model_dump_json()) < 10_000
+
+
+def test_a_member_that_is_not_sent_the_set_lags_with_the_reason_although_it_serves_the_newest() -> None:
+    known = membership("a", "b")
+    report(known, "b", now=120.0, reason="OrderNotGranted")
+    report(known, "b", now=130.0, reason="OrderNotGranted")
+    assert known.counts() == (1, 1)
+    assert lagging_members(known) == [("shop/b", False, 120.0)]
+    status = receipt_status(known)
+    assert [laggard.reason for laggard in status.laggards] == ["OrderNotGranted"]
+    counted = count([status], DIGEST)
+    assert (counted.served, counted.total) == (1, 2)
+    assert [laggard.reason for laggard in counted.laggards] == ["OrderNotGranted"]
+    report(known, "b", now=140.0)
+    assert known.counts() == (2, 0)
+
+
+def test_hidden_overrides_are_counted_by_flag_and_by_the_set_that_hides_them() -> None:
+    known = membership("a", "b", "c")
+    for name in ("a", "b"):
+        report(known, name, hidden=(("x", "FlagSet/shop/own"), ("x", "FlagSet/shop/own")))
+    report(known, "c", hidden=(("x", "FlagSet/shop/other"), ("y", "FlagSet/shop/own")))
+    counted = [(hidden.flag, hidden.by, hidden.count) for hidden in receipt_status(known).hidden]
+    assert counted == [
+        ("x", "FlagSet/shop/own", 2),
+        ("x", "FlagSet/shop/other", 1),
+        ("y", "FlagSet/shop/own", 1),
+    ]

@@ -7,10 +7,12 @@ import pytest
 from openfeature.schemas.protobuf.flagd.sync.v1 import sync_pb2
 
 from controller.api import flagoverride
-from controller.api.flagset import LABEL
 from controller.delivery.claims import KINDS
 from controller.proxy.watch import PROGRESS
+from evaluator.flags.layers.merge import parse
+from evaluator.resolving.resolve import compile_flag_set, resolve
 from tests.unit.controller.proxy.scene import Scene, large
+from tests.unit.controller.stage_world import written_by
 from tests.waiting import until
 
 if TYPE_CHECKING:
@@ -69,7 +71,7 @@ async def test_the_proxy_ends_an_override_by_itself() -> None:
 
 async def test_an_override_names_the_flag_set_that_wrote_the_object() -> None:
     scene = Scene()
-    scene.learn("shop/checkout-eu", flags(), labels={LABEL: "checkout"})
+    scene.learn("shop/checkout-eu", flags(), **written_by("checkout"))
     stream = scene.open("shop/checkout-eu")
     await scene.rest()
     scene.override("shop/off", "checkout", variant="off")
@@ -142,4 +144,61 @@ async def test_a_bad_change_beneath_an_override_holds_the_definition_and_not_the
     last = documents(stream)[-1]["flags"]["hello"]
     assert last["defaultVariant"] == "on"
     assert "targeting" not in last
+    scene.proxy.close()
+
+
+CHANGES: dict[str, dict[str, Any]] = {
+    "another value": {"variants": {"on": "yes", "off": "never"}},
+    "no such variant": {"variants": {"on": "yes"}},
+    "disabled": {"state": "DISABLED"},
+}
+
+
+def served_values(stream: FakeStream) -> list[object]:
+    """What the flag `hello` gives everybody, message by message."""
+    return [
+        resolve(
+            compile_flag_set(parse(json.dumps(sent).encode(), file="f").flag_set), "hello", None, {}, 0
+        ).value
+        for sent in documents(stream)
+    ]
+
+
+@pytest.mark.parametrize("change", [*CHANGES, "no such flag"])
+async def test_without_a_controller_the_proxy_keeps_the_value_of_an_override(change: str) -> None:
+    scene = Scene()
+    scene.learn("shop/checkout", flags())
+    stream = scene.open("shop/checkout")
+    await scene.rest()
+    scene.override("shop/off", "checkout", variant="off")
+    await scene.rest()
+    scene.learn("shop/checkout", flags(**CHANGES[change]) if change in CHANGES else {"flags": {}})
+    await scene.rest()
+    assert served_values(stream)[:2] == ["yes", "no"]
+    assert set(served_values(stream)[1:]) == {"no"}
+    scene.proxy.close()
+
+
+async def test_a_new_proxy_serves_what_the_status_of_an_override_keeps() -> None:
+    scene = Scene()
+    scene.learn("shop/checkout", flags(**CHANGES["another value"]))
+    kept = {"flagSet": "checkout", "flag": "hello", "variant": "off", "value": '"no"'}
+    scene.override("shop/off", "checkout", variant="off", status={"kept": kept})
+    stream = scene.open("shop/checkout")
+    await scene.rest()
+    assert served_values(stream) == ["no"]
+    scene.proxy.close()
+
+
+async def test_what_the_controller_keeps_too_is_not_sent_again() -> None:
+    scene = Scene()
+    scene.learn("shop/checkout", flags())
+    scene.override("shop/off", "checkout", variant="off")
+    stream = scene.open("shop/checkout")
+    await scene.rest()
+    built = scene.proxy.deliveries.contents.built
+    kept = {"flagSet": "checkout", "flag": "hello", "variant": "off", "value": '"no"'}
+    scene.override("shop/off", "checkout", variant="off", status={"kept": kept})
+    await scene.rest()
+    assert (scene.proxy.deliveries.contents.built, len(stream.sent)) == (built, 1)
     scene.proxy.close()

@@ -19,6 +19,7 @@ from evaluator.wire.delivery_pb2 import Member, ReportRequest
 
 if TYPE_CHECKING:
     from controller.delivery.claim import Place
+    from controller.proxy.receipts.receipt_requests import Claims
 
 
 @dataclass
@@ -38,10 +39,10 @@ class World:
         )  # fmt: skip
         self.registry.register(ReceiptMetrics(self.receipts, lambda: self.writes, most_sets=self.most_sets))
 
-    def parts(self, selector: str, _: Call, digest: str, revision: str) -> list[SetPart]:
+    def parts(self, selector: str, _: Call, claims: Claims) -> list[SetPart]:
         if selector == "forbidden":
             raise RpcError(Code.PERMISSION_DENIED, "no")
-        return [SetPart(("shop", selector), digest, revision)]
+        return [SetPart(("shop", selector), claims.digest, claims.revision)]
 
     def expected(self, place: Place) -> ExpectedDigest:
         return ExpectedDigest(

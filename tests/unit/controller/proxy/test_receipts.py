@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from controller.delivery.claim import Place
+    from controller.proxy.receipts.receipt_requests import Claims
 
 PLACE = ("shop", "flags")
 DIGEST = "sha256:new"
@@ -48,10 +49,10 @@ class World:
             pods=self, clock=lambda: self.now, changed=changed or self.changed.append,
         )  # fmt: skip
 
-    def parts(self, selector: str, _: Call, digest: str, revision: str) -> list[SetPart]:
+    def parts(self, selector: str, _: Call, claims: Claims) -> list[SetPart]:
         if selector == "forbidden":
             raise RpcError(Code.PERMISSION_DENIED, "no")
-        return [SetPart(PLACE, digest, revision)] if selector == "shop/flags" else []
+        return [SetPart(PLACE, claims.digest, claims.revision)] if selector == "shop/flags" else []
 
 
 @pytest.fixture

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from controller.api import flagshard
-from controller.api.flagset import LABEL
 from controller.api.openfeature.featureflagconfiguration import FLAG_KIND
 from controller.api.rollouts import flagrollout
 from controller.delivery.claims import KINDS
@@ -17,6 +16,7 @@ from evaluator.flags.rollouts import ROLLOUT_SHARE_KEY
 from evaluator.resolving.resolve import compile_flag_set, resolve
 from tests.unit.controller.proxy.scene import Scene, large
 from tests.unit.controller.proxy.test_overrides import documents
+from tests.unit.controller.stage_world import written_by
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -228,7 +228,7 @@ async def test_nothing_is_sent_before_the_rollouts_are_known() -> None:
 async def test_a_rollout_names_the_flag_set_that_wrote_the_object() -> None:
     scene = Scene()
     scene.shard("shop/promoted", OLD)
-    scene.learn("shop/checkout-eu", NEW, labels={LABEL: "checkout"})
+    scene.learn("shop/checkout-eu", NEW, **written_by("checkout"))
     scene.rollout("shop/r", "checkout", **HELD)
     stream = scene.open("shop/checkout-eu")
     await scene.rest()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -10,13 +11,18 @@ from openfeature.schemas.protobuf.flagd.sync.v1 import sync_pb2
 
 from controller.api.kinds import FLAG_GRANT, NAMESPACE
 from controller.delivery.standing_orders import DIRECT_SET, ORDER, ORDER_NAMESPACE, RECORD
+from evaluator.flags import saved
+from evaluator.flags.model import ComposedPart, FlagSet, State
 from evaluator.http.messages import Call, Code, RpcError
+from evaluator.sync.acceptance import Accepted, accept
+from evaluator.sync.source import Delivery
 from evaluator.wire.delivery import REPORT
-from evaluator.wire.delivery_pb2 import Member, ReportRequest
+from evaluator.wire.delivery_pb2 import Member, ReportRequest, ServedSet
 
 from .scene import FETCH, Scene, flags, large
 
 if TYPE_CHECKING:
+    from controller.api.flagreceipt import Laggard
     from tests.unit.evaluator.server.fakes import FakeStream
 
 WEB = "flagstaff.dev/orders=shop/Deployment/web"
@@ -36,6 +42,42 @@ def sent_values(stream: FakeStream) -> list[dict[str, str]]:
         }
         for document in documents
     ]
+
+
+@pytest.mark.parametrize("change", ["deleted", "injected with other orders"])
+async def test_with_enforce_the_streams_of_a_pod_end_at_once_when_its_order_is_gone(change: str) -> None:
+    scene = Scene("enforce")
+    orders = Orders(scene)
+    scene.learn("shop/base", of("hello", "1"))
+    orders.namespace(**{ORDER: "base"})
+    orders.pod("pod-web", WEB)
+    account = "system:serviceaccount:shop:default"
+    scene.reviews.rights = {account: set()}
+    stream = scene.open(WEB, f"{account}#pod-web")
+    await scene.rest()
+    orders.pod("pod-web", WEB, "shop/more")
+    assert stream.ended is None
+    if change == "deleted":
+        scene.proxy.orders.forget("Pod", "shop", "pod-web")
+    else:
+        orders.pod("pod-web", "shop/more")
+    assert stream.ended == (Code.PERMISSION_DENIED, "this Pod is not one of the ordered pods any more")
+
+
+def served_set(stream: FakeStream, before: FlagSet | None = None) -> FlagSet:
+    """What an evaluator serves that had `before` and then received what the stream was sent."""
+    for message in stream.sent:
+        document = sync_pb2.SyncFlagsResponse.FromString(message).flag_configuration.encode()
+        judged = accept(Delivery((("flags.json", document),)), before)
+        assert isinstance(judged, Accepted)
+        before = judged.flag_set
+    assert before is not None
+    return before
+
+
+def served_values(stream: FakeStream, before: FlagSet | None = None) -> dict[str, str]:
+    """The value of each flag that such an evaluator serves."""
+    return {key: flag.variants["on"] for key, flag in served_set(stream, before).flags.items()}
 
 
 def of(key: str, value: str, **metadata: Any) -> dict[str, Any]:
@@ -190,29 +232,134 @@ async def test_after_a_withdrawn_grant_nothing_new_is_sent_and_new_pods_get_noth
     assert [len(stream.sent), len(later.sent), stream.ended, later.ended] == [1, 0, None, None]
 
 
-@pytest.mark.parametrize("broken", ["gone", "unknown", "conflict", "malformed"])
-async def test_with_orders_that_cannot_be_followed_the_last_good_sets_stay_and_move_on(
+async def test_a_withdrawn_grant_freezes_that_set_and_nothing_else(scene: Scene, orders: Orders) -> None:
+    scene.learn("shop/base", of("kill", "1"))
+    scene.learn("platform/plat", of("hello", "1"))
+    orders.namespace(**{ORDER: "base"})
+    orders.workload(order="plat", namespace="platform")
+    orders.grant()
+    stream = scene.open(WEB)
+    await scene.rest()
+    scene.proxy.orders.forget(FLAG_GRANT.kind, "platform", "pods")
+    scene.learn("platform/plat", of("hello", "2"))
+    scene.learn("shop/base", of("kill", "2"))
+    await scene.rest()
+    assert served_values(stream) == {"kill": "2", "hello": "1"}
+    scene.override("shop/off", "base", flag="kill", disabled=True)
+    await scene.rest()
+    served = served_set(stream)
+    assert served.flags["kill"].state is State.DISABLED
+    assert "flagstaff.dev/flag-sets" not in served.metadata
+    new = scene.open(WEB)
+    await scene.rest()
+    assert list(served_values(new)) == ["kill"]
+    orders.grant()
+    await scene.rest()
+    assert served_values(stream)["hello"] == "2"
+
+
+async def test_a_proxy_that_does_not_know_what_was_sent_leaves_the_frozen_set_to_the_evaluator(
+    scene: Scene, orders: Orders
+) -> None:
+    scene.learn("shop/base", of("kill", "1"))
+    scene.learn("platform/plat", of("hello", "1"))
+    orders.namespace(**{ORDER: "base"})
+    orders.workload(order="plat", namespace="platform")
+    orders.grant()
+    stream = scene.open(WEB)
+    await scene.rest()
+    on_disk = saved.decode(
+        saved.encode(saved.Saved(served_set(stream), datetime(2026, 1, 1, tzinfo=UTC)))
+    ).flag_set
+    restarted = Scene()
+    orders = Orders(restarted)
+    restarted.learn("shop/base", of("kill", "2"))
+    restarted.learn("platform/plat", of("hello", "2"))
+    orders.namespace(**{ORDER: "base"})
+    orders.workload(order="plat", namespace="platform")
+    later = restarted.open(WEB)
+    await restarted.rest()
+    assert served_values(later, on_disk) == {"kill": "2", "hello": "1"}
+    report(restarted, later, "10.0.0.1:1", before=on_disk)
+    assert counts_of(restarted) == {"base": (1, 0, 1), "plat": (0, 1, 0)}
+    [laggard] = laggards_of(restarted, ("platform", "plat"))
+    assert (laggard.name, laggard.reason) == ("shop/web-1", "OrderNotGranted")
+    assert laggard.digest == on_disk.parts[1].digest
+
+
+@pytest.mark.parametrize("broken", ["gone", "unknown", "conflict", "malformed", "undeliverable"])
+async def test_with_an_order_that_cannot_be_followed_its_set_stays_and_the_others_move_on(
     scene: Scene, orders: Orders, broken: str
 ) -> None:
     scene.learn("shop/base", of("kill", "1"))
     scene.learn("shop/special", of("hello", "1"))
     scene.learn("shop/twin", of("hello", "2", flagSetId="kills"))
+    scene.learn("shop/bad", {"flags": 1})
     orders.namespace(**{ORDER: "base"})
     orders.workload(order="special")
-    stream = scene.open(WEB)
+    stream = scene.open(WEB, host="10.0.0.1")
+    await scene.rest()
+    report(scene, stream, "10.0.0.1:1")
     if broken == "gone":
         scene.forget("shop/special")
     elif broken == "conflict":
         scene.learn("shop/base", of("kill", "1", flagSetId="kills"))
         orders.workload(order="twin")
+    elif broken == "undeliverable":
+        orders.workload(order="bad")
     else:
         orders.workload(order="specal" if broken == "unknown" else "Special!")
     await scene.rest()
     scene.learn("shop/base", of("kill", "2", **({"flagSetId": "kills"} if broken == "conflict" else {})))
     await scene.rest()
-    last = sent_values(stream)[-1]
-    assert (last["kill"].partition(" ")[0], last["hello"].partition(" ")[0]) == ("2", "1")
+    assert served_values(stream) == {"kill": "2", "hello": "1"}
     assert stream.ended is None
+    report(scene, stream, "10.0.0.1:1")
+    assert counts_of(scene) == {"base": (1, 0, 1), "special": (0, 1, 0)}
+
+
+async def test_a_set_of_another_namespace_that_no_order_names_counts_no_pod(
+    scene: Scene, orders: Orders
+) -> None:
+    scene.learn("shop/base", of("kill", "1"))
+    scene.learn("platform/plat", of("hello", "1"))
+    orders.namespace(**{ORDER: "base"})
+    orders.workload(order="other", namespace="platform")
+    stream = scene.open(WEB)
+    await scene.rest()
+    claimed = ComposedPart("workload", "FeatureFlagConfiguration/platform/plat", "sha256:x", "main@sha1:x")
+    before = FlagSet(parts=(ComposedPart("namespace", "FeatureFlagConfiguration/base"), claimed))
+    report(scene, stream, "10.0.0.1:1", before=before)
+    assert counts_of(scene) == {"base": (1, 0, 1)}
+
+
+async def test_a_set_that_is_ordered_elsewhere_too_is_not_kept_as_it_was(
+    scene: Scene, orders: Orders
+) -> None:
+    scene.learn("shop/base", of("kill", "1"))
+    orders.namespace(**{ORDER: "base"})
+    orders.workload(order="base")
+    stream = scene.open(WEB)
+    await scene.rest()
+    orders.workload(order="unknown")
+    scene.learn("shop/base", of("kill", "2"))
+    await scene.rest()
+    assert served_values(stream) == {"kill": "2"}
+
+
+async def test_an_override_that_a_later_set_hides_says_which_set_does(scene: Scene, orders: Orders) -> None:
+    scene.learn("shop/base", of("hello", "1"))
+    scene.learn("shop/special", of("hello", "2"))
+    orders.namespace(**{ORDER: "base"})
+    orders.workload(order="special")
+    stream = scene.open(WEB)
+    scene.override("shop/off", "base", disabled=True)
+    await scene.rest()
+    report(scene, stream, "10.0.0.1:1")
+    subscribers = scene.proxy.receipts.subscribers(("shop", "base"))
+    assert subscribers is not None
+    [hidden] = subscribers.status().hidden
+    assert (hidden.flag, hidden.by, hidden.count) == ("hello", "FeatureFlagConfiguration/shop/special", 1)
 
 
 async def test_a_problem_is_an_event_once_while_it_lasts(scene: Scene, orders: Orders) -> None:
@@ -228,8 +375,8 @@ async def test_a_problem_is_an_event_once_while_it_lasts(scene: Scene, orders: O
     assert scene.proxy.order_notices.take() == []
     scene.forget("shop/kil")
     orders.namespace(**{ORDER: "nothing"})
-    [(resource, _)] = scene.proxy.order_notices.take()
-    assert resource.key.kind == NAMESPACE.kind
+    kinds = {resource.key.kind for resource, _ in scene.proxy.order_notices.take()}
+    assert kinds == {"Deployment", NAMESPACE.kind}
 
 
 async def test_a_withdrawn_order_ends_streams_that_follow_nothing_else(scene: Scene, orders: Orders) -> None:
@@ -306,15 +453,27 @@ async def test_enforce_serves_the_pods_that_were_injected_with_these_orders() ->
     assert unknown.ended[0] is Code.UNAVAILABLE
 
 
-def report(scene: Scene, stream: FakeStream, peer: str, token: str = "") -> None:
-    """Report that the last message of a stream is served."""
-    document = json.loads(sync_pb2.SyncFlagsResponse.FromString(stream.sent[-1]).flag_configuration)
+def report(
+    scene: Scene, stream: FakeStream, peer: str, token: str = "", before: FlagSet | None = None
+) -> None:
+    """Report that the evaluator serves what it was sent, and keeps of `before` what it is to keep."""
+    served = served_set(stream, before)
     request = ReportRequest(
         member=Member(instance="i", namespace="shop", pod="web-1", pod_uid="u-web-1", connected_at_ms=7),
-        selector=WEB, digest=document["metadata"]["flagstaff.dev/digest"], served_for_ms=1,
+        selector=WEB, digest=str(served.metadata["flagstaff.dev/digest"]), served_for_ms=1,
+        sets=[
+            ServedSet(order=part.order, flag_set=part.origin, digest=part.digest, revision=part.revision)
+            for part in served.parts if part.origin
+        ],
     )  # fmt: skip
     headers = (("authorization", f"Bearer {token}"),) if token else ()
     scene.routes.unary[REPORT](Call(REPORT, headers, peer), request.SerializeToString())
+
+
+def laggards_of(scene: Scene, place: tuple[str, str]) -> tuple[Laggard, ...]:
+    subscribers = scene.proxy.receipts.subscribers(place)
+    assert subscribers is not None
+    return subscribers.status().laggards
 
 
 def counts_of(scene: Scene) -> dict[str, tuple[int, int, int]]:

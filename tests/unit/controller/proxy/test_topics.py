@@ -294,6 +294,40 @@ async def test_streams_beyond_the_limits_are_refused_and_places_come_free() -> N
     assert scene.open("shop/web", host="c").ended is None
 
 
+WRITTEN = {"flagstaff.dev/flagset": "web"}
+
+
+async def test_the_name_of_a_flag_set_means_the_object_that_it_writes() -> None:
+    scene = Scene()
+    scene.learn("shop/web", flags("1"), labels=WRITTEN)
+    stream = scene.open("shop/web", host="10.0.0.1")
+    scene.learn("shop/web-2", flags("2"), labels=WRITTEN)
+    scene.forget("shop/web")
+    await scene.rest()
+    scene.learn("shop/web-2", flags("3"), labels=WRITTEN)
+    await scene.rest()
+    assert (sent_values(stream), sent_values(scene.open("shop/web"))) == (["1", "2", "3"], ["3"])
+    assert [(c.place[1], c.delivered) for c in scene.proxy.receipts.counts() if c.delivered] == [("web-2", 2)]
+    scene.forget("shop/web-2")
+    await scene.rest()
+    assert stream.ended is not None
+    assert stream.ended[0] is Code.NOT_FOUND
+    scene.learn("shop/web", flags("4"))
+    await scene.rest()
+    assert sent_values(scene.open("shop/web")) == ["4"]
+
+
+async def test_of_two_objects_of_a_flag_set_its_name_means_the_one_that_it_still_writes() -> None:
+    scene = Scene()
+    left = [{"type": "Superseded", "status": "True"}]
+    scene.learn("shop/a", flags("a"), labels=WRITTEN)
+    scene.learn("shop/b", flags("b"), labels=WRITTEN)
+    stream = scene.open("shop/web")
+    scene.learn("shop/a", flags("a"), labels=WRITTEN, status={"conditions": left})
+    await scene.rest()
+    assert sent_values(stream) == ["a", "b"]
+
+
 async def test_topics_without_subscribers_leave_nothing_behind() -> None:
     scene = Scene()
     for number in range(50):

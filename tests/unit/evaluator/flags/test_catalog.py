@@ -10,6 +10,7 @@ from evaluator.flags.checking.known_operators import NODES
 from evaluator.flags.diff import diff
 from evaluator.flags.layers.catalog import Catalog, UnknownSourceError
 from evaluator.flags.model import ABSENT, BUCKETING_KEY, Bucketing, Flag, FlagSet, State
+from evaluator.flags.overrides import OVERRIDE_KEY
 from evaluator.resolving.resolution import ErrorCode, Resolution
 from evaluator.resolving.resolve import compile_flag_set, resolve
 
@@ -261,3 +262,13 @@ def test_a_peer_that_is_cut_off_itself_knows_better_since_when() -> None:
     low = made.of_source("low")
     assert low is not None
     assert low.metadata == {**MARKS, **older}
+
+
+def test_a_flag_under_an_override_that_a_later_source_has_too_is_hidden_by_it() -> None:
+    flag = Flag("a", State.ENABLED, {"on": 1}, "on")
+    overridden = Flag("a", State.ENABLED, {"on": 2}, "on", metadata={OVERRIDE_KEY: "off"})
+    catalog = Catalog(NAMES).with_source("low", FlagSet({"a": overridden}))
+    assert catalog.hidden_overrides == {}
+    assert catalog.with_source("middle", FlagSet({"b": flag})).hidden_overrides == {}
+    hidden = catalog.with_source("middle", FlagSet({"a": flag})).with_source("high", FlagSet({"a": flag}))
+    assert hidden.hidden_overrides == {"low": {"a": "high"}}

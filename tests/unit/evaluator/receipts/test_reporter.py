@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from evaluator.flags.layers.merge import parse
+from evaluator.flags.model import ComposedPart, Flag, FlagSet, State
 from evaluator.http.messages import Code, RpcError
 from evaluator.http.routes import Routes, merge
 from evaluator.http.server.limits import Limits
 from evaluator.http.server.listener import Listener
 from evaluator.http.server.scheduler import FairQueue
 from evaluator.receipts.reporter import Receipts, Reporter
-from evaluator.store.store import Store
+from evaluator.store.store import Content, Report, Store
 from evaluator.sync.acceptance import Accepted, accept
 from evaluator.sync.config import Provider, SourceConfig
 from evaluator.sync.follow import Followers
@@ -36,7 +37,6 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Hashable
     from pathlib import Path
 
-    from evaluator.flags.model import FlagSet
     from evaluator.http.messages import Call
 
 MEMBER = MemberText("i", "shop", "checkout-1", "uid-1", "node-1", "0.1.0")
@@ -217,6 +217,40 @@ async def test_a_set_that_is_not_served_whole_does_not_count_as_served(
     assert isinstance(judged, Accepted)
     reporter.serve(judged.flag_set, judged.digest, False)
     assert reporter.served.digest == judged.digest != "sha256:next"
+
+
+@pytest.mark.parametrize("whole", [True, False], ids=["whole", "in part"])
+async def test_what_is_served_of_each_set_of_a_composition_is_reported(
+    reporter: Reporter, server: Server, whole: bool
+) -> None:
+    metadata = {"flagstaff.dev/digest": "sha256:all"} if whole else {}
+    parts = (ComposedPart("namespace", "FlagSet/kills", "sha256:kills", "r1"), ComposedPart("workload"))
+    reporter.serve(FlagSet(metadata=metadata, parts=parts), "sha256:own", False)
+    async with run_beside(reporter.run(server)):
+        await server.until(lambda: bool(server.reports))
+    [served] = server.reports[-1].sets
+    assert (served.order, served.flag_set) == ("namespace", "FlagSet/kills")
+    assert (served.digest, served.revision) == (("sha256:kills", "r1") if whole else ("", ""))
+
+
+async def test_an_override_that_another_source_hides_is_reported_with_that_source(server: Server) -> None:
+    store = Store(sources=["kills", "own", "file"])
+    receipts = Receipts(MEMBER, clock=lambda: 1000.0, random=lambda: 0.0)
+    reporter = receipts.of("kills", "flagstaff.dev/orders=shop")
+    receipts.of("own", "shop/own")
+    receipts.follow(store)
+    marks = {"flagstaff.dev/override": "off", "flagstaff.dev/flag-set": "FlagSet/kills"}
+    overridden = {key: Flag(key, State.DISABLED, {}, metadata=marks) for key in ("a", "b", "c")}
+    plain = {key: Flag(key, State.ENABLED, {"on": 1}, "on") for key in ("a", "b")}
+    async with run_beside(reporter.run(server)):
+        store.apply(Report("kills", 1.0, Content(FlagSet(overridden))), now=1.0)
+        store.apply(Report("file", 1.0, Content(FlagSet({"b": plain["b"]}))), now=1.0)
+        store.apply(Report("own", 1.0, Content(FlagSet({"a": plain["a"]}))), now=1.0)
+        await server.until(lambda: bool(server.reports) and len(server.reports[-1].hidden) == 2)
+    assert [(flag.key, flag.by, flag.flag_set) for flag in server.reports[-1].hidden] == [
+        ("a", "shop/own", "FlagSet/kills"),
+        ("b", "", "FlagSet/kills"),
+    ]
 
 
 @dataclass

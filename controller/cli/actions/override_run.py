@@ -1,0 +1,208 @@
+"""Sets and ends an override in a cluster: judged before, and followed until evaluators serve the change."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+from controller.api import flagset, flagshard
+from controller.api.flagoverride import ACTIVE, HIDDEN, FlagOverrideStatus
+from controller.api.kinds import (
+    FEATURE_FLAG,
+    FEATURE_FLAG_CONFIGURATION,
+    FLAG_OVERRIDE,
+    FLAG_ROLLOUT,
+    FLAG_SET,
+    FLAG_SHARD,
+)
+from controller.api.objects.fields import InvalidSpecError
+from controller.api.objects.meta import Resource
+from controller.api.openfeature.featureflagconfiguration import ConfigurationStatus, MissingShardsError
+from controller.cli.shared.ending import PROBLEM, Exit
+from controller.cli.shared.printing import did_you_mean
+from controller.delivery.delivered import delivery_of
+from controller.delivery.progress.override_words import (
+    OverrideEffect,
+    effect_of,
+    flag_text,
+    served_of,
+    unfit_text,
+)
+from controller.delivery.progress.overrides import override_of, set_name, targets_of
+from controller.delivery.progress.rollouts import PROGRESS_INDEXES, PromotedSets, progress_of
+from controller.kube.paths import path_of
+from controller.runtime.clock import now
+from controller.runtime.objects.cache import Cache
+from controller.runtime.reconciling.setbacks import Setback
+from evaluator.flags.override_fit import misfit
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Sequence
+
+    from controller.api.objects.meta import ObjectKey
+    from controller.cli.cluster.connection import Connection
+    from controller.delivery.delivered import Delivered
+    from evaluator.flags.model import FlagSet
+    from evaluator.flags.overrides import Override
+
+Look: TypeAlias = "Callable[[], Awaitable[OverrideEffect]]"
+Follow: TypeAlias = "Callable[[Look], Awaitable[OverrideEffect]]"
+
+_PAUSE: Final = 0.3
+"""Seconds from one look at the objects to the next."""
+
+
+def follow(timeout: float, say: Callable[[OverrideEffect], None]) -> Follow:
+    """Return a function that looks until something is done, or cannot be without a person, or `timeout`
+    seconds are over; `say` is called whenever something else is to be said. 0: it looks once.
+    """
+
+    async def until_done(look: Look) -> OverrideEffect:
+        last = await _look(look)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(timeout):
+                while not (last.done or last.over):
+                    await asyncio.sleep(_PAUSE)
+                    latest = await _look(look)
+                    if latest != last:
+                        say(latest)
+                    last = latest
+        return last
+
+    return until_done
+
+
+async def _look(look: Look) -> OverrideEffect:
+    try:
+        return await look()
+    except Setback as setback:
+        return OverrideEffect(False, f"the cluster cannot be read: {setback.message}; trying again")
+
+
+async def require_fit(connection: Connection, asked: Resource) -> None:
+    """Raise Exit for an override that fits no object: there is no such set, flag or variant, or its audience
+    is wrong. What the user may not read is left to the controller.
+    """
+    with contextlib.suppress(Setback):
+        delivered = await _delivered(connection, asked, overridden=False)
+        if not delivered:
+            raise await _missing_set(connection, set_name(asked))
+        override = override_of(asked)
+        faults = [_fault(override, one.flag_set) for one in delivered]
+        if all(faults):
+            raise Exit(f"{faults[0]}; --force sets it all the same", PROBLEM)
+
+
+def _fault(override: Override, flag_set: FlagSet) -> str:
+    flag = flag_set.flags.get(override.flag)
+    unfit = misfit(flag, override, flag_set.evaluators)
+    return "" if unfit is None else unfit_text(unfit, override, flag, flag_set.flags)
+
+
+async def _missing_set(connection: Connection, name: str) -> Exit:
+    types = (FLAG_SET, FEATURE_FLAG_CONFIGURATION, FEATURE_FLAG)
+    names = sorted({resource.name for resource in await connection.resources(*types)})
+    return Exit(
+        f"no FlagSet, FeatureFlagConfiguration or FeatureFlag {name} has flags in namespace "
+        f"{connection.namespace}{did_you_mean(name, names)}; --force sets it all the same",
+        PROBLEM,
+    )
+
+
+async def set_override(connection: Connection, manifest: dict[str, Any], follow: Follow) -> OverrideEffect:
+    """Write an override, and `follow` what comes of it. Raises Setback."""
+    asked = Resource.of(manifest)
+    before = await _targets(connection, asked)
+    path = path_of(FLAG_OVERRIDE.api_version, FLAG_OVERRIDE.kind, connection.namespace, asked.name)
+    # Forced: in an incident, what somebody else has set there is replaced.
+    await connection.apply(path, manifest, force=True)
+
+    async def look() -> OverrideEffect:
+        override = await connection.get(FLAG_OVERRIDE, asked.name)
+        return effect_of(override, await _again(connection, before), _digests(before))
+
+    return await follow(look)
+
+
+async def end_override(connection: Connection, name: str, follow: Follow) -> OverrideEffect:
+    """Delete an override, `follow` its end, and say what the flag is now. Raises Exit, Setback."""
+    override = await connection.get(FLAG_OVERRIDE, name)
+    state = FlagOverrideStatus.of(override).state
+    before = await _targets(connection, override)
+    await connection.cluster.delete(
+        override.api_version, override.key.kind, override.namespace, override.name, uid=override.uid
+    )
+    if state not in {ACTIVE, HIDDEN, None}:
+        return OverrideEffect(True, f"it was not in force ({state})")
+
+    async def look() -> OverrideEffect:
+        return served_of(await _again(connection, before), _digests(before))
+
+    effect = await follow(look)
+    with contextlib.suppress(Setback):
+        for one in await _delivered(connection, override, overridden=True):
+            text = flag_text(str(override.spec.get("flag")), one.flag_set)
+            return replace(effect, message=f"{text}; {effect.message}")
+    return effect
+
+
+def _digests(targets: Sequence[Resource]) -> dict[ObjectKey, str | None]:
+    return {target.key: ConfigurationStatus.of(target).digest for target in targets}
+
+
+async def _again(connection: Connection, targets: Sequence[Resource]) -> list[Resource]:
+    """Return the objects as they are now; without those that are gone."""
+    types = {type_.kind: type_ for type_ in (FEATURE_FLAG_CONFIGURATION, FEATURE_FLAG)}
+    found = [
+        await connection.find(types[target.key.kind], target.namespace, target.name) for target in targets
+    ]
+    return [target for target in found if target is not None]
+
+
+async def _targets(connection: Connection, override: Resource) -> list[Resource]:
+    """Return the objects with the flag that count who serves them; none where the user may not read them."""
+    objects = Cache(PROGRESS_INDEXES)
+    with contextlib.suppress(Setback):
+        await _read_targets(connection, override, objects)
+    return _served_targets(objects, override)
+
+
+async def _read_targets(connection: Connection, override: Resource, objects: Cache) -> None:
+    names = [set_name(override)]
+    flag_set = await connection.find(FLAG_SET, connection.namespace, names[0])
+    if flag_set is not None:
+        names.append(flagset.target_name(flag_set))
+    for name in dict.fromkeys(names):
+        for type_ in (FEATURE_FLAG_CONFIGURATION, FEATURE_FLAG):
+            found = await connection.find(type_, connection.namespace, name)
+            if found is not None:
+                objects.put(found)
+
+
+def _served_targets(objects: Cache, override: Resource) -> list[Resource]:
+    """Return the objects with the flag. A FeatureFlag beside a FeatureFlagConfiguration is not delivered."""
+    targets = targets_of(objects, override)
+    names = {target.name for target in targets if target.key.kind == FEATURE_FLAG_CONFIGURATION.kind}
+    return [
+        target
+        for target in targets
+        if target.key.kind == FEATURE_FLAG_CONFIGURATION.kind or target.name not in names
+    ]
+
+
+async def _delivered(connection: Connection, override: Resource, *, overridden: bool) -> list[Delivered]:
+    """Return what is delivered of each object with the flag, with overrides or without. Raises Setback."""
+    objects = Cache(PROGRESS_INDEXES)
+    await _read_targets(connection, override, objects)
+    targets = _served_targets(objects, override)
+    kinds = (FLAG_SHARD, FLAG_ROLLOUT, *((FLAG_OVERRIDE,) if overridden else ()))
+    for resource in await connection.resources(*kinds) if targets else ():
+        objects.put(resource)
+    delivered = []
+    for target in targets:
+        progress = progress_of(objects, target, now().timestamp(), PromotedSets(objects.get))
+        with contextlib.suppress(InvalidSpecError, MissingShardsError):
+            delivered.append(delivery_of(target, flagshard.finder(objects.get, target.namespace), progress))
+    return delivered

@@ -1,0 +1,212 @@
+"""What is said of overrides, to people: one sentence a fact. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Final
+
+from controller.api.flagoverride import ACTIVE, FlagOverrideStatus
+from controller.api.objects.conditions import READY
+from controller.api.objects.meta import timestamp
+from controller.api.openfeature.featureflagconfiguration import ConfigurationStatus
+from controller.delivery.state.state_words import laggard_text
+from evaluator.flags.checking.suggestions import did_you_mean
+from evaluator.flags.model import ABSENT, State
+from evaluator.flags.overrides import layers_of
+from evaluator.flags.rollouts import ROLLOUT_KEY, ROLLOUT_SHARE_KEY, ROLLOUT_STEP_KEY
+from evaluator.flags.syntax.text import visible
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from controller.api.objects.meta import ObjectKey, Resource
+    from evaluator.flags.accept import Progress
+    from evaluator.flags.model import Flag, FlagSet
+    from evaluator.flags.override_fit import Misfit
+    from evaluator.flags.overrides import Override
+
+_NAMED: Final = 10
+"""Most variants that a message lists."""
+_SETS: Final = 3
+"""Most sets that a message lists."""
+_LONGEST: Final = 64
+"""Most characters of a name in a message."""
+
+
+def quote(name: str) -> str:
+    """Return a name of somebody's choice as it can be shown."""
+    return f'"{visible(name[:_LONGEST])}"'
+
+
+def value_text(override: Override) -> str:
+    """What a flag is under an override: `"off"`, `"off" for an audience`, `disabled`."""
+    if override.variant is None:
+        return "disabled"
+    return quote(override.variant) + ("" if override.audience is ABSENT else " for an audience")
+
+
+def until(override: Override) -> str:
+    """Return when an override ends, as `until 2026-01-31T12:00:00Z`."""
+    if override.expires is None:
+        return "without an end"
+    return f"until {timestamp(datetime.fromtimestamp(override.expires, UTC))}"
+
+
+def layers_above(layers: Sequence[Override], name: str) -> tuple[Override, ...]:
+    """Return those of the layers of a flag, the latest first, that hide this one from everybody."""
+    place = next((place for place, layer in enumerate(layers) if layer.name == name), 0)
+    return tuple(layer for layer in layers[:place] if layer.audience is ABSENT)
+
+
+def elsewhere_text(sets: Sequence[str]) -> str:
+    """Say where another set's flag is served in place of an overridden one; empty: nowhere."""
+    if not sets:
+        return ""
+    more = f" and {len(sets) - _SETS} more" if len(sets) > _SETS else ""
+    names = ", ".join(name or "another set" for name in sets[:_SETS])
+    return f"hidden in evaluators that also follow {names}{more}, whose flag comes first"
+
+
+def hidden_text(override: Override, above: Iterable[Override]) -> str:
+    """Say that later overrides cover all users of this one."""
+    last = max(above, key=lambda layer: (layer.expires is None, layer.expires or 0))
+    return (
+        f"FlagOverride {last.name} is later and covers everybody: flag {quote(override.flag)} is "
+        f"{value_text(last)} {until(last)}"
+    )
+
+
+def active_text(override: Override, layers: Sequence[Override]) -> str:
+    """Say that an override is in force, over which of the layers of its flag, and below which."""
+    place = next((place for place, layer in enumerate(layers) if layer.name == override.name), 0)
+    text = f"flag {quote(override.flag)} is {value_text(override)}: {override.reason}"
+    for word, others in (("over", layers[place + 1 :]), ("below", layers[:place])):
+        if others:
+            text += f"; {word} " + ", ".join(_layer_text(layer) for layer in others)
+    return text
+
+
+def _layer_text(layer: Override) -> str:
+    return f"FlagOverride {layer.name} ({value_text(layer)} {until(layer)})"
+
+
+def override_texts(flag_set: FlagSet, progress: Progress) -> tuple[str, ...]:
+    """A sentence for each override in force in a served set that a user may get, sorted by the flag, the
+    latest first.
+    """
+    asked = {override.name for override in progress.overrides}
+    texts = []
+    for key in sorted({override.flag for override in progress.overrides}):
+        flag = flag_set.flags.get(key)
+        layers = () if flag is None else layers_of(flag)[1]
+        texts += [
+            f'flag "{key}" is {value_text(layer)} {until(layer)} by FlagOverride {layer.name}: {layer.reason}'
+            for layer in layers
+            if layer.name in asked and not layers_above(layers, layer.name)
+        ]
+    return tuple(texts)
+
+
+def unfit_text(unfit: Misfit, override: Override, flag: Flag | None, keys: Iterable[str]) -> str:
+    """Say why an override is not in force, and what to do. `keys`: of the flags of the set."""
+    name = quote(override.flag)
+    match unfit:
+        case "UnknownFlag":
+            return f"the set has no flag {name}{did_you_mean(override.flag, keys)}"
+        case "UnknownVariant":
+            variants, variant = () if flag is None else tuple(flag.variants), override.variant or ""
+            near = did_you_mean(variant, variants)
+            return f"flag {name} has no variant {quote(variant)}{near}; it has {_listed(variants)}"
+        case "InvalidAudience":
+            return (
+                "spec.audience has an operator or a $ref that does not exist, or any $ref for the flag of a "
+                "remote provider; correct it"
+            )
+        case "RuleTooLarge":
+            return f"the rule of flag {name} or spec.audience is too large; use disabled: true"
+
+
+def definition_text(flag: Flag | None) -> str:
+    """What a definition says, in short: its state, its default variant, whether it has a rule, and how far it
+    is rolled out.
+    """
+    if flag is None:
+        return "no such flag"
+    if flag.state is State.DISABLED:
+        return "disabled"
+    default = (
+        "no default variant"
+        if flag.default_variant is None
+        else f"default variant {quote(flag.default_variant)}"
+    )
+    if ROLLOUT_KEY not in flag.metadata:
+        return default if flag.targeting in (ABSENT, {}) else f"{default}, with a rule"
+    rollout = f"FlagRollout {flag.metadata[ROLLOUT_KEY]}"
+    if ROLLOUT_STEP_KEY not in flag.metadata:
+        return f"{default}, held back by {rollout}"
+    return (
+        f"{default}, in step {flag.metadata[ROLLOUT_STEP_KEY]} of {rollout} "
+        f"({flag.metadata[ROLLOUT_SHARE_KEY]} % of users)"
+    )
+
+
+def flag_text(key: str, flag_set: FlagSet) -> str:
+    """Say what a flag of a delivered set is now: what an override makes of it, or its definition."""
+    flag = flag_set.flags.get(key)
+    definition, layers = (None, ()) if flag is None else layers_of(flag)
+    if layers:
+        return f"flag {quote(key)} is still under {_layer_text(layers[0])}"
+    return f"flag {quote(key)} now: {definition_text(definition)}"
+
+
+def _listed(names: Sequence[str]) -> str:
+    quoted = [quote(name) for name in names[:_NAMED]]
+    more = [f"{len(names) - _NAMED} more"] if len(names) > _NAMED else []
+    return ", ".join(quoted + more)
+
+
+@dataclass(frozen=True, slots=True)
+class OverrideEffect:
+    """What an override, or its end, has come to."""
+
+    done: bool
+    message: str
+    """For people, in one line."""
+    waits_for: tuple[str, ...] = ()
+    """The evaluators that do not serve it, as far as proxies name them."""
+    over: bool = False
+    """Whether it will not come about until a person changes something."""
+
+
+def effect_of(
+    override: Resource, targets: Sequence[Resource], before: Mapping[ObjectKey, str | None]
+) -> OverrideEffect:
+    """Return how far an override has come that was written. `targets` are the objects with its flag, and
+    `before` the digests that their status had when it was written.
+    """
+    status = FlagOverrideStatus.of(override)
+    if status.observed_generation != override.generation or status.state is None:
+        return OverrideEffect(False, "no controller reports on it: the proxy applies it")
+    ready = status.condition(READY)
+    if status.state != ACTIVE:
+        return OverrideEffect(False, f"{status.state}: {ready.message}", over=True)
+    served = served_of(targets, before)
+    back = f"; when it ends: {status.hides}" if status.hides else ""
+    return replace(served, message=f"{ready.message}; {served.message}{back}")
+
+
+def served_of(targets: Sequence[Resource], before: Mapping[ObjectKey, str | None]) -> OverrideEffect:
+    """Return who serves what changed since the objects had the digests `before`."""
+    statuses = [ConfigurationStatus.of(target) for target in targets]
+    changed = all(
+        status.digest != before.get(target.key) for status, target in zip(statuses, targets, strict=True)
+    )
+    if not targets or not changed:
+        return OverrideEffect(False, "no controller reports who serves it yet")
+    total, served = sum(one.total or 0 for one in statuses), sum(one.served_by or 0 for one in statuses)
+    if not total:
+        return OverrideEffect(True, "no evaluator that sends receipts is subscribed")
+    laggards = [laggard_text(laggard) for status in statuses for laggard in status.laggards or ()]
+    message = f"{served} of {total} evaluators serve it"
+    return OverrideEffect(served >= total, message, tuple(laggards[: total - served]))

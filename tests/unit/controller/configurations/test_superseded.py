@@ -1,0 +1,82 @@
+"""What an object says that its FlagSet has left."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from controller.api.objects.meta import Resource
+from controller.api.openfeature.featureflagconfiguration import ConfigurationStatus
+from controller.configurations.reconciler import ConfigurationReconciler
+from controller.configurations.stage import CONFIGURATIONS
+from controller.configurations.superseded import superseded
+from controller.delivery.claims import Claims
+from controller.runtime.objects.cache import Cache, Change
+from controller.runtime.reconciling.watches import indexes_of, keys_to_wake
+from tests.statuses import find
+from tests.unit.controller.flagsets.world import START
+from tests.unit.controller.stage_world import take_turn
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+KIND = "FeatureFlagConfiguration"
+
+
+def resource(kind: str, name: str, **fields: Any) -> Resource:
+    meta = {"name": name, "namespace": "shop", "uid": f"{kind}-{name}", "generation": 1,
+            "labels": {"flagstaff.dev/flagset": "checkout"}}  # fmt: skip
+    return Resource.of({"kind": kind, "metadata": meta, "spec": {"flagSpec": {"flags": {}}}, **fields})
+
+
+def flag_set(*targets: str) -> Resource:
+    written = [{"kind": KIND, "name": name} for name in targets]
+    return resource("FlagSet", "checkout", status={"target": written})
+
+
+def cache_of(*objects: Resource) -> Cache:
+    cache = Cache(indexes_of((CONFIGURATIONS,)))
+    for known in objects:
+        cache.learn(known)
+    return cache
+
+
+async def condition_of(written: Resource, *objects: Resource) -> Mapping[str, Any] | None:
+    turn = await take_turn(ConfigurationReconciler(cache_of(*objects), Claims()), written, START)
+    return find(turn.settled.status, "Superseded")
+
+
+async def test_an_object_whose_flag_set_writes_another_says_so() -> None:
+    known = await condition_of(resource(KIND, "old"), flag_set("new"))
+    assert known is not None
+    assert (known["status"], known["reason"], known["message"]) == (
+        "True", "TargetChanged",
+        "FlagSet checkout writes FeatureFlagConfiguration new and not this object any more; "
+        "no proxy reports who follows it",
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("total", "delivered", "words"),
+    [(0, None, "nobody follows it"), (1, None, "1 subscriber follows it"), (2, 1, "3 subscribers follow it")],
+)
+def test_it_says_how_many_follow_the_object(total: int, delivered: int | None, words: str) -> None:
+    status = ConfigurationStatus(total=total, delivered=delivered)
+    [condition] = superseded(resource(KIND, "old"), cache_of(flag_set("new")), status)
+    assert condition.message.endswith(f"; {words}")
+
+
+@pytest.mark.parametrize(
+    "objects", [(), (flag_set(),), (flag_set("old"),), (flag_set("new", "old"),)],
+    ids=["no FlagSet", "nothing is written yet", "written", "written beside another"],
+)  # fmt: skip
+async def test_an_object_that_its_flag_set_writes_has_no_such_condition(
+    objects: tuple[Resource, ...],
+) -> None:
+    assert await condition_of(resource(KIND, "old"), *objects) is None
+
+
+def test_a_changed_target_wakes_what_was_written() -> None:
+    woken = keys_to_wake((CONFIGURATIONS,), cache_of(), Change(flag_set("old"), flag_set("new")))
+    assert {key.name for key in woken} == {"old", "new"}

@@ -1,0 +1,103 @@
+"""What an override, and its end, has come to, by the status of the objects."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from controller.api.objects.meta import Resource
+from controller.delivery.progress.override_words import OverrideEffect, effect_of, flag_text, served_of
+from evaluator.flags.accept import Progress, effective
+from evaluator.flags.overrides import Override
+from tests.rollout_sets import NEW, PLAIN, flags, rolled_out
+
+OVERRIDE = Override("off", "banner", "off", "INC-1", 1_796_148_000)
+HIDES = 'default variant "on"'
+
+
+def target(digest: str, served: str = "2/2", **status: Any) -> Resource:
+    counts = {"served": served, "total": int(served.partition("/")[2])} if served else {}
+    return Resource.of({
+        "kind": "FeatureFlagConfiguration", "metadata": {"namespace": "shop", "name": "checkout"},
+        "status": {"digest": digest, **counts, **status},
+    })  # fmt: skip
+
+
+def override(state: str | None = "Active", generation: int = 1, message: str = "it is so") -> Resource:
+    ready = {"type": "Ready", "status": "True", "reason": state, "message": message}
+    status = {"observedGeneration": generation, "state": state, "hides": HIDES, "conditions": [ready]}
+    meta = {"namespace": "shop", "name": "off", "generation": 1}
+    return Resource.of({"kind": "FlagOverride", "metadata": meta, "status": status if state else {}})
+
+
+BEFORE = {target("a").key: "a"}
+LAGGARD = {"name": "shop/web-1", "serves": "main@sha1:1", "since": "12:00"}
+
+
+@pytest.mark.parametrize(
+    ("overridden", "target_now", "effect"),
+    [
+        (
+            override(None),
+            target("a"),
+            OverrideEffect(False, "no controller reports on it: the proxy applies it"),
+        ),
+        (
+            override(generation=0),
+            target("a"),
+            OverrideEffect(False, "no controller reports on it: the proxy applies it"),
+        ),
+        (override("UnknownFlag"), target("a"), OverrideEffect(False, "UnknownFlag: it is so", over=True)),
+        (override("Hidden"), target("b"), OverrideEffect(False, "Hidden: it is so", over=True)),
+        (
+            override(),
+            target("a"),
+            OverrideEffect(
+                False, f"it is so; no controller reports who serves it yet; when it ends: {HIDES}"
+            ),
+        ),
+        (
+            override(),
+            target("b", "1/2", laggards=[LAGGARD]),
+            OverrideEffect(
+                False,
+                f"it is so; 1 of 2 evaluators serve it; when it ends: {HIDES}",
+                ("shop/web-1: serves main@sha1:1 (behind since 12:00)",),
+            ),
+        ),
+        (
+            override(),
+            target("b"),
+            OverrideEffect(True, f"it is so; 2 of 2 evaluators serve it; when it ends: {HIDES}"),
+        ),
+        (
+            override(),
+            target("b", ""),
+            OverrideEffect(
+                True, f"it is so; no evaluator that sends receipts is subscribed; when it ends: {HIDES}"
+            ),
+        ),
+    ],
+)
+def test_an_override_has_come_as_far_as_the_objects_say(
+    overridden: Resource, target_now: Resource, effect: OverrideEffect
+) -> None:
+    assert effect_of(overridden, [target_now], BEFORE) == effect
+
+
+def test_nobody_knows_who_serves_objects_that_cannot_be_read() -> None:
+    assert not served_of([], {}).done
+
+
+def test_a_flag_is_said_to_be_its_definition_its_rollout_or_another_override() -> None:
+    desired = flags(NEW, PLAIN)
+    assert flag_text("banner", desired) == 'flag "banner" now: default variant "on"'
+    assert flag_text("gone", desired) == 'flag "gone" now: no such flag'
+    overridden = effective(desired, Progress(overrides=(OVERRIDE,)))
+    assert flag_text("banner", overridden) == (
+        'flag "banner" is still under FlagOverride off ("off" until 2026-12-01T18:00:00Z)'
+    )
+    assert flag_text("new-checkout", rolled_out(5)) == (
+        'flag "new-checkout" now: default variant "on", in step 2/4 of FlagRollout checkout (5 % of users)'
+    )
