@@ -1,5 +1,5 @@
-"""What may be served of rollouts, worked out from what people do, what is answered, and what evaluators serve.
-It knows neither the state machine nor the serving layer.
+"""What may be served of rollouts, worked out from what people do, what is answered, and what evaluators
+serve. It knows neither the state machine nor the serving layer.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from controller.api.rollouts.rollout_analysis import Metric, Webhook
+    from controller.api.rollouts.rollout_status import CandidateStatus
     from evaluator.flags.model import Flag
     from tests.unit.controller.rollouts.stateful_world import StatefulWorld
 
@@ -74,11 +75,6 @@ class Oracle:
         if definition != self.promoted[key]:
             self.runs[key] = Run(definition, stopped=(key, definition) in self.definitions_stopped)
 
-    def disable(self, key: str) -> None:
-        """A flag that no rollout is about is disabled for everybody at once."""
-        if key not in self.runs:
-            self.promoted[key] = DISABLED
-
     def enable(self, key: str, definition: str) -> None:
         """A flag has its definition again."""
         if self.promoted[key] != definition and key not in self.runs:
@@ -102,15 +98,22 @@ class Oracle:
                 self.definitions_stopped.add((key, run.definition))
                 run.stopped = True
 
-    def start_again(self, keys: Mapping[str, str], *, promote: bool = False) -> None:
-        """Somebody retries definitions that were stopped, or promotes what there is."""
-        for key in keys:
-            run = self.runs.get(key)
-            if run is None or not (run.stopped or promote):
-                continue
-            self.definitions_stopped.discard((key, run.definition))
-            self.runs[key] = Run(run.definition, demanded=promote) if run.stopped else run
-            self.runs[key].demanded |= promote
+    def asked(self, verb: str, candidate: CandidateStatus) -> None:
+        """Somebody asks for something about a candidate."""
+        stopped = candidate.phase in {"Failed", "RollingBack"}
+        if verb == "abort" and not stopped:
+            self.stop(candidate.flags)
+        runs = {key: run for key in candidate.flags if (run := self.runs.get(key)) is not None}
+        for key, run in runs.items():
+            if verb == "approve":
+                run.approved.add(candidate.gate)
+            elif verb == "resume":
+                run.resumed = True
+            elif verb == "promote" or (verb == "retry" and candidate.phase == "Failed"):
+                self.definitions_stopped.discard((key, run.definition))
+                again = Run(run.definition) if run.stopped else run
+                again.demanded |= verb == "promote"
+                self.runs[key] = again
 
     # -- what is answered
 
@@ -139,6 +142,10 @@ class Oracle:
         progress = progress_of(objects, target, world.now.timestamp(), PromotedSets(objects.get))
         flag_set = delivery_of(target, world.part, Progress(rollouts=progress.rollouts)).flag_set
         compiled = compile_flag_set(flag_set)
+        if not world.suspended:
+            # A flag that no rollout is about is disabled for everybody, and that is what is promoted.
+            settled = world.disabled - world.absent - self.runs.keys()
+            self.promoted |= dict.fromkeys(settled, DISABLED)
         for key, run in list(self.runs.items()):
             flag = flag_set.flags.get(key)
             if world.overridden(key):
@@ -165,7 +172,7 @@ class Oracle:
             run.exposed, run.users = 0.0, users
         elif share > run.share:
             self._check_growth(key, run, share)
-            run.exposed, run.confirmed, run.checked = 0.0, False, ""
+            run.exposed, run.confirmed, run.checked, run.approved = 0.0, False, "", set()
         assert users >= run.users, f"{key} moved users back"
         run.share, run.users = share, users
         run.promoting = share == EVERYBODY

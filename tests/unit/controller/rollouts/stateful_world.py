@@ -22,10 +22,7 @@ if TYPE_CHECKING:
 
 KEYS: Final = ("pay", "pay-fast")
 STEPS: Final[tuple[list[dict[str, Any]], ...]] = (
-    [
-        {"share": 10, "seconds": 600, "approval": False},
-        {"share": 50, "seconds": 600, "approval": True},
-    ],
+    [{"share": 10, "seconds": 600, "approval": False}, {"share": 50, "seconds": 600, "approval": True}],
     [
         {"share": 5, "seconds": 300, "approval": True},
         {"share": 30, "seconds": 60, "approval": False},

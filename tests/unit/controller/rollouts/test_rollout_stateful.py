@@ -8,12 +8,13 @@ from typing import Any
 
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
 from tests.unit.controller.rollouts.stateful_world import KEYS, STEPS, StatefulWorld
 
 keys = st.sampled_from(KEYS)
-variants = st.sampled_from(["off", "on", "new"])
+changes = st.dictionaries(keys, st.sampled_from(["off", "on", "new"]))
+VERBS = ("abort", "promote", "retry", "resume")
 
 
 class Rollouts(RuleBasedStateMachine):
@@ -33,8 +34,13 @@ class Rollouts(RuleBasedStateMachine):
 
     # -- commits
 
-    @rule(changes=st.dictionaries(keys, variants, min_size=1))
+    @initialize(changes=changes)
+    def begin(self, changes: dict[str, str]) -> None:
+        self.commit(changes)
+
+    @rule(changes=changes)
     def commit(self, changes: dict[str, str]) -> None:
+        """An empty change is one of a flag that the rollout does not select."""
         world = self.world
         others = [key for key in world.present if changes.get(key, world.desired[key]) == world.desired[key]]
         before = [world.users(key) for key in others]
@@ -42,34 +48,17 @@ class Rollouts(RuleBasedStateMachine):
             if key in world.present and variant != world.desired[key]:
                 world.desired[key] = variant
                 self.oracle.commit(key, variant)
+        world.other += not changes
         world.write_flags()
         assert [world.users(key) for key in others] == before, "other flags moved users"
         self.settle()
 
-    @rule()
-    def commit_of_another_flag(self) -> None:
+    @rule(key=keys, away=st.sampled_from(["absent", "disabled"]))
+    def delete_or_restore(self, key: str, away: str) -> None:
         world = self.world
-        before = [world.users(key) for key in world.present]
-        world.other += 1
-        world.write_flags()
-        assert [world.users(key) for key in world.present] == before
-        self.settle()
-
-    @rule(key=keys)
-    def delete_or_restore(self, key: str) -> None:
-        self.world.absent ^= {key}
-        self._write_presence(key)
-
-    @rule(key=keys)
-    def disable_or_enable(self, key: str) -> None:
-        self.world.disabled ^= {key}
-        self._write_presence(key)
-
-    def _write_presence(self, key: str) -> None:
-        world = self.world
-        if key in world.disabled and key not in world.absent:
-            self.oracle.disable(key)
-        elif key in world.present:
+        listed: set[str] = getattr(world, away)
+        listed ^= {key}
+        if key in world.present:
             self.oracle.enable(key, world.desired[key])
         world.write_flags()
         self.settle()
@@ -89,93 +78,53 @@ class Rollouts(RuleBasedStateMachine):
             self.world.cluster.remove("FlagOverride", f"stop-{key}")
             self.settle()
 
-    @rule(key=keys, right=st.booleans())
-    def approve(self, key: str, right: bool) -> None:
-        candidate = self.world.candidate_of(key)
-        if candidate is None:
-            return
-        gate = candidate.gate if right else str((candidate.step or 0) + 2)
-        for flag in candidate.flags if right else ():
-            if (run := self.oracle.runs.get(flag)) is not None:
-                run.approved.add(gate)
-        self._ask("approve", f"{candidate.digest[7:19]}/{gate}")
-
-    @rule(key=keys)
-    def abort(self, key: str) -> None:
-        candidate = self.world.candidate_of(key)
-        if candidate is not None and candidate.phase not in {"Failed", "RollingBack"}:
-            self.oracle.stop(candidate.flags)
-            self._ask("abort", candidate.digest)
-
-    @rule(key=keys)
-    def promote(self, key: str) -> None:
+    @rule(key=keys, verb=st.sampled_from(["approve", "approve", "misjudge", *VERBS]))
+    def ask(self, key: str, verb: str) -> None:
+        """Somebody asks for something about the candidate of a flag."""
         candidate = self.world.candidate_of(key)
         if candidate is not None:
-            self.oracle.start_again(candidate.flags, promote=True)
-            self._ask("promote", candidate.digest)
+            gate = {"approve": candidate.gate, "misjudge": str((candidate.step or 0) + 2)}.get(verb, "again")
+            self.oracle.asked(verb, candidate)
+            self.requests += 1
+            name = "approve" if verb == "misjudge" else verb
+            self.world.annotate(**{name: f"{candidate.digest[7:19]}/{gate}/{self.requests}"})
+            self.settle()
 
-    @rule(key=keys)
-    def retry(self, key: str) -> None:
-        candidate = self.world.candidate_of(key)
-        if candidate is not None and candidate.phase == "Failed":
-            self.oracle.start_again(candidate.flags)
-            self._ask("retry", candidate.digest)
-
-    @rule(key=keys)
-    def resume(self, key: str) -> None:
-        candidate = self.world.candidate_of(key)
-        if candidate is None:
-            return
-        for flag in candidate.flags:
-            if (run := self.oracle.runs.get(flag)) is not None:
-                run.resumed = True
-        self._ask("resume", candidate.digest)
-
-    def _ask(self, name: str, value: str) -> None:
-        self.requests += 1
-        gate = "" if name == "approve" else "/again"
-        self.world.annotate(**{name: f"{value}{gate}/{self.requests}"})
-        self.settle()
-
-    @rule()
-    def freeze_or_thaw(self) -> None:
-        self.world.frozen = not self.world.frozen
-        self._write_rollout()
-
-    @rule()
-    def suspend_or_resume(self) -> None:
-        self.world.suspended = not self.world.suspended
-        self._write_rollout()
-
-    @rule(steps=st.sampled_from(STEPS))
-    def edit_steps(self, steps: list[dict[str, Any]]) -> None:
-        self.world.steps = steps
-        self._write_rollout()
-
-    @rule(after=st.sampled_from(["Hold", "Continue"]))
-    def edit_after_override(self, after: str) -> None:
-        self.world.after_override = after
-        self._write_rollout()
-
-    def _write_rollout(self) -> None:
-        self.world.write_rollout()
+    @rule(
+        change=st.sampled_from(["frozen", "suspended", "steps", "after_override"]),
+        steps=st.sampled_from(STEPS),
+    )
+    def edit(self, change: str, steps: list[dict[str, Any]]) -> None:
+        """Somebody edits the FlagRollout."""
+        world = self.world
+        if change == "steps":
+            world.steps = steps
+        elif change == "after_override":
+            world.after_override = "Continue" if world.after_override == "Hold" else "Hold"
+        else:
+            setattr(world, change, not getattr(world, change))
+        world.write_rollout()
         self.settle()
 
     # -- answers, time and crashes
 
-    @rule(name=st.sampled_from(["more", "stop"]), verdict=st.sampled_from(["Pass", "Fail", "Error"]))
+    @rule(name=st.sampled_from(["more", "stop"]), verdict=st.sampled_from(["Pass", "Fail", "Fail", "Error"]))
     def answer(self, name: str, verdict: str) -> None:
         self.world.answers.hooks[name] = verdict
         self.world.stoppable |= (name, verdict) == ("stop", "Pass")
 
-    @rule(verdict=st.sampled_from(["Pass", "Pass", "Fail", "Inconclusive", "Error"]))
+    @rule(verdict=st.sampled_from(["Pass", "Pass", "Pass", "Fail", "Inconclusive", "Error"]))
     def measure(self, verdict: str) -> None:
         self.world.answers.verdict = verdict
         self.world.stoppable |= verdict == "Fail"
 
-    @rule(minutes=st.sampled_from([1, 2, 5, 10, 11]))
+    @rule(minutes=st.integers(1, 12))
     def wait(self, minutes: int) -> None:
         self.world.run(self.world.pass_time(minutes * 60))
+
+    @rule()
+    def wait_for_a_step(self) -> None:
+        self.wait(11)
 
     @rule(writes=st.integers(0, 3))
     def kill(self, writes: int) -> None:
@@ -185,5 +134,5 @@ class Rollouts(RuleBasedStateMachine):
 
 TestRollouts = Rollouts.TestCase
 TestRollouts.settings = settings(
-    max_examples=40, stateful_step_count=30, deadline=None, suppress_health_check=list(HealthCheck)
+    max_examples=30, stateful_step_count=25, deadline=None, suppress_health_check=list(HealthCheck)
 )
