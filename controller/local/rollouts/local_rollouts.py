@@ -18,6 +18,7 @@ from controller.configurations.reconciler import ConfigurationReconciler
 from controller.configurations.stage import CONFIGURATIONS
 from controller.delivery.claims import Claims
 from controller.delivery.progress.rollouts import PromotedSets, progress_of
+from controller.delivery.state.actions import in_file
 from controller.local.rollouts.rollout_objects import KINDS, rollout_objects, secrets_of
 from controller.local.stages.local_events import RolloutFilesRead, RolloutHappened
 from controller.local.stages.local_objects import FLAG_SET, NAMESPACE
@@ -77,7 +78,7 @@ class LocalRollouts:
         checks, hooks = MetricChecks(objects, servers), WebhookCalls(servers)
         return {
             featureflagconfiguration.KIND: ConfigurationReconciler(objects, Claims(), self._proxies),
-            flagrollout.KIND: FlagRolloutReconciler(objects, lambda _: self._cluster, checks, hooks),
+            flagrollout.KIND: FlagRolloutReconciler(objects, lambda _: self._cluster, checks, hooks, in_file),
             flagoverride.KIND: FlagOverrideReconciler(objects),
         }
 
