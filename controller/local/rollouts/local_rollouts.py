@@ -130,8 +130,8 @@ class LocalRollouts:
         return ()
 
     def accept(self, event: Event) -> None:
-        """Implements `EventSink`: reports what happens to FlagRollouts, and which overrides take effect or end;
-        logs what is wrong with a FlagOverride.
+        """Implements `EventSink`: reports what happens to FlagRollouts, and which overrides take effect or
+        end; logs what is wrong with a FlagOverride.
         """
         warning = event.severity is Severity.WARNING
         if event.object.kind == flagrollout.KIND:

@@ -253,7 +253,7 @@ async def test_the_files_say_what_was_read_and_when_their_override_takes_effect_
     override = override_until(now() + timedelta(seconds=4))
     served = Served()
     async with served.run(LocalOptions(str(repository.path), rollouts=(ROLLOUT, override))):
-        seen = [await served.one(RolloutFilesRead)]
+        seen: list[LocalEvent] = [await served.one(RolloutFilesRead)]
         seen += [await served.one(OverridesChanged), await served.one(OverridesChanged)]
     out = io.StringIO()
     for event in seen:
