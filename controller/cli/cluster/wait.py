@@ -13,7 +13,7 @@ from controller.cli.shared.printing import printable
 from controller.delivery.state.actions import in_cluster
 from controller.delivery.state.digests import SHORTEST, is_revision
 from controller.delivery.state.reach import Reached, Target
-from controller.delivery.state.set_state import Who
+from controller.delivery.state.wait_model import Who
 from evaluator.flags.syntax.text import visible
 
 if TYPE_CHECKING:

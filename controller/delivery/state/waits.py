@@ -22,7 +22,7 @@ from controller.delivery.state.actions import (
     Retry,
     Unpause,
 )
-from controller.delivery.state.set_state import Sort, Verdict, Wait, Who
+from controller.delivery.state.set_state import Verdict
 from controller.delivery.state.state_words import (
     NAMED,
     candidate_text,
@@ -31,6 +31,7 @@ from controller.delivery.state.state_words import (
     names_text,
     override_text,
 )
+from controller.delivery.state.wait_model import Sort, Wait, Who
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
