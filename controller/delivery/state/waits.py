@@ -131,11 +131,6 @@ def _is_told(state: SetState, key: ObjectKey, reason: str) -> bool:
 
 
 def _candidate_wait(state: SetState, layer: CandidateLayer) -> Wait:
-    who = Who.SYSTEM
-    if layer.reason in _TIME:
-        who = Who.TIME
-    elif layer.reason in _PEOPLE or layer.phase in {"Failed", "Abandoned"}:
-        who = Who.PERSON
     actions: tuple[Action, ...] = ()
     if layer.phase == "Abandoned":
         actions = (PromoteAbandoned(state.key, layer.candidate),)
@@ -146,10 +141,19 @@ def _candidate_wait(state: SetState, layer: CandidateLayer) -> Wait:
         layer.reason or layer.phase or "Held",
         layer.rollout,
         candidate_text(layer),
-        who,
+        whose_move(layer),
         layer.since,
         actions,
     )
+
+
+def whose_move(layer: CandidateLayer) -> Who:
+    """Who or what lets a candidate go on."""
+    if layer.reason in _TIME:
+        return Who.TIME
+    if layer.reason in _PEOPLE or layer.phase in {"Failed", "Abandoned"}:
+        return Who.PERSON
+    return Who.SYSTEM
 
 
 def candidate_actions(layer: CandidateLayer) -> Iterator[Action]:
