@@ -126,6 +126,7 @@ class ConfigurationReconciler:
             kept.validation.rollouts or (),
             _notes(resource, kept.validation, served),
             kept.validation.bucketing_waits,
+            {override.flag for override in progress.overrides},
         )
         conflicted = name_conflicts.name_conflict(conflicts)
         waits = served.again, remote.requeue_after, seconds_to_next_end(progress, now.timestamp())

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from controller.api import flagshard
 from controller.api.flagset_status import FlagSetStatus, HeldFlag, HistoryEntry, TargetStatus
 from controller.api.objects.conditions import PROPAGATED
-from controller.api.objects.meta import ACCEPT_REVISION, timestamp
+from controller.api.objects.meta import timestamp
 from controller.api.objects.provenance import AUTHOR, CHANGES, SUBJECT, VERIFIED_BY
 from controller.api.openfeature.featureflagconfiguration import ConfigurationStatus
 from controller.delivery.problem_text import cut, first_problem, problem_list
+from controller.delivery.state.actions import AcceptRevision, in_cluster
 from controller.runtime.user_text.plain_text import one_line
 from evaluator.flags.model import BUCKETING_KEY, HELD_FROM_KEY, REVISION_KEY, Bucketing
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from datetime import datetime
 
     from controller.api.objects.artifact_status import ArtifactStatus
@@ -47,6 +48,10 @@ _SUPPLY: Final = {
 }
 
 
+Advise: TypeAlias = "Callable[[AcceptRevision], str]"
+IN_CLUSTER: Final[Advise] = in_cluster
+
+
 @dataclass(frozen=True, slots=True)
 class Attempt:
     """A revision and the result of building it."""
@@ -54,6 +59,8 @@ class Attempt:
     artifact: ArtifactStatus
     composition: Composition
     source: str = "FlagSource"
+    advise: Advise = IN_CLUSTER
+    """Says how a person accepts a revision."""
 
 
 def changes(changed: Diff) -> str:
@@ -125,13 +132,10 @@ def message_of_partial(attempt: Attempt) -> str:
 
 def message_of_guard(attempt: Attempt, removal: BulkRemoval, resource: Resource, served: str) -> str:
     """Return the message about a revision that the prune guard holds back."""
-    revision = attempt.artifact.revision
+    todo = attempt.advise(AcceptRevision(resource.key, attempt.artifact.revision))
     return (
         f"{_commit(attempt)} is held: it {_sentence(str(removal))} {served or 'What was applied'} stays "
-        "served. "
-        "If the flags are to go, accept it: "
-        f"kubectl -n {resource.namespace} annotate flagset {resource.name} --overwrite "
-        f"{ACCEPT_REVISION}={revision}"
+        f"served. If the flags are to go: {todo}"
     )
 
 

@@ -114,6 +114,7 @@ class FlagSetReconciler:
     detail: ProvenanceDetail = ProvenanceDetail.FULL
     inputs: InputReader = NO_INPUTS
     build: Build = build_in_thread
+    advise: messages.Advise = messages.IN_CLUSTER
     memory: dict[ObjectKey, Memory] = field(default_factory=dict)
     _unread: dict[ObjectKey, datetime] = field(default_factory=dict)
     """For each FlagSet, the time until which an artifact that cannot be read does not count as a failure."""
@@ -158,7 +159,7 @@ class FlagSetReconciler:
             # What was delivered stays in force, and changes by others are corrected meanwhile.
             await self._keep(resource, spec, so_far, now)
             raise
-        attempt = messages.Attempt(artifact, memory.built.composition, spec.source_ref.kind)
+        attempt = messages.Attempt(artifact, memory.built.composition, spec.source_ref.kind, self.advise)
         so_far.status |= messages.problems(attempt)
         if not memory.state.settled:
             flag_set = memory.built.composition.flag_set
@@ -280,8 +281,7 @@ def _was_applied(resource: Resource, before: Memory | None, built: Built, state:
         return before.state.settled and before.state.manifests == state.manifests
     # Another process wrote it.
     status = FlagSetStatus.of(resource)
-    same = status.observed_generation == resource.generation
-    return same and status.digest == built.composition.digest
+    return status.observed_generation == resource.generation and status.digest == built.composition.digest
 
 
 def _refusal_result(resource: Resource, built: Built, attempt: messages.Attempt, so_far: _SoFar) -> Result:

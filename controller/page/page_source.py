@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from controller.delivery.state.flag_state import FlagState
-    from controller.delivery.state.set_state import Wait
+    from controller.delivery.state.wait_model import Wait
     from controller.page.delivery.proxy_members import FleetMember
     from controller.page.delivery.shown_events import ShownEvent
     from evaluator.flags.model import FlagSet

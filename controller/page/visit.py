@@ -12,7 +12,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from datetime import datetime
 
-    from controller.delivery.state.set_state import SetState, Wait
+    from controller.delivery.state.set_state import SetState
+    from controller.delivery.state.wait_model import Wait
     from controller.page.page_source import PageSource, ShownSet
 
 

@@ -114,6 +114,8 @@ class FeatureFlagStatus(Status):
     """The source revision that last changed the content, where one is known."""
     digest: str | None = None
     """Of what decides an evaluation."""
+    local_digest: str | None = None
+    """Of the object's own flags, where a rollout, an override or a remote provider changes what is served."""
     flag_set_id: str | None = None
     """Under which the set is served."""
     flags: int | None = None
@@ -140,6 +142,11 @@ class FeatureFlagStatus(Status):
         count = (self.served or "").partition("/")[0]
         return int(count) if count.isascii() and count.isdigit() else None
 
+    @property
+    def own_digest(self) -> str:
+        """Return the digest of the object's own flags; empty where none is known."""
+        return self.local_digest or self.digest or ""
+
 
 class ConfigurationStatus(FeatureFlagStatus):
     """And who serves it, by the receipts of evaluators."""
@@ -156,15 +163,8 @@ class ConfigurationStatus(FeatureFlagStatus):
     """
     laggards: Annotated[tuple[OnErrorOmit[LaggardStatus], ...] | None, Field(max_length=20)] = None
     """Evaluators that are silent or serve something else, the longest first."""
-    local_digest: str | None = None
-    """Of the object's own flags, where those of a remote provider are merged with them."""
     providers: Annotated[tuple[OnErrorOmit[ProviderStatus], ...] | None, Field(max_length=8)] = None
     """The remote provider's flags that are in force."""
-
-    @property
-    def own_digest(self) -> str:
-        """Return the digest of the object's own flags; empty where none is known."""
-        return self.local_digest or self.digest or ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from controller.api.objects.meta import Resource
     from controller.app.page.cluster_objects import ClusterObjects
     from controller.app.page.shown_sets import KnownStates, ShownSets
-    from controller.delivery.state.set_state import SetState, Wait
+    from controller.delivery.state.set_state import SetState
+    from controller.delivery.state.wait_model import Wait
     from controller.page.delivery.proxy_members import FleetMember
     from controller.page.delivery.shown_events import ShownEvent
     from controller.page.page_source import FlagHistory, ShownSet, VariantRates

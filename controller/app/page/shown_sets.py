@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from controller.api.objects.meta import Resource
-    from controller.delivery.state.set_state import SetState, Wait
+    from controller.delivery.state.set_state import SetState
+    from controller.delivery.state.wait_model import Wait
     from controller.page.page_source import FlagChange
     from controller.runtime.objects.cache import Cache
     from evaluator.flags.model import FlagSet

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from controller.api.kinds import ResourceType
     from controller.api.objects.meta import Resource
     from controller.cli.cluster.connection import Connection
+    from controller.delivery.state.reach import Reached
     from controller.delivery.state.set_state import SetState
 
 StageName = Literal["requested", "fetched", "applied", "delivered", "served in part", "served", "failed"]
@@ -109,15 +110,15 @@ class ReconcileRun:
             objects = {resource.key: resource for resource in (flag_set, written) if resource is not None}
             # What is served of a rollout or an override stands in the status of the object.
             state = read_set(key, objects, now(), unknown=LAYER_KINDS)
-            reached = reach(state, Target(revision, allow_none=True))
-            if written is not None and reached.level >= Reach.DELIVERED:
+            reached, name = delivery_stage(state, revision)
+            if written is not None and name is not None:
                 if not delivered:
                     steps = layers_text(state.withheld)
                     yield self._stage(written, "delivered", f"{revision}; {steps}" if steps else revision)
                     delivered = True
                 self.waits_for = reached.message
                 if reached.done:
-                    yield self._stage(written, _STAGES[reached.level], reached.message)
+                    yield self._stage(written, name, reached.message)
                     return
             await asyncio.sleep(_POLL)
 
@@ -163,6 +164,12 @@ class ReconcileRun:
     def _stage(self, resource: Resource, stage: StageName, message: str) -> Stage:
         seconds = round(time.monotonic() - self._began, 3)
         return Stage(seconds, f"{resource.key.kind}/{resource.name}", stage, message)
+
+
+def delivery_stage(state: SetState, revision: str) -> tuple[Reached, StageName | None]:
+    """(how far a revision is, the stage that its object reached; None: none yet)."""
+    reached = reach(state, Target(revision, allow_none=True))
+    return reached, _STAGES.get(reached.level)
 
 
 def _state(flag_set: Resource) -> SetState:

@@ -82,7 +82,9 @@ def _marks(flags: Iterable[dict[str, Any]]) -> Iterator[str]:
             yield f"override  {key}: by {override.name}{end}: {override.reason}".replace("\n", " ")
         if (rollout := rollout_mark(metadata)) is not None:
             candidate = f" ({short(rollout.candidate)})" if rollout.candidate else ""
-            yield f"rollout   {key}: by {rollout.name}{candidate}: {rollout.position}".replace("\n", " ")
+            hidden = ", which the override hides" if override is not None else ""
+            text = f"rollout   {key}: by {rollout.name}{candidate}: {rollout.position}{hidden}"
+            yield text.replace("\n", " ")
 
 
 def _source(source: dict[str, Any]) -> str:

@@ -13,12 +13,13 @@ from controller.cli.shared.printing import printable
 from controller.delivery.state.actions import in_cluster
 from controller.delivery.state.digests import SHORTEST, is_revision
 from controller.delivery.state.reach import Reached, Target
-from controller.delivery.state.set_state import Who
+from controller.delivery.state.wait_model import Who
 from evaluator.flags.syntax.text import visible
 
 if TYPE_CHECKING:
     import argparse
 
+    from controller.cli.cluster.cluster_view import Waited
     from controller.delivery.state.set_state import SetState
 
 _KINDS: Final = {
@@ -84,8 +85,8 @@ def run(options: argparse.Namespace) -> int:
     )
     subject = WaitSubject(_KINDS[kind.lower()], name, wanted)
     ended = run_on_cluster(lambda: wait_served(scope_of(options), subject, options.timeout, _say))
-    reached = ended.reached
     if options.output == "json":
+        reached = ended.reached
         result = {
             "served": reached.done,
             "reached": reached.level.name.lower().replace("_", "-"),
@@ -94,16 +95,22 @@ def run(options: argparse.Namespace) -> int:
         }
         print(printable(json.dumps(result, indent=2, ensure_ascii=False)))
         return OK if reached.done else PROBLEM
+    code, lines = answer(ended, wanted, options.timeout)
+    stream = sys.stdout if code == OK else sys.stderr
+    print("\n".join(map(visible, (f"{options.what}: {lines[0]}", *lines[1:]))), file=stream)
+    return code
+
+
+def answer(ended: Waited, wanted: Target, seconds: float) -> tuple[int, list[str]]:
+    """(the exit code, the lines to print) of a wait that ended, after so many seconds at most."""
+    reached, state = ended.reached, ended.state
     if reached.done:
-        partly = ended.state is not None and ended.state.withheld and not wanted.everybody
+        partly = state is not None and state.withheld and not wanted.everybody
         more = "; --for everybody waits for all users" if partly else ""
-        print(visible(f"{options.what}: {reached.message}{more}"))
-        return OK
-    late = "" if reached.blocked else f"not served within {options.timeout:g} s: "
-    print(visible(f"{options.what}: {late}{reached.message}"), file=sys.stderr)
-    for line in (*reached.laggards, *_commands(ended.state)):
-        print(visible(f"  {line}"), file=sys.stderr)
-    return PROBLEM
+        return OK, [f"{reached.message}{more}"]
+    late = "" if reached.blocked else f"not served within {seconds:g} s: "
+    rest = (f"  {line}" for line in (*reached.laggards, *_commands(state)))
+    return PROBLEM, [f"{late}{reached.message}", *rest]
 
 
 def _commands(state: SetState | None) -> list[str]:

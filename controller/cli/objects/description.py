@@ -16,7 +16,9 @@ from controller.cli.shared.printing import printable, short
 from controller.delivery.state.reach import Target, reach
 from controller.delivery.state.rollout_state import rollout_state
 from controller.delivery.state.set_stages import artifact_of
+from controller.delivery.state.set_state import Verdict
 from controller.delivery.state.state_words import advice, held_text, laggard_text, layer_text, problem_text
+from controller.delivery.state.wait_model import Who
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
     from controller.api.objects.meta import Resource
     from controller.delivery.state.set_state import SetState
 
+_PEOPLE: Final = frozenset({Who.PERSON, Who.COMMIT})
 _NO_FLAGS: Final = ("flagSpec", "featureFlagSpec")
 """Fields that hold flags; `get flags` lists these."""
 _CONDITIONS: Final = (
@@ -51,7 +54,7 @@ def _sections(
     status = status_of(resource)
     yield _facts(resource, state)
     if state is not None:
-        yield from _state_sections(state)
+        yield from state_sections(state)
     if resource.spec:
         yield _section("Spec", _spec(resource.spec))
     if status.conditions:
@@ -63,19 +66,25 @@ def _sections(
     yield _section("Events", [text for event in events for text in lines(event, colours=False)] or ["none"])
 
 
-def _state_sections(state: SetState) -> Iterator[str]:
+def state_sections(state: SetState) -> Iterator[str]:
     """What is served of a flag set, to whom, and what to do."""
     newest = state.newest.revision
     if newest:
         reached = reach(state, Target(newest, allow_none=True))
         words = reached.level.name.lower().replace("_", " ")
+        if state.newest.verdict is Verdict.PARTLY:
+            words = "applied in part"
         yield _section("Newest revision", [f"{short(newest)}: {words}", short(reached.message)])
     sections = {
         "Withheld from users": [short(layer_text(layer)) for layer in state.withheld],
         "Problems": [problem_text(problem) for problem in state.newest.problems],
         "Held flags": [short(held_text(flag)) for flag in state.held],
         "Evaluators that lag": [short(laggard_text(laggard)) for laggard in state.served.laggards],
-        "To do": [advice(wait.actions[0], state.where)[0] for wait in state.waits if wait.actions],
+        "To do": [
+            advice(wait.actions[0], state.where)[0]
+            for wait in state.waits
+            if wait.actions and wait.who in _PEOPLE
+        ],
     }
     yield from (_section(title, lines_) for title, lines_ in sections.items() if lines_)
 

@@ -18,7 +18,13 @@ from controller.cli.objects.object_rows import RECORD, object_row
 from controller.cli.shared.printing import short
 from controller.delivery.progress.overrides import set_name
 from controller.delivery.state.set_state import CandidateLayer, OverrideLayer
-from controller.delivery.state.state_words import laggard_text, names_text, override_text, position_text
+from controller.delivery.state.state_words import (
+    cause_text,
+    laggard_text,
+    names_text,
+    override_text,
+    position_text,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -108,7 +114,8 @@ def _layer_texts(key: ObjectKey, states: Mapping[ObjectKey, SetState]) -> list[s
     texts = []
     for layer in layers:
         if isinstance(layer, CandidateLayer) and layer.rollout == key:
-            texts.append(f"{position_text(layer)}: {names_text(layer.flags)}")
+            position = f"{position_text(layer)}: {names_text(layer.flags)}"
+            texts.append("; ".join(filter(None, (position, cause_text(layer)))))
         elif isinstance(layer, OverrideLayer) and layer.override == key:
             texts.append(override_text(layer).partition(": ")[2])
     return texts

@@ -59,5 +59,5 @@ def rollout_text(rollouts: Iterable[Resource], target: Resource, flag: FlagState
     here = [rollout for rollout in rollouts if rollout.namespace == target.namespace]
     for rollout, spec in rollouts_of_set(here, names_of(target)):
         if matches(spec.flags, flag.key):
-            return f"FlagRollout {rollout.name}: everybody gets the newest definition"
+            return f"FlagRollout {rollout.name} rolls its changes out"
     return None

@@ -44,36 +44,36 @@ class Request:
 
 def approve(rollout: Resource, state: RolloutState, named: Sequence[str], now: datetime) -> Request:
     """Let the present step end, or the candidate be promoted after the last one. Raises RefusedRequest."""
-    del now
-    chosen = _chosen(state, named, _STEPS, "approve")
+    # Without steps, the promotion is approved before anybody gets the candidate.
+    possible = [
+        one
+        for one in state.candidates
+        if one.layer.phase in _STEPS or one.layer.reason == "WaitingForPromotion"
+    ]
+    chosen = _chosen(state, named, _STEPS | {"Pending"}, "approve", possible)
     waiting = [one for one in chosen if not one.approved]
-    return _request(
-        rollout, chosen, [Approve(state.key, one.layer.candidate, one.layer.gate) for one in waiting]
-    )
+    actions = [Approve(state.key, one.layer.candidate, one.layer.gate) for one in waiting]
+    return _request(rollout, chosen, actions, now)
 
 
 def promote(rollout: Resource, state: RolloutState, named: Sequence[str], now: datetime) -> Request:
     """Give the candidate to everybody, without the steps that are left. Raises RefusedRequest."""
-    del now
     chosen = _chosen(state, named, _PROMOTED_FROM, "promote")
-    return _request(rollout, chosen, [Promote(state.key, one.layer.candidate) for one in chosen])
+    return _request(rollout, chosen, [Promote(state.key, one.layer.candidate) for one in chosen], now)
 
 
 def abort(rollout: Resource, state: RolloutState, named: Sequence[str], now: datetime) -> Request:
     """Give everybody the promoted definitions again. Raises RefusedRequest."""
-    del now
     chosen = _chosen(state, named, _UNDER_WAY, "roll back")
-    return _request(rollout, chosen, [Abort(state.key, one.layer.candidate) for one in chosen])
+    return _request(rollout, chosen, [Abort(state.key, one.layer.candidate) for one in chosen], now)
 
 
 def retry(rollout: Resource, state: RolloutState, named: Sequence[str], now: datetime) -> Request:
     """Roll candidates out again that were stopped. Raises RefusedRequest."""
     del rollout
     chosen = _chosen(state, named, {"Failed"}, "retry")
-    actions = [Retry(state.key, one.layer.candidate) for one in chosen]
-    # The same candidate may be stopped again: each request is a new value.
-    value = ",".join(f"{annotation_of(action)[1]}/{precise_timestamp(now)}" for action in actions)
-    return Request(_digests(chosen), {RETRY: value})
+    values = [_value(Retry(state.key, one.layer.candidate), now) for one in chosen]
+    return Request(_digests(chosen), {RETRY: ",".join(values)})
 
 
 def pause(rollout: Resource, state: RolloutState, named: Sequence[str], now: datetime) -> Request:
@@ -91,7 +91,6 @@ def resume(rollout: Resource, state: RolloutState, named: Sequence[str], now: da
     """Let a paused rollout advance again, and a candidate that an override interrupted. Raises
     RefusedRequest.
     """
-    del now
     if state.paused:
         raise RefusedRequest("spec.pause is true; set it to false where the FlagRollout is written")
     paused = rollout.annotations.get(PAUSE, "")
@@ -106,7 +105,7 @@ def resume(rollout: Resource, state: RolloutState, named: Sequence[str], now: da
     if not named and not interrupted:
         return Request()
     chosen = _chosen(state, named, _UNDER_WAY, "resume", interrupted)
-    return _request(rollout, chosen, [ResumeCandidate(state.key, one.layer.candidate) for one in chosen])
+    return _request(rollout, chosen, [ResumeCandidate(state.key, one.layer.candidate) for one in chosen], now)
 
 
 REQUESTS: Final[Mapping[str, Callable[[Resource, RolloutState, Sequence[str], datetime], Request]]] = {
@@ -164,16 +163,22 @@ def _positions(state: RolloutState) -> str:
     return "; ".join(f"{candidate_name(one.layer)}: {position_text(one.layer)}" for one in state.candidates)
 
 
-def _request(rollout: Resource, chosen: Sequence[CandidateState], actions: Sequence[Annotated]) -> Request:
+def _request(
+    rollout: Resource, chosen: Sequence[CandidateState], actions: Sequence[Annotated], now: datetime
+) -> Request:
     """The request that adds to those of the same annotation that are about other candidates."""
     digests = _digests(chosen)
     if not actions:
         return Request(digests)
-    pairs = [annotation_of(action) for action in actions]
-    name = pairs[0][0]
+    name, _ = annotation_of(actions[0])
     others = [part for part in rollout.annotations.get(name, "").split(",") if part]
     kept = [part for part in others if not _names_one(part, chosen)]
-    return Request(digests, {name: ",".join((*kept[-20:], *(value for _, value in pairs)))})
+    return Request(digests, {name: ",".join((*kept[-20:], *(_value(action, now) for action in actions)))})
+
+
+def _value(action: Annotated, now: datetime) -> str:
+    """The value of the annotation. Each value is acted on once, and the same may be asked for again."""
+    return f"{annotation_of(action)[1]}/{precise_timestamp(now)}"
 
 
 def _names_one(part: str, chosen: Sequence[CandidateState]) -> bool:

@@ -12,6 +12,8 @@ from controller.cli.shared.printing import printable, short
 from controller.delivery.state.actions import in_cluster
 from controller.delivery.state.rollout_state import StepState  # noqa: TC001 - the same
 from controller.delivery.state.state_words import candidate_name, cause_text, position_text
+from controller.delivery.state.wait_model import Who
+from controller.delivery.state.waits import whose_move
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -197,6 +199,7 @@ def candidate_sections(candidate: CandidateState, failure_limit: int | None) -> 
     """Yield the facts of a candidate, its steps, and its newest checks."""
     layer = candidate.layer
     since = f" since {candidate.served_since}" if candidate.served_since else ""
+    waits = whose_move(layer) is Who.PERSON
     yield _facts(
         f"Candidate {candidate_name(layer)}",
         {
@@ -206,7 +209,7 @@ def candidate_sections(candidate: CandidateState, failure_limit: int | None) -> 
             "Since": layer.since,
             "Served": candidate.served and f"{candidate.served}{since}",
             "Failed": f"{candidate.failed} of at most {failure_limit} checks" if candidate.failed else "",
-            "To do": candidate.actions and in_cluster(candidate.actions[0]),
+            "To do": waits and candidate.actions and in_cluster(candidate.actions[0]),
         },
     )
     for lines in (step_lines(candidate), check_lines(candidate)):

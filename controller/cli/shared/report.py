@@ -11,6 +11,7 @@ from controller.cli.shared.printing import printable, short
 from controller.cli.shared.problems import as_object
 from controller.local.stages.local_events import (
     LocalEvent,
+    OverridesChanged,
     Restored,
     RevisionBuilt,
     RolloutFilesRead,
@@ -85,9 +86,14 @@ class JsonReport:
                 self.source_down(event.message)
             case RolloutHappened():
                 self._say(event="rollout", **asdict(event))
-            case RolloutFilesRead(refused):
+            case RolloutFilesRead(refused, rollouts, overrides):
                 state = "refused" if refused else "applied"
-                self._say(event="rollout-files", state=state, message=refused)
+                self._say(
+                    event="rollout-files", state=state, message=refused,
+                    rollouts=list(rollouts), overrides=list(overrides),
+                )  # fmt: skip
+            case OverridesChanged(message, active):
+                self._say(event="overrides", state="active" if active else "ended", message=message)
             case Restored():
                 pass  # `ready` has reported it; the revision follows once the source answers
 
@@ -154,11 +160,16 @@ class TextReport:
                 self.source_down(
                     f"{event.message}; retrying, and serving the last good flags if there are any"
                 )
-            case RolloutHappened(rollout, reason, message, warning):
+            case RolloutHappened(rollout, reason, message, warning, candidate):
                 mark = "warning: " if warning else ""
-                self._say(visible(f"FlagRollout {rollout}: {mark}{reason}: {short(message)}"))
-            case RolloutFilesRead(refused=""):
-                self._say("--rollout: the changed files are in force")
+                about = f" [candidate {short(candidate)}]" if candidate else ""
+                self._say(visible(f"FlagRollout {rollout}: {mark}{reason}: {short(message)}{about}"))
+            case RolloutFilesRead("", rollouts, overrides):
+                named = [f"FlagRollout {name}" for name in rollouts]
+                named += [f"FlagOverride {name}" for name in overrides]
+                self._say(f"--rollout: read {_shorten_list(named)}")
+            case OverridesChanged(message, active):
+                self._say(visible(f"override {'in force' if active else 'ended'}: {message}"))
             case RolloutFilesRead(refused):
                 self._say(
                     "--rollout: the changed files are refused, and the last good ones stay in force; "

@@ -4,6 +4,7 @@ Pure.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from controller.api.objects.conditions import OVERRIDE_ACTIVE, ROLLOUT_ACTIVE, TRUE, Condition
@@ -15,7 +16,7 @@ from controller.runtime.event import Occurrence
 from evaluator.flags.syntax.text import visible
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Collection, Iterable, Sequence
 
     from controller.api.objects.status import Status
     from controller.api.rollouts.served_rollout import ServedRollout
@@ -52,27 +53,33 @@ def override_events(before: Status, details: Iterable[Condition]) -> tuple[Occur
 
 
 def rollout_condition(
-    served: Iterable[ServedRollout], notes: Iterable[str] = (), waits: str = ""
+    served: Iterable[ServedRollout],
+    notes: Iterable[str] = (),
+    waits: str = "",
+    overridden: Collection[str] = (),
 ) -> tuple[Condition, ...]:
     """Return the condition for candidates that are not served to everybody as Git has them; where a change
     `waits` for candidates, for those that have no flag to be served, too. `notes` end the message.
+    `overridden`: the keys of flags under an override.
     """
     shown = [entry for entry in served if entry.phase != "Idle" or (waits and entry.flags)]
     if not shown:
         return ()
     gone = any(entry.phase == "Abandoned" for entry in shown)
     more = [f"{len(shown) - _NAMED} more"] if len(shown) > _NAMED else []
-    texts = (*map(_sentence, shown[:_NAMED]), *more)
+    texts = (*(_sentence(entry, overridden) for entry in shown[:_NAMED]), *more)
     message = ". ".join(filter(None, ("; ".join(texts), waits, *notes)))
     return (Condition(ROLLOUT_ACTIVE, TRUE, ABANDONED if gone else ROLLED_OUT, message),)
 
 
-def _sentence(entry: ServedRollout) -> str:
+def _sentence(entry: ServedRollout, overridden: Collection[str]) -> str:
     if entry.phase == "Idle":
         flags = names_text(sorted(entry.flags))
         return f"FlagRollout {entry.name} is at a step of {flags}, absent or disabled in Git"
     # The namespace is that of the object which has the condition.
-    return candidate_text(layer_of_entry(ObjectKey(KIND, "", entry.name), entry))
+    layer = layer_of_entry(ObjectKey(KIND, "", entry.name), entry)
+    hidden = any(key in overridden for key in entry.flags)
+    return candidate_text(replace(layer, reason="OverrideActive") if hidden else layer)
 
 
 def baseline_text(keys: Sequence[str]) -> str:

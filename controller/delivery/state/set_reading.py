@@ -142,9 +142,8 @@ def _read_set(
     overrides = surroundings.about(flagoverride.KIND, key.namespace, names)
     receipts = surroundings.about(flagreceipt.KIND, key.namespace, (key.name,))
     suspended = [held for held in (source, flag_set, *rollouts) if held is not None and held.suspended]
-    local = status.local_digest if isinstance(status, ConfigurationStatus) else None
     remote = tuple(_remote_layers(status))
-    own, effective = local or status.digest or "", status.digest or ""
+    own, effective = status.own_digest, status.digest or ""
     state = SetState(
         key,
         where,

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from controller.api.flagset_status import HeldFlag, HistoryEntry, ProblemStatus
     from controller.api.objects.meta import ObjectKey
     from controller.api.openfeature.featureflagconfiguration import LaggardStatus
-    from controller.delivery.state.actions import Action
+    from controller.delivery.state.wait_model import Wait
 
 
 class Where(StrEnum):
@@ -207,42 +207,6 @@ class Served:
     def lagging(self) -> int:
         """How many evaluators do not serve it."""
         return (self.total or 0) - self.count
-
-
-class Who(StrEnum):
-    """Whose move it is."""
-
-    PERSON = "Person"
-    COMMIT = "Commit"
-    TIME = "Time"
-    SYSTEM = "System"
-
-
-class Sort(StrEnum):
-    """What a wait is about."""
-
-    PROBLEM = "Problem"
-    HELD = "Held"
-    GUARD = "Guard"
-    ROLLOUT = "Rollout"
-    OVERRIDE = "Override"
-    SUSPENDED = "Suspended"
-
-
-@dataclass(frozen=True, slots=True)
-class Wait:
-    """Something that keeps the newest revision from everybody."""
-
-    sort: Sort
-    reason: str
-    """One stable word, such as `WaitingForApproval`."""
-    subject: ObjectKey
-    message: str
-    who: Who
-    since: str = ""
-    """RFC 3339, as far as known."""
-    actions: tuple[Action, ...] = ()
-    """What a person may do about it, the most likely first."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -126,6 +126,9 @@ def candidate_text(layer: CandidateLayer) -> str:
     verb = "get" if layer.users == "some" and layer.share.endswith("%") else "gets"
     if layer.reason == "OverrideActive":
         verb = "would get"
+    if layer.users == "everybody":
+        # Whether everybody does is told by those who count evaluators.
+        verb = "is to get"
     why = cause_text(layer)
     text = f"{name}: {position_text(layer)} {verb} {flags}"
     return f"{text}; {why}" if why else text

@@ -22,7 +22,7 @@ from controller.delivery.state.actions import (
     Retry,
     Unpause,
 )
-from controller.delivery.state.set_state import Sort, Verdict, Wait, Who
+from controller.delivery.state.set_state import Verdict
 from controller.delivery.state.state_words import (
     NAMED,
     candidate_text,
@@ -31,6 +31,7 @@ from controller.delivery.state.state_words import (
     names_text,
     override_text,
 )
+from controller.delivery.state.wait_model import Sort, Wait, Who
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -130,11 +131,6 @@ def _is_told(state: SetState, key: ObjectKey, reason: str) -> bool:
 
 
 def _candidate_wait(state: SetState, layer: CandidateLayer) -> Wait:
-    who = Who.SYSTEM
-    if layer.reason in _TIME:
-        who = Who.TIME
-    elif layer.reason in _PEOPLE or layer.phase in {"Failed", "Abandoned"}:
-        who = Who.PERSON
     actions: tuple[Action, ...] = ()
     if layer.phase == "Abandoned":
         actions = (PromoteAbandoned(state.key, layer.candidate),)
@@ -145,10 +141,19 @@ def _candidate_wait(state: SetState, layer: CandidateLayer) -> Wait:
         layer.reason or layer.phase or "Held",
         layer.rollout,
         candidate_text(layer),
-        who,
+        whose_move(layer),
         layer.since,
         actions,
     )
+
+
+def whose_move(layer: CandidateLayer) -> Who:
+    """Who or what lets a candidate go on."""
+    if layer.reason in _TIME:
+        return Who.TIME
+    if layer.reason in _PEOPLE or layer.phase in {"Failed", "Abandoned"}:
+        return Who.PERSON
+    return Who.SYSTEM
 
 
 def candidate_actions(layer: CandidateLayer) -> Iterator[Action]:

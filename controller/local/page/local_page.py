@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from controller.api.objects.meta import Resource
-    from controller.delivery.state.set_state import SetState, Wait
+    from controller.delivery.state.set_state import SetState
+    from controller.delivery.state.wait_model import Wait
     from controller.local.local_options import LocalOptions
     from controller.page.delivery.shown_events import ShownEvent
     from controller.page.page_source import FlagHistory, VariantRates

@@ -17,9 +17,11 @@ from controller.configurations.live_proxies import LiveProxies
 from controller.configurations.reconciler import ConfigurationReconciler
 from controller.configurations.stage import CONFIGURATIONS
 from controller.delivery.claims import Claims
+from controller.delivery.progress.progress_report import ENDED, STARTED
 from controller.delivery.progress.rollouts import PromotedSets, progress_of
+from controller.delivery.state.actions import in_file
 from controller.local.rollouts.rollout_objects import KINDS, rollout_objects, secrets_of
-from controller.local.stages.local_events import RolloutFilesRead, RolloutHappened
+from controller.local.stages.local_events import OverridesChanged, RolloutFilesRead, RolloutHappened
 from controller.local.stages.local_objects import FLAG_SET, NAMESPACE
 from controller.rollouts.analysis.allowed_servers import AllowedServers
 from controller.rollouts.analysis.metric_checks import MetricChecks
@@ -30,12 +32,14 @@ from controller.rollouts.stage import FLAG_OVERRIDES, ROLLOUTS
 from controller.runtime.event import Severity
 from controller.runtime.network.http_client import HttpClient
 from evaluator.flags.accept import NO_PROGRESS, Progress
+from evaluator.flags.rollouts import ROLLOUT_CANDIDATE_KEY
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
     from datetime import datetime
 
     from controller.api.objects.meta import Resource
+    from controller.local.stages.local_events import RolloutNews
     from controller.runtime.event import Event
     from controller.runtime.objects.cache import Cache, Change
     from controller.runtime.objects.memory import MemoryCluster
@@ -68,7 +72,7 @@ class LocalRollouts:
         self._proxies = LiveProxies()
         self._proxies.track(_PROXY, 0.0)
         self._progressed = asyncio.Event()
-        self._unserved: list[RolloutHappened | RolloutFilesRead] = []
+        self._unserved: list[RolloutNews] = []
         """What is reported once it is served."""
 
     def reconcilers(self) -> dict[str, Reconciler]:
@@ -77,7 +81,7 @@ class LocalRollouts:
         checks, hooks = MetricChecks(objects, servers), WebhookCalls(servers)
         return {
             featureflagconfiguration.KIND: ConfigurationReconciler(objects, Claims(), self._proxies),
-            flagrollout.KIND: FlagRolloutReconciler(objects, lambda _: self._cluster, checks, hooks),
+            flagrollout.KIND: FlagRolloutReconciler(objects, lambda _: self._cluster, checks, hooks, in_file),
             flagoverride.KIND: FlagOverrideReconciler(objects),
         }
 
@@ -99,7 +103,7 @@ class LocalRollouts:
         if self._refused or (objects, secrets) != (self._manifests, self._secrets):
             self._manifests, self._secrets, self._refused = objects, secrets, ""
             self.put()
-            self._report(RolloutFilesRead())
+            self.report_files()
 
     def refuse(self, message: str) -> None:
         """Report why what the files say now is not applied."""
@@ -107,7 +111,15 @@ class LocalRollouts:
             self._refused = message
             self._report(RolloutFilesRead(message))
 
-    def _report(self, happened: RolloutFilesRead) -> None:
+    def report_files(self) -> None:
+        """Report what the files have, once it is served."""
+        rollouts, overrides = (
+            tuple(one["metadata"]["name"] for one in self._manifests if one["kind"] == kind)
+            for kind in (flagrollout.KIND, flagoverride.KIND)
+        )
+        self._report(RolloutFilesRead("", rollouts, overrides))
+
+    def _report(self, happened: RolloutNews) -> None:
         self._unserved.append(happened)
         self._progressed.set()
 
@@ -118,19 +130,22 @@ class LocalRollouts:
         return ()
 
     def accept(self, event: Event) -> None:
-        """Implements `EventSink`: what happens to FlagRollouts is reported; what is wrong with a FlagOverride
-        is logged.
+        """Implements `EventSink`: reports what happens to FlagRollouts, and which overrides take effect or
+        end; logs what is wrong with a FlagOverride.
         """
         warning = event.severity is Severity.WARNING
         if event.object.kind == flagrollout.KIND:
-            self._unserved.append(RolloutHappened(event.object.name, event.reason, event.message, warning))
+            candidate = event.metadata.get(ROLLOUT_CANDIDATE_KEY, "")
+            self._unserved.append(
+                RolloutHappened(event.object.name, event.reason, event.message, warning, candidate)
+            )
+        elif event.object.kind == featureflagconfiguration.KIND and event.reason in {STARTED, ENDED}:
+            self._report(OverridesChanged(event.message, active=event.reason == STARTED))
         elif event.object.kind == flagoverride.KIND and warning and self._target() is not None:
             log.warning("FlagOverride %s: %s: %s", event.object.name, event.reason, event.message)
 
     async def follow(
-        self,
-        serve: Callable[[], Awaitable[None]],
-        report: Callable[[RolloutHappened | RolloutFilesRead], None],
+        self, serve: Callable[[], Awaitable[None]], report: Callable[[RolloutNews], None]
     ) -> None:
         """Have each step and each override served, then report what happened. Never ends."""
         while True:

@@ -71,17 +71,35 @@ class RolloutHappened:
     """The Event's, such as StepAdvanced."""
     message: str
     warning: bool
+    candidate: str = ""
+    """The digest of the candidate that it is about; empty: none."""
 
 
 @dataclass(frozen=True, slots=True)
 class RolloutFilesRead:
-    """The files of --rollout changed. What they say now is applied, and served, unless it is refused."""
+    """The files of --rollout were read, at the start or after a change. What they say now is applied, and
+    served, unless it is refused.
+    """
 
     refused: str = ""
     """What is wrong with them, and where, while what they said before stays in force; empty: nothing."""
+    rollouts: tuple[str, ...] = ()
+    """The names of their FlagRollouts."""
+    overrides: tuple[str, ...] = ()
+    """The names of their FlagOverrides."""
 
 
-LocalEvent: TypeAlias = RevisionBuilt | RolloutHappened | RolloutFilesRead | SourceChecked | Restored
+@dataclass(frozen=True, slots=True)
+class OverridesChanged:
+    """An override of the files took effect, or ended."""
+
+    message: str
+    """The overrides that are in force now, or what ended."""
+    active: bool
+
+
+RolloutNews: TypeAlias = RolloutHappened | RolloutFilesRead | OverridesChanged
+LocalEvent: TypeAlias = RevisionBuilt | RolloutNews | SourceChecked | Restored
 
 
 async def explain_build(

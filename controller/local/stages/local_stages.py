@@ -19,6 +19,7 @@ from controller.api.objects.status import Status
 from controller.api.openfeature import featureflagconfiguration
 from controller.api.rollouts import flagrollout
 from controller.artifacts.storages import Storages
+from controller.delivery.state.actions import in_file
 from controller.flagsets.applying.applied import LastDelivered, last_applied
 from controller.flagsets.building.build import Built, build
 from controller.flagsets.building.compose import bulk_removal
@@ -29,6 +30,7 @@ from controller.flagsets.stage import FLAG_SETS
 from controller.local.local_progress import apply_progress
 from controller.local.stages.local_adapters import OneSource, StoredArtifacts
 from controller.local.stages.local_events import (
+    OverridesChanged,
     RevisionBuilt,
     RolloutFilesRead,
     RolloutHappened,
@@ -60,6 +62,7 @@ if TYPE_CHECKING:
     from controller.flagsets.preparing.preparation import Steps
     from controller.local.local_options import LocalOptions
     from controller.local.rollouts.local_rollouts import LocalRollouts
+    from controller.local.stages.local_events import RolloutNews
     from controller.sources.backend import LocalBackend
     from evaluator.flags.model import FlagSet
 
@@ -95,9 +98,7 @@ class LocalStages:
         self._desired: tuple[FlagSet, str] | None = None
         """What is applied, and its digest."""
         self._unreported: RevisionBuilt | None = None
-        self._happened: asyncio.Queue[RevisionBuilt | RolloutHappened | RolloutFilesRead | ObjectKey] = (
-            asyncio.Queue()
-        )
+        self._happened: asyncio.Queue[RevisionBuilt | RolloutNews | ObjectKey] = asyncio.Queue()
         self._serving = asyncio.Lock()
         rollouts = _rollouts_of(options)
         stages = STAGES if rollouts is None else (*STAGES, *rollouts.stages)
@@ -116,6 +117,7 @@ class LocalStages:
                 options.provenance,
                 InputReader(self._keys),
                 self._build_aside,
+                advise=in_file,
             ),
         }
         if self.rollouts is not None:
@@ -157,6 +159,7 @@ class LocalStages:
                 group.create_task(loop.run())
             if self.rollouts is not None:
                 self.rollouts.put()
+                self.rollouts.report_files()
                 group.create_task(self.rollouts.follow(self._serve_step, self._happened.put_nowait))
                 if self._rollout_files is not None:
                     group.create_task(self._rollout_files.follow(self.rollouts))
@@ -167,9 +170,7 @@ class LocalStages:
                 else:
                     self._loops[flagsource.KIND].wake(SOURCE)
 
-    async def events(
-        self,
-    ) -> AsyncIterator[RevisionBuilt | RolloutHappened | RolloutFilesRead | SourceChecked]:
+    async def events(self) -> AsyncIterator[RevisionBuilt | RolloutNews | SourceChecked]:
         """The events in their order; a revision, a step or a change of the files of --rollout that is
         reported is served already.
         """
@@ -178,7 +179,7 @@ class LocalStages:
             if isinstance(happened, RevisionBuilt):
                 status = FlagSourceStatus.of(self.objects.get(SOURCE))
                 yield await explain_build(happened, self.source, status.artifact, self._paths)
-            elif isinstance(happened, RolloutHappened | RolloutFilesRead):
+            elif isinstance(happened, RolloutHappened | RolloutFilesRead | OverridesChanged):
                 yield happened
             else:
                 yield self._last_check(happened)

@@ -6,8 +6,9 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from controller.delivery.state.actions import FixFlag
-from controller.delivery.state.set_state import Sort, Where
+from controller.delivery.state.set_state import Where
 from controller.delivery.state.state_words import advice, meanwhile_text
+from controller.delivery.state.wait_model import Sort
 from controller.page.delivery.proxy_members import moment
 
 if TYPE_CHECKING:
@@ -15,7 +16,8 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from controller.api.flagset_status import ProblemStatus
-    from controller.delivery.state.set_state import SetState, Wait
+    from controller.delivery.state.set_state import SetState
+    from controller.delivery.state.wait_model import Wait
 
 _TITLES: Final = {
     Sort.PROBLEM: "Problems",

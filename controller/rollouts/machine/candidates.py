@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from controller.api.objects.meta import precise_timestamp
 from controller.api.rollouts.rollout_status import AbsentFlag, CandidateStatus, StoppedDefinition
+from controller.delivery.state.actions import Retry
 from controller.rollouts.machine.clocks import parse_time
 from controller.rollouts.machine.observation import Commit
 from controller.rollouts.machine.reasons import flags_text, name_of
-from controller.rollouts.machine.transitions import outcome_of
+from controller.rollouts.machine.transitions import about_candidate, outcome_of
 from controller.runtime.event import Occurrence
 from evaluator.flags.candidates import candidate_digest
 
@@ -77,13 +78,13 @@ def group(
     if again and len(kept) + len(made) < MOST:
         entry = next(bad[one] for one in again.items())
         made.append(_stopped_candidate(again, entry, observation))
-        events.append(_again_event(made[-1], entry))
+        events += about_candidate(made[-1], (_again_event(made[-1], entry, observation),))
     if fresh and len(kept) + len(made) < MOST:
         made.append(_fresh_candidate(fresh, observation, rests))
     history = status.history
     for candidate, rest in rests:
         told, outcome = _ending(candidate, rest, made, status.absent, spec, now)
-        events += told
+        events += about_candidate(candidate, told)
         history = (*((outcome,) if outcome is not None else ()), *history)
     candidates = _start_queued(spec, (*kept, *made))
     before = {candidate.digest for candidate in status.candidates}
@@ -178,12 +179,15 @@ def _stopped_candidate(
     return candidate.model_copy(update=why)
 
 
-def _again_event(candidate: CandidateStatus, entry: StoppedDefinition) -> Occurrence:
+def _again_event(
+    candidate: CandidateStatus, entry: StoppedDefinition, observation: Observation
+) -> Occurrence:
     did = "aborted" if entry.outcome == "Aborted" else "rolled back"
     why = f": {entry.reason}" if entry.reason else ""
+    retry = observation.advise(Retry(observation.rollout, candidate.digest))
     text = (
         f"{name_of(candidate)} has definitions that were {did} at {entry.at}{why}; they are not rolled out "
-        "again before flagstaff rollout retry"
+        f"again before somebody retries: {retry}"
     )
     flags = tuple(sorted(candidate.flags))[:_LISTED]
     return Occurrence("StoppedBefore", text, warning=True, flags=flags)

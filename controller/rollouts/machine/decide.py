@@ -19,7 +19,7 @@ from controller.rollouts.machine.observation import Decision, Tick
 from controller.rollouts.machine.recent import with_overridden, with_promoted
 from controller.rollouts.machine.requests import Asked, is_paused, requests, retried, retry_token
 from controller.rollouts.machine.timers import seconds_to_next
-from controller.rollouts.machine.transitions import begin_again
+from controller.rollouts.machine.transitions import about_candidate, begin_again
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -53,7 +53,7 @@ def decide(
             candidates.append(candidate)
             continue
         change = advance(candidate, ticks[candidate.digest])
-        events += change.events
+        events += about_candidate(candidate, change.events)
         update: dict[str, Any] = {}
         if change.outcome is not None:
             update["history"] = (change.outcome, *after.history)[:_HISTORY]

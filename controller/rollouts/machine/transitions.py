@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 from controller.api.objects.meta import precise_timestamp
@@ -10,8 +11,10 @@ from controller.rollouts.machine.gates import NOT_PROMOTED
 from controller.rollouts.machine.reasons import name_of
 from controller.rollouts.machine.step_order import share_at, share_text
 from controller.runtime.event import Occurrence
+from evaluator.flags.rollouts import ROLLOUT_CANDIDATE_KEY
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
     from datetime import datetime
 
     from controller.api.rollouts.rollout_status import CandidateStatus
@@ -151,6 +154,14 @@ def roll_back(status: CandidateStatus, cause: Cause, tick: Tick) -> Change:
 def fail(status: CandidateStatus) -> CandidateStatus:
     """End a rollback: the promoted definitions are served again."""
     return status.model_copy(update={**_NO_STEP, "phase": "Failed"})
+
+
+def about_candidate(candidate: CandidateStatus, events: Iterable[Occurrence]) -> Iterator[Occurrence]:
+    """Yield Events with the digest of the candidate that they are about."""
+    return (
+        replace(event, metadata={**event.metadata, ROLLOUT_CANDIDATE_KEY: candidate.digest})
+        for event in events
+    )
 
 
 def outcome_of(

@@ -90,8 +90,8 @@ def _open_failure(path: Path, cause: str) -> Exception:
         message = f"{path}/.git is no whole Git repository (git -C {path} status says more); clone it again"
     else:
         message = (
-            f"{path} is not a Git repository; make it one (git init, git add, git commit), or serve a file "
-            f"of it without Git: flagstaff evaluator start --uri file:{path}/FILE"
+            f"{path} is not a Git repository; make it one (git init, git add, git commit), or serve its "
+            f"files as they are: flagstaff up {path} --worktree"
         )
     return Failed("RepositoryNotFound", message)
 

@@ -61,8 +61,8 @@ def test_a_flag_is_traced_to_its_rollout_by_either_name_of_its_set() -> None:
     written = configuration(**written_by("production"))
     known = [rollout("checkout", "pay*")]
     pay, cart = FlagState("pay", None), FlagState("cart", None)
-    everybody = "FlagRollout checkout: everybody gets the newest definition"
-    assert rollout_text(known, written, pay) == everybody
+    idle = "FlagRollout checkout rolls its changes out"
+    assert rollout_text(known, written, pay) == idle
     assert rollout_text(known, written, cart) is None
     assert rollout_text(known, configuration(), pay) is None
     assert rollout_text([rollout("x", "*", about="production-flags")], configuration(), pay) is not None

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from controller.api.objects.meta import Resource
 
 NOW = datetime(2026, 11, 30, 8, tzinfo=UTC)
+AT = "2026-11-30T08:00:00.000Z"
 PAUSE = "flagstaff.dev/rollout-pause"
 HALF = {"step": 1, "stepText": "2/2", "share": 50.0, "shareText": "50%"}
 
@@ -51,13 +52,13 @@ def ask(verb: str, resource: Resource, *named: str) -> Request:
 @pytest.mark.parametrize(
     ("verb", "phase", "annotation", "value"),
     [
-        ("approve", "Paused", "approve", f"{FIRST}/1"),
-        ("approve", "WaitingPromotion", "approve", f"{FIRST}/promotion"),
-        ("promote", "Progressing", "promote", FIRST),
-        ("promote", "Failed", "promote", FIRST),
-        ("abort", "Progressing", "abort", FIRST),
-        ("abort", "Promoting", "abort", FIRST),
-        ("retry", "Failed", "retry", f"{FIRST}/2026-11-30T08:00:00.000Z"),
+        ("approve", "Paused", "approve", f"{FIRST}/1/{AT}"),
+        ("approve", "WaitingPromotion", "approve", f"{FIRST}/promotion/{AT}"),
+        ("promote", "Progressing", "promote", f"{FIRST}/{AT}"),
+        ("promote", "Failed", "promote", f"{FIRST}/{AT}"),
+        ("abort", "Progressing", "abort", f"{FIRST}/{AT}"),
+        ("abort", "Promoting", "abort", f"{FIRST}/{AT}"),
+        ("retry", "Failed", "retry", f"{FIRST}/{AT}"),
     ],
 )
 def test_a_request_names_the_only_candidate(verb: str, phase: str, annotation: str, value: str) -> None:
@@ -89,9 +90,11 @@ def test_a_request_without_effect_is_refused(verb: str, resource: Resource, why:
 def test_of_two_candidates_one_must_be_named() -> None:
     with pytest.raises(RefusedRequest, match=r"--candidate: 444444444444 \(banner\), 555555555555 \(pay\)"):
         ask("approve", two())
-    assert ask("approve", two(), "5" * 12).annotations == {"flagstaff.dev/rollout-approve": f"{SECOND}/2"}
+    assert ask("approve", two(), "5" * 12).annotations == {
+        "flagstaff.dev/rollout-approve": f"{SECOND}/2/{AT}"
+    }
     assert ask("abort", two(), "4" * 12, SECOND).annotations == {
-        "flagstaff.dev/rollout-abort": f"{FIRST},{SECOND}"
+        "flagstaff.dev/rollout-abort": f"{FIRST}/{AT},{SECOND}/{AT}"
     }
 
 
@@ -119,9 +122,9 @@ def test_a_step_is_approved_once() -> None:
 
 def test_the_request_about_another_candidate_stays() -> None:
     asked = ask("approve", two({"flagstaff.dev/rollout-approve": f"{SECOND}/2"}), "4" * 12)
-    assert asked.annotations == {"flagstaff.dev/rollout-approve": f"{SECOND}/2,{FIRST}/1"}
+    assert asked.annotations == {"flagstaff.dev/rollout-approve": f"{SECOND}/2,{FIRST}/1/{AT}"}
     again = ask("approve", two({"flagstaff.dev/rollout-approve": f"{FIRST}/1"}), "4" * 12)
-    assert again.annotations == {"flagstaff.dev/rollout-approve": f"{FIRST}/1"}
+    assert again.annotations == {"flagstaff.dev/rollout-approve": f"{FIRST}/1/{AT}"}
 
 
 def test_a_pause_holds_all_candidates_or_those_that_are_named() -> None:
@@ -139,4 +142,9 @@ def test_a_pause_by_annotation_is_resumed() -> None:
 
 def test_a_candidate_that_an_override_interrupted_is_resumed() -> None:
     asked = ask("resume", at("Progressing", reason="OverrideEnded"))
-    assert asked.annotations == {"flagstaff.dev/rollout-resume": FIRST}
+    assert asked.annotations == {"flagstaff.dev/rollout-resume": f"{FIRST}/{AT}"}
+
+
+def test_a_candidate_without_steps_is_approved_before_its_promotion() -> None:
+    asked = ask("approve", at("Pending", reason="WaitingForPromotion", step=None))
+    assert asked.annotations == {"flagstaff.dev/rollout-approve": f"{FIRST}/promotion/{AT}"}

@@ -141,7 +141,7 @@ def test_the_tree_has_rollouts_and_overrides_below_their_flag_set() -> None:
     objects = (flag_set(), target, rollout(FIRST_STEP), override(flag="pay"))
     [root] = object_tree(objects, by_member(read_sets(objects, NOW)))
     assert [(child.kind, child.state) for child in root.children if child.kind.startswith("Flag")] == [
-        ("FlagRollout", "Progressing; step 1/2, 10% of users: banner"),
+        ("FlagRollout", "Progressing; step 1/2, 10% of users: banner; it waits for an approval"),
         ("FlagOverride", 'flag "pay" is "off" until 2026-01-02T18:00:00Z: INC-4711'),
     ]
     assert root.state.endswith("rollout checkout 1/2 10%, override checkout.banner")

@@ -93,7 +93,7 @@ def condition_of(target: Resource) -> tuple[str, str]:
         (
             {**HALF, "phase": "Promoting", "share": 100},
             {"phase": "Everyone", "step": "2/4", "share": "100"},
-            "FlagRollout r: everybody gets the new definition of a",
+            "FlagRollout r: everybody is to get the new definition of a",
         ),
     ],
 )

@@ -328,7 +328,7 @@ async def test_a_commit_that_removes_many_flags_is_held_and_lists_them(world: Wo
     assert (seen.result, seen.reason, seen.writes) == ("Stalled", "PruneGuard", [])
     assert seen.message == (
         "main@sha1:r3 by Ada is held: it removes 8 of 10 flags: f0, f1, f2, f3, f4, …. "
-        "main@sha1:r2 stays served. If the flags are to go, accept it: "
+        "main@sha1:r2 stays served. If the flags are to go: "
         "kubectl -n shop annotate flagset checkout --overwrite flagstaff.dev/accept-revision=main@sha1:r3"
     )
     assert seen.status["pendingRemovals"] == [f"f{number}" for number in range(8)]

@@ -4,34 +4,46 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import io
 import json
 from dataclasses import replace
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
+import jsonschema_rs
 import pytest
 from aiohttp import web
 
+from controller.cli.shared.report import JsonReport, TextReport
 from controller.delivery.users_moved import answers, numbered_users
 from controller.local.commits import open_backend
 from controller.local.local_options import LocalOptions
 from controller.local.rollouts.rollout_objects import rollout_objects, secrets_of
-from controller.local.stages.local_events import RevisionBuilt, RolloutFilesRead, RolloutHappened
+from controller.local.stages.local_events import (
+    OverridesChanged,
+    RevisionBuilt,
+    RolloutFilesRead,
+    RolloutHappened,
+)
 from controller.local.stages.opened_stages import stages_of
 from controller.runtime.clock import now
 from controller.runtime.reconciling.setbacks import Stalled
 from evaluator.resolving.resolve import compile_flag_set
+from tests.clients.up import SCHEMA
 from tests.repositories import Repository
 from tests.unit.controller.flagsets.world import flag
 from tests.web_server import web_server
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
+    from datetime import datetime
     from pathlib import Path
 
+    from controller.local.stages.local_events import LocalEvent
     from controller.local.stages.local_stages import LocalStages
     from evaluator.flags.model import FlagSet
 
+Event = TypeVar("Event")
 _ENDS = frozenset({"Promoted", "RolloutReverted", "WaitingForApproval"})
 USERS = tuple(numbered_users(1_000))
 ROLLOUT: dict[str, Any] = {
@@ -60,6 +72,21 @@ def template(port: int) -> dict[str, Any]:
     }
 
 
+def override_until(end: datetime) -> dict[str, Any]:
+    return {
+        "apiVersion": "flagstaff.dev/v1beta1",
+        "kind": "FlagOverride",
+        "metadata": {"name": "stop"},
+        "spec": {
+            "flagSetRef": {"name": "production"},
+            "flag": "other",
+            "variant": "on",
+            "reason": "a test",
+            "expiresAt": end.isoformat(timespec="seconds"),
+        },
+    }
+
+
 def pay(default: str) -> str:
     return json.dumps({"flags": {"pay": flag(defaultVariant=default), "other": flag(defaultVariant=default)}})
 
@@ -73,6 +100,7 @@ class Served:
         self.again = asyncio.Event()
         """Set whenever a set is served."""
         self.stages: LocalStages | None = None
+        self.happened: list[RolloutHappened] = []
         self._events: AsyncIterator[Any] | None = None
 
     async def serve(self, flag_set: FlagSet, digest: str) -> None:
@@ -95,6 +123,7 @@ class Served:
             async for event in self._events:
                 if isinstance(event, RolloutHappened):
                     reasons.append(event.reason)
+                    self.happened.append(event)
                     if event.reason in _ENDS or "is rolled back" in event.message:
                         return reasons
         return reasons
@@ -109,11 +138,15 @@ class Served:
 
     async def read(self) -> str:
         """Why the manifests that came next were refused; empty: they are applied."""
+        return (await self.one(RolloutFilesRead)).refused
+
+    async def one(self, kind: type[Event]) -> Event:
+        """The next event of a kind."""
         assert self._events is not None
         async with asyncio.timeout(30):
             async for event in self._events:
-                if isinstance(event, RolloutFilesRead):
-                    return event.refused
+                if isinstance(event, kind):
+                    return event
         raise AssertionError("events do not end")
 
     @contextlib.asynccontextmanager
@@ -193,6 +226,60 @@ async def test_an_annotation_in_the_file_approves_after_a_restart(
         assert await again.follow() == ["StepAdvanced", "Promoted"]
 
 
+async def test_a_step_that_waits_says_which_line_of_the_file_lets_it_go_on(repository: Repository) -> None:
+    waiting = rollout(steps=[{"share": 10, "approval": "Required"}, {"share": 50}])
+    served = Served()
+    async with served.run(LocalOptions(str(repository.path), rollouts=(waiting,))) as stages:
+        await served.revision()
+        repository.commit(flags__json=pay("on"))
+        assert await served.follow() == ["RolloutStarted", "WaitingForApproval"]
+        held = served.happened[-1]
+        digits = held.candidate.removeprefix("sha256:")[:12]
+        assert f'FlagRollout checkout: flagstaff.dev/rollout-approve: "{digits}/1"' in held.message
+        texts = [event.message for event in served.happened]
+        assert not [text for text in texts if "flagstaff rollout" in text or "-n local" in text]
+        assert {event.candidate for event in served.happened} == {held.candidate}
+        annotations = {"flagstaff.dev/rollout-approve": f"{digits}/1"}
+        assert stages.rollouts is not None
+        stages.rollouts.replace(
+            [{**waiting, "metadata": {**waiting["metadata"], "annotations": annotations}}]
+        )
+        assert await served.follow() == ["StepAdvanced", "Promoted"]
+
+
+async def test_the_files_say_what_was_read_and_when_their_override_takes_effect_and_ends(
+    repository: Repository,
+) -> None:
+    override = override_until(now() + timedelta(seconds=4))
+    served = Served()
+    async with served.run(LocalOptions(str(repository.path), rollouts=(ROLLOUT, override))):
+        seen: list[LocalEvent] = [await served.one(RolloutFilesRead)]
+        seen += [await served.one(OverridesChanged), await served.one(OverridesChanged)]
+    out = io.StringIO()
+    for event in seen:
+        TextReport(out).event(event)
+    lines = out.getvalue().splitlines()
+    assert lines[0] == "--rollout: read FlagRollout checkout, FlagOverride stop"
+    assert lines[1].startswith('override in force: flag "other" is "on" until ')
+    assert lines[2].startswith("override ended: ")
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        RolloutFilesRead("", ("checkout",), ("stop",)),
+        RolloutFilesRead("bad"),
+        RolloutHappened("checkout", "RolloutHeld", "why", warning=True, candidate="sha256:1a"),
+        OverridesChanged("x", active=False),
+    ],
+)
+def test_every_event_of_rollouts_has_the_form_of_the_schema(event: LocalEvent) -> None:
+    out = io.StringIO()
+    JsonReport(out).event(event)
+    schema = json.loads(SCHEMA.read_text(encoding="utf-8"))
+    jsonschema_rs.validator_for(schema).validate(json.loads(out.getvalue()))
+
+
 async def test_a_rollout_that_was_removed_and_added_again_rolls_out_the_next_change(
     repository: Repository,
 ) -> None:
@@ -231,19 +318,7 @@ async def test_manifests_that_are_refused_are_reported_once_and_the_earlier_ones
 
 
 async def test_an_override_ends_by_itself(repository: Repository) -> None:
-    ends = (now() + timedelta(seconds=4)).isoformat(timespec="seconds")
-    override = {
-        "apiVersion": "flagstaff.dev/v1beta1",
-        "kind": "FlagOverride",
-        "metadata": {"name": "stop"},
-        "spec": {
-            "flagSetRef": {"name": "production"},
-            "flag": "other",
-            "variant": "on",
-            "reason": "a test",
-            "expiresAt": ends,
-        },
-    }
+    override = override_until(now() + timedelta(seconds=4))
     served = Served()
     async with served.run(LocalOptions(str(repository.path), rollouts=(ROLLOUT, override))):
         await served.revision()

@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from controller.api.objects.meta import Resource
-    from controller.delivery.state.set_state import SetState, Wait
+    from controller.delivery.state.set_state import SetState
+    from controller.delivery.state.wait_model import Wait
     from controller.page.delivery.proxy_members import FleetMember
     from controller.page.delivery.shown_events import ShownEvent
     from controller.page.page_source import VariantRates

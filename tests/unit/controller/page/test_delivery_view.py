@@ -158,7 +158,7 @@ def test_each_candidate_and_override_is_listed_and_a_candidate_has_a_place_to_li
     page = text(ask(FakeSource(resources=objects), "/ui/delivery"))
     for digest, flag in ((worlds.FIRST, "banner"), (worlds.SECOND, "pay")):
         assert f'id="candidate-{digest[7:19]}"' in page
-        assert f"get {flag} <" in page
+        assert f"the new definition of {flag} <" in page
     page = text(ask(FakeSource(resources=WORLDS["an override is over a step"].objects), "/ui/delivery"))
     assert 'FlagOverride checkout.banner: flag "banner" is "off" until' in page
 

@@ -78,7 +78,7 @@ def test_fifty_flags_make_a_page_and_a_page_beyond_the_last_is_the_last() -> Non
 
 def test_a_flag_in_a_rollout_says_how_far_it_is_and_who_gets_which_definition() -> None:
     [row] = (row for row in select_flags(rolling(), FlagFilter(), NOW).rows if row.key == NEW.key)
-    assert row.notes == (f"FlagRollout checkout: step 1/2, 10% of users get {NEW.key}",)
+    assert row.notes == (f"FlagRollout checkout: step 1/2, 10% of users get the new definition of {NEW.key}",)
     assert row.rule.startswith("10%: ")
     assert "; else " in row.rule
     page = text(ask(FakeSource([rolling()]), "/ui"))

@@ -196,9 +196,9 @@ class ClusterWorld:
         (candidate,) = [one for one in self.status(name).candidates if key in one.flags]
         return candidate
 
-    def override(self, variant: str, name: str = "stop", **spec: Any) -> None:
-        """A FlagOverride of the flag pay, for an hour from now."""
-        expires = (self.now + timedelta(hours=1)).strftime("%Y-%m-%dT%H:%M:%SZ")
+    def override(self, variant: str, name: str = "stop", minutes: int = 60, **spec: Any) -> None:
+        """A FlagOverride, of the flag pay unless the spec names another."""
+        expires = (self.now + timedelta(minutes=minutes)).strftime("%Y-%m-%dT%H:%M:%SZ")
         self.cluster.put({
             "apiVersion": "flagstaff.dev/v1beta1", "kind": "FlagOverride", "metadata": {"name": name},
             "spec": {

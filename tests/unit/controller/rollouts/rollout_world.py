@@ -73,6 +73,8 @@ class RolloutWorld:
     overrides: dict[str, str] = field(default_factory=dict)
     """The flag of each override in force, by its name."""
     served: Served | None = field(default_factory=lambda: Served(served=4, total=4))
+    promotion_served: Served | None = None
+    """The same while everybody gets a candidate, if it differs."""
     check: str = "pass"
     hooks: dict[str, str] = field(default_factory=dict)
     annotations: dict[str, str] = field(default_factory=dict)
@@ -131,12 +133,16 @@ class RolloutWorld:
             },
             absent=frozenset(absent & kept),
             disabled=frozenset(self.disabled),
-            misfits=dict.fromkeys(changed, self.misfit) if self.misfit is not None else {},
+            misfits={
+                key: self.misfit for key in changed if self.misfit and f'"{key}"' in self.misfit.message
+            },
             audiences=tuple(step.audience for step in spec.steps),
             overrides=hidden,
-            served=(
-                {one.digest: self.served for one in status.candidates} if self.served is not None else {}
-            ),
+            served={
+                one.digest: served
+                for one in status.candidates
+                if (served := (one.phase == "Promoting" and self.promotion_served) or self.served) is not None
+            },
             promotions=promotions,
             annotations=self.annotations,
         )
@@ -271,6 +277,10 @@ class RolloutWorld:
         served, _, total = text.partition("/")
         self.served = Served(served=int(served), total=int(total)) if total else None
 
+    def _promotion(self, text: str) -> None:
+        served, _, total = text.partition("/")
+        self.promotion_served = Served(served=int(served), total=int(total))
+
     def _check(self, text: str) -> None:
         self.check = text
 
@@ -283,7 +293,8 @@ class RolloutWorld:
         name, _, value = text.partition(" ")
         commit, slash, rest = value.partition("/")
         named = [one.digest for one in self.status.candidates if one.revision == commit]
-        digest = commit if name in {"retry", "pause"} else (named or [digest_of(commit)])[0]
+        own = commit if name in {"retry", "pause"} else digest_of(commit)
+        digest = named[0] if named else own
         self.annotations[_ANNOTATIONS[name]] = f"{digest}{slash}{rest}"
 
     def _remove(self, name: str) -> None:

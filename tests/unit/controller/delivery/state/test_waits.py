@@ -16,7 +16,7 @@ from controller.delivery.state.actions import (
     ResumeObject,
     Retry,
 )
-from controller.delivery.state.set_state import Sort, Who
+from controller.delivery.state.wait_model import Sort, Who
 from tests.unit.controller.delivery.state.worlds import WORLDS
 
 

@@ -6,12 +6,22 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+from controller.api import flagshard
 from controller.api.objects.meta import ObjectKey, Resource
+from controller.delivery.delivered import delivery_of
+from controller.delivery.progress.rollouts import PROGRESS_INDEXES, PromotedSets, progress_of
 from controller.delivery.state.set_reading import read_sets
 from controller.delivery.state.set_state import Where
+from controller.runtime.objects.cache import Cache
+from evaluator.flags.candidates import definition_digest
+from evaluator.flags.checking.references import Expander
+from evaluator.flags.model import Flag, State
 
 if TYPE_CHECKING:
+    from controller.delivery.delivered import Delivered
     from controller.delivery.state.set_state import SetState
+    from evaluator.flags.accept import Progress
+    from evaluator.flags.model import FlagSet
 
 NOW = datetime(2026, 1, 2, 12, 0, tzinfo=UTC)
 OLD, NEW = (f"main@sha1:{letter * 40}" for letter in "ab")
@@ -24,6 +34,28 @@ SINCE = "2026-01-02T11:00:00Z"
 END = "2026-01-02T18:00:00Z"
 
 Fields = dict[str, Any]
+FLAGS = ("banner", "pay")
+"""The keys of the set's flags, each with the variants on and off."""
+
+
+def document(*on: str, disabled: str = "") -> Fields:
+    """The flags: these with the default variant on, as NEW has banner, the others off, as OLD has them."""
+    variants = {"on": True, "off": False}
+    flags = {
+        key: {
+            "state": "DISABLED" if key == disabled else "ENABLED",
+            "variants": variants,
+            "defaultVariant": "on" if key in on else "off",
+        }
+        for key in FLAGS
+    }
+    return {"flags": flags}
+
+
+def definitions(*keys: str) -> dict[str, str]:
+    """The digests of the new definitions of these flags."""
+    flags = (Flag(key, State.ENABLED, {"on": True, "off": False}, "on") for key in keys)
+    return {flag.key: definition_digest(flag, Expander({})) for flag in flags}
 
 
 def make(kind: str, name: str, *, spec: Fields, status: Fields, **metadata: Any) -> Resource:
@@ -86,22 +118,24 @@ def flag_set(
 
 
 def written(
-    revision: str = NEW, digest: str = OWN_NEW, served: str = "3/3", *, kind: str = OBJECT.kind, **status: Any
-) -> Resource:
-    """The object that the FlagSet has written."""
+    revision: str = NEW, digest: str = OWN_NEW, served: str = "3/3", *, kind: str = OBJECT.kind,
+    on: tuple[str, ...] | None = None, **status: Any,
+) -> Resource:  # fmt: skip
+    """The object that the FlagSet has written; `on`: the flags that are, if not as the revision has them."""
+    flags = (("banner",) if revision == NEW else ()) if on is None else on
     known = {
         "revision": revision, "digest": digest, "flags": 3, "served": served,
         "total": int(served.partition("/")[2]), "conditions": conditions(message="3 flags are valid"),
     }  # fmt: skip
     return make(
-        kind, "checkout", spec={"flagSpec": {"flags": {}}}, status={**known, **status},
+        kind, "checkout", spec={"flagSpec": document(*flags)}, status={**known, **status},
         labels={"flagstaff.dev/flagset": "checkout"},
     )  # fmt: skip
 
 
 def entry(phase: str, candidate: str = FIRST, *flags: str, step: str = "", share: str = "") -> Fields:
     """An entry of `status.rollouts` of an object."""
-    given = {"name": "checkout", "shard": "checkout-1", "phase": phase, "flags": dict.fromkeys(flags, "1a2b")}
+    given = {"name": "checkout", "shard": "checkout-1", "phase": phase, "flags": definitions(*flags)}
     optional = {"candidate": candidate, "step": step, "share": share}
     return given | {name: text for name, text in optional.items() if text}
 
@@ -109,7 +143,7 @@ def entry(phase: str, candidate: str = FIRST, *flags: str, step: str = "", share
 def candidate(phase: str, digest: str = FIRST, *flags: str, **fields: Any) -> Fields:
     """A candidate in the status of a FlagRollout."""
     known = {"digest": digest, "revision": NEW, "author": "Ada <ada@example.com>", "phase": phase}
-    return {**known, "flags": dict.fromkeys(flags, "1a2b"), "stepStartedAt": SINCE, **fields}
+    return {**known, "flags": definitions(*flags), "stepStartedAt": SINCE, "salt": "s/", **fields}
 
 
 AT_STEP = {"step": 0, "stepText": "1/2", "share": 10.0, "shareText": "10%"}
@@ -165,16 +199,43 @@ class World:
         (state,) = read_sets(self.objects, NOW, self.where)
         return state
 
+    @property
+    def target(self) -> Resource | None:
+        """The object with the flags."""
+        return next((one for one in self.objects if one.key == self.state.key), None)
+
+    def progress(self) -> Progress:
+        """The rollouts and overrides, as every process applies them."""
+        objects = Cache(PROGRESS_INDEXES)
+        promoted = {"digest": OWN_OLD, "flagSpec": document()}
+        for resource in (make("FlagShard", "checkout-1", spec=promoted, status={}), *self.objects):
+            objects.put(resource)
+        assert self.target is not None
+        return progress_of(objects, self.target, NOW.timestamp(), PromotedSets(objects.get))
+
+    def served(self) -> FlagSet:
+        """What an evaluator has that is not behind."""
+        return self._delivered().flag_set
+
+    def desired(self) -> FlagSet:
+        """What the object has, without rollouts and overrides."""
+        return self._delivered().desired
+
+    def _delivered(self) -> Delivered:
+        assert self.target is not None
+        return delivery_of(self.target, flagshard.finder(lambda _: None, "shop"), self.progress())
+
 
 def _rolled_out(*entries: Fields, candidates: tuple[Fields, ...] = (), **fields: Any) -> World:
     """A world in which the set has rollouts as the entries say."""
-    target = written(digest=MIXED, localDigest=OWN_NEW, rollouts=[*entries], **fields)
+    on = tuple(key for one in entries for key in one["flags"])
+    target = written(digest=MIXED, localDigest=OWN_NEW, rollouts=[*entries], on=on, **fields)
     return World((source(), flag_set(), target, rollout(*candidates)))
 
 
 _BAD_FLAG = f'{NEW} by Ada is applied, except 1 of 3 flags: flags/base.json:4:9: "defaultVarient" is unknown.'
 _PROBLEM = {
-    "severity": "error", "file": "flags/base.json", "line": 4, "column": 9,
+    "severity": "error", "file": "flags/base.json", "line": 4, "column": 9, "path": "$.flags.banner",
     "message": '"defaultVarient" is unknown; did you mean "defaultVariant"?',
 }  # fmt: skip
 _HELD = flag_set(
@@ -191,7 +252,7 @@ WORLDS = {
     "everybody has it": World((source(), flag_set(), written())),
     "the object does not exist yet": World((source(), flag_set())),
     "the source has a newer commit": World((source(), flag_set(OLD, OLD, OWN_OLD), written(OLD, OWN_OLD))),
-    "a flag is held": World((source(), _HELD, written())),
+    "a flag is held": World((source(), _HELD, written(on=()))),
     "the commit is refused": World(
         (
             source(),
@@ -353,9 +414,50 @@ WORLDS = {
             ),
         )
     ),
-    "the flag of a candidate is disabled": _rolled_out(
-        entry("Held", FIRST, "banner"),
-        candidates=(candidate("Progressing", FIRST, "banner", **AT_STEP, reason="FlagDisabled"),),
+    "the flag of a candidate is disabled": World(
+        (
+            source(),
+            flag_set(),
+            replace(
+                written(rollouts=[entry("Idle", FIRST, "banner")]),
+                spec={"flagSpec": document("banner", disabled="banner")},
+            ),
+            rollout(candidate("Progressing", FIRST, "banner", **AT_STEP, reason="FlagDisabled")),
+        )
+    ),
+    "the FlagSet is suspended in a rollout": World(
+        (source(), flag_set(spec={"suspend": True}), *_rolled_out(_STEP, candidates=(_AT_STEP,)).objects[2:])
+    ),
+    "a flag is held under an override": World(
+        (source(), _HELD, written(digest=MIXED, localDigest=OWN_NEW, on=()), override(variant="on"))
+    ),
+    "remote flags are under an override": World(
+        (
+            source(),
+            flag_set(),
+            written(digest=MIXED, localDigest=OWN_NEW, providers=[_REMOTE]),
+            override(flag="remote"),
+        )
+    ),
+    "two overrides are in force": World(
+        (
+            source(),
+            flag_set(),
+            written(digest=MIXED, localDigest=OWN_NEW),
+            override(),
+            override("checkout.pay", "pay", variant="on"),
+        )
+    ),
+    "the object is written by hand, in a rollout": World(
+        (replace(_rolled_out(_STEP).objects[2], labels={}), rollout(_AT_STEP))
+    ),
+    "the object is a FeatureFlag, in a rollout": World(
+        (
+            source(),
+            flag_set(target=[{"kind": "FeatureFlag", "name": "checkout"}]),
+            written(kind="FeatureFlag", digest=MIXED, localDigest=OWN_NEW, rollouts=[_STEP]),
+            rollout(_AT_STEP),
+        )
     ),
     "the object is a FeatureFlag": World(
         (
@@ -401,6 +503,6 @@ WORLDS = {
         ).objects,
         where=Where.LOCAL,
     ),
-    "a flag is held in local mode": World((source(), _HELD, written(served="1/1")), where=Where.LOCAL),
+    "a flag is held in local mode": World((source(), _HELD, written(served="1/1", on=())), where=Where.LOCAL),
 }
 """By what is the matter."""

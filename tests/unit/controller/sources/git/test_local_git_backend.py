@@ -83,7 +83,7 @@ async def test_a_pinned_commit_causes_no_request(tmp_path: Path) -> None:
 
 
 async def test_a_folder_without_a_repository_fails(tmp_path: Path) -> None:
-    with pytest.raises(Failed, match=r"is not a Git repository; make it one .* evaluator start --uri file:"):
+    with pytest.raises(Failed, match=r"is not a Git repository; make it one .* flagstaff up .* --worktree"):
         await open_source(str(tmp_path), mirror_root=tmp_path).resolve()
 
 
