@@ -197,7 +197,7 @@ def _unknown_outcome(flag: Assembled, path: Path, value: Json, name: str | None)
         return
     variants, suggestions = flag.value["variants"], flag.suggestions
 
-    def message() -> str:
+    def text() -> str:
         subject = "this shared rule" if path[-1] == REFERENCE else "`targeting`"
         near = "" if name is None else suggestions.did_you_mean(name, variants)
         known = choices(variants)
@@ -205,4 +205,4 @@ def _unknown_outcome(flag: Assembled, path: Path, value: Json, name: str | None)
             f"{subject} can return {shorten(value)}, which is not a variant{near}; the variants are {known}"
         )
 
-    flag.find(Severity.WARNING, "unknown-outcome", message, "targeting", below=path)
+    flag.find(Severity.WARNING, "unknown-outcome", text, "targeting", below=path)

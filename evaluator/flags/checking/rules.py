@@ -18,12 +18,13 @@ from evaluator.flags.checking.known_operators import (
     shorten,
 )
 from evaluator.flags.checking.references import excess, measure
-from evaluator.flags.checking.suggestions import (
-    Suggestions,
-    Words,
-    comparison_hint,
-    operator_hint,
-    similar_word,
+from evaluator.flags.checking.suggestions import Suggestions
+from evaluator.flags.checking.unknown_names import (
+    FLAGD_VARIABLES,
+    unknown_comparison,
+    unknown_operator,
+    unknown_reference,
+    unknown_variable,
 )
 from evaluator.flags.checking.versions import COMPARISONS, is_written_out, version_of
 from evaluator.flags.syntax.problems import Finding, Severity
@@ -34,8 +35,6 @@ if TYPE_CHECKING:
     from evaluator.flags.model import Json, Path
 
 NUMERIC_SEED: Final = "numeric-seed"
-_FLAGD_VARIABLES: Final = ("$flagd.timestamp", "$flagd.flagKey")
-_VARIABLE_WORDS: Final = Words(_FLAGD_VARIABLES)
 _NEVER_TEXT: Final = frozenset({NUMBER, BOOLEAN})
 
 
@@ -103,7 +102,7 @@ class _Walk:
             message = f'"{operator}" is not an operator that flagd documents; not every provider has it'
             self._report(path, "unlisted-operator", message)
         elif operator not in OPERATORS:
-            self._report(path, "unknown-operator", partial(_unknown_operator, operator))
+            self._report(path, "unknown-operator", partial(unknown_operator, operator, self._suggestions))
         elif operator not in {"!", "!!"} or isinstance(arguments, list):
             self._counts(operator, arguments, path)
         self._pending.append((arguments, path))
@@ -112,7 +111,7 @@ class _Walk:
         if not isinstance(name, str):
             self._report(path, "bad-argument", f"$ref takes the name of an evaluator, not {shorten(name)}")
         elif name not in self._evaluators:
-            message = partial(_unknown_reference, name, self._evaluators, self._suggestions)
+            message = partial(unknown_reference, name, self._evaluators, self._suggestions)
             self._report(path, "unknown-reference", message)
 
     def _var(self, arguments: Json, path: Path) -> None:
@@ -120,8 +119,8 @@ class _Walk:
             self._counts("var", arguments, path)
         first = arguments[0] if isinstance(arguments, list) and arguments else arguments
         place = (*path, 0) if first is not arguments else path
-        if isinstance(first, str) and first.startswith("$flagd.") and first not in _FLAGD_VARIABLES:
-            self._report(place, "bad-flagd-variable", partial(_unknown_variable, first))
+        if isinstance(first, str) and first.startswith("$flagd.") and first not in FLAGD_VARIABLES:
+            self._report(place, "bad-flagd-variable", partial(unknown_variable, first))
         elif isinstance(first, bool) or (isinstance(first, list) and first is not arguments):
             self._report(place, "bad-argument", f"var takes a name, not {shorten(first)}")
         self._pending.append((arguments, path))
@@ -166,7 +165,7 @@ class _Walk:
                 self._version(arguments[at], (*path, at))
             comparison = arguments[1]
             if not isinstance(comparison, str) or comparison not in COMPARISONS:
-                self._report((*path, 1), "bad-argument", partial(_unknown_comparison, comparison))
+                self._report((*path, 1), "bad-argument", partial(unknown_comparison, comparison))
         self._pending.append((arguments, path))
 
     def _version(self, value: Json, path: Path) -> None:
@@ -287,26 +286,6 @@ _SPECIAL: Final[Mapping[str, Callable[[_Walk, Json, Path], None]]] = {
     "in": _Walk._in,
     "fractional": _Walk._fractional,
 }
-
-
-def _unknown_operator(name: str) -> str:
-    return f"unknown operator {shorten(name)}{operator_hint(name)}"
-
-
-def _unknown_reference(name: str, evaluators: Mapping[str, Json], suggestions: Suggestions) -> str:
-    near = suggestions.did_you_mean(name, evaluators)
-    return f"$ref names {shorten(name)}, which is not in $evaluators{near}"
-
-
-def _unknown_variable(name: str) -> str:
-    near = similar_word(name, _VARIABLE_WORDS)
-    hint = f' (did you mean "{near}"?)' if near is not None else ""
-    return f"flagd sets only $flagd.timestamp and $flagd.flagKey, not {shorten(name)}{hint}"
-
-
-def _unknown_comparison(name: Json) -> str:
-    known = " ".join(COMPARISONS)
-    return f"sem_ver compares by one of {known}, not {shorten(name)}{comparison_hint(name)}"
 
 
 def _is_weight(value: Json) -> bool:

@@ -11,7 +11,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from evaluator.flags.checking.known_operators import shorten
-from evaluator.flags.checking.suggestions import Words, similar_word, unknown_name
+from evaluator.flags.checking.suggestions import Words, unknown_name
+from evaluator.flags.checking.unknown_names import unknown_field, unknown_state
 from evaluator.flags.layers.assembled import FIELDS, KNOWN
 from evaluator.flags.model import ABSENT, EMPTY, Flag, State
 from evaluator.flags.syntax.problems import Severity
@@ -28,11 +29,6 @@ UNKNOWN_FIELD: Final = "unknown-field"
 _INCOMPLETE: Final = frozenset({"missing-state", "missing-variants", "unknown-variant"})
 """Problems of every flag whose base layer is missing."""
 _FIELD_WORDS: Final = Words(FIELDS)
-_STATE_WORDS: Final = Words(state.value for state in State)
-_STATE_HABITS: Final = {
-    **dict.fromkeys(("on", "true", "yes", "active", "enable"), "ENABLED"),
-    **dict.fromkeys(("off", "false", "no", "inactive", "disable"), "DISABLED"),
-}
 _KINDS: Final[dict[type, str]] = {
     bool: "boolean",
     int: "number",
@@ -58,8 +54,7 @@ def check_shape(flag: Assembled) -> Flag:
     if not value.keys() <= KNOWN:
         for name in value.keys() - KNOWN:
             severity, near = unknown_name(name, _FIELD_WORDS)
-            message = f"unknown field {quote(name)}{near}; it is ignored, as by flagd"
-            flag.find(severity, UNKNOWN_FIELD, message, name, at_key=True)
+            flag.find(severity, UNKNOWN_FIELD, partial(unknown_field, name, near), name, at_key=True)
     variants = _variants(flag, value.get("variants"))
     return Flag(
         key=flag.key,
@@ -108,20 +103,11 @@ def _state(flag: Assembled, state: Json) -> State:
         )
         flag.warn("missing-state", message, "state")
     elif isinstance(state, str):
-        flag.warn("unknown-state", partial(_unknown_state, state), "state")
+        flag.warn("unknown-state", partial(unknown_state, state), "state")
     else:
         message = f'`state` must be "ENABLED" or "DISABLED", not {shorten(state)}'
         flag.error("wrong-state", message, "state")
     return State.ENABLED
-
-
-def _unknown_state(state: str) -> str:
-    meant = _STATE_HABITS.get(state.casefold()) or similar_word(state, _STATE_WORDS)
-    near = f" (did you mean {quote(meant)}?)" if meant is not None else ""
-    return (
-        f"{quote(state)} is not a valid state{near} and flagd would treat the flag as enabled; "
-        'write "ENABLED" or "DISABLED"'
-    )
 
 
 def _variants(flag: Assembled, variants: Json) -> Mapping[str, Json]:
@@ -193,7 +179,7 @@ def _missing_default(flag: Assembled, name: str, variants: Mapping[str, Json]) -
         return
     suggestions = flag.suggestions
 
-    def message() -> str:
+    def text() -> str:
         if variants:
             near = suggestions.did_you_mean(name, variants)
             remedy = f"add it{near} or choose one of {choices(variants)}"
@@ -201,7 +187,7 @@ def _missing_default(flag: Assembled, name: str, variants: Mapping[str, Json]) -
             remedy = "add it, or set `defaultVariant` to null"
         return f"`variants` has no {quote(name)}, which is the `defaultVariant`; {remedy}"
 
-    flag.error("unknown-variant", message, "defaultVariant")
+    flag.error("unknown-variant", text, "defaultVariant")
 
 
 def _metadata(flag: Assembled, metadata: Json) -> Mapping[str, Scalar]:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _LONGEST_NAME: Final = 60
 _CANDIDATES: Final = 30
 MOST_SEARCHES: Final = 30
-"""Most searches for one document: what is shown of it beyond is corrected by the same habit."""
+"""Most searches for one document. More mistakes than these are rarely of as many kinds."""
 
 _SAME: Final[Mapping[str, str]] = MappingProxyType({
     name: operator
@@ -148,13 +148,20 @@ class Suggestions:
 
     def did_you_mean(self, name: str, known: Iterable[str]) -> str:
         """See `did_you_mean`; "" once nothing is left."""
-        return did_you_mean(name, known) if self._take() else ""
+        return did_you_mean(name, known) if self.take() else ""
 
     def similar_word(self, name: str, known: Iterable[str]) -> str | None:
         """See `similar_word`; None once nothing is left."""
-        return similar_word(name, known) if self._take() else None
+        return similar_word(name, known) if self.take() else None
 
-    def _take(self) -> bool:
+    def operator_hint(self, name: str) -> str:
+        """Return what to write instead of an unknown operator, to be added to a message; "" if unknown."""
+        if len(name) > _LONGEST_NAME:
+            return ""
+        return _hint(name) or (_spelling_hint(name, _fold(name)) if self.take() else "")
+
+    def take(self) -> bool:
+        """Return whether one more search may be made, and count it."""
         self._left -= 1
         return self._left >= 0
 
@@ -173,10 +180,11 @@ def similar_word(name: str, known: Iterable[str] | Words) -> str | None:
     if len(name) > _LONGEST_NAME:
         return None
     written = _fold(name)
+    letters = frozenset(written)
     compared = known.compared if isinstance(known, Words) else map(_compared, known)
     least, nearest = _LONGEST_NAME, list[str]()
-    for word, folded, bound in compared:
-        if abs(len(folded) - len(written)) <= bound:
+    for word, folded, bound, needed in compared:
+        if abs(len(folded) - len(written)) <= bound >= len(needed - letters):
             steps = _distance(written, folded, bound)
             if steps <= bound and steps <= least:
                 nearest = [*nearest, word] if steps == least else [word]
@@ -184,10 +192,10 @@ def similar_word(name: str, known: Iterable[str] | Words) -> str | None:
     return nearest[0] if len(nearest) == 1 else None
 
 
-def _compared(word: str) -> tuple[str, str, int]:
-    """Return (the word, the word folded, the most letters that may differ)."""
+def _compared(word: str) -> tuple[str, str, int, frozenset[str]]:
+    """Return (the word, the word folded, the most letters that may differ, its letters)."""
     folded = _fold(word)
-    return word, folded, 0 if len(folded) < 4 else 1 if len(folded) < 8 else 2
+    return word, folded, 0 if len(folded) < 4 else 1 if len(folded) < 8 else 2, frozenset(folded)
 
 
 def unknown_name(name: str, known: Words) -> tuple[Severity, str]:
@@ -200,10 +208,7 @@ def unknown_name(name: str, known: Words) -> tuple[Severity, str]:
     return (Severity.NOTE, "") if near is None else (Severity.WARNING, _question(near))
 
 
-def operator_hint(name: str) -> str:
-    """Return what to write instead of an unknown operator, to be added to a message; "" if unknown."""
-    if len(name) > _LONGEST_NAME:
-        return ""
+def _hint(name: str) -> str:
     folded = _fold(name)
     if hint := _habit_hint(folded):
         return hint
@@ -218,7 +223,7 @@ def operator_hint(name: str) -> str:
             return f'; write {{"!": {{"{operator}": […]}}}}'
         if hint := _habit_hint(rest):
             return f'{hint}; negate it: {{"!": […]}}'
-    return _spelling_hint(name, folded)
+    return ""
 
 
 def _spelling_hint(name: str, folded: str) -> str:
@@ -263,31 +268,25 @@ def _question(word: str) -> str:
 
 
 def _distance(one: str, other: str, most: int) -> int:
-    """Count letters to add, drop, replace or swap with the next to turn one word into the other; any number
-    above `most` if there are more.
+    """Count letters to add, drop, replace or swap with the next to turn one word into the other; some number
+    above `most`, which is small, if there are more.
     """
-    one, other = _without_common_ends(one, other)
-    before: list[int] = []
-    above = list(range(len(other) + 1))
-    for row, letter in enumerate(one, 1):
-        line = [row]
-        for column, own in enumerate(other, 1):
-            steps = min(above[column] + 1, line[-1] + 1, above[column - 1] + (letter != own))
-            if row > 1 and column > 1 and letter == other[column - 2] and one[row - 2] == own:
-                steps = min(steps, before[column - 2] + 1)
-            line.append(steps)
-        if min(line) > most and min(above) > most:
-            return most + 1
-        before, above = above, line
-    return above[-1]
-
-
-def _without_common_ends(one: str, other: str) -> tuple[str, str]:
-    shorter = min(len(one), len(other))
-    first = next((at for at in range(shorter) if one[at] != other[at]), shorter)
-    rest = shorter - first
-    last = next((at for at in range(rest) if one[-1 - at] != other[-1 - at]), rest)
-    return one[first : len(one) - last], other[first : len(other) - last]
+    first, last, other_last = 0, len(one), len(other)
+    while first < last and first < other_last and one[first] == other[first]:
+        first += 1
+    while first < last and first < other_last and one[last - 1] == other[other_last - 1]:
+        last, other_last = last - 1, other_last - 1
+    one, other = one[first:last], other[first:other_last]
+    if not one or not other or not most:
+        return len(one) or len(other)
+    steps = [
+        _distance(one[1:], other, most - 1),
+        _distance(one, other[1:], most - 1),
+        _distance(one[1:], other[1:], most - 1),
+    ]
+    if one[:2] == other[1::-1]:
+        steps.append(_distance(one[2:], other[2:], most - 1))
+    return 1 + min(steps)
 
 
 _OPERATORS_BY_FOLD: Final = {_fold(word): word for word in (*OPERATORS, REFERENCE)}

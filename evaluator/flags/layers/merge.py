@@ -171,12 +171,12 @@ class _Merging:
             removal = self._removed_evaluators.get(name) if name is not None else None
             index = flag.index("targeting")
             if removal is not None and self._later(removal, flag.pieces[index]):
-                message = partial(_of_removal, problem, flag.key)
-                finding = removal.finding(problem.severity, problem.code, message, flag.key, at_key=True)
+                text = partial(_of_removal, problem, flag.key)
+                finding = removal.finding(problem.severity, problem.code, text, flag.key, at_key=True)
                 flag.findings.append(finding)
             else:
-                severity, code, text = problem.severity, problem.code, problem.text
-                flag.find(severity, code, text, "targeting", below=problem.path, index=index)
+                severity, code = problem.severity, problem.code
+                flag.find(severity, code, problem.text, "targeting", below=problem.path, index=index)
 
     def _later(self, one: Piece, other: Piece) -> bool:
         return self._order[id(one.document)] > self._order[id(other.document)]
