@@ -20,6 +20,7 @@ from controller.delivery.standing_orders import ORDER
 from controller.kube.client import Cluster
 from controller.kube.event_sink import ApiServerEvents
 from controller.kube.reflector import Reflector, WatchScope
+from controller.pods.admission.judging import HELPERS, MOST_WAITING, Judges
 from controller.pods.admission.known_objects import KnownObjects
 from controller.pods.admission.metrics import AdmissionMetrics
 from controller.pods.admission.override_webhook import OverrideWebhook
@@ -31,9 +32,12 @@ from controller.pods.admission.workload_webhook import WorkloadWebhook
 from controller.runtime.clock import now
 from controller.runtime.objects.watch_health import WatchHealth
 from controller.runtime.process import management as management_routes
+from controller.runtime.process.helpers import Helpers
 from controller.runtime.process.metrics import ProcessMetrics
 from controller.runtime.process.stop_signals import stop_at_signals, work_until
-from controller.validation.objections import objection
+from controller.runtime.tenancy.places import Places
+from controller.validation.objections import objection_to_review
+from evaluator.host.threads import share_threads
 from evaluator.http.offload import Offload
 from evaluator.http.routes import merge
 from evaluator.http.server.limits import MANAGEMENT
@@ -47,6 +51,9 @@ if TYPE_CHECKING:
     from evaluator.http.routes import Routes
 
 _DRAIN: Final = 2.0
+OBJECTIONS: Final = "controller.validation.objections"
+DIRECT_FLAGS: Final = "controller.pods.direct_sets.direct_flags"
+"""What the processes load at their start that judge objects, and flags of workloads."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +91,7 @@ async def open_admission(settings: AdmissionSettings) -> AsyncIterator[Admission
         watches = _watches(settings, cluster, watched, health)
         offload = Offload()
         stack.callback(offload.close)
-        routes = _webhooks(settings, watched, events, reviews, offload)
+        routes = _webhooks(settings, watched, events, reviews, _judges(stack))
         text = partial(generate_latest, registry)
         managed = management_routes.routes(partial(_readiness, watched, health), text, offload)
         manager = Listener(managed, MANAGEMENT, name="management")
@@ -111,14 +118,27 @@ def _watches(
     return watches
 
 
+def _judges(stack: contextlib.AsyncExitStack) -> tuple[Judges, Judges]:
+    """Those of objects, and those of workloads, without which no pod starts: they share nothing."""
+    objects, workloads = Helpers((OBJECTIONS,)), Helpers((DIRECT_FLAGS,))
+    for helpers in (objects, workloads):
+        stack.push_async_callback(helpers.close)
+    return (
+        Judges(objects, Places(HELPERS, resource="object reviews", most_waiting=MOST_WAITING)),
+        Judges(workloads, Places(HELPERS, resource="workload reviews", most_waiting=MOST_WAITING)),
+    )
+
+
 def _webhooks(
     settings: AdmissionSettings,
     watched: WatchedObjects,
     events: ApiServerEvents,
     metrics: AdmissionMetrics,
-    offload: Offload,
+    judges: tuple[Judges, Judges],
 ) -> Routes:
-    """Those for pods, for workloads that carry flags, for FlagOverrides, and for objects of our kinds."""
+    """Those for pods, for workloads that carry flags, for FlagOverrides, and for objects of our kinds.
+    `judges`: those of objects, and of workloads.
+    """
     refusals = Refusals(events, now)
     flag_set_refusals = FlagSetRefusals(watched.objects, [events], now, asyncio.get_running_loop().time)
 
@@ -142,13 +162,13 @@ def _webhooks(
         settings.direct_sets,
         settings.namespaces,
         lambda: watched.synced,
-        offload,
+        judges[1],
         metrics.count_review,
         now,
         WorkloadOrders(known, watched.namespace_labels),
     )
     overrides = OverrideWebhook(settings.override_max_days, metrics.count_review, now)
-    validator = Validator(objection, offload, metrics.count_review, settings.namespaces)
+    validator = Validator(objection_to_review, judges[0], metrics.count_review, settings.namespaces)
     return merge(injector.routes(), workloads.routes(), overrides.routes(), validator.routes())
 
 
@@ -166,6 +186,7 @@ def _readiness(watched: WatchedObjects, health: WatchHealth) -> dict[str, Any]:
 async def run_admission(settings: AdmissionSettings, say: Callable[[str], None]) -> None:
     """Answer until SIGTERM or SIGINT; a second one ends it at once. Raises OSError as `open_admission`."""
     stop = stop_at_signals()
+    share_threads()
     async with open_admission(settings) as process:
         say(f"listening: admission {process.admission_port}, management {process.management_port}")
         await work_until(stop, process.work())

@@ -27,7 +27,7 @@ from controller.configurations.live_proxies import LiveProxies, ProxyFollower
 from controller.delivery.claims import Claims
 from controller.events.receiver.webhook_endpoints import Endpoints
 from controller.events.receiver.webhook_server import Receiver
-from controller.flagsets.building.limited_build import HELPERS, MODULES
+from controller.flagsets.building.limited_build import MODULES
 from controller.kube.accounts import Accounts
 from controller.kube.client import Cluster
 from controller.kube.event_sink import ApiServerEvents
@@ -45,9 +45,9 @@ from controller.runtime.process.metrics import Metrics
 from controller.runtime.process.stop_signals import end_at_signals, stop_at_signals
 from controller.runtime.reconciling.loop import Loop, Outputs
 from controller.runtime.reconciling.watches import Dispatcher, indexes_of
-from controller.runtime.tenancy.threads import share_threads
 from controller.sources.files.leftovers import Leftovers
 from controller.sources.freshness import PendingPushes
+from evaluator.host.threads import share_threads
 from evaluator.http.offload import Offload
 
 if TYPE_CHECKING:
@@ -220,7 +220,7 @@ async def _open_shared(stack: contextlib.AsyncExitStack, base: _Base) -> tuple[S
     address = artifact_address(settings, bound.getsockname()[1])
     storages = Storages(settings.storage_path / "artifacts", f"http://{address}")
     stack.callback(storages.close)
-    helpers = Helpers(HELPERS, MODULES)
+    helpers = Helpers(MODULES)
     stack.push_async_callback(helpers.close)
     known = Claims(), Endpoints(), PendingPushes(), helpers
     shared = Shared(settings, base.objects, base.limits, base.accounts, storages, address, tokens, *known)

@@ -60,7 +60,9 @@ async def open_notifications(
     cluster = accounts.cluster
     hosts = provider_hosts_of(settings, cluster.server)
     # The other client is for addresses that come from the controller's operator.
-    http, operators = (HttpClient(allowed, Places(AT_ONCE, AT_ONCE)) for allowed in (hosts, None))
+    http, operators = (
+        HttpClient(allowed, Places(AT_ONCE, AT_ONCE, resource="alerts")) for allowed in (hosts, None)
+    )
     stack.push_async_callback(http.close)
     stack.push_async_callback(operators.close)
     outbox = Outbox(objects, now, wake)

@@ -37,7 +37,7 @@ from controller.runtime.process.metrics import ProcessMetrics
 from controller.runtime.process.stop_signals import end_at_signals, stop_at_signals
 from controller.runtime.reconciling.queue import KeyedQueue
 from controller.runtime.tenancy.limits import NamespaceLimits
-from controller.runtime.tenancy.threads import share_threads
+from evaluator.host.threads import share_threads
 from evaluator.http.host_check import without_pages
 from evaluator.http.offload import Offload
 from evaluator.http.routes import merge

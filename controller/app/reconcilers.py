@@ -156,7 +156,7 @@ def _flag_sets(parts: Parts) -> FlagSetReconciler:
         random.random,
         shared.settings.provenance,
         InputReader(accounts.secret, accounts.config_map),
-        LimitedBuild(shared.helpers, Places(HELPERS)),
+        LimitedBuild(shared.helpers, Places(HELPERS, resource="builds")),
     )
 
 
@@ -245,7 +245,8 @@ def open_providers(
     for backend in backends.values():
         stack.push_async_callback(backend.close)
     hosts, secrets = source_hosts_of(settings, api_server), Secrets(secret)
-    http, rpc = (Places(REMOTE_AT_ONCE, REMOTE_AT_ONCE) for _ in range(2))
+    http = Places(REMOTE_AT_ONCE, REMOTE_AT_ONCE, resource="remote HTTP")
+    rpc = Places(REMOTE_AT_ONCE, REMOTE_AT_ONCE, resource="remote gRPC")
     client = HttpClient(hosts, http, system_proxies=True)
     stack.push_async_callback(client.close)
     return Providers(backends, {"http": HttpFlags(client, secrets), "grpc": GrpcFlags(hosts, secrets, rpc)})

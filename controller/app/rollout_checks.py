@@ -42,7 +42,7 @@ def open_rollout_checks(
 ) -> RolloutChecks:
     """Connect the parts; `stack` closes them. `count`: counts a check by its verdict."""
     hosts = rollout_hosts_of(settings, accounts.cluster.server)
-    client = HttpClient(hosts, Places(AT_ONCE, AT_ONCE), system_proxies=True)
+    client = HttpClient(hosts, Places(AT_ONCE, AT_ONCE, resource="rollout requests"), system_proxies=True)
     stack.push_async_callback(client.close)
     servers = AllowedServers(client, accounts.secret, allow_local=bool(settings.rollout_hosts))
     return RolloutChecks(MetricChecks(objects, servers, count), WebhookCalls(servers))

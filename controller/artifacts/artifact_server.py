@@ -7,18 +7,20 @@ import hashlib
 import hmac
 import logging
 import re
-from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, BinaryIO, Final
 
 from controller.runtime.reconciling.setbacks import Setback
-from evaluator.http.messages import ByteStream, Headers, Request, Response, Streamed, header
+from evaluator.host.shares import FairShare
+from evaluator.host.threads import FairThreads, work_for
+from evaluator.http.messages import ByteStream, Headers, Request, Response, Streamed, header, host_of
 from evaluator.http.routes import Routes
 from evaluator.http.server.limits import Limits
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
+    from concurrent.futures import Executor
 
     from controller.artifacts.storages import Storages, Stored
 
@@ -34,7 +36,10 @@ LIMITS: Final = Limits(
     idle_seconds=30.0,
 )
 AT_ONCE: Final = 256
-"""Archives that are sent at a time; each takes some 200 KB of memory."""
+"""Archives that are sent at a time, half of them to one address; each takes some 200 KB of memory. Beyond
+them there is one for each address that has none.
+"""
+FIRSTS: Final = 64
 THREADS: Final = 4
 SECONDS: Final = 300.0
 """A client that reads more slowly asks for the rest of it."""
@@ -46,12 +51,16 @@ _RANGE: Final = re.compile(r"bytes=(\d{0,18})-(\d{0,18})")
 class Sending:
     """Sends one part of a file as one body. Only the reading happens in a thread."""
 
-    def __init__(self, stored: Stored, part: range, pool: Executor, ended: Callable[[bool], None]) -> None:
+    def __init__(
+        self, stored: Stored, part: range, client: str, pool: Executor, ended: Callable[[bool], None]
+    ) -> None:
         """`part`: its bytes, at least one; the last piece of a whole file is not sent if its digest differs.
-        `ended` is called once: False if the file was not what it should be, or could not be read.
+        `client`: whose turn in the pool it takes. `ended` is called once: False if the file was not what it
+        should be, or could not be read.
         """
         self._found = stored
         self._part = part
+        self._client = client
         self._pool = pool
         self._ended: Callable[[bool], None] | None = ended
         self._left = len(part)
@@ -73,8 +82,8 @@ class Sending:
             piece, self._piece = self._piece, b""
             self._body.send(piece)
         if not self._piece and self._reading is None and self._body.writable:
-            loop = asyncio.get_running_loop()
-            self._reading = loop.run_in_executor(self._pool, self._read)
+            with work_for(self._client):
+                self._reading = asyncio.get_running_loop().run_in_executor(self._pool, self._read)
             self._reading.add_done_callback(self._read_on)
 
     def _read(self) -> bytes:
@@ -127,10 +136,11 @@ class ArtifactServer:
     archives: Storages
     tokens: Callable[[], Collection[str]]
     """A request must bear one of them, unless there are none."""
-    most: int = AT_ONCE
-    """Archives that are sent at a time."""
-    _pool: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(THREADS, "send"))
-    _sending: int = 0
+    sending: FairShare[str] = field(
+        default_factory=lambda: FairShare(AT_ONCE, FIRSTS, resource="archives sent")
+    )
+    """Archives that are sent at a time, by address."""
+    _pool: FairThreads = field(default_factory=lambda: FairThreads(THREADS, resource="archives read"))
 
     def routes(self) -> Routes:
         """GET and HEAD of `/flagsource/<namespace>/<name>/<file>`."""
@@ -148,18 +158,19 @@ class ArtifactServer:
         answer = _choose(request, stored)
         if isinstance(answer, Response):
             return answer
-        if self._sending >= self.most:
+        client = host_of(request.peer)
+        if not self.sending.has_place(client):
             return Response(503, b"too many at a time\n", (("retry-after", "5"),))
         status, headers, part = answer
 
-        def count_end(well: bool) -> None:
-            self._sending -= 1
+        def end(well: bool) -> None:
+            self.sending.release(client)
             if not well:
                 self._pool.submit(_set_aside_damage, partial(self.archives.read, path))
 
         def start(body: ByteStream) -> None:
-            self._sending += 1
-            Sending(stored, part, self._pool, count_end).begin(body)
+            self.sending.hold(client)
+            Sending(stored, part, client, self._pool, end).begin(body)
 
         return Streamed(status, headers, start, seconds=SECONDS)
 

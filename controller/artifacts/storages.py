@@ -7,13 +7,14 @@ import re
 import shutil
 import stat
 import threading
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, wait
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from controller.api.objects.meta import ObjectKey
 from controller.artifacts.storage import Storage
 from controller.runtime.reconciling.setbacks import as_failed
+from evaluator.host.threads import FairThreads, work_for
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -48,7 +49,7 @@ class Storages:
         self._known: dict[ObjectKey, Storage] = {}
         self._removals: dict[ObjectKey, Future[None]] = {}
         self._lock = threading.Lock()
-        self._remover = ThreadPoolExecutor(1, "remove-artifacts")
+        self._remover = FairThreads(1, resource="removals")
 
     def of(self, key: ObjectKey) -> Storage:
         """The store of one source; one that was lost on the disk is made anew. Blocks. Raises Failed."""
@@ -71,7 +72,7 @@ class Storages:
 
     def forget(self, key: ObjectKey) -> None:
         """Remove everything of a source that is gone, in a thread."""
-        with self._lock:
+        with self._lock, work_for(key.namespace):
             self._known.pop(key, None)
             leaving = self._removals[key] = self._remover.submit(self._remove, key)
         leaving.add_done_callback(lambda done: self._end_removal(key, done))
@@ -123,6 +124,9 @@ class Storages:
 
     def close(self) -> None:
         """Wait until removals are done."""
+        with self._lock:
+            leaving = tuple(self._removals.values())
+        wait(leaving)
         self._remover.shutdown()
 
     def _locate(self, path: str) -> tuple[ObjectKey, Path, str] | None:

@@ -72,7 +72,7 @@ class ApiServerEvents(EventQueue):
             "Events that were not posted because too many were waiting.",
             registry=registry,
         )
-        super().__init__(dropped, most=most, drain=timing.drain)
+        super().__init__(dropped, resource="Events", most=most, drain=timing.drain)
         self._server = Requests(api, pauses=timing.pauses)
         self._timing = timing
         self._wrote = wrote

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from controller.page.page_streams import MOST
+from controller.page.page_streams import FIRSTS, MOST
 from controller.page.pages import respond
 from controller.page.rendering import PREFIX, SAFE, STATIC
+from evaluator.host.shares import FairShare
+from evaluator.host.threads import FairThreads, work_for
 from evaluator.http.deferred import Deferred
 from evaluator.http.host_check import is_of_page
 from evaluator.http.messages import Response, header
@@ -27,10 +28,12 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-MOST_WAITING: Final = MOST + 32
-"""Most views that are being made or wait for the thread; further requests get 503. After a change, each open
-page asks for its own.
+MOST_VIEWS: Final = MOST + 32
+"""Most views that are being made or wait for the thread, half of them of one reader; further requests get
+503. After a change, each open page asks for its own.
 """
+SECONDS: Final = 30.0
+"""Seconds for which a view is waited for."""
 _TYPES: Final = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
 _FILES: Final = {file.name: file for file in sorted(STATIC.iterdir()) if file.suffix in _TYPES}
 
@@ -53,8 +56,9 @@ class PageServer:
         self._streams = streams
         self._clock = clock
         self._local = local
-        self._waiting = 0
-        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="page")
+        self._views: FairShare[str] = FairShare(MOST_VIEWS, FIRSTS, resource="page views")
+        # What views keep between them is for one thread.
+        self._thread = FairThreads(1, 0, resource="page thread")
 
     def routes(self) -> Routes:
         """`/ui`, its views, its files, and the stream of changes."""
@@ -69,16 +73,14 @@ class PageServer:
         )
 
     def close(self) -> None:
-        """End the streams, and cancel views that wait."""
+        """End the streams, and begin no more views."""
         self._streams.close()
-        self._thread.shutdown(wait=False, cancel_futures=True)
+        self._thread.shutdown(wait=False)
 
     def answer(self, request: Request) -> Response | Deferred[Response]:
         """Make a view; 403 for what another site's page sent, 503 where too many wait."""
         if self._is_foreign(request):
             return Response(403, b"this page is not for other sites\n", SAFE)
-        if self._waiting >= MOST_WAITING:
-            return Response(503, b"too many requests\n", (("retry-after", "1"), *SAFE))
         return Deferred(self._steps(request))
 
     def changes(self, request: Request) -> Response | Streamed:
@@ -94,21 +96,30 @@ class PageServer:
         return request.method == "POST" and header(request.headers, "sec-fetch-site") == "cross-site"
 
     def _steps(self, request: Request) -> Generator[Wait, None, Response]:
-        self._waiting += 1
+        reader = self._streams.reader_of(request)
+        if not self._views.has_place(reader):
+            return Response(503, b"too many requests\n", (("retry-after", "1"), *SAFE))
+        self._views.hold(reader)
         task = asyncio.get_running_loop().create_task(self._make(request))
         try:
             yield lambda resume: task.add_done_callback(lambda _: resume())
             return task.result()
         finally:
-            self._waiting -= 1
+            self._views.release(reader)
             task.cancel()
 
     async def _make(self, request: Request) -> Response:
-        source = await self._source_for(request)
-        if isinstance(source, Response):
-            return source
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._thread, partial(respond, request, source, self._clock()))
+        try:
+            async with asyncio.timeout(SECONDS):
+                source = await self._source_for(request)
+                if isinstance(source, Response):
+                    return source
+                make = partial(respond, request, source, self._clock())
+                # Before, the token of a first request was unknown.
+                with work_for(self._streams.reader_of(request)):
+                    return await asyncio.get_running_loop().run_in_executor(self._thread, make)
+        except TimeoutError:
+            return Response(503, b"this view took too long; try again\n", (("retry-after", "5"), *SAFE))
 
 
 def send_file(request: Request) -> Response:

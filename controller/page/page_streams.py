@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from controller.page.rendering import SAFE
+from evaluator.host.shares import FairShare
 from evaluator.http.messages import Response, Streamed, header
 from evaluator.wire.countdown import Countdown
 
@@ -23,7 +24,9 @@ KEEP_ALIVE_SECONDS: Final = 20.0
 GATHER_SECONDS: Final = 0.1
 """Seconds from a change until pages are notified; all changes in between need one event."""
 MOST: Final = 400
-"""Most open streams; further pages get 503 and try again."""
+"""Most open streams, half of them of one reader; further pages get 503 and try again."""
+FIRSTS: Final = 100
+"""Streams beyond them, for readers that have none."""
 _HEADERS: Final = (
     ("content-type", "text/event-stream"),
     ("cache-control", "no-store"),
@@ -36,12 +39,18 @@ class PageStreams:
     """The open streams."""
 
     def __init__(
-        self, timers: Timers, changes_for: Callable[[Request], Callable[[], str] | Response]
+        self,
+        timers: Timers,
+        changes_for: Callable[[Request], Callable[[], str] | Response],
+        reader_of: Callable[[Request], str] = lambda _: "",
     ) -> None:
         """`changes_for` returns a refusal, or a function for the version of what the sender of a request may
-        see: a text that changes with it.
+        see: a text that changes with it. `reader_of` returns who sends a request; empty: it is unknown, or
+        there is one reader.
         """
         self._changes_for = changes_for
+        self.reader_of = reader_of
+        self._shares: FairShare[str] = FairShare(MOST, FIRSTS, resource="page streams")
         self.silence: Countdown[PageStream] = Countdown(timers, KEEP_ALIVE_SECONDS, PageStream.keep_alive)
         self._timers = timers
         self._due: TimerHandle | None = None
@@ -52,15 +61,17 @@ class PageStreams:
 
     def open(self, request: Request) -> Response | Streamed:
         """The stream of one page; its `last-event-id`, or at first `?seen=`, is the version that it shows."""
-        if len(self._open) >= MOST:
-            return Response(503, b"too many open pages\n", (("retry-after", "30"), *SAFE))
         version = self._changes_for(request)
         if isinstance(version, Response):
             return version
+        reader = self.reader_of(request)
+        if not self._shares.has_place(reader):
+            return Response(503, b"too many open pages\n", (("retry-after", "30"), *SAFE))
         seen = header(request.headers, "last-event-id") or request.query.removeprefix("seen=")
 
         def start(stream: ByteStream) -> None:
-            opened = PageStream(self, stream, version, seen)
+            opened = PageStream(self, stream, version, seen, reader)
+            self._shares.hold(reader)
             self._open.add(opened)
             opened.advance()
 
@@ -78,7 +89,8 @@ class PageStreams:
 
     def forget(self, opened: PageStream) -> None:
         """Remove a stream that has ended."""
-        self._open.discard(opened)
+        self._open.remove(opened)
+        self._shares.release(opened.reader)
         self.silence.forget(opened)
 
     def close(self) -> None:
@@ -93,12 +105,13 @@ class PageStream:
     """One page, and the version that it shows."""
 
     def __init__(
-        self, streams: PageStreams, stream: ByteStream, version: Callable[[], str], seen: str
+        self, streams: PageStreams, stream: ByteStream, version: Callable[[], str], seen: str, reader: str
     ) -> None:
         self._streams = streams
         self._stream = stream
         self._version = version
         self._seen = seen
+        self.reader = reader
         stream.on_writable = self.advance
         stream.on_closed = self._on_closed
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import orjson
+
 from controller.delivery.written_flags import CHARACTERS, MOST_NAMED, summary
 from controller.runtime.user_text.plain_text import one_line
 from controller.validation.kind_schemas import KINDS
@@ -12,6 +14,11 @@ from evaluator.flags.syntax.problems import Severity
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+
+def objection_to_review(content: bytes) -> tuple[str, tuple[str, ...]]:
+    """The objection to the object of an AdmissionReview, in JSON."""
+    return objection(orjson.loads(content)["request"]["object"])
 
 
 def objection(body: Mapping[str, Any]) -> tuple[str, tuple[str, ...]]:

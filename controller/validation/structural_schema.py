@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from controller.api.parsing import InvalidTextError
 from controller.api.parsing.patterns import compile_pattern
+from evaluator.flags.checking.suggestions import Suggestions
 from evaluator.flags.syntax.problems import Severity
 
 if TYPE_CHECKING:
@@ -59,6 +60,12 @@ class SchemaProblem:
 
 def schema_problems(schema: Mapping[str, Any], value: Any, path: Path = ()) -> Iterator[SchemaProblem]:
     """Yield all that is wrong with `value`, an object as YAML has it. CEL rules are judged elsewhere."""
+    yield from _problems(schema, value, path, Suggestions())
+
+
+def _problems(
+    schema: Mapping[str, Any], value: Any, path: Path, suggestions: Suggestions
+) -> Iterator[SchemaProblem]:
     if value is None:
         if not _takes_null(schema):
             yield SchemaProblem(path, f"is empty; write {_expected_type(schema)}")
@@ -74,13 +81,14 @@ def schema_problems(schema: Mapping[str, Any], value: Any, path: Path = ()) -> I
         return
     if "enum" in schema and value not in schema["enum"]:
         listed = ", ".join(str(choice) or '""' for choice in schema["enum"])
-        yield SchemaProblem(path, f"must be one of {listed}{nearest(str(value), map(str, schema['enum']))}")
+        near = nearest(str(value), map(str, schema["enum"])) if suggestions.take() else ""
+        yield SchemaProblem(path, f"must be one of {listed}{near}")
     if isinstance(value, str):
         yield from _of_text(schema, value, path)
     elif isinstance(value, list):
-        yield from _of_list(schema, value, path)
+        yield from _of_list(schema, value, path, suggestions)
     elif isinstance(value, dict):
-        yield from _of_fields(schema, value, path)
+        yield from _of_fields(schema, value, path, suggestions)
     else:
         yield from _of_number(schema, value, path)
     yield from _of_choice(schema, value, path)
@@ -186,10 +194,12 @@ def _of_number(schema: Mapping[str, Any], number: float, path: Path) -> Iterator
         yield SchemaProblem(path, f"must be a number of {bits + 1} bits")
 
 
-def _of_list(schema: Mapping[str, Any], items: list[Any], path: Path) -> Iterator[SchemaProblem]:
+def _of_list(
+    schema: Mapping[str, Any], items: list[Any], path: Path, suggestions: Suggestions
+) -> Iterator[SchemaProblem]:
     yield from _of_size(schema, "Items", len(items), path)
     for index, item in enumerate(items):
-        yield from schema_problems(schema.get("items", {}), item, (*path, index))
+        yield from _problems(schema.get("items", {}), item, (*path, index), suggestions)
     kind, keys = schema.get("x-kubernetes-list-type"), schema.get("x-kubernetes-list-map-keys", ())
     if kind in {"set", "map"}:
         first: dict[str, int] = {}
@@ -199,22 +209,25 @@ def _of_list(schema: Mapping[str, Any], items: list[Any], path: Path) -> Iterato
                 yield SchemaProblem((*path, index), "is in the list twice")
 
 
-def _of_fields(schema: Mapping[str, Any], value: dict[Any, Any], path: Path) -> Iterator[SchemaProblem]:
+def _of_fields(
+    schema: Mapping[str, Any], value: dict[Any, Any], path: Path, suggestions: Suggestions
+) -> Iterator[SchemaProblem]:
     known, more = schema.get("properties", {}), schema.get("additionalProperties")
     present = {name: inner for name, inner in value.items() if not _is_dropped(schema, name, inner)}
     missing = [name for name in schema.get("required", ()) if name not in present]
-    meant = {_near(str(name), known) for name in value if name not in known} if missing else ()
+    unknown = (str(name) for name in value if missing and name not in known)
+    meant = {_near(name, known) for name in unknown if suggestions.take()}
     for name in missing:
         if name not in meant:
             yield SchemaProblem((*path, name), f"is required: {_required_names(known.get(name, {}))}")
     for name, inner in present.items():
         if name in known:
-            yield from schema_problems(known[name], inner, (*path, name))
+            yield from _problems(known[name], inner, (*path, name), suggestions)
         elif isinstance(more, dict):
-            yield from schema_problems(more, inner, (*path, name))
+            yield from _problems(more, inner, (*path, name), suggestions)
         elif not schema.get(OPEN) and not more:
-            message = f'unknown field "{name}"{_guess(str(name), known)}'
-            yield SchemaProblem((*path, name), message, "unknown-field", at_key=True)
+            guess = _guess(str(name), known) if suggestions.take() else ""
+            yield SchemaProblem((*path, name), f'unknown field "{name}"{guess}', "unknown-field", at_key=True)
 
 
 def _required_names(schema: Mapping[str, Any]) -> str:

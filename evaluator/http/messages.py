@@ -54,6 +54,11 @@ def header(headers: Headers, name: str) -> str | None:
     return None
 
 
+def host_of(peer: str) -> str:
+    """Return the address of a peer without its port."""
+    return peer.rpartition(":")[0] or peer
+
+
 class Call(NamedTuple):
     """One RPC as its handler sees it."""
 

@@ -1,53 +1,68 @@
-"""Makes slow answers in a thread, one at a time, while the event loop answers other requests."""
+"""Makes slow answers in threads, in turn for each client, while the event loop answers other requests."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from evaluator.http.messages import Response, Streamed
+from evaluator.host.threads import FairThreads, work_for
+from evaluator.http.messages import Response, Streamed, host_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from evaluator.http.messages import ByteStream, Headers
+    from evaluator.http.messages import ByteStream, Headers, Request
 
-MOST_WAITING: Final = 8
-"""Most answers that are being made or wait for the thread; further requests get 503."""
+MOST_WAITING: Final = 16
+"""Most answers that wait for a thread, half of them of one client; further requests get 503."""
+SECONDS: Final = 30.0
+"""Seconds for which a client waits; what bounds the work itself is how much is shown."""
 
 log = logging.getLogger(__name__)
 
 
 class Offload:
-    """A thread that several handlers share."""
+    """Threads that several handlers share: one client has one, and whoever has none finds another."""
 
     def __init__(self) -> None:
-        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="offload")
-        self._waiting = 0
+        self._threads = FairThreads(1, resource="answers", most_waiting=MOST_WAITING)
 
-    def answer(self, headers: Headers, make: Callable[[], bytes]) -> Response | Streamed:
-        """Return a response of 200 whose body `make` returns in the thread, or 503 if too many wait."""
-        if self._waiting >= MOST_WAITING:
+    def answer(self, request: Request, headers: Headers, make: Callable[[], bytes]) -> Response | Streamed:
+        """Return a response of 200 whose body `make` returns in a thread, or 503 if too many wait. What waits
+        is not begun once its client is gone.
+        """
+        client = host_of(request.peer)
+        if self._threads.is_full(client):
             return Response(503, b"", (("retry-after", "1"),))
-        return Streamed(200, headers, partial(self._start, make))
+        return Streamed(200, headers, partial(self._start, client, make), seconds=SECONDS)
 
     def close(self) -> None:
-        """Cancel the answers that wait; one that is being made continues."""
-        self._thread.shutdown(wait=False, cancel_futures=True)
+        """Begin no more answers; one that is being made continues."""
+        self._threads.shutdown(wait=False)
 
-    def _start(self, make: Callable[[], bytes], stream: ByteStream) -> None:
-        def end(future: asyncio.Future[bytes]) -> None:
-            self._waiting -= 1
-            if future.cancelled():
-                stream.break_off()
-            elif (error := future.exception()) is not None:
-                log.error("an answer failed", exc_info=error)
-                stream.break_off()
-            else:
-                stream.finish(future.result())
+    def _start(self, client: str, make: Callable[[], bytes], stream: ByteStream) -> None:
+        with work_for(client):
+            making = asyncio.get_running_loop().run_in_executor(self._threads, make)
+        send_result(stream, making)
 
-        self._waiting += 1
-        asyncio.get_running_loop().run_in_executor(self._thread, make).add_done_callback(end)
+
+def send_result(stream: ByteStream, making: asyncio.Future[bytes]) -> None:
+    """Finish the stream with the bytes that are being made; cancel that once the client is gone."""
+
+    def cancel() -> None:
+        making.cancel()
+
+    stream.on_closed = cancel
+    making.add_done_callback(partial(_end, stream))
+
+
+def _end(stream: ByteStream, making: asyncio.Future[bytes]) -> None:
+    if making.cancelled():
+        stream.break_off()
+    elif (error := making.exception()) is not None:
+        log.error("an answer failed", exc_info=error)
+        stream.break_off()
+    else:
+        stream.finish(making.result())

@@ -52,6 +52,11 @@ class ProxyProcess(Replica):
         self.sync, self.management = self.read_ports(_PORTS)
         within(lambda: self.readyz()[0] == 200, self.log_text)
 
+    def start_again(self) -> None:
+        """Start on the port that it had."""
+        self.command[self.command.index("--sync-port") + 1] = str(self.sync)
+        self.start()
+
     def readyz(self) -> tuple[int, dict[str, Any]]:
         """The status and the page."""
         status, text = self.ask("/readyz")

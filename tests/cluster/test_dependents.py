@@ -15,15 +15,18 @@ import pytest
 
 from controller.artifacts.archive import pack
 from tests.cluster.api import MERGE, path_of
+from tests.cluster.fleets import flagstaff, followed_source
 from tests.cluster.flux import FLUX, install
-from tests.cluster.objects import condition, configuration, current, flag_set, flag_source, flags
+from tests.cluster.objects import condition, configuration, current, flag_set, flag_source, flags, manifest
 from tests.cluster.patience import within
+from tests.cluster.pods import pods
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
     from tests.cluster.objects import Namespace
+    from tests.cluster.proxies import ProxyProcess
     from tests.cluster.spines import Spine
 
 
@@ -152,3 +155,46 @@ def test_a_malformed_object_affects_no_other(space: Namespace, spec: dict[str, A
     space.wait_ready("ffc", "good")
     found = space.wait_reason("ffc", reason)
     assert current(found)
+
+
+@pytest.mark.parametrize("prune", [True, False], ids=["deleted", "left"])
+def test_evaluators_of_a_flag_set_follow_when_its_target_is_renamed(
+    spine: Spine, delivering: ProxyProcess, tmp_path: Path, prune: bool
+) -> None:
+    source = followed_source(delivering.target, spine.name)
+    with pods(spine.plane, spine.name, source, tmp_path / "pods", "web-1"):
+        spine.wait("ffc", lambda found: found["status"].get("served") == "1/1")
+        spine.patch("flagset", {"spec": {"prune": prune, "target": {"name": "renamed"}}})
+        if not prune:
+            left = spine.wait("ffc", lambda found: condition(found, "Superseded").get("status") == "True")
+            assert condition(left, "Superseded")["message"] == (
+                "FlagSet flags writes FeatureFlagConfiguration renamed and not this object any more; "
+                "1 subscriber follows it"
+            )
+            assert left["status"]["served"] == "1/1"
+            spine.delete("ffc")
+        spine.push(flags__json=flags(banner="off"))
+        spine.wait("ffc", lambda found: found["status"].get("served") == "1/1", "renamed")
+
+
+def test_a_flag_set_says_that_what_it_depends_on_is_being_rolled_out(spine: Spine) -> None:
+    steps = [{"share": 20, "approval": "Required"}, {"share": 60, "approval": "Required"}]
+    spec = {"flagSetRef": {"name": "flags"}, "flags": ["*"], "steps": steps}
+    spine.apply(
+        manifest("FlagRollout", "slow", spec), flag_set(name="depending", dependsOn=[{"name": "flags"}])
+    )
+    spine.wait("flagrollout", lambda found: found.get("status", {}).get("phase") == "Idle", "slow")
+    spine.wait_ready("flagset", "depending")
+    commit = spine.push(flags__json=flags(banner="off"))
+    spine.wait_applied(commit)
+    depending = spine.wait(
+        "flagset", lambda found: condition(found, "DependenciesServed").get("status") == "False", "depending"
+    )
+    message = condition(depending, "DependenciesServed")["message"]
+    assert message.startswith("FlagSet flags is applied, but not served to all users: FlagRollout slow ")
+    code, tree = flagstaff(spine.plane, "tree", "-n", spine.name)
+    assert (code, "FlagSet flags is applied, but not served to all users" in tree) == (0, True)
+    # It does not wait.
+    spine.wait(
+        "flagset", lambda found: found["status"]["lastAppliedRevision"] == f"main@sha1:{commit}", "depending"
+    )

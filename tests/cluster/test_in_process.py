@@ -57,12 +57,6 @@ def says(provider: Asked) -> Any:
     return provider.ask("string", "hello", "fallback")["value"]
 
 
-def start_again(process: ProxyProcess) -> None:
-    """On the port that it had."""
-    process.command[process.command.index("--sync-port") + 1] = str(process.sync)
-    process.start()
-
-
 def test_a_provider_follows_changes_and_outlives_the_proxy(
     shop: Namespace, language: str, tmp_path: Path
 ) -> None:
@@ -79,7 +73,7 @@ def test_a_provider_follows_changes_and_outlives_the_proxy(
         process.end(signal.SIGKILL)
         write(shop, "three")
         assert says(provider) == "two"
-        start_again(process)
+        process.start_again()
         within(lambda: says(provider) == "three")
 
 

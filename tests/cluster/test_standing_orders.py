@@ -6,19 +6,23 @@ from __future__ import annotations
 
 import contextlib
 import json
+import signal
 import urllib.error
 import urllib.request
 from dataclasses import dataclass
+from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from controller.api.objects.meta import timestamp
+from controller.runtime.clock import now
 from tests.clients.evaluator import evaluator
 from tests.cluster.admission import AdmissionProcess, install_rights, install_webhooks
 from tests.cluster.api import Refused, path_of
 from tests.cluster.controllers import controller
-from tests.cluster.objects import Namespace, configuration, flags, reader
+from tests.cluster.objects import Namespace, condition, configuration, flags, manifest, reader
 from tests.cluster.patience import within
 from tests.cluster.proxies import ProxyProcess, proxy
 from tests.cluster.replica import run_replica
@@ -84,6 +88,15 @@ def platform(shop: Namespace) -> Iterator[Namespace]:
     shop.plane.kubectl("delete", "namespace", space.name, "--wait=false")
 
 
+def override(flag_set: str, flag: str) -> dict[str, Any]:
+    """A FlagOverride that switches a flag on for an hour, with the name of the set."""
+    spec = {
+        "flagSetRef": {"name": flag_set}, "flag": flag, "variant": "on", "reason": "INC-1",
+        "expiresAt": timestamp(now() + timedelta(hours=1)),
+    }  # fmt: skip
+    return manifest("FlagOverride", flag_set, spec)
+
+
 def label(space: Namespace, order: str) -> None:
     """Order for all pods of the namespace; `…-` removes the label."""
     words = f"{ORDER}{order}" if order == "-" else f"{ORDER}={order}"
@@ -119,10 +132,18 @@ def run_evaluator(
     space: Namespace, found: dict[str, Any], folder: Path
 ) -> Iterator[Callable[[str], tuple[Any, Any]]]:
     """The evaluator of a pod; the function returns the value of a flag and the set that it is of."""
-    words, environ = started_as_a_kubelet_would(space, found, folder)
+    with run_container(*started_as_a_kubelet_would(space, found, folder), folder) as ask:
+        yield ask
+
+
+@contextlib.contextmanager
+def run_container(
+    words: list[str], environ: dict[str, str], folder: Path
+) -> Iterator[Callable[[str], tuple[Any, Any]]]:
+    """The same, by the container's arguments and variables; its volumes stay in `folder`."""
     with evaluator(*words, cwd=folder, environ=environ, leading=()) as process:
         ports = process.next_event("listening")
-        process.next_event("flags served")
+        within(lambda: any("flags served" in event["message"] for event in process.log))
 
         def ask(flag: str) -> tuple[Any, Any]:
             url = f"http://127.0.0.1:{ports['ofrep']}/ofrep/v1/evaluate/flags/{flag}"
@@ -240,6 +261,100 @@ def test_across_namespaces_a_flag_grant_is_needed(
     found = create_injected(shop, asks)
     with run_evaluator(shop, found, tmp_path) as ask:
         assert ask("kill") == (True, f"FeatureFlagConfiguration/{platform.name}/kill")
+
+
+def grant(reader: str) -> dict[str, Any]:
+    """A FlagGrant for the pods of a namespace."""
+    to = [{"group": "core.openfeature.dev", "kind": "FeatureFlagConfiguration"}]
+    return manifest(
+        "FlagGrant", "pods", {"from": [{"group": "", "kind": "Pod", "namespace": reader}], "to": to}
+    )
+
+
+def served(space: Namespace, name: str) -> str | None:
+    """`n/m` of a FeatureFlagConfiguration."""
+    text: str | None = space.get("ffc", name)["status"].get("served")
+    return text
+
+
+def is_kept(platform: Namespace, pod_name: str) -> bool:
+    """Whether the status of `kill` counts the pod as one that keeps it without a grant, and nobody else."""
+    found = platform.get("ffc", "kill")
+    laggards = [(laggard["name"], laggard.get("reason")) for laggard in found["status"].get("laggards", ())]
+    propagated = condition(found, "Propagated")
+    return (
+        served(platform, "kill") == "0/1"
+        and laggards == [(pod_name, "OrderNotGranted")]
+        and (propagated["status"], propagated["reason"]) == ("False", "Lagging")
+        and "OrderNotGranted" in propagated["message"]
+    )
+
+
+def prepare(
+    shop: Namespace, name: str, annotations: dict[str, str], folder: Path
+) -> tuple[list[str], dict[str, str], Path]:
+    """A pod's container: its arguments, its variables and the folder of its volumes."""
+    (folder / name).mkdir()
+    found = create_injected(shop, annotations, name)
+    return (*started_as_a_kubelet_would(shop, found, folder / name), folder / name)
+
+
+@pytest.mark.timeout(300)
+def test_a_withdrawn_grant_freezes_its_set_and_the_other_sets_of_the_pod_go_on(
+    shop: Namespace, platform: Namespace, installed: Installed, tmp_path: Path
+) -> None:
+    delivering, kept = installed.proxy, (True, f"FeatureFlagConfiguration/{platform.name}/kill")
+    label(shop, "base")
+    platform.apply(grant(shop.name))
+    container = prepare(shop, "both", {ORDER: "kill", ORDER_NAMESPACE: platform.name}, tmp_path)
+
+    def goes_on(*pods: Callable[[str], tuple[Any, Any]], banner: bool) -> None:
+        """`base` reaches all pods and counts them; `kill` stays, and counts the pod that keeps it."""
+        within(lambda: all(ask("banner")[0] is banner for ask in pods), delivering.log_text)
+        assert pods[0]("kill") == kept
+        within(lambda: served(shop, "base") == "2/2", delivering.log_text)
+        within(lambda: is_kept(platform, f"{shop.name}/both"), delivering.log_text)
+
+    with run_container(*prepare(shop, "alone", {}, tmp_path)) as alone:
+        with run_container(*container) as both:
+            assert both("kill") == kept
+            within(lambda: (served(shop, "base"), served(platform, "kill")) == ("2/2", "1/1"))
+            platform.delete("flaggrant", "pods")
+            platform.apply(configuration("kill", flagSpec=json.loads(flags(kill="off"))))
+            shop.apply(configuration("base", flagSpec=json.loads(flags(banner="off"))))
+            goes_on(both, alone, banner=False)
+            shop.apply(override("base", "banner"))
+            goes_on(both, alone, banner=True)
+            # It forgets what it has sent.
+            delivering.end(signal.SIGKILL)
+            delivering.start_again()
+            shop.delete("flagoverride", "base")
+            goes_on(both, alone, banner=False)
+        with run_container(*container) as both:
+            shop.apply(configuration("base", flagSpec=json.loads(flags(banner="on"))))
+            goes_on(both, alone, banner=True)
+            platform.apply(grant(shop.name))
+            within(lambda: both("kill") == (False, kept[1]), delivering.log_text)
+            within(lambda: (served(shop, "base"), served(platform, "kill")) == ("2/2", "1/1"))
+
+
+def test_an_override_that_the_pods_own_set_hides_is_reported_with_that_set(
+    shop: Namespace, installed: Installed, tmp_path: Path
+) -> None:
+    label(shop, "base")
+    shop.apply(*reader("default"))
+    found = create_injected(shop, {"openfeature.dev/enabled": "true", "flagstaff.dev/flagset": "special"})
+    with run_evaluator(shop, found, tmp_path) as ask:
+        within(lambda: ask("banner")[0] is False)
+        shop.apply(override("base", "banner"))
+
+        def hidden() -> list[dict[str, Any]]:
+            receipts = [r for r in shop.all("flagreceipt") if r["spec"]["configuration"] == "base"]
+            return [entry for receipt in receipts for entry in receipt["status"].get("hidden", ())]
+
+        by = f"FeatureFlagConfiguration/{shop.name}/special"
+        within(lambda: hidden() == [{"flag": "banner", "by": by, "count": 1}], installed.proxy.log_text)
+        assert ask("banner")[0] is False
 
 
 @pytest.mark.parametrize(

@@ -10,9 +10,8 @@ from cachetools import LRUCache
 
 from controller.page.rendering import page
 from controller.proxy.access.tokens import bearer, seconds_left
-from controller.proxy.streams.stream_limits import host_of
 from controller.runtime.reconciling.setbacks import Failed
-from evaluator.http.messages import Call
+from evaluator.http.messages import Call, host_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -76,6 +75,11 @@ class TokenCallers:
             return refusal(401, "Not logged in", REFUSED)
         namespaces = self._seen[user.reader]
         return lambda: self.views.objects.version(namespaces)
+
+    def reader_of(self, request: Request) -> str:
+        """The reader that sends a request; empty: its token was not reviewed yet, or is refused."""
+        user = self.access.last_known(_call(request))
+        return "" if user is None else user.reader
 
     async def _namespaces(self, user: User) -> frozenset[str] | None:
         """The namespaces with flag sets that a user may see; None: all. Raises Failed."""

@@ -25,6 +25,7 @@ from controller.runtime.clock import now, unix_time
 from controller.runtime.process import management
 from controller.runtime.process.metrics import ProcessMetrics
 from controller.runtime.process.stop_signals import stop_at_signals, work_until
+from evaluator.host.threads import share_threads
 from evaluator.http.messages import Response
 from evaluator.http.offload import Offload
 from evaluator.http.routes import Routes, merge
@@ -64,7 +65,7 @@ async def open_page(settings: PageSettings) -> AsyncIterator[PageProcess]:
     async with contextlib.AsyncExitStack() as stack:
         callers = await _open_callers(settings, stack)
         views = callers.views
-        streams = PageStreams(asyncio.get_running_loop(), callers.changes_for)
+        streams = PageStreams(asyncio.get_running_loop(), callers.changes_for, callers.reader_of)
         views.notify = streams.notify
         registry = CollectorRegistry(auto_describe=False)
         counts, metrics = PageMetrics(registry, views.health, lambda: len(streams)), ProcessMetrics()
@@ -114,6 +115,7 @@ async def _count(callers: TokenCallers, counts: PageMetrics, request: Request) -
 async def run_page(settings: PageSettings, say: Callable[[str], None]) -> None:
     """Serve until SIGTERM or SIGINT; a second one ends it at once. Raises OSError as `open_page`."""
     stop = stop_at_signals()
+    share_threads()
     async with open_page(settings) as process:
         say(f"listening: page {process.page_port}, management {process.management_port}")
         await work_until(stop, process.views.watch())

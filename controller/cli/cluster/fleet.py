@@ -120,7 +120,8 @@ def proxy_table(flag_sets: Iterable[Mapping[str, Any]]) -> str:
     rows: list[tuple[str, ...]] = [_MEMBERS]
     for flag_set in flag_sets:
         for member in flag_set.get("members") or ():
-            state = "silent" if member.get("silent") else "behind" if member.get("lagging") else "ok"
+            behind = str(member.get("reason") or "behind") if member.get("lagging") else "ok"
+            state = "silent" if member.get("silent") else behind
             claimed = "" if member.get("verified") else " (claimed)"
             rows.append(
                 (

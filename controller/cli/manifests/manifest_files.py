@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 import re
 import sys
-from dataclasses import dataclass
+from collections import Counter
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -69,6 +70,8 @@ class ObjectManifest:
     """Empty: it is a live one."""
     node: Any
     """PyYAML's."""
+    _fields: dict[int, dict[str, tuple[Any, Any]]] = field(default_factory=dict, compare=False, repr=False)
+    """The keys and values of mappings in which a place was asked for, by the mapping's identity."""
 
     @property
     def is_object(self) -> bool:
@@ -84,18 +87,27 @@ class ObjectManifest:
         """(line, column) of the field, or of the nearest around it; 0 for a live object."""
         node = nearest = self.node
         for step in path:
-            key, node = _below(node, step)
+            key, node = self._below(node, step)
             if node is None:
                 break
             nearest = key or node
         return (0, 0) if nearest is None else (nearest.start_mark.line + 1, nearest.start_mark.column + 1)
 
+    def _below(self, node: Any, step: str | int) -> tuple[Any, Any]:
+        """(the key, the value) of a field."""
+        if isinstance(node, yaml.MappingNode):
+            if id(node) not in self._fields:
+                self._fields[id(node)] = _fields(node)
+            return self._fields[id(node)].get(str(step), (None, None))
+        return _item(node, step)
 
-def _below(node: Any, step: str | int) -> tuple[Any, Any]:
-    """(the key, the value) of a field."""
-    if isinstance(node, yaml.MappingNode):
-        # Of a field that is there twice, the last one is at fault, and counts.
-        return next(((key, value) for key, value in reversed(node.value) if key.value == step), (None, None))
+
+def _fields(node: yaml.MappingNode) -> dict[str, tuple[Any, Any]]:
+    # Of a field that is there twice, the last one is at fault, and counts.
+    return {str(key.value): (key, value) for key, value in node.value}
+
+
+def _item(node: Any, step: str | int) -> tuple[Any, Any]:
     if isinstance(node, yaml.SequenceNode) and isinstance(step, int) and step < len(node.value):
         return None, node.value[step]
     return None, None
@@ -108,7 +120,7 @@ def repeated_keys(node: Any, path: FieldPath = ()) -> Iterator[FieldPath]:
             yield from repeated_keys(item, (*path, index))
     elif isinstance(node, yaml.MappingNode):
         names = [key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
-        yield from ((*path, name) for name in dict.fromkeys(names) if names.count(name) > 1)
+        yield from ((*path, name) for name, count in Counter(names).items() if count > 1)
         for key, value in node.value:
             yield from repeated_keys(value, (*path, str(key.value)))
 
@@ -200,7 +212,9 @@ def _documents(content: bytes, file: str) -> Iterator[ObjectManifest]:
         while loader.check_node():
             node = loader.get_node()
             body = loader.construct_document(node)
-            items = _below(node, "items")[1]
+            items = (
+                _fields(node).get("items", (None, None))[1] if isinstance(node, yaml.MappingNode) else None
+            )
             listed = isinstance(body, dict) and str(body.get("kind")).endswith("List")
             if listed and isinstance(items, yaml.SequenceNode):
                 for item, item_node in zip(body["items"], items.value, strict=True):

@@ -61,7 +61,7 @@ class FluxEvents(EventQueue):
             "Events that did not reach --events-addr because too many were waiting.",
             registry=registry,
         )
-        super().__init__(dropped, most=most, drain=drain)
+        super().__init__(dropped, resource="Events for Flux", most=most, drain=drain)
         self._backoff = backoff
         self._address = address
         self._sender = sender

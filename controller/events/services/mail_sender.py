@@ -66,7 +66,7 @@ class MailSender:
     def __init__(self, hosts: Hosts) -> None:
         """`hosts`: that may be reached."""
         self._hosts = hosts
-        self._places = Places(AT_ONCE, AT_ONCE)
+        self._places = Places(AT_ONCE, AT_ONCE, resource="mail")
 
     async def send(self, post: Post, route: Route) -> PostResult:
         """Send to the URL's server within the route's seconds, not counting the wait for the namespace's

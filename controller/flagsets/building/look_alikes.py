@@ -35,19 +35,22 @@ def look_alikes(layers: Sequence[Layer], keys: Iterable[str]) -> tuple[Problem, 
 
 
 def _finding(key: str, other: str, pieces: Mapping[str, Piece]) -> Finding:
+    piece = pieces[key]
+    text = functools.partial(_message, key, other, pieces[other])
+    return Finding(piece.path, Severity.WARNING, "look-alike", text, piece.document, key, at_key=True)
+
+
+def _message(key: str, other: str, piece: Piece) -> str:
     beyond = dict.fromkeys(
         character for character in key if not character.isascii() and character not in other
     )
     names = ", ".join(
         f"U+{ord(character):04X} {unicodedata.name(character, '')}".strip() for character in [*beyond][:3]
     )
-    place = pieces[other].place(key=True)
-    message = (
-        f"the flag {quote(key)} looks like {quote(other)} ({place}) and is another one"
+    return (
+        f"the flag {quote(key)} looks like {quote(other)} ({piece.place(key=True)}) and is another one"
         f"{f': it has {names}' if names else ''}; rename one of them"
     )
-    piece = pieces[key]
-    return Finding(piece.path, Severity.WARNING, "look-alike", message, piece.document, key, at_key=True)
 
 
 def _first_pieces(layers: Sequence[Layer]) -> dict[str, Piece]:

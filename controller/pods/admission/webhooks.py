@@ -12,6 +12,7 @@ import orjson
 from controller.api.kinds import WATCHED
 from controller.api.objects.meta import GROUP, OPENFEATURE_GROUP, Resource
 from controller.pods.admission.admission_answers import JSON, failure, review_response
+from controller.pods.admission.judging import NotJudged, answer_later, seconds_of
 from controller.pods.injection.pod_injection import MOST_BYTES, inject
 from controller.pods.settings.installation import Refused
 from controller.pods.settings.pod_orders import Surroundings
@@ -23,17 +24,22 @@ from evaluator.http.server.limits import Limits
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from controller.api.objects.meta import ObjectKey
+    from controller.pods.admission.judging import Judges
     from controller.pods.settings.installation import Known, Options
     from evaluator.http.messages import Request, Streamed
-    from evaluator.http.offload import Offload
 
 log = logging.getLogger(__name__)
 
-LIMITS: Final = Limits(body_bytes=4 * 1024 * 1024, connections=1_000, buffered_bytes=16 * 1024 * 1024)
-"""A review holds one object, of an update also the one before, which have 1.5 MiB at most each."""
+LIMITS: Final = Limits(body_bytes=4 * 1024 * 1024, connections=1_000, buffered_bytes=96 * 1024 * 1024)
+"""A review holds one object, of an update also the one before, which have 1.5 MiB at most each. All come from
+one address, that of the API server, and often by one connection: what it holds at most are the reviews that
+wait for, or have, a process of either webhook.
+"""
 INJECTED: Final = "injected"
 REFUSED: Final = "refused"
 UNCHANGED: Final = "unchanged"
+UNJUDGED: Final = "unjudged"
 _LOGGED: Final = 1_000
 MOST_POD: Final = 2 * 1024 * 1024
 """Bytes of a review of one pod: the cluster stores no pod of more than 1.5 MiB."""
@@ -126,11 +132,13 @@ class Injector:
 class Validator:
     """Refuses objects that no process of ours could use. Changes nothing, so a dry run is like any other."""
 
-    objection: Callable[[Mapping[str, Any]], tuple[str, Sequence[str]]]
-    """(why the object is refused, or empty; what its writer is warned of). Called in a thread."""
-    offload: Offload
+    objection: Callable[[bytes], tuple[str, Sequence[str]]]
+    """Returns of a review (why the object is refused, or empty; what its writer is warned of). A function of
+    a module: it is called in another process.
+    """
+    judges: Judges
     answered: Callable[[str, str], None]
-    """Called with the kind and the outcome, `allowed` or `refused`, of each review. Called in a thread."""
+    """Called with the kind and the outcome, `allowed`, `refused` or `unjudged`, of each review."""
     namespaces: Sequence[str] = ()
     """The namespaces that the controller works in; empty: all. Objects elsewhere are allowed."""
 
@@ -139,23 +147,30 @@ class Validator:
         return Routes(http={("POST", "/validate"): self.answer})
 
     def answer(self, request: Request) -> Response | Streamed:
-        """Answer an AdmissionReview; 400 for another body, 503 if too many wait already."""
+        """Answer an AdmissionReview; 400 for another body. What cannot be judged in time is allowed, with a
+        warning: so it is without admission.
+        """
         try:
             asked = orjson.loads(request.body)["request"]
             uid, body = str(asked["uid"]), asked["object"]
-            resource = Resource.of(body)
-            judged = (str(body["apiVersion"]).rpartition("/")[0], resource.key.kind) in _JUDGED
+            key = Resource.of(body).key
+            judged = (str(body["apiVersion"]).rpartition("/")[0], key.kind) in _JUDGED
         except (ValueError, KeyError, TypeError, AttributeError):
             return failure(400, "not an AdmissionReview")
         if not judged:
             return failure(400, "not an AdmissionReview of a kind that is judged")
-        if self.namespaces and resource.namespace not in self.namespaces:
+        if self.namespaces and key.namespace not in self.namespaces:
             return Response(200, orjson.dumps(review_response(uid)), JSON)
-        return self.offload.answer(JSON, partial(self._judge, uid, resource, body))
+        return answer_later(self._judge(uid, key, request.body, seconds_of(request)))
 
-    def _judge(self, uid: str, resource: Resource, body: Mapping[str, Any]) -> bytes:
-        refusal, warnings = self.objection(body)
+    async def _judge(self, uid: str, key: ObjectKey, content: bytes, seconds: float) -> bytes:
+        try:
+            refusal, warnings = await self.judges.judge(key.namespace, seconds, self.objection, content)
+        except NotJudged as why:
+            self.answered(key.kind, UNJUDGED)
+            warning = f"Flagstaff did not judge this object: {why}. Its status will say whether it is used"
+            return orjson.dumps(review_response(uid, warnings=(one_line(warning, _LOGGED),)))
         if refusal:
-            log.info("%s is refused: %s", one_line(str(resource.key), _LOGGED), one_line(refusal, _LOGGED))
-        self.answered(resource.key.kind, REFUSED if refusal else "allowed")
+            log.info("%s is refused: %s", one_line(str(key), _LOGGED), one_line(refusal, _LOGGED))
+        self.answered(key.kind, REFUSED if refusal else "allowed")
         return orjson.dumps(review_response(uid, refusal, warnings))

@@ -66,6 +66,11 @@ def read_flags(text: str, where: str, most: int = MOST_BYTES) -> DirectFlags:
     )
 
 
+def warnings_of(text: str, where: str, most: int) -> tuple[str, ...]:
+    """The warnings of `read_flags`. Raises Refused as it does."""
+    return read_flags(text, where, most).warnings
+
+
 def _reserved_keys(flag_set: FlagSet) -> Iterator[str]:
     """The texts about metadata that Flagstaff alone writes."""
     flags = ((("flags", key, "metadata"), flag.metadata) for key, flag in flag_set.flags.items())

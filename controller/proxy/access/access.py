@@ -7,7 +7,6 @@ refusal is asked for again within seconds.
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import secrets
 from functools import partial
@@ -18,8 +17,9 @@ from cachetools import LRUCache, TTLCache
 from controller.proxy.access.review_answers import RETRY_SECONDS, CachedReview, ReviewCache
 from controller.proxy.access.tokens import bearer, seconds_left
 from controller.proxy.access.users import ANONYMOUS, Caller, User
-from controller.proxy.streams.stream_limits import host_of
 from controller.runtime.reconciling.setbacks import Failed
+from controller.runtime.tenancy.places import Places
+from evaluator.http.messages import host_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -47,7 +47,7 @@ token must send no other, and at twice as many only tokens that are known are ac
 """
 REFUSED_WINDOW: Final = 60.0
 REVIEWS: Final = 32
-"""Most reviews at a time; more wait."""
+"""Most reviews at a time, half of them for one address or reader; more wait."""
 
 
 class AccessReviews:
@@ -66,7 +66,7 @@ class AccessReviews:
         self._clock = clock
         self._unix_time = unix_time
         self._key = secrets.token_bytes(32)
-        turns = asyncio.Semaphore(REVIEWS)
+        turns = Places(REVIEWS, REVIEWS, resource="reviews")
         self._users: ReviewCache[User | None] = ReviewCache(clock, turns, most)
         self._verdicts: ReviewCache[bool] = ReviewCache(clock, turns, most)
         self._readers: LRUCache[str, User] = LRUCache(most)
@@ -136,7 +136,7 @@ class AccessReviews:
             left = seconds_left(token, self._unix_time(), unlimited=OUTAGE_SECONDS)
             return CachedReview(user, now + min(TOKEN_SECONDS, left), now + min(OUTAGE_SECONDS, left))
 
-        user = await self._users.ask(self._hash(token), review)
+        user = await self._users.ask(self._hash(token), host, review)
         if user is not None:
             self._readers[user.reader] = user
         return user
@@ -160,7 +160,7 @@ class AccessReviews:
                 return CachedReview(False, now + REFUSED_SECONDS, now, now + VERDICT_SECONDS)
             return CachedReview(True, now + VERDICT_SECONDS, now + OUTAGE_SECONDS)
 
-        return await self._verdicts.ask((user.reader, place), review)
+        return await self._verdicts.ask((user.reader, place), user.reader, review)
 
     def readable(self, reader: str, place: Place) -> bool | None:
         """Whether the users of `reader` may read the flags there; None: not known now."""

@@ -19,9 +19,9 @@ from controller.delivery.standing_orders import OrderedPods
 from controller.proxy.access.tokens import bearer
 from controller.proxy.access.users import ANONYMOUS, Caller
 from controller.proxy.streams.selector import Identified, Named, Topic, parse
-from controller.proxy.streams.stream_limits import StreamLimits, host_of
+from controller.proxy.streams.stream_limits import StreamLimits
 from controller.runtime.reconciling.setbacks import Failed
-from evaluator.http.messages import Code, RpcError, header
+from evaluator.http.messages import Code, RpcError, header, host_of
 from evaluator.wire.sync_messages import SELECTOR_HEADER, read_selector
 
 if TYPE_CHECKING:

@@ -13,6 +13,8 @@ from controller.runtime.reconciling.setbacks import Failed
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
+    from controller.runtime.tenancy.places import Places
+
 T = TypeVar("T")
 
 RETRY_SECONDS: Final = 5.0
@@ -39,7 +41,7 @@ class ReviewCache(Generic[T]):
     that no number of them drops an answer that is good while the API server is away.
     """
 
-    def __init__(self, clock: Callable[[], float], turns: asyncio.Semaphore, most: int) -> None:
+    def __init__(self, clock: Callable[[], float], turns: Places, most: int) -> None:
         """`clock` is monotonic seconds; `turns` bounds the questions at a time; `most` answers are kept."""
         self._clock = clock
         self._turns = turns
@@ -70,14 +72,14 @@ class ReviewCache(Generic[T]):
             return False
         return max(answer.fresh_until, answer.good_until, answer.refused_until) > self._clock()
 
-    async def ask(self, key: object, question: Callable[[], Awaitable[CachedReview[T]]]) -> T:
-        """Return the answer; ask for it if it is not fresh. Raises Failed."""
+    async def ask(self, key: object, owner: str, question: Callable[[], Awaitable[CachedReview[T]]]) -> T:
+        """Return the answer; ask for it, in `owner`'s turn, if it is not fresh. Raises Failed."""
         answer = self.fresh(key)
         if answer is not None:
             return answer.value
         task = self._asking.get(key)
         if task is None:
-            task = self._asking[key] = asyncio.ensure_future(self._ask(key, question))
+            task = self._asking[key] = asyncio.ensure_future(self._ask(key, owner, question))
         # A caller that is cancelled must not cancel the question for the others who wait for it.
         return (await asyncio.shield(task)).value
 
@@ -104,9 +106,11 @@ class ReviewCache(Generic[T]):
             # Otherwise asyncio logs that the exception was never retrieved.
             asked.exception()
 
-    async def _ask(self, key: object, question: Callable[[], Awaitable[CachedReview[T]]]) -> CachedReview[T]:
+    async def _ask(
+        self, key: object, owner: str, question: Callable[[], Awaitable[CachedReview[T]]]
+    ) -> CachedReview[T]:
         try:
-            async with self._turns:
+            async with self._turns.place(owner):
                 answer = await question()
         except Failed:
             known = self.good(key)

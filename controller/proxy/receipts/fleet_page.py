@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from controller.proxy.receipts.receipt_status import moment
+from evaluator.http.messages import JSON
 from evaluator.http.routes import Routes
 
 if TYPE_CHECKING:
@@ -18,10 +19,10 @@ if TYPE_CHECKING:
 
 
 def routes(receipts: Receipts, offload: Offload) -> Routes:
-    """`GET /fleet`, answered with `fleet` as JSON; made in `offload`'s thread, since members are many."""
+    """`GET /fleet`, answered with `fleet` as JSON; made in a thread, since members are many."""
 
-    def answer(_: Request) -> Response | Streamed:
-        return offload.answer((("content-type", "application/json"),), lambda: orjson.dumps(fleet(receipts)))
+    def answer(request: Request) -> Response | Streamed:
+        return offload.answer(request, JSON, lambda: orjson.dumps(fleet(receipts)))
 
     return Routes(http={("GET", "/fleet"): answer})
 

@@ -10,10 +10,9 @@ from google.protobuf.message import DecodeError
 from controller.api.flagreceipt import MOST_HIDDEN
 from controller.proxy.receipts.members import MemberIdentity, Report
 from controller.proxy.streams.building import HiddenFlag
-from controller.proxy.streams.stream_limits import host_of
 from evaluator.flags.composed import MOST_PARTS
 from evaluator.flags.model import ComposedPart
-from evaluator.http.messages import Code, RpcError
+from evaluator.http.messages import Code, RpcError, host_of
 from evaluator.wire.delivery import MemberText
 
 if TYPE_CHECKING:

@@ -148,15 +148,16 @@ class OrderedTopics:
             return ()
         by_origin = {part.origin: part for part in served}
         parts: dict[Place, SetPart] = {}
-        for problem in state.problems:
-            for part in served:
-                place = self._place_kept(topic, problem, part) if part.order == problem.order else None
-                if place is not None:
-                    parts[place] = SetPart(place, part.digest, part.revision, problem.reason)
         for ordered in state.composition.sets:
             part = by_origin.get(ordered.origin, ComposedPart(ordered.order))
             hidden = self._hidden(topic, state.composition, ordered)
             parts[ordered.place] = SetPart(ordered.place, part.digest, part.revision, hidden=hidden)
+        problems = {problem.order: problem for problem in state.problems}
+        for part in served:
+            if (problem := problems.get(part.order)) is None:
+                continue
+            if (place := self._place_kept(topic, problem, part)) is not None:
+                parts.setdefault(place, SetPart(place, part.digest, part.revision, problem.reason))
         return tuple(parts.values())
 
     def _place_kept(self, topic: OrderedPods, problem: OrderProblem, part: ComposedPart) -> Place | None:

@@ -74,8 +74,3 @@ def require_quota(
     if most and taken.get(namespace, 0) >= most:
         message = f"{noun} of namespace {namespace}: all {most} of its quota are taken here ({option})"
         raise RpcError(Code.RESOURCE_EXHAUSTED, message)
-
-
-def host_of(peer: str) -> str:
-    """The address of a peer without its port."""
-    return peer.rpartition(":")[0] or peer

@@ -88,15 +88,14 @@ def _read_reply(content: bytes) -> tuple[Any, ...]:
 
 
 class Helpers:
-    """Runs at most `most` helper processes, started on demand and kept. Belongs to one event loop."""
+    """Helper processes, started on demand and kept: one for each task at a time, so that whoever gives tasks
+    bounds the processes by Places. Belongs to one event loop.
+    """
 
-    def __init__(
-        self, most: int, modules: Sequence[str] = (), *, without: re.Pattern[str] | None = None
-    ) -> None:
+    def __init__(self, modules: Sequence[str] = (), *, without: re.Pattern[str] | None = None) -> None:
         """`modules` are imported by each process at its start; a variable of the environment whose name is
         `without` is not given to it.
         """
-        self._places = asyncio.Semaphore(most)
         self._modules = tuple(modules)
         self._without = without
         self._idle: list[_Process] = []
@@ -113,9 +112,8 @@ class Helpers:
         LimitExceededError, HelperLostError.
         """
         request = await asyncio.to_thread(pickle.dumps, (limits, function, arguments))
-        async with self._places:
-            process = self._idle.pop() if self._idle else await self._take_process()
-            kind, value = await self._call(process, request)
+        process = self._idle.pop() if self._idle else await self._take_process()
+        kind, value = await self._call(process, request)
         if kind == helper.RETURNED:
             return value  # type: ignore[no-any-return]  # by the signature of `function`
         if kind == helper.LIMIT:

@@ -8,14 +8,16 @@ import math
 import os
 import signal
 import subprocess
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from subprocess import DEVNULL, PIPE, Popen
 from typing import IO, TYPE_CHECKING, Any, Final
 
+from evaluator.host.threads import FairThreads
+
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+    from concurrent.futures import Future, ThreadPoolExecutor
 
 MAX_COMPLAINT: Final = 4096
 """Bytes of standard error that are kept; the last ones, since the cause comes last."""
@@ -23,7 +25,7 @@ NOT_FOUND: Final = 127
 """The exit status where the program is not installed."""
 _GONE_SECONDS: Final = 5.0
 """Seconds until a process group that was killed must have ended."""
-_THREADS: Final = ThreadPoolExecutor(64, "programs")
+_THREADS: Final = FairThreads(32, resource="programs")
 """For starts and ends, so that neither waits for whatever else is done in threads."""
 _LIMITED: Final = (
     'ulimit -v "$1" && ulimit -St "$2" && ulimit -Ht "$(($2 + 1))" && ulimit -f "$3" && shift 3 && exec "$@"'

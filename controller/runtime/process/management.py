@@ -20,7 +20,7 @@ _PROMETHEUS: Final[Headers] = (("content-type", "text/plain; version=0.0.4; char
 
 def routes(readiness: Callable[[], dict[str, Any]], metrics: Callable[[], bytes], offload: Offload) -> Routes:
     """`/healthz`, `/readyz` and `/metrics`. `readiness` says `{"ready": bool, …}`; 503 until it is true.
-    `offload`: has `metrics` called in its thread, since there may be many.
+    `offload`: has `metrics` called in a thread, since there may be many.
     """
 
     def healthz(_: Request) -> Response:
@@ -30,8 +30,8 @@ def routes(readiness: Callable[[], dict[str, Any]], metrics: Callable[[], bytes]
         report = readiness()
         return Response(200 if report["ready"] else 503, json.dumps(report).encode(), _JSON)
 
-    def scrape(_: Request) -> Response | Streamed:
-        return offload.answer(_PROMETHEUS, metrics)
+    def scrape(request: Request) -> Response | Streamed:
+        return offload.answer(request, _PROMETHEUS, metrics)
 
     paths = {"/healthz": healthz, "/readyz": readyz, "/metrics": scrape}
     return Routes(http={(method, path): run for path, run in paths.items() for method in ("GET", "HEAD")})

@@ -16,6 +16,7 @@ from controller.api.rollouts.rollout_status import Verdict
 from controller.runtime.process.progress_metrics import override_metrics, rollout_metrics
 from evaluator.host.loop_lag import NAME, WHAT, LoopLag
 from evaluator.server.monitoring.port_metrics import PortMetrics
+from evaluator.server.monitoring.share_metrics import share_families
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -190,7 +191,7 @@ class Metrics(Collector):
 
 
 class ProcessMetrics(Collector):
-    """Metrics of a process: the lag of its event loop, and its ports."""
+    """Metrics of a process: the lag of its event loop, its ports, and what is shared in it."""
 
     def __init__(self) -> None:
         self.lag = LoopLag()
@@ -201,6 +202,7 @@ class ProcessMetrics(Collector):
         lag = self.lag
         yield HistogramMetricFamily(NAME, WHAT, buckets=list(lag.buckets()), sum_value=lag.seconds)
         yield from self.ports.families()
+        yield from share_families()
 
 
 def _artifact_time(status: Status) -> datetime | None:

@@ -11,8 +11,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 from controller.runtime.reconciling.setbacks import Failed, Setback
-from controller.runtime.tenancy.shares import FairShare
-from controller.runtime.tenancy.threads import work_for
+from evaluator.host.shares import FairShare
+from evaluator.host.threads import work_for
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Hashable

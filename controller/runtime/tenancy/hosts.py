@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import ipaddress
 import socket
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import partial
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from controller.api.parsing.addresses import AddressRefused, effective, require_public
 from controller.runtime.reconciling.setbacks import Failed, Stalled
+from evaluator.host.threads import FairThreads
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -47,11 +47,11 @@ REASON: Final = "HostDenied"
 _API_SERVER: Final = ("kubernetes.default", "kubernetes.default.svc", "kubernetes.default.svc.*")
 
 
-AT_ONCE: Final = 64
-"""Names that are looked up at a time."""
-_THREADS: Final = ThreadPoolExecutor(AT_ONCE, "names")
-"""The event loop's own are few, for two look-ups at a time: a name server of one namespace that never answers
-would hold up every other name, and whatever else is done in threads.
+AT_ONCE: Final = 32
+"""Names that are looked up at a time; beyond them, one for each namespace that has none."""
+_THREADS: Final = FairThreads(AT_ONCE, resource="names")
+"""The event loop's own are few: a name server of one namespace that never answers would hold up every other
+name, and whatever else is done in threads. The resolver's own timeout ends a look-up.
 """
 
 

@@ -75,9 +75,9 @@ class BucketFactory(BackendFactory[BucketSpec]):
         self._authors = authors
         self._cloud_identity = cloud_identity
         self._secrets = Secrets(secret)
-        self._own = Helpers(2 * HELPERS, (CLIENT,))
-        self._others = Helpers(2 * HELPERS, (CLIENT,), without=IDENTITY)
-        self._places = Places(HELPERS, HELPERS)
+        self._own = Helpers((CLIENT,))
+        self._others = Helpers((CLIENT,), without=IDENTITY)
+        self._places = Places(HELPERS, HELPERS, resource="buckets")
 
     async def open(self, spec: BucketSpec, request: FetchRequest) -> BucketBackend:
         """The source that `spec` and its Secrets describe. Raises Setback."""

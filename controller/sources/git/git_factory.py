@@ -74,10 +74,12 @@ class GitFactory:
         limits: NamespaceLimits = UNLIMITED,
     ) -> None:
         """`allow_local`: `file://` URLs are read with our rights. `authors`: status and Events name them."""
-        self.places = Places(GIT_AT_ONCE, GIT_AT_ONCE, lambda _namespace: limits.git_processes)
+        self.places = Places(
+            GIT_AT_ONCE, GIT_AT_ONCE, lambda _namespace: limits.git_processes, resource="git"
+        )
         self.listings = LsRemoteCache(self.places)
-        self.helpers = Helpers(_HELPERS, (_MODULE,))
-        self._reading = Places(_HELPERS)
+        self.helpers = Helpers((_MODULE,))
+        self._reading = Places(_HELPERS, resource="commits")
         self._secrets = Secrets(secret)
         self._allow_local = allow_local
         self._authors = authors

@@ -53,9 +53,9 @@ class OciFactory(BackendFactory[OciSpec]):
         """`authors`: whether status and Events name them. `hosts`: of registries; None: anywhere."""
         self._client = RegistryClient(hosts)
         self._secrets = Secrets(secret)
-        self._places = Places(FETCHES_AT_ONCE, FETCHES_AT_ONCE)
-        self._helpers = Helpers(2 * _JUDGES, (MODULE,))
-        self._judges = Places(_JUDGES, _JUDGES)
+        self._places = Places(FETCHES_AT_ONCE, FETCHES_AT_ONCE, resource="registries")
+        self._helpers = Helpers((MODULE,))
+        self._judges = Places(_JUDGES, _JUDGES, resource="signatures")
         self._authors = authors
 
     async def open(self, spec: OciSpec, request: FetchRequest) -> OciBackend:

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Final
 
 from evaluator.flags.checking.kinds import TEXT, kinds_of
 from evaluator.flags.checking.known_operators import REFERENCE, shorten
-from evaluator.flags.checking.suggestions import did_you_mean
 from evaluator.flags.syntax.problems import Severity
 from evaluator.flags.syntax.text import choices, number_text, quote
 
@@ -25,14 +24,11 @@ if TYPE_CHECKING:
 
 _DEEPEST: Final = 100
 """Most levels that are followed, shared rules included; anything deeper counts as computed."""
-_MOST_SHARED: Final = 1_000
+_MOST_SHARED: Final = 100
 """Most literals of one shared rule; a rule with more counts as computed, since every flag may refer to it."""
 
 ESCAPED: Final = frozenset('<>&"\\\u2028\u2029') | {chr(code) for code in range(32)}
 """Characters that flagd's JSON escapes, so a text with one of them never matches a variant."""
-
-_SUGGESTIONS: Final = 3
-"""Most names of one rule that get a suggestion: each costs a search."""
 
 
 @dataclass(slots=True)
@@ -170,15 +166,16 @@ def check_reach(flag: Assembled, checked: Flag, reader: OutcomeReader) -> None:
         return
     outcomes = reader.of(checked.targeting)
     reached = set()
-    unknown = 0
+    unknown: dict[Path, tuple[Json, str | None]] = {}
+    """The first at each place: a shared rule may have many."""
     for path, value in outcomes.literals:
         name = variant_named(value)
         if name in variants:
             reached.add(name)
-            continue
-        near = did_you_mean(name, variants) if name is not None and unknown < _SUGGESTIONS else ""
-        unknown += 1
-        _unknown_outcome(flag, path, value, name, near)
+        else:
+            unknown.setdefault(path, (value, name))
+    for path, (value, name) in unknown.items():
+        _unknown_outcome(flag, path, value, name)
     if outcomes.computed or unknown:
         return
     default = checked.default_variant
@@ -193,13 +190,19 @@ def check_reach(flag: Assembled, checked: Flag, reader: OutcomeReader) -> None:
         flag.note("unused-variant", message, "variants", name)
 
 
-def _unknown_outcome(flag: Assembled, path: Path, value: Json, name: str | None, near: str) -> None:
-    text = shorten(value)
+def _unknown_outcome(flag: Assembled, path: Path, value: Json, name: str | None) -> None:
     if name is not None and flag.index("variants", name) > flag.index("targeting"):
         message = f"the variant {quote(name)} is removed here, but `targeting` can still return it"
         flag.warn("unknown-outcome", message, "variants", name, at_key=True)
         return
-    subject = "this shared rule" if path[-1] == REFERENCE else "`targeting`"
-    variants = choices(flag.value["variants"])
-    message = f"{subject} can return {text}, which is not a variant{near}; the variants are {variants}"
-    flag.find(Severity.WARNING, "unknown-outcome", message, "targeting", below=path)
+    variants, suggestions = flag.value["variants"], flag.suggestions
+
+    def text() -> str:
+        subject = "this shared rule" if path[-1] == REFERENCE else "`targeting`"
+        near = "" if name is None else suggestions.did_you_mean(name, variants)
+        known = choices(variants)
+        return (
+            f"{subject} can return {shorten(value)}, which is not a variant{near}; the variants are {known}"
+        )
+
+    flag.find(Severity.WARNING, "unknown-outcome", text, "targeting", below=path)

@@ -137,18 +137,21 @@ def check_cycles(evaluators: Mapping[str, Json]) -> list[tuple[str, Finding]]:
     """Return the problems of references between evaluators, all warnings, each with the evaluator's name."""
     edges = _edges(evaluators)
     cycle_of = {
-        name: members for members in _components(edges) if _is_cycle(members, edges) for name in members
+        name: members[0] for members in _components(edges) if _is_cycle(members, edges) for name in members
     }
     return [
-        (name, _link_problem(target, path, cycle_of.get(name, ())))
+        (
+            name,
+            _link_problem(target, path, is_cycle=name in cycle_of and cycle_of[name] == cycle_of.get(target)),
+        )
         for name, body in evaluators.items()
         for target, path, _ in measure(body).references
         if target in evaluators
     ]
 
 
-def _link_problem(target: str, path: Path, cycle: tuple[str, ...]) -> Finding:
-    if target in cycle:
+def _link_problem(target: str, path: Path, *, is_cycle: bool) -> Finding:
+    if is_cycle:
         message = f'"{target}" refers back to this rule, so neither can be expanded; break the cycle'
         return Finding((*path, REFERENCE), Severity.WARNING, "reference-cycle", message)
     message = f'not every flagd expands "{target}" inside another evaluator; write its rule here'

@@ -5,6 +5,7 @@ Reports whatever flagd's schema rejects, and what it overlooks (`tests/beyond_sc
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from evaluator.flags.checking.kinds import BOOLEAN, NUMBER, kinds_of
@@ -17,7 +18,14 @@ from evaluator.flags.checking.known_operators import (
     shorten,
 )
 from evaluator.flags.checking.references import excess, measure
-from evaluator.flags.checking.suggestions import comparison_hint, did_you_mean, operator_hint, similar_word
+from evaluator.flags.checking.suggestions import Suggestions
+from evaluator.flags.checking.unknown_names import (
+    FLAGD_VARIABLES,
+    unknown_comparison,
+    unknown_operator,
+    unknown_reference,
+    unknown_variable,
+)
 from evaluator.flags.checking.versions import COMPARISONS, is_written_out, version_of
 from evaluator.flags.syntax.problems import Finding, Severity
 
@@ -26,32 +34,30 @@ if TYPE_CHECKING:
 
     from evaluator.flags.model import Json, Path
 
-_SUGGESTIONS: Final = 3
-"""Most names of one rule that get a suggestion: each costs a search."""
-
 NUMERIC_SEED: Final = "numeric-seed"
-_FLAGD_VARIABLES: Final = ("$flagd.timestamp", "$flagd.flagKey")
 _NEVER_TEXT: Final = frozenset({NUMBER, BOOLEAN})
 
 
-def check_rule(rule: Json, *, evaluators: Mapping[str, Json]) -> list[Finding]:
+def check_rule(
+    rule: Json, *, evaluators: Mapping[str, Json], suggestions: Suggestions | None = None
+) -> list[Finding]:
     """Return every problem of a rule in document order; `evaluators` are the shared rules by name. As flagd
     loads the rule, all are warnings or notes, but for one error about a rule beyond DEPTH levels or NODES
-    parts.
+    parts. `suggestions`: those of the document; else the rule has its own.
     """
     if beyond := excess(measure(rule)):
         return beyond
-    return _Walk(evaluators).run(rule)
+    return _Walk(evaluators, suggestions or Suggestions()).run(rule)
 
 
 class _Walk:
     """One pass over one rule, with an explicit stack."""
 
-    def __init__(self, evaluators: Mapping[str, Json]) -> None:
+    def __init__(self, evaluators: Mapping[str, Json], suggestions: Suggestions) -> None:
         self._evaluators = evaluators
         self._problems: list[Finding] = []
         self._pending: list[tuple[Json, Path]] = []
-        self._suggestions = _SUGGESTIONS
+        self._suggestions = suggestions
 
     def run(self, rule: Json) -> list[Finding]:
         if not isinstance(rule, dict):
@@ -96,8 +102,7 @@ class _Walk:
             message = f'"{operator}" is not an operator that flagd documents; not every provider has it'
             self._report(path, "unlisted-operator", message)
         elif operator not in OPERATORS:
-            hint = operator_hint(operator)
-            self._report(path, "unknown-operator", f"unknown operator {shorten(operator)}{hint}")
+            self._report(path, "unknown-operator", partial(unknown_operator, operator, self._suggestions))
         elif operator not in {"!", "!!"} or isinstance(arguments, list):
             self._counts(operator, arguments, path)
         self._pending.append((arguments, path))
@@ -106,9 +111,7 @@ class _Walk:
         if not isinstance(name, str):
             self._report(path, "bad-argument", f"$ref takes the name of an evaluator, not {shorten(name)}")
         elif name not in self._evaluators:
-            self._suggestions -= 1
-            near = did_you_mean(name, self._evaluators) if self._suggestions >= 0 else ""
-            message = f"$ref names {shorten(name)}, which is not in $evaluators{near}"
+            message = partial(unknown_reference, name, self._evaluators, self._suggestions)
             self._report(path, "unknown-reference", message)
 
     def _var(self, arguments: Json, path: Path) -> None:
@@ -116,11 +119,8 @@ class _Walk:
             self._counts("var", arguments, path)
         first = arguments[0] if isinstance(arguments, list) and arguments else arguments
         place = (*path, 0) if first is not arguments else path
-        if isinstance(first, str) and first.startswith("$flagd.") and first not in _FLAGD_VARIABLES:
-            near = similar_word(first, _FLAGD_VARIABLES)
-            hint = f' (did you mean "{near}"?)' if near is not None else ""
-            message = f"flagd sets only $flagd.timestamp and $flagd.flagKey, not {shorten(first)}{hint}"
-            self._report(place, "bad-flagd-variable", message)
+        if isinstance(first, str) and first.startswith("$flagd.") and first not in FLAGD_VARIABLES:
+            self._report(place, "bad-flagd-variable", partial(unknown_variable, first))
         elif isinstance(first, bool) or (isinstance(first, list) and first is not arguments):
             self._report(place, "bad-argument", f"var takes a name, not {shorten(first)}")
         self._pending.append((arguments, path))
@@ -165,11 +165,7 @@ class _Walk:
                 self._version(arguments[at], (*path, at))
             comparison = arguments[1]
             if not isinstance(comparison, str) or comparison not in COMPARISONS:
-                message = (
-                    f"sem_ver compares by one of {' '.join(COMPARISONS)}, not {shorten(comparison)}"
-                    f"{comparison_hint(comparison)}"
-                )
-                self._report((*path, 1), "bad-argument", message)
+                self._report((*path, 1), "bad-argument", partial(unknown_comparison, comparison))
         self._pending.append((arguments, path))
 
     def _version(self, value: Json, path: Path) -> None:
@@ -271,7 +267,7 @@ class _Walk:
         message = f"it works, but flagd's schema does not allow a $ref as {place}; write the rule here"
         self._note((*path, REFERENCE), "reference-position", message)
 
-    def _report(self, path: Path, code: str, message: str) -> None:
+    def _report(self, path: Path, code: str, message: str | Callable[[], str]) -> None:
         self._problems.append(Finding(path, Severity.WARNING, code, message))
 
     def _note(self, path: Path, code: str, message: str) -> None:

@@ -7,17 +7,19 @@ An error is what flagd could not load; whatever else is wrong is a warning.
 from __future__ import annotations
 
 import re
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from evaluator.flags.checking.known_operators import shorten
-from evaluator.flags.checking.suggestions import did_you_mean, similar_word, unknown_name
+from evaluator.flags.checking.suggestions import Words, unknown_name
+from evaluator.flags.checking.unknown_names import unknown_field, unknown_state
 from evaluator.flags.layers.assembled import FIELDS, KNOWN
 from evaluator.flags.model import ABSENT, EMPTY, Flag, State
 from evaluator.flags.syntax.problems import Severity
 from evaluator.flags.syntax.text import choices, quote
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from evaluator.flags.layers.assembled import Assembled
     from evaluator.flags.model import Json, Scalar
@@ -26,11 +28,7 @@ if TYPE_CHECKING:
 UNKNOWN_FIELD: Final = "unknown-field"
 _INCOMPLETE: Final = frozenset({"missing-state", "missing-variants", "unknown-variant"})
 """Problems of every flag whose base layer is missing."""
-_STATES: Final = tuple(state.value for state in State)
-_STATE_HABITS: Final = {
-    **dict.fromkeys(("on", "true", "yes", "active", "enable"), "ENABLED"),
-    **dict.fromkeys(("off", "false", "no", "inactive", "disable"), "DISABLED"),
-}
+_FIELD_WORDS: Final = Words(FIELDS)
 _KINDS: Final[dict[type, str]] = {
     bool: "boolean",
     int: "number",
@@ -55,9 +53,8 @@ def check_shape(flag: Assembled) -> Flag:
         flag.warn("unusual-name", "a flag's key must not be empty or have a line break; rename it")
     if not value.keys() <= KNOWN:
         for name in value.keys() - KNOWN:
-            severity, near = unknown_name(name, FIELDS)
-            message = f"unknown field {quote(name)}{near}; it is ignored, as by flagd"
-            flag.find(severity, UNKNOWN_FIELD, message, name, at_key=True)
+            severity, near = unknown_name(name, _FIELD_WORDS)
+            flag.find(severity, UNKNOWN_FIELD, partial(unknown_field, name, near), name, at_key=True)
     variants = _variants(flag, value.get("variants"))
     return Flag(
         key=flag.key,
@@ -70,22 +67,31 @@ def check_shape(flag: Assembled) -> Flag:
     )
 
 
-def check_base(flag: Assembled, first: Piece, near: str) -> None:
+def check_base(flag: Assembled, first: Piece, lower: Iterable[str]) -> None:
     """Judge a flag whose first piece is above the lowest layer. A complete flag gets a note; any other gets
-    one problem instead of one for each missing field. `near` suggests another key.
+    one problem instead of one for each missing field. `lower`: the keys of the layers below that piece.
     """
+    key, suggestions = flag.key, flag.suggestions
     lacks = [finding for finding in flag.findings if finding.code in _INCOMPLETE]
     if not any(finding.code == "missing-variants" for finding in lacks):
-        message = f"no lower layer has the flag {quote(flag.key)}{near}; this layer adds it"
-        flag.findings.append(first.finding(Severity.NOTE, "added-flag", message, flag.key, at_key=True))
+
+        def addition() -> str:
+            near = suggestions.did_you_mean(key, lower)
+            return f"no lower layer has the flag {quote(key)}{near}; this layer adds it"
+
+        flag.findings.append(first.finding(Severity.NOTE, "added-flag", addition, key, at_key=True))
         return
     severity = min((finding.severity for finding in lacks), key=list(Severity).index)
-    message = (
-        f"this layer changes {quote(flag.key)}, which no lower layer defines{near}; "
-        "define it below, or write its `state` and `variants` here"
-    )
+
+    def change() -> str:
+        return (
+            f"this layer changes {quote(key)}, which no lower layer defines"
+            f"{suggestions.did_you_mean(key, lower)}; "
+            "define it below, or write its `state` and `variants` here"
+        )
+
     flag.findings[:] = [finding for finding in flag.findings if finding not in lacks]
-    flag.findings.append(first.finding(severity, "missing-base", message, flag.key, at_key=True))
+    flag.findings.append(first.finding(severity, "missing-base", change, key, at_key=True))
 
 
 def _state(flag: Assembled, state: Json) -> State:
@@ -97,13 +103,7 @@ def _state(flag: Assembled, state: Json) -> State:
         )
         flag.warn("missing-state", message, "state")
     elif isinstance(state, str):
-        meant = _STATE_HABITS.get(state.casefold()) or similar_word(state, _STATES)
-        near = f" (did you mean {quote(meant)}?)" if meant is not None else ""
-        message = (
-            f"{quote(state)} is not a valid state{near} and flagd would treat the flag as enabled; "
-            'write "ENABLED" or "DISABLED"'
-        )
-        flag.warn("unknown-state", message, "state")
+        flag.warn("unknown-state", partial(unknown_state, state), "state")
     else:
         message = f'`state` must be "ENABLED" or "DISABLED", not {shorten(state)}'
         flag.error("wrong-state", message, "state")
@@ -177,13 +177,17 @@ def _missing_default(flag: Assembled, name: str, variants: Mapping[str, Json]) -
         )
         flag.error("unknown-variant", message, "variants", name)
         return
-    if variants:
-        near = did_you_mean(name, variants)
-        remedy = f"add it{near} or choose one of {choices(variants)}"
-    else:
-        remedy = "add it, or set `defaultVariant` to null"
-    message = f"`variants` has no {quote(name)}, which is the `defaultVariant`; {remedy}"
-    flag.error("unknown-variant", message, "defaultVariant")
+    suggestions = flag.suggestions
+
+    def text() -> str:
+        if variants:
+            near = suggestions.did_you_mean(name, variants)
+            remedy = f"add it{near} or choose one of {choices(variants)}"
+        else:
+            remedy = "add it, or set `defaultVariant` to null"
+        return f"`variants` has no {quote(name)}, which is the `defaultVariant`; {remedy}"
+
+    flag.error("unknown-variant", text, "defaultVariant")
 
 
 def _metadata(flag: Assembled, metadata: Json) -> Mapping[str, Scalar]:

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 _LONGEST_NAME: Final = 60
 _CANDIDATES: Final = 30
+MOST_SEARCHES: Final = 30
+"""Most searches for one document. More mistakes than these are rarely of as many kinds."""
 
 _SAME: Final[Mapping[str, str]] = MappingProxyType({
     name: operator
@@ -130,6 +132,40 @@ _REPEATED: Final = re.compile(r"(.)\1+")
 _PUNCTUATION: Final = str.maketrans("", "", " _-.$")
 
 
+class Words:
+    """A few words that never change, and how each is compared."""
+
+    def __init__(self, words: Iterable[str]) -> None:
+        self.compared = tuple(map(_compared, words))
+        """See `_compared`."""
+
+
+class Suggestions:
+    """Searches among names of any number, so that one document is worth only so many of them."""
+
+    def __init__(self, most: int = MOST_SEARCHES) -> None:
+        self._left = most
+
+    def did_you_mean(self, name: str, known: Iterable[str]) -> str:
+        """See `did_you_mean`; "" once nothing is left."""
+        return did_you_mean(name, known) if self.take() else ""
+
+    def similar_word(self, name: str, known: Iterable[str]) -> str | None:
+        """See `similar_word`; None once nothing is left."""
+        return similar_word(name, known) if self.take() else None
+
+    def operator_hint(self, name: str) -> str:
+        """Return what to write instead of an unknown operator, to be added to a message; "" if unknown."""
+        if len(name) > _LONGEST_NAME:
+            return ""
+        return _hint(name) or (_spelling_hint(name, _fold(name)) if self.take() else "")
+
+    def take(self) -> bool:
+        """Return whether one more search may be made, and count it."""
+        self._left -= 1
+        return self._left >= 0
+
+
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """Return ` (did you mean "x"?)`, or "" if nothing is near; its cost is bounded whatever the names."""
     if len(name) > _LONGEST_NAME:
@@ -139,22 +175,30 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     return _question(closest[0]) if closest else ""
 
 
-def similar_word(name: str, known: Iterable[str]) -> str | None:
+def similar_word(name: str, known: Iterable[str] | Words) -> str | None:
     """Return the one word that `name` misspells: one letter off, two where it has many, none where few."""
     if len(name) > _LONGEST_NAME:
         return None
     written = _fold(name)
-    distances: dict[str, int] = {}
-    for word in known:
-        folded = _fold(word)
-        bound = 0 if len(folded) < 4 else 1 if len(folded) < 8 else 2
-        if abs(len(folded) - len(written)) <= bound and (steps := _distance(written, folded)) <= bound:
-            distances[word] = steps
-    nearest = [word for word, steps in distances.items() if steps == min(distances.values())]
+    letters = frozenset(written)
+    compared = known.compared if isinstance(known, Words) else map(_compared, known)
+    least, nearest = _LONGEST_NAME, list[str]()
+    for word, folded, bound, needed in compared:
+        if abs(len(folded) - len(written)) <= bound >= len(needed - letters):
+            steps = _distance(written, folded, bound)
+            if steps <= bound and steps <= least:
+                nearest = [*nearest, word] if steps == least else [word]
+                least = steps
     return nearest[0] if len(nearest) == 1 else None
 
 
-def unknown_name(name: str, known: Iterable[str]) -> tuple[Severity, str]:
+def _compared(word: str) -> tuple[str, str, int, frozenset[str]]:
+    """Return (the word, the word folded, the most letters that may differ, its letters)."""
+    folded = _fold(word)
+    return word, folded, 0 if len(folded) < 4 else 1 if len(folded) < 8 else 2, frozenset(folded)
+
+
+def unknown_name(name: str, known: Words) -> tuple[Severity, str]:
     """Return how bad a field or key is that flagd does not know, and a suggestion for its message: a warning
     where it misspells one of `known`, whose part flagd then misses; else a note.
     """
@@ -164,10 +208,7 @@ def unknown_name(name: str, known: Iterable[str]) -> tuple[Severity, str]:
     return (Severity.NOTE, "") if near is None else (Severity.WARNING, _question(near))
 
 
-def operator_hint(name: str) -> str:
-    """Return what to write instead of an unknown operator, to be added to a message; "" if unknown."""
-    if len(name) > _LONGEST_NAME:
-        return ""
+def _hint(name: str) -> str:
     folded = _fold(name)
     if hint := _habit_hint(folded):
         return hint
@@ -182,17 +223,15 @@ def operator_hint(name: str) -> str:
             return f'; write {{"!": {{"{operator}": […]}}}}'
         if hint := _habit_hint(rest):
             return f'{hint}; negate it: {{"!": […]}}'
-    return _spelling_hint(name, folded)
+    return ""
 
 
 def _spelling_hint(name: str, folded: str) -> str:
-    words = [word for word in OPERATORS if word.isidentifier()]
     plain = _REPEATED.sub(r"\1", folded)
-    for word in words:
+    for word in _OPERATOR_WORDS:
         if sorted(word) == sorted(folded) or _REPEATED.sub(r"\1", word) == plain:
             return _question(word)
-    # A short word is one letter from words that mean something else.
-    near = similar_word(name, (word for word in words if len(word) > 3)) if len(folded) > 3 else None
+    near = similar_word(name, _LONG_OPERATORS) if len(folded) > 3 else None
     return "" if near is None else _question(near)
 
 
@@ -215,8 +254,7 @@ def comparison_hint(name: object) -> str:
 def _operator(name: str) -> str | None:
     """Return the operator that has this name in other languages, or with other letters of case."""
     folded = _fold(name)
-    by_fold = {_fold(word): word for word in (*OPERATORS, REFERENCE)}
-    return by_fold.get(folded) or _SAME.get(folded)
+    return _OPERATORS_BY_FOLD.get(folded) or _SAME.get(folded)
 
 
 def _fold(name: str) -> str:
@@ -229,16 +267,29 @@ def _question(word: str) -> str:
     return f' (did you mean "{visible(word)}"?)'
 
 
-def _distance(one: str, other: str) -> int:
-    """Count letters to add, drop, replace or swap with the next to turn one short word into the other."""
-    before: list[int] = []
-    above = list(range(len(other) + 1))
-    for row, letter in enumerate(one, 1):
-        line = [row]
-        for column, own in enumerate(other, 1):
-            steps = min(above[column] + 1, line[-1] + 1, above[column - 1] + (letter != own))
-            if row > 1 and column > 1 and letter == other[column - 2] and one[row - 2] == own:
-                steps = min(steps, before[column - 2] + 1)
-            line.append(steps)
-        before, above = above, line
-    return above[-1]
+def _distance(one: str, other: str, most: int) -> int:
+    """Count letters to add, drop, replace or swap with the next to turn one word into the other; some number
+    above `most`, which is small, if there are more.
+    """
+    first, last, other_last = 0, len(one), len(other)
+    while first < last and first < other_last and one[first] == other[first]:
+        first += 1
+    while first < last and first < other_last and one[last - 1] == other[other_last - 1]:
+        last, other_last = last - 1, other_last - 1
+    one, other = one[first:last], other[first:other_last]
+    if not one or not other or not most:
+        return len(one) or len(other)
+    steps = [
+        _distance(one[1:], other, most - 1),
+        _distance(one, other[1:], most - 1),
+        _distance(one[1:], other[1:], most - 1),
+    ]
+    if one[:2] == other[1::-1]:
+        steps.append(_distance(one[2:], other[2:], most - 1))
+    return 1 + min(steps)
+
+
+_OPERATORS_BY_FOLD: Final = {_fold(word): word for word in (*OPERATORS, REFERENCE)}
+_OPERATOR_WORDS: Final = tuple(word for word in OPERATORS if word.isidentifier())
+_LONG_OPERATORS: Final = Words(word for word in _OPERATOR_WORDS if len(word) > 3)
+"""A shorter word is one letter from words that mean something else."""

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from evaluator.flags.checking.suggestions import similar_word
+from evaluator.flags.checking.suggestions import Suggestions
 from evaluator.flags.syntax.problems import Severity
 from evaluator.flags.syntax.text import quote
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from evaluator.flags.model import Path
     from evaluator.flags.syntax.problems import Finding, Piece
@@ -30,8 +30,8 @@ class Assembled:
     pieces: list[Piece] = field(default_factory=list)
     value: dict[str, Any] = field(default_factory=dict)
     findings: list[Finding] = field(default_factory=list)
-    _suggestions: int = 3
-    """How many names may still get a suggestion: each costs a search."""
+    suggestions: Suggestions = field(default_factory=Suggestions)
+    """Shared by all flags of a set."""
 
     def lay(self, piece: Piece, *, nulls_remove: bool) -> None:
         """Merge a piece over the earlier ones."""
@@ -76,7 +76,7 @@ class Assembled:
         self,
         severity: Severity,
         code: str,
-        message: str,
+        message: str | Callable[[], str],
         *steps: str,
         below: Path = (),
         at_key: bool = False,
@@ -88,11 +88,11 @@ class Assembled:
         at_key = at_key or index < 0
         self.findings.append(piece.finding(severity, code, message, self.key, below=inner, at_key=at_key))
 
-    def error(self, code: str, message: str, *steps: str) -> None:
+    def error(self, code: str, message: str | Callable[[], str], *steps: str) -> None:
         """Record an error: flagd cannot load the flag."""
         self.find(Severity.ERROR, code, message, *steps)
 
-    def warn(self, code: str, message: str, *steps: str, at_key: bool = False) -> None:
+    def warn(self, code: str, message: str | Callable[[], str], *steps: str, at_key: bool = False) -> None:
         """Record a warning: flagd loads the flag, but it is likely a mistake."""
         self.find(Severity.WARNING, code, message, *steps, at_key=at_key)
 
@@ -101,8 +101,7 @@ class Assembled:
         self.find(Severity.NOTE, code, message, *steps, at_key=True)
 
     def _removes_nothing(self, piece: Piece, known: Iterable[str], *steps: str) -> None:
-        self._suggestions -= 1
-        near = similar_word(steps[-1], known) if self._suggestions >= 0 else None
+        near = self.suggestions.similar_word(steps[-1], known)
         self.findings.append(removes_nothing(piece, self.key, near, steps))
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from evaluator.flags.checking.known_operators import shorten
-from evaluator.flags.checking.suggestions import unknown_name
+from evaluator.flags.checking.suggestions import Words, unknown_name
 from evaluator.flags.diff import same
 from evaluator.flags.layers.assembled import KNOWN, MERGED_BY_KEY
 from evaluator.flags.model import ABSENT, EMPTY
@@ -25,6 +26,7 @@ METADATA: Final = "metadata"
 NO_DEFINITIONS: Final = "no-definitions"
 """Code of the note about a document that is passed over."""
 _SECTIONS: Final = frozenset({FLAGS, EVALUATORS, METADATA})
+_SECTION_WORDS: Final = Words(sorted(_SECTIONS))
 _TOP: Final = _SECTIONS | {"$schema"}
 _ITEM: Final = KNOWN | {"key"}
 
@@ -97,7 +99,7 @@ class _Reading:
         unknown: dict[str, tuple[Severity, str]] = {}
         if isinstance(top, dict):
             top, misnamed = _named_as_flagd_reads(top, _TOP)
-            unknown = {key: unknown_name(key, _SECTIONS) for key in top if key not in _TOP}
+            unknown = {key: unknown_name(key, _SECTION_WORDS) for key in top if key not in _TOP}
             if unknown and _SECTIONS.isdisjoint(top) and not any(near for _, near in unknown.values()):
                 # What is wrong within it, such as a tag of another product, is not our business.
                 document = replace(document, passed_over=True)
@@ -174,9 +176,11 @@ class _Reading:
             ids.add(own)
             self.others.append((key, piece))
         else:
-            message = (
-                f"the flag {quote(key)} is already defined at {first.place(key=True)}; keep one of the two"
-            )
+
+            def message() -> str:
+                place = first.place(key=True)
+                return f"the flag {quote(key)} is already defined at {place}; keep one of the two"
+
             self._error(piece.document, piece.path, "duplicate-flag", message, flag=key)
 
     def _add_section(
@@ -199,7 +203,12 @@ class _Reading:
                 self._error(document, piece.path, "conflicting-key", message)
 
     def _error(
-        self, document: Document, path: Path, code: str, message: str, flag: str | None = None
+        self,
+        document: Document,
+        path: Path,
+        code: str,
+        message: str | Callable[[], str],
+        flag: str | None = None,
     ) -> None:
         at_key = flag is not None
         self.findings.append(Finding(path, Severity.ERROR, code, message, document, flag, at_key))
@@ -208,8 +217,9 @@ class _Reading:
         self, document: Document, path: Path, value: Json, misnamed: Mapping[str, str], flag: str | None
     ) -> None:
         """Report names in another case: warn where one field is written twice, as one of them is not read."""
+        counts = Counter(misnamed.values())
         for written, meant in misnamed.items():
-            twice = meant in value or list(misnamed.values()).count(meant) > 1
+            twice = meant in value or counts[meant] > 1
             severity = Severity.WARNING if twice else Severity.NOTE
             message = f"{quote(written)} is read as {quote(meant)}, as flagd does; write {quote(meant)}"
             self._find(severity, document, (*path, written), "field-case", message, flag)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from evaluator.flags.checking.known_operators import shorten
@@ -9,7 +10,7 @@ from evaluator.flags.checking.outcomes import OutcomeReader, check_reach
 from evaluator.flags.checking.references import Expander, check_cycles
 from evaluator.flags.checking.rules import check_rule
 from evaluator.flags.checking.shapes import check_base, check_shape, metadata_message, scalar, unusual
-from evaluator.flags.checking.suggestions import did_you_mean, similar_word
+from evaluator.flags.checking.suggestions import Suggestions
 from evaluator.flags.layers.assembled import Assembled, removes_nothing
 from evaluator.flags.layers.layer import read_layer
 from evaluator.flags.layers.parsed import report
@@ -26,8 +27,6 @@ if TYPE_CHECKING:
     from evaluator.flags.syntax.problems import Piece
     from evaluator.flags.syntax.text import Bounds
 
-_SUGGESTIONS: Final = 10
-"""Most flags of a set that get a suggestion: each costs a search."""
 _SET_TEXTS: Final = ("flagSetId", "version")
 """Set metadata that must be text by the schema."""
 
@@ -53,11 +52,11 @@ class _Merging:
         self._findings: list[Finding] = []
         self._bad: set[str] = set()
         self._removed_evaluators: dict[str, Piece] = {}
-        self._removals = 0
+        self._suggestions = Suggestions()
         reads = [read for layer in layers for read in layer.documents]
         self._order = {id(read): index for index, read in enumerate(reads)}
-        self._without_base: dict[str, tuple[Piece, str]] = {}
-        """Flags whose first piece is above the first layer: that piece, and a suggestion."""
+        self._without_base: dict[str, tuple[Piece, tuple[str, ...]]] = {}
+        """Flags whose first piece is above the first layer: that piece, and the keys of the layers below."""
 
     def result(self) -> Parsed:
         flags = self._assemble()
@@ -89,9 +88,9 @@ class _Merging:
         return list(flags.values())
 
     def _find_without_base(self, layer: Layer, lower: Mapping[str, Assembled]) -> None:
+        keys = tuple(lower)
         for key in layer.flags.keys() - lower.keys() - self._bad:
-            near = did_you_mean(key, lower) if len(self._without_base) < _SUGGESTIONS else ""
-            self._without_base[key] = layer.flags[key], near
+            self._without_base[key] = layer.flags[key], keys
 
     def _lay(self, flags: dict[str, Assembled], key: str, piece: Piece, spoiled: set[str]) -> None:
         if piece.value is None and not self._document:
@@ -112,7 +111,7 @@ class _Merging:
             return
         flag = flags.get(key)
         if flag is None:
-            flag = flags[key] = Assembled(key)
+            flag = flags[key] = Assembled(key, suggestions=self._suggestions)
         flag.lay(piece, nulls_remove=not self._document)
 
     def _divide(
@@ -172,20 +171,18 @@ class _Merging:
             removal = self._removed_evaluators.get(name) if name is not None else None
             index = flag.index("targeting")
             if removal is not None and self._later(removal, flag.pieces[index]):
-                message = (
-                    f"{problem.message}; it is removed here, and the flag {quote(flag.key)} refers to it"
-                )
-                finding = removal.finding(problem.severity, problem.code, message, flag.key, at_key=True)
+                text = partial(_of_removal, problem, flag.key)
+                finding = removal.finding(problem.severity, problem.code, text, flag.key, at_key=True)
                 flag.findings.append(finding)
             else:
-                severity, code, message = problem.severity, problem.code, problem.message
-                flag.find(severity, code, message, "targeting", below=problem.path, index=index)
+                severity, code = problem.severity, problem.code
+                flag.find(severity, code, problem.text, "targeting", below=problem.path, index=index)
 
     def _later(self, one: Piece, other: Piece) -> bool:
         return self._order[id(one.document)] > self._order[id(other.document)]
 
     def _rule_problems(self, rule: Json) -> list[Finding]:
-        problems = check_rule(rule, evaluators=self._bodies)
+        problems = check_rule(rule, evaluators=self._bodies, suggestions=self._suggestions)
         if self._evaluators and all(problem.severity is not Severity.ERROR for problem in problems):
             problems += self._expander.check(rule)
         return problems
@@ -208,8 +205,7 @@ class _Merging:
             self._removes_nothing(piece, None, merged, key)
 
     def _removes_nothing(self, piece: Piece, flag: str | None, lower: Iterable[str], key: str) -> None:
-        self._removals += 1
-        near = similar_word(key, lower) if self._removals <= _SUGGESTIONS else None
+        near = self._suggestions.similar_word(key, lower)
         self._findings.append(removes_nothing(piece, flag, near))
 
     def _check_evaluators(self, bodies: Mapping[str, Json]) -> dict[str, Json]:
@@ -224,7 +220,7 @@ class _Merging:
                 self._findings.append(piece.finding(Severity.ERROR, "empty-evaluator", message))
                 continue
             # Its expansion is judged in each flag that uses it, and affects only that flag.
-            for problem in check_rule(piece.value, evaluators=bodies):
+            for problem in check_rule(piece.value, evaluators=bodies, suggestions=self._suggestions):
                 self._find(piece, problem)
         for name, problem in check_cycles(bodies):
             self._find(self._evaluators[name], problem)
@@ -250,8 +246,12 @@ class _Merging:
 
     def _find(self, piece: Piece, problem: Finding) -> None:
         """Record a problem of the rule in the piece."""
-        finding = piece.finding(problem.severity, problem.code, problem.message, below=problem.path)
+        finding = piece.finding(problem.severity, problem.code, problem.text, below=problem.path)
         self._findings.append(finding)
+
+
+def _of_removal(problem: Finding, key: str) -> str:
+    return f"{problem.message}; it is removed here, and the flag {quote(key)} refers to it"
 
 
 def _unknown_reference(rule: Json, problem: Finding) -> str | None:

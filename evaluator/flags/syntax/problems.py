@@ -12,7 +12,7 @@ from evaluator.flags.model import ABSENT
 from evaluator.flags.syntax.text import Lines, json_path, visible
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from evaluator.flags.model import Absent, Json, Path
     from evaluator.flags.syntax.text import Bounds
@@ -63,7 +63,8 @@ class Finding:
     """The path from the root of the document, or of the rule if only a rule was given."""
     severity: Severity
     code: str
-    message: str
+    text: str | Callable[[], str]
+    """The message, or what makes it where that takes a search."""
     document: Document | None = None
     """The document; None until a caller that knows it sets it."""
     flag: str | None = None
@@ -72,6 +73,11 @@ class Finding:
     """Whether the key is at fault, not its value."""
     offset: int | None = None
     """Offset in characters, if the parser knows a better place than the path's."""
+
+    @property
+    def message(self) -> str:
+        """The fault and its remedy."""
+        return self.text if isinstance(self.text, str) else self.text()
 
     @property
     def spoils_all(self) -> bool:
@@ -174,7 +180,7 @@ class Piece(NamedTuple):
         self,
         severity: Severity,
         code: str,
-        message: str,
+        message: str | Callable[[], str],
         flag: str | None = None,
         *,
         below: Path = (),

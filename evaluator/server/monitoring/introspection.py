@@ -85,7 +85,7 @@ class Introspection:
         `{"revision", "digest", "servedSince", "ageSeconds", "stale", "sources", "count", "flags", "next"}`;
         times are Unix seconds.
         """
-        return self._offload.answer(JSON, self.list_flags(request))
+        return self._offload.answer(request, JSON, self.list_flags(request))
 
     def list_flags(self, request: Request) -> Callable[[], bytes]:
         """Return a function that makes the document in some milliseconds."""
@@ -99,7 +99,7 @@ class Introspection:
         200 for errors of the flag, too. `at` is a digest or a time of what was served before.
         """
         work = self.explanation(request)
-        return work if isinstance(work, Response) else self._offload.answer(JSON, work)
+        return work if isinstance(work, Response) else self._offload.answer(request, JSON, work)
 
     def explanation(self, request: Request) -> Response | Callable[[], bytes]:
         """Return a refusal, or a function that makes the document in up to some hundred milliseconds."""

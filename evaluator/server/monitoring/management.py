@@ -60,8 +60,8 @@ def routes(
         status = 200 if is_ready(store) else 412
         return Response(status, orjson.dumps(readiness(store, clock())), JSON)
 
-    def scrape(_: Request) -> Response | Streamed:
-        return offload.answer(PROMETHEUS, metrics.text)
+    def scrape(request: Request) -> Response | Streamed:
+        return offload.answer(request, PROMETHEUS, metrics.text)
 
     paths: dict[str, HttpHandler] = {
         "/healthz": healthz,

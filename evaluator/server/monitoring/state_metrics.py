@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from evaluator.server.monitoring.families import Histograms, counter, gauge
 from evaluator.server.monitoring.port_metrics import PortMetrics
+from evaluator.server.monitoring.share_metrics import share_families
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -112,6 +113,7 @@ class StateMetrics:
         yield from self._swap_families()
         yield from self._stream_families()
         yield self._lifetimes.family()
+        yield from share_families()
 
     def _served_families(self) -> Iterator[Metric]:
         snapshot = self._store.snapshot

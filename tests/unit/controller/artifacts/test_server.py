@@ -15,6 +15,7 @@ import pytest
 from controller.api.objects.meta import ObjectKey
 from controller.artifacts.artifact_server import AT_ONCE, LIMITS, ArtifactServer
 from controller.artifacts.storages import Storages
+from evaluator.host.shares import FairShare
 from evaluator.http.server.listener import Listener
 
 if TYPE_CHECKING:
@@ -70,7 +71,7 @@ async def guarded(tmp_path: Path) -> AsyncIterator[Served]:
 
 async def run_server(root: Path, tokens: frozenset[str], most: int = AT_ONCE) -> AsyncIterator[Served]:
     served = Served(root)
-    server = ArtifactServer(served.storages, lambda: tokens, most)
+    server = ArtifactServer(served.storages, lambda: tokens, FairShare(most))
     listener = Listener(server.routes(), LIMITS, name="artifacts")
     served.port = await listener.start("127.0.0.1", 0)
     yield served

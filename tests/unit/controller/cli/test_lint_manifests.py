@@ -16,8 +16,10 @@ import pytest
 from controller.api.parsing.expression_syntax import parse
 from controller.cli import main
 from controller.cli.manifests.manifest_files import read_manifests
+from controller.cli.manifests.manifest_problems import judge
 from controller.validation.kind_schemas import KINDS, schemas
 from controller.validation.schema_rules import RULES, SELF
+from tests.work import work
 
 if TYPE_CHECKING:
     from controller.api.kinds import ResourceType
@@ -360,3 +362,15 @@ def test_an_installed_wheel_has_the_definitions(tmp_path: Path) -> None:
     )
     assert done.stdout.startswith(str(tmp_path))
     assert 'did you mean "verify"' in done.stdout
+
+
+@pytest.mark.parametrize("state", ["ENABLED", "ENABELD"])
+def test_lint_of_more_flags_takes_no_more_than_their_share(state: str, tmp_path: Path) -> None:
+    def count_work(count: int) -> int:
+        flag = {"state": state, "variants": {"on": True, "off": False}, "defaultVariant": "on"}
+        flags = {f"flag-{at}": flag for at in range(count)}
+        file = tmp_path / f"{count}.yaml"
+        file.write_text(operators("FeatureFlag", json.dumps({"flagSpec": {"flags": flags}})))
+        return work(lambda: judge(read_manifests([str(file)])))
+
+    assert count_work(480) <= 8 * count_work(60)

@@ -103,6 +103,12 @@ def test_a_proxy_s_evaluators_have_a_line_each_and_cannot_move_the_cursor() -> N
     assert "\x1b" not in lines[2]
 
 
+def test_the_line_of_an_evaluator_that_is_not_sent_the_set_any_more_says_why() -> None:
+    member = {"name": "shop/a", "lagging": True, "reason": "OrderNotGranted", "since": "12:00"}
+    table = proxy_table([{"namespace": "shop", "name": "flags", "members": [member]}])
+    assert "OrderNotGranted  12:00" in table
+
+
 @pytest.fixture
 def proxy() -> Iterator[str]:
     class Handler(http.server.BaseHTTPRequestHandler):

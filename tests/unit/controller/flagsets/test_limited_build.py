@@ -37,7 +37,7 @@ FLAG = '{"flags":{"banner":{"state":"ENABLED","variants":{"on":"${WORD}"},"defau
 
 @pytest.fixture
 async def helpers() -> AsyncIterator[Helpers]:
-    helpers = Helpers(1, MODULES)
+    helpers = Helpers(MODULES)
     yield helpers
     await helpers.close()
 

@@ -281,7 +281,7 @@ def cpu_limit_after_opening(key: bytes, message: bytes) -> tuple[int, int]:
 
 
 async def test_a_helper_pays_for_the_cpu_time_of_the_process_that_it_starts(pgp: Pgp) -> None:
-    helpers = Helpers(1)
+    helpers = Helpers()
     limits = TaskLimits(memory_bytes=2**32, cpu_seconds=20.0)
     try:
         before, after = await helpers.run(limits, cpu_limit_after_opening, pgp.key, seal(pgp, b"k"))

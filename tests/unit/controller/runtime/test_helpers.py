@@ -21,7 +21,7 @@ LIMITS = TaskLimits(memory_bytes=100 * 1024**2, cpu_seconds=30.0)
 
 @pytest.fixture
 async def helpers() -> AsyncIterator[Helpers]:
-    helpers = Helpers(1, ("json",))
+    helpers = Helpers(("json",))
     yield helpers
     await helpers.close()
 
@@ -141,7 +141,7 @@ async def test_a_task_whose_caller_is_cancelled_is_killed(helpers: Helpers) -> N
 
 
 async def test_a_helper_that_starts_for_longer_than_its_caller_waits_serves_the_next_one() -> None:
-    helpers = Helpers(1)
+    helpers = Helpers()
     try:
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0):
@@ -164,7 +164,7 @@ async def test_closing_leaves_no_process(helpers: Helpers) -> None:
 
 
 async def test_closing_waits_for_a_process_that_is_still_starting() -> None:
-    helpers, others = Helpers(1), asyncio.all_tasks()
+    helpers, others = Helpers(), asyncio.all_tasks()
     waiting = asyncio.create_task(helpers.run(LIMITS, os.getpid))
     while len(asyncio.all_tasks() - others) < 2:  # noqa: ASYNC110 - nothing tells of it
         await asyncio.sleep(0)

@@ -8,6 +8,8 @@ import pytest
 from controller.validation.objections import objection
 from evaluator.flags.model import CONFIDENTIAL_KEY
 from tests.contract.flagd_corpus import CASES, Case
+from tests.unit.evaluator.flags.wrong_documents import WRONG_FLAGS
+from tests.work import work
 
 FLAG = {"state": "ENABLED", "variants": {"on": True, "off": False}, "defaultVariant": "on"}
 
@@ -160,3 +162,20 @@ def test_an_object_that_is_wrong_in_each_of_its_fields_is_refused_in_linear_time
     refused, _ = object_to({"flagSpec": {"flags": {f"flag-{number}": 1 for number in range(15_000)}}})
     assert "(and 14995 more)" in refused
     assert time.thread_time() - began < 5.0
+
+
+@pytest.mark.parametrize("wrong", sorted(WRONG_FLAGS))
+def test_a_review_of_more_wrong_flags_takes_no_more_than_their_share(wrong: str) -> None:
+    def review(count: int) -> int:
+        content = {f"flag-{at}": WRONG_FLAGS[wrong](at) for at in range(count)}
+        return work(lambda: object_to({"flagSpec": {"flags": content}}))
+
+    assert review(480) <= 8 * review(60)
+
+
+def test_a_review_of_more_wrong_fields_takes_no_more_than_their_share() -> None:
+    def review(count: int) -> int:
+        wrong = {f"flagSpek{at}": 1 for at in range(count)}
+        return work(lambda: object_to({"flagSpec": {"flags": {}}, **wrong}))
+
+    assert review(800) <= 8 * review(100)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from evaluator.flags.checking.known_operators import DEPTH, NODES, OPERATORS, Arity, shorten
 from evaluator.flags.checking.rules import check_rule
-from evaluator.flags.checking.suggestions import did_you_mean, operator_hint
+from evaluator.flags.checking.suggestions import MOST_SEARCHES, Suggestions, did_you_mean
 from evaluator.flags.syntax.problems import Finding, Severity
 from tests.beyond_schema import OF_RULES
 
@@ -203,7 +203,7 @@ def test_a_seed_by_reference_is_judged_by_what_it_refers_to() -> None:
     ],
 )  # fmt: skip
 def test_a_habit_or_a_slip_is_answered_by_the_operator_of_the_same_meaning(written: str, meant: str) -> None:
-    assert operator_hint(written) == f' (did you mean "{meant}"?)'
+    assert Suggestions().operator_hint(written) == f' (did you mean "{meant}"?)'
 
 
 @pytest.mark.parametrize(
@@ -222,13 +222,13 @@ def test_a_habit_or_a_slip_is_answered_by_the_operator_of_the_same_meaning(writt
     ],
 )  # fmt: skip
 def test_an_operator_without_an_equal_is_answered_in_words(written: str, part: str) -> None:
-    assert "did you mean" not in operator_hint(written)
-    assert part in operator_hint(written)
+    assert "did you mean" not in Suggestions().operator_hint(written)
+    assert part in Suggestions().operator_hint(written)
 
 
 @pytest.mark.parametrize("name", ["mid", "one", "sone", "", "==!", "cat2", "foo", "x" * 100])
 def test_a_name_near_to_another_meaning_or_to_none_has_no_suggestion(name: str) -> None:
-    assert operator_hint(name) == ""
+    assert Suggestions().operator_hint(name) == ""
 
 
 @pytest.mark.parametrize(
@@ -271,8 +271,9 @@ def test_a_message_says_what_to_do(rule: Any, text: str) -> None:
 
 
 def test_only_the_first_unknown_names_cost_a_search_for_near_ones() -> None:
-    problems = check({"and": [{"$ref": "shard"} for _ in range(5)]}, "shared")
-    assert ["did you mean" in each.message for each in problems] == [True] * 3 + [False] * 2
+    problems = check({"and": [{"$ref": "shard"} for _ in range(MOST_SEARCHES + 2)]}, "shared")
+    suggested = ["did you mean" in problem.message for problem in problems]
+    assert suggested == [True] * MOST_SEARCHES + [False] * 2
 
 
 def test_a_very_long_name_is_neither_searched_for_nor_shown_whole() -> None:

@@ -154,12 +154,15 @@ class FakeBody:
 
     def __init__(self) -> None:
         self.ended: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+        self.on_closed: Callable[[], None] | None = None
 
     def finish(self, last: bytes = b"") -> None:
         self.ended.set_result(last)
 
     def break_off(self) -> None:
         self.ended.set_exception(ConnectionError())
+        # A client that is gone asks for no result.
+        self.ended.exception()
 
 
 async def body_of(answer: Streamed) -> bytes:

@@ -64,7 +64,7 @@ async def run_server(flux: Flux, port: int = 0) -> AsyncIterator[str]:
 
 
 @contextlib.asynccontextmanager
-async def sink(flux: Flux, url: str, most: int = 0) -> AsyncIterator[FluxEvents]:
+async def sink(flux: Flux, url: str, most: int = 5_000) -> AsyncIterator[FluxEvents]:
     """Posts to a URL; at its end all that waits has arrived, or was refused."""
     async with http_sender() as sender:
         found = FluxEvents(

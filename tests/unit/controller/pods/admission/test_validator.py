@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 from typing import TYPE_CHECKING, Any
 
@@ -11,10 +10,10 @@ import pytest
 
 from controller.pods.admission.webhooks import Validator
 from evaluator.http.messages import Request, Response, Streamed
-from evaluator.http.offload import Offload
+from tests.unit.controller.pods.admission.judges import judges_at_once
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
 VERSION = "core.openfeature.dev/v1beta1"
 FLAGS = {
@@ -29,6 +28,7 @@ class Stream:
     """What one answer sends."""
 
     def __init__(self) -> None:
+        self.on_closed: Callable[[], None] | None = None
         self.body: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
 
     def finish(self, content: bytes) -> None:
@@ -38,24 +38,24 @@ class Stream:
         self.body.cancel()
 
 
-def objection(body: Mapping[str, Any]) -> tuple[str, tuple[str, ...]]:
-    name = body["metadata"]["name"]
+def objection(content: bytes) -> tuple[str, tuple[str, ...]]:
+    name = json.loads(content)["request"]["object"]["metadata"]["name"]
     return ("no\nway" if name == "bad" else ""), (("odd",) if name == "odd" else ())
 
 
 async def ask_validator(
     content: Any, *namespaces: str, counted: Callable[[str, str], None] = lambda _kind, _outcome: None
 ) -> tuple[int, dict[str, Any]]:
-    with contextlib.closing(Offload()) as offload:
-        answer = Validator(objection, offload, counted, namespaces).routes().http["POST", "/validate"]
-        body = content if isinstance(content, bytes) else json.dumps(content).encode()
-        response = answer(Request("POST", "/validate", "", (), body, "127.0.0.1:1"))
-        if isinstance(response, Response):
-            return response.status, json.loads(response.body) if response.status == 200 else {}
-        assert isinstance(response, Streamed)
-        stream = Stream()
-        response.start(stream)  # type: ignore[arg-type]
-        return response.status, json.loads(await stream.body)
+    validator = Validator(objection, judges_at_once(), counted, namespaces)
+    answer = validator.routes().http["POST", "/validate"]
+    body = content if isinstance(content, bytes) else json.dumps(content).encode()
+    response = answer(Request("POST", "/validate", "", (), body, "127.0.0.1:1"))
+    if isinstance(response, Response):
+        return response.status, json.loads(response.body) if response.status == 200 else {}
+    assert isinstance(response, Streamed)
+    stream = Stream()
+    response.start(stream)  # type: ignore[arg-type]
+    return response.status, json.loads(await stream.body)
 
 
 def review(name: str) -> dict[str, Any]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import contextlib
 import json
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -19,7 +18,7 @@ from controller.pods.admission.workload_webhook import WorkloadWebhook
 from controller.pods.settings import well_known
 from controller.runtime.objects.cache import Cache
 from evaluator.http.messages import Request, Response, Streamed
-from evaluator.http.offload import Offload
+from tests.unit.controller.pods.admission.judges import judges_at_once
 from tests.unit.controller.pods.admission.test_validator import Stream
 from tests.unit.controller.pods.injection.pods import apply_patch
 
@@ -47,25 +46,24 @@ class World:
     reviewed: list[tuple[str, str]] = field(default_factory=list)
 
     async def post(self, body: bytes) -> tuple[int, dict[str, Any]]:
-        with contextlib.closing(Offload()) as offload:
-            webhook = WorkloadWebhook(
-                self.objects,
-                self.enabled,
-                self.namespaces,
-                lambda: self.ready,
-                offload,
-                lambda kind, outcome: self.reviewed.append((kind, outcome)),
-                lambda: datetime(2026, 1, 2, tzinfo=UTC),
-                WorkloadOrders(KnownObjects(self.objects, self.namespaces), lambda _namespace: None),
-            )
-            answer = webhook.routes().http["POST", "/inject-workload"]
-            response = answer(Request("POST", "/inject-workload", "", (), body, "127.0.0.1:1"))
-            if isinstance(response, Response):
-                return response.status, {}
-            assert isinstance(response, Streamed)
-            stream = Stream()
-            response.start(stream)  # type: ignore[arg-type]
-            return response.status, json.loads(await stream.body)["response"]
+        webhook = WorkloadWebhook(
+            self.objects,
+            self.enabled,
+            self.namespaces,
+            lambda: self.ready,
+            judges_at_once(),
+            lambda kind, outcome: self.reviewed.append((kind, outcome)),
+            lambda: datetime(2026, 1, 2, tzinfo=UTC),
+            WorkloadOrders(KnownObjects(self.objects, self.namespaces), lambda _namespace: None),
+        )
+        answer = webhook.routes().http["POST", "/inject-workload"]
+        response = answer(Request("POST", "/inject-workload", "", (), body, "127.0.0.1:1"))
+        if isinstance(response, Response):
+            return response.status, {}
+        assert isinstance(response, Streamed)
+        stream = Stream()
+        response.start(stream)  # type: ignore[arg-type]
+        return response.status, json.loads(await stream.body)["response"]
 
     async def review(self, given: dict[str, Any], before: dict[str, Any] | None = None) -> dict[str, Any]:
         user = {"username": "alice"}

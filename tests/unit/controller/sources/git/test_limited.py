@@ -27,7 +27,7 @@ SMALL = TaskLimits(memory_bytes=60_000_000, cpu_seconds=30.0)
 
 @pytest.fixture
 async def helpers() -> AsyncIterator[Helpers]:
-    helpers = Helpers(1)
+    helpers = Helpers()
     yield helpers
     await helpers.close()
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controller.runtime.tenancy.shares import FairShare
+from evaluator.host.shares import FairShare, Usage, usage_by_resource
 
 
 def take_until_full(shares: FairShare[str], group: str, wanted: int) -> list[str]:
@@ -146,3 +146,46 @@ def test_one_that_comes_last_waits_only_for_those_before_it(places: int, groups:
         out += found
         shares.release(out.pop(0).partition("-")[0] + "-")
     pytest.fail("it still waits")
+
+
+def test_one_group_may_have_half_of_what_waits_and_each_other_one_something() -> None:
+    shares: FairShare[str] = FairShare(0, most_waiting=8)
+    waiting = Counter[str]()
+    for group in ("a", "b", "c", "d", "e", "f", "g"):
+        for number in range(20):
+            if not shares.is_full(group):
+                shares.add(group, f"{group}{number}")
+                waiting[group] += 1
+    assert waiting == {"a": 4, "b": 2, "c": 1, "d": 1, "e": 1, "f": 1, "g": 1}
+
+
+@given(st.lists(st.sampled_from("abcdefghijklmnopqrstuvwxyz"), max_size=200), st.integers(1, 12))
+def test_what_waits_is_bounded_whoever_comes(groups: list[str], most: int) -> None:
+    shares: FairShare[str] = FairShare(0, most_waiting=most)
+    for number, group in enumerate(groups):
+        if not shares.is_full(group):
+            shares.add(group, f"{number}")
+    assert shares.waiting <= 2 * most
+
+
+def test_a_group_is_given_places_at_once_up_to_its_share() -> None:
+    shares: FairShare[str] = FairShare(8, 2)
+    given_out = Counter[str]()
+    for group in "abcdefgh":
+        while shares.has_place(group):
+            shares.hold(group)
+            given_out[group] += 1
+    assert given_out == {"a": 4, "b": 2, "c": 1, "d": 1, "e": 1, "f": 1}
+    shares.release("a")
+    assert not shares.has_place("a")
+
+
+def test_the_usage_of_what_has_a_name_is_summed_by_it() -> None:
+    shares: list[FairShare[str]] = [FairShare(1, resource="test of usage") for _ in range(2)]
+    for share in shares:
+        for item in ("a1", "a2", "b1"):
+            share.add(item[0], item)
+        assert share.take() == "a1"
+    assert usage_by_resource()["test of usage"] == Usage(held=2, waiting=4, groups=4)
+    shares[0].remove("b", "b1")
+    assert usage_by_resource()["test of usage"] == Usage(held=2, waiting=3, groups=3)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from controller.runtime.reconciling.queue import KeyedQueue
-from controller.runtime.tenancy.threads import FairThreads, share_threads, work_for
+from evaluator.host.threads import FairThreads, share_threads, work_for
 from tests.waiting import until
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ async def test_work_of_a_namespace_that_never_ends_delays_no_other_namespace(gat
 
 
 async def test_each_of_many_namespaces_that_keep_their_threads_has_one(gate: threading.Event) -> None:
-    threads = FairThreads(4)
+    threads = FairThreads(4, resource="x")
     started = []
 
     def work(name: str) -> None:
@@ -56,7 +56,7 @@ async def test_each_of_many_namespaces_that_keep_their_threads_has_one(gate: thr
 
 
 async def test_work_that_is_cancelled_while_it_waits_is_never_begun(gate: threading.Event) -> None:
-    threads = FairThreads(1)
+    threads = FairThreads(1, resource="x")
     threads.submit(gate.wait)
     called: list[int] = []
     cancelled = threads.submit(called.append, 1)
