@@ -20,7 +20,7 @@ from controller.cli.objects.trace import with_state
 from controller.cli.rollouts import rollout_view
 from controller.cli.shared.output import table
 from controller.cli.shared.printing import short
-from controller.delivery.progress.overrides import override_texts
+from controller.delivery.progress.override_words import override_texts
 from controller.delivery.progress.progress_report import override_condition, rollout_condition
 from controller.delivery.state.flag_state import flag_states
 from controller.delivery.state.reach import Target, reach
