@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from evaluator.flags.checking.rules import check_rule
 from evaluator.flags.diff import same
 from evaluator.flags.model import ABSENT, EMPTY, Absent, Flag, FlagSet, Json, State
+from evaluator.flags.override_rules import arguments_of, may_choose, rest_of, rule_beneath
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -48,7 +49,7 @@ _FOREVER: Final = 253402300800
 _EXPIRES: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
 _ABSENT: Final = "ABSENT"
 _RENAMED: Final = "-kept"
-"""The end of the name of a variant whose own name the flag uses for another value."""
+"""The end of the name of a variant whose own name the flag has, or may choose, for something else."""
 
 _FAILING: Final = frozenset({"unknown-operator", "unknown-reference"})
 """Findings of a rule that fails for every user."""
@@ -93,7 +94,7 @@ def with_override(flag: Flag | None, override: Override) -> Flag:
     """Return what is served while the override is in force, and by itself no longer from its expiry on. None:
     there is no such flag. The override must fit the flag, and its audience have no references.
     """
-    beneath = Flag(override.flag, State.DISABLED, EMPTY) if flag is None else flag
+    beneath = _absent(override) if flag is None else flag
     notes: dict[str, Json] = {}
     if marks := {key: value for key, value in beneath.metadata.items() if key in _MARKS}:
         notes["override"] = marks
@@ -101,7 +102,7 @@ def with_override(flag: Flag | None, override: Override) -> Flag:
             notes["beneath"] = inner
     variants, name = beneath.variants, override.variant
     if name is not None:
-        variants, name = _with_variant(beneath.variants, name, override.kept)
+        variants, name = _with_variant(beneath, name, override.kept)
         if name != override.variant:
             notes["variant"] = override.variant
         if len(variants) > len(beneath.variants):
@@ -116,17 +117,25 @@ def with_override(flag: Flag | None, override: Override) -> Flag:
         state=State.ENABLED,
         variants=variants,
         default_variant=beneath.default_variant if beneath.state is State.ENABLED else None,
-        targeting={"if": [_condition(override), name, *_rest(beneath)]},
+        targeting={"if": [_condition(override), name, *rest_of(beneath)]},
         metadata=metadata,
     )
 
 
-def _with_variant(
-    variants: Mapping[str, Json], name: str, kept: Kept | None
-) -> tuple[Mapping[str, Json], str]:
+def _absent(override: Override) -> Flag:
+    """Return what stands for a flag that does not exist."""
+    # A stock evaluator refuses a set with a flag without variants.
+    variants = EMPTY if override.variant is not None else MappingProxyType({"none": False})
+    return Flag(override.flag, State.DISABLED, variants)
+
+
+def _with_variant(beneath: Flag, name: str, kept: Kept | None) -> tuple[Mapping[str, Json], str]:
     """Return variants with the value of the override, and the name that it has there."""
+    variants = beneath.variants
     if kept is None:
         return variants, name
+    if name not in variants and may_choose(beneath, name):
+        name += _RENAMED
     while name in variants and not same(variants[name], kept.value):
         name += _RENAMED
     return (variants if name in variants else MappingProxyType({**variants, name: kept.value})), name
@@ -149,29 +158,6 @@ def _condition(override: Override) -> Json:
     return condition if override.audience is ABSENT else {"and": [condition, override.audience]}
 
 
-def _rest(beneath: Flag) -> list[Json]:
-    """Return the arguments of `if` after the variant: the rule for everybody else. A rule that is not to be
-    evaluated stands behind `false`; an empty object is no rule, but only as the whole of `targeting`.
-    """
-    rule = beneath.targeting
-    if rule is ABSENT:
-        return []
-    if rule == {}:
-        return [False, None, None]
-    return [rule] if beneath.state is State.ENABLED else [False, rule]
-
-
-def _rule_beneath(arguments: list[Json]) -> Json:
-    """Return the rule of which `_rest` made the last of these arguments of `if`."""
-    match arguments[2:]:
-        case []:
-            return ABSENT
-        case [rule] | [False, rule]:
-            return rule
-        case _:
-            return {}
-
-
 def _take_off(flag: Flag) -> tuple[Flag | None, Override] | None:
     """Return the flag without its latest override, and that; None: it has none."""
     metadata = flag.metadata
@@ -189,7 +175,7 @@ def _take_off(flag: Flag) -> tuple[Flag | None, Override] | None:
     variant, audience, kept = None, ABSENT, Kept()
     if flag.state is State.ENABLED:
         # Only a variant leaves a flag enabled, and it wraps the rule.
-        arguments = _arguments(flag.targeting)
+        arguments = arguments_of(flag.targeting)
         if not arguments or arguments[1] not in flag.variants:
             return None
         condition, served = arguments[:2]
@@ -200,7 +186,7 @@ def _take_off(flag: Flag) -> tuple[Flag | None, Override] | None:
             beneath,
             variants=MappingProxyType(variants) if "added" in notes else flag.variants,
             default_variant=notes.get("default", flag.default_variant),
-            targeting=_rule_beneath(arguments),
+            targeting=rule_beneath(arguments),
         )
     override = Override(name, flag.key, variant, reason, _expiry(metadata), audience, kept)
     return (None if hides == _ABSENT else replace(beneath, state=State(str(hides)))), override
@@ -220,15 +206,6 @@ def _notes(metadata: Mapping[str, Scalar]) -> dict[str, Any]:
     types = {"variant": str, "added": bool, "default": str, "override": dict, "beneath": dict}
     listed = notes.items() if isinstance(notes, dict) else ()
     return {key: value for key, value in listed if key in types and isinstance(value, types[key])}
-
-
-def _arguments(rule: Json) -> list[Json]:
-    """Return the arguments of a rule that `with_override` made; empty for any other."""
-    match rule:
-        case {"if": [{"<": _} | {"and": [_, _]}, str(), *rest]} if len(rule) == 1 and len(rest) <= 3:
-            return list(rule["if"])
-        case _:
-            return []
 
 
 def _expiry(metadata: Mapping[str, Scalar]) -> int | None:
