@@ -9,7 +9,9 @@ import contextlib
 import json
 import os
 import re
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, Final
 
 import yaml
@@ -17,6 +19,7 @@ import yaml
 from evaluator.host.durable import write_file
 from tests.cluster.api import Api
 from tests.cluster.controllers import FLAGSTAFF, SYSTEM
+from tests.cluster.objects import Namespace, configuration
 from tests.cluster.patience import within
 from tests.cluster.plugin import ROOT
 from tests.cluster.replica import Replica, run_replica
@@ -32,6 +35,7 @@ _GROUP: Final = "/apis/admissionregistration.k8s.io/v1"
 WEBHOOKS: Final = f"{_GROUP}/mutatingwebhookconfigurations/flagstaff-injection"
 VALIDATION: Final = f"{_GROUP}/validatingwebhookconfigurations/flagstaff-validation"
 SECRET: Final = "/api/v1/namespaces/flagstaff-system/secrets/flagstaff-admission"  # noqa: S105 - a path
+_DRY_RUNS: Final = 8
 _PORTS: Final = re.compile(r"listening: admission (\d+), management (\d+)")
 
 
@@ -104,6 +108,34 @@ def admission(plane: Plane, folder: Path, *arguments: str) -> Iterator[Admission
     with run_replica(AdmissionProcess(plane, folder, *arguments)) as process:
         install_webhooks(plane, process.admission)
         yield process
+
+
+def bad_object() -> dict[str, Any]:
+    """Near the limit of a size, with each field of its flags misspelt."""
+    bad = {"stat": 1, "variant": 2, "defaultVarian": 3, "targetin": 4}
+    return configuration("bad", flagSpec={"flags": {f"flag-{number}": bad for number in range(17_000)}})
+
+
+@contextlib.contextmanager
+def dry_runs(space: Namespace, folder: Path, body: dict[str, Any]) -> Iterator[None]:
+    """Create the object again and again, eight at a time, for as long as the block lasts."""
+    manifest, ended = folder / "dry-run.json", threading.Event()
+    manifest.write_text(json.dumps(body), encoding="utf-8")
+
+    def run_again_and_again() -> int:
+        runs = 0
+        while not ended.is_set():
+            space.kubectl("create", "--dry-run=server", "-f", str(manifest), check=False)
+            runs += 1
+        return runs
+
+    with ThreadPoolExecutor(_DRY_RUNS) as pool:
+        runs = [pool.submit(run_again_and_again) for _ in range(_DRY_RUNS)]
+        try:
+            yield
+        finally:
+            ended.set()
+    assert all(run.result() for run in runs)
 
 
 def authorities(plane: Plane) -> bytes:

@@ -4,16 +4,13 @@ accepted all the while.
 
 from __future__ import annotations
 
-import json
-import threading
-from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.cluster.admission import AdmissionProcess, admission
+from tests.cluster.admission import AdmissionProcess, admission, bad_object, dry_runs
 from tests.cluster.controllers import controller
-from tests.cluster.objects import Namespace, configuration, flags
+from tests.cluster.objects import Namespace, flags
 from tests.cluster.patience import within
 from tests.cluster.plugin import ROOT, namespace_on
 from tests.cluster.test_direct_sets import DIRECT_SET, FLAGS, apply, workload
@@ -24,11 +21,6 @@ if TYPE_CHECKING:
 
     from tests.cluster.plane import Plane
 
-DRY_RUNS = 8
-LARGE = {
-    f"flag-{number}": {"stat": 1, "variant": 2, "defaultVarian": 3, "targetin": 4} for number in range(17_000)
-}
-"""Near what an object may have, and each field of it is misspelt."""
 DEPLOYMENT = workload(annotations={FLAGS: flags(banner="on")})
 
 
@@ -62,22 +54,6 @@ def test_eight_dry_runs_of_one_namespace_refuse_no_workload_of_another(
     assert installed.admission
     space, hostile = Namespace(spare, spare_namespace), Namespace(spare, other_namespace)
     within(lambda: DIRECT_SET in dry_run(space, DEPLOYMENT))
-    manifest = tmp_path / "large.json"
-    manifest.write_text(json.dumps(configuration("large", flagSpec={"flags": LARGE})))
-    ended = threading.Event()
-
-    def dry_run_again_and_again() -> int:
-        runs = 0
-        while not ended.is_set():
-            hostile.kubectl("create", "--dry-run=server", "-f", str(manifest), check=False)
-            runs += 1
-        return runs
-
-    with ThreadPoolExecutor(DRY_RUNS) as pool:
-        runs = [pool.submit(dry_run_again_and_again) for _ in range(DRY_RUNS)]
-        try:
-            answers = [dry_run(space, DEPLOYMENT) for _ in range(12)]
-        finally:
-            ended.set()
-    assert all(run.result() for run in runs)
+    with dry_runs(hostile, tmp_path, bad_object()):
+        answers = [dry_run(space, DEPLOYMENT) for _ in range(12)]
     assert [answer for answer in answers if DIRECT_SET not in answer] == []
