@@ -13,7 +13,7 @@ import pytest
 from controller.cli.published.shared_resources import REGISTER
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
 ROOT: Final = Path(__file__).parents[2]
 PRIMITIVES: Final = frozenset({
@@ -23,10 +23,13 @@ PRIMITIVES: Final = frozenset({
     "FIFOCache", "LFUCache", "LRUCache", "TLRUCache", "TTLCache", "cache", "lru_cache",
 })  # fmt: skip
 """What limits, or keeps for a while, what several may want."""
+_MODULES: Final = frozenset({"asyncio", "cachetools", "futures", "functools", "queue", "threading"})
 
 
 class Uses(ast.NodeVisitor):
-    """The uses of primitives in a module, each by the name that it is assigned to, or of its function."""
+    """The uses of primitives in a module, each by the name that it is assigned to, or of its function. What
+    only types name is no use.
+    """
 
     def __init__(self, module: str) -> None:
         self.module = module
@@ -35,43 +38,54 @@ class Uses(ast.NodeVisitor):
         self._inside = [""]
 
     def visit_ImportFrom(self, node: ast.ImportFrom) -> None:
-        self._names |= {alias.asname: alias.name for alias in node.names if alias.asname}
+        self._names |= {alias.asname or alias.name: alias.name for alias in node.names}
+
+    def visit_ClassDef(self, node: ast.ClassDef) -> None:
+        for part in (*node.decorator_list, *node.body):
+            self.visit(part)
 
     def visit_FunctionDef(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> None:
-        self._inside.append(node.name)
-        for decorator in node.decorator_list:
-            if self._is_primitive(decorator):
-                self._add()
-        self.generic_visit(node)
-        self._inside.pop()
+        defaults = (*node.args.defaults, *(default for default in node.args.kw_defaults if default))
+        self._visit_inside(node.name, (*node.decorator_list, *defaults, *node.body))
 
     def visit_AsyncFunctionDef(self, node: ast.AsyncFunctionDef) -> None:
         self.visit_FunctionDef(node)
 
     def visit_Assign(self, node: ast.Assign) -> None:
-        self._visit_assigned(node, node.targets[0])
+        self._visit_inside(_name(node.targets[0]), (node.value,))
 
     def visit_AnnAssign(self, node: ast.AnnAssign) -> None:
-        self._visit_assigned(node, node.target)
+        if node.value is not None:
+            self._visit_inside(_name(node.target), (node.value,))
 
     def visit_Call(self, node: ast.Call) -> None:
-        bounded = isinstance(node.func, ast.Name) and node.func.id == "deque"
-        if self._is_primitive(node.func) or (bounded and any(word.arg == "maxlen" for word in node.keywords)):
+        if _name(node.func) == "deque" and any(word.arg == "maxlen" for word in node.keywords):
             self._add()
         self.generic_visit(node)
 
-    def _visit_assigned(self, node: ast.AST, target: ast.expr) -> None:
-        name = target.id if isinstance(target, ast.Name) else getattr(target, "attr", "")
-        self._inside.append(name or self._inside[-1])
-        self.generic_visit(node)
-        self._inside.pop()
+    def visit_Name(self, node: ast.Name) -> None:
+        name = self._names.get(node.id, node.id)
+        # Many a variable is called `cache`.
+        if name in PRIMITIVES and (name != "cache" or node.id in self._names):
+            self._add()
 
-    def _is_primitive(self, node: ast.expr) -> bool:
-        name = node.id if isinstance(node, ast.Name) else getattr(node, "attr", "")
-        return self._names.get(name, name) in PRIMITIVES and not isinstance(node, ast.Call)
+    def visit_Attribute(self, node: ast.Attribute) -> None:
+        if node.attr in PRIMITIVES and _name(node.value) in _MODULES:
+            self._add()
+        self.generic_visit(node)
+
+    def _visit_inside(self, name: str, parts: Iterable[ast.AST]) -> None:
+        self._inside.append(name or self._inside[-1])
+        for part in parts:
+            self.visit(part)
+        self._inside.pop()
 
     def _add(self) -> None:
         self.found.append(f"{self.module}:{self._inside[-1]}")
+
+
+def _name(node: ast.AST) -> str:
+    return node.id if isinstance(node, ast.Name) else getattr(node, "attr", "")
 
 
 def uses_in(source: bytes, module: str) -> list[str]:
@@ -101,9 +115,12 @@ def test_each_use_of_what_limits_or_keeps_is_in_the_register() -> None:
         "x: T = field(default_factory=lambda: LRUCache(64))",
         "@lru_cache(maxsize=64)\ndef x(): ...",
         "@functools.cache\ndef x(): ...",
+        "from functools import cache\n@cache\ndef x(): ...",
         "async def x():\n    return client(Places(4))",
         "from a import ThreadPoolExecutor as Pool\nx = Pool(4)",
         "x = deque(maxlen=4)",
+        "class A:\n    x: Places = field(default_factory=partial(Places, 1))",
+        "def x(limits=Limits()): ...",
         "x = Limits(connections=1)",
     ],
 )
@@ -112,7 +129,7 @@ def test_a_use_is_seen_however_it_is_written(source: str) -> None:
 
 
 def test_nothing_else_is_a_use() -> None:
-    assert uses_in(b"x = deque()\ny = cache.get(1)\ndef z(places: Places) -> None: ...", "m") == []
+    assert uses_in(b"x = deque()\ny = cache.get(1)\ndef z(places: Places) -> FairShare[str]: ...", "m") == []
 
 
 def test_each_name_of_a_resource_in_the_metric_is_a_row() -> None:

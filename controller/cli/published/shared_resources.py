@@ -243,7 +243,8 @@ REGISTER: Final = (
         "what one connection, pod or person has alone", "evaluator, up", "none", "as its owner needs",
         "there is one owner", "its owner's end", "",
         (
-            "controller.local.registries:judge", "controller.local.stages.local_stages:_happened",
+            "controller.local.registries:judge", "controller.sources.oci.oci_backend:places",
+            "controller.local.stages.local_stages:_happened",
             "controller.local.stages.local_stages:_loops", "evaluator.http.h2.streams:_ended",
             "evaluator.store.history:_waiting", "evaluator.store.rollout_history:states",
         ),
