@@ -202,7 +202,10 @@ REGISTER: Final = (
     ),
     SharedResource(
         "caches of flag sets", "page, controller", "none", "64 and 10,000", _KEPT, "a newer version", "",
-        ("controller.app.page.shown_sets:_compiled", "controller.sources.remote.known_contents:_digests"),
+        (
+            "controller.app.page.shown_sets:_compiled", "controller.app.page.shown_sets:_states",
+            "controller.sources.remote.known_contents:_digests",
+        ),
     ),
     SharedResource(
         "caches of connections", _CONTROLLER, "none", "64 and 4,096", _KEPT, "80 % of a token's life", "",
