@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, Self
 
@@ -41,6 +42,8 @@ if TYPE_CHECKING:
 KIND: Final = "FlagSet"
 LABEL: Final = "flagstaff.dev/flagset"
 """The label on every object that a FlagSet writes; its value is the FlagSet's name."""
+_MANAGER: Final = 128
+"""Characters that a field manager's name may have."""
 
 SOURCE_API: Final = {
     "FlagSource": API_VERSION,
@@ -231,9 +234,18 @@ def writer_key(written: Resource) -> ObjectKey:
     return ObjectKey(KIND, written.namespace, written.labels.get(LABEL, ""))
 
 
+def manager_of(flag_set: ObjectKey) -> str:
+    """Return a FlagSet's own field manager, so that two FlagSets conflict and do not overwrite each other."""
+    name = f"flagstaff-flagset/{flag_set.namespace}/{flag_set.name}"
+    if len(name) <= _MANAGER:
+        return name
+    return f"{name[: _MANAGER - 17]}-{hashlib.sha256(name.encode()).hexdigest()[:16]}"
+
+
 def proven_writer(written: Resource) -> str:
-    """Return the name of the FlagSet that an object belongs to by label and by owner reference; empty: none.
-    The label alone proves nothing: whoever writes the object may set it.
+    """Return the name of the FlagSet that an object belongs to by label, and by owner reference or, where the
+    FlagSet does not prune, by field manager; empty: none. The label alone proves nothing: whoever writes the
+    object may set it.
     """
     name = written.labels.get(LABEL, "")
     owned = any(
@@ -241,7 +253,7 @@ def proven_writer(written: Resource) -> str:
         and str(owner.get("apiVersion")).startswith(f"{GROUP}/")
         for owner in written.owners
     )
-    return name if owned else ""
+    return name if owned or manager_of(ObjectKey(KIND, written.namespace, name)) in written.managers else ""
 
 
 def target_name(flag_set: Resource) -> str:

@@ -160,6 +160,11 @@ def _without_spec(kind: str, body: Mapping[str, Any]) -> Resource:
     ours = {key: text for key, text in annotations.items() if key.startswith(PROVENANCE_PREFIX)}
     labels = {key: text for key, text in (meta.get("labels") or {}).items() if key == LABEL}
     kept = {name: meta.get(name) for name in _KEPT}
+    managers = [
+        {"manager": entry.get("manager")}
+        for entry in meta.get("managedFields") or ()
+        if isinstance(entry, dict)
+    ]
     status = body.get("status")
     decisive: dict[str, Any] = {
         "providers": entries_in_force(status),
@@ -171,7 +176,7 @@ def _without_spec(kind: str, body: Mapping[str, Any]) -> Resource:
         {
             "apiVersion": body.get("apiVersion", ""),
             "kind": kind,
-            "metadata": kept | {"annotations": ours, "labels": labels},
+            "metadata": kept | {"annotations": ours, "labels": labels, "managedFields": managers},
             "status": {name: entries for name, entries in decisive.items() if entries} or None,
         }
     )

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 from prometheus_client import CollectorRegistry
 
-from controller.api.flagset import LABEL, FlagSetSpec
+from controller.api.flagset import LABEL, FlagSetSpec, manager_of
 from controller.api.kinds import FEATURE_FLAG_CONFIGURATION
 from controller.api.objects.fields import read
 from controller.api.objects.meta import ObjectKey, Resource
-from controller.flagsets.applying.delivery import AppliedObjects, Delivery, manager_of
+from controller.flagsets.applying.delivery import AppliedObjects, Delivery
 from controller.flagsets.stage import FLAG_SETS
 from controller.kube.client import Cluster
 from controller.kube.event_sink import ApiServerEvents

@@ -89,6 +89,8 @@ class Resource:
     labels: Mapping[str, str] = field(default_factory=lambda: NOTHING)
     owners: tuple[Mapping[str, Any], ...] = ()
     """metadata.ownerReferences."""
+    managers: frozenset[str] = frozenset()
+    """The field managers of metadata.managedFields."""
     deleting: bool = False
     api_version: str = API_VERSION
     created: str = ""
@@ -113,6 +115,11 @@ class Resource:
             annotations=meta.get("annotations") or NOTHING,
             labels=meta.get("labels") or NOTHING,
             owners=tuple(meta.get("ownerReferences") or ()),
+            managers=frozenset(
+                str(entry.get("manager"))
+                for entry in meta.get("managedFields") or ()
+                if isinstance(entry, dict)
+            ),
             deleting=bool(meta.get("deletionTimestamp")),
             api_version=body.get("apiVersion", API_VERSION),
             created=meta.get("creationTimestamp", ""),

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from controller.api import flagshard
-from controller.api.flagset import KIND, LABEL, DriftPolicy
+from controller.api.flagset import KIND, LABEL, DriftPolicy, manager_of
 from controller.api.objects.meta import ObjectKey, Resource
 from controller.flagsets.applying.drift import DriftRecord, Kept
 from controller.flagsets.applying.plan import Taken, plan
@@ -26,8 +25,6 @@ if TYPE_CHECKING:
 
 GRACE: Final = 60.0
 """Seconds for which a shard outlives the index that named it."""
-_MANAGER: Final = 128
-"""Characters that a field manager's name may have."""
 
 
 class _Drift(NamedTuple):
@@ -170,14 +167,6 @@ class Delivery:
         await self.writer.delete(
             existing.api_version, key.kind, key.namespace, key.name, uid=existing.uid, version=version
         )
-
-
-def manager_of(flag_set: ObjectKey) -> str:
-    """Return a FlagSet's own field manager, so that two FlagSets conflict and do not overwrite each other."""
-    name = f"flagstaff-flagset/{flag_set.namespace}/{flag_set.name}"
-    if len(name) <= _MANAGER:
-        return name
-    return f"{name[: _MANAGER - 17]}-{hashlib.sha256(name.encode()).hexdigest()[:16]}"
 
 
 def _dispute_events(dispute: DriftRecord, drift: Sequence[_Drift], now: datetime) -> tuple[Occurrence, ...]:

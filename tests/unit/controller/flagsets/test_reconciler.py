@@ -7,9 +7,8 @@ from typing import Any
 
 import pytest
 
-from controller.api.flagset import KIND, SOURCE_API
+from controller.api.flagset import KIND, SOURCE_API, manager_of
 from controller.api.objects.meta import ObjectKey, Resource
-from controller.flagsets.applying.delivery import manager_of
 from controller.flagsets.building.commit_provenance import ProvenanceDetail
 from controller.flagsets.stage import FLAG_SETS
 from controller.runtime.objects.cache import Change

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from controller.api.flagoverride import MOST
-from controller.api.flagset import LABEL
+from controller.api.flagset import KIND, LABEL, manager_of
+from controller.api.objects.meta import ObjectKey
 from controller.configurations.reconciler import ConfigurationReconciler
 from controller.configurations.stage import CONFIGURATIONS
 from controller.delivery.claims import Claims
@@ -248,6 +249,15 @@ async def test_a_label_without_an_owner_reference_makes_no_object_one_of_a_flag_
     world.document({"flags": {}}, "forged", {"labels": {LABEL: "shop-flags"}})
     world.override(flagSetRef={"name": "shop-flags"})
     assert ready(await world.settle()) == ("False", "UnknownFlagSet")
+
+
+async def test_an_object_of_a_flag_set_that_does_not_prune_is_known_by_its_field_manager() -> None:
+    world = World()
+    managed = [{"manager": manager_of(ObjectKey(KIND, "shop", "shop-flags")), "operation": "Apply"}]
+    meta = {"labels": {LABEL: "shop-flags"}, "managedFields": managed}
+    world.document({"flags": {"pay": FLAG}}, "written", meta)
+    world.override(flagSetRef={"name": "shop-flags"})
+    assert ready(await world.settle()) == ("True", "Active")
 
 
 async def test_an_override_of_a_flag_set_says_which_of_its_objects_have_the_flag() -> None:
