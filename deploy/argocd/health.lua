@@ -64,6 +64,9 @@ if ready.status == "True" then
   if conditions.RolloutActive ~= nil and conditions.RolloutActive.status == "True" then
     return set("Progressing", conditions.RolloutActive)
   end
+  if conditions.Propagated ~= nil and conditions.Propagated.status == "False" then
+    return set("Progressing", conditions.Propagated)
+  end
   return set("Healthy", ready)
 end
 return set("Degraded", ready)

@@ -115,6 +115,15 @@ def test_flags_that_not_every_user_gets_are_not_healthy(kind: str, type_: str, h
     assert argocd.run("health.lua", flags) == {"status": health, "message": "FlagsHeld: what happened"}
 
 
+@pytest.mark.parametrize(
+    ("propagated", "health"), [("True", "Healthy"), ("Unknown", "Healthy"), ("False", "Progressing")]
+)
+def test_flags_are_healthy_once_the_evaluators_that_report_serve_them(propagated: str, health: str) -> None:
+    conditions = [READY, condition("Propagated", propagated)]
+    flags = resource(conditions=conditions, observedGeneration=2)
+    assert argocd.run("health.lua", flags)["status"] == health
+
+
 APPROVABLE = {"phase": "Paused", "reason": "WaitingForApproval"}
 BOTH = ({**APPROVABLE, "step": 0}, {"digest": "sha256:b", "phase": "Failed"})
 
