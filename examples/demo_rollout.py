@@ -1,5 +1,6 @@
 """A Git repository, `flagstaff up --rollout`, a shop with an OpenFeature client, and what Prometheus sees of
-it: one change that passes its steps, and one that is rolled back.
+it: a change that an override stops for a while, and that passes its steps once somebody resumes it; and one
+that is rolled back.
 
 Run it with `make demo-rollout`; it takes less than a minute. Everything happens in a scratch folder and on
 free loopback ports. Prometheus is simulated: it answers from what the shop counted.
@@ -16,6 +17,7 @@ import sys
 import tempfile
 import threading
 import time
+from datetime import UTC, datetime
 from pathlib import Path
 from queue import Empty, Queue
 from typing import TYPE_CHECKING, Any
@@ -30,6 +32,8 @@ if TYPE_CHECKING:
 
 EXAMPLE = Path(__file__).parent / "rollouts"
 USERS = 200
+STOPPED = 12
+"""Seconds for which an override is in force."""
 PATIENCE = 30.0
 
 
@@ -118,14 +122,16 @@ def main() -> int:
             shop = Prometheus.shop = Shop()
             shop.start()
             try:
-                play(repository, shop, events)
+                play(repository, file, shop, events)
             finally:
                 shop.end()
     return 0
 
 
-def play(repository: Path, shop: Shop, events: Queue[dict[str, Any]]) -> None:
-    """A change that passes, a change that is rolled back, and its revert."""
+def play(repository: Path, file: Path, shop: Shop, events: Queue[dict[str, Any]]) -> None:
+    """A change that an override stops, and that passes; a change that is rolled back, and its revert. `file`
+    has the FlagRollout.
+    """
     said = shop.users()
     say(f"an OpenFeature client asks for {USERS} users: {said['new-checkout']} get the new checkout")
     wait_for(events, lambda event: event["event"] == "revision")
@@ -133,6 +139,15 @@ def play(repository: Path, shop: Shop, events: Queue[dict[str, Any]]) -> None:
     edit(repository, '"off"\n', '"on"\n')
     commit(repository, "New checkout")
     say("a commit turns new-checkout on")
+    follow(shop, events, "new-checkout", "10% of users")
+    override(file, "new-checkout")
+    say(f"somebody on call turns it off for {STOPPED} seconds")
+    follow(shop, events, "new-checkout", "an override hides it")
+    expect(shop.users()["new-checkout"] == 0, "the old checkout for everybody")
+    message = follow(shop, events, "new-checkout", "an override hid it")
+    expect(0 < shop.users()["new-checkout"] < USERS / 4, "the users of the step, and nobody else")
+    resume(file, message)
+    say("somebody resumes the rollout, by an annotation in its file")
     follow(shop, events, "new-checkout", "is promoted")
     expect(shop.users()["new-checkout"] == USERS, "the new checkout for everybody")
 
@@ -150,15 +165,49 @@ def play(repository: Path, shop: Shop, events: Queue[dict[str, Any]]) -> None:
     say(f"git revert: {reverted['reason']}: {shorten_commits(reverted['message'])}")
 
 
-def follow(shop: Shop, events: Queue[dict[str, Any]], flag: str, end: str) -> None:
-    """Say what happens to the rollout, and what the client's users get, until it ends so."""
+def override(file: Path, flag: str) -> None:
+    """Add a FlagOverride that turns a flag off for a while."""
+    end = datetime.fromtimestamp(time.time() + STOPPED, UTC)  # noqa: TID251 - a demo reads the clock
+    manifest = {
+        "apiVersion": "flagstaff.dev/v1beta1",
+        "kind": "FlagOverride",
+        "metadata": {"name": "incident", "namespace": "shop"},
+        "spec": {
+            "flagSetRef": {"name": "checkout-production"},
+            "flag": flag,
+            "variant": "off",
+            "reason": "INC-4711",
+            "expiresAt": f"{end:%Y-%m-%dT%H:%M:%SZ}",
+        },
+    }
+    replace(file, "", f"{json.dumps(manifest)}\n---\n")
+
+
+def resume(file: Path, message: str) -> None:
+    """Add the annotation that the message of a held rollout names."""
+    named = re.search(r'(flagstaff\.dev/rollout-resume): "([0-9a-f]+)"', message)
+    expect(named is not None, f"the annotation in {message!r}")
+    if named is not None:
+        name = "{name: checkout, namespace: shop"
+        replace(file, name, f'{name}, annotations: {{{named[1]}: "{named[2]}"}}')
+
+
+def replace(file: Path, old: str, new: str) -> None:
+    """Replace text in the file of the FlagRollout; it is read again."""
+    file.write_text(file.read_text(encoding="utf-8").replace(old, new, 1), encoding="utf-8")
+
+
+def follow(shop: Shop, events: Queue[dict[str, Any]], flag: str, end: str) -> str:
+    """Say what happens to the rollout, and what the client's users get, until it ends so; return the message
+    of that.
+    """
     while True:
         event = wait_for(events, lambda event: event["event"] == "rollout")
         users = shop.users()[flag]
         say(f"  {event['reason']}: {shorten_commits(event['message'])}")
         say(f"    {users} of {USERS} users get the change")
         if end in event["message"]:
-            return
+            return str(event["message"])
 
 
 @contextlib.contextmanager

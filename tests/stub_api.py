@@ -30,6 +30,8 @@ _KINDS: Final = {
         "flagshards": "FlagShard",
         "flagreceivers": "FlagReceiver",
         "flagreceipts": "FlagReceipt",
+        "flagrollouts": "FlagRollout",
+        "flagoverrides": "FlagOverride",
     },
     ("core.openfeature.dev", "v1beta1"): {
         "featureflagconfigurations": "FeatureFlagConfiguration",
@@ -224,6 +226,8 @@ class StubApi:
             return web.json_response(known or {"code": 404, "kind": "Status"}, status=200 if known else 404)
         if isinstance(body, list):
             await self._put(target, {**(known or {}), "status": _patch(known or {}, body)})
+        elif "merge-patch" in request.content_type:
+            await self._put(target, _merge(known or {}, body))
         elif request.method in {"POST", "PUT", "PATCH"}:
             await self._put(target, {**(known or {}), **body})
         return web.json_response(self._objects.get(target, {"kind": "Status", "metadata": {}}))
@@ -280,6 +284,16 @@ def _listed_kind(path: str) -> str | None:
     """The kind whose objects a path lists."""
     last = path.rpartition("/")[2]
     return next((kinds[last] for kinds in _KINDS.values() if last in kinds), None)
+
+
+def _merge(body: Any, patch: Any) -> Any:
+    """A body after a merge patch (RFC 7386)."""
+    if not isinstance(patch, dict):
+        return patch
+    merged = dict(body) if isinstance(body, dict) else {}
+    for name, part in patch.items():
+        merged[name] = _merge(merged.get(name), part)
+    return {name: part for name, part in merged.items() if part is not None}
 
 
 def _patch(body: dict[str, Any], steps: list[dict[str, Any]]) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from controller.delivery.state.flag_words import flag_notes
 from controller.page.flag_facts import description_of, kind_of, metadata_of, owner_of, rule_text
 from controller.page.visit import page_number
 from evaluator.flags.model import ABSENT, CONFIDENTIAL_KEY, EMPTY, State
+from evaluator.flags.overrides import without_override
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -157,8 +158,9 @@ def flag_row(shown: ShownSet, key: str) -> FlagRow:
 
 
 def definition_in(shown: ShownSet, key: str) -> Flag | None:
-    """The definition of a flag without rollouts and overrides; None: it has no good one."""
-    return shown.flag_set.flags.get(key) or shown.flags[key].flag
+    """The definition of a flag that is served without overrides; None: it has no good one."""
+    flag = shown.flags[key].flag
+    return None if flag is None else without_override(flag)
 
 
 def metadata_in(shown: ShownSet, key: str) -> Mapping[str, Scalar]:

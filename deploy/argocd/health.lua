@@ -27,8 +27,16 @@ for _, condition in ipairs(status.conditions) do
     conditions[condition.type] = condition
   end
 end
-local function waits(phase, reason)
-  return phase == "Paused" or phase == "WaitingPromotion" or (phase == "Pending" and reason ~= nil)
+-- Whether the candidate of a FlagRollout that needs attention most waits for somebody, a window or a metric.
+local function waits()
+  if status.phase == "Pending" then
+    for _, candidate in ipairs(status.candidates or {}) do
+      if candidate.phase == "Pending" and candidate.reason ~= nil then
+        return true
+      end
+    end
+  end
+  return status.phase == "Paused" or status.phase == "WaitingPromotion"
 end
 
 local ready, reconciling, stalled = conditions.Ready, conditions.Reconciling, conditions.Stalled
@@ -38,8 +46,7 @@ end
 if ready == nil then
   return health
 end
-if obj.kind == "FlagRollout" and waits(status.phase, status.reason) then
-  -- It goes on once somebody, a window or a metric lets it.
+if obj.kind == "FlagRollout" and waits() then
   return set("Suspended", ready)
 end
 if reconciling ~= nil and reconciling.status == "True" then
@@ -50,6 +57,16 @@ if reconciling ~= nil and reconciling.status == "True" then
   return set("Progressing", ready)
 end
 if ready.status == "True" then
+  -- It is applied; but not every user gets it.
+  if conditions.OverrideActive ~= nil and conditions.OverrideActive.status == "True" then
+    return set("Suspended", conditions.OverrideActive)
+  end
+  if conditions.RolloutActive ~= nil and conditions.RolloutActive.status == "True" then
+    return set("Progressing", conditions.RolloutActive)
+  end
+  if conditions.Propagated ~= nil and conditions.Propagated.status == "False" then
+    return set("Progressing", conditions.Propagated)
+  end
   return set("Healthy", ready)
 end
 return set("Degraded", ready)

@@ -47,59 +47,95 @@ def change(shop: Namespace, default: str) -> None:
     shop.apply(configuration(flagSpec=json.loads(flags(pay=default))))
 
 
-def reach(shop: Namespace, phase: str, **status: Any) -> None:
-    """Until the rollout is at a phase, with these fields of its status."""
+def reach(shop: Namespace, phase: str, **fields: Any) -> None:
+    """Until the rollout is at a phase, with a candidate with these fields, if there are any."""
 
     def is_reached(found: dict[str, Any]) -> bool:
         now = found.get("status", {})
-        return now.get("phase") == phase and {name: now.get(name) for name in status} == status
+        candidates = now.get("candidates") or [{}]
+        reached = {name: candidates[0].get(name) for name in fields}
+        return now.get("phase") == phase and reached == fields
 
     shop.wait("flagrollout", is_reached, "checkout")
+
+
+def test_each_verb_tells_of_a_step(shop: Namespace) -> None:
+    change(shop, "on")
+    reach(shop, "Paused", stepText="1/2", reason="WaitingForApproval")
+    step = "step 1/2, 10% of users"
+    text = verb(shop, "rollout", "status", "checkout")
+    assert f"Phase:     Paused, {step}" in text
+    assert "Held:      WaitingForApproval: it waits for an approval" in text
+    assert "To do:     flagstaff rollout approve checkout --candidate " in text
+    assert "1/2   10%    -      -        required  now" in text
+    assert f"FlagRollout/checkout  Paused; {step}: pay; it waits for an approval" in verb(shop, "tree")
+    assert "Paused  1        1/2 10%" in verb(shop, "get", "rollouts")
+    assert "Candidate " in verb(shop, "describe", "rollout", "checkout")
+    told = f"FlagRollout checkout: {step} get the new definition of pay; it waits for an approval"
+    assert f"Rollout:  {told}" in verb(shop, "trace", "pay")
+    assert told in verb(shop, "describe", "ffc", "flags")
+    assert "rollout checkout 1/2 10%" in verb(shop, "get", "ffc")
+    assert "rollout checkout 1/2 10%" in verb(shop, "get", "flags")
 
 
 def test_people_approve_steps_and_the_promotion(shop: Namespace) -> None:
     assert "Phase:     Idle" in verb(shop, "rollout", "status", "checkout")
     refused = verb(shop, "rollout", "approve", "checkout", code=1)
-    assert refused == "flagstaff rollout: FlagRollout/checkout: nothing to approve: it is Idle\n"
+    why = "nothing to approve: it is Idle, without a candidate"
+    assert refused == f"flagstaff rollout: FlagRollout/checkout: {why}\n"
 
     change(shop, "on")
     reach(shop, "Paused", stepText="1/2", reason="WaitingForApproval")
-    text = verb(shop, "rollout", "status", "checkout")
-    assert "Phase:     Paused, step 1/2, 10% of users, WaitingForApproval" in text
-    assert "1/2   10%    -      -        required  now" in text
-    assert "FlagRollout/checkout  Paused, step 1/2, 10%" in verb(shop, "tree")
-    assert "Paused  1/2   10%" in verb(shop, "get", "rollouts")
-    assert "Steps:\n" in verb(shop, "describe", "rollout", "checkout")
-    assert "Rollout:  checkout, Paused, step 1/2, 10%" in verb(shop, "trace", "pay")
-
-    assert "step 1/2 of" in verb(shop, "rollout", "approve", "checkout")
+    assert "step 2/2, 50% of users get the new definition of pay" in verb(
+        shop, "rollout", "approve", "checkout"
+    )
     reach(shop, "Paused", stepText="2/2", reason="WaitingForApproval")
     record = json.loads(verb(shop, "rollout", "status", "checkout", "-o", "json"))
     jsonschema_rs.validator_for(json_schemas()["output-rollout-status"]).validate(record)
-    assert [step["state"] for step in record["steps"]] == ["done", "now"]
+    [shown] = record["candidates"]
+    assert [one["state"] for one in shown["steps"]] == ["done", "now"]
 
-    verb(shop, "rollout", "approve", "checkout")
+    approved = verb(shop, "rollout", "approve", "checkout", "--candidate", shown["digest"][7:19])
+    assert "it waits for somebody to promote it" in approved
     reach(shop, "WaitingPromotion")
-    assert "promotion of" in verb(shop, "rollout", "approve", "checkout")
+    assert "pay: Promoted" in verb(shop, "rollout", "approve", "checkout")
     reach(shop, "Succeeded")
     assert shop.get("flagrollout", "checkout")["status"]["history"][0]["outcome"] == "Promoted"
+    assert "rollout checkout" not in verb(shop, "get", "ffc")
 
 
 def test_a_rollout_is_aborted_retried_paused_and_promoted(shop: Namespace) -> None:
     change(shop, "on")
     reach(shop, "Paused", stepText="1/2")
-    assert "is rolled back" in verb(shop, "rollout", "abort", "checkout")
+    aborted = verb(shop, "rollout", "abort", "checkout")
+    assert "was stopped, nobody gets the new definition of pay; somebody aborted it" in aborted
     reach(shop, "Failed", reason="Aborted")
-    assert "is rolled out again" in verb(shop, "rollout", "retry", "checkout")
+    assert "get the new definition of pay" in verb(shop, "rollout", "retry", "checkout")
     reach(shop, "Paused", stepText="1/2", reason="WaitingForApproval")
-    assert "paused at step 1/2" in verb(shop, "rollout", "pause", "checkout")
-    assert verb(shop, "rollout", "pause", "checkout") == "FlagRollout/checkout: already paused\n"
-    verb(shop, "rollout", "approve", "checkout")
+    assert verb(shop, "rollout", "pause", "checkout").startswith("FlagRollout/checkout: paused; step 1/2")
+    assert verb(shop, "rollout", "pause", "checkout").startswith("FlagRollout/checkout: paused; step 1/2")
+    assert "somebody paused it" in verb(shop, "rollout", "approve", "checkout")
     reach(shop, "Paused", stepText="1/2", reason="Paused")
-    assert verb(shop, "rollout", "resume", "checkout") == "FlagRollout/checkout: resumed\n"
+    assert verb(shop, "rollout", "resume", "checkout").startswith("FlagRollout/checkout: resumed; step")
     reach(shop, "Paused", stepText="2/2", reason="WaitingForApproval")
-    assert "everybody gets it" in verb(shop, "rollout", "promote", "checkout")
+    assert "pay: Promoted" in verb(shop, "rollout", "promote", "checkout")
     reach(shop, "Succeeded")
+
+
+def test_a_request_that_names_no_candidate_is_refused_with_those_that_are_there(shop: Namespace) -> None:
+    change(shop, "on")
+    reach(shop, "Paused", stepText="1/2")
+    refused = verb(shop, "rollout", "abort", "checkout", "--candidate", "0" * 12, code=1)
+    assert "there is no candidate 000000000000: " in refused
+    assert "(pay): step 1/2, 10% of users" in refused
+
+
+def test_a_rollout_is_suspended_and_resumed(shop: Namespace) -> None:
+    change(shop, "on")
+    reach(shop, "Paused", stepText="1/2")
+    assert "(pay): step 1/2, 10% of users" in verb(shop, "suspend", "rollout", "checkout")
+    assert "suspended" in verb(shop, "rollout", "approve", "checkout", code=1)
+    assert "resumed: " in verb(shop, "resume", "rollout", "checkout")
 
 
 def test_what_a_deleted_rollout_holds_back_is_promoted_by_the_same_verb(shop: Namespace) -> None:
@@ -126,7 +162,7 @@ def test_a_live_view_follows_each_change(shop: Namespace) -> None:
             change(shop, "on")
             until = time.monotonic() + 60
             seen = ""
-            while "Paused, step 1/2, 10% of users" not in seen:
+            while "step 1/2, 10% of users" not in seen:
                 assert time.monotonic() < until, seen
                 seen += watching.stdout.readline()
         finally:

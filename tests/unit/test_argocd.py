@@ -76,11 +76,14 @@ def test_actions_change_the_object_as_the_verbs_do() -> None:
     assert annotations["reconcile.fluxcd.io/requestedAt"].endswith("Z")
 
 
-ROLLOUT = {"phase": "Progressing", "candidate": {"digest": "sha256:a"}, "step": 1}
+def rollout_status(*candidates: dict[str, Any], **status: Any) -> dict[str, Any]:
+    """The status of a FlagRollout with these candidates."""
+    listed = [{"digest": "sha256:a", "phase": "Progressing", "step": 1, **one} for one in candidates]
+    return {"phase": listed[0]["phase"] if listed else "Idle", "candidates": listed, **status}
 
 
 @pytest.mark.parametrize(
-    ("status", "health"),
+    ("candidate", "health"),
     [
         ({"phase": "Progressing"}, "Progressing"),
         ({"phase": "Pending"}, "Progressing"),
@@ -90,8 +93,9 @@ ROLLOUT = {"phase": "Progressing", "candidate": {"digest": "sha256:a"}, "step": 
         ({"phase": "Promoting"}, "Progressing"),
     ],
 )
-def test_a_rollout_that_waits_is_suspended(status: dict[str, str], health: str) -> None:
+def test_a_rollout_that_waits_is_suspended(candidate: dict[str, str], health: str) -> None:
     conditions = [WAITING, condition("Reconciling", "True", "Progressing")]
+    status = rollout_status(candidate, {"phase": "Queued", "digest": "sha256:b"})
     rollout = resource("FlagRollout", conditions=conditions, observedGeneration=2, **status)
     assert argocd.run("health.lua", rollout)["status"] == health
 
@@ -103,39 +107,76 @@ def test_a_rollout_that_failed_is_degraded() -> None:
 
 
 @pytest.mark.parametrize(
-    ("status", "offered"),
+    ("type_", "health"), [("RolloutActive", "Progressing"), ("OverrideActive", "Suspended")]
+)
+@pytest.mark.parametrize("kind", ["FlagSet", "FeatureFlagConfiguration"])
+def test_flags_that_not_every_user_gets_are_not_healthy(kind: str, type_: str, health: str) -> None:
+    flags = resource(kind, conditions=[READY, condition(type_, "True", "FlagsHeld")], observedGeneration=2)
+    assert argocd.run("health.lua", flags) == {"status": health, "message": "FlagsHeld: what happened"}
+
+
+@pytest.mark.parametrize(
+    ("propagated", "health"), [("True", "Healthy"), ("Unknown", "Healthy"), ("False", "Progressing")]
+)
+def test_flags_are_healthy_once_the_evaluators_that_report_serve_them(propagated: str, health: str) -> None:
+    conditions = [READY, condition("Propagated", propagated)]
+    flags = resource(conditions=conditions, observedGeneration=2)
+    assert argocd.run("health.lua", flags)["status"] == health
+
+
+APPROVABLE = {"phase": "Paused", "reason": "WaitingForApproval"}
+BOTH = ({**APPROVABLE, "step": 0}, {"digest": "sha256:b", "phase": "Failed"})
+
+
+@pytest.mark.parametrize(
+    ("candidates", "offered"),
     [
-        ({"phase": "Idle"}, {"pause"}),
-        (ROLLOUT, {"promote", "abort", "pause"}),
-        (
-            {**ROLLOUT, "phase": "Paused", "reason": "WaitingForApproval"},
-            {"approve", "promote", "abort", "pause"},
-        ),
-        ({**ROLLOUT, "phase": "Failed"}, {"promote", "retry", "pause"}),
+        ((), {"pause"}),
+        (({},), {"promote", "abort", "pause"}),
+        ((APPROVABLE,), {"approve", "promote", "abort", "pause"}),
+        (({"phase": "Failed"},), {"promote", "retry", "pause"}),
+        (({"phase": "Queued"},), {"pause"}),
+        (({"phase": "Paused", "reason": "OverrideEnded"},), {"promote", "abort", "pause", "resume"}),
+        (BOTH, {"approve", "promote", "abort", "retry", "pause"}),
     ],
 )
-def test_a_rollout_is_offered_what_can_have_an_effect(status: dict[str, Any], offered: set[str]) -> None:
-    actions = argocd.run("actions/discovery.lua", resource("FlagRollout", **status))
+def test_a_rollout_is_offered_what_can_have_an_effect(
+    candidates: tuple[dict[str, Any], ...], offered: set[str]
+) -> None:
+    actions = argocd.run("actions/discovery.lua", resource("FlagRollout", **rollout_status(*candidates)))
     assert {name for name, action in actions.items() if not action["disabled"]} == offered | {
         "reconcile", "suspend",
     }  # fmt: skip
 
 
-def test_actions_of_a_rollout_name_its_candidate() -> None:
-    rollout = resource("FlagRollout", **ROLLOUT)
-    name = "flagstaff.dev/rollout-"
+def annotation(action: str, of: dict[str, Any]) -> str:
+    """The request that an action writes, without its times; empty: none."""
+    changed = argocd.run(f"actions/{action}.lua", of)
+    text = str((changed["metadata"].get("annotations") or {}).get(f"flagstaff.dev/rollout-{action}", ""))
+    return ",".join(part.rpartition("/20")[0] for part in text.split(",")) if text else ""
 
-    def annotation(action: str, of: dict[str, Any] = rollout) -> str:
-        changed = argocd.run(f"actions/{action}.lua", of)
-        return str(changed["metadata"]["annotations"].get(f"{name}{action}"))
 
-    assert annotation("approve").startswith("sha256:a/2/20")
-    assert annotation(
-        "approve", resource("FlagRollout", **ROLLOUT | {"phase": "WaitingPromotion"})
-    ).startswith("sha256:a/promotion/20")
-    assert annotation("promote").startswith("sha256:a/20")
-    assert annotation("abort").startswith("sha256:a/20")
-    assert annotation("retry").endswith("Z")
+def test_actions_of_a_rollout_name_each_candidate_that_they_are_about() -> None:
+    rollout = resource("FlagRollout", **rollout_status(*BOTH))
+    assert annotation("approve", rollout) == "sha256:a/1"
+    assert annotation("abort", rollout) == "sha256:a"
+    assert annotation("promote", rollout) == "sha256:a,sha256:b"
+    both = rollout_status(APPROVABLE, {**APPROVABLE, "digest": "sha256:b", "phase": "WaitingPromotion"})
+    assert annotation("approve", resource("FlagRollout", **both)) == "sha256:a/2,sha256:b/promotion"
+    interrupted = rollout_status({"phase": "Paused", "reason": "OverrideEnded"})
+    assert annotation("resume", resource("FlagRollout", **interrupted)) == "sha256:a"
+
+
+def test_actions_without_a_candidate_change_nothing() -> None:
+    for status in ({}, rollout_status()):
+        rollout = resource("FlagRollout", **status)
+        for action in ("approve", "abort", "promote"):
+            assert argocd.run(f"actions/{action}.lua", rollout)["metadata"] == rollout["metadata"]
+
+
+def test_a_rollout_is_paused_resumed_and_tried_again() -> None:
+    rollout, name = resource("FlagRollout", **rollout_status({})), "flagstaff.dev/rollout-"
+    assert argocd.run("actions/retry.lua", rollout)["metadata"]["annotations"][f"{name}retry"].endswith("Z")
     paused = argocd.run("actions/pause.lua", rollout)
     assert paused["metadata"]["annotations"] == {f"{name}pause": "true"}
     assert not argocd.run("actions/discovery.lua", paused)["resume"]["disabled"]

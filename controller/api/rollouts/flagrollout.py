@@ -105,7 +105,9 @@ class FlagRolloutSpec(RuledModel):
     suspend: bool = False
     """Change nothing: neither steps nor checks. What is served stays as it is."""
     skip_analysis: bool = False
-    """Promote at once; a change is served to everybody as soon as it is in Git."""
+    """Promote without steps and checks. Windows, freezes, approvals, webhooks of the types confirm-*,
+    pre-rollout and rollback, and `promotion: Manual` are waited for.
+    """
     rollback_window: RollbackWindow | None = None
     """Changes back to a definition that was in force before the present one, and was never stopped, need no
     steps; they wait for windows, freezes, approvals, webhooks and `promotion: Manual` like any other. Off

@@ -133,11 +133,13 @@ class Analysis(Model):
     failure_limit: Annotated[int, Field(ge=1, le=1000)] = 3
     """How many failed checks of one step roll back."""
     consecutive_error_limit: Annotated[int, Field(ge=1, le=1000)] = 4
-    """How many errors one after the other, such as no answer by a metric server, count for `onError`."""
+    """How many errors one after the other, such as no answer by a metric server or a webhook, count for
+    `onError`.
+    """
     on_inconclusive: Literal["Hold", "Rollback", "Advance"] = "Hold"
     """What happens at the end of a step whose checks have no value, or too few samples."""
     on_error: Literal["Hold", "Rollback"] = "Hold"
-    """What happens when metrics cannot be read."""
+    """What happens when metrics cannot be read, or webhooks do not answer."""
     metrics: Annotated[
         tuple[Metric, ...],
         Field(max_length=32),

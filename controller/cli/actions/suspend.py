@@ -13,6 +13,7 @@ from controller.cli.cluster.effects import (
     Effect,
     add_effect_arguments,
     follow_effect,
+    is_handled,
     ready_effect,
     report,
     request,
@@ -35,10 +36,9 @@ def configure(parser: argparse.ArgumentParser, *, suspend: bool = True) -> None:
     parser.add_argument("what", metavar="KIND", help="source, set, or another kind that can be suspended")
     parser.add_argument("names", metavar="NAME", nargs="*", help="the objects' names")
     parser.add_argument("--all", action="store_true", help="all objects of the kind in the namespace")
-    if not suspend:
-        add_effect_arguments(parser)
-    add_cluster_arguments(parser, timeout=None if suspend else TIMEOUT)
-    parser.set_defaults(run=partial(run, suspend=suspend), wait=True, timeout=float(TIMEOUT))
+    add_effect_arguments(parser)
+    add_cluster_arguments(parser, timeout=TIMEOUT)
+    parser.set_defaults(run=partial(run, suspend=suspend))
 
 
 def run(options: argparse.Namespace, *, suspend: bool) -> int:
@@ -84,21 +84,23 @@ async def _change_one(
     *,
     suspend: bool,
 ) -> Effect:
-    if resource.suspended != suspend:
-        patch = {"spec": {"suspend": suspend}}
-        if suspend:
-            await connection.merge(type_, resource.name, patch)
-            return Effect(f"suspended: {kept_text(resource)}")
-        token = await request(connection, type_, resource.name, patch)
-        if not options.wait:
-            return Effect("resumed")
+    if resource.suspended == suspend:
+        return Effect(f"is already suspended: {kept_text(resource)}" if suspend else "is not suspended")
+    token = await request(connection, type_, resource.name, {"spec": {"suspend": suspend}})
+    word = "suspended" if suspend else "resumed"
+    of_rollout = type_.kind == FLAG_ROLLOUT.kind
+    if not options.wait or (suspend and not of_rollout):
+        # Of what is suspended, only a FlagRollout is looked at: the clocks of its steps stop.
+        return Effect(f"{word}: {kept_text(resource)}" if suspend else word)
 
-        async def look() -> Effect:
-            return ready_effect(await connection.get(type_, resource.name), token)
+    async def look() -> Effect:
+        seen = await connection.get(type_, resource.name)
+        if of_rollout and is_handled(seen, token):
+            return Effect(kept_text(seen))
+        return ready_effect(seen, token)
 
-        effect = await follow_effect(look, options.timeout)
-        return replace(effect, message=f"resumed: {effect.message}")
-    return Effect(f"is already suspended: {kept_text(resource)}" if suspend else "is not suspended")
+    effect = await follow_effect(look, options.timeout)
+    return replace(effect, message=f"{word}: {effect.message}")
 
 
 def kept_text(resource: Resource) -> str:

@@ -89,11 +89,11 @@ def is_handled(resource: Resource, token: str) -> bool:
 
 
 def ready_effect(resource: Resource, token: str = "") -> Effect:
-    """Whether the controller has judged an object as it is now, and acted on a request."""
+    """Whether the controller has judged an object as it is now, and acted on a request if one is named."""
     status = status_of(resource)
     ready = status.condition(READY)
-    judged = status.observed_generation == resource.generation and is_handled(resource, token)
-    if not judged if token else status.observed_generation != resource.generation:
+    judged = status.observed_generation == resource.generation
+    if not judged or (token and not is_handled(resource, token)):
         return Effect("its controller has not processed it yet; does it run?", done=False)
     settled = ready.status in {TRUE, FALSE} and not status.conditions_of(RECONCILING)
     message = ready.message or ready.reason

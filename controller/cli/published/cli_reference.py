@@ -30,6 +30,16 @@ def parser_of(verb: str) -> argparse.ArgumentParser:
     return parser
 
 
+def verbs_below(parser: argparse.ArgumentParser, name: str) -> Iterator[tuple[str, argparse.ArgumentParser]]:
+    """Yield each verb that can be run, with its words and its parser."""
+    below = [action for action in parser._actions if isinstance(action, argparse._SubParsersAction)]
+    if not below:
+        yield name, parser
+    for action in below:
+        for word, nested in action.choices.items():
+            yield from verbs_below(nested, f"{name} {word}")
+
+
 def _verb(verb: str) -> Iterator[str]:
     parser = parser_of(verb)
     yield f"## {parser.prog}\n"

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from controller.api.objects.meta import Resource
     from controller.cli.cluster.connection import Connection
+    from controller.delivery.state.rollout_state import RolloutState
 
 _REQUESTS: Final = {
     "approve": "let the present step end, or the candidate be promoted after the last step",
@@ -144,8 +145,9 @@ async def _ask(options: argparse.Namespace) -> Effect:
             return effect
         # Where there is none, `get` says so.
         rollout = rollout or await connection.get(FLAG_ROLLOUT, name)
+        before = rollout_state(rollout)
         try:
-            asked = REQUESTS[action](rollout, rollout_state(rollout), options.candidates, now())
+            asked = REQUESTS[action](rollout, before, options.candidates, now())
         except RefusedRequest as refusal:
             raise Exit(f"FlagRollout/{name}: {refusal}", PROBLEM) from None
         if not asked.annotations:
@@ -159,24 +161,29 @@ async def _ask(options: argparse.Namespace) -> Effect:
             seen = await connection.get(FLAG_ROLLOUT, name)
             if not is_handled(seen, token):
                 return Effect("its controller has not processed the request yet; does it run?", done=False)
-            return _effect(action, seen, asked.candidates)
+            return _effect(action, seen, asked.candidates, before)
 
         return await follow_effect(look, options.timeout)
 
 
-def _effect(action: str, rollout: Resource, digests: Sequence[str]) -> Effect:
-    """What became of the candidates that a request is about."""
+def _effect(
+    action: str, rollout: Resource, digests: Sequence[str], before: RolloutState | None = None
+) -> Effect:
+    """What became of the candidates that a request is about; `before`: the state in which it was made."""
     from controller.delivery.state.rollout_state import rollout_state
     from controller.delivery.state.state_words import candidate_text
+    from controller.delivery.state.waits import APPROVABLE
 
     state = rollout_state(rollout)
+    gates = {one.layer.candidate: one.layer.gate for one in before.candidates} if before is not None else {}
     layers = {one.layer.candidate: one.layer for one in state.candidates}
     ended = {outcome.digest: outcome for outcome in reversed(state.history)}
     texts, done, failed = [], True, False
     for digest in digests or layers:
         if (layer := layers.get(digest)) is not None:
             texts.append(candidate_text(layer).partition(": ")[2])
-            done = done and layer.phase not in _BETWEEN.get(action, ())
+            waits = action == "approve" and gates.get(digest) == layer.gate and layer.reason in APPROVABLE
+            done = done and layer.phase not in _BETWEEN.get(action, ()) and not waits
         elif (outcome := ended.get(digest)) is not None:
             texts.append(f"{', '.join(outcome.flags) or 'the candidate'}: {outcome.outcome}")
             failed = failed or (action in _ENDS and outcome.outcome not in _ENDS[action])

@@ -47,6 +47,8 @@ _OTHERS: Final = frozenset(
     {FLAG_SOURCE.kind, *(type_.kind for type_ in FLUX_SOURCES), flagoverride.KIND, flagrollout.KIND}
 )
 _BAD: Final = frozenset({Verdict.PARTLY, Verdict.REFUSED})
+APPROVABLE: Final = frozenset({"WaitingForApproval", "WaitingForPromotion"})
+"""Reasons of candidates that an approval ends."""
 _TIME: Final = frozenset({"Frozen", "OutsideWindow"})
 """Reasons of candidates that end by themselves."""
 _PEOPLE: Final = frozenset({"WaitingForApproval", "WaitingForPromotion", "Paused", "OverrideEnded"})
@@ -164,7 +166,7 @@ def candidate_actions(layer: CandidateLayer) -> Iterator[Action]:
     if layer.phase == "Failed":
         yield Retry(rollout, digest)
         return
-    if layer.reason in {"WaitingForApproval", "WaitingForPromotion"}:
+    if layer.reason in APPROVABLE:
         yield Approve(rollout, digest, layer.gate)
     if layer.reason == "OverrideEnded":
         yield ResumeCandidate(rollout, digest)

@@ -10,7 +10,14 @@ from typing import TYPE_CHECKING, Final
 from controller.api import flagset, flagshard
 from controller.api.flagset_status import FlagSetStatus
 from controller.api.kinds import status_of
-from controller.api.objects.conditions import PROPAGATED, READY, TRUE, UNKNOWN
+from controller.api.objects.conditions import (
+    OVERRIDE_ACTIVE,
+    PROPAGATED,
+    READY,
+    ROLLOUT_ACTIVE,
+    TRUE,
+    UNKNOWN,
+)
 from controller.api.objects.fields import InvalidSpecError
 from controller.api.objects.meta import COMPARED_WITH, ObjectKey
 from controller.api.objects.provenance import CHANGES
@@ -21,7 +28,6 @@ from controller.events.alerts import alert_messages
 from controller.events.alerts.commit_pages import commit_in
 from controller.events.alerts.stage import BY_COMPARED
 from evaluator.flags.diff import diff
-from evaluator.flags.model import REVISION_KEY
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -59,19 +65,28 @@ def commit_state(thing: Resource, before: str, alert: Alert, now: datetime) -> t
     state = status_of(thing)
     ready, propagated = state.condition(READY), state.condition(PROPAGATED)
     reason, words = state.failure or "Applied", ready.message
-    if state.is_ready and propagated.status in {TRUE, UNKNOWN}:
+    # What keeps users from having the revision although evaluators serve it.
+    layers = [c.message for type_ in (ROLLOUT_ACTIVE, OVERRIDE_ACTIVE) for c in state.conditions_of(type_)]
+    if state.is_ready and layers:
+        words = "; ".join(layers)
+    elif state.is_ready and propagated.status in {TRUE, UNKNOWN}:
         reason, words = PROPAGATED, propagated.message
-    identity = f"{state.content[0]} {reason} {words} {ready.since}"
+    commit = commit_in(state.content[0])[:12]
+    # After a step or an override the same state is news again.
+    since_layers = before if before.startswith(f"{commit} pending ") else ""
+    identity = f"{state.content[0]} {reason} {words} {ready.since} {since_layers}"
     message = alert_messages.of_state(thing, alert, identity, now, **_fields(thing, reason, words))
-    commit = commit_in(message.metadata.get(REVISION_KEY, ""))[:12]
     after = f"{commit} {state_name(message)}"
+    if state.is_ready and layers:
+        # Each step is told.
+        return (message, f"{after} {_short_hash(words)}") if commit else None
     # A revision that all subscribers served stays successful while new ones subscribe.
     known = before == f"{commit} success" and after == f"{commit} pending"
     return (message, before if known else after) if commit else None
 
 
 def state_name(message: Message) -> str:
-    """Return `failure`, `pending` until the flag set is served, then `success`."""
+    """Return `failure`, `pending` until the flag set is served to every user, then `success`."""
     if message.state == "failing":
         return "failure"
     return "success" if message.reason == PROPAGATED else "pending"
@@ -87,7 +102,7 @@ def change_request_state(
         return None
     other = ("", "") if base is None else (base.resource_version, str(FlagSetStatus.of(base).digest))
     facts = (number, failing, words, *status.content, str(status.digest), other[1])
-    kept = f"{number} {hashlib.sha256(chr(10).join(facts).encode()).hexdigest()[:12]}"
+    kept = f"{number} {_short_hash(chr(10).join(facts))}"
     identity = f"{kept} {thing.resource_version} {other[0]}"
     given = _fields(thing, failing or "Applied", words)
     message = alert_messages.of_state(thing, alert, identity, now, **given)
@@ -146,6 +161,10 @@ def _flags(objects: Cache, flag_set: Resource) -> FlagSet | None:
     # The sets' ids differ, which changes no evaluation.
     metadata = {name: value for name, value in flag_set_.metadata.items() if name != "flagSetId"}
     return replace(flag_set_, metadata=metadata)
+
+
+def _short_hash(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
 def _fields(thing: Resource, reason: str, words: str) -> dict[str, str]:

@@ -16,8 +16,8 @@ from controller.rollouts.machine.clocks import moment_after, with_exposure, with
 from controller.rollouts.machine.due import IN_STEP, Due, due
 from controller.rollouts.machine.gates import is_served, reason_to_skip
 from controller.rollouts.machine.observation import Decision, Tick
+from controller.rollouts.machine.people_requests import Asked, is_paused, requests, retried, retry_token
 from controller.rollouts.machine.recent import with_overridden, with_promoted
-from controller.rollouts.machine.requests import Asked, is_paused, requests, retried, retry_token
 from controller.rollouts.machine.timers import seconds_to_next
 from controller.rollouts.machine.transitions import about_candidate, begin_again
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from controller.api.rollouts.rollout_status import FlagRolloutStatus, MetricStatus, Revision, Served
     from controller.delivery.state.actions import Action
     from controller.rollouts.analysis.rollout_ports import HookAnswer
-    from controller.rollouts.machine.requests import Asked
+    from controller.rollouts.machine.people_requests import Asked
     from controller.runtime.event import Occurrence
 
 

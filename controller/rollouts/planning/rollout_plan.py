@@ -13,12 +13,10 @@ from pydantic.alias_generators import to_camel
 from controller.api.objects.meta import timestamp
 from controller.api.rollouts.rollout_status import CandidateStatus, FlagRolloutStatus
 from controller.delivery.progress.generations import change_text, generation_of
-from controller.delivery.state.state_words import names_text
 from controller.delivery.users_moved import Movement, answers, movement
 from controller.rollouts.machine.gates import reason_to_skip
-from controller.rollouts.machine.reasons import name_of
-from controller.rollouts.machine.requests import is_paused
 from controller.rollouts.machine.windows import next_opening
+from controller.rollouts.planning.plan_notes import disabled_notes, notes_of
 from evaluator.flags.accept import Progress, effective
 from evaluator.flags.candidates import candidate_digest, capture, changed_flags, matches, misfits
 from evaluator.flags.diff import diff
@@ -142,12 +140,7 @@ def plan(
     rollout = Rollout(name, spec.flags, promoted, "", (exposure,))
     steps = _promotion_alone(spec, simulated, now) if skips else _steps(spec, rollout, simulated, now)
     advice = _advice(flags, () if skips else audiences, contexts)
-    notes = chain(
-        _notes(resource, spec, candidate, skips),
-        (f'"{key}" is disabled now, so users outside a step get the code default' for key in changed
-         if before.flags[key].state is State.DISABLED),
-        advice,
-    )  # fmt: skip
+    notes = chain(notes_of(resource, spec, candidate, skips), disabled_notes(before, changed), advice)
     drawn = change_text(after, generation_of(before), generation_of(after))
     return RolloutPlan(
         name,
@@ -271,30 +264,6 @@ def _at_once(
             disabled = after.flags[key].state is State.DISABLED
             reasons[key] = "Disabled" if disabled else "SameAnswers"
     return reasons
-
-
-def _notes(
-    resource: Resource, spec: FlagRolloutSpec, candidate: CandidateStatus, skips: str
-) -> Iterator[str]:
-    status = FlagRolloutStatus.of(resource)
-    if spec.suspend:
-        yield "spec.suspend is true: what is served stays as it is"
-    for entry in status.stopped:
-        if candidate.flags.get(entry.flag) == entry.definition:
-            yield f'"{entry.flag}" was stopped at {entry.at}: it waits for flagstaff rollout retry'
-    for running in status.candidates:
-        taken = sorted(candidate.flags.keys() & running.flags.keys())
-        if any(running.flags[key] != candidate.flags[key] for key in taken):
-            yield f"{names_text(taken)} leaves {name_of(running)}, and begins anew; its other flags go on"
-    if skips == "skipAnalysis":
-        yield "spec.skipAnalysis is true: everybody gets the change at once, without the steps"
-    elif skips:
-        yield (
-            "these definitions were in force before, within spec.rollbackWindow: everybody gets them at "
-            "once, without the steps"
-        )
-    if is_paused(spec, resource.annotations, candidate):
-        yield "the FlagRollout is paused: nothing begins before it is resumed"
 
 
 def _advice(

@@ -1,11 +1,19 @@
+-- Lets end what the candidates that wait for an approval are at; the others go on as before.
 local os = require("os")
-if obj.metadata.annotations == nil then
-  obj.metadata.annotations = {}
+local requests = {}
+for _, candidate in ipairs((obj.status or {}).candidates or {}) do
+  if candidate.reason == "WaitingForApproval" or candidate.reason == "WaitingForPromotion" then
+    local gate = "promotion"
+    if candidate.phase ~= "WaitingPromotion" and candidate.step ~= nil then
+      gate = tostring(math.floor(candidate.step + 1))
+    end
+    table.insert(requests, candidate.digest .. "/" .. gate .. "/" .. os.date("!%Y-%m-%dT%XZ"))
+  end
 end
-local gate = "promotion"
-if obj.status.phase ~= "WaitingPromotion" then
-  gate = tostring(math.floor(obj.status.step + 1))
+if #requests > 0 then
+  if obj.metadata.annotations == nil then
+    obj.metadata.annotations = {}
+  end
+  obj.metadata.annotations["flagstaff.dev/rollout-approve"] = table.concat(requests, ",")
 end
-local what = obj.status.candidate.digest .. "/" .. gate
-obj.metadata.annotations["flagstaff.dev/rollout-approve"] = what .. "/" .. os.date("!%Y-%m-%dT%XZ")
 return obj

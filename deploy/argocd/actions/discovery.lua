@@ -9,17 +9,23 @@ if pausable[obj.kind] then
   actions.resume = { disabled = not suspended, iconClass = "fa fa-fw fa-play" }
 end
 if obj.kind == "FlagRollout" then
-  local status = obj.status or {}
   local annotations = obj.metadata.annotations or {}
   local paused = annotations["flagstaff.dev/rollout-pause"] == "true"
-  local waits = status.reason == "WaitingForApproval" or status.reason == "WaitingForPromotion"
-  local failed = status.phase == "Failed" or status.phase == "RollingBack"
-  local idle = suspended or status.candidate == nil
-  actions.approve = { disabled = idle or not waits, iconClass = "fa fa-fw fa-check" }
-  actions.promote = { disabled = idle or status.phase == "Promoting", iconClass = "fa fa-fw fa-forward" }
-  actions.abort = { disabled = idle or failed, iconClass = "fa fa-fw fa-undo" }
-  actions.retry = { disabled = idle or status.phase ~= "Failed", iconClass = "fa fa-fw fa-redo" }
+  local waits, running, failed, interrupted, promotable = false, false, false, false, false
+  for _, candidate in ipairs((obj.status or {}).candidates or {}) do
+    local stopped = candidate.phase == "Failed" or candidate.phase == "RollingBack"
+    local began = candidate.phase ~= "Queued"
+    waits = waits or candidate.reason == "WaitingForApproval" or candidate.reason == "WaitingForPromotion"
+    interrupted = interrupted or candidate.reason == "OverrideEnded"
+    failed = failed or candidate.phase == "Failed"
+    running = running or (began and not stopped)
+    promotable = promotable or (began and candidate.phase ~= "Promoting" and candidate.phase ~= "RollingBack")
+  end
+  actions.approve = { disabled = suspended or not waits, iconClass = "fa fa-fw fa-check" }
+  actions.promote = { disabled = suspended or not promotable, iconClass = "fa fa-fw fa-forward" }
+  actions.abort = { disabled = suspended or not running, iconClass = "fa fa-fw fa-undo" }
+  actions.retry = { disabled = suspended or not failed, iconClass = "fa fa-fw fa-redo" }
   actions.pause = { disabled = suspended or paused, iconClass = "fa fa-fw fa-pause" }
-  actions.resume = { disabled = not suspended and not paused, iconClass = "fa fa-fw fa-play" }
+  actions.resume = { disabled = not suspended and not paused and not interrupted, iconClass = "fa fa-fw fa-play" }
 end
 return actions

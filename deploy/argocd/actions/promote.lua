@@ -1,7 +1,15 @@
+-- Gives everybody the new definitions of all candidates that run.
 local os = require("os")
-if obj.metadata.annotations == nil then
-  obj.metadata.annotations = {}
+local requests = {}
+for _, candidate in ipairs((obj.status or {}).candidates or {}) do
+  if candidate.phase ~= "Promoting" and candidate.phase ~= "RollingBack" and candidate.phase ~= "Queued" then
+    table.insert(requests, candidate.digest .. "/" .. os.date("!%Y-%m-%dT%XZ"))
+  end
 end
-local digest = obj.status.candidate.digest
-obj.metadata.annotations["flagstaff.dev/rollout-promote"] = digest .. "/" .. os.date("!%Y-%m-%dT%XZ")
+if #requests > 0 then
+  if obj.metadata.annotations == nil then
+    obj.metadata.annotations = {}
+  end
+  obj.metadata.annotations["flagstaff.dev/rollout-promote"] = table.concat(requests, ",")
+end
 return obj

@@ -63,6 +63,8 @@ class Oracle:
     promoted: dict[str, str]
     runs: dict[str, Run] = field(default_factory=dict)
     definitions_stopped: set[tuple[str, str]] = field(default_factory=set)
+    unseen: dict[tuple[str, str], Run] = field(default_factory=dict)
+    """Runs that Git left while the rollout is suspended: it goes on with them if Git returns meanwhile."""
 
     # -- what happens
 
@@ -71,8 +73,12 @@ class Oracle:
         run = self.runs.get(key)
         if run is not None and run.definition == definition:
             return
+        if self.world.suspended and run is not None:
+            self.unseen[key, run.definition] = run
         self.runs.pop(key, None)
-        if definition != self.promoted[key]:
+        if (key, definition) in self.unseen:
+            self.runs[key] = self.unseen[key, definition]
+        elif definition != self.promoted[key]:
             self.runs[key] = Run(definition, stopped=(key, definition) in self.definitions_stopped)
 
     def enable(self, key: str, definition: str) -> None:
@@ -143,6 +149,7 @@ class Oracle:
         flag_set = delivery_of(target, world.part, Progress(rollouts=progress.rollouts)).flag_set
         compiled = compile_flag_set(flag_set)
         if not world.suspended:
+            self.unseen.clear()
             # A flag that no rollout is about is disabled for everybody, and that is what is promoted.
             settled = world.disabled - world.absent - self.runs.keys()
             self.promoted |= dict.fromkeys(settled, DISABLED)

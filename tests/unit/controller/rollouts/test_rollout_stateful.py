@@ -72,6 +72,16 @@ class Rollouts(RuleBasedStateMachine):
         world.override("off", f"stop-{key}", flag=key, minutes=minutes, **spec)
         self.settle()
 
+    @rule(key=keys, minutes=st.integers(1, 20), verb=st.sampled_from(["resume", "resume", "abort", "wait"]))
+    def override_for_a_while(self, key: str, minutes: int, verb: str) -> None:
+        """An override that ends by itself, and what somebody decides then."""
+        self.override(key, minutes, audience=False)
+        self.wait(minutes + 1)
+        if verb == "wait":
+            self.wait(11)
+        else:
+            self.ask(key, verb)
+
     @rule(key=keys)
     def end_override(self, key: str) -> None:
         if self.world.overridden(key):

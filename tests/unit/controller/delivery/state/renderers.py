@@ -26,6 +26,7 @@ from controller.delivery.state.flag_state import flag_states
 from controller.delivery.state.reach import Target, reach
 from controller.delivery.state.rollout_state import rollout_state
 from controller.delivery.state.set_reading import by_member
+from tests.unit.controller.delivery.state.watcher_renderers import WATCHERS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -145,6 +146,7 @@ RENDERERS: Final[Mapping[str, Callable[[World], Told]]] = {
     "conditions": conditions,
     "rollout status": rollout_status,
     "suspend": suspended,
+    **WATCHERS,
 }
 """By name: a new front end is one more line here."""
 

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from controller.delivery.state.reach import Target, reach
-from controller.delivery.state.set_state import Reach
+from controller.delivery.state.set_state import Reach, Verdict
 from evaluator.resolving.resolve import compile_flag_set, resolve
+from tests.unit.controller.delivery.state import watcher_renderers
 from tests.unit.controller.delivery.state.renderers import RENDERERS, told
 from tests.unit.controller.delivery.state.worlds import FLAGS, NEW, NOW, WORLDS
 
@@ -63,6 +64,22 @@ def test_nobody_says_that_everybody_is_served_before_that_is_so(title: str, name
         assert code != 0 or HOW_FAR.search(text)
 
 
+@pytest.mark.parametrize("title", WORLDS)
+def test_a_git_server_and_argo_cd_are_told_success_only_once_every_user_is_served(title: str) -> None:
+    world = WORLDS[title]
+    state = world.state
+    # A FlagSet is judged by what it has tried, whatever its source has since.
+    tried = state.applied if state.newest.verdict is Verdict.BUILDING else state.newest.revision
+    level = reach(state, Target(tried)).level
+    if level is Reach.SERVED_BY_ALL or not state.served.total:
+        return
+    assert not watcher_renderers.commit_status(world)[1].startswith("success")
+    health = watcher_renderers.argo_health(world)[1].splitlines()
+    healthy = {line.partition(":")[0] for line in health if ": Healthy: " in line}
+    about = {key.kind for key in (state.writer, state.key) if key is not None}
+    assert not about <= healthy
+
+
 @pytest.mark.parametrize("title", [title for title, world in WORLDS.items() if world.target is not None])
 def test_who_is_told_to_get_a_flag_is_who_gets_it(title: str) -> None:
     world = WORLDS[title]
@@ -85,7 +102,8 @@ def test_who_is_told_to_get_a_flag_is_who_gets_it(title: str) -> None:
 
 
 @pytest.mark.parametrize("title", [title for title, world in WORLDS.items() if world.where == "local"])
-def test_local_mode_is_told_no_command_of_a_cluster(title: str) -> None:
-    _, text = RENDERERS["describe"](WORLDS[title])
-    assert "To do:" in text
+@pytest.mark.parametrize("name", ["describe", "up", *(name for name in RENDERERS if name.startswith("page"))])
+def test_local_mode_is_told_no_command_of_a_cluster(title: str, name: str) -> None:
+    _, text = RENDERERS[name](WORLDS[title])
+    assert "To do:" in text or name != "describe"
     assert not re.search(r"kubectl|flagstaff (rollout|override|resume|suspend)|-n shop", text)

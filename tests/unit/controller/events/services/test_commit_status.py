@@ -13,7 +13,7 @@ from aiohttp import web
 
 from controller.api.flagprovider import FlagProviderSpec, FlagProviderStatus
 from controller.api.parsing.addresses import AddressRefused, require_address
-from controller.events.alerts.flag_set_progress import COMMITS
+from controller.events.alerts.flag_set_progress import COMMITS, state_name
 from controller.events.services.git_deliveries import send_test_status
 from controller.events.services.notice import ProviderTarget
 from controller.events.services.service_types import is_known, post_of
@@ -225,14 +225,19 @@ class Repository(Desk):
         again.box = again.outbox.open(CHAT, kept)
         return again
 
-    def stands(self, commit: str, reason: str = "Succeeded", propagated: str = "") -> list[tuple[str, str]]:
-        """(reason, state) of all that waits, once a flag set stands so."""
+    def stands(
+        self, commit: str, reason: str = "Succeeded", propagated: str = "", **layers: str
+    ) -> list[tuple[str, str]]:
+        """(reason, state) of all that waits, once a flag set stands so. `layers`: messages of conditions."""
         found = status(reason, "sha256:1")
         found["lastAttemptedRevision"] = f"main@sha1:{commit * 40}"
         if propagated:
             found["conditions"].append(
                 {"type": "Propagated", "status": propagated, "message": "2 of 2 evaluators"}
             )
+        found["conditions"] += [
+            {"type": type_, "status": "True", "message": text} for type_, text in layers.items()
+        ]
         self.version = getattr(self, "version", 10) + 1
         self.objects.learn(thing("FlagSet", "flags", status=found, resource_version=str(self.version)))
         return [(each.reason, each.state or "") for each in self.box.pending.values()]
@@ -247,6 +252,25 @@ def test_a_commit_is_pending_until_it_is_served_and_stays_so() -> None:
     assert desk.stands("1", propagated="False") == both
     assert desk.stands("2", propagated="True") == [*both, ("Propagated", "")]
     assert desk.stands("3", propagated="Unknown") == [*both, *[("Propagated", "")] * 2]
+
+
+def test_a_commit_is_pending_at_each_step_of_a_rollout_until_every_user_has_it() -> None:
+    desk = Repository(alert())
+    for text in ("step 1/2: 10%", "step 1/2: 10%", "step 2/2: 50%"):
+        desk.stands("1", propagated="True", RolloutActive=text)
+    desk.stands("1", propagated="True")
+    told = [(state_name(each), each.message) for each in desk.box.pending.values()]
+    assert told == [
+        ("pending", "step 1/2: 10%"), ("pending", "step 2/2: 50%"), ("success", "2 of 2 evaluators"),
+    ]  # fmt: skip
+
+
+def test_a_commit_is_pending_again_while_an_override_hides_a_flag_of_it() -> None:
+    desk = Repository(alert())
+    desk.stands("1", propagated="True")
+    desk.stands("1", propagated="True", OverrideActive="flag is off")
+    desk.stands("1", propagated="True")
+    assert [state_name(each) for each in desk.box.pending.values()] == ["success", "pending", "success"]
 
 
 def test_each_commit_that_fails_gets_a_failing_status_with_its_problem() -> None:

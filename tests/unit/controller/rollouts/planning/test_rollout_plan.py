@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from types import MappingProxyType
 from typing import Any
@@ -19,7 +21,7 @@ from controller.delivery.users_moved import numbered_users
 from controller.rollouts.planning.rollout_plan import Change, RolloutPlan, plan
 from evaluator.flags.candidates import changed_flags
 from evaluator.flags.layers.merge import parse
-from evaluator.flags.model import ABSENT, Flag, FlagSet, State
+from evaluator.flags.model import ABSENT, BUCKETING_KEY, Flag, FlagSet, State
 from tests.unit.controller.rollouts.cluster_world import ClusterWorld, definition
 
 SATURDAY = datetime(2026, 11, 28, 12, tzinfo=UTC)
@@ -180,6 +182,25 @@ def test_notes_say_what_delays_a_change_or_moves_users_without_need() -> None:
     made = plan_of(before, after, skipAnalysis=True)
     assert "spec.skipAnalysis" in made.notes[0]
     assert [step.number for step in made.steps] == ["promotion"]
+
+
+def test_a_flag_that_was_disabled_gives_users_outside_a_step_the_code_default() -> None:
+    made = plan_of(flag_set(flag("new-pay", "off", state=State.DISABLED)), PAY_ON)
+    assert '"new-pay" is disabled now, so users outside a step get the code default' in made.notes
+
+
+def test_another_generation_of_bucketing_says_how_many_users_it_moves() -> None:
+    rule = {"fractional": [["on", 50], ["off", 50]]}
+    before = flag_set(flag("new-pay", "off", rule))
+    made = plan_of(before, replace(before, metadata={BUCKETING_KEY: "v3"}))
+    assert any(re.search(r"bucketing changes from v2 to v3: \d+ of", note) for note in made.notes)
+
+
+def test_a_later_change_takes_its_flag_alone_out_of_a_candidate() -> None:
+    candidate = {"digest": "sha256:1", "revision": "A", "phase": "Progressing"}
+    flags = {"new-pay": "0" * 16, "new-cart": "1" * 16}
+    made = plan_of(PAY_OFF, PAY_ON, status={"candidates": [{**candidate, "flags": flags}]})
+    assert "new-pay leaves A (new-cart, new-pay), and begins anew; its other flags go on" in made.notes
 
 
 async def test_a_change_back_is_promoted_at_once_as_the_controller_does_it() -> None:
