@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 _CANDIDATE: Final = (
-    "digest", "flags", "bucketing", "phase", "step", "stepText", "share", "audiences", "salt",
+    "digest", "flags", "bucketing", "phase", "step", "stepText", "share", "audiences", "withheld", "salt",
 )  # fmt: skip
 """Fields of a candidate that decide what is delivered."""
 LONGEST_WAIT: Final = 60.0

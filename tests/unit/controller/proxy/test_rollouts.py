@@ -125,6 +125,33 @@ async def test_two_candidates_are_sent_beside_each_other() -> None:
     scene.proxy.close()
 
 
+IN_B = {"==": [{"var": "b"}, "yes"]}
+
+
+@pytest.mark.parametrize(
+    ("withheld", "expected"), [([], {"no", "yes"}), ([{}], {"no"}), ([IN_B], {"no", "yes"})]
+)
+async def test_nobody_is_sent_a_candidate_that_is_withheld_from_him(
+    withheld: list[dict[str, Any]], expected: set[str]
+) -> None:
+    scene = Scene()
+    scene.shard("shop/promoted", OLD)
+    candidate = {**HALF["candidates"][0], "withheld": withheld}
+    scene.rollout("shop/r", "checkout", promoted=PROMOTED, candidates=[candidate])
+    scene.learn("shop/checkout", NEW)
+    stream = scene.open("shop/checkout")
+    await scene.rest()
+    (sent,) = documents(stream)
+    compiled = compile_flag_set(parse(json.dumps(sent).encode(), file="sent").flag_set)
+    of_b = [{"targetingKey": f"user-{number}", "b": "yes"} for number in range(20)]
+    assert {
+        resolve(compiled, "hello", None, {"targetingKey": user["targetingKey"]}, 0).value for user in of_b
+    } == expected
+    if withheld:
+        assert {resolve(compiled, "hello", None, user, 0).value for user in of_b} == {"no"}
+    scene.proxy.close()
+
+
 async def test_a_failed_candidate_and_another_one_are_held_back() -> None:
     scene = Scene()
     scene.shard("shop/promoted", OLD)

@@ -227,6 +227,22 @@ def users_with(flag_set: FlagSet, variant: str, count: int, generation: Bucketin
     }
 
 
+@pytest.mark.parametrize("share", [0, 5_000, 10_000])
+def test_users_who_are_excluded_get_the_promoted_definition_and_nobody_else_moves(share: int) -> None:
+    old, new = a_set(a_flag(targeting="off")), a_set(a_flag(targeting="on"))
+    everybody = serve(new, rollout(new, old, cohort=Cohort(share, (STAFF,))))
+    some = serve(new, rollout(new, old, cohort=Cohort(share, (STAFF,), (COUNTRY,))))
+    for number in range(200):
+        for country in ("NL", "BE"):
+            context = {
+                "targetingKey": f"user-{number}",
+                "country": country,
+                "email": f"{number % 3}@example.com",
+            }
+            expected = "off" if country == "NL" else answer(everybody, context)[1]
+            assert answer(some, context)[1] == expected
+
+
 def test_the_cohort_is_drawn_by_the_salt_and_so_from_all_variants_alike() -> None:
     old, new = a_set(a_flag(targeting=SPLIT)), a_set(a_flag(targeting="on"))
     one, other = (
