@@ -43,7 +43,7 @@ WRITES: Final = {
 ELSEWHERE: Final = {
     "override set", "override end", "install", "uninstall", "migrate apply", "push", "test-alert",
 }  # fmt: skip
-"""Verbs that write, and are tested by themselves: with flags, a cluster, a registry or an alert's receiver."""
+"""Verbs that write, and have tests of their own: with flags, a cluster, a registry or an alert's receiver."""
 READS: Final = {
     "admission", "check", "completion", "controller", "describe", "diff", "eval", "evaluator start",
     "evaluator version", "events", "explain", "export", "flags", "fleet", "get", "history", "init", "inject",
