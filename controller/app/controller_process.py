@@ -8,7 +8,7 @@ import logging
 import time
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from controller.api.kinds import EVENT, WATCHED
 from controller.app.certificate_keepers import certificate_rotations
@@ -39,12 +39,14 @@ from controller.runtime.objects.cache import Cache
 from controller.runtime.objects.collection import Collector
 from controller.runtime.objects.watch_health import WatchHealth
 from controller.runtime.process import management
+from controller.runtime.process.foreign_tasks import HELPERS, LimitedTasks
 from controller.runtime.process.helpers import Helpers
 from controller.runtime.process.leadership import Role
 from controller.runtime.process.metrics import Metrics
 from controller.runtime.process.stop_signals import end_at_signals, stop_at_signals
 from controller.runtime.reconciling.loop import Loop, Outputs
 from controller.runtime.reconciling.watches import Dispatcher, indexes_of
+from controller.runtime.tenancy.places import Places
 from controller.sources.files.leftovers import Leftovers
 from controller.sources.freshness import PendingPushes
 from evaluator.host.threads import share_threads
@@ -61,6 +63,9 @@ if TYPE_CHECKING:
     from controller.runtime.tenancy.limits import NamespaceLimits
 
 log = logging.getLogger(__name__)
+
+_READERS: Final = ("controller.configurations.remote_set", "controller.configurations.validation")
+"""What reads remote flags and the content of objects."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,9 +225,10 @@ async def _open_shared(stack: contextlib.AsyncExitStack, base: _Base) -> tuple[S
     address = artifact_address(settings, bound.getsockname()[1])
     storages = Storages(settings.storage_path / "artifacts", f"http://{address}")
     stack.callback(storages.close)
-    helpers = Helpers(MODULES)
+    helpers = Helpers((*MODULES, *_READERS))
     stack.push_async_callback(helpers.close)
-    known = Claims(), Endpoints(), PendingPushes(), helpers
+    tasks = LimitedTasks(helpers, Places(HELPERS, resource="foreign content"))
+    known = Claims(), Endpoints(), PendingPushes(), tasks
     shared = Shared(settings, base.objects, base.limits, base.accounts, storages, address, tokens, *known)
     return shared, bound
 

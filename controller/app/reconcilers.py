@@ -22,7 +22,7 @@ from controller.events.alerts.stage import FLAG_ALERTS, FLAG_PROVIDERS
 from controller.events.receiver.reconciler import FlagReceiverReconciler
 from controller.events.receiver.stage import FLAG_RECEIVERS
 from controller.flagsets.building.commit_provenance import ProvenanceDetail
-from controller.flagsets.building.limited_build import HELPERS, LimitedBuild
+from controller.flagsets.building.limited_build import LimitedBuild
 from controller.flagsets.reading.fetch import ArtifactReader
 from controller.flagsets.reading.inputs import InputReader
 from controller.flagsets.reading.source_flags import SourceFlags
@@ -71,7 +71,7 @@ if TYPE_CHECKING:
     from controller.kube.accounts import Accounts
     from controller.pods.settings.installation import Options
     from controller.runtime.objects.cache import Cache
-    from controller.runtime.process.helpers import Helpers
+    from controller.runtime.process.foreign_tasks import ForeignTasks
     from controller.runtime.reconciling.loop import Reconciler
     from controller.runtime.reconciling.watches import Reconciles
     from controller.runtime.tenancy.limits import NamespaceLimits
@@ -106,8 +106,8 @@ class Shared:
     claims: Claims
     endpoints: Endpoints
     pending: PendingPushes
-    helpers: Helpers
-    """Processes that build large flag sets."""
+    tasks: ForeignTasks
+    """Read what others wrote."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +156,7 @@ def _flag_sets(parts: Parts) -> FlagSetReconciler:
         random.random,
         shared.settings.provenance,
         InputReader(accounts.secret, accounts.config_map),
-        LimitedBuild(shared.helpers, Places(HELPERS, resource="builds")),
+        LimitedBuild(shared.tasks),
     )
 
 
@@ -165,8 +165,13 @@ def _configurations(parts: Parts) -> ConfigurationReconciler:
     objects = shared.objects
     sources = {**parts.providers.remote, "flagSource": SourceFlags(objects, _reader(shared))}
     shards = RemoteShards(objects, shared.accounts.client)
-    remote = RemoteProviders(objects, sources, shards)
-    return ConfigurationReconciler(objects, shared.claims, parts.proxies, remote=remote)
+    remote = RemoteProviders(objects, sources, shards, shared.tasks)
+    return ConfigurationReconciler(objects, shared.claims, parts.proxies, remote, shared.tasks)
+
+
+def _feature_flags(parts: Parts) -> ConfigurationReconciler:
+    shared = parts.shared
+    return ConfigurationReconciler(shared.objects, shared.claims, tasks=shared.tasks)
 
 
 def _flagds(parts: Parts) -> FlagdReconciler:
@@ -185,7 +190,7 @@ _KINDS: Final[tuple[tuple[Reconciles, Callable[[Parts], Reconciler]], ...]] = (
     (FLAG_SOURCES, _sources),
     (FLAG_SETS, _flag_sets),
     (CONFIGURATIONS, _configurations),
-    (FEATURE_FLAGS, lambda of: ConfigurationReconciler(of.shared.objects, of.shared.claims)),
+    (FEATURE_FLAGS, _feature_flags),
     (FLAG_OVERRIDES, lambda of: FlagOverrideReconciler(of.shared.objects)),
     (ROLLOUTS, _rollouts),
     (FLAG_RECEIVERS, lambda of: FlagReceiverReconciler(of.shared.accounts.secret, of.shared.endpoints)),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -37,7 +36,7 @@ from controller.configurations.remote_report import (
     with_state,
 )
 from controller.configurations.superseded import superseded
-from controller.configurations.validation import validate
+from controller.configurations.validation import ContentVerdict, validate_and_measure
 from controller.delivery.fleet_members import count
 from controller.delivery.progress.generations import drawn_text
 from controller.delivery.progress.overrides import seconds_to_next_end
@@ -50,7 +49,9 @@ from controller.delivery.progress.progress_report import (
 )
 from controller.delivery.progress.rollouts import PromotedSets, progress_of
 from controller.runtime.event import Occurrence
+from controller.runtime.process.foreign_tasks import TRUSTED, Task
 from controller.runtime.reconciling.result import Done, Result
+from controller.runtime.reconciling.setbacks import Stalled
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -58,9 +59,9 @@ if TYPE_CHECKING:
     from controller.api.objects.meta import ObjectKey, Resource
     from controller.configurations.live_proxies import LiveProxies
     from controller.configurations.remote_providers import RemoteProviders
-    from controller.configurations.validation import ContentVerdict
     from controller.delivery.claims import Claims
     from controller.runtime.objects.cache import Cache
+    from controller.runtime.process.foreign_tasks import ForeignTasks
     from evaluator.flags.accept import Progress
 
 
@@ -93,6 +94,8 @@ class ConfigurationReconciler:
     """The proxies whose reports on who serves an object are summed up. None: the kind has no such reports."""
     remote: RemoteProviders | None = None
     """Fetches the flags of remote providers. None: the kind has none."""
+    tasks: ForeignTasks = TRUSTED
+    """Read the content of objects."""
     _kept: dict[ObjectKey, _Kept] = field(default_factory=dict)
     _promoted: PromotedSets = field(init=False)
 
@@ -175,9 +178,15 @@ class ConfigurationReconciler:
         known = self._kept.get(resource.key)
         if known is not None and known.content == content:
             return known
-        validation = await asyncio.to_thread(validate, resource, part, progress)
-        size = await asyncio.to_thread(lambda: len(json.dumps(resource.spec)))
-        kept = self._kept[resource.key] = _Kept(content, validation, pace(size))
+        key = resource.key
+        task = Task(key.namespace, f"reading {key}", "make several objects of it")
+        shards = dict(zip(names, parts, strict=True))
+        size = 0
+        try:
+            validation, size = await self.tasks.run(task, validate_and_measure, resource, shards, progress)
+        except Stalled as stalled:
+            validation = ContentVerdict(stalled)
+        kept = self._kept[key] = _Kept(content, validation, pace(size))
         if known is None:
             # The leader before has reported what is served by all already.
             status = ConfigurationStatus.of(resource)

@@ -4,7 +4,6 @@ FlagShards, and says in the status which are in force.
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -13,14 +12,13 @@ from typing import TYPE_CHECKING, Any, Final
 from controller.api import flagshard, flagsource
 from controller.api.kinds import SECRET, status_of
 from controller.api.objects.conditions import READY
-from controller.api.objects.fields import InvalidSpecError, read
+from controller.api.objects.fields import read
 from controller.api.objects.meta import REQUESTS, ObjectKey, timestamp, version_of
-from controller.api.openfeature.featureflagconfiguration import ConfigurationStatus, MissingShardsError
+from controller.api.openfeature.featureflagconfiguration import ConfigurationStatus
 from controller.api.remote_provider import FIELD, ProviderStatus, RemoteFlagProvider
 from controller.configurations.remote_set import judge_answer
-from controller.delivery.delivered import KEPT_BOUNDS
 from controller.delivery.remote_answers import RemoteRequest, place_of
-from controller.delivery.remote_flags import read_shards
+from controller.runtime.process.foreign_tasks import TRUSTED, Task
 from controller.runtime.reconciling.setbacks import Setback, Stalled, stall_on_invalid_text
 
 if TYPE_CHECKING:
@@ -31,7 +29,7 @@ if TYPE_CHECKING:
     from controller.configurations.remote_shards import RemoteShards
     from controller.delivery.remote_answers import RemoteAnswer, RemoteSource
     from controller.runtime.objects.cache import Cache
-    from evaluator.flags.model import FlagSet
+    from controller.runtime.process.foreign_tasks import ForeignTasks
 
 _AGAIN: Final = 60.0
 """Seconds until a spec that cannot be read is tried again."""
@@ -73,6 +71,8 @@ class RemoteProviders:
     sources: Mapping[str, RemoteSource]
     """By the type of a provider."""
     shards: RemoteShards
+    tasks: ForeignTasks = TRUSTED
+    """Read what providers send."""
     _asked: dict[ObjectKey, _Asked] = field(default_factory=dict)
 
     def forget(self, key: ObjectKey) -> None:
@@ -131,11 +131,12 @@ class RemoteProviders:
     ) -> tuple[ProviderStatus, Setback | None]:
         """Write what was sent. Raises Setback."""
         same = before is not None and before.observed == _spec_digest(spec)
-        last = await asyncio.to_thread(self._last_good, resource, before)
         # Of another provider, no flag is held, and no version is compared.
-        judged = await asyncio.to_thread(
-            judge_answer, resource, answer, before if same else None, last if same else None
-        )
+        known = before if same else None
+        part = flagshard.finder(self.objects.get, resource.namespace)
+        parts = {shard.name: part(shard.name) for shard in (() if known is None else known.shards)}
+        task = Task(resource.namespace, f"reading the flags of {place_of(spec)}", "select a smaller set")
+        judged = await self.tasks.run(task, judge_answer, resource, answer, known, parts, large=answer.large)
         shards = await self.shards.write(resource, judged.shards, spec.service_account_name)
         unchanged = (
             before is not None and same and before.version == judged.version and before.shards == shards
@@ -155,16 +156,6 @@ class RemoteProviders:
             shards=shards,
         )
         return entry, judged.partly
-
-    def _last_good(self, resource: Resource, entry: ProviderStatus | None) -> FlagSet | None:
-        """Return the provider's flags that are in force. Blocks."""
-        if entry is None or not entry.shards:
-            return None
-        try:
-            part = flagshard.finder(self.objects.get, resource.namespace)
-            return read_shards(entry.fields(), part, KEPT_BOUNDS)
-        except (InvalidSpecError, MissingShardsError):
-            return None
 
     def _entry(self, resource: Resource) -> ProviderStatus | None:
         """Return what is in force, by the last request or by the status, which an earlier process wrote."""

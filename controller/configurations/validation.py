@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
@@ -19,7 +20,7 @@ from evaluator.flags.model import CONFIDENTIAL_KEY, REVISION_KEY
 from evaluator.flags.syntax.problems import Severity
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Mapping
 
     from controller.api.objects.meta import Resource
     from controller.api.rollouts.served_rollout import ServedRollout
@@ -49,6 +50,13 @@ class ContentVerdict:
     """See `disabled_baselines`."""
     rollouts: tuple[ServedRollout, ...] | None = None
     """What FlagRollouts do, see `served_rollouts`; None: the content cannot be read."""
+
+
+def validate_and_measure(
+    resource: Resource, shards: Mapping[str, Resource | None], progress: Progress
+) -> tuple[ContentVerdict, int]:
+    """Return what `validate` does, and the bytes of the object's spec. `shards`: by name."""
+    return validate(resource, shards.get, progress), len(json.dumps(resource.spec))
 
 
 def validate(

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from datetime import datetime
 
     from controller.api.objects.meta import ObjectKey, Resource
@@ -38,13 +39,18 @@ class RemoteRequest:
 
 @dataclass(frozen=True, slots=True)
 class RemoteAnswer:
-    """What a provider sent."""
+    """What a provider sent; a helper process is given it as it is."""
 
-    parsed: Parsed
+    read: Callable[[], Parsed]
+    """Reads the flags: a function of a module, with its arguments. Takes long. Raises Setback."""
     version: str = ""
     """The version as the provider names it, in one line; empty: it names none."""
+    version_key: str = "version"
+    """The metadata of the set that names the version where the provider does not."""
     modified: datetime | None = None
     """When it was changed, as far as the provider says; aware."""
+    large: bool = False
+    """Whether the flags may be many times larger than what was sent."""
 
 
 class RemoteSource(Protocol):

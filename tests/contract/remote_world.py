@@ -21,6 +21,7 @@ from controller.delivery.claims import Claims
 from controller.delivery.delivered import delivery_of
 from controller.flagsets.reading.source_flags import SourceFlags
 from controller.runtime.network.http_client import HttpClient
+from controller.runtime.process.foreign_tasks import TRUSTED
 from controller.runtime.reconciling.settle import Settled, settle
 from controller.runtime.tenancy.places import Places
 from controller.sources.remote.grpc_flags import GrpcFlags
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from controller.api.objects.meta import Resource
     from controller.delivery.delivered import Delivered
     from controller.delivery.remote_answers import RemoteSource
+    from controller.runtime.process.foreign_tasks import ForeignTasks
     from controller.runtime.tenancy.hosts import Hosts
 
 SECONDS = 2.0
@@ -78,6 +80,7 @@ class RemoteWorld:
     secrets: dict[str, Mapping[str, bytes]] = field(default_factory=dict)
     archives: dict[str, bytes] = field(default_factory=dict)
     now: datetime = START
+    tasks: ForeignTasks = TRUSTED
     local: dict[str, Any] = field(
         default_factory=lambda: {"flags": {"own": flag("off"), "both": flag("off")}}
     )
@@ -95,7 +98,7 @@ class RemoteWorld:
         self.readers: list[str | None] = []
         """The service accounts that were to read Secrets."""
         self.reconciler = ConfigurationReconciler(
-            objects, Claims(), remote=RemoteProviders(objects, sources, shards)
+            objects, Claims(), remote=RemoteProviders(objects, sources, shards, self.tasks)
         )
 
     def write(self, **provider: Any) -> None:

@@ -82,9 +82,9 @@ REGISTER: Final = (
         ("controller.sources.oci.oci_factory:_helpers", "controller.sources.oci.oci_factory:_judges"),
     ),
     SharedResource(
-        "builds", _CONTROLLER, _NAMESPACE, "2 processes", "half",
+        "foreign content", _CONTROLLER, _NAMESPACE, "2 processes", "half",
         "120 s, 30 s of CPU: the process is killed", _WAITING,
-        ("controller.app.reconcilers:_flag_sets", "controller.app.controller_process:helpers"),
+        ("controller.app.controller_process:tasks", "controller.app.controller_process:helpers"),
     ),
     SharedResource(
         "remote HTTP", _CONTROLLER, _NAMESPACE, "16 requests", _HALF, "10 s", _WAITING,

@@ -1,4 +1,4 @@
-"""Builds the flag sets of strangers: small ones in a thread, larger ones in a helper process."""
+"""Builds the flag sets of strangers, whose definitions may be small to store and large to read."""
 
 from __future__ import annotations
 
@@ -9,27 +9,18 @@ from typing import TYPE_CHECKING, Any, Final
 from controller.artifacts.archive import ArchiveLimits, ArchiveRefused, unpack
 from controller.flagsets.building.build import build
 from controller.flagsets.preparing.pgp import one_process
-from controller.runtime.process.helper import TaskLimits
-from controller.runtime.process.helpers import HelperLostError, LimitExceededError
-from controller.runtime.reconciling.setbacks import Failed, Stalled
+from controller.runtime.process.foreign_tasks import SMALL, Task
 
 if TYPE_CHECKING:
     from controller.api.flagset import FlagSetSpec
     from controller.api.objects.artifact_status import ArtifactStatus
     from controller.api.objects.meta import Resource
     from controller.flagsets.building.build import Built
-    from controller.runtime.process.helpers import Helpers
-    from controller.runtime.tenancy.places import Places
+    from controller.runtime.process.foreign_tasks import ForeignTasks
 
-HELPERS: Final = 2
 MODULES: Final = ("controller.flagsets.building.limited_build", "controller.flagsets.preparing.sops_keys")
 """What a helper loads at its start."""
-
-_SMALL: Final = ArchiveLimits(bytes=512 * 1024)
-"""A definition of it has at most some ten MB of values, and takes less than a second."""
-_TASK: Final = TaskLimits(cpu_seconds=30.0)
-_SECONDS: Final = 120.0
-"""By the clock: a machine under load may need that long for the CPU time."""
+_SMALL: Final = ArchiveLimits(bytes=SMALL)
 
 
 def build_apart(*arguments: Any) -> Built:
@@ -47,37 +38,17 @@ async def build_in_thread(*arguments: Any) -> Built:
 class LimitedBuild:
     """Builds as `build` does. Implements the reconciler's `Build`."""
 
-    helpers: Helpers
-    places: Places
-    """Limits the helpers: one namespace is given half of them."""
-    task: TaskLimits = _TASK
+    tasks: ForeignTasks
     small: ArchiveLimits = _SMALL
-    seconds: float = _SECONDS
-    """The deadline of a build, from the time when it has a helper."""
 
     async def __call__(
         self, archive: bytes, spec: FlagSetSpec, artifact: ArtifactStatus, resource: Resource, *rest: Any
     ) -> Built:
         """See `build`. Raises Stalled (LimitExceeded) for what takes too much to be built; Failed."""
         # Keys are tried on each encrypted document, so that a small one may take long.
-        if spec.decryption is None and await asyncio.to_thread(self._is_small, archive):
-            return await asyncio.to_thread(build, archive, spec, artifact, resource, *rest)
-        task = f"building {artifact.revision}"
-        arguments = (archive, spec, artifact, resource, *rest)
-        try:
-            async with self.places.place(resource.namespace), asyncio.timeout(self.seconds):
-                return await self.helpers.run(self.task, build_apart, *arguments)
-        except TimeoutError:
-            message = f"{task} took longer than {self.seconds:g} seconds; make several FlagSets of it"
-            raise Failed("BuildTimedOut", message) from None
-        except LimitExceededError as error:
-            allowed = self.task.describe_limit(error.limit)
-            message = (
-                f"{task} needs more {error.limit} than it may use ({allowed}); make several FlagSets of it"
-            )
-            raise Stalled("LimitExceeded", message) from error
-        except HelperLostError as error:
-            raise Failed("BuildFailed", f"{task} failed: {error}") from error
+        large = spec.decryption is not None or not await asyncio.to_thread(self._is_small, archive)
+        task = Task(resource.namespace, f"building {artifact.revision}", "make several FlagSets of it")
+        return await self.tasks.run(task, build_apart, archive, spec, artifact, resource, *rest, large=large)
 
     def _is_small(self, archive: bytes) -> bool:
         try:

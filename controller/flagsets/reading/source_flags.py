@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from controller.api import flagsource
@@ -50,8 +50,8 @@ class SourceFlags:
                 raise Failed(_SOURCE, f"FlagSource {name} is not ready{status.why}")
             return None
         archive = await self.artifacts.read(request.key.namespace, artifact)
-        parsed = await asyncio.to_thread(_parse, archive, request.spec.paths)
-        return RemoteAnswer(parsed, artifact.revision)
+        read = partial(_parse, archive, request.spec.paths)
+        return RemoteAnswer(read, artifact.revision, large=True)
 
 
 def _parse(archive: bytes, paths: tuple[str, ...]) -> Parsed:

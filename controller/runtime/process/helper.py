@@ -14,14 +14,11 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
-from controller.runtime.reconciling.setbacks import Failed, Setback, Stalled, Waiting
-
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 RETURNED: Final = "returned"
 RAISED: Final = "raised"
-SETBACK: Final = "setback"
 LIMIT: Final = "limit"
 MEMORY: Final = "memory"
 CPU_TIME: Final = "CPU time"
@@ -108,10 +105,6 @@ def _soft_limit(resource_limit: int, most: int) -> tuple[int, int]:
 
 def _error_reply(error: Exception) -> tuple[str, Any]:
     """Return the error as a reply that another process can unpickle."""
-    if isinstance(error, Setback):
-        # Pickle would call the class with the message alone.
-        kind = next(outcome for outcome in (Stalled, Waiting, Failed) if isinstance(error, outcome))
-        return SETBACK, (kind, error.reason, error.message)
     try:
         pickle.loads(pickle.dumps(error))  # noqa: S301 - of our own
     except Exception:  # noqa: BLE001 - whatever it says

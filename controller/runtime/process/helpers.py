@@ -73,13 +73,23 @@ class _Process:
 
 
 class _Pieces(io.BytesIO):
-    """Read by calls of Python: between two of them, the thread that reads gives way to the event loop."""
+    """Read and written by calls of Python: between two of them, the thread gives way to the event loop."""
 
     def read(self, size: int | None = -1, /) -> bytes:
         return super().read(size)
 
     def readinto(self, buffer: Any, /) -> int:
         return super().readinto(buffer)
+
+    def write(self, content: Any, /) -> int:
+        return super().write(content)
+
+
+def pack(limits: TaskLimits, function: Callable[..., Any], /, *arguments: Any) -> bytes:
+    """Return the request for a task. Takes as long as the arguments are large."""
+    content = _Pieces()
+    pickle.Pickler(content).dump((limits, function, arguments))
+    return content.getvalue()
 
 
 def _read_reply(content: bytes) -> tuple[Any, ...]:
@@ -111,16 +121,17 @@ class Helpers:
         The process is killed if the caller is cancelled, unless it is still starting. Raises
         LimitExceededError, HelperLostError.
         """
-        request = await asyncio.to_thread(pickle.dumps, (limits, function, arguments))
+        reply: T = await self.send(await asyncio.to_thread(pack, limits, function, *arguments))
+        return reply
+
+    async def send(self, request: bytes) -> Any:
+        """See `run`; `request`: of `pack`."""
         process = self._idle.pop() if self._idle else await self._take_process()
         kind, value = await self._call(process, request)
         if kind == helper.RETURNED:
-            return value  # type: ignore[no-any-return]  # by the signature of `function`
+            return value
         if kind == helper.LIMIT:
             raise LimitExceededError(str(value))
-        if kind == helper.SETBACK:
-            setback, reason, message = value
-            raise setback(reason, message)
         raise value
 
     @property

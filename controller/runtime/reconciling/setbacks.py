@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from controller.api.parsing import InvalidTextError
 
@@ -28,6 +28,16 @@ class Setback(Exception):
         self.reason = reason
         self.message = message
         self.delay = delay
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Pickle would call the class with the message alone.
+        return _remake, (type(self), self.reason, self.message, self.delay)
+
+
+def _remake(kind: type[Setback], reason: str, message: str, delay: float | None) -> Setback:
+    setback = kind.__new__(kind)
+    Setback.__init__(setback, reason, message, delay=delay)
+    return setback
 
 
 class Stalled(Setback):

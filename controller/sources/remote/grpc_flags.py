@@ -6,6 +6,7 @@ import asyncio
 import ipaddress
 import ssl
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -80,9 +81,7 @@ class GrpcFlags:
                 raise Failed("Timeout", f"{host}: no answer within {self.seconds:g} s") from None
         if self.known.is_in_force(request, content):
             return None
-        parsed = await asyncio.to_thread(parse, content, file="flags.json")
-        revision = str(parsed.flag_set.metadata.get(REVISION_KEY, ""))
-        return RemoteAnswer(parsed, one_line(revision, _DETAILS))
+        return RemoteAnswer(partial(parse, content, file="flags.json"), version_key=REVISION_KEY)
 
     async def _target(self, scheme: str, host: str, port: int) -> str:
         """Return the judged addresses, as gRPC's target. Raises Setback."""

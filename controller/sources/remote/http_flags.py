@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import dataclass, field
 from email.utils import parsedate_to_datetime
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from yarl import URL
@@ -80,9 +80,9 @@ class HttpFlags:
             raise _is_html(host)
         if self.known.is_in_force(request, content):
             return None
-        parsed = await asyncio.to_thread(parse, content, file=file)
         etag = answer.headers.get("ETag", "")
-        return RemoteAnswer(parsed, etag if _is_etag(etag) else "", _time_of(answer))
+        version = etag if _is_etag(etag) else ""
+        return RemoteAnswer(partial(parse, content, file=file), version, modified=_time_of(answer))
 
 
 def _require_document(answer: aiohttp.ClientResponse, host: str) -> None:

@@ -5,32 +5,25 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from controller.api.flagreceipt import receipt_name
 from controller.api.flagset_status import FlagSetStatus
 from controller.api.objects.meta import ObjectKey, Resource
-from controller.configurations import reconciler as module
 from controller.configurations.live_proxies import LiveProxies
 from controller.configurations.reconciler import ConfigurationReconciler
-from controller.configurations.validation import ContentVerdict, validate
 from controller.delivery.claims import Claims
 from controller.flagsets.messages import serving_status
 from controller.runtime.objects.cache import Cache
+from controller.runtime.process.foreign_tasks import TRUSTED, Task
 from controller.runtime.reconciling.settle import Settled, settle
 from evaluator.flags.canonical import digest
 from evaluator.flags.layers.merge import parse
 from tests.statuses import find
 from tests.unit.controller.flagsets.world import BROKEN, START, flag
 from tests.unit.controller.stage_world import take_turn
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from evaluator.flags.accept import Progress
-
 
 KIND = "FeatureFlagConfiguration"
 
@@ -185,25 +178,25 @@ async def test_nothing_is_written_while_nothing_changes(world: World) -> None:
     assert world.writes == 1
 
 
-async def test_a_receipt_is_no_reason_to_judge_the_content_again(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    judged: list[Resource] = []
+class CountedTasks:
+    def __init__(self) -> None:
+        self.names: list[str] = []
 
-    def count_and_validate(
-        resource: Resource, part: Callable[[str], Resource | None], progress: Progress
-    ) -> ContentVerdict:
-        judged.append(resource)
-        return validate(resource, part, progress)
+    async def run(self, task: Task, function: Any, /, *arguments: Any, large: bool = False) -> Any:
+        self.names.append(task.name)
+        return await TRUSTED.run(task, function, *arguments, large=large)
 
-    monkeypatch.setattr(module, "validate", count_and_validate)
+
+async def test_a_receipt_is_no_reason_to_judge_the_content_again(world: World) -> None:
+    tasks = CountedTasks()
+    world.reconciler = ConfigurationReconciler(world.objects, Claims(), world.proxies, tasks=tasks)
     for number in range(5):
         world.receipt("p1", *(f"m{each}" for each in range(number)))
         await world.look(after=2)
-    assert len(judged) == 1
+    assert len(tasks.names) == 1
     world.generation = 2
     await world.look()
-    assert len(judged) == 2
+    assert len(tasks.names) == 2
 
 
 async def test_an_unsound_content_is_counted_as_well(world: World) -> None:

@@ -16,6 +16,7 @@ from controller.flagsets.building.build import build
 from controller.flagsets.building.limited_build import MODULES, LimitedBuild
 from controller.flagsets.preparing.preparation import NO_STEPS, Steps
 from controller.flagsets.reading.inputs import steps
+from controller.runtime.process.foreign_tasks import LimitedTasks
 from controller.runtime.process.helper import TaskLimits
 from controller.runtime.process.helpers import Helpers
 from controller.runtime.reconciling.setbacks import Failed, Setback, Stalled
@@ -31,7 +32,8 @@ if TYPE_CHECKING:
 SPEC = read(FlagSetSpec, {"sourceRef": {"kind": "FlagSource", "name": "flags"}})
 ARTIFACT = ArtifactStatus(url="http://a", revision="main@sha1:abc", digest="sha256:abc")
 RESOURCE = Resource(ObjectKey(KIND, "shop", "flags"), "uid", 1, "1")
-ALWAYS = ArchiveLimits(bytes=1)
+ALWAYS, SMALL = ArchiveLimits(bytes=1), ArchiveLimits(bytes=64 * 1024)
+SIXTY_SECONDS = TaskLimits(cpu_seconds=60.0)
 FLAG = '{"flags":{"banner":{"state":"ENABLED","variants":{"on":"${WORD}"},"defaultVariant":"on"}}}'
 
 
@@ -50,9 +52,15 @@ def archive(folder: Path, **files: str) -> bytes:
 
 
 async def build_limited(
-    helpers: Helpers, content: bytes, task: TaskLimits | None = None, *, done: Steps = NO_STEPS, **more: Any
+    helpers: Helpers,
+    content: bytes,
+    limits: TaskLimits = SIXTY_SECONDS,
+    *,
+    done: Steps = NO_STEPS,
+    small: ArchiveLimits = SMALL,
+    **more: Any,
 ) -> Built:
-    limited = LimitedBuild(helpers, Places(2), task or TaskLimits(cpu_seconds=60.0), **more)
+    limited = LimitedBuild(LimitedTasks(helpers, Places(2), limits, **more), small)
     return await limited(content, SPEC, ARTIFACT, RESOURCE, None, done)
 
 
@@ -114,7 +122,7 @@ async def test_a_build_that_outlasts_its_deadline_is_ended_and_its_helper_replac
     content = archive(tmp_path / "files", flags=large_document(1))
     with pytest.raises(Failed, match=r"main@sha1:abc took longer than 0\.05 seconds") as met:
         await build_limited(helpers, content, TaskLimits(memory_bytes=2**31), seconds=0.05)
-    assert met.value.reason == "BuildTimedOut"
+    assert met.value.reason == "ReadTimedOut"
     assert await helpers.run(TaskLimits(), os.getpid) != pid
 
 
@@ -123,7 +131,7 @@ async def test_a_set_with_keys_is_built_in_a_helper_however_small_it_is(
 ) -> None:
     decryption = {"provider": "sops", "secretRef": {"name": "keys"}}
     spec = read(FlagSetSpec, {"sourceRef": {"kind": "FlagSource", "name": "a"}, "decryption": decryption})
-    limited = LimitedBuild(helpers, Places(2))
+    limited = LimitedBuild(LimitedTasks(helpers, Places(2)))
     await limited(
         archive(tmp_path / "files", flags=FLAG.replace("$", "")), spec, ARTIFACT, RESOURCE, None, NO_STEPS
     )
