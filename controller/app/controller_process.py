@@ -39,7 +39,7 @@ from controller.runtime.objects.cache import Cache
 from controller.runtime.objects.collection import Collector
 from controller.runtime.objects.watch_health import WatchHealth
 from controller.runtime.process import management
-from controller.runtime.process.foreign_tasks import HELPERS, LimitedTasks
+from controller.runtime.process.foreign_tasks import HELPERS, HelperTasks
 from controller.runtime.process.helpers import Helpers
 from controller.runtime.process.leadership import Role
 from controller.runtime.process.metrics import Metrics
@@ -227,7 +227,7 @@ async def _open_shared(stack: contextlib.AsyncExitStack, base: _Base) -> tuple[S
     stack.callback(storages.close)
     helpers = Helpers((*MODULES, *_READERS))
     stack.push_async_callback(helpers.close)
-    tasks = LimitedTasks(helpers, Places(HELPERS, resource="foreign content"))
+    tasks = HelperTasks(helpers, Places(HELPERS, resource="foreign content"))
     known = Claims(), Endpoints(), PendingPushes(), tasks
     shared = Shared(settings, base.objects, base.limits, base.accounts, storages, address, tokens, *known)
     return shared, bound

@@ -51,7 +51,7 @@ class ForeignTasks(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class UnlimitedTasks:
+class ThreadedTasks:
     """Runs all in threads of this process: of definitions that are trusted, which may take any time."""
 
     async def run(self, task: Task, function: Callable[..., T], /, *arguments: Any, large: bool = False) -> T:
@@ -60,11 +60,11 @@ class UnlimitedTasks:
         return await asyncio.to_thread(function, *arguments)
 
 
-TRUSTED: Final = UnlimitedTasks()
+TRUSTED: Final = ThreadedTasks()
 
 
 @dataclass(frozen=True, slots=True)
-class LimitedTasks:
+class HelperTasks:
     """Runs what is large in helpers."""
 
     helpers: Helpers

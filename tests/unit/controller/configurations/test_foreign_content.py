@@ -17,7 +17,7 @@ from controller.configurations.validation import ContentVerdict, validate_and_me
 from controller.delivery.claims import Claims
 from controller.delivery.remote_answers import RemoteAnswer
 from controller.runtime.objects.cache import Cache
-from controller.runtime.process.foreign_tasks import SMALL, LimitedTasks, Task
+from controller.runtime.process.foreign_tasks import SMALL, HelperTasks, Task
 from controller.runtime.process.helper import TaskLimits
 from controller.runtime.process.helpers import Helpers
 from controller.runtime.reconciling.setbacks import Failed, Passing, Setback, Stalled
@@ -48,7 +48,7 @@ def configuration(document: dict[str, Any]) -> Resource:
 
 
 def reconciler(helpers: Helpers, **limits: Any) -> ConfigurationReconciler:
-    tasks = LimitedTasks(helpers, Places(2), TaskLimits(**limits))
+    tasks = HelperTasks(helpers, Places(2), TaskLimits(**limits))
     return ConfigurationReconciler(Cache(), Claims(), tasks=tasks)
 
 
@@ -86,7 +86,7 @@ async def test_a_large_answer_of_a_provider_is_read_and_judged_in_a_helper(helpe
     content = json.dumps(LARGE).encode()
     assert len(content) > SMALL
     answer = RemoteAnswer(partial(parse, content, file="flags.json"))
-    tasks = LimitedTasks(helpers, Places(2))
+    tasks = HelperTasks(helpers, Places(2))
     arguments = configuration(LARGE), answer, None, dict[str, Resource | None]()
     judged = await tasks.run(TASK, judge_answer, *arguments)
     assert helpers.started == 1
@@ -96,21 +96,21 @@ async def test_a_large_answer_of_a_provider_is_read_and_judged_in_a_helper(helpe
 async def test_an_answer_that_takes_too_long_ends_with_its_helper(helpers: Helpers) -> None:
     names = ", ".join(f'"stat{at}": 1, "variant{at}": 2' for at in range(150_000))
     answer = RemoteAnswer(partial(parse, f'{{"flags": {{"a": {{{names}}}}}}}'.encode(), file="flags.json"))
-    tasks = LimitedTasks(helpers, Places(2), TaskLimits(cpu_seconds=0.1))
+    tasks = HelperTasks(helpers, Places(2), TaskLimits(cpu_seconds=0.1))
     with pytest.raises(Stalled, match=r"reading x needs more CPU time .*; make it smaller"):
         await tasks.run(TASK, judge_answer, configuration(LARGE), answer, None, {})
 
 
 async def test_what_is_larger_than_it_is_sent_is_read_in_a_helper_however_small(helpers: Helpers) -> None:
     answer = RemoteAnswer(partial(parse, b'{"flags": {}}', file="flags.json"), large=True)
-    tasks = LimitedTasks(helpers, Places(2))
+    tasks = HelperTasks(helpers, Places(2))
     await tasks.run(TASK, judge_answer, configuration(LARGE), answer, None, {}, large=answer.large)
     assert helpers.started == 1
 
 
 async def test_a_setback_of_a_helper_is_the_one_that_is_raised_here(helpers: Helpers) -> None:
     answer = RemoteAnswer(partial(parse, b"[]", file="flags.json"))
-    tasks = LimitedTasks(helpers, Places(2))
+    tasks = HelperTasks(helpers, Places(2))
     with pytest.raises(Failed, match="a document must be an object") as met:
         await tasks.run(TASK, judge_answer, configuration(LARGE), answer, None, {}, large=True)
     assert met.value.reason == "InvalidFlags"

@@ -16,7 +16,7 @@ from controller.flagsets.building.build import build
 from controller.flagsets.building.limited_build import MODULES, LimitedBuild
 from controller.flagsets.preparing.preparation import NO_STEPS, Steps
 from controller.flagsets.reading.inputs import steps
-from controller.runtime.process.foreign_tasks import LimitedTasks
+from controller.runtime.process.foreign_tasks import HelperTasks
 from controller.runtime.process.helper import TaskLimits
 from controller.runtime.process.helpers import Helpers
 from controller.runtime.reconciling.setbacks import Failed, Setback, Stalled
@@ -60,7 +60,7 @@ async def build_limited(
     small: ArchiveLimits = SMALL,
     **more: Any,
 ) -> Built:
-    limited = LimitedBuild(LimitedTasks(helpers, Places(2), limits, **more), small)
+    limited = LimitedBuild(HelperTasks(helpers, Places(2), limits, **more), small)
     return await limited(content, SPEC, ARTIFACT, RESOURCE, None, done)
 
 
@@ -131,7 +131,7 @@ async def test_a_set_with_keys_is_built_in_a_helper_however_small_it_is(
 ) -> None:
     decryption = {"provider": "sops", "secretRef": {"name": "keys"}}
     spec = read(FlagSetSpec, {"sourceRef": {"kind": "FlagSource", "name": "a"}, "decryption": decryption})
-    limited = LimitedBuild(LimitedTasks(helpers, Places(2)))
+    limited = LimitedBuild(HelperTasks(helpers, Places(2)))
     await limited(
         archive(tmp_path / "files", flags=FLAG.replace("$", "")), spec, ARTIFACT, RESOURCE, None, NO_STEPS
     )
