@@ -16,6 +16,7 @@ from controller.api.objects.schema_words import TIME, in_schema
 from controller.api.objects.status import Status
 from controller.api.parsing import InvalidTextError
 from evaluator.flags.model import ABSENT
+from evaluator.flags.override_fit import MOST_KEPT
 from evaluator.flags.overrides import Kept
 
 KIND: Final = "FlagOverride"
@@ -29,8 +30,6 @@ TOO_MANY: Final = "TooManyOverrides"
 
 MOST: Final = 100
 """Overrides in force of one set: whoever delivers the set applies each of them, at every change."""
-MOST_KEPT: Final = 65_536
-"""Characters of JSON that are kept of a variant, and of the rules of an audience."""
 
 
 def moment_of(text: str) -> datetime:

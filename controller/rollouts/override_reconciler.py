@@ -167,7 +167,7 @@ class FlagOverrideReconciler:
         return _Judgement(
             hidden or Done(active_text(override, layers), ACTIVE),
             definition_text(definition),
-            None if kept is None else kept_definition(resource, kept, flag),
+            None if kept is None else kept_definition(resource, kept),
         )
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, Literal
 
 from evaluator.flags.checking.known_operators import DEPTH, NODES
 from evaluator.flags.checking.references import Expander, RuleTooLarge, measure
-from evaluator.flags.model import ABSENT, PROVIDER_KEY
+from evaluator.flags.model import ABSENT, CONFIDENTIAL_KEY, PROVIDER_KEY
 from evaluator.flags.overrides import (
     MOST_LAYERS,
     WRAPPED,
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     from evaluator.flags.model import Flag, FlagSet, Json
     from evaluator.flags.overrides import Override
 
+MOST_KEPT: Final = 65_536
+"""Characters of JSON that are kept of a variant, and of the rules of an audience: both stand in a status."""
 _CONDITION: Final = 16
 """Most parts of the condition itself."""
 
@@ -95,13 +98,14 @@ def _with_own_audience(override: Override, evaluators: Mapping[str, Json]) -> Ov
 
 
 def kept_of(flag_set: FlagSet, override: Override) -> Kept | None:
-    """Return what an override keeps from now on, of a set with overrides that `override_flags` made; None:
-    it is not in force there.
+    """Return what an override keeps from now on, of a set with overrides that `override_flags` made. None: it
+    is not in force there, or the value has words of a Secret, or value or rules are larger than MOST_KEPT:
+    the flag's present definition decides then.
     """
     flag = flag_set.flags.get(override.flag)
     layers = () if flag is None else layers_of(flag)[1]
     layer = next((layer for layer in layers if layer.name == override.name), None)
-    if layer is None or layer.kept is None:
+    if flag is None or CONFIDENTIAL_KEY in flag.metadata or layer is None or layer.kept is None:
         return None
     rules = dict(layer.kept.rules)
     if override.audience is not ABSENT:
@@ -109,7 +113,11 @@ def kept_of(flag_set: FlagSet, override: Override) -> Kept | None:
         expander = Expander(known)
         names = {name for name, _, _ in measure(override.audience).references}
         rules = {name: expander.expand(known[name]) for name in sorted(names)}
-    return Kept(layer.kept.value, MappingProxyType(rules))
+    value = layer.kept.value
+    texts = (json.dumps(part) for part in (rules, *(() if value is ABSENT else (value,))))
+    if max(map(len, texts)) > MOST_KEPT:
+        return None
+    return Kept(value, MappingProxyType(rules))
 
 
 def kept_anew(flag_set: FlagSet, overrides: Iterable[Override]) -> Mapping[str, Kept]:

@@ -14,7 +14,6 @@ from controller.api.flagoverride import (
     HIDDEN,
     KIND,
     MOST,
-    MOST_KEPT,
     FlagOverrideSpec,
     FlagOverrideStatus,
     KeptDefinition,
@@ -28,7 +27,7 @@ from controller.api.openfeature import featureflagconfiguration
 from controller.api.openfeature.featureflagconfiguration import FLAG_KIND
 from controller.runtime.objects.cache import Index
 from evaluator.flags.accept import NO_PROGRESS, Progress
-from evaluator.flags.model import ABSENT, CONFIDENTIAL_KEY
+from evaluator.flags.model import ABSENT
 from evaluator.flags.overrides import Kept, Override
 
 if TYPE_CHECKING:
@@ -36,7 +35,6 @@ if TYPE_CHECKING:
 
     from controller.api.objects.meta import Resource
     from controller.runtime.objects.cache import Cache
-    from evaluator.flags.model import Flag
 
 MOST_TARGETS: Final = 20
 """Objects of one FlagSet that its overrides concern: it writes two, and owner references can be forged."""
@@ -124,17 +122,15 @@ def _kept(known: KeptDefinition | None, spec: FlagOverrideSpec) -> Kept | None:
     return known.decoded if known is not None and same else None
 
 
-def kept_definition(override: Resource, kept: Kept, flag: Flag) -> KeptDefinition | None:
-    """Return what the status of a FlagOverride says of what it keeps; None where the value has words of a
-    Secret, or is too large for a status: then the flag's present definition decides.
-    """
-    value = None if kept.value is ABSENT else json.dumps(kept.value)
-    rules = json.dumps(dict(kept.rules)) if kept.rules else None
-    if CONFIDENTIAL_KEY in flag.metadata or max(len(value or ""), len(rules or "")) > MOST_KEPT:
-        return None
+def kept_definition(override: Resource, kept: Kept) -> KeptDefinition:
+    """Return what the status of a FlagOverride says of what it keeps. Raises InvalidSpecError."""
     spec = parse_spec(FlagOverrideSpec, override)
     return KeptDefinition(
-        flag_set=spec.flag_set_ref.name, flag=spec.flag, variant=spec.variant, value=value, rules=rules
+        flag_set=spec.flag_set_ref.name,
+        flag=spec.flag,
+        variant=spec.variant,
+        value=None if kept.value is ABSENT else json.dumps(kept.value),
+        rules=json.dumps(dict(kept.rules)) if kept.rules else None,
     )
 
 

@@ -96,3 +96,21 @@ async def test_the_flag_set_id_of_a_provider_claims_nothing() -> None:
     stream = scene.open("flagSetId=far")
     await scene.rest()
     assert stream.sent == []
+
+
+async def test_an_override_keeps_its_value_when_the_provider_drops_the_flag() -> None:
+    scene = Scene()
+    scene.shard("shop/s", MORE)
+    scene.shard("shop/none", {"flags": {}})
+    learn(scene, "s")
+    stream = scene.open("shop/web")
+    scene.override("shop/kill", "web", flag="more", variant="on")
+    await scene.rest()
+    learn(scene, "none", version=2)
+    await scene.rest()
+    assert keys(stream)[-1] == {"hello", "more"}
+    assert metadata(stream)["flagstaff.dev/override-hides"] == "ABSENT"
+    scene.forget("shop/kill", "FlagOverride")
+    await scene.rest()
+    assert keys(stream)[-1] == {"hello"}
+    scene.proxy.close()

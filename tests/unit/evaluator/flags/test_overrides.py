@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from evaluator.flags.accept import Accepted, Progress, accept, effective
 from evaluator.flags.canonical import digest
 from evaluator.flags.layers.merge import parse
-from evaluator.flags.model import ABSENT, PROVIDER_KEY, Flag, FlagSet, State
-from evaluator.flags.override_fit import kept_of, misfit
+from evaluator.flags.model import ABSENT, CONFIDENTIAL_KEY, PROVIDER_KEY, Flag, FlagSet, State
+from evaluator.flags.override_fit import MOST_KEPT, kept_of, misfit
 from evaluator.flags.overrides import (
     MOST_LAYERS,
     OVERRIDE_EXPIRES_KEY,
@@ -311,6 +311,14 @@ def test_many_layers_make_no_flag_of_another_size_than_their_sum() -> None:
         flag = with_override(flag, replace(OVERRIDE, name=f"o{number}", kept=Kept(number)))
     assert len(encode(FlagSet({"f": flag}))) < 500 * MOST_LAYERS
     assert layers_of(flag)[0] == parse(document(), file="flags.json").flag_set.flags["f"]
+
+
+@pytest.mark.parametrize(
+    "more", [{"metadata": {CONFIDENTIAL_KEY: True}}, {"variants": {"on": "", "off": "x" * MOST_KEPT}}]
+)
+def test_words_of_a_secret_and_large_values_are_not_kept(more: dict[str, Any]) -> None:
+    desired = parse(document(**more), file="flags.json").flag_set
+    assert kept_of(effective(desired, Progress(overrides=(OVERRIDE,))), OVERRIDE) is None
 
 
 def test_an_override_that_keeps_nothing_yet_needs_its_flag() -> None:
