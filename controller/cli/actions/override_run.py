@@ -8,7 +8,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from controller.api import flagset, flagshard
-from controller.api.flagoverride import ACTIVE, HIDDEN, FlagOverrideStatus
 from controller.api.kinds import (
     FEATURE_FLAG,
     FEATURE_FLAG_CONFIGURATION,
@@ -19,13 +18,15 @@ from controller.api.kinds import (
 )
 from controller.api.objects.fields import InvalidSpecError
 from controller.api.objects.meta import Resource
-from controller.api.openfeature.featureflagconfiguration import ConfigurationStatus, MissingShardsError
+from controller.api.openfeature.featureflagconfiguration import MissingShardsError
 from controller.cli.shared.ending import PROBLEM, Exit
 from controller.cli.shared.printing import did_you_mean
 from controller.delivery.delivered import delivery_of
 from controller.delivery.progress.override_words import (
     OverrideEffect,
+    digests_of,
     effect_of,
+    end_of_idle,
     flag_text,
     served_of,
     unfit_text,
@@ -41,7 +42,6 @@ from evaluator.flags.override_fit import misfit
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
-    from controller.api.objects.meta import ObjectKey
     from controller.cli.cluster.connection import Connection
     from controller.delivery.delivered import Delivered
     from evaluator.flags.model import FlagSet
@@ -121,7 +121,7 @@ async def set_override(connection: Connection, manifest: dict[str, Any], follow:
 
     async def look() -> OverrideEffect:
         override = await connection.get(FLAG_OVERRIDE, asked.name)
-        return effect_of(override, await _again(connection, before), _digests(before))
+        return effect_of(override, await _again(connection, before), digests_of(before))
 
     return await follow(look)
 
@@ -129,16 +129,15 @@ async def set_override(connection: Connection, manifest: dict[str, Any], follow:
 async def end_override(connection: Connection, name: str, follow: Follow) -> OverrideEffect:
     """Delete an override, `follow` its end, and say what the flag is now. Raises Exit, Setback."""
     override = await connection.get(FLAG_OVERRIDE, name)
-    state = FlagOverrideStatus.of(override).state
     before = await _targets(connection, override)
     await connection.cluster.delete(
         override.api_version, override.key.kind, override.namespace, override.name, uid=override.uid
     )
-    if state not in {ACTIVE, HIDDEN, None}:
-        return OverrideEffect(True, f"it was not in force ({state})")
+    if (idle := end_of_idle(override)) is not None:
+        return idle
 
     async def look() -> OverrideEffect:
-        return served_of(await _again(connection, before), _digests(before))
+        return served_of(await _again(connection, before), digests_of(before))
 
     effect = await follow(look)
     with contextlib.suppress(Setback):
@@ -146,10 +145,6 @@ async def end_override(connection: Connection, name: str, follow: Follow) -> Ove
             text = flag_text(str(override.spec.get("flag")), one.flag_set)
             return replace(effect, message=f"{text}; {effect.message}")
     return effect
-
-
-def _digests(targets: Sequence[Resource]) -> dict[ObjectKey, str | None]:
-    return {target.key: ConfigurationStatus.of(target).digest for target in targets}
 
 
 async def _again(connection: Connection, targets: Sequence[Resource]) -> list[Resource]:

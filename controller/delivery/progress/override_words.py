@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
-from controller.api.flagoverride import ACTIVE, FlagOverrideStatus
+from controller.api.flagoverride import ACTIVE, HIDDEN, FlagOverrideStatus
 from controller.api.objects.conditions import READY
 from controller.api.objects.meta import timestamp
 from controller.api.openfeature.featureflagconfiguration import ConfigurationStatus
@@ -194,6 +194,17 @@ def effect_of(
     served = served_of(targets, before)
     back = f"; when it ends: {status.hides}" if status.hides else ""
     return replace(served, message=f"{ready.message}; {served.message}{back}")
+
+
+def digests_of(targets: Iterable[Resource]) -> dict[ObjectKey, str | None]:
+    """Return the digests that the status of objects with flags has."""
+    return {target.key: ConfigurationStatus.of(target).digest for target in targets}
+
+
+def end_of_idle(override: Resource) -> OverrideEffect | None:
+    """Return what the end of an override that was not in force has come to; None: it was in force."""
+    state = FlagOverrideStatus.of(override).state
+    return None if state in (ACTIVE, HIDDEN, None) else OverrideEffect(True, f"it was not in force: {state}")
 
 
 def served_of(targets: Sequence[Resource], before: Mapping[ObjectKey, str | None]) -> OverrideEffect:

@@ -4,11 +4,11 @@ from typing import Any
 
 import pytest
 
-from controller.api.flagset import LABEL
 from controller.api.objects.meta import ObjectKey, Resource
 from controller.delivery.progress.overrides import BY_WRITER, target_of
 from controller.delivery.progress.rollouts import PromotedSets
 from controller.runtime.objects.cache import Cache
+from tests.unit.controller.stage_world import written_by
 
 TARGET = ObjectKey("FeatureFlagConfiguration", "shop", "web")
 
@@ -64,10 +64,8 @@ def test_a_rollout_is_of_what_the_flag_set_has_written_or_else_of_the_object_of_
 ) -> None:
     objects = Cache([BY_WRITER])
     for kind, name in present:
-        labels = {LABEL: "web"} if name == "web-eu" else {}
-        objects.put(
-            Resource.of({"kind": kind, "metadata": {"namespace": "shop", "name": name, "labels": labels}})
-        )
+        written = written_by("web") if name == "web-eu" else {}
+        objects.put(Resource.of({"kind": kind, "metadata": {"namespace": "shop", "name": name, **written}}))
     rollout = Resource.of(
         {
             "kind": "FlagRollout",
