@@ -39,6 +39,10 @@ class FlagState:
     """The override with what the set's state tells of it."""
     candidate: CandidateLayer | None = None
     """The rollout with what the set's state tells of it."""
+    kept: bool = False
+    """Whether an earlier definition of a flag without a good one stays with evaluators that have it: of a set
+    that no FlagSet writes, nothing else knows it.
+    """
 
     @property
     def withheld(self) -> tuple[CandidateLayer | OverrideLayer, ...]:
@@ -79,7 +83,8 @@ def flag_states(state: SetState, served: FlagSet) -> dict[str, FlagState]:
             candidates.get(key),
         )
     missing = {key for key in problems.keys() - states.keys() if any(_is_error(one) for one in problems[key])}
-    states |= {key: FlagState(key, None, problems=tuple(problems[key])) for key in missing}
+    kept = state.writer is None
+    states |= {key: FlagState(key, None, problems=tuple(problems[key]), kept=kept) for key in missing}
     return dict(sorted(states.items()))
 
 

@@ -45,7 +45,9 @@ def _rollout_notes(state: FlagState) -> Iterator[str]:
 
 
 def _held_notes(state: FlagState) -> Iterator[str]:
-    if state.flag is None:
+    if state.flag is None and state.kept:
+        yield "its newest definition is bad: evaluators that have an earlier one serve that"
+    elif state.flag is None:
         yield "not served: it has no good definition"
     elif state.held_from:
         yield f"served as in {state.held_from}: its newest definition is bad"

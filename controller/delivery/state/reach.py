@@ -82,7 +82,7 @@ def _before_delivery(state: SetState, target: Target, entry: HistoryEntry | None
         return Reached(level, message, blocked=True)
     partly = entry is not None and bool(entry.held)
     if names_revision(wanted, attempted) and (entry is None or partly):
-        lacking = "applied whole" if entry else "applied"
+        lacking = "applied whole" if entry or newest.verdict is Verdict.PARTLY else "applied"
         # The message of a refusal begins with the revision, and says what became of it.
         message = newest.message if newest.message.startswith(attempted) else f"{attempted} is not {lacking}"
         if newest.message and message != newest.message:

@@ -232,7 +232,8 @@ def _verdict(status: Status) -> Verdict:
     reason = status.failure
     if status.is_ready:
         return Verdict.APPLIED
-    if reason == "PartiallyApplied":
+    # Of an object with bad flags, the good ones are delivered, unless there are none: then it has no digest.
+    if reason == "PartiallyApplied" or (reason == "InvalidFlags" and status.content[1]):
         return Verdict.PARTLY
     if reason in _GUARDS:
         return Verdict.GUARDED

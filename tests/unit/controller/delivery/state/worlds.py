@@ -200,6 +200,11 @@ class World:
         return state
 
     @property
+    def promoted(self) -> Fields:
+        """The definitions that everybody got before the newest commit."""
+        return document()
+
+    @property
     def target(self) -> Resource | None:
         """The object with the flags."""
         return next((one for one in self.objects if one.key == self.state.key), None)
@@ -207,7 +212,7 @@ class World:
     def progress(self) -> Progress:
         """The rollouts and overrides, as every process applies them."""
         objects = Cache(PROGRESS_INDEXES)
-        promoted = {"digest": OWN_OLD, "flagSpec": document()}
+        promoted = {"digest": OWN_OLD, "flagSpec": self.promoted}
         for resource in (make("FlagShard", "checkout-1", spec=promoted, status={}), *self.objects):
             objects.put(resource)
         assert self.target is not None
@@ -223,7 +228,8 @@ class World:
 
     def _delivered(self) -> Delivered:
         assert self.target is not None
-        return delivery_of(self.target, flagshard.finder(lambda _: None, "shop"), self.progress())
+        by_key = {resource.key: resource for resource in self.objects}
+        return delivery_of(self.target, flagshard.finder(by_key.get, "shop"), self.progress())
 
 
 def _rolled_out(*entries: Fields, candidates: tuple[Fields, ...] = (), **fields: Any) -> World:
