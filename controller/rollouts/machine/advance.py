@@ -93,10 +93,9 @@ def _decide_pending(status: CandidateStatus, tick: Tick) -> Change:
 def _decide_in_step(status: CandidateStatus, tick: Tick) -> Change:
     """Decide while a step is served, or about to be."""
     spec, now = tick.spec, tick.now
+    status = _with_interruption(status.model_copy(update={"served": tick.served}), tick)
     interrupted = interruption(status, tick) is not None
-    status = status.model_copy(update={"served": tick.served})
-    exposed = with_exposure(spec, status, now, served=is_served(tick), interrupted=interrupted)
-    status = _with_interruption(exposed, tick)
+    status = with_exposure(spec, status, now, served=is_served(tick), interrupted=interrupted)
     if (cause := _rollback_cause(tick)) is not None:
         return transitions.roll_back(status, cause, tick)
     if tick.asked.promote:

@@ -68,6 +68,9 @@ def interruption(status: CandidateStatus, tick: Tick) -> str | None:
     """Return why users do not get the definitions, or are not to get more; None: nothing interrupts it."""
     if tick.overrides:
         return "OverrideActive"
+    if status.withheld:
+        # After the override, too, users do not get the definitions before somebody decides.
+        return "OverrideEnded"
     return tick.missing or None
 
 

@@ -130,7 +130,9 @@ class ClusterWorld:
     # -- what people do
 
     def commit(self, flags: Any, revision: str = "main@sha1:1") -> None:
-        document = {"flags": flags, "metadata": {"flagstaff.dev/revision": revision}}
+        self.commit_document({"flags": flags, "metadata": {"flagstaff.dev/revision": revision}})
+
+    def commit_document(self, document: dict[str, Any]) -> None:
         self.cluster.put({
             "apiVersion": "core.openfeature.dev/v1beta1", "kind": "FeatureFlagConfiguration",
             "metadata": {"name": "checkout"}, "spec": {"flagSpec": document},

@@ -63,6 +63,8 @@ class Oracle:
     promoted: dict[str, str]
     runs: dict[str, Run] = field(default_factory=dict)
     definitions_stopped: set[tuple[str, str]] = field(default_factory=set)
+    answers: dict[str, tuple[Flag, tuple[str | None, ...]]] = field(default_factory=dict)
+    """What users get of each flag, by the served definition."""
     unseen: dict[tuple[str, str], Run] = field(default_factory=dict)
     """Runs that Git left while the rollout is suspended: it goes on with them if Git returns meanwhile."""
 
@@ -89,12 +91,13 @@ class Oracle:
     def pass_time(self, seconds: float) -> None:
         """Time passes, and nothing else happens meanwhile."""
         for key, run in self.runs.items():
-            if self._is_exposed(key) and run.share:
+            if self._is_exposed(key, run) and run.share:
                 run.exposed += seconds
 
-    def _is_exposed(self, key: str) -> bool:
+    def _is_exposed(self, key: str, run: Run) -> bool:
         world = self.world
-        return key in world.present and not world.overridden(key) and not world.suspended
+        hidden = run.interrupted or world.hides(key)
+        return key in world.present and not hidden and not world.suspended
 
     def stop(self, keys: Mapping[str, str]) -> None:
         """Definitions are aborted, or rolled back."""
@@ -126,8 +129,9 @@ class Oracle:
     def measured(self, flags: tuple[str, ...], metric: Metric, verdict: str) -> None:
         del metric
         for key in flags:
-            assert self._is_exposed(key), f"{key} is measured while nobody gets its candidate"
-            self.runs[key].checked = verdict
+            run = self.runs[key]
+            assert self._is_exposed(key, run), f"{key} is measured while nobody gets its candidate"
+            run.checked = verdict
 
     def answered(self, hook: Webhook, flags: tuple[str, ...], verdict: str) -> None:
         for key in flags:
@@ -155,23 +159,27 @@ class Oracle:
             self.promoted |= dict.fromkeys(settled, DISABLED)
         for key, run in list(self.runs.items()):
             flag = flag_set.flags.get(key)
-            if world.overridden(key):
+            if world.hides(key):
                 run.interrupted = True
             elif run.resumed or world.after_override == "Continue":
                 run.interrupted = run.resumed = False
             if flag is None or flag.state is State.DISABLED:
                 continue
-            answers = (
-                resolve(compiled, key, None, {"targetingKey": f"user-{number}"}, 0).variant
-                for number in range(USERS)
-            )
+            if self.answers.get(key, (None,))[0] != flag:
+                variants = (
+                    resolve(compiled, key, None, {"targetingKey": f"user-{number}"}, 0).variant
+                    for number in range(USERS)
+                )
+                self.answers[key] = flag, tuple(variants)
+            answers = self.answers[key][1]
             users = frozenset(number for number, variant in enumerate(answers) if variant == run.definition)
             self._check_flag(key, run, _share(flag), users)
 
     def _check_flag(self, key: str, run: Run, share: float, users: frozenset[int]) -> None:
         assert abs(len(users) - share * USERS / 100) <= 0.15 * USERS, f"{len(users)} users at {share} %"
         assert not users or not run.stopped, f"{key}={run.definition} was stopped"
-        if run.stopped:
+        if run.stopped or (run.interrupted and share < run.share):
+            # After an override, users get nothing new before somebody decides.
             return
         if share < run.share:
             # A promotion that an override hides returns to the last step.
@@ -197,7 +205,7 @@ class Oracle:
         assert share == min(larger, default=EVERYBODY), f"{what}: a step was skipped"
         assert not world.frozen, f"{what}: in a freeze"
         assert not world.suspended, f"{what}: suspended"
-        assert not world.overridden(key), f"{what}: behind an override"
+        assert not world.hides(key), f"{what}: behind an override"
         assert not run.interrupted, f"{what}: nobody decided after the override"
         assert run.alive, f"{what}: the webhook that may roll back is dead"
         if not run.share:

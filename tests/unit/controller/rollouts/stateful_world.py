@@ -34,7 +34,7 @@ HOOKS: Final = (
     {"name": "stop", "type": "rollback", "url": "https://h.example/"},
 )
 ANALYSIS: Final = {
-    "interval": "1m",
+    "interval": "3m",
     "failureLimit": 2,
     "metrics": [{"name": "errors", "templateRef": {"name": "t"}, "thresholdRange": {"max": 1}}],
 }
@@ -159,6 +159,11 @@ class StatefulWorld(ClusterWorld):
     def overridden(self, key: str) -> bool:
         listed = self.cluster.objects.of_kind(OVERRIDE)
         return any(override.flag == key for override in in_force(listed, self.now.timestamp()))
+
+    def hides(self, key: str) -> bool:
+        """Whether an override hides a flag, or another one of its candidate: they stand still together."""
+        candidate = self.candidate_of(key)
+        return any(map(self.overridden, {key} if candidate is None else candidate.flags))
 
     def candidate_of(self, key: str) -> CandidateStatus | None:
         listed = [one for one in self.status().candidates if key in one.flags]

@@ -387,3 +387,123 @@ async def test_a_controller_that_is_killed_at_any_write_leaves_the_next_one_the_
         await whole_life(world)
         assert world.kills == 1, write
         assert end_state(world) == end_state(wanted), write
+
+
+# -- candidates
+
+
+BOTH = {"pay": definition("off"), "pay-fast": definition("off")}
+
+
+async def two_under_way(**spec: Any) -> ClusterWorld:
+    """A world in which a change of pay is at its first step."""
+    world = ClusterWorld()
+    world.commit(BOTH)
+    world.rollout(**spec)
+    await world.settle()
+    world.commit({**BOTH, "pay": definition("new")}, "main@sha1:2")
+    await world.settle()
+    return world
+
+
+async def test_a_commit_to_another_flag_moves_nobody_with_and_without_a_controller() -> None:
+    world = await two_under_way()
+    before = world.users()
+    world.commit({"pay": definition("new"), "pay-fast": definition("on")}, "main@sha1:3")
+    # No controller has seen it.
+    assert world.users() == before
+    assert world.users("pay-fast") == {"off": 200}
+    await world.wait(60)
+    assert world.users() == before
+    assert (world.candidate("pay").revision, world.candidate("pay-fast").revision) == (
+        "main@sha1:2",
+        "main@sha1:3",
+    )
+    await world.wait(540)
+    # Each has its own clock.
+    assert [world.candidate(key).step_text for key in ("pay", "pay-fast")] == ["2/2", "2/2"]
+
+
+async def test_a_promotion_moves_the_flags_of_its_candidate_alone() -> None:
+    world = await two_under_way()
+    await world.wait(600)
+    world.commit({"pay": definition("new"), "pay-fast": definition("on")}, "main@sha1:3")
+    await world.settle()
+    share = world.users("pay-fast")
+    await world.wait(599)
+    assert world.users("pay") != {"new": 200}
+    await world.wait(1)
+    assert world.users("pay") == {"new": 200}
+    assert share["on"] < world.users("pay-fast")["on"] < 200
+    assert [one.outcome for one in world.status().history] == ["Promoted"]
+
+
+async def test_an_aborted_definition_does_not_come_back_with_another_flags_commit() -> None:
+    world = await two_under_way()
+    world.annotate(abort=world.candidate().digest)
+    await world.settle()
+    world.commit({"pay": definition("new"), "pay-fast": definition("on")}, "main@sha1:3")
+    await world.wait(7200)
+    assert world.users() == {"off": 200}
+    assert world.users("pay-fast") == {"on": 200}
+    assert world.candidate().phase == "Failed"
+
+
+async def test_behind_an_override_nothing_goes_on_and_its_end_exposes_nobody_else() -> None:
+    world = await under_way()
+    exposed = world.users()
+    world.override("off", minutes=30)
+    assert world.users() == {"off": 200}
+    await world.wait(1799)
+    assert (world.candidate().step_text, world.candidate().reason) == ("1/2", "OverrideActive")
+    await world.wait(7200)
+    assert world.users() == {"off": 200}
+    assert world.candidate().reason == "OverrideEnded"
+    (held,) = [said for said in world.said if "has ended" in said]
+    assert f"flagstaff rollout resume pay --candidate {world.candidate().digest[7:19]} -n shop" in held
+    world.annotate(resume=world.candidate().digest[7:19])
+    await world.wait(599)
+    assert world.users() == exposed
+    await world.wait(1)
+    assert world.users()["new"] > 70
+
+
+async def test_a_boolean_that_goes_off_and_on_again_waits_for_its_approval_each_time() -> None:
+    steps = [{"share": 10, "approval": "Required"}]
+    world = await under_way(steps=steps, promotion="Manual", rollbackWindow={"revisions": 3})
+    variants = ["new", "off", "new", "off"]
+    for number, variant in enumerate(variants):
+        world.commit({"pay": definition(variant)}, f"main@sha1:{number + 2}")
+        await world.wait(7200)
+        assert world.users() != {variant: 200}
+        while world.status().candidates:
+            world.annotate(approve=f"{world.candidate().digest}/{world.candidate().gate}")
+            await world.settle()
+        assert world.users() == {variant: 200}
+
+
+async def test_an_audience_is_kept_with_what_it_refers_to() -> None:
+    steps = [{"audience": {"$ref": "staff"}, "minDuration": "10m"}, {"share": 10, "minDuration": "10m"}]
+
+    def flags(variant: str, staff: str) -> dict[str, Any]:
+        rule = {"in": [{"var": "targetingKey"}, [f"user-{number}" for number in staff]]}
+        return {"flags": {"pay": definition(variant)}, "$evaluators": {"staff": rule}}
+
+    world = ClusterWorld()
+    world.commit_document(flags("off", "123"))
+    world.rollout(steps=steps)
+    await world.settle()
+    world.commit_document(flags("new", "123"))
+    await world.settle()
+    assert world.users() == {"new": 3, "off": 197}
+    world.commit_document(flags("new", "45678"))
+    await world.wait(300)
+    assert world.users() == {"new": 3, "off": 197}
+    assert world.candidate().step_text == "1/2"
+
+
+async def test_what_stops_a_change_is_said_with_its_cause() -> None:
+    world = await under_way(analysis={**METRICS, "consecutiveErrorLimit": 1})
+    world.answers.verdict = "Error"
+    await world.wait(60)
+    assert (world.candidate().reason, world.candidate().message) == ("CheckErrors", "metric errors is 0.5")

@@ -144,5 +144,5 @@ class Rollouts(RuleBasedStateMachine):
 
 TestRollouts = Rollouts.TestCase
 TestRollouts.settings = settings(
-    max_examples=30, stateful_step_count=25, deadline=None, suppress_health_check=list(HealthCheck)
+    max_examples=25, stateful_step_count=20, deadline=None, suppress_health_check=list(HealthCheck)
 )
