@@ -73,12 +73,15 @@ def test_objects_are_listed_in_each_form(shop: Spine) -> None:
 
 
 def test_object_is_suspended_and_resumed(shop: Spine) -> None:
-    assert print_verb(shop, "suspend", "set", "flags") == "FlagSet/flags suspended\n"
+    kept = "main@sha1:<commit> stays"
+    assert print_verb(shop, "suspend", "set", "flags") == f"FlagSet/flags: suspended: {kept}\n"
     assert shop.get("flagset")["spec"]["suspend"] is True
-    assert print_verb(shop, "suspend", "set", "flags") == "FlagSet/flags is already suspended\n"
+    assert print_verb(shop, "suspend", "set", "flags") == f"FlagSet/flags: is already suspended: {kept}\n"
     text = print_verb(shop, "reconcile", "set", "flags", code=1)
     assert text == "flagstaff reconcile: FlagSet flags is suspended; flagstaff resume lets it work again\n"
-    assert "FlagSet/flags resumed\n" in print_verb(shop, "resume", "set", "--all")
+    resumed = print_verb(shop, "resume", "set", "--all")
+    assert "FlagSet/flags: resumed: Applied revision: main@sha1:<commit>\n" in resumed
+    assert "FlagSet/misplaced: is not suspended\n" in resumed
     assert shop.get("flagset")["spec"]["suspend"] is False
 
 
@@ -144,14 +147,20 @@ def test_source_and_set_are_created_or_printed(space: Namespace) -> None:
     manifest = yaml.safe_load(create(*git, "--export"))
     assert manifest["spec"]["git"]["ref"] == {"branch": "main"}
     assert space.get("flagsource", "checkout") == {}
-    assert create(*git) == "FlagSource/checkout created\n"
-    assert create(*git, "--interval", "5m") == "FlagSource/checkout configured\n"
+    assert create(*git, "--timeout", "5s", code=1).startswith(
+        "FlagSource/checkout created: not in effect within"
+    )
+    unknown = "FlagSource/checkout configured: its controller has not processed it yet\n"
+    assert create(*git, "--interval", "5m", "--no-wait") == unknown
     assert space.get("flagsource", "checkout")["spec"]["interval"] == "5m"
     oci = ("source", "oci", "registry", "--url", "oci://registry.example.com/flags", "--semver", ">=1.0")
-    assert create(*oci) == "FlagSource/registry created\n"
+    assert create(*oci, "--no-wait").startswith("FlagSource/registry created: ")
     bucket = ("source", "bucket", "store", "--bucket-name", "flags", "--provider", "aws")
-    assert create(*bucket) == "FlagSource/store created\n"
-    assert create("set", "flags", "--source", "checkout", "--path", "base") == "FlagSet/flags created\n"
+    assert create(*bucket, "--no-wait").startswith("FlagSource/store created: ")
+    of_set = ("set", "flags", "--path", "base", "--timeout", "2s", "--source")
+    missing = "there is no FlagSource chekout in namespace"
+    assert missing in create(*of_set, "chekout", code=1)
+    assert create(*of_set, "checkout", code=1).startswith("FlagSet/flags created: not in effect within 2 s: ")
     assert space.get("flagset")["spec"]["paths"] == ["base"]
     assert "spec.git.url: write ssh://" in create(
         "source", "git", "a", "--url", "git@example.com:flags.git", code=2
