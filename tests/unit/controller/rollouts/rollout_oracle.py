@@ -159,7 +159,10 @@ class Oracle:
             self.promoted |= dict.fromkeys(settled, DISABLED)
         for key, run in list(self.runs.items()):
             flag = flag_set.flags.get(key)
-            if world.hides(key):
+            if world.suspended:
+                # What happens meanwhile is not recorded.
+                pass
+            elif world.hides(key):
                 run.interrupted = True
             elif run.resumed or world.after_override == "Continue":
                 run.interrupted = run.resumed = False

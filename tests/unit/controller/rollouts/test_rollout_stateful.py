@@ -90,9 +90,11 @@ class Rollouts(RuleBasedStateMachine):
 
     @rule(key=keys, verb=st.sampled_from(["approve", "approve", "misjudge", *VERBS]))
     def ask(self, key: str, verb: str) -> None:
-        """Somebody asks for something about the candidate of a flag."""
+        """Somebody asks for something about the candidate of a flag; `flagstaff` refuses that in a suspended
+        rollout.
+        """
         candidate = self.world.candidate_of(key)
-        if candidate is not None:
+        if candidate is not None and not self.world.suspended:
             gate = {"approve": candidate.gate, "misjudge": str((candidate.step or 0) + 2)}.get(verb, "again")
             self.oracle.asked(verb, candidate)
             self.requests += 1
