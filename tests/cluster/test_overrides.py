@@ -226,7 +226,7 @@ def test_a_verb_refuses_a_set_a_flag_or_a_variant_that_is_not_there(
     assert (code, hint in text) == (1, True), text
     assert shop.all("flagoverride") == []
     code, text = flagstaff(shop.plane, *words, "--force")
-    assert (code, "written; Unknown" in text) == (1, True), text
+    assert (code, "written: Unknown" in text) == (1, True), text
     assert len(shop.all("flagoverride")) == 1
 
 
@@ -237,7 +237,10 @@ def test_without_a_controller_a_verb_claims_no_more_than_the_write(
     installed.controller.send(signal.SIGSTOP)
     try:
         code, text = flagstaff(shop.plane, *words, "--timeout", "2s")
-        assert (code, "written; not done within 2 s: no controller reports on it" in text) == (1, True), text
+        assert (code, "written: not in effect within 2 s: no controller reports on it" in text) == (
+            1,
+            True,
+        ), text
         within(lambda: answer(pod)[0] is False)
         assert flagstaff(shop.plane, *words, "--no-wait")[0] == 0
     finally:

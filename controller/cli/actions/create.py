@@ -4,17 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from controller.cli.cluster.effects import (
-    TIMEOUT,
-    Effect,
-    add_effect_arguments,
-    follow_effect,
-    ready_effect,
-    report,
-)
+from controller.cli.cluster.effects import TIMEOUT, add_effect_arguments, follow_effect, ready_effect, report
 from controller.cli.shared.clusters import add_cluster_arguments, run_on_cluster, scope_of
 from controller.cli.shared.ending import OK, USAGE, Exit
 from controller.cli.shared.output import document
+from controller.delivery.state.effect import Effect
 
 if TYPE_CHECKING:
     import argparse
@@ -95,7 +89,7 @@ def run(options: argparse.Namespace) -> int:
     if options.export:
         print(document(manifest, "yaml"), end="")
         return OK
-    done, effect = run_on_cluster(lambda: _apply(options, type_, manifest), verb="changed", doing="applying")
+    done, effect = run_on_cluster(lambda: _apply(options, type_, manifest), verb="changed")
     return report(f"{type_.kind}/{options.name} {done}", effect, options.timeout)
 
 

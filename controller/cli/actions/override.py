@@ -5,22 +5,21 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-import sys
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 
+from controller.cli.cluster.effects import TIMEOUT, add_effect_arguments, report
 from controller.cli.shared.arguments import seconds
 from controller.cli.shared.clusters import add_cluster_arguments, run_on_cluster, scope_of
-from controller.cli.shared.ending import OK, PROBLEM, USAGE, Exit
+from controller.cli.shared.ending import OK, USAGE, Exit
 from controller.cli.shared.printing import columns
-from evaluator.flags.syntax.text import visible
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterable
 
     from controller.api.objects.meta import Resource
-    from controller.delivery.progress.override_words import OverrideEffect
+    from controller.delivery.state.effect import Effect
 
 _HEADINGS: Final = (
     "NAME", "SET", "FLAG", "VALUE", "STATE", "HIDES", "COMES BACK", "EXPIRES", "BY", "REASON",
@@ -54,10 +53,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     end.add_argument("name", metavar="NAME", help="the FlagOverride's name")
     end.set_defaults(run=run_end)
     for verb in (set_, end):
-        verb.add_argument(
-            "--no-wait", action="store_false", dest="wait", help="do not wait until evaluators serve it"
-        )
-        add_cluster_arguments(verb, timeout=30)
+        add_effect_arguments(verb)
+        add_cluster_arguments(verb, timeout=TIMEOUT)
     add_cluster_arguments(list_, lists=True)
 
 
@@ -100,25 +97,12 @@ def run_end(options: argparse.Namespace) -> int:
     return _report(options, effect, f"FlagOverride/{options.name}", "deleted")
 
 
-def _report(options: argparse.Namespace, effect: OverrideEffect, override: str, written: str) -> int:
+def _report(options: argparse.Namespace, effect: Effect, override: str, written: str) -> int:
     """Print what was reached, and return the exit code."""
     if not options.wait:
         print(f"{override}: {written}; whether it has an effect was not waited for")
         return OK
-    if effect.done:
-        print(visible(f"{override}: {effect.message}"))
-        return OK
-    late = "" if effect.over else f"not done within {options.timeout:g} s: "
-    print(visible(f"{override}: {written}; {late}{effect.message}"), file=sys.stderr)
-    for laggard in effect.waits_for:
-        print(visible(f"  {laggard}"), file=sys.stderr)
-    return PROBLEM
-
-
-def _say(effect: OverrideEffect) -> None:
-    # The final state is printed as the result.
-    if not (effect.done or effect.over):
-        print(visible(effect.message), file=sys.stderr, flush=True)
+    return report(f"{override} {written}", effect, options.timeout)
 
 
 def default_name(flag_set: str, flag: str) -> str:
@@ -164,11 +148,11 @@ def _spec(options: argparse.Namespace) -> dict[str, Any]:
     return spec
 
 
-async def _set(options: argparse.Namespace, name: str, spec: dict[str, Any]) -> OverrideEffect:
+async def _set(options: argparse.Namespace, name: str, spec: dict[str, Any]) -> Effect:
     # Imported here: it takes a second or two.
     from controller.api.kinds import FLAG_OVERRIDE
     from controller.api.objects.meta import Resource
-    from controller.cli.actions.override_run import follow, require_fit, set_override
+    from controller.cli.actions.override_run import require_fit, set_override
     from controller.cli.cluster.connection import open_connection
 
     async with open_connection(scope_of(options)) as connection:
@@ -180,15 +164,15 @@ async def _set(options: argparse.Namespace, name: str, spec: dict[str, Any]) -> 
         }
         if not options.force:
             await require_fit(connection, Resource.of(manifest))
-        return await set_override(connection, manifest, follow(_timeout(options), _say))
+        return await set_override(connection, manifest, _timeout(options))
 
 
-async def _end(options: argparse.Namespace) -> OverrideEffect:
-    from controller.cli.actions.override_run import end_override, follow
+async def _end(options: argparse.Namespace) -> Effect:
+    from controller.cli.actions.override_run import end_override
     from controller.cli.cluster.connection import open_connection
 
     async with open_connection(scope_of(options)) as connection:
-        return await end_override(connection, options.name, follow(_timeout(options), _say))
+        return await end_override(connection, options.name, _timeout(options))
 
 
 def _timeout(options: argparse.Namespace) -> float:

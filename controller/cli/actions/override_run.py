@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 from controller.api import flagset, flagshard
 from controller.api.kinds import (
@@ -19,11 +18,11 @@ from controller.api.kinds import (
 from controller.api.objects.fields import InvalidSpecError
 from controller.api.objects.meta import Resource
 from controller.api.openfeature.featureflagconfiguration import MissingShardsError
+from controller.cli.cluster.effects import follow_effect
 from controller.cli.shared.ending import PROBLEM, Exit
 from controller.cli.shared.printing import did_you_mean
 from controller.delivery.delivered import delivery_of
 from controller.delivery.progress.override_words import (
-    OverrideEffect,
     digests_of,
     effect_of,
     end_of_idle,
@@ -40,45 +39,13 @@ from controller.runtime.reconciling.setbacks import Setback
 from evaluator.flags.override_fit import misfit
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
+    from collections.abc import Sequence
 
     from controller.cli.cluster.connection import Connection
     from controller.delivery.delivered import Delivered
+    from controller.delivery.state.effect import Effect
     from evaluator.flags.model import FlagSet
     from evaluator.flags.overrides import Override
-
-Look: TypeAlias = "Callable[[], Awaitable[OverrideEffect]]"
-Follow: TypeAlias = "Callable[[Look], Awaitable[OverrideEffect]]"
-
-_PAUSE: Final = 0.3
-"""Seconds from one look at the objects to the next."""
-
-
-def follow(timeout: float, say: Callable[[OverrideEffect], None]) -> Follow:
-    """Return a function that looks until something is done, or cannot be without a person, or `timeout`
-    seconds are over; `say` is called whenever something else is to be said. 0: it looks once.
-    """
-
-    async def until_done(look: Look) -> OverrideEffect:
-        last = await _look(look)
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(timeout):
-                while not (last.done or last.over):
-                    await asyncio.sleep(_PAUSE)
-                    latest = await _look(look)
-                    if latest != last:
-                        say(latest)
-                    last = latest
-        return last
-
-    return until_done
-
-
-async def _look(look: Look) -> OverrideEffect:
-    try:
-        return await look()
-    except Setback as setback:
-        return OverrideEffect(False, f"the cluster cannot be read: {setback.message}; trying again")
 
 
 async def require_fit(connection: Connection, asked: Resource) -> None:
@@ -111,23 +78,25 @@ async def _missing_set(connection: Connection, name: str) -> Exit:
     )
 
 
-async def set_override(connection: Connection, manifest: dict[str, Any], follow: Follow) -> OverrideEffect:
-    """Write an override, and `follow` what comes of it. Raises Setback."""
+async def set_override(connection: Connection, manifest: dict[str, Any], seconds: float) -> Effect:
+    """Write an override, and follow what comes of it for so many seconds. Raises Setback."""
     asked = Resource.of(manifest)
     before = await _targets(connection, asked)
     path = path_of(FLAG_OVERRIDE.api_version, FLAG_OVERRIDE.kind, connection.namespace, asked.name)
     # Forced: in an incident, what somebody else has set there is replaced.
     await connection.apply(path, manifest, force=True)
 
-    async def look() -> OverrideEffect:
+    async def look() -> Effect:
         override = await connection.get(FLAG_OVERRIDE, asked.name)
         return effect_of(override, await _again(connection, before), digests_of(before))
 
-    return await follow(look)
+    return await follow_effect(look, seconds)
 
 
-async def end_override(connection: Connection, name: str, follow: Follow) -> OverrideEffect:
-    """Delete an override, `follow` its end, and say what the flag is now. Raises Exit, Setback."""
+async def end_override(connection: Connection, name: str, seconds: float) -> Effect:
+    """Delete an override, follow its end for so many seconds, and say what the flag is now. Raises Exit,
+    Setback.
+    """
     override = await connection.get(FLAG_OVERRIDE, name)
     before = await _targets(connection, override)
     await connection.cluster.delete(
@@ -136,10 +105,10 @@ async def end_override(connection: Connection, name: str, follow: Follow) -> Ove
     if (idle := end_of_idle(override)) is not None:
         return idle
 
-    async def look() -> OverrideEffect:
+    async def look() -> Effect:
         return served_of(await _again(connection, before), digests_of(before))
 
-    effect = await follow(look)
+    effect = await follow_effect(look, seconds)
     with contextlib.suppress(Setback):
         for one in await _delivered(connection, override, overridden=True):
             text = flag_text(str(override.spec.get("flag")), one.flag_set)

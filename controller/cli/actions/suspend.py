@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 from controller.api.kinds import FLAG_ROLLOUT, status_of
 from controller.cli.cluster.effects import (
     TIMEOUT,
-    Effect,
     add_effect_arguments,
     follow_effect,
     is_handled,
@@ -20,6 +19,7 @@ from controller.cli.cluster.effects import (
 )
 from controller.cli.shared.clusters import add_cluster_arguments, run_on_cluster, scope_of
 from controller.cli.shared.ending import OK, USAGE, Exit
+from controller.delivery.state.effect import Effect
 from controller.delivery.state.rollout_state import rollout_state
 from controller.delivery.state.state_words import candidate_name, position_text
 
@@ -51,8 +51,7 @@ def run(options: argparse.Namespace, *, suspend: bool) -> int:
         raise Exit(f"a {type_.kind} cannot be suspended; {', '.join(kinds)} can", USAGE)
     if bool(options.names) == options.all:
         raise Exit("name objects, or write --all", USAGE)
-    doing = "changing objects"
-    effects = run_on_cluster(lambda: _change(options, type_, suspend=suspend), verb="changed", doing=doing)
+    effects = run_on_cluster(lambda: _change(options, type_, suspend=suspend), verb="changed")
     codes = [report(f"{type_.kind}/{name}", effect, options.timeout) for name, effect in effects]
     return max(codes, default=OK)
 

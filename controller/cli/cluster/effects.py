@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import sys
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from controller.api.kinds import status_of
@@ -13,7 +12,9 @@ from controller.api.objects.conditions import FALSE, READY, RECONCILING, TRUE
 from controller.api.objects.meta import REQUESTED_AT, precise_timestamp
 from controller.cli.shared.ending import OK, PROBLEM
 from controller.cli.shared.printing import printable, short
+from controller.delivery.state.effect import Effect
 from controller.runtime.clock import now
+from controller.runtime.reconciling.setbacks import Setback
 
 if TYPE_CHECKING:
     import argparse
@@ -27,17 +28,6 @@ if TYPE_CHECKING:
 TIMEOUT: Final = 30
 """Seconds, by default."""
 _POLL: Final = 0.2
-
-
-@dataclass(frozen=True, slots=True)
-class Effect:
-    """What became of a request."""
-
-    message: str
-    """The state that was reached, or what is waited for."""
-    done: bool = True
-    failed: bool = False
-    """Whether it cannot take effect before a person changes something."""
 
 
 def add_effect_arguments(parser: argparse.ArgumentParser) -> None:
@@ -62,24 +52,35 @@ async def request(
 
 
 async def follow_effect(look: Callable[[], Awaitable[Effect]], seconds: float) -> Effect:
-    """The effect once it is done or has failed, or what is waited for after so many seconds."""
-    last = Effect("the cluster has not answered yet", done=False)
+    """The effect once it is done or blocked, or what is waited for after so many seconds; what that is is
+    printed meanwhile whenever it changes.
+    """
+    last = await _look(look)
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(seconds):
-            while True:
-                last = await look()
-                if last.done or last.failed:
-                    break
+            while not (last.done or last.blocked):
                 await asyncio.sleep(_POLL)
+                latest = await _look(look)
+                if latest != last and not (latest.done or latest.blocked):
+                    print(printable(short(latest.message)), file=sys.stderr, flush=True)
+                last = latest
     return last
+
+
+async def _look(look: Callable[[], Awaitable[Effect]]) -> Effect:
+    try:
+        return await look()
+    except Setback as setback:
+        return Effect(f"the cluster cannot be read: {setback.message}; trying again", done=False)
 
 
 def report(subject: str, effect: Effect, seconds: float) -> int:
     """Print an effect, and return the exit code."""
-    late = "" if effect.done or effect.failed else f"not in effect within {seconds:g} s: "
-    text = f"{subject}: {late}{short(effect.message)}"
-    ok = effect.done and not effect.failed
-    print(printable(text).replace("\n", " "), file=sys.stdout if ok else sys.stderr, flush=True)
+    late = "" if effect.done or effect.blocked else f"not in effect within {seconds:g} s: "
+    lines = (f"{subject}: {late}{effect.message}", *(f"  {laggard}" for laggard in effect.waits_for))
+    ok = effect.done and not effect.blocked
+    text = "\n".join(printable(short(line)).replace("\n", " ") for line in lines)
+    print(text, file=sys.stdout if ok else sys.stderr, flush=True)
     return OK if ok else PROBLEM
 
 
@@ -97,4 +98,4 @@ def ready_effect(resource: Resource, token: str = "") -> Effect:
         return Effect("its controller has not processed it yet; does it run?", done=False)
     settled = ready.status in {TRUE, FALSE} and not status.conditions_of(RECONCILING)
     message = ready.message or ready.reason
-    return Effect(message, done=settled, failed=settled and ready.status == FALSE)
+    return Effect(message, done=settled, blocked=settled and ready.status == FALSE)

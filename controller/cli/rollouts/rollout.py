@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Final
 
 from controller.cli.cluster.effects import (
     TIMEOUT,
-    Effect,
     add_effect_arguments,
     follow_effect,
     is_handled,
@@ -19,6 +18,7 @@ from controller.cli.rollouts import plan_rollout
 from controller.cli.shared.clusters import add_cluster_arguments, run_on_cluster, scope_of
 from controller.cli.shared.ending import OK, PROBLEM, Exit
 from controller.cli.shared.output import DOCUMENTS, add_output_argument, document, follow, plain
+from controller.delivery.state.effect import Effect
 
 if TYPE_CHECKING:
     import argparse
@@ -87,7 +87,7 @@ def run_request(options: argparse.Namespace) -> int:
     """0 in effect, or so already; 1 no such FlagRollout or candidate, it would have no effect, or has none in
     time; 3 no cluster.
     """
-    effect = run_on_cluster(lambda: _ask(options), verb="changed", doing="changing the FlagRollout")
+    effect = run_on_cluster(lambda: _ask(options), verb="changed")
     code = report(f"FlagRollout/{options.name}", effect, options.timeout)
     return run_status(options) if options.watch and code == OK else code
 
@@ -178,7 +178,7 @@ def _effect(
     gates = {one.layer.candidate: one.layer.gate for one in before.candidates} if before is not None else {}
     layers = {one.layer.candidate: one.layer for one in state.candidates}
     ended = {outcome.digest: outcome for outcome in reversed(state.history)}
-    texts, done, failed = [], True, False
+    texts, done, blocked = [], True, False
     for digest in digests or layers:
         if (layer := layers.get(digest)) is not None:
             texts.append(candidate_text(layer).partition(": ")[2])
@@ -186,12 +186,12 @@ def _effect(
             done = done and layer.phase not in _BETWEEN.get(action, ()) and not waits
         elif (outcome := ended.get(digest)) is not None:
             texts.append(f"{', '.join(outcome.flags) or 'the candidate'}: {outcome.outcome}")
-            failed = failed or (action in _ENDS and outcome.outcome not in _ENDS[action])
+            blocked = blocked or (action in _ENDS and outcome.outcome not in _ENDS[action])
         else:
             texts.append("the candidate is gone")
     paused = f"paused for {', '.join(digests)}" if digests else "paused"
     first = {"pause": [paused], "resume": ["resumed"]}.get(action, [])
-    return Effect("; ".join((*first, *texts)) or "there is no candidate", done, failed)
+    return Effect("; ".join((*first, *texts)) or "there is no candidate", done, blocked)
 
 
 async def _promote_abandoned(connection: Connection, options: argparse.Namespace) -> Effect | None:

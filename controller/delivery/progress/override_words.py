@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
@@ -10,6 +10,7 @@ from controller.api.flagoverride import ACTIVE, HIDDEN, FlagOverrideStatus
 from controller.api.objects.conditions import READY
 from controller.api.objects.meta import timestamp
 from controller.api.openfeature.featureflagconfiguration import ConfigurationStatus
+from controller.delivery.state.effect import Effect
 from controller.delivery.state.state_words import laggard_text
 from evaluator.flags.checking.suggestions import did_you_mean
 from evaluator.flags.model import ABSENT, State
@@ -166,31 +167,18 @@ def _listed(names: Sequence[str]) -> str:
     return ", ".join(quoted + more)
 
 
-@dataclass(frozen=True, slots=True)
-class OverrideEffect:
-    """What an override, or its end, has come to."""
-
-    done: bool
-    message: str
-    """For people, in one line."""
-    waits_for: tuple[str, ...] = ()
-    """The evaluators that do not serve it, as far as proxies name them."""
-    over: bool = False
-    """Whether it will not come about until a person changes something."""
-
-
 def effect_of(
     override: Resource, targets: Sequence[Resource], before: Mapping[ObjectKey, str | None]
-) -> OverrideEffect:
+) -> Effect:
     """Return how far an override has come that was written. `targets` are the objects with its flag, and
     `before` the digests that their status had when it was written.
     """
     status = FlagOverrideStatus.of(override)
     if status.observed_generation != override.generation or status.state is None:
-        return OverrideEffect(False, "no controller reports on it: the proxy applies it")
+        return Effect("no controller reports on it: the proxy applies it", done=False)
     ready = status.condition(READY)
     if status.state != ACTIVE:
-        return OverrideEffect(False, f"{status.state}: {ready.message}", over=True)
+        return Effect(f"{status.state}: {ready.message}", done=False, blocked=True)
     served = served_of(targets, before)
     back = f"; when it ends: {status.hides}" if status.hides else ""
     return replace(served, message=f"{ready.message}; {served.message}{back}")
@@ -201,23 +189,23 @@ def digests_of(targets: Iterable[Resource]) -> dict[ObjectKey, str | None]:
     return {target.key: ConfigurationStatus.of(target).digest for target in targets}
 
 
-def end_of_idle(override: Resource) -> OverrideEffect | None:
+def end_of_idle(override: Resource) -> Effect | None:
     """Return what the end of an override that was not in force has come to; None: it was in force."""
     state = FlagOverrideStatus.of(override).state
-    return None if state in (ACTIVE, HIDDEN, None) else OverrideEffect(True, f"it was not in force: {state}")
+    return None if state in (ACTIVE, HIDDEN, None) else Effect(f"it was not in force: {state}")
 
 
-def served_of(targets: Sequence[Resource], before: Mapping[ObjectKey, str | None]) -> OverrideEffect:
+def served_of(targets: Sequence[Resource], before: Mapping[ObjectKey, str | None]) -> Effect:
     """Return who serves what changed since the objects had the digests `before`."""
     statuses = [ConfigurationStatus.of(target) for target in targets]
     changed = all(
         status.digest != before.get(target.key) for status, target in zip(statuses, targets, strict=True)
     )
     if not targets or not changed:
-        return OverrideEffect(False, "no controller reports who serves it yet")
+        return Effect("no controller reports who serves it yet", done=False)
     total, served = sum(one.total or 0 for one in statuses), sum(one.served_by or 0 for one in statuses)
     if not total:
-        return OverrideEffect(True, "no evaluator that sends receipts is subscribed")
+        return Effect("no evaluator that sends receipts is subscribed")
     laggards = [laggard_text(laggard) for status in statuses for laggard in status.laggards or ()]
     message = f"{served} of {total} evaluators serve it"
-    return OverrideEffect(served >= total, message, tuple(laggards[: total - served]))
+    return Effect(message, done=served >= total, waits_for=tuple(laggards[: total - served]))

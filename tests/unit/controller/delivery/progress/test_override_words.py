@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from controller.api.objects.meta import Resource
-from controller.delivery.progress.override_words import OverrideEffect, effect_of, flag_text, served_of
+from controller.delivery.progress.override_words import effect_of, flag_text, served_of
+from controller.delivery.state.effect import Effect
 from evaluator.flags.accept import Progress, effective
 from evaluator.flags.overrides import Override
 from tests.rollout_sets import NEW, PLAIN, flags, rolled_out
@@ -41,47 +42,39 @@ LAGGARD = {"name": "shop/web-1", "serves": "main@sha1:1", "since": "12:00"}
         (
             override(None),
             target("a"),
-            OverrideEffect(False, "no controller reports on it: the proxy applies it"),
+            Effect("no controller reports on it: the proxy applies it", done=False),
         ),
         (
             override(generation=0),
             target("a"),
-            OverrideEffect(False, "no controller reports on it: the proxy applies it"),
+            Effect("no controller reports on it: the proxy applies it", done=False),
         ),
-        (override("UnknownFlag"), target("a"), OverrideEffect(False, "UnknownFlag: it is so", over=True)),
-        (override("Hidden"), target("b"), OverrideEffect(False, "Hidden: it is so", over=True)),
+        (override("UnknownFlag"), target("a"), Effect("UnknownFlag: it is so", done=False, blocked=True)),
+        (override("Hidden"), target("b"), Effect("Hidden: it is so", done=False, blocked=True)),
         (
             override(),
             target("a"),
-            OverrideEffect(
-                False, f"it is so; no controller reports who serves it yet; when it ends: {HIDES}"
-            ),
+            Effect(f"it is so; no controller reports who serves it yet; when it ends: {HIDES}", done=False),
         ),
         (
             override(),
             target("b", "1/2", laggards=[LAGGARD]),
-            OverrideEffect(
-                False,
+            Effect(
                 f"it is so; 1 of 2 evaluators serve it; when it ends: {HIDES}",
-                ("shop/web-1: serves main@sha1:1 (behind since 12:00)",),
+                done=False,
+                waits_for=("shop/web-1: serves main@sha1:1 (behind since 12:00)",),
             ),
         ),
-        (
-            override(),
-            target("b"),
-            OverrideEffect(True, f"it is so; 2 of 2 evaluators serve it; when it ends: {HIDES}"),
-        ),
+        (override(), target("b"), Effect(f"it is so; 2 of 2 evaluators serve it; when it ends: {HIDES}")),
         (
             override(),
             target("b", ""),
-            OverrideEffect(
-                True, f"it is so; no evaluator that sends receipts is subscribed; when it ends: {HIDES}"
-            ),
+            Effect(f"it is so; no evaluator that sends receipts is subscribed; when it ends: {HIDES}"),
         ),
     ],
 )
 def test_an_override_has_come_as_far_as_the_objects_say(
-    overridden: Resource, target_now: Resource, effect: OverrideEffect
+    overridden: Resource, target_now: Resource, effect: Effect
 ) -> None:
     assert effect_of(overridden, [target_now], BEFORE) == effect
 
