@@ -12,6 +12,7 @@ from controller.api.kinds import FLAG_PROVIDER
 from controller.api.objects.meta import Resource
 from controller.app.allowed_hosts import provider_hosts_of
 from controller.events.alerts.outbox import Outbox
+from controller.events.alerts.page_links import PageLinks
 from controller.events.services.deliverer import Deliverer, Senders
 from controller.events.services.flux_events import FLUX, FluxEvents
 from controller.events.services.http_sender import HttpSender
@@ -97,4 +98,6 @@ async def open_notifications(
         )
         await stack.enter_async_context(flux.post_in_background())
         sinks = (outbox, flux)
+    if settings.page_url:
+        sinks = (PageLinks(sinks, settings.page_url),)
     return Notifying(outbox, sinks, deliverer, providers)

@@ -102,14 +102,14 @@ def test_a_laggard_comes_and_goes_by_name(
         def delivery() -> str:
             return shown.get(f"/delivery?set={spine.name}/flags", token)[1]
 
-        within(lambda: "3 of 3 serve it" in delivery(), delivery)
+        within(lambda: "3 of 3 evaluators serve" in delivery(), delivery)
         fleet[0].evaluator.stop()
         fleet[0].delete()
-        within(lambda: "2 of 2 serve it" in delivery(), delivery)
+        within(lambda: "2 of 2 evaluators serve" in delivery(), delivery)
         commit = spine.push("off", flags__json=flags(banner="off"))
         wait_served(spine, "2/2")
-        within(lambda: commit[:7] in delivery(), delivery)
-        assert "Served by 100 %" in delivery()
+        within(lambda: f"2 of 2 evaluators serve main@sha1:{commit[:12]}" in delivery(), delivery)
+        assert "For all users" in delivery()
 
 
 def test_the_page_of_ones_own_machine_shows_what_the_kubeconfig_may_see(

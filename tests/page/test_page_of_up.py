@@ -48,7 +48,9 @@ def test_the_page_opens_on_the_flags_with_rules_owners_and_changes(browser: Brow
         expect(row.locator(".owner")).to_have_text("web")
         expect(row).to_contain_text("Describe the new checkout (#12)")
         expect(row).to_contain_text("Grace")
-        expect(page.locator("tr", has_text="legacy-cart")).to_contain_text("on for all, by --override")
+        expect(page.locator("tr", has_text="legacy-cart")).to_contain_text(
+            '--override legacy-cart=on: flag "legacy-cart" is "on": set on the command line'
+        )
 
 
 def test_the_address_holds_what_is_searched_for(browser: Browser, served: Shop) -> None:
@@ -141,16 +143,21 @@ def test_a_problem_appears_in_delivery_and_pending_and_goes_with_its_correction(
 ) -> None:
     with tab(browser, served.origin) as opened, tab(browser, served.origin) as other:
         delivery, pending = opened.open("/ui/delivery"), other.open("/ui/pending")
-        expect(delivery.locator(".timeline")).to_contain_text("Served by 100 %")
-        expect(delivery.locator(".timeline .open")).to_have_count(0)
-        expect(pending.locator("main")).to_contain_text("Nothing is pending.")
+        expect(delivery.locator(".timeline .done").last).to_contain_text("On all evaluators")
+        # The override of the command line keeps a flag from all users.
+        expect(delivery.locator(".timeline .open")).to_have_text(re.compile("For all users"))
+        expect(pending.locator("main")).to_contain_text("Restart without --override legacy-cart=on")
+        expect(pending.locator("#pending-count")).to_have_text("1")
         served.change("defaultVariant: plain", "defaultVariant: plane", "A typo")
         problem = "flags/base/checkout.yaml:21:21: error: `variants` has no"
         for page in (delivery, pending):
             expect(page.locator("main")).to_contain_text(problem)
         expect(pending.locator("main")).to_contain_text("Held flags")
+        expect(pending.locator("#pending-count")).to_have_text("3")
+        expect(delivery.locator("#pending-count")).to_have_text("3")
         served.change("defaultVariant: plane", "defaultVariant: plain", "Correct the typo")
-        expect(pending.locator("main")).to_contain_text("Nothing is pending.")
+        expect(pending.locator("main")).not_to_contain_text("Held flags")
+        expect(pending.locator("#pending-count")).to_have_text("1")
         expect(delivery.locator("main")).not_to_contain_text(problem)
 
 

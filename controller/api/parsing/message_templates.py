@@ -10,8 +10,8 @@ from controller.api.parsing import InvalidTextError
 
 NAMES: Final = frozenset(
     {
-        "alert", "author", "changes", "digest", "kind", "link", "message", "name", "namespace", "reason",
-        "revision", "severity", "state", "subject", "summary",
+        "alert", "author", "changes", "digest", "kind", "link", "message", "name", "namespace", "page",
+        "reason", "revision", "severity", "state", "subject", "summary",
     }
 )  # fmt: skip
 

@@ -124,6 +124,11 @@ class ControllerSettings(InjectionSettings, SharedSettings):
         description="let no source read a bucket with the controller's own identity at AWS, Azure or Google: "
         "each needs a Secret",
     )
+    page_url: str = Field(
+        default="",
+        description="URL of the page of the cluster, such as https://flags.example.com: what is reported of "
+        "FlagRollouts links to it (default: no link)",
+    )
     allow_local: bool = Field(
         default=False, description="allow file:// URLs in FlagSources; unsafe where tenants share a cluster"
     )

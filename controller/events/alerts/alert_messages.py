@@ -10,7 +10,7 @@ from controller.api.flagprovider import Message
 from controller.api.kinds import status_of
 from controller.api.objects.conditions import READY
 from controller.api.objects.meta import API_VERSION, GROUP, timestamp
-from controller.api.objects.provenance import AUTHOR, CHANGES, LINK, SUBJECT
+from controller.api.objects.provenance import AUTHOR, CHANGES, LINK, PAGE, SUBJECT
 from controller.api.parsing.message_templates import Words
 from controller.runtime.event import Severity
 from evaluator.flags.model import DIGEST_KEY, REVISION_KEY
@@ -32,6 +32,7 @@ _METADATA: Final = {
     "changes": CHANGES,
     "digest": DIGEST_KEY,
     "link": LINK,
+    "page": PAGE,
     "revision": REVISION_KEY,
     "subject": SUBJECT,
     "summary": SUMMARY,

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from controller.api.objects.meta import GROUP
-from controller.api.objects.provenance import AUTHOR, CHANGES, LINK, SUBJECT, VERIFIED_BY
+from controller.api.objects.provenance import AUTHOR, CHANGES, LINK, PAGE, SUBJECT, VERIFIED_BY
 from controller.events.alerts.alert_messages import SUMMARY, event_json
 from controller.runtime.network.http_client import DIRECT
 from evaluator.flags.model import REVISION_KEY
@@ -21,6 +21,7 @@ _FACTS: Final = {
     SUMMARY: "Summary",
     REVISION_KEY: "Revision",
     LINK: "Commit",
+    PAGE: "Page",
     AUTHOR: "Author",
     SUBJECT: "Subject",
     VERIFIED_BY: "Signed by",

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from tests.unit.controller.delivery.state.worlds import Fields, World
 
 Told = tuple[int | None, str]
-_ALERT: Final = Alert(flag_alert(), FlagAlertSpec.model_validate(flag_alert().spec))
+ALERT: Final = Alert(flag_alert(), FlagAlertSpec.model_validate(flag_alert().spec))
 
 
 def shown_set(world: World) -> ShownSet:
@@ -138,7 +138,7 @@ def commit_status(world: World) -> Told:
     """The status of the commit on a Git server."""
     for resource in world.objects:
         if resource.key.kind == flagset.KIND:
-            told = commit_state(with_repeated(world, resource), "", _ALERT, NOW)
+            told = commit_state(with_repeated(world, resource), "", ALERT, NOW)
             if told is not None:
                 return None, f"{state_name(told[0])}: {told[0].message}"
     return None, ""
