@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from itertools import takewhile
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 from controller.runtime.user_text.plain_text import one_line
 from evaluator.flags.canonical import content_metadata, digest
@@ -31,35 +31,62 @@ _DIGEST: Final = 19
 """Characters of a digest."""
 
 
+class FlagDifference(NamedTuple):
+    """What a revision changed of one flag."""
+
+    key: str
+    sign: Literal["+", "-", "~"]
+    """Whether it is new, gone, or another."""
+    words: str
+    """What is new; empty of a flag that is gone."""
+
+    @property
+    def line(self) -> str:
+        """`+ a: on (true)`, `- b`, `~ c: default off → on`."""
+        line = f"{self.sign} {one_line(self.key, MOST_NAME)}"
+        return one_line(f"{line}: {self.words}", _LINE) if self.words else line
+
+    @property
+    def text(self) -> str:
+        """The same beside the flag's key: `added, default on (true)`, `removed`, `default off → on`."""
+        return {"+": f"added, default {self.words}", "-": "removed"}.get(self.sign, self.words)
+
+
 def changed_flags(
     old: FlagSet | None, new: FlagSet, changed: Diff, most: int = MOST_LINES
 ) -> tuple[str, ...]:
     """Lines such as `+ a: on (true)`, `- b`, `~ c: default off → on`, by key; past `most`, only a count."""
     keys = changed.keys
-    shown = keys if len(keys) <= most else keys[: most - 1]
-    lines = tuple(_line(key, old, new, changed) for key in shown)
+    shown = differences(old, new, changed, len(keys) if len(keys) <= most else most - 1)
+    lines = tuple(difference.line for difference in shown)
     return lines if len(keys) <= most else (*lines, f"… and {len(keys) - len(shown)} more")
 
 
-def _line(key: str, old: FlagSet | None, new: FlagSet, changed: Diff) -> str:
-    name = one_line(key, MOST_NAME)
+def differences(
+    old: FlagSet | None, new: FlagSet, changed: Diff, most: int = MOST_LINES
+) -> tuple[FlagDifference, ...]:
+    """What changed of the first `most` flags, by key."""
+    return tuple(_difference(key, old, new, changed) for key in changed.keys[:most])
+
+
+def _difference(key: str, old: FlagSet | None, new: FlagSet, changed: Diff) -> FlagDifference:
     before = None if old is None else old.flags.get(key)
     after = new.flags.get(key)
     if after is None:
-        return f"- {name}"
+        return FlagDifference(key, "-", "")
     if any(version is not None and CONFIDENTIAL_KEY in version.metadata for version in (before, after)):
         both = [FlagSet({key: version}) for version in (before, after) if version is not None]
         digests = " → ".join(digest(version)[:_DIGEST] for version in both)
-        return f"{'+' if before is None else '~'} {name}: secret {digests}"
+        return FlagDifference(key, "+" if before is None else "~", f"secret {digests}")
     if old is None or before is None:
-        return f"+ {name}: {_default(after)}"
+        return FlagDifference(key, "+", _default(after))
     # What is inherited from the set counts as the flag's.
     metadata = [
         content_metadata(flag.metadata_under(version.metadata))
         for flag, version in ((before, old), (after, new))
     ]
     parts = _parts(before, after, changed.changed.get(key, ()), metadata[0], metadata[1])
-    return one_line(f"~ {name}: {'; '.join(parts)}", _LINE)
+    return FlagDifference(key, "~", one_line("; ".join(parts), _LINE))
 
 
 def _parts(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
@@ -9,7 +10,7 @@ from controller.api import flagshard
 from controller.api.flagset_status import FlagSetStatus, HeldFlag, HistoryEntry, TargetStatus
 from controller.api.objects.conditions import PROPAGATED
 from controller.api.objects.meta import timestamp
-from controller.api.objects.provenance import AUTHOR, CHANGES, SUBJECT, VERIFIED_BY
+from controller.api.objects.provenance import AUTHOR, CHANGES, DIFFERENCES, SUBJECT, VERIFIED_BY
 from controller.api.openfeature.featureflagconfiguration import ConfigurationStatus
 from controller.delivery.problem_text import cut, first_problem, problem_list
 from controller.delivery.state.actions import AcceptRevision, in_cluster
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from controller.api.objects.artifact_status import ArtifactStatus
     from controller.api.objects.conditions import Condition
     from controller.api.objects.meta import Resource
+    from controller.flagsets.building.build import Built
     from controller.flagsets.building.compose import BulkRemoval, Composition
     from evaluator.flags.diff import Diff
 
@@ -33,6 +35,8 @@ _NAMED: Final = 5
 _KEY: Final = 64
 _SUBJECT: Final = 72
 _ORIGIN: Final = 200
+_DIFFERENCES: Final = 1_500
+"""Most characters of the JSON with what changed."""
 
 
 _CORRECTION: Final = {
@@ -93,16 +97,28 @@ def message_of_apply(before: FlagSetStatus, attempt: Attempt) -> str:
     return f"{_commit(attempt)}{quoted}{signed}: {_changes(before, attempt)}"
 
 
-def more(attempt: Attempt, lines: Sequence[str]) -> dict[str, str]:
+def more(attempt: Attempt, built: Built) -> dict[str, str]:
     """Return details of a revision for an alert: who made it, and what it changes, flag by flag."""
     artifact = attempt.artifact
     details = {
         AUTHOR: one_line(artifact.author.partition(" <")[0], _KEY),
         SUBJECT: one_line(artifact.subject, _SUBJECT),
         VERIFIED_BY: one_line(artifact.verified_by, _ORIGIN),
-        CHANGES: "\n".join(lines),
+        DIFFERENCES: _differences(built),
+        CHANGES: "\n".join(built.lines),
     }
     return {name: text for name, text in details.items() if text}
+
+
+def _differences(built: Built) -> str:
+    """What changed of the first flags, by key, as JSON."""
+    told: dict[str, str] = {}
+    for difference in built.differences:
+        more = {**told, difference.key: difference.text}
+        if len(json.dumps(more, ensure_ascii=False)) > _DIFFERENCES:
+            break
+        told = more
+    return json.dumps(told, ensure_ascii=False) if told else ""
 
 
 def message_of_refusal(attempt: Attempt, why: str, served: str) -> str:

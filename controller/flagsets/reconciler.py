@@ -185,7 +185,7 @@ class FlagSetReconciler:
         served, propagated = messages.serving_status(self.objects.get(target), made.digest)
         events = so_far.events
         if (before := FlagSetStatus.of(resource)).digest != made.digest:
-            more = messages.more(attempt, memory.built.lines)
+            more = messages.more(attempt, memory.built)
             words = messages.message_of_apply(before, attempt)
             events += (Occurrence("Applied", words, metadata=more, flags=made.changed.keys),)
         outcome: Done | Setback = Done(messages.ready(attempt))

@@ -77,12 +77,6 @@ def capitalize_first(text: str) -> str:
     return text if "@" in text.partition(" ")[0] else text[:1].upper() + text[1:]
 
 
-def difference(line: str, name: str) -> str:
-    """`default off → on` of the line `~ NAME: default off → on` about a flag."""
-    words = line[2 + len(name) :].removeprefix(": ")
-    return {"+": f"added, default {words}", "-": "removed"}.get(line[:1], words)
-
-
 def total_rate(rates: VariantRates) -> str:
     """The evaluations per minute of the newest interval, of all variants."""
     return f"{sum(values[-1] for values in rates.rates.values()):.0f}/min"

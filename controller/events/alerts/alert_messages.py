@@ -10,7 +10,7 @@ from controller.api.flagprovider import Message
 from controller.api.kinds import status_of
 from controller.api.objects.conditions import READY
 from controller.api.objects.meta import API_VERSION, GROUP, timestamp
-from controller.api.objects.provenance import AUTHOR, CHANGES, LINK, PAGE, SUBJECT
+from controller.api.objects.provenance import AUTHOR, CHANGES, DIFFERENCES, LINK, PAGE, SUBJECT
 from controller.api.parsing.message_templates import Words
 from controller.runtime.event import Severity
 from evaluator.flags.model import DIGEST_KEY, REVISION_KEY
@@ -148,4 +148,4 @@ def _key(*parts: str) -> str:
 
 def _metadata(revision: str, digest: str, summary: str, more: Mapping[str, str]) -> dict[str, str]:
     metadata = {**more, REVISION_KEY: revision, DIGEST_KEY: digest, SUMMARY: summary}
-    return {name: text for name, text in metadata.items() if text}
+    return {name: text for name, text in metadata.items() if text and name != DIFFERENCES}

@@ -12,7 +12,7 @@ from prometheus_client import Counter
 from controller.api import flagsource
 from controller.api.kinds import FLUX_SOURCES
 from controller.api.objects.meta import GROUP, ObjectKey, Resource, about, timestamp
-from controller.api.objects.provenance import LINK
+from controller.api.objects.provenance import DIFFERENCES, LINK
 from controller.events.alerts.commit_pages import link_of, source_of
 from controller.events.services.notice import Post
 from controller.runtime.event import Severity
@@ -91,7 +91,8 @@ class FluxEvents(EventQueue):
         message = (
             event.message if source is None else f"{event.object.kind}/{event.object.name}: {event.message}"
         )
-        facts = {**event.metadata, LINK: link_of(self._objects, event.object, event.revision)}
+        told = {name: text for name, text in event.metadata.items() if name != DIFFERENCES}
+        facts = {**told, LINK: link_of(self._objects, event.object, event.revision)}
         facts |= {"revision": event.revision, "digest": event.digest}
         facts |= {"object": str(event.object), "token": event.key}
         content = {

@@ -9,7 +9,7 @@ from controller.api.flagset import Validation
 from controller.api.objects.meta import ACCEPT_REVISION, lets_through
 from controller.api.remote_provider import provider_spec
 from controller.artifacts.archive import take_skipped, unpack
-from controller.delivery.changed_flags import changed_flags
+from controller.delivery.changed_flags import FlagDifference, changed_flags, differences
 from controller.delivery.sharding import TooLargeError
 from controller.flagsets.building.commit_provenance import provenance_of
 from controller.flagsets.building.compose import (
@@ -50,6 +50,9 @@ class Built:
     edited: str = ""
     """The object that was edited by hand, where it alone could supply the last good content."""
     lines: tuple[str, ...] = ()
+    """What it changes, a line for each of the first flags."""
+    differences: tuple[FlagDifference, ...] = ()
+    """The same as data."""
 
 
 def build(  # noqa: PLR0913 - one decision, all of it named at the call
@@ -92,14 +95,15 @@ def build(  # noqa: PLR0913 - one decision, all of it named at the call
         composition = replace(composition, changed=diff(last.flag_set, composition.flag_set))
     nothing_yet = known is None and not composition.accepted
     before = None if last is None else last.flag_set
-    lines = () if nothing_yet else changed_flags(before, composition.flag_set, composition.changed)
+    changes = (before, composition.flag_set, composition.changed)
+    lines, told = ((), ()) if nothing_yet else (changed_flags(*changes), differences(*changes))
     try:
         manifests = () if nothing_yet else _manifests(composition.flag_set, spec, resource)
     except TooLargeError as error:
         return Built(
             refuse_revision(known, composition.problems), _known_manifests(known, spec, resource), str(error)
         )
-    return Built(composition, manifests, lines=lines)
+    return Built(composition, manifests, lines=lines, differences=told)
 
 
 def _held_removal(

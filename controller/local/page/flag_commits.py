@@ -8,13 +8,11 @@ from typing import TYPE_CHECKING, Final
 
 from controller.api.parsing import InvalidTextError
 from controller.api.parsing.git_url import parse_location
-from controller.delivery.changed_flags import MOST_NAME, changed_flags
+from controller.delivery.changed_flags import differences
 from controller.flagsets.reading.layers import LayersRefused, PathRefused, read_layers, select
 from controller.local.worktree import WorkingTree, compose_tree
 from controller.page.page_source import FlagChange, FlagPlace
-from controller.page.words import difference
 from controller.runtime.reconciling.setbacks import Setback
-from controller.runtime.user_text.plain_text import one_line
 from evaluator.flags.diff import diff
 from evaluator.flags.layers.layer import as_read
 from evaluator.flags.model import FlagSet
@@ -209,10 +207,7 @@ def _blobs(tree: pygit2.Tree, prefix: str) -> Iterator[tuple[str, str]]:
 def _lines(before: FlagSet, after: FlagSet) -> dict[str, str]:
     """Words on each flag that differs."""
     changes = diff(before, after)
-    lines = changed_flags(before, after, changes, _MOST_LINES)
-    return {
-        key: difference(line, one_line(key, MOST_NAME)) for key, line in zip(changes.keys, lines, strict=True)
-    }
+    return {one.key: one.text for one in differences(before, after, changes, _MOST_LINES)}
 
 
 def _change(commit: pygit2.Commit) -> FlagChange:

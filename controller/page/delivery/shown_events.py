@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from controller.api.objects.meta import NOTHING
-from controller.api.objects.provenance import CHANGES
+from controller.api.objects.provenance import CHANGES, DIFFERENCES
 from controller.page.delivery.proxy_members import moment
 from controller.runtime.event import as_event
 from evaluator.flags.model import REVISION_KEY
@@ -46,6 +47,15 @@ class ShownEvent:
     def changes(self) -> tuple[str, ...]:
         """A line for each flag that it changes, such as `~ banner: default off → on`."""
         return tuple(line for line in self.metadata.get(CHANGES, "").split("\n") if line)
+
+    @property
+    def differences(self) -> dict[str, str]:
+        """What it changes of each flag, in words, by the flag's key, as far as it tells."""
+        try:
+            told = json.loads(self.metadata.get(DIFFERENCES, "{}"))
+        except ValueError:
+            return {}
+        return {str(key): str(words) for key, words in told.items()} if isinstance(told, dict) else {}
 
     @property
     def sort_key(self) -> tuple[float, str]:

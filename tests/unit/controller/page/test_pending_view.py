@@ -79,10 +79,10 @@ def test_held_flags_say_which_revision_is_served() -> None:
 
 
 def test_a_typo_is_counted_beside_the_view_s_name_also_where_nothing_else_changed() -> None:
-    assert 'id="pending-count" class="count" title="2 waiting">2<' in page_of(
+    assert 'id="pending-count" class="badge" title="2 waiting">2<' in page_of(
         WORLDS["a flag is held"].objects
     )
-    assert 'id="pending-count" class="count"><' in page_of(WORLDS["everybody has it"].objects)
+    assert 'id="pending-count" class="badge"><' in page_of(WORLDS["everybody has it"].objects)
 
 
 def test_a_problem_says_what_is_served_meanwhile_and_never_the_bad_commit() -> None:

@@ -137,8 +137,14 @@ async def test_the_events_of_a_set_name_the_newest_change_of_each_flag() -> None
         meta = {"namespace": "shop", "name": "flags", "labels": {"flagstaff.dev/flagset": "all"}}
         body = {"metadata": meta, "spec": {"flagSpec": {"flags": flags}}}
         shown.objects.learn("FeatureFlagConfiguration", body)
-        for number, line in enumerate(("+ a: on (true)", "~ a: default off → on", "- b")):
-            shown.objects.learn("Event", event(number, line))
+        told = (
+            {"a": "added, default on (true)"},
+            {"a": "default off → on"},
+            {"b": "removed", "gone": "removed"},
+        )
+        for number, differences in enumerate(told):
+            shown.objects.learn("Event", event(number, json.dumps(differences)))
+        shown.objects.learn("Event", event(3, "{cut off"))
         source = await callers(shown, reviews).source_for(request_of("t1"))
         assert isinstance(source, ClusterPage)
         made = source.shown_set("shop/flags")
@@ -150,8 +156,8 @@ async def test_the_events_of_a_set_name_the_newest_change_of_each_flag() -> None
         assert changes[0].author == "Ada <ada@example.com>"
 
 
-def event(number: int, line: str) -> dict[str, object]:
-    notes = {"flagstaff.dev/changes": line, "flagstaff.dev/author": "Ada <ada@example.com>"}
+def event(number: int, differences: str) -> dict[str, object]:
+    notes = {"flagstaff.dev/differences": differences, "flagstaff.dev/author": "Ada <ada@example.com>"}
     return {
         "metadata": {"namespace": "shop", "name": f"e{number}", "annotations": notes},
         "involvedObject": {"kind": "FlagSet", "namespace": "shop", "name": "all"},
