@@ -34,7 +34,7 @@ dev: .venv/.dev ## and what developing needs
 	$(UV) --require-hashes -r requirements/dev.txt
 	@touch $@
 
-demo-rollout: setup ## a change that is rolled out in steps, and one that is rolled back
+demo-rollout: setup ## a change that an override stops for a while, and one that is rolled back
 	@$(BIN)/python examples/demo_rollout.py
 
 demo: setup ## a repository, flagstaff up, an OpenFeature client, two commits
