@@ -199,6 +199,13 @@ ROWS: Final[dict[str, tuple[Resource | None, Resource | None, set[str]]]] = {
     "what somebody approves": (
         *update(ROLLOUT, annotations={"flagstaff.dev/rollout-approve": "sha256:a/1"}), {"FlagRollout/pay"},
     ),
+    "what somebody resumes": (
+        *update(ROLLOUT, annotations={"flagstaff.dev/rollout-resume": "sha256:a"}), {"FlagRollout/pay"},
+    ),
+    "an override of a flag in a rollout": (
+        None, thing("FlagOverride", "stop", {"flagSetRef": {"name": "paid"}, "flag": "pay"}),
+        {"FlagOverride/stop", "FlagRollout/pay", "FeatureFlagConfiguration/paid", "FeatureFlag/paid"},
+    ),
     "a rollout that goes on": (*update(ROLLOUT, status={"phase": "Idle", "stepText": "1/2"}), set()),
     "another rollout of the namespace": (
         None, RIVAL,
