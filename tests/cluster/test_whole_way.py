@@ -111,7 +111,7 @@ def wait_arrived(spine: Spine, commit: str) -> None:
     assert found["status"]["servedWithin"]
     assert wait_served(spine, "3/3", "flagset")
     head, line = (each.split() for each in spine.kubectl("get", "ffc", "flags").splitlines())
-    assert head[:6] == ["NAME", "READY", "REVISION", "FLAGS", "SERVED", "AGE"]
+    assert head[:5] == ["NAME", "READY", "REVISION", "FLAGS", "SERVED"]
     assert line[:5] == ["flags", "True", f"main@sha1:{commit}", "1", "3/3"]
 
 
