@@ -201,6 +201,8 @@ async def test_a_step_that_waits_is_served_again_after_a_restart(
     again = Served()
     async with again.run(options):
         assert again.users() == before
+        async with asyncio.timeout(30):
+            await again.again.wait()
         repository.commit(flags__json=pay("off"))
         assert await again.follow() == ["RolloutReverted"]
         assert again.users() == 0
