@@ -12,11 +12,10 @@ from controller.api.flagset_dependency import Dependency, require_short_expressi
 from controller.api.flagset_status import FlagSetStatus
 from controller.api.objects.definition import (
     AGE_COLUMN,
-    OVERRIDE_COLUMN,
     READY_COLUMN,
-    ROLLOUT_COLUMN,
     STATUS_COLUMN,
     SUSPENDED_COLUMN,
+    WITHHELD_COLUMNS,
     Column,
     Definition,
 )
@@ -285,8 +284,7 @@ DEFINITION: Final = Definition(
         Column("Since", ".status.history[0].appliedAt", "date"),
         Column("Flags", ".status.flags", "integer"),
         Column("Served", ".status.served"),
-        ROLLOUT_COLUMN,
-        OVERRIDE_COLUMN,
+        *WITHHELD_COLUMNS,
         SUSPENDED_COLUMN,
         AGE_COLUMN,
         STATUS_COLUMN,

@@ -29,8 +29,11 @@ class Column:
 
 READY_COLUMN: Final = Column("Ready", '.status.conditions[?(@.type=="Ready")].status')
 STATUS_COLUMN: Final = Column("Status", '.status.conditions[?(@.type=="Ready")].message')
-ROLLOUT_COLUMN: Final = Column("Rollout", '.status.conditions[?(@.type=="RolloutActive")].reason')
-OVERRIDE_COLUMN: Final = Column("Override", '.status.conditions[?(@.type=="OverrideActive")].reason')
+WITHHELD_COLUMNS: Final = (
+    Column("Rollout", '.status.conditions[?(@.type=="RolloutActive")].reason'),
+    Column("Override", '.status.conditions[?(@.type=="OverrideActive")].reason'),
+)
+"""Why not every user gets all flags of a set."""
 AGE_COLUMN: Final = Column("Age", ".metadata.creationTimestamp", "date")
 SUSPENDED_COLUMN: Final = Column("Suspended", ".spec.suspend", "boolean")
 

@@ -9,14 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 from pydantic import ConfigDict, Field, OnErrorOmit, WithJsonSchema
 
 from controller.api.flagset_status import ProblemStatus
-from controller.api.objects.definition import (
-    AGE_COLUMN,
-    OVERRIDE_COLUMN,
-    READY_COLUMN,
-    ROLLOUT_COLUMN,
-    Column,
-    Definition,
-)
+from controller.api.objects.definition import AGE_COLUMN, READY_COLUMN, WITHHELD_COLUMNS, Column, Definition
 from controller.api.objects.fields import InvalidSpecError, Model, Name
 from controller.api.objects.flagd_document import FLAGD_DOCUMENT
 from controller.api.objects.meta import OPENFEATURE_VERSION
@@ -261,8 +254,7 @@ DEFINITION: Final = Definition(
         Column("Revision", ".status.revision"),
         Column("Flags", ".status.flags", "integer"),
         Column("Served", ".status.served"),
-        ROLLOUT_COLUMN,
-        OVERRIDE_COLUMN,
+        *WITHHELD_COLUMNS,
         AGE_COLUMN,
         Column("Status", '.status.conditions[?(@.type=="Ready")].message', priority=1),
         Column("Set", ".status.flagSetId", priority=1),

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 from controller.api.objects.meta import ACCEPT_REVISION
 
@@ -64,7 +67,7 @@ def short(text: str) -> str:
     return _DIGEST.sub(lambda match: match[1] or match[2], text)
 
 
-def short_pair(one: str, other: str) -> tuple[str, str]:
-    """Shorten two texts as `short` does, unless they would look equal without being so."""
-    shortened = short(one), short(other)
-    return (one, other) if shortened[0] == shortened[1] else shortened
+def short_apart(text: str, others: Sequence[str]) -> tuple[str, list[str]]:
+    """Shorten a text and others that it is none of, unless one of these would look equal to it."""
+    shortened = [short(other) for other in others]
+    return (text, [*others]) if short(text) in shortened else (short(text), shortened)

@@ -6,6 +6,7 @@ import re
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from controller.api.rollouts.flagrollout import ABORT, APPROVE, PAUSE, PROMOTE, RESUME, RETRY, names_candidate
+from controller.delivery.state.digests import short_apart
 from controller.delivery.state.state_words import names_text
 from controller.runtime.event import Occurrence
 
@@ -17,8 +18,8 @@ if TYPE_CHECKING:
 
 _NAMES: Final = {"approve": APPROVE, "promote": PROMOTE, "abort": ABORT, "resume": RESUME}
 _DIGEST: Final = re.compile(r"(?:sha256:)?[0-9a-f]{12,64}")
-_SHOWN: Final = 19
-"""Characters of a digest for people: `sha256:` and twelve digits."""
+_MOST_SHOWN: Final = 80
+"""Most characters of what a person wrote that a message repeats."""
 _MOST: Final = 64
 """Most requests that are acted on."""
 _LONGEST: Final = 512
@@ -129,8 +130,9 @@ def retried(
 
 
 def _refusal(name: str, value: str, candidates: Sequence[CandidateStatus]) -> Occurrence:
-    digest = value.partition("/")[0][:_SHOWN]
-    listed = names_text([candidate.digest[:_SHOWN] for candidate in candidates])
+    named = value.partition("/")[0][:_MOST_SHOWN]
+    digest, others = short_apart(named, [candidate.digest for candidate in candidates])
+    listed = names_text(others)
     return Occurrence(
         "ApprovalForAnotherRevision",
         f"the annotation {_NAMES[name]} is about {digest}, and the candidates are {listed}: it has no effect",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from controller.delivery.state.digests import Digests, is_revision, names_revision, short, short_pair
+from controller.delivery.state.digests import Digests, is_revision, names_revision, short, short_apart
 
 NEW = f"main@sha1:{'b' * 40}"
 DIGEST = f"sha256:{'4' * 12}{'5' * 52}"
@@ -29,8 +29,8 @@ def test_a_revision_may_be_waited_for(text: str, ok: bool) -> None:
 def test_two_texts_that_would_look_equal_are_not_shortened() -> None:
     other = f"sha256:{'4' * 12}{'6' * 52}"
     assert short(DIGEST) == short(other) == f"sha256:{'4' * 12}"
-    assert short_pair(DIGEST, other) == (DIGEST, other)
-    assert short_pair(DIGEST, NEW) == (f"sha256:{'4' * 12}", f"main@sha1:{'b' * 12}")
+    assert short_apart(DIGEST, [other]) == (DIGEST, [other])
+    assert short_apart(DIGEST, [NEW]) == (f"sha256:{'4' * 12}", [f"main@sha1:{'b' * 12}"])
 
 
 def test_digests_agree_where_the_object_has_what_was_built() -> None:
