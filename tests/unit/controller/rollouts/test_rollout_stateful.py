@@ -34,7 +34,7 @@ class Rollouts(RuleBasedStateMachine):
 
     # -- commits
 
-    @initialize(changes=changes)
+    @initialize(changes=st.fixed_dictionaries({key: st.sampled_from(["on", "new"]) for key in KEYS}))
     def begin(self, changes: dict[str, str]) -> None:
         self.commit(changes)
 
@@ -52,6 +52,13 @@ class Rollouts(RuleBasedStateMachine):
         world.write_flags()
         assert [world.users(key) for key in others] == before, "other flags moved users"
         self.settle()
+
+    @rule(key=keys, variant=st.sampled_from(["off", "on", "new"]))
+    def commit_and_return(self, key: str, variant: str) -> None:
+        """Another definition of a flag, and the one before again."""
+        before = self.world.desired[key]
+        self.commit({key: variant})
+        self.commit({key: before})
 
     @rule(key=keys, away=st.sampled_from(["absent", "disabled"]))
     def delete_or_restore(self, key: str, away: str) -> None:
