@@ -6,10 +6,10 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from controller.api.objects.meta import ACCEPT_REVISION
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-from controller.api.objects.meta import ACCEPT_REVISION
 
 SHORTEST: Final = 7
 """Fewest characters that abbreviate a commit's name."""
