@@ -54,7 +54,7 @@ def test_a_commit_that_breaks_a_flag_is_never_served_though_the_set_stays_as_it_
 def test_waiting_fails_without_evaluators_unless_none_are_required(spine: Spine) -> None:
     commit = spine.push(flags__json=flags(banner="off"))
     code, text = wait(spine, "flagset/flags", commit, "--timeout", "3s")
-    assert (code, "no evaluator that sends receipts is subscribed" in text) == (1, True)
+    assert (code, "nobody reports who serves" in text) == (1, True)
     assert wait(spine, "flagset/flags", commit, "--allow-none")[0] == 0
     code, text = wait(spine, "ffc/missing", commit, "--timeout", "1s")
     assert (code, "is not in namespace" in text) == (1, True)
