@@ -228,7 +228,8 @@ def test_a_rollout_advances_to_promotion_and_another_is_rolled_back_by_what_appl
     assert shares == [1, 50]
     assert status(spine, "good")["history"][0]["outcome"] == "Promoted"
     rolled_back = status(spine, "bad")
-    assert (rolled_back["reason"], rolled_back["history"][0]["outcome"]) == ("FailureLimit", "RolledBack")
+    [candidate] = rolled_back["candidates"]
+    assert (candidate["reason"], rolled_back["history"][0]["outcome"]) == ("FailureLimit", "RolledBack")
     description = " ".join(spine.kubectl("describe", "flagrollout", "bad").split())
     for words in (
         "Name: failed-payments",
