@@ -89,7 +89,7 @@ def test_a_rollout_is_reported_from_its_start_to_its_end(spine: Spine, listener:
     assert "10% of users" in wait_for_report("RolloutStarted")["message"]
     assert "50% of users" in wait_for_report("StepAdvanced")["message"]
     assert "waits for an approval" in wait_for_report("WaitingForApproval")["message"]
-    digest = spine.get("flagrollout", "banner")["status"]["candidate"]["digest"]
+    digest = spine.get("flagrollout", "banner")["status"]["candidates"][0]["digest"]
     for request, reason, severity in (("abort", "RolledBack", "error"), ("promote", "Promoted", "info")):
         annotations = {f"flagstaff.dev/rollout-{request}": digest}
         spine.patch("flagrollout", {"metadata": {"annotations": annotations}}, "banner")
