@@ -73,7 +73,8 @@ async def test_a_small_object_needs_no_helper(helpers: Helpers) -> None:
 
 
 async def test_an_object_that_takes_too_much_is_stalled_and_not_read_again(helpers: Helpers) -> None:
-    judge, resource = reconciler(helpers, memory_bytes=1_000_000), configuration(LARGE)
+    judge = reconciler(helpers, memory_bytes=1_000_000)
+    resource = configuration({"flags": {f"flag-{number}": flag() for number in range(20_000)}})
     for _ in range(2):
         result = await judge.reconcile(resource, NOW)
         assert isinstance(result.outcome, Stalled)
