@@ -191,7 +191,7 @@ def test_a_flag_set_says_that_what_it_depends_on_is_being_rolled_out(spine: Spin
         "flagset", lambda found: condition(found, "DependenciesServed").get("status") == "False", "depending"
     )
     message = condition(depending, "DependenciesServed")["message"]
-    assert message.startswith("FlagSet flags is applied, but not served to all users: FlagRollout slow ")
+    assert message.startswith("FlagSet flags is applied, but not served to all users: FlagRollout slow: ")
     code, tree = flagstaff(spine.plane, "tree", "-n", spine.name)
     assert (code, "FlagSet flags is applied, but not served to all users" in tree) == (0, True)
     # It does not wait.

@@ -65,7 +65,7 @@ def test_a_commit_that_removes_most_flags_waits_until_somebody_accepts_it(spine:
     assert held["status"]["pendingRemovals"] == [f"flag-{number:05}" for number in range(2, 20)]
     assert len(spine.get("ffc")["spec"]["flagSpec"]["flags"]) == 20
     # What the message says, word for word.
-    command = condition(held, "Stalled")["message"].partition("accept it: kubectl ")[2]
+    command = condition(held, "Stalled")["message"].partition("If the flags are to go: kubectl ")[2]
     spine.plane.kubectl(*command.split())
     found = spine.wait_applied(commit)
     assert len(spine.get("ffc")["spec"]["flagSpec"]["flags"]) == 2

@@ -59,18 +59,18 @@ def opened(browser: Browser, process: PageProcess, spine: Spine) -> Iterator[Tab
 
 def test_a_commit_and_a_laggard_appear_live(spine: Spine, fleet: list[PodProcess], opened: Tab) -> None:
     shown = opened.open(f"/ui/delivery?set={spine.name}/flags")
-    shown.get_by_text("3 of 3 serve it").wait_for(timeout=PATIENCE_MS)
+    shown.get_by_text("3 of 3 evaluators serve what it delivers").first.wait_for(timeout=PATIENCE_MS)
     assert not shown.locator(".laggards").count()
     fleet[0].send(signal.SIGSTOP)
     commit = spine.push("banner off", flags__json=flags(banner="off"))
-    shown.get_by_text("2 of 3 serve it").wait_for(timeout=PATIENCE_MS)
+    shown.get_by_text("2 of 3 evaluators serve what it delivers").first.wait_for(timeout=PATIENCE_MS)
     assert commit[:7] in shown.inner_text("main")
     laggard = shown.locator(".laggards li", has_text=f"{spine.name}/{fleet[0].name}")
     laggard.wait_for(timeout=PATIENCE_MS)
     fleet[0].send(signal.SIGCONT)
     laggard.wait_for(state="detached", timeout=PATIENCE_MS)
     wait_served(spine, "3/3")
-    shown.get_by_text("3 of 3 serve it").wait_for(timeout=PATIENCE_MS)
+    shown.get_by_text("3 of 3 evaluators serve what it delivers").first.wait_for(timeout=PATIENCE_MS)
 
 
 def test_hostile_texts_of_a_commit_stay_texts(spine: Spine, opened: Tab) -> None:

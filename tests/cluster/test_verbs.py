@@ -147,9 +147,8 @@ def test_source_and_set_are_created_or_printed(space: Namespace) -> None:
     manifest = yaml.safe_load(create(*git, "--export"))
     assert manifest["spec"]["git"]["ref"] == {"branch": "main"}
     assert space.get("flagsource", "checkout") == {}
-    assert create(*git, "--timeout", "5s", code=1).startswith(
-        "FlagSource/checkout created: not in effect within"
-    )
+    waited = create(*git, "--timeout", "5s", code=1).splitlines()[-1]
+    assert waited.startswith("FlagSource/checkout created: not in effect within 5 s: ")
     unknown = "FlagSource/checkout configured: its controller has not processed it yet\n"
     assert create(*git, "--interval", "5m", "--no-wait") == unknown
     assert space.get("flagsource", "checkout")["spec"]["interval"] == "5m"
@@ -160,7 +159,8 @@ def test_source_and_set_are_created_or_printed(space: Namespace) -> None:
     of_set = ("set", "flags", "--path", "base", "--timeout", "2s", "--source")
     missing = "there is no FlagSource chekout in namespace"
     assert missing in create(*of_set, "chekout", code=1)
-    assert create(*of_set, "checkout", code=1).startswith("FlagSet/flags created: not in effect within 2 s: ")
+    waited = create(*of_set, "checkout", code=1).splitlines()[-1]
+    assert waited.startswith("FlagSet/flags created: not in effect within 2 s: ")
     assert space.get("flagset")["spec"]["paths"] == ["base"]
     assert "spec.git.url: write ssh://" in create(
         "source", "git", "a", "--url", "git@example.com:flags.git", code=2
