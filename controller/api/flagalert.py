@@ -6,7 +6,7 @@ import re
 from functools import lru_cache
 from typing import TYPE_CHECKING, Annotated, Final, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
+from pydantic import AfterValidator, Field
 
 from controller.api.flagprovider import Failure
 from controller.api.objects.definition import AGE_COLUMN, READY_COLUMN, STATUS_COLUMN, Column, Definition
@@ -71,27 +71,11 @@ def _require_globs(globs: tuple[str, ...]) -> tuple[str, ...]:
     return globs
 
 
-_REMOVED: Final = (
-    "conditions in CEL were removed; use eventSources with matchLabels, flags, flagSets, eventSeverity, "
-    "inclusionList and exclusionList"
-)
-
-
-def _refuse_condition(condition: object) -> None:
-    """Raise ValueError: an alert whose condition was passed over would send more than it was asked to."""
-    if condition is not None:
-        raise ValueError(_REMOVED)
-
-
 Globs = Annotated[
     tuple[Annotated[str, Field(min_length=1, max_length=253)], ...],
     Field(max_length=32),
     AfterValidator(_require_globs),
 ]
-Removed = Annotated[
-    None, BeforeValidator(_refuse_condition), WithJsonSchema({"type": "string", "maxLength": 1024})
-]
-"""Was a CEL expression."""
 Labels = Annotated[
     dict[Annotated[str, Field(max_length=317)], Annotated[str, Field(max_length=63)]], Field(max_length=32)
 ]
@@ -138,10 +122,6 @@ class FlagAlertSpec(RuledModel):
             "providerRef or providerRefs must name a FlagProvider",
             lambda spec: bool(spec.providers),
         ),
-        Rule(
-            "!has(self.inclusion) && !has(self.exclusion)",
-            f"inclusion and exclusion, {_REMOVED.replace('CEL', 'CEL,')}",
-        ),
     )
 
     provider_ref: LocalReference | None = None
@@ -160,10 +140,6 @@ class FlagAlertSpec(RuledModel):
     """
     exclusion_list: Expressions = ()
     """Regular expressions; none may match. Exclusion has priority over inclusion."""
-    inclusion: Removed = None
-    """Removed; refused if it is set."""
-    exclusion: Removed = None
-    """Removed; refused if it is set."""
     flags: Globs = ()
     """Globs; at least one must match the key of a changed flag. Events that name no flags are not affected.
     """

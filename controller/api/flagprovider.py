@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Annotated, Final, Literal, get_args
+from typing import TYPE_CHECKING, Annotated, Final, Literal
 
-from pydantic import BeforeValidator, Field, OnErrorOmit, WithJsonSchema
+from pydantic import Field, OnErrorOmit
 
 from controller.api.objects.definition import AGE_COLUMN, READY_COLUMN, Column, Definition
 from controller.api.objects.fields import LocalReference, Model, SpecProblem, Timeout
-from controller.api.objects.rules import Rule, RuledModel
+from controller.api.objects.rules import RuledModel
 from controller.api.objects.schema_words import INT64, TIME
 from controller.api.objects.status import Status
 from controller.api.parsing.addresses import AddressRefused, require_address, server_of
@@ -47,35 +47,6 @@ ProviderType = Literal[
     "bitbucketpullrequestcomment",
     "azuredevopspullrequestcomment",
 ]
-_BY_FLUX: Final = "use type flux, and Flux's Provider of type {}"
-REMOVED: Final = {
-    "apprise": "use type flux, whose Providers reach Telegram, Webex and Lark, or type email",
-    "cloudevents-binary": "use type cloudevents, which sends the same in one body",
-    "datadog": _BY_FLUX.format("datadog"),
-    "githubdispatch": _BY_FLUX.format("githubdispatch"),
-    "incidentio": _BY_FLUX.format("incident.io"),
-    "matrix": _BY_FLUX.format("matrix"),
-    "mattermost": _BY_FLUX.format("slack"),
-    "nats": _BY_FLUX.format("nats"),
-    "otlp": _BY_FLUX.format("otel"),
-    "rocket": _BY_FLUX.format("rocket"),
-    "sentry": _BY_FLUX.format("sentry"),
-    "zulip": _BY_FLUX.format("zulip"),
-}
-"""Types of earlier versions, and what to use instead."""
-
-
-def _require_offered(type_: object) -> object:
-    """Raise ValueError for a type that was removed."""
-    if isinstance(type_, str) and type_ in REMOVED:
-        raise ValueError(_removal(type_))
-    return type_
-
-
-def _removal(type_: str) -> str:
-    return f"type {type_} was removed; {REMOVED[type_]}"
-
-
 _WITH_TOKEN: Final = ("address", "token")
 _NEEDS: Final[dict[str, tuple[str, ...]]] = {
     "generic-hmac": _WITH_TOKEN,
@@ -111,14 +82,8 @@ def missing_setting(type_: str, key: str, secret: str = "") -> SpecProblem:
 class FlagProviderSpec(RuledModel):
     """What the user asks for."""
 
-    RULES = tuple(Rule(f"self.type != '{name}'", _removal(name)) for name in REMOVED)
-
-    type: Annotated[
-        ProviderType,
-        BeforeValidator(_require_offered),
-        WithJsonSchema({"type": "string", "enum": [*get_args(ProviderType), *REMOVED]}),
-    ]
-    """The service; see [Types](#types). Removed types are refused, with what to use instead."""
+    type: ProviderType
+    """The service; see [Types](#types)."""
     address: Annotated[str, Field(max_length=2048)] | None = None
     """The URL of the service, if it is not secret."""
     secret_ref: LocalReference | None = None

@@ -181,11 +181,9 @@ ROWS: Final[list[tuple[ResourceType, Any, list[str]]]] = [
     (FLAG_ALERT, alert(eventSeverity="error", template="$name"), []),
     (
         FLAG_ALERT,
-        alert(inclusionList=["a", "("], inclusion="x", exclusion="event", template="$x", **{"for": "1"}),
+        alert(inclusionList=["a", "("], template="$x", **{"for": "1"}),
         invalid(
             "inclusionList.1: not an RE2 expression: missing )",
-            "inclusion: conditions in CEL were removed; use eventSources with matchLabels",
-            "exclusion: conditions in CEL were removed",
             "for: must be a duration",
             'template: 1:1: "x" is not known; there is alert',
         ),
@@ -235,7 +233,6 @@ ROWS: Final[list[tuple[ResourceType, Any, list[str]]]] = [
      ["InvalidAddress spec.address: 169.254.169.254 is not a public address"]),
     (FLAG_PROVIDER, provider("email", channel="a@x.com, b@x.com", username="a@x.com\nBcc: b@x.com", **KEY),
      [f"InvalidAddress spec.{each}: must be one mailbox" for each in ("channel", "username")]),
-    (FLAG_PROVIDER, provider("nats", **KEY), ["InvalidSpec spec.type: type nats was removed; use type flux"]),
     (FLAG_PROVIDER, {"type": "smoke"}, ["InvalidSpec spec.type: must be one of 'generic'"]),
     (FEATURE_FLAG_SOURCE, {"sources": [{"source": "x"}], "envVars": [{"name": "A"}]}, []),
     (FEATURE_FLAG_SOURCE, {"sources": [{"source": ""}], "port": 99_999, "startDeadline": "soon"},

@@ -107,8 +107,6 @@ def test_glob_matches_what_fnmatch_matches(glob: str, name: str) -> None:
         ({"eventSources": []}, r"spec\.eventSources"),
         ({"providerRef": "chat"}, r"spec\.providerRef"),
         ({"providerRef": None}, "providerRef or providerRefs must name a FlagProvider"),
-        ({"inclusion": "true"}, r"spec\.inclusion: conditions in CEL were removed; use eventSources"),
-        ({"exclusion": "true"}, r"spec\.exclusion: conditions in CEL were removed; use eventSources"),
     ],
 )
 def test_invalid_alert_is_refused_with_the_field(spec: dict[str, Any], words: str) -> None:

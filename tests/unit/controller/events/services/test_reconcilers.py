@@ -8,11 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, get_args
 
 import pytest
-import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controller.api.flagprovider import REMOVED, FlagProviderStatus, ProviderType, needs_of
+from controller.api.flagprovider import FlagProviderStatus, ProviderType, needs_of
 from controller.api.kinds import FLAG_PROVIDER
 from controller.api.objects.meta import TEST_ALERT
 from controller.events.alerts.alert_reconciler import FlagAlertReconciler
@@ -154,13 +153,6 @@ ROWS: dict[str, tuple[dict[str, Any], Any, Setback]] = {
     ),
     "another's mail server": (
         spec("email", **MAIL, **FROM, **SECRET), secret_for(b"t"), denial_of("mail.example.com"),
-    ),
-    "a type that was removed": (
-        spec("matrix", address=ADDRESS), None,
-        Stalled(
-            "InvalidSpec",
-            "spec.type: type matrix was removed; use type flux, and Flux's Provider of type matrix",
-        ),
     ),
     "Flux by a proxy of the tenant's": (
         spec("flux", proxySecretRef={"name": "hook"}), {"address": b"http://10.0.0.1:1"},
@@ -309,14 +301,3 @@ async def test_alert_names_missing_providers() -> None:
     desk.objects.learn(thing("FlagProvider", "phone", {"type": "generic"}))
     result = await reconciler.reconcile(several, NOW)
     assert getattr(result.outcome, "message", "") == "alerts go to FlagProvider chat, phone"
-
-
-@pytest.mark.parametrize("type_", REMOVED)
-def test_a_removed_type_names_what_to_use_and_the_crd_says_the_same(type_: str) -> None:
-    (problem,) = FLAG_PROVIDER.validate({"type": type_, "address": ADDRESS})
-    assert problem.message.startswith(f"type {type_} was removed; use type ")
-    crd = yaml.safe_load((CRDS / "flagproviders.yaml").read_text())
-    spec = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]
-    rule = {"rule": f"self.type != '{type_}'", "message": problem.message}
-    assert rule in spec["x-kubernetes-validations"]
-    assert type_ in spec["properties"]["type"]["enum"]
