@@ -27,19 +27,6 @@ _TRUE: Final = frozenset({"1", "t", "T", "true", "True", "TRUE"})
 """The texts for true that Go's parser of booleans reads."""
 
 
-_QUOTAS: Final = (
-    "limit the number of objects by Kubernetes' ResourceQuota, such as count/flagsets.flagstaff.dev: "
-    "deploy/namespaces/resource-quota.yaml has one"
-)
-REMOVED: Final = {
-    "quota_sources": _QUOTAS,
-    "quota_flag_sets": _QUOTAS,
-    "quota_flags": _QUOTAS,
-    "quotas": "limits are the same for all namespaces; give a namespace a ResourceQuota of its own",
-}
-"""Options that went, and what takes their place."""
-
-
 class InvalidSettingError(ValueError):
     """A setting cannot be used; the text names it and says what it must be."""
 
@@ -51,10 +38,6 @@ def settings_of(kind: type[S], **given: Any) -> S:
         for field, name in OPERATORS.items()
         if name in os.environ and field not in given and PREFIX + field.upper() not in os.environ
     }  # fmt: skip
-    for field, instead in REMOVED.items():
-        if field in given or PREFIX + field.upper() in os.environ:
-            name = f"--{field.replace('_', '-')}" if field in given else PREFIX + field.upper()
-            raise InvalidSettingError(f"{name} is no option any more: {instead}")
     try:
         return kind(**given, **theirs)
     except ValidationError as error:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import gc
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from controller.app.settings.process_settings import (
-    REMOVED,
     AdmissionSettings,
     ControllerSettings,
     InvalidSettingError,
@@ -20,6 +18,7 @@ from controller.cli.shared.ending import OK, UNREACHABLE, USAGE, Exit, exit_on
 from evaluator.host import logs
 
 if TYPE_CHECKING:
+    import argparse
     from collections.abc import Callable, Coroutine
 
     from pydantic.fields import FieldInfo
@@ -43,8 +42,6 @@ def configure(
             parser.add_argument(flag, dest=name, action=action, default=None, help=field.description)
         else:
             parser.add_argument("--" + option, metavar="X", help=_describe(field))
-    for name in REMOVED:
-        parser.add_argument("--" + name.replace("_", "-"), help=argparse.SUPPRESS)
     parser.add_argument("--verbose", action="store_true", help="log at level DEBUG")
     parser.set_defaults(run=run)
 
@@ -58,7 +55,7 @@ def _describe(field: FieldInfo) -> str:
 
 def settings(kind: type[S], options: argparse.Namespace) -> S:
     """The environment's settings under what the command line says. Raises InvalidSettingError."""
-    given = {name: getattr(options, name, None) for name in (*kind.model_fields, *REMOVED)}
+    given = {name: getattr(options, name, None) for name in kind.model_fields}
     return settings_of(kind, **{name: value for name, value in given.items() if value is not None})
 
 

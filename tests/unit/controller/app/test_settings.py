@@ -102,24 +102,3 @@ def test_the_operator_s_variables_of_its_proxy_are_read_where_ours_are_not_set(
     monkeypatch.setenv("FLAGD_PROXY_PORT", "many")
     with pytest.raises(InvalidSettingError, match=r"^FLAGD_PROXY_PORT is 'many'"):
         settings_of(ProxySettings)
-
-
-@pytest.mark.parametrize(
-    ("field", "instead"),
-    [
-        ("quota_sources", "ResourceQuota"),
-        ("quota_flag_sets", "ResourceQuota"),
-        ("quota_flags", "ResourceQuota"),
-        ("quotas", "ResourceQuota"),
-    ],
-)
-@pytest.mark.parametrize("given", ["option", "variable"])
-def test_an_option_that_went_is_refused_and_names_what_takes_its_place(
-    field: str, instead: str, given: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    if given == "variable":
-        monkeypatch.setenv(f"FLAGSTAFF_{field.upper()}", "5")
-    options = {field: "5"} if given == "option" else {}
-    with pytest.raises(InvalidSettingError, match=f"is no option any more: .*{instead}") as refused:
-        settings_of(ControllerSettings, **options)
-    assert (f"--{field.replace('_', '-')}" in str(refused.value)) == (given == "option")
