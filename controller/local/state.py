@@ -28,8 +28,6 @@ _APPLIED: Final = "objects.json"
 _MOST_APPLIED_BYTES: Final = 256 * 1024 * 1024
 _SUM_LINE: Final = 100
 """Bytes that the first line may have."""
-_EARLIER: Final = "flagset.json"
-"""What earlier builds kept."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,11 +63,6 @@ class AppliedFile:
 
     def __init__(self, folder: Path) -> None:
         self._path = folder / _APPLIED
-        earlier = folder / _EARLIER
-        if earlier.exists():
-            with contextlib.suppress(OSError):
-                aside = earlier.rename(earlier.with_name(f"{_EARLIER}.old"))
-                log.warning("%s: an earlier build wrote it, and this one does not read it", aside)
 
     def save(self, objects: Sequence[dict[str, Any]], now: datetime) -> None:
         """Replace what is on disk. Raises Failed (StorageFull, StorageFailed) with the old in place."""

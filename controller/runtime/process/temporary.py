@@ -14,8 +14,6 @@ from typing import Final, Self
 
 _PREFIX: Final = "flagstaff-temporary-"
 _TRIES: Final = 10
-_FORMER: Final = "flagstaff-admission-"
-"""Of folders with the private keys of admission, which controllers before 0.2 left as they were killed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,10 +44,9 @@ class TemporaryFolder:
 
 def sweep_temporary() -> None:
     """Remove the folders of dead processes: the system drops their locks, and nothing else."""
-    for prefix in (_PREFIX, _FORMER):
-        for path in Path(tempfile.gettempdir()).glob(f"{prefix}*"):
-            with contextlib.suppress(OSError):
-                TemporaryFolder(path, _lock_folder(path)).remove()
+    for path in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
+        with contextlib.suppress(OSError):
+            TemporaryFolder(path, _lock_folder(path)).remove()
 
 
 def _lock_folder(path: Path) -> int:

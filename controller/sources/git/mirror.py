@@ -207,8 +207,7 @@ def remove_mirror(path: Path) -> None:
 
 def sweep_mirrors(root: Path, used: Collection[Path], now: float) -> None:
     """Stamp the mirrors in `used`; remove others `UNUSED` seconds after their stamp. Blocks; never fails."""
-    # Directly below the root lie those of earlier versions, which no source uses.
-    for path in (*root.glob("*/*.git"), *root.glob("*.git")):
+    for path in root.glob("*/*.git"):
         with contextlib.suppress(OSError):
             if path in used:
                 os.utime(path, (now, now))
@@ -218,7 +217,7 @@ def sweep_mirrors(root: Path, used: Collection[Path], now: float) -> None:
 
 def remove_unused(root: Path, used: Collection[Path]) -> bool:
     """Remove the mirrors that are not in `used`; return whether there were any. Blocks; never fails."""
-    unused = [path for path in (*root.glob("*/*.git"), *root.glob("*.git")) if path not in used]
+    unused = [path for path in root.glob("*/*.git") if path not in used]
     for path in unused:
         remove_mirror(path)
     return bool(unused)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import json
 import logging
 import os
 from datetime import UTC, datetime
@@ -93,13 +92,3 @@ def test_a_file_that_cannot_be_read_is_a_failure_and_stays(tmp_path: Path) -> No
     with pytest.raises(Failed) as failure:
         AppliedFile(tmp_path).load()
     assert failure.value.reason == "StorageFailed"
-
-
-def test_state_of_an_earlier_build_is_set_aside_and_reported(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    (tmp_path / "flagset.json").write_text(json.dumps({"flags": {}}))
-    with caplog.at_level(logging.WARNING):
-        assert AppliedFile(tmp_path).load() is None
-    assert (tmp_path / "flagset.json.old").exists()
-    assert "does not read it" in caplog.text

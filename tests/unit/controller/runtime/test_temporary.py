@@ -36,10 +36,7 @@ def test_a_folder_is_ours_alone_and_goes_with_what_is_in_it(place: Path) -> None
 
 def test_what_a_killed_process_left_is_swept(place: Path) -> None:
     subprocess.run([sys.executable, "-c", KILLED], check=False)
-    # As admission's port of earlier releases left it.
-    (place / "flagstaff-admission-x").mkdir()
-    (place / "flagstaff-admission-x" / "key").write_text("KEY")
-    assert len(list(place.glob("*/key"))) == 2
+    assert len(list(place.glob("*/key"))) == 1
     sweep_temporary()
     assert not list(place.iterdir())
 
