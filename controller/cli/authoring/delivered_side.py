@@ -56,7 +56,7 @@ async def read_delivered(connection: Connection, name: str) -> DeliveredSide:
     try:
         rollouts = await connection.resources(FLAG_ROLLOUT)
     except Setback:
-        # An older installation has no such kind, and a Role for comparing may lack it.
+        # A Role for comparing may lack the kind.
         rollouts = []
     return DeliveredSide(
         flag_set, None if written is None else delivered_set(written, shards.get), rollouts
