@@ -48,7 +48,7 @@ def date(headers: Mapping[str, str]) -> datetime | None:
     """The time of a response, by the clock of its server."""
     try:
         date_ = parsedate_to_datetime(headers.get("Date", ""))
-    except ValueError:
+    except (ValueError, OverflowError):
         return None
     return date_ if date_.tzinfo is not None else None
 

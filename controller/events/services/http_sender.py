@@ -85,7 +85,7 @@ def _pause(header: str, now: datetime) -> float:
         return min(MOST_RETRY_AFTER, float(text))
     try:
         moment = parsedate_to_datetime(text)
-    except ValueError:
+    except (ValueError, OverflowError):
         return 0.0
     moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
     return max(0.0, min(MOST_RETRY_AFTER, (moment - now).total_seconds()))

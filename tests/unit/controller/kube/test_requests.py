@@ -11,7 +11,7 @@ import pytest
 
 from controller.api.kinds import FLAG_SET
 from controller.kube import requests
-from controller.kube.answers import ApiResponse, retry_after
+from controller.kube.answers import ApiResponse, date, retry_after
 from controller.kube.client import Cluster
 from controller.kube.reflector import Reflector, WatchScope
 from controller.kube.requests import MANY, Requests, decode_values
@@ -95,6 +95,10 @@ async def test_requests_refused_at_once_are_repeated_at_different_times(
 )  # fmt: skip
 def test_the_seconds_that_are_asked_for_are_bounded(text: str, seconds: float) -> None:
     assert retry_after({"Retry-After": text}) == seconds
+
+
+def test_a_date_of_numbers_without_bound_is_none() -> None:
+    assert date({"Date": f"Thu, {10**20} Jan 2026 00:00:00 GMT"}) is None
 
 
 @pytest.mark.parametrize(("keys", "in_a_thread"), [(MANY - 1, False), (MANY, True)])

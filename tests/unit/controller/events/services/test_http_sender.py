@@ -80,6 +80,7 @@ async def test_only_known_error_words_are_shown() -> None:
         (format_datetime(NOW + timedelta(seconds=90), usegmt=True), 90.0),
         (format_datetime(NOW - timedelta(seconds=90), usegmt=True), 0.0),
         (format_datetime(NOW + timedelta(days=9), usegmt=True), MOST_RETRY_AFTER),
+        (f"Thu, {10**20} Jan 2026 00:00:00 GMT", 0.0),
     ],
 )  # fmt: skip
 async def test_retry_after_is_read_as_seconds_or_date(header: str, seconds: float) -> None:
