@@ -35,7 +35,7 @@ from controller.configurations.remote_report import (
     provider_status,
     with_state,
 )
-from controller.configurations.superseded import superseded
+from controller.configurations.superseded import superseded_condition
 from controller.configurations.validation import ContentVerdict, validate_and_measure
 from controller.delivery.fleet_members import count
 from controller.delivery.progress.generations import drawn_text
@@ -142,7 +142,7 @@ class ConfigurationReconciler:
                 *fetch_conditions(remote),
                 *overridden,
                 *rolled_out,
-                *superseded(resource, self.objects, served.status),
+                *superseded_condition(resource, self.objects, served.status),
             ),
             ended=_DETAILS,
             events=(

@@ -19,7 +19,9 @@ if TYPE_CHECKING:
 TARGET_CHANGED: Final = "TargetChanged"
 
 
-def superseded(resource: Resource, objects: Cache, status: ConfigurationStatus) -> tuple[Condition, ...]:
+def superseded_condition(
+    resource: Resource, objects: Cache, status: ConfigurationStatus
+) -> tuple[Condition, ...]:
     """The condition of an object that its FlagSet wrote and left; `status` says how many follow it."""
     writer = resource.labels.get(flagset.LABEL)
     flag_set = objects.get(ObjectKey(flagset.KIND, resource.namespace, writer)) if writer else None

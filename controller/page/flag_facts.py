@@ -55,7 +55,7 @@ def kind_of(flag: Flag) -> str:
     return "" if kind is None else kind.value.lower()
 
 
-def expanded(rule: Json, flags: CompiledFlagSet) -> Json:
+def expand_rule(rule: Json, flags: CompiledFlagSet) -> Json:
     """A rule with its references expanded, as far as its size allows; ABSENT: none."""
     try:
         return ABSENT if rule is ABSENT else flags.expand(rule)
@@ -65,7 +65,7 @@ def expanded(rule: Json, flags: CompiledFlagSet) -> Json:
 
 def rule_clauses(rule: Json, flags: CompiledFlagSet) -> tuple[Clause, ...]:
     """The clauses of a rule."""
-    return clauses(expanded(rule, flags))
+    return clauses(expand_rule(rule, flags))
 
 
 def rule_text(state: FlagState, flags: CompiledFlagSet) -> str:

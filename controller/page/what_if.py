@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 
-from controller.page.flag_facts import expanded
+from controller.page.flag_facts import expand_rule
 from evaluator.flags.model import ABSENT, CONFIDENTIAL_KEY
 from evaluator.resolving.condition_words import condition, value, variables
 from evaluator.resolving.explain import explain
@@ -63,7 +63,7 @@ class WhatIf:
 
 def attributes_of(flag: Flag, flags: CompiledFlagSet) -> list[str]:
     """The attributes that the served flag's rule reads, beside the targeting key and what flagd adds."""
-    names = variables(expanded(flag.targeting, flags))
+    names = variables(expand_rule(flag.targeting, flags))
     return [name for name in names if name != USER and not name.startswith(_ADDED)][:MOST_ATTRIBUTES]
 
 
@@ -101,7 +101,7 @@ def what_if(flags: CompiledFlagSet, key: str, context: Mapping[str, Any], now: i
         if step.layer:
             continue
         own_path, own_rule = (step.own.path, step.own.rule) if step.own is not None else ((), whole)
-        rule, path = expanded(own_rule, flags), tuple(step.path[len(own_path) :])
+        rule, path = expand_rule(own_rule, flags), tuple(step.path[len(own_path) :])
         assigned = {split.path: split for split in splits(rule)}
         steps.append(Step(_step_words(step, path, rule), str(step)))
         buckets.append(_bucket_words(step, assigned.get(path), user))

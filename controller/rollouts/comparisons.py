@@ -128,7 +128,7 @@ class Comparisons:
             spec.flags,
             spec.steps,
             subject.promoted_name,
-            _remembered(subject, moment),
+            _status_parts(subject, moment),
             *self._content(subject.target),
         )
         known = self._kept.get(key)
@@ -211,7 +211,7 @@ class Comparisons:
         return sets[name]
 
 
-def _remembered(subject: Subject, now: datetime) -> tuple[object, ...]:
+def _status_parts(subject: Subject, now: datetime) -> tuple[object, ...]:
     """Return what a comparison depends on in the status of the rollout."""
     keys = frozenset(key for candidate in subject.status.candidates for key in candidate.flags)
     absent = [entry.flag for entry in subject.status.absent]

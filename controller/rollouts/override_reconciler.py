@@ -136,11 +136,11 @@ class FlagOverrideReconciler:
         try:
             promoted = PromotedSets(self.objects.get)
             progress = progress_of(self.objects, target, at, promoted, overrides=overrides)
-            return await asyncio.to_thread(self._served, target, resource, progress)
+            return await asyncio.to_thread(self._judge_served, target, resource, progress)
         except (MissingShardsError, InvalidSpecError) as error:
             return _unreadable(target, str(error))
 
-    def _served(self, target: Resource, resource: Resource, progress: Progress) -> _Judgement:
+    def _judge_served(self, target: Resource, resource: Resource, progress: Progress) -> _Judgement:
         """Judge by the flags as they are served. Takes long for a large set."""
         override = override_of(resource)
         delivered = delivery_of(target, flagshard.finder(self.objects.get, target.namespace), progress)

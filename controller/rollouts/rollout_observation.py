@@ -76,7 +76,7 @@ def observation_of(
             for override in overrides
             if override.audience is not ABSENT
         },
-        served=dict(_served(subject)),
+        served=dict(_served_counts(subject)),
         promotions={
             candidate.digest: Revision(
                 digest=promotion[1], revision=candidate.revision, shard=shard_name(name, promotion[1])
@@ -110,7 +110,7 @@ def _misfit(key: str, reason: MisfitReason) -> Misfit:
     return Misfit(reason, f'flag "{key}" {_MISFITS[reason]}, or promote the change at once')
 
 
-def _served(subject: Subject) -> Iterator[tuple[str, Served]]:
+def _served_counts(subject: Subject) -> Iterator[tuple[str, Served]]:
     """Yield how many evaluators serve what the status says of a candidate, by its digest, for those that are
     delivered so.
     """

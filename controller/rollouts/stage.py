@@ -75,7 +75,7 @@ def _overrides_of_rollout(cache: Cache, change: Change) -> Iterator[ObjectKey]:
         yield from _keys_of(cache, BY_FLAG_SET, targets_of(cache, rollout))
 
 
-def _hidden(receipt: Resource | None) -> object:
+def _hidden_flags(receipt: Resource | None) -> object:
     return receipt and FlagReceiptStatus.of(receipt).hidden
 
 
@@ -91,7 +91,7 @@ def _overrides_of_receipt(cache: Cache, change: Change) -> Iterator[ObjectKey]:
             yield from (override.key for override in listed)
 
 
-def _served(target: Resource | None) -> object:
+def _delivery_parts(target: Resource | None) -> object:
     """Return what the delivery of an object depends on besides objects that name it."""
     if target is None:
         return None
@@ -101,11 +101,11 @@ def _served(target: Resource | None) -> object:
 FLAG_OVERRIDES: Final = Reconciles(
     FLAG_OVERRIDE,
     wakes=(
-        Watch(FLAG_KINDS, changed=_served, keys=_overrides),
+        Watch(FLAG_KINDS, changed=_delivery_parts, keys=_overrides),
         Watch(frozenset({flagshard.KIND}), changed=_uid, keys=_overrides_of_shard),
         Watch(frozenset({flagoverride.KIND}), changed=_order, keys=_rivals),
         Watch(frozenset({flagrollout.KIND}), changed=order_of, keys=_overrides_of_rollout),
-        Watch(frozenset({flagreceipt.KIND}), changed=_hidden, keys=_overrides_of_receipt),
+        Watch(frozenset({flagreceipt.KIND}), changed=_hidden_flags, keys=_overrides_of_receipt),
     ),
     indexes=(*PROGRESS_INDEXES, BY_FLAG, BY_PART, HIDDEN_IN),
 )

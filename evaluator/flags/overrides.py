@@ -109,7 +109,7 @@ def with_override(flag: Flag | None, override: Override) -> Flag:
             notes["added"] = True
         if beneath.state is State.DISABLED and beneath.default_variant is not None:
             notes["default"] = beneath.default_variant
-    metadata = _marked(beneath, override, _ABSENT if flag is None else flag.state.value, notes)
+    metadata = _metadata(beneath, override, _ABSENT if flag is None else flag.state.value, notes)
     if name is None:
         return replace(beneath, state=State.DISABLED, metadata=metadata)
     return replace(
@@ -141,7 +141,9 @@ def _with_variant(beneath: Flag, name: str, kept: Kept | None) -> tuple[Mapping[
     return (variants if name in variants else MappingProxyType({**variants, name: kept.value})), name
 
 
-def _marked(beneath: Flag, override: Override, hides: str, notes: Mapping[str, Json]) -> Mapping[str, Scalar]:
+def _metadata(
+    beneath: Flag, override: Override, hides: str, notes: Mapping[str, Json]
+) -> Mapping[str, Scalar]:
     metadata = {key: value for key, value in beneath.metadata.items() if key not in OVERRIDE_KEYS}
     metadata |= {OVERRIDE_KEY: override.name, OVERRIDE_REASON_KEY: override.reason, OVERRIDE_HIDES_KEY: hides}
     if override.expires is not None:

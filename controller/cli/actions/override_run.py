@@ -53,7 +53,7 @@ async def require_fit(connection: Connection, asked: Resource) -> None:
     is wrong. What the user may not read is left to the controller.
     """
     with contextlib.suppress(Setback):
-        delivered = await _delivered(connection, asked, overridden=False)
+        delivered = await _read_deliveries(connection, asked, overridden=False)
         if not delivered:
             raise await _missing_set(connection, set_name(asked))
         override = override_of(asked)
@@ -110,7 +110,7 @@ async def end_override(connection: Connection, name: str, seconds: float) -> Eff
 
     effect = await follow_effect(look, seconds)
     with contextlib.suppress(Setback):
-        for one in await _delivered(connection, override, overridden=True):
+        for one in await _read_deliveries(connection, override, overridden=True):
             text = flag_text(str(override.spec.get("flag")), one.flag_set)
             return replace(effect, message=f"{text}; {effect.message}")
     return effect
@@ -156,7 +156,9 @@ def _served_targets(objects: Cache, override: Resource) -> list[Resource]:
     ]
 
 
-async def _delivered(connection: Connection, override: Resource, *, overridden: bool) -> list[Delivered]:
+async def _read_deliveries(
+    connection: Connection, override: Resource, *, overridden: bool
+) -> list[Delivered]:
     """Return what is delivered of each object with the flag, with overrides or without. Raises Setback."""
     objects = Cache(PROGRESS_INDEXES)
     await _read_targets(connection, override, objects)

@@ -65,7 +65,7 @@ def as_text(trace: FlagTrace) -> Iterator[str]:
     steps = {
         "Flag": f"{trace.flag}{default}",
         "Object": f"{trace.object}{served}",
-        "Held": trace.held_from and _held(trace.held_from, trace.problem),
+        "Held": trace.held_from and _held_text(trace.held_from, trace.problem),
         "Rollout": trace.rollout,
         "Override": trace.override,
         "Flag set": trace.flag_set,
@@ -82,6 +82,6 @@ def as_text(trace: FlagTrace) -> Iterator[str]:
             yield printable(f"{f'{name}:':<10}{step}").replace("\n", " ")
 
 
-def _held(revision: str, problem: str | None) -> str:
+def _held_text(revision: str, problem: str | None) -> str:
     served = "not served" if revision == "nothing" else f"served as in {short(revision)}"
     return f"{served}: {problem or 'newer definitions are bad'}"

@@ -50,7 +50,7 @@ def approve(rollout: Resource, state: RolloutState, named: Sequence[str], now: d
         for one in state.candidates
         if one.layer.phase in _STEPS or one.layer.reason == "WaitingForPromotion"
     ]
-    chosen = _chosen(state, named, _STEPS | {"Pending"}, "approve", possible)
+    chosen = _choose(state, named, _STEPS | {"Pending"}, "approve", possible)
     waiting = [one for one in chosen if not one.approved]
     actions = [Approve(state.key, one.layer.candidate, one.layer.gate) for one in waiting]
     return _request(rollout, chosen, actions, now)
@@ -58,20 +58,20 @@ def approve(rollout: Resource, state: RolloutState, named: Sequence[str], now: d
 
 def promote(rollout: Resource, state: RolloutState, named: Sequence[str], now: datetime) -> Request:
     """Give the candidate to everybody, without the steps that are left. Raises RefusedRequest."""
-    chosen = _chosen(state, named, _PROMOTED_FROM, "promote")
+    chosen = _choose(state, named, _PROMOTED_FROM, "promote")
     return _request(rollout, chosen, [Promote(state.key, one.layer.candidate) for one in chosen], now)
 
 
 def abort(rollout: Resource, state: RolloutState, named: Sequence[str], now: datetime) -> Request:
     """Give everybody the promoted definitions again. Raises RefusedRequest."""
-    chosen = _chosen(state, named, _UNDER_WAY, "roll back")
+    chosen = _choose(state, named, _UNDER_WAY, "roll back")
     return _request(rollout, chosen, [Abort(state.key, one.layer.candidate) for one in chosen], now)
 
 
 def retry(rollout: Resource, state: RolloutState, named: Sequence[str], now: datetime) -> Request:
     """Roll candidates out again that were stopped. Raises RefusedRequest."""
     del rollout
-    chosen = _chosen(state, named, {"Failed"}, "retry")
+    chosen = _choose(state, named, {"Failed"}, "retry")
     values = [_value(Retry(state.key, one.layer.candidate), now) for one in chosen]
     return Request(_digests(chosen), {RETRY: ",".join(values)})
 
@@ -83,7 +83,7 @@ def pause(rollout: Resource, state: RolloutState, named: Sequence[str], now: dat
         return Request()
     if not named:
         return Request((), {PAUSE: "true"})
-    digests = _digests(_chosen(state, named, _UNDER_WAY | {"Queued"}, "pause"))
+    digests = _digests(_choose(state, named, _UNDER_WAY | {"Queued"}, "pause"))
     return Request(digests, {PAUSE: ",".join(digests)})
 
 
@@ -97,14 +97,14 @@ def resume(rollout: Resource, state: RolloutState, named: Sequence[str], now: da
     if paused and not named:
         return Request((), {PAUSE: None})
     if named and paused not in {"", "true"}:
-        chosen = _chosen(state, named, _UNDER_WAY | {"Queued"}, "resume")
+        chosen = _choose(state, named, _UNDER_WAY | {"Queued"}, "resume")
         if any(names_candidate(paused, one.layer.candidate) for one in chosen):
             left = [part for part in paused.split(",") if not _names_one(part, chosen)]
             return Request(_digests(chosen), {PAUSE: ",".join(left) or None})
     interrupted = [one for one in state.candidates if one.layer.reason == "OverrideEnded"]
     if not named and not interrupted:
         return Request()
-    chosen = _chosen(state, named, _UNDER_WAY, "resume", interrupted)
+    chosen = _choose(state, named, _UNDER_WAY, "resume", interrupted)
     return _request(rollout, chosen, [ResumeCandidate(state.key, one.layer.candidate) for one in chosen], now)
 
 
@@ -119,7 +119,7 @@ REQUESTS: Final[Mapping[str, Callable[[Resource, RolloutState, Sequence[str], da
 """By verb."""
 
 
-def _chosen(
+def _choose(
     state: RolloutState,
     named: Sequence[str],
     phases: Collection[str],

@@ -118,7 +118,7 @@ def unfit_text(unfit: Misfit, override: Override, flag: Flag | None, keys: Itera
         case "UnknownVariant":
             variants, variant = () if flag is None else tuple(flag.variants), override.variant or ""
             near = did_you_mean(variant, variants)
-            return f"flag {name} has no variant {quote(variant)}{near}; it has {_listed(variants)}"
+            return f"flag {name} has no variant {quote(variant)}{near}; it has {_list_text(variants)}"
         case "InvalidAudience":
             return (
                 "spec.audience has an operator or a $ref that does not exist, or any $ref for the flag of a "
@@ -161,7 +161,7 @@ def flag_text(key: str, flag_set: FlagSet) -> str:
     return f"flag {quote(key)} now: {definition_text(definition)}"
 
 
-def _listed(names: Sequence[str]) -> str:
+def _list_text(names: Sequence[str]) -> str:
     quoted = [quote(name) for name in names[:_NAMED]]
     more = [f"{len(names) - _NAMED} more"] if len(names) > _NAMED else []
     return ", ".join(quoted + more)

@@ -112,11 +112,11 @@ def override_of(resource: Resource) -> Override:
         spec.reason,
         spec.end,
         ABSENT if spec.audience is None else spec.audience,
-        _kept(FlagOverrideStatus.of(resource).kept, spec),
+        _kept_of(FlagOverrideStatus.of(resource).kept, spec),
     )
 
 
-def _kept(known: KeptDefinition | None, spec: FlagOverrideSpec) -> Kept | None:
+def _kept_of(known: KeptDefinition | None, spec: FlagOverrideSpec) -> Kept | None:
     named = spec.flag_set_ref.name, spec.flag, spec.variant
     same = known is not None and (known.flag_set, known.flag, known.variant) == named
     return known.decoded if known is not None and same else None

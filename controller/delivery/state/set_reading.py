@@ -161,7 +161,7 @@ def _read_set(
         flags=status.flags if target is not None else set_status.flags,
         history=set_status.history,
         digests=Digests(set_status.digest or "", own, "" if remote else own, effective),
-        served=_served(status if target is not None else set_status, target),
+        served=_served_counts(status if target is not None else set_status, target),
         suspended=tuple(resource.key for resource in suspended),
         unknown=tuple(sorted(unknown)),
     )
@@ -242,7 +242,7 @@ def _verdict(status: Status) -> Verdict:
     return Verdict.UNREADABLE if reason else Verdict.BUILDING
 
 
-def _served(status: FeatureFlagStatus | FlagSetStatus, target: Resource | None) -> Served:
+def _served_counts(status: FeatureFlagStatus | FlagSetStatus, target: Resource | None) -> Served:
     if target is None or not isinstance(status, ConfigurationStatus):
         # The status of a FlagSet or a FeatureFlag has the two numbers as one text.
         count, _, total = (status.served or "").partition("/")

@@ -51,7 +51,7 @@ class Delivery:
 
 def delivery_view(visit: Visit) -> Response:
     """`?set=&page=`. Raises NotShown."""
-    listed = [Delivery(state, _reached(state)) for state in visit.states]
+    listed = [Delivery(state, _reach_of(state)) for state in visit.states]
     name = visit.query.get("set", "")
     shown = _choose(listed, name)
     if name and shown is None:
@@ -72,7 +72,7 @@ def delivery_view(visit: Visit) -> Response:
     )
 
 
-def _reached(state: SetState) -> Reached:
+def _reach_of(state: SetState) -> Reached:
     return reach(state, Target(state.newest.revision or state.revision, allow_none=True, everybody=True))
 
 

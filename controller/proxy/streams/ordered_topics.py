@@ -150,7 +150,7 @@ class OrderedTopics:
         parts: dict[Place, SetPart] = {}
         for ordered in state.composition.sets:
             part = by_origin.get(ordered.origin, ComposedPart(ordered.order))
-            hidden = self._hidden(topic, state.composition, ordered)
+            hidden = self._hidden_flags(topic, state.composition, ordered)
             parts[ordered.place] = SetPart(ordered.place, part.digest, part.revision, hidden=hidden)
         problems = {problem.order: problem for problem in state.problems}
         for part in served:
@@ -171,7 +171,7 @@ class OrderedTopics:
             return None
         return place_of(title, self._catalog)
 
-    def _hidden(
+    def _hidden_flags(
         self, topic: OrderedPods, composition: Composition, ordered: OrderedSet
     ) -> tuple[tuple[str, str], ...]:
         content = self.composed.get(composition)

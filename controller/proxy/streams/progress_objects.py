@@ -83,7 +83,7 @@ class ProgressObjects:
         kept = {}
         for override in progress.overrides:
             key = ObjectKey(flagoverride.KIND, target.namespace, override.name)
-            if key in self._kept and self._kept[key][0] == self._named(key):
+            if key in self._kept and self._kept[key][0] == self._subject_of(key):
                 kept[override.name] = self._kept[key][1]
         return with_kept(progress, kept)
 
@@ -92,9 +92,9 @@ class ProgressObjects:
         for name, value in kept.items():
             key = ObjectKey(flagoverride.KIND, namespace, name)
             if key in self._ends:
-                self._kept[key] = self._named(key), value
+                self._kept[key] = self._subject_of(key), value
 
-    def _named(self, key: ObjectKey) -> object:
+    def _subject_of(self, key: ObjectKey) -> object:
         """Return what the spec of an override names; with another set, flag or variant it keeps nothing."""
         spec = NOTHING if (override := self._objects.get(key)) is None else override.spec
         return tuple(spec.get(field) for field in ("flagSetRef", "flag", "variant"))

@@ -61,7 +61,7 @@ def group(
     spec: FlagRolloutSpec, status: FlagRolloutStatus, observation: Observation, now: datetime
 ) -> Grouping:
     """Return the status with the candidates that the flags make now."""
-    stopped = _remembered(spec, status.stopped, now)
+    stopped = _within_retention(spec, status.stopped, now)
     kept: list[CandidateStatus] = []
     rests: list[tuple[CandidateStatus, _Rest]] = []
     for candidate in status.candidates:
@@ -245,7 +245,7 @@ def _absent(known: Iterable[AbsentFlag], keys: frozenset[str], now: datetime) ->
     return tuple(AbsentFlag(flag=key, since=since.get(key, precise_timestamp(now))) for key in sorted(keys))
 
 
-def _remembered(
+def _within_retention(
     spec: FlagRolloutSpec, stopped: Iterable[StoppedDefinition], now: datetime
 ) -> tuple[StoppedDefinition, ...]:
     oldest = now - timedelta(seconds=spec.retention)

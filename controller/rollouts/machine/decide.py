@@ -16,7 +16,13 @@ from controller.rollouts.machine.clocks import moment_after, with_exposure, with
 from controller.rollouts.machine.due import IN_STEP, Due, due
 from controller.rollouts.machine.gates import is_served, reason_to_skip
 from controller.rollouts.machine.observation import Decision, Tick
-from controller.rollouts.machine.people_requests import Asked, is_paused, requests, retried, retry_token
+from controller.rollouts.machine.people_requests import (
+    Asked,
+    candidates_to_retry,
+    is_paused,
+    requests,
+    retry_token,
+)
 from controller.rollouts.machine.recent import with_overridden, with_promoted
 from controller.rollouts.machine.timers import seconds_to_next
 from controller.rollouts.machine.transitions import about_candidate, begin_again
@@ -125,7 +131,7 @@ def _with_retries(
         # A retry while evaluators still return is one of the failed rollout.
         return status
     failed = [candidate for candidate in status.candidates if candidate.phase == "Failed"]
-    again = {one.digest for one in retried(failed, observation.annotations)} if token else set()
+    again = {one.digest for one in candidates_to_retry(failed, observation.annotations)} if token else set()
     stopped = status.stopped
     candidates = []
     for candidate in status.candidates:

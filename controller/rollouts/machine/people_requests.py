@@ -118,7 +118,7 @@ def retry_token(spec: FlagRolloutSpec, annotations: Mapping[str, str]) -> str:
     return "/".join(filter(None, (spec.retry, annotations.get(RETRY, "")[:_LONGEST])))[:_LONGEST]
 
 
-def retried(
+def candidates_to_retry(
     candidates: Sequence[CandidateStatus], annotations: Mapping[str, str]
 ) -> tuple[CandidateStatus, ...]:
     """Return the candidates that a new token is about: those that the annotation names, or all."""

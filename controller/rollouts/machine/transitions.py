@@ -128,7 +128,7 @@ def take_back(status: CandidateStatus, tick: Tick, reason: str) -> Change:
             "share_text": share_text(share, status.audiences), "step_started_at": precise_timestamp(tick.now),
             "served": None,
         }  # fmt: skip
-    event = Occurrence("RolloutHeld", text, warning=True, flags=_listed(status))
+    event = Occurrence("RolloutHeld", text, warning=True, flags=_flag_keys(status))
     return Change(status.model_copy(update=back), (event,))
 
 
@@ -175,7 +175,7 @@ def outcome_of(
         digest=status.digest,
         revision=status.revision,
         outcome=outcome,
-        flags=_listed(status),
+        flags=_flag_keys(status),
         count=len(status.flags),
         share=status.share,
         reason=reason,
@@ -184,11 +184,11 @@ def outcome_of(
     )
 
 
-def _listed(status: CandidateStatus) -> tuple[str, ...]:
+def _flag_keys(status: CandidateStatus) -> tuple[str, ...]:
     return tuple(sorted(status.flags))[:_LISTED]
 
 
 def _occurrence(
     status: CandidateStatus, reason: str, text: str, *, warning: bool = False, ends: bool = False
 ) -> Occurrence:
-    return Occurrence(reason, text, warning=warning, flags=_listed(status), ends=ends)
+    return Occurrence(reason, text, warning=warning, flags=_flag_keys(status), ends=ends)

@@ -136,8 +136,8 @@ class Words:
     """A few words that never change, and how each is compared."""
 
     def __init__(self, words: Iterable[str]) -> None:
-        self.compared = tuple(map(_compared, words))
-        """See `_compared`."""
+        self.compared = tuple(map(_comparison_parts, words))
+        """See `_comparison_parts`."""
 
 
 class Suggestions:
@@ -181,7 +181,7 @@ def similar_word(name: str, known: Iterable[str] | Words) -> str | None:
         return None
     written = _fold(name)
     letters = frozenset(written)
-    compared = known.compared if isinstance(known, Words) else map(_compared, known)
+    compared = known.compared if isinstance(known, Words) else map(_comparison_parts, known)
     least, nearest = _LONGEST_NAME, list[str]()
     for word, folded, bound, needed in compared:
         if abs(len(folded) - len(written)) <= bound >= len(needed - letters):
@@ -192,7 +192,7 @@ def similar_word(name: str, known: Iterable[str] | Words) -> str | None:
     return nearest[0] if len(nearest) == 1 else None
 
 
-def _compared(word: str) -> tuple[str, str, int, frozenset[str]]:
+def _comparison_parts(word: str) -> tuple[str, str, int, frozenset[str]]:
     """Return (the word, the word folded, the most letters that may differ, its letters)."""
     folded = _fold(word)
     return word, folded, 0 if len(folded) < 4 else 1 if len(folded) < 8 else 2, frozenset(folded)

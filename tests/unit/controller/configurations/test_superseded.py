@@ -10,7 +10,7 @@ from controller.api.objects.meta import Resource
 from controller.api.openfeature.featureflagconfiguration import ConfigurationStatus
 from controller.configurations.reconciler import ConfigurationReconciler
 from controller.configurations.stage import CONFIGURATIONS
-from controller.configurations.superseded import superseded
+from controller.configurations.superseded import superseded_condition
 from controller.delivery.claims import Claims
 from controller.runtime.objects.cache import Cache, Change
 from controller.runtime.reconciling.watches import indexes_of, keys_to_wake
@@ -63,7 +63,7 @@ async def test_an_object_whose_flag_set_writes_another_says_so() -> None:
 )
 def test_it_says_how_many_follow_the_object(total: int, delivered: int | None, words: str) -> None:
     status = ConfigurationStatus(total=total, delivered=delivered)
-    [condition] = superseded(resource(KIND, "old"), cache_of(flag_set("new")), status)
+    [condition] = superseded_condition(resource(KIND, "old"), cache_of(flag_set("new")), status)
     assert condition.message.endswith(f"; {words}")
 
 
