@@ -128,10 +128,10 @@ class Rollouts:
     async def settle(self) -> None:
         """Reconcile everything until nothing is written any more."""
         while True:
-            self.cluster.taken()
+            self.cluster.take_writes()
             for kind in self.reconcilers:
                 await self.turn(kind)
-            if not self.cluster.taken():
+            if not self.cluster.take_writes():
                 return
 
     async def interval(self) -> float:
@@ -140,7 +140,7 @@ class Rollouts:
         began = time.process_time()
         await self.turn("FlagRollout")
         spent = time.process_time() - began
-        assert len(self.cluster.taken()) == MANY
+        assert len(self.cluster.take_writes()) == MANY
         return spent
 
     async def turn(self, kind: str) -> None:

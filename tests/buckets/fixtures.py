@@ -38,7 +38,7 @@ def azure_port(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
 
 
 @contextlib.contextmanager
-def made(
+def empty_bucket(
     kind: str, request: pytest.FixtureRequest, tmp_path: Path, tls: ssl.SSLContext | None = None
 ) -> Iterator[Relay]:
     """An empty bucket of one of `KINDS`."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.buckets.azure import KEY
-from tests.buckets.fixtures import azure_port, google_port, made
+from tests.buckets.fixtures import azure_port, empty_bucket, google_port
 from tests.buckets.google import service_account
 from tests.clients.server import until
 from tests.clients.up import FLAGSTAFF, banner, up
@@ -85,7 +85,7 @@ def test_a_bucket_of_another_cloud_is_served(
     account.write_text(service_account())
     monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(account))
     monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_KEY", KEY)
-    with made(kind, request, tmp_path) as store:
+    with empty_bucket(kind, request, tmp_path) as store:
         store.write("checkout/flags.json", banner("plain"))
         options = ("--endpoint", store.endpoint, "--interval", "0.2")
         with up(f"{store.shown}/checkout", *options) as running:

@@ -271,7 +271,7 @@ def grant(reader: str) -> dict[str, Any]:
     )
 
 
-def served(space: Namespace, name: str) -> str | None:
+def served_text(space: Namespace, name: str) -> str | None:
     """`n/m` of a FeatureFlagConfiguration."""
     text: str | None = space.get("ffc", name)["status"].get("served")
     return text
@@ -283,7 +283,7 @@ def is_kept(platform: Namespace, pod_name: str) -> bool:
     laggards = [(laggard["name"], laggard.get("reason")) for laggard in found["status"].get("laggards", ())]
     propagated = condition(found, "Propagated")
     return (
-        served(platform, "kill") == "0/1"
+        served_text(platform, "kill") == "0/1"
         and laggards == [(pod_name, "OrderNotGranted")]
         and (propagated["status"], propagated["reason"]) == ("False", "Lagging")
         and "OrderNotGranted" in propagated["message"]
@@ -312,13 +312,13 @@ def test_a_withdrawn_grant_freezes_its_set_and_the_other_sets_of_the_pod_go_on(
         """`base` reaches all pods and counts them; `kill` stays, and counts the pod that keeps it."""
         within(lambda: all(ask("banner")[0] is banner for ask in pods), delivering.log_text)
         assert pods[0]("kill") == kept
-        within(lambda: served(shop, "base") == "2/2", delivering.log_text)
+        within(lambda: served_text(shop, "base") == "2/2", delivering.log_text)
         within(lambda: is_kept(platform, f"{shop.name}/both"), delivering.log_text)
 
     with run_container(*prepare(shop, "alone", {}, tmp_path)) as alone:
         with run_container(*container) as both:
             assert both("kill") == kept
-            within(lambda: (served(shop, "base"), served(platform, "kill")) == ("2/2", "1/1"))
+            within(lambda: (served_text(shop, "base"), served_text(platform, "kill")) == ("2/2", "1/1"))
             platform.delete("flaggrant", "pods")
             platform.apply(configuration("kill", flagSpec=json.loads(flags(kill="off"))))
             shop.apply(configuration("base", flagSpec=json.loads(flags(banner="off"))))
@@ -335,7 +335,7 @@ def test_a_withdrawn_grant_freezes_its_set_and_the_other_sets_of_the_pod_go_on(
             goes_on(both, alone, banner=True)
             platform.apply(grant(shop.name))
             within(lambda: both("kill") == (False, kept[1]), delivering.log_text)
-            within(lambda: (served(shop, "base"), served(platform, "kill")) == ("2/2", "1/1"))
+            within(lambda: (served_text(shop, "base"), served_text(platform, "kill")) == ("2/2", "1/1"))
 
 
 def test_an_override_that_the_pods_own_set_hides_is_reported_with_that_set(
@@ -348,12 +348,12 @@ def test_an_override_that_the_pods_own_set_hides_is_reported_with_that_set(
         within(lambda: ask("banner")[0] is False)
         shop.apply(override("base", "banner"))
 
-        def hidden() -> list[dict[str, Any]]:
+        def hidden_flags() -> list[dict[str, Any]]:
             receipts = [r for r in shop.all("flagreceipt") if r["spec"]["configuration"] == "base"]
             return [entry for receipt in receipts for entry in receipt["status"].get("hidden", ())]
 
         by = f"FeatureFlagConfiguration/{shop.name}/special"
-        within(lambda: hidden() == [{"flag": "banner", "by": by, "count": 1}], installed.proxy.log_text)
+        within(lambda: hidden_flags() == [{"flag": "banner", "by": by, "count": 1}], installed.proxy.log_text)
         assert ask("banner")[0] is False
 
 

@@ -96,7 +96,7 @@ async def test_the_users_spec_stays_as_it_was_written(
     before = json.dumps(world.resource.spec)
     await world.look()
     assert json.dumps(world.resource.spec) == before
-    assert world.cluster.taken() == [f"apply FlagShard/{world.shards[0]}"]
+    assert world.cluster.take_writes() == [f"apply FlagShard/{world.shards[0]}"]
 
 
 async def test_a_provider_that_is_taken_out_of_the_spec_takes_its_flags_along(
@@ -123,11 +123,11 @@ async def test_an_unchanged_document_is_asked_for_with_its_etag_and_nothing_is_w
     server.etag = 'W/"v1"'
     world.write(type="http", url=url)
     first = await world.look()
-    world.cluster.taken()
+    world.cluster.take_writes()
     again = await world.look()
     assert server.asked[1]["If-None-Match"] == 'W/"v1"'
     assert again.status == first.status
-    assert world.cluster.taken() == []
+    assert world.cluster.take_writes() == []
 
 
 async def no_secret(namespace: str, name: str, account: str | None) -> None:
@@ -182,11 +182,11 @@ async def test_a_restarted_controller_writes_nothing_for_what_is_unchanged(
     server.etag = '"v1"'
     world.write(type="http", url=url)
     first = await world.look()
-    world.cluster.taken()
+    world.cluster.take_writes()
     await world.client.close()
     world.restart()
     again = await world.look()
-    assert (again.status, again.events, world.cluster.taken()) == (first.status, (), [])
+    assert (again.status, again.events, world.cluster.take_writes()) == (first.status, (), [])
 
 
 async def test_a_shard_that_was_deleted_is_written_again(

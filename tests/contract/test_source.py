@@ -25,7 +25,7 @@ from controller.sources.oci.oci_backend import OciBackend
 from controller.sources.oci.oci_credentials import RegistryAccess
 from controller.sources.oci.registry import Registry
 from controller.sources.oci.registry_client import RegistryClient, Scope
-from tests.buckets.fixtures import KINDS, azure_port, bucket, google_port, made
+from tests.buckets.fixtures import KINDS, azure_port, bucket, empty_bucket, google_port
 from tests.fakes import FakeRepository, FakeSource
 from tests.git_http import git_server
 from tests.registry.artifacts import flux
@@ -209,7 +209,7 @@ async def any_place(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIter
         async with open_place(request, tmp_path) as found:
             yield found
         return
-    with made(request.param, request, tmp_path) as store:
+    with empty_bucket(request.param, request, tmp_path) as store:
         yield BucketPlace(store)
 
 

@@ -16,7 +16,7 @@ from evaluator.sync.opening import open_sources
 from evaluator.sync.source import MAX_BYTES, Delivery, SourceFault, Unchanged
 from evaluator.sync.timing import SourceTiming
 from tests.buckets.azure import ACCOUNT, KEY
-from tests.buckets.fixtures import azure_port, google_port, made
+from tests.buckets.fixtures import azure_port, empty_bucket, google_port
 from tests.sync_sources import (
     S3_KEY,
     S3_SECRET,
@@ -90,7 +90,7 @@ def tls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ssl.SSLContext:
 def gs(
     request: pytest.FixtureRequest, tmp_path: Path, tls: ssl.SSLContext, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[StorePeer]:
-    with made("google", request, tmp_path, tls) as store:
+    with empty_bucket("google", request, tmp_path, tls) as store:
         (tmp_path / "account.json").write_text(store.login["serviceaccount"])
         monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(tmp_path / "account.json"))
         monkeypatch.setenv("GOOGLE_BASE_URL", store.url)
@@ -101,7 +101,7 @@ def gs(
 def azblob(
     request: pytest.FixtureRequest, tmp_path: Path, tls: ssl.SSLContext, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[StorePeer]:
-    with made("azure", request, tmp_path, tls) as store:
+    with empty_bucket("azure", request, tmp_path, tls) as store:
         monkeypatch.setenv("AZURE_STORAGE_ACCOUNT", ACCOUNT)
         monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_KEY", KEY)
         monkeypatch.setenv("AZURE_STORAGE_ENDPOINT", store.endpoint)

@@ -109,7 +109,7 @@ class RecordingCluster(MemoryCluster):
         self._write(f"delete {kind}/{name}")
         await super().delete(api_version, kind, namespace, name, uid=uid, version=version)
 
-    def taken(self) -> list[str]:
+    def take_writes(self) -> list[str]:
         """The writes since this was asked last."""
         writes, self.writes = self.writes, []
         return writes

@@ -133,7 +133,7 @@ def test_without_a_controller_no_verb_claims_an_effect(
 def test_a_verb_reports_the_state_that_was_reached(
     verb: str, text: str, stub: StubApi, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with controlled(stub):
+    with run_controller(stub):
         assert run(stub, verb, NAMES, "--timeout", "20s") == 0
     assert text in capsys.readouterr().out
 
@@ -149,7 +149,7 @@ def prepare(stub: StubApi, verb: str) -> None:
         stub.put(path, {**body, "status": {**body["status"], "candidates": [one]}})
 
 
-def controlled(stub: StubApi) -> Any:
+def run_controller(stub: StubApi) -> Any:
     """A controller that acts on each request at once, for as long as the block lasts."""
     return _Controller(stub)
 

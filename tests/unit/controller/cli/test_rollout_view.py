@@ -26,7 +26,7 @@ from tests.unit.controller.delivery.state.worlds import (
     flag_set,
     override,
     rollout,
-    written,
+    set_object,
 )
 
 CHECK = {
@@ -137,7 +137,7 @@ def test_describe_tells_each_check_with_its_query() -> None:
 
 def test_the_tree_has_rollouts_and_overrides_below_their_flag_set() -> None:
     step = entry("Exposed", FIRST, "banner", step="1/2", share="10")
-    target = written(digest=MIXED, localDigest=OWN_NEW, rollouts=[step])
+    target = set_object(digest=MIXED, localDigest=OWN_NEW, rollouts=[step])
     objects = (flag_set(), target, rollout(FIRST_STEP), override(flag="pay"))
     [root] = object_tree(objects, by_member(read_sets(objects, NOW)))
     assert [(child.kind, child.state) for child in root.children if child.kind.startswith("Flag")] == [

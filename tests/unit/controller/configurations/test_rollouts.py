@@ -235,7 +235,7 @@ async def test_without_the_promoted_definitions_the_status_waits_and_keeps_what_
 SPLIT = {"fractional": [["on", 50], ["off", 50]]}
 
 
-def pinned(generation: str | None, *candidates: dict[str, Any]) -> tuple[dict[str, Any], Resource]:
+def pinned_rollout(generation: str | None, *candidates: dict[str, Any]) -> tuple[dict[str, Any], Resource]:
     """A document with a split, whose metadata pins a generation, and a FlagRollout of another flag."""
     document = flags("on")
     document["flags"]["b"]["targeting"] = SPLIT
@@ -244,7 +244,7 @@ def pinned(generation: str | None, *candidates: dict[str, Any]) -> tuple[dict[st
 
 
 async def test_a_change_of_the_generation_waits_for_candidates_and_says_how_many_users_it_moves() -> None:
-    document, order = pinned("v3", {**HALF, "bucketing": "v2"})
+    document, order = pinned_rollout("v3", {**HALF, "bucketing": "v2"})
     waits = await reconcile(replace(configuration(), spec={"flagSpec": document}), order)
     assert waits.status["bucketing"] == "v2"
     message = condition_of(waits)[1]
@@ -269,7 +269,7 @@ async def test_a_change_of_the_generation_waits_for_candidates_and_says_how_many
 async def test_a_set_in_a_rollout_says_which_generation_is_assumed_where_it_pins_none(
     generation: str | None,
 ) -> None:
-    document, order = pinned(generation, {**HALF, "bucketing": generation})
+    document, order = pinned_rollout(generation, {**HALF, "bucketing": generation})
     written = await reconcile(replace(configuration(), spec={"flagSpec": document}), order)
     assert ("bucketing v2, which is assumed as the set pins none" in condition_of(written)[1]) is (
         generation is None

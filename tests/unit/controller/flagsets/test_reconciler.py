@@ -1108,7 +1108,7 @@ async def test_a_flag_set_that_goes_while_it_is_looked_at_writes_nothing(how: st
     outcome = (await world.reconciler.reconcile(resource, world.now)).outcome
     assert isinstance(outcome, Waiting)
     assert outcome.message == "the FlagSet is being deleted"
-    assert world.cluster.taken() == []
+    assert world.cluster.take_writes() == []
 
 
 def test_a_field_manager_s_name_is_short_and_one_s_own() -> None:

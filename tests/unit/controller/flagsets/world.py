@@ -146,7 +146,7 @@ class World:
         resource = self.cluster.the(KIND, name)
         turn = await take_turn(self.reconciler, resource, self.now)
         self.cluster.set_status(resource, turn.status)
-        turn.writes = self.cluster.taken()
+        turn.writes = self.cluster.take_writes()
         return turn
 
     def document(self, name: str = "checkout", kind: str = CONFIGURATION) -> dict[str, Any]:

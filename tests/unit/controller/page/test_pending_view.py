@@ -20,8 +20,8 @@ from tests.unit.controller.delivery.state.worlds import (
     conditions,
     flag_set,
     override,
+    set_object,
     source,
-    written,
 )
 from tests.unit.controller.page.page_world import FakeSource, ask, text
 from tests.unit.controller.page.test_delivery_view import resource
@@ -86,7 +86,7 @@ def test_a_typo_is_counted_beside_the_view_s_name_also_where_nothing_else_change
 
 
 def test_a_problem_says_what_is_served_meanwhile_and_never_the_bad_commit() -> None:
-    unchanged = [source(), WORLDS["a flag is held"].objects[1], written(OLD)]
+    unchanged = [source(), WORLDS["a flag is held"].objects[1], set_object(OLD)]
     [item] = items_under("Problems", unchanged)
     assert item.meanwhile == f"{OLD} is served meanwhile"
     [item] = items_under("Problems", WORLDS["a flag is held"].objects)
@@ -96,7 +96,7 @@ def test_a_problem_says_what_is_served_meanwhile_and_never_the_bad_commit() -> N
 
 
 def test_an_override_in_force_says_until_when_what_comes_back_and_how_to_end_it() -> None:
-    [item] = items_under("Overrides", [source(), flag_set(), written(), override()])
+    [item] = items_under("Overrides", [source(), flag_set(), set_object(), override()])
     assert item.message == (
         'FlagOverride checkout.banner: flag "banner" is "off" until 2026-01-02T18:00:00Z: INC-4711; '
         "when it ends: default on"
@@ -161,7 +161,7 @@ def test_an_override_that_cannot_be_in_force_is_a_problem_of_its_set() -> None:
     unfit = resource("FlagOverride", "kill", spec=dict(unfit.spec), status={
         "state": "UnknownVariant", "conditions": conditions("UnknownVariant", "it has no such variant"),
     })  # fmt: skip
-    [item] = items_under("Problems", [source(), flag_set(), written(), unfit])
+    [item] = items_under("Problems", [source(), flag_set(), set_object(), unfit])
     assert (item.about, item.message) == ("FlagOverride/shop/kill", "it has no such variant")
 
 

@@ -34,7 +34,7 @@ class World:
 
     def __post_init__(self) -> None:
         self.receipts = Receipts(
-            parts=self.parts, expected=self.expected, caller=lambda _: None, pods=self,
+            parts=self.parts, expected=self.expected_digest, caller=lambda _: None, pods=self,
             clock=lambda: self.now, served_after=served_after_histogram(self.registry).observe,
         )  # fmt: skip
         self.registry.register(ReceiptMetrics(self.receipts, lambda: self.writes, most_sets=self.most_sets))
@@ -44,7 +44,7 @@ class World:
             raise RpcError(Code.PERMISSION_DENIED, "no")
         return [SetPart(("shop", selector), claims.digest, claims.revision)]
 
-    def expected(self, place: Place) -> ExpectedDigest:
+    def expected_digest(self, place: Place) -> ExpectedDigest:
         return ExpectedDigest(
             Resource(ObjectKey("FeatureFlagConfiguration", *place), "u", 1, "1"), self.digest, 990.0
         )

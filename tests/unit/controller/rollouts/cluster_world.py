@@ -217,7 +217,7 @@ class ClusterWorld:
     def shards(self) -> list[str]:
         return self.cluster.names("FlagShard")
 
-    def delivered(self) -> FlagSet:
+    def delivered_flags(self) -> FlagSet:
         """What evaluators are sent."""
         objects = self.cluster.objects
         progress = progress_of(objects, self.target, self.now.timestamp(), PromotedSets(objects.get))
@@ -227,7 +227,7 @@ class ClusterWorld:
 
     def users(self, key: str = "pay", count: int = 200) -> dict[str, int]:
         """How many users get each variant of a flag."""
-        compiled, now = compile_flag_set(self.delivered()), int(self.now.timestamp())
+        compiled, now = compile_flag_set(self.delivered_flags()), int(self.now.timestamp())
         counts: dict[str, int] = {}
         for number in range(count):
             context = {"targetingKey": f"user-{number}"}

@@ -107,7 +107,7 @@ class Oracle:
                 self.definitions_stopped.add((key, run.definition))
                 run.stopped = True
 
-    def asked(self, verb: str, candidate: CandidateStatus) -> None:
+    def take_request(self, verb: str, candidate: CandidateStatus) -> None:
         """Somebody asks for something about a candidate."""
         stopped = candidate.phase in {"Failed", "RollingBack"}
         if verb == "abort" and not stopped:
@@ -126,14 +126,14 @@ class Oracle:
 
     # -- what is answered
 
-    def measured(self, flags: tuple[str, ...], metric: Metric, verdict: str) -> None:
+    def take_verdict(self, flags: tuple[str, ...], metric: Metric, verdict: str) -> None:
         del metric
         for key in flags:
             run = self.runs[key]
             assert self._is_exposed(key, run), f"{key} is measured while nobody gets its candidate"
             run.checked = verdict
 
-    def answered(self, hook: Webhook, flags: tuple[str, ...], verdict: str) -> None:
+    def take_answer(self, hook: Webhook, flags: tuple[str, ...], verdict: str) -> None:
         for key in flags:
             run = self.runs.get(key)
             if run is None:

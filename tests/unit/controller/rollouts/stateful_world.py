@@ -54,12 +54,12 @@ class WatchedAnswers(Answers):
         seconds: float,
     ) -> tuple[MetricStatus, ...]:
         for metric in metrics:
-            self.oracle.measured(step.flags, metric, self.verdict)
+            self.oracle.take_verdict(step.flags, metric, self.verdict)
         return await super().measure(step, metrics, before, now, seconds)
 
     async def ask(self, hook: Webhook, call: HookCall) -> HookAnswer:
         answer = await super().ask(hook, call)
-        self.oracle.answered(hook, call.flags, answer.verdict)
+        self.oracle.take_answer(hook, call.flags, answer.verdict)
         return answer
 
 

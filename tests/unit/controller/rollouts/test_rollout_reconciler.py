@@ -73,13 +73,13 @@ async def test_a_change_goes_step_by_step_and_is_promoted() -> None:
 
 async def test_nothing_is_written_while_nothing_changes() -> None:
     world = await under_way()
-    world.cluster.taken()
+    world.cluster.take_writes()
     for _ in range(5):
         # Flux applies the same manifests again.
         world.commit(NEW, "main@sha1:2")
         world.rollout()
         await world.settle()
-    assert world.cluster.taken() == []
+    assert world.cluster.take_writes() == []
 
 
 async def test_several_flags_of_one_commit_are_one_candidate_and_new_ones_are_served_at_once() -> None:
@@ -139,7 +139,7 @@ async def test_a_revert_a_disabled_and_a_deleted_flag_are_immediate() -> None:
     assert world.users() == before
     world = await under_way()
     world.commit({"other": definition()}, "main@sha1:3")
-    assert "pay" not in world.delivered().flags
+    assert "pay" not in world.delivered_flags().flags
     await world.wait(7200)
     assert (world.candidate().step_text, world.candidate().reason) == ("1/2", "FlagAbsent")
     world.commit(NEW, "main@sha1:4")

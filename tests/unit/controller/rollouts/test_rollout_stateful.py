@@ -103,7 +103,7 @@ class Rollouts(RuleBasedStateMachine):
         candidate = self.world.candidate_of(key)
         if candidate is not None and not self.world.suspended:
             gate = {"approve": candidate.gate, "misjudge": str((candidate.step or 0) + 2)}.get(verb, "again")
-            self.oracle.asked(verb, candidate)
+            self.oracle.take_request(verb, candidate)
             self.requests += 1
             name = "approve" if verb == "misjudge" else verb
             self.world.annotate(**{name: f"{candidate.digest[7:19]}/{gate}/{self.requests}"})

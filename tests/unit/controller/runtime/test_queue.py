@@ -216,12 +216,12 @@ class Handler:
         if self.errors:
             raise self.errors.pop(0)
 
-    def failed(self, key: str, setback: Setback) -> None:
+    def note_failure(self, key: str, setback: Setback) -> None:
         self.failures.append((key, setback.reason))
 
     async def work(self, longest: float = math.inf) -> None:
         """Work on all that is due."""
-        task = asyncio.create_task(self.queue.work(self, self.failed, longest=longest))
+        task = asyncio.create_task(self.queue.work(self, self.note_failure, longest=longest))
         await until(lambda: not self.queue.busy)
         task.cancel()
         await asyncio.wait([task])

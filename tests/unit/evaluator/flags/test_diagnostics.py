@@ -53,23 +53,23 @@ def test_names_are_compared_for_a_bounded_number_of_problems_alone(
     for search in ("did_you_mean", "_spelling_hint"):
         original = getattr(suggestions, search)
 
-        def counted(*arguments: Any, made: Callable[..., Any] = original) -> Any:
+        def count_search(*arguments: Any, made: Callable[..., Any] = original) -> Any:
             searches.append(arguments[0])
             return made(*arguments)
 
-        monkeypatch.setattr(suggestions, search, counted)
+        monkeypatch.setattr(suggestions, search, count_search)
     parse(document(WRONG_FLAGS[kind], 300), file="flags.json")
     assert len(searches) <= suggestions.MOST_SEARCHES
 
 
 def test_flags_that_no_lower_layer_has_are_compared_for_what_is_shown_alone() -> None:
-    def layered(count: int) -> int:
+    def layered_work(count: int) -> int:
         lower = document(right_flag, count)
         upper = json.dumps({"flags": {f"fleg-{at}": {"state": "DISABLED"} for at in range(count)}}).encode()
         layers = [read_layer([("a.json", lower)]), read_layer([("b.json", upper)])]
         return work(lambda: merge(layers))
 
-    assert layered(60 * MORE) <= MORE * layered(60)
+    assert layered_work(60 * MORE) <= MORE * layered_work(60)
 
 
 @pytest.mark.parametrize("kind", sorted(WRONG_FLAGS))

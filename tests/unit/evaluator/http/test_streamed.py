@@ -39,11 +39,11 @@ class Stage:
 
     def start(self, body: ByteStream) -> None:
         self.bodies.append(body)
-        body.on_closed, body.on_writable = self.closed, self.writable
+        body.on_closed, body.on_writable = self.note_end, self.writable
         if self._run is not None:
             self._run(body)
 
-    def closed(self) -> None:
+    def note_end(self) -> None:
         self.ends += 1
 
     def writable(self) -> None:

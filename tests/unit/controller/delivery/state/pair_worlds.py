@@ -38,8 +38,8 @@ from tests.unit.controller.delivery.state.worlds import (
     make,
     override,
     rollout,
+    set_object,
     source,
-    written,
 )
 
 if TYPE_CHECKING:
@@ -151,7 +151,7 @@ class Scene:
                 "conditions": conditions("InvalidFlags", "a flag is bad"),
             }
         served = "0/0" if self.readers and "proxy" not in self.readers else "3/3"
-        made = written(revision, MIXED if changed else own, served, kind=self.kind, **status)
+        made = set_object(revision, MIXED if changed else own, served, kind=self.kind, **status)
         spec = {"flagSpec": self.desired}
         if self.sharded:
             spec = {"shards": [{"name": name, "digest": part["digest"]} for name, part in self._parts()]}

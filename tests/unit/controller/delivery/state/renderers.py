@@ -94,7 +94,7 @@ def trace(world: World) -> Told:
     """What `flagstaff trace banner` says of what is served."""
     if world.target is None:
         return None, ""
-    state = flag_states(world.state, world.desired())["banner"]
+    state = flag_states(world.state, world.desired_flags())["banner"]
     rollouts = [one for one in world.objects if one.key.kind == flagrollout.KIND]
     traced = with_state(FlagTrace("banner", str(world.target.key)), state, rollouts, world.target)
     return None, "\n".join(as_text(traced))
@@ -104,7 +104,7 @@ def flags(world: World) -> Told:
     """The rollouts and overrides that `flagstaff flags` lists of an evaluator that is not behind."""
     if world.target is None:
         return None, ""
-    served = world.served().flags.values()
+    served = world.served_flags().flags.values()
     listed = flag_lines({"flags": [{"key": flag.key, "metadata": dict(flag.metadata)} for flag in served]})
     return None, "\n".join(line for line in listed if line.startswith(("override", "rollout")))
 
@@ -115,7 +115,7 @@ def conditions(world: World) -> Told:
         return None, ""
     entries = FeatureFlagStatus.of(world.target).rollouts or ()
     progress = world.progress()
-    told = override_condition(override_texts(world.served(), progress))
+    told = override_condition(override_texts(world.served_flags(), progress))
     overridden = {override.flag for override in progress.overrides}
     rolled_out = rollout_condition(entries, overridden=overridden)
     return None, "\n".join(one.message for one in (*rolled_out, *told))
@@ -127,7 +127,7 @@ def rollout_status(world: World) -> Told:
     return None, "\n".join(rollout_view.as_text(rollout_state(one)) for one in rollouts)
 
 
-def suspended(world: World) -> Told:
+def suspend(world: World) -> Told:
     """What `flagstaff suspend` and `resume` say of the FlagSet while it is suspended."""
     sets = [one for one in world.objects if one.key.kind == flagset.KIND and one.suspended]
     return None, "\n".join(map(kept_text, sets))
@@ -145,13 +145,13 @@ RENDERERS: Final[Mapping[str, Callable[[World], Told]]] = {
     "flags": flags,
     "conditions": conditions,
     "rollout status": rollout_status,
-    "suspend": suspended,
+    "suspend": suspend,
     **WATCHERS,
 }
 """By name: a new front end is one more line here."""
 
 
-def told(world: World) -> str:
+def render_all(world: World) -> str:
     """All that is told of a world, for a file."""
     parts = []
     for name, render in RENDERERS.items():

@@ -16,7 +16,7 @@ from controller.delivery.state.reach import Target, reach
 from controller.delivery.state.set_state import Reach, Verdict
 from evaluator.resolving.resolve import compile_flag_set, resolve
 from tests.unit.controller.delivery.state import watcher_renderers
-from tests.unit.controller.delivery.state.renderers import RENDERERS, told
+from tests.unit.controller.delivery.state.renderers import RENDERERS, render_all
 from tests.unit.controller.delivery.state.worlds import FLAGS, NEW, NOW, WORLDS
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ HOW_FAR = re.compile(r"FlagRollout|FlagOverride|no evaluator|nobody reports")
 
 def on(world: World, key: str) -> float:
     """Percent of users who get the variant on of an evaluator that is not behind."""
-    flags = compile_flag_set(world.served())
+    flags = compile_flag_set(world.served_flags())
     now = int(NOW.timestamp())
     got = [resolve(flags, key, None, {"targetingKey": f"user-{n}"}, now).variant for n in range(USERS)]
     return got.count("on") * 100 / USERS
@@ -42,7 +42,7 @@ def on(world: World, key: str) -> float:
 
 @pytest.mark.parametrize("title", WORLDS)
 def test_each_front_end_says_what_its_file_has(title: str) -> None:
-    file, text = GOLDEN / f"{title.replace(' ', '-').replace(',', '')}.txt", told(WORLDS[title])
+    file, text = GOLDEN / f"{title.replace(' ', '-').replace(',', '')}.txt", render_all(WORLDS[title])
     if os.environ.get("FLAGSTAFF_REWRITE"):
         file.write_text(text)
     assert text == file.read_text()
@@ -93,7 +93,7 @@ def test_who_is_told_to_get_a_flag_is_who_gets_it(title: str) -> None:
         if key in overridden and not overridden[key].audience:
             assert share == (100 if overridden[key].variant == "on" else 0)
         elif layer is None:
-            disabled = world.desired().flags[key].state.value == "DISABLED"
+            disabled = world.desired_flags().flags[key].state.value == "DISABLED"
             assert share == (100 if key in new and not disabled else 0)
         elif layer.users == "some" and layer.share.endswith("%"):
             assert share == pytest.approx(float(layer.share[:-1]), abs=4)

@@ -49,7 +49,7 @@ def percents(pair: frozenset[str]) -> Mapping[tuple[str, str], float]:
     return shares
 
 
-def wanted(pair: frozenset[str], key: str) -> float:
+def wanted_percent(pair: frozenset[str], key: str) -> float:
     """Percent of users who are to get `on`, by what the features mean."""
     if key != "banner":
         return 0 if key == "pay" else 100
@@ -66,7 +66,8 @@ def test_users_get_what_the_two_features_mean(pair: frozenset[str]) -> None:
         *(["kill"] if "standing order" in pair else []),
     }  # fmt: skip
     for (_, key), share in shares.items():
-        assert share == pytest.approx(wanted(pair, key), abs=4 if wanted(pair, key) == 10 else 0)
+        percent = wanted_percent(pair, key)
+        assert share == pytest.approx(percent, abs=4 if percent == 10 else 0)
 
 
 @pytest.mark.parametrize("pair", MEETING, ids=name_of)
@@ -81,7 +82,7 @@ def test_it_is_told_who_gets_it(pair: frozenset[str]) -> None:
         verb = "would get" if "override" in pair else "get"
         assert f"FlagRollout checkout: step 1/2, 10% of users {verb} the new definition of banner" in page
     level = reach(state, Target(state.newest.revision)).level
-    everybody = all(share == wanted(frozenset(), key) for (_, key), share in percents(pair).items())
+    everybody = all(share == wanted_percent(frozenset(), key) for (_, key), share in percents(pair).items())
     if level is Reach.SERVED_BY_ALL:
         assert everybody or "disabled" in pair
     if not everybody and "disabled" not in pair:

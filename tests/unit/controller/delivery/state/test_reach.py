@@ -26,7 +26,7 @@ from tests.unit.controller.delivery.state.worlds import (
     flag_set,
     laggard,
     rollout,
-    written,
+    set_object,
 )
 
 if TYPE_CHECKING:
@@ -102,10 +102,10 @@ def test_a_stopped_candidate_ends_the_wait_for_everybody() -> None:
 
 
 def test_a_suspended_flag_set_ends_the_wait_and_says_so() -> None:
-    reached = look(written(OLD, OWN_OLD), flag_set(OLD, OLD, OWN_OLD, spec={"suspend": True}))
+    reached = look(set_object(OLD, OWN_OLD), flag_set(OLD, OLD, OWN_OLD, spec={"suspend": True}))
     assert (reached.done, reached.blocked) == (False, True)
     assert reached.message == f"FlagSet checkout is suspended, with {OLD} applied"
-    assert look(written(), flag_set(spec={"suspend": True})).done
+    assert look(set_object(), flag_set(spec={"suspend": True})).done
 
 
 def history(*entries: tuple[str, str] | tuple[str, str, int], **status: Any) -> Resource:
@@ -115,27 +115,27 @@ def history(*entries: tuple[str, str] | tuple[str, str, int], **status: Any) -> 
     return flag_set(**{"history": listed, **applied, **status})
 
 
-BEFORE = written(OLD, OWN_NEW)
+BEFORE = set_object(OLD, OWN_NEW)
 HOLDING = history((NEW, OWN_NEW, 1))
 
 
 @pytest.mark.parametrize(
     ("target", "writer", "expected"),
     [
-        (written(observedGeneration=0), None, f"the controller has not processed {OBJECT} yet"),
+        (set_object(observedGeneration=0), None, f"the controller has not processed {OBJECT} yet"),
         (BEFORE, None, f"{OBJECT} has {OLD}, not {NEW}"),
         (BEFORE, history((OLD, OWN_NEW), conditions=conditions("Progressing", "bad flag")),
          f"{NEW} is not applied: bad flag"),
         (BEFORE, history((OLD, OWN_NEW), (NEW, "sha256:x"), lastAttemptedRevision=OLD),
          f"{NEW} was applied, and {OLD} has replaced it"),
         (BEFORE, HOLDING, f"{NEW} is not applied whole"),
-        (written(), HOLDING, f"{NEW} is not applied whole"),
+        (set_object(), HOLDING, f"{NEW} is not applied whole"),
         (BEFORE, history((PLAIN, OWN_NEW), (NEW, OWN_NEW, 1), lastAttemptedRevision=PLAIN),
          f"{NEW} was applied only in part, and {PLAIN} has replaced it"),
-        (written(), flag_set(OLD, OLD, OWN_OLD),
+        (set_object(), flag_set(OLD, OLD, OWN_OLD),
          f"{OBJECT} does not have the content that the FlagSet built from {NEW}"),
-        (written(served="0/0"), None, f"no evaluator that sends receipts is subscribed to {NEW}"),
-        (written(served="2/3"), None, f"2 of 3 evaluators serve {NEW}"),
+        (set_object(served="0/0"), None, f"no evaluator that sends receipts is subscribed to {NEW}"),
+        (set_object(served="2/3"), None, f"2 of 3 evaluators serve {NEW}"),
     ],
     ids=[
         "an older verdict", "another revision", "refused", "overtaken",
@@ -150,11 +150,11 @@ def test_a_revision_is_not_served_and_why(target: Resource, writer: Resource | N
 
 
 def test_a_commit_that_changed_no_flag_is_served_with_the_flags_that_it_has() -> None:
-    assert look(written(), history((PLAIN, OWN_NEW), (NEW, OWN_NEW)), PLAIN).done
+    assert look(set_object(), history((PLAIN, OWN_NEW), (NEW, OWN_NEW)), PLAIN).done
 
 
 def test_a_revision_that_was_held_first_and_applied_whole_then_is_served() -> None:
-    assert look(written(), history((NEW, OWN_NEW), (OLD, OWN_OLD), (NEW, "sha256:x", 1))).done
+    assert look(set_object(), history((NEW, OWN_NEW), (OLD, OWN_OLD), (NEW, "sha256:x", 1))).done
 
 
 @pytest.mark.parametrize(
@@ -166,13 +166,13 @@ def test_there_is_nothing_to_wait_for_once_a_person_must_change_something(
     entries: list[Any], generation: int, blocked: bool
 ) -> None:
     writer = history(*entries, conditions=conditions("BuildFailed", "bad flag"))
-    reached = look(written(OLD, OWN_OLD), replace(writer, generation=generation), allow_none=True)
+    reached = look(set_object(OLD, OWN_OLD), replace(writer, generation=generation), allow_none=True)
     assert (reached.done, reached.blocked) == (False, blocked)
     assert reached.message.endswith(": bad flag")
 
 
 def test_a_revision_that_changed_flags_is_not_served_by_others() -> None:
-    assert not look(written(), history((NEW, OWN_NEW), (OLD, OWN_OLD)), OLD).done
+    assert not look(set_object(), history((NEW, OWN_NEW), (OLD, OWN_OLD)), OLD).done
 
 
 @pytest.mark.parametrize(
@@ -180,19 +180,19 @@ def test_a_revision_that_changed_flags_is_not_served_by_others() -> None:
     [("1/3", 34.0, False), ("1/3", 33.0, True), ("2/3", 66.0, True), ("199/200", 100.0, False)],
 )
 def test_a_share_of_the_evaluators_may_be_enough(served: str, percent: float, done: bool) -> None:
-    reached = look(written(served=served), percent=percent)
+    reached = look(set_object(served=served), percent=percent)
     assert reached.done is done
     assert reached.level is not Reach.SERVED_BY_ALL
 
 
 def test_no_evaluators_are_enough_where_none_are_required() -> None:
-    reached = look(written(served="0/0"), allow_none=True)
+    reached = look(set_object(served="0/0"), allow_none=True)
     assert (reached.done, reached.level) == (True, Reach.DELIVERED)
 
 
 def test_an_evaluator_that_does_not_serve_it_is_named() -> None:
     behind = {"name": "shop/pod-2", "since": "12:01"}
-    assert look(written(served="1/9", laggards=[laggard(silent=True), behind])).laggards == (
+    assert look(set_object(served="1/9", laggards=[laggard(silent=True), behind])).laggards == (
         f"shop/pod-1 on node-1: silent since 2026-01-02T11:00:00Z, served {OLD}",
         "shop/pod-2: serves nothing (behind since 12:01)",
         "and 6 more",
@@ -200,21 +200,21 @@ def test_an_evaluator_that_does_not_serve_it_is_named() -> None:
 
 
 def test_a_set_with_remote_flags_is_served_once_all_serve_what_it_is_merged_to() -> None:
-    assert look(written(digest=MIXED, localDigest=OWN_NEW), flag_set()).done
-    assert not look(written(digest=MIXED, localDigest=OWN_OLD), flag_set()).done
+    assert look(set_object(digest=MIXED, localDigest=OWN_NEW), flag_set()).done
+    assert not look(set_object(digest=MIXED, localDigest=OWN_OLD), flag_set()).done
 
 
 def test_the_rollout_of_another_set_of_the_namespace_is_no_layer() -> None:
     other = rollout(
         candidate("Progressing", FIRST, "banner", **AT_STEP), spec={"flagSetRef": {"name": "cart"}}
     )
-    (state,) = read_sets((written(), flag_set(), other), NOW)
+    (state,) = read_sets((set_object(), flag_set(), other), NOW)
     assert not state.layers
 
 
 def test_without_the_right_to_read_rollouts_the_object_tells_of_them() -> None:
     step = entry("Exposed", FIRST, "banner", step="1/2", share="10")
-    target = written(digest=MIXED, localDigest=OWN_NEW, rollouts=[step])
+    target = set_object(digest=MIXED, localDigest=OWN_NEW, rollouts=[step])
     (state,) = read_sets((target, flag_set()), NOW, unknown=("FlagRollout",))
     assert reach(state, Target(NEW)).message.endswith(
         "FlagRollout checkout: step 1/2, 10% of users get the new definition of banner"

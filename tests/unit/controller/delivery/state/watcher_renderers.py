@@ -46,8 +46,8 @@ def shown_set(world: World) -> ShownSet:
     """The set of a world as the page shows it."""
     state = world.state
     return ShownSet(
-        f"{state.key.namespace}/{state.key.name}", world.desired(), compile_flag_set(world.served()),
-        state.revision, state.address, state=state,
+        f"{state.key.namespace}/{state.key.name}", world.desired_flags(),
+        compile_flag_set(world.served_flags()), state.revision, state.address, state=state,
     )  # fmt: skip
 
 

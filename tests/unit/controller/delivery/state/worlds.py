@@ -117,7 +117,7 @@ def flag_set(
     return make("FlagSet", "checkout", spec={**reference, **(spec or {})}, status={**known, **status})
 
 
-def written(
+def set_object(
     revision: str = NEW, digest: str = OWN_NEW, served: str = "3/3", *, kind: str = OBJECT.kind,
     on: tuple[str, ...] | None = None, **status: Any,
 ) -> Resource:  # fmt: skip
@@ -218,15 +218,15 @@ class World:
         assert self.target is not None
         return progress_of(objects, self.target, NOW.timestamp(), PromotedSets(objects.get))
 
-    def served(self) -> FlagSet:
+    def served_flags(self) -> FlagSet:
         """What an evaluator has that is not behind."""
-        return self._delivered().flag_set
+        return self._delivery().flag_set
 
-    def desired(self) -> FlagSet:
+    def desired_flags(self) -> FlagSet:
         """What the object has, without rollouts and overrides."""
-        return self._delivered().desired
+        return self._delivery().desired
 
-    def _delivered(self) -> Delivered:
+    def _delivery(self) -> Delivered:
         assert self.target is not None
         by_key = {resource.key: resource for resource in self.objects}
         return delivery_of(self.target, flagshard.finder(by_key.get, "shop"), self.progress())
@@ -235,7 +235,7 @@ class World:
 def _rolled_out(*entries: Fields, candidates: tuple[Fields, ...] = (), **fields: Any) -> World:
     """A world in which the set has rollouts as the entries say."""
     on = tuple(key for one in entries for key in one["flags"])
-    target = written(digest=MIXED, localDigest=OWN_NEW, rollouts=[*entries], on=on, **fields)
+    target = set_object(digest=MIXED, localDigest=OWN_NEW, rollouts=[*entries], on=on, **fields)
     return World((source(), flag_set(), target, rollout(*candidates)))
 
 
@@ -255,10 +255,10 @@ _REFUSED = f"{NEW} by Ada is refused: flags/base.json:4:9: expecting a comma. {O
 _GUARD = f"{NEW} by Ada is held: it would remove 5 of 6 flags. {OLD} stays served."
 
 WORLDS = {
-    "everybody has it": World((source(), flag_set(), written())),
+    "everybody has it": World((source(), flag_set(), set_object())),
     "the object does not exist yet": World((source(), flag_set())),
-    "the source has a newer commit": World((source(), flag_set(OLD, OLD, OWN_OLD), written(OLD, OWN_OLD))),
-    "a flag is held": World((source(), _HELD, written(on=()))),
+    "the source has a newer commit": World((source(), flag_set(OLD, OLD, OWN_OLD), set_object(OLD, OWN_OLD))),
+    "a flag is held": World((source(), _HELD, set_object(on=()))),
     "the commit is refused": World(
         (
             source(),
@@ -270,7 +270,7 @@ WORLDS = {
                 problemCount=1,
                 conditions=conditions("BuildFailed", _REFUSED),
             ),
-            written(OLD, OWN_OLD),
+            set_object(OLD, OWN_OLD),
         )
     ),
     "the deletion guard waits": World(
@@ -283,14 +283,14 @@ WORLDS = {
                 pendingRemovals=["a", "b", "c", "d", "e"],
                 conditions=conditions("PruneGuard", _GUARD),
             ),
-            written(OLD, OWN_OLD),
+            set_object(OLD, OWN_OLD),
         )
     ),
-    "an evaluator is behind": World((source(), flag_set(), written(served="2/3", laggards=[laggard()]))),
+    "an evaluator is behind": World((source(), flag_set(), set_object(served="2/3", laggards=[laggard()]))),
     "an evaluator is silent": World(
-        (source(), flag_set(), written(served="2/3", laggards=[laggard(silent=True)]))
+        (source(), flag_set(), set_object(served="2/3", laggards=[laggard(silent=True)]))
     ),
-    "nobody reports": World((source(), flag_set(), written(served="0/0"))),
+    "nobody reports": World((source(), flag_set(), set_object(served="0/0"))),
     "a rollout is at its first step": _rolled_out(_STEP, candidates=(_AT_STEP,)),
     "a rollout is at its first step, and an evaluator is behind": _rolled_out(
         _STEP, candidates=(_AT_STEP,), served="2/3", laggards=[laggard()]
@@ -353,23 +353,23 @@ WORLDS = {
         (
             source(),
             flag_set(),
-            written(digest=MIXED, localDigest=OWN_NEW, rollouts=[entry("Abandoned", FIRST, "banner")]),
+            set_object(digest=MIXED, localDigest=OWN_NEW, rollouts=[entry("Abandoned", FIRST, "banner")]),
         )
     ),
     "the rollout has not seen the flags yet": _rolled_out(entry("Held", "", "banner")),
     "an override is in force": World(
-        (source(), flag_set(), written(digest=MIXED, localDigest=OWN_NEW), override())
+        (source(), flag_set(), set_object(digest=MIXED, localDigest=OWN_NEW), override())
     ),
     "an override for an audience is in force": World(
         (
             source(),
             flag_set(),
-            written(digest=MIXED, localDigest=OWN_NEW),
+            set_object(digest=MIXED, localDigest=OWN_NEW),
             override(audience={"==": [{"var": "country"}, "NL"]}),
         )
     ),
     "an override has ended": World(
-        (source(), flag_set(), written(), override(expiresAt="2026-01-02T11:59:00Z"))
+        (source(), flag_set(), set_object(), override(expiresAt="2026-01-02T11:59:00Z"))
     ),
     "an override is over a step": World(
         (
@@ -394,13 +394,13 @@ WORLDS = {
         ),
     ),
     "remote flags are merged": World(
-        (source(), flag_set(), written(digest=MIXED, localDigest=OWN_NEW, providers=[_REMOTE]))
+        (source(), flag_set(), set_object(digest=MIXED, localDigest=OWN_NEW, providers=[_REMOTE]))
     ),
     "remote flags are stale": World(
         (
             source(),
             flag_set(),
-            written(
+            set_object(
                 digest=MIXED,
                 localDigest=OWN_NEW,
                 providers=[{**_REMOTE, "staleSince": SINCE, "message": "status 500"}],
@@ -409,7 +409,7 @@ WORLDS = {
         )
     ),
     "the FlagSet is suspended": World(
-        (source(), flag_set(OLD, OLD, OWN_OLD, spec={"suspend": True}), written(OLD, OWN_OLD))
+        (source(), flag_set(OLD, OLD, OWN_OLD, spec={"suspend": True}), set_object(OLD, OWN_OLD))
     ),
     "the FlagRollout is suspended": World(
         (
@@ -425,7 +425,7 @@ WORLDS = {
             source(),
             flag_set(),
             replace(
-                written(rollouts=[entry("Idle", FIRST, "banner")]),
+                set_object(rollouts=[entry("Idle", FIRST, "banner")]),
                 spec={"flagSpec": document("banner", disabled="banner")},
             ),
             rollout(candidate("Progressing", FIRST, "banner", **AT_STEP, reason="FlagDisabled")),
@@ -435,13 +435,13 @@ WORLDS = {
         (source(), flag_set(spec={"suspend": True}), *_rolled_out(_STEP, candidates=(_AT_STEP,)).objects[2:])
     ),
     "a flag is held under an override": World(
-        (source(), _HELD, written(digest=MIXED, localDigest=OWN_NEW, on=()), override(variant="on"))
+        (source(), _HELD, set_object(digest=MIXED, localDigest=OWN_NEW, on=()), override(variant="on"))
     ),
     "remote flags are under an override": World(
         (
             source(),
             flag_set(),
-            written(digest=MIXED, localDigest=OWN_NEW, providers=[_REMOTE]),
+            set_object(digest=MIXED, localDigest=OWN_NEW, providers=[_REMOTE]),
             override(flag="remote"),
         )
     ),
@@ -449,7 +449,7 @@ WORLDS = {
         (
             source(),
             flag_set(),
-            written(digest=MIXED, localDigest=OWN_NEW),
+            set_object(digest=MIXED, localDigest=OWN_NEW),
             override(),
             override("checkout.pay", "pay", variant="on"),
         )
@@ -461,7 +461,7 @@ WORLDS = {
         (
             source(),
             flag_set(target=[{"kind": "FeatureFlag", "name": "checkout"}]),
-            written(kind="FeatureFlag", digest=MIXED, localDigest=OWN_NEW, rollouts=[_STEP]),
+            set_object(kind="FeatureFlag", digest=MIXED, localDigest=OWN_NEW, rollouts=[_STEP]),
             rollout(_AT_STEP),
         )
     ),
@@ -469,14 +469,14 @@ WORLDS = {
         (
             source(),
             flag_set(target=[{"kind": "FeatureFlag", "name": "checkout"}]),
-            written(kind="FeatureFlag"),
+            set_object(kind="FeatureFlag"),
         )
     ),
-    "the object is written by hand": World((replace(written(), labels={}),)),
+    "the object is written by hand": World((replace(set_object(), labels={}),)),
     "the object is written by hand, with a bad flag": World(
         (
             replace(
-                written(
+                set_object(
                     problems=[{"severity": "error", "path": "spec.flagSpec.flags.banner", "message": "bad"}],
                     problemCount=1,
                     conditions=conditions("InvalidFlags", "spec.flagSpec.flags.banner: bad."),
@@ -494,12 +494,12 @@ WORLDS = {
                 status={"conditions": conditions("GitOperationFailed", "connection refused")},
             ),
             flag_set(OLD, OLD, OWN_OLD),
-            written(OLD, OWN_OLD),
+            set_object(OLD, OWN_OLD),
         ),
         OLD,
     ),
     "the controller has not seen the object yet": World(
-        (source(), flag_set(), written(observedGeneration=0))
+        (source(), flag_set(), set_object(observedGeneration=0))
     ),
     "a step waits for an approval in local mode": World(
         _rolled_out(
@@ -509,6 +509,8 @@ WORLDS = {
         ).objects,
         where=Where.LOCAL,
     ),
-    "a flag is held in local mode": World((source(), _HELD, written(served="1/1", on=())), where=Where.LOCAL),
+    "a flag is held in local mode": World(
+        (source(), _HELD, set_object(served="1/1", on=())), where=Where.LOCAL
+    ),
 }
 """By what is the matter."""

@@ -100,7 +100,7 @@ class World:
         await until(lambda: not self.sets.queue.busy)
         task.cancel()
         await asyncio.wait([task])
-        return self.cluster.taken()
+        return self.cluster.take_writes()
 
     @property
     def defaults(self) -> dict[str, str]:

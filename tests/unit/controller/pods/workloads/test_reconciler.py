@@ -30,7 +30,7 @@ def events_of(settled: Settled) -> list[tuple[str, str]]:
 async def test_it_is_ready_once_the_deployment_is() -> None:
     world = World()
     first = await world.look(replicas=2)
-    assert world.taken() == ["apply Deployment/flags", "apply Service/flags"]
+    assert world.take_writes() == ["apply Deployment/flags", "apply Service/flags"]
     assert world.managers == {"flagstaff-flagd"}
     assert ready(first) == ("False", "Progressing", "0 of 2 replicas are ready")
     assert events_of(first) == [("Applied", "Deployment flags created"), ("Applied", "Service flags created")]
@@ -40,7 +40,7 @@ async def test_it_is_ready_once_the_deployment_is() -> None:
     assert {name: second.status[name] for name in ("replicas", "readyReplicas", "image")} == {
         "replicas": 2, "readyReplicas": 2, "image": "example/evaluator:1",
     }  # fmt: skip
-    assert world.taken() == []
+    assert world.take_writes() == []
 
 
 @pytest.mark.parametrize(
@@ -68,7 +68,7 @@ async def test_a_rollout_that_kubernetes_gave_up_stalls_with_its_words() -> None
 async def test_what_was_removed_is_made_anew_and_what_was_changed_is_restored() -> None:
     world = World()
     await world.look()
-    world.taken()
+    world.take_writes()
     world.objects.forget(ObjectKey("Deployment", "shop", "flags"))
     assert events_of(await world.look()) == [("DriftCorrected", "Deployment flags was removed; restored")]
     world.edit("Service", "flags", type="NodePort")
@@ -76,20 +76,20 @@ async def test_what_was_removed_is_made_anew_and_what_was_changed_is_restored() 
         ("DriftCorrected", "Service flags was changed by kubectl-edit; restored")
     ]
     assert world.the("Service", "flags").spec["type"] == "ClusterIP"
-    assert world.taken() == ["apply Deployment/flags", "apply Service/flags"]
+    assert world.take_writes() == ["apply Deployment/flags", "apply Service/flags"]
 
 
 async def test_what_is_switched_off_is_removed() -> None:
     world = World()
     await world.look(ingress=INGRESS, gatewayApiRoutes=ROUTES)
-    assert world.taken() == [
+    assert world.take_writes() == [
         "apply Deployment/flags",
         "apply Service/flags",
         "apply Ingress/flags",
         "apply HTTPRoute/flags",
     ]
     settled = await world.look(ingress={**INGRESS, "enabled": False})
-    assert sorted(world.taken()) == ["delete HTTPRoute/flags", "delete Ingress/flags"]
+    assert sorted(world.take_writes()) == ["delete HTTPRoute/flags", "delete Ingress/flags"]
     assert sorted(events_of(settled)) == [
         ("Pruned", "HTTPRoute flags removed"),
         ("Pruned", "Ingress flags removed"),
@@ -99,10 +99,10 @@ async def test_what_is_switched_off_is_removed() -> None:
 async def test_a_changed_source_changes_the_deployment_alone() -> None:
     world = World()
     await world.look()
-    world.taken()
+    world.take_writes()
     world.objects.learn(replace(source(debugLogging=True), resource_version="2"))
     assert events_of(await world.look()) == [("Applied", "Deployment flags changed")]
-    assert world.taken() == ["apply Deployment/flags"]
+    assert world.take_writes() == ["apply Deployment/flags"]
 
 
 async def test_a_controller_that_starts_changes_nothing() -> None:
@@ -116,19 +116,19 @@ async def test_it_waits_for_its_source() -> None:
     world = World()
     world.objects.forget(source().key)
     assert ready(await world.look()) == ("False", "SourceNotFound", "FeatureFlagSource source not found")
-    assert world.taken() == []
+    assert world.take_writes() == []
 
 
 async def test_a_source_that_cannot_be_followed_stalls_and_what_runs_stays() -> None:
     world = World()
     await world.look()
-    world.taken()
+    world.take_writes()
     bad = source(sources=[{"source": "x", "provider": "nfs"}])
     world.objects.learn(replace(bad, resource_version="2"))
     status, reason, message = ready(await world.look())
     assert (status, reason) == ("False", "InvalidSource")
     assert "provider 'nfs' is not supported" in message
-    assert world.taken() == []
+    assert world.take_writes() == []
 
 
 async def test_a_spec_that_cannot_be_read_stalls() -> None:
@@ -145,7 +145,7 @@ async def test_an_object_of_somebody_else_is_left_alone() -> None:
         "Service flags is there already and does not belong to this Flagd; remove it, or give the Flagd "
         "another name",
     )
-    assert world.taken() == ["apply Deployment/flags"]
+    assert world.take_writes() == ["apply Deployment/flags"]
     assert ("Applied", "Deployment flags created") in events_of(settled)
 
 
@@ -161,7 +161,7 @@ async def test_what_the_operator_made_is_handed_over_by_its_label() -> None:
     )
     world.unwatched[key]["metadata"]["labels"] = {"app.kubernetes.io/managed-by": "flagstaff"}
     await world.look()
-    assert world.taken() == ["apply Deployment/flags", "apply Service/flags"]
+    assert world.take_writes() == ["apply Deployment/flags", "apply Service/flags"]
 
 
 async def test_without_gateway_api_all_else_is_made() -> None:
@@ -169,19 +169,19 @@ async def test_without_gateway_api_all_else_is_made() -> None:
     settled = await world.look(gatewayApiRoutes=ROUTES)
     assert ready(settled)[1] == "GatewayApiMissing"
     assert settled.requeue_after == 60
-    assert world.taken() == ["apply Deployment/flags", "apply Service/flags"]
+    assert world.take_writes() == ["apply Deployment/flags", "apply Service/flags"]
     world.gateways = True
     await world.look(gatewayApiRoutes=ROUTES)
-    assert world.taken() == ["apply HTTPRoute/flags"]
+    assert world.take_writes() == ["apply HTTPRoute/flags"]
 
 
 async def test_without_gateway_api_an_ingress_is_removed_and_replicas_are_counted() -> None:
     world = World(gateways=False)
     await world.look(ingress={"enabled": True, "hosts": ["flags.example.com"]})
     world.rolled_out()
-    world.taken()
+    world.take_writes()
     settled = await world.look(gatewayApiRoutes=ROUTES)
-    assert world.taken() == ["delete Ingress/flags"]
+    assert world.take_writes() == ["delete Ingress/flags"]
     assert ("Pruned", "Ingress flags removed") in events_of(settled)
     assert ready(settled)[1] == "GatewayApiMissing"
     assert settled.status["readyReplicas"] == 1
@@ -195,7 +195,7 @@ async def test_a_failed_write_is_tried_again_and_the_writes_that_succeeded_are_r
     assert ("Applied", "Deployment flags created") in events_of(settled)
     world.failing = {}
     await world.look()
-    assert world.taken() == ["apply Deployment/flags", "apply Service/flags"]
+    assert world.take_writes() == ["apply Deployment/flags", "apply Service/flags"]
 
 
 async def test_fields_that_nothing_comes_of_are_named() -> None:
@@ -243,13 +243,13 @@ async def test_hosts_and_annotations_that_the_installation_does_not_allow_stall_
 ) -> None:
     world = World(exposure=Exposure(("flags.*",), ("example.com/*",)))
     assert ready(await world.look(**spec))[:2] == ("False", reason)
-    assert world.taken() == []
+    assert world.take_writes() == []
 
 
 async def test_hosts_and_annotations_that_the_installation_allows_are_made() -> None:
     world = World(exposure=Exposure(("flags.*",), ("example.com/*",)))
     await world.look(ingress={**INGRESS, "annotations": {"example.com/class": "x"}})
-    assert world.taken() == ["apply Deployment/flags", "apply Service/flags", "apply Ingress/flags"]
+    assert world.take_writes() == ["apply Deployment/flags", "apply Service/flags", "apply Ingress/flags"]
     world = World(exposure=Exposure((), ()))
     await world.look(ingress={**INGRESS, "enabled": False})
-    assert world.taken() == ["apply Deployment/flags", "apply Service/flags"]
+    assert world.take_writes() == ["apply Deployment/flags", "apply Service/flags"]

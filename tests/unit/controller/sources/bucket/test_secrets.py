@@ -12,7 +12,7 @@ import trustme
 from controller.runtime.reconciling.setbacks import Failed
 from controller.runtime.tenancy.hosts import Hosts
 from tests.buckets.azure import KEY, token
-from tests.buckets.fixtures import KINDS, azure_port, google_port, made
+from tests.buckets.fixtures import KINDS, azure_port, empty_bucket, google_port
 from tests.buckets.google import service_account
 from tests.git_http import http_proxy
 from tests.s3 import manifest
@@ -32,7 +32,7 @@ __all__ = ["azure_port", "google_port"]
 
 @pytest.fixture(params=KINDS)
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Relay]:
-    with made(request.param, request, tmp_path) as server:
+    with empty_bucket(request.param, request, tmp_path) as server:
         server.put(a="1")
         yield server
 
@@ -51,7 +51,7 @@ async def test_a_private_authority_is_trusted_when_a_secret_says_so(
     authority = trustme.CA()
     tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     authority.issue_cert("127.0.0.1").configure_cert(tls)
-    with made(kind, request, tmp_path, tls) as store:
+    with empty_bucket(kind, request, tmp_path, tls) as store:
         store.put(a="1")
         # By a tunnel of the proxy that judges, and without it.
         for hosts in (None, Hosts((), ())):
@@ -83,7 +83,7 @@ async def test_a_redirect_leads_to_no_host_that_is_denied(
     store: Relay, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
     (tmp_path / "elsewhere").mkdir()
-    with made("s3", request, tmp_path / "elsewhere") as other:
+    with empty_bucket("s3", request, tmp_path / "elsewhere") as other:
         leads_to = other.url.replace("127.0.0.1", "localhost")
 
         def away(exchange: BaseHTTPRequestHandler) -> bool:

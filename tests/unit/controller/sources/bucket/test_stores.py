@@ -13,7 +13,7 @@ import pytest
 from controller.runtime.reconciling.setbacks import Failed, Stalled, Waiting
 from controller.sources.backend import TreeLimits
 from controller.sources.bucket.bucket_backend import BucketBackend
-from tests.buckets.fixtures import KINDS, azure_port, bucket, google_port, made
+from tests.buckets.fixtures import KINDS, azure_port, bucket, empty_bucket, google_port
 from tests.s3 import refuse
 from tests.unit.controller.sources.bucket.fetching import fetch_files, refusal_of
 
@@ -29,7 +29,7 @@ __all__ = ["azure_port", "google_port"]
 
 @pytest.fixture(params=KINDS)
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Relay]:
-    with made(request.param, request, tmp_path) as server:
+    with empty_bucket(request.param, request, tmp_path) as server:
         yield server
 
 
