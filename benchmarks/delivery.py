@@ -284,7 +284,7 @@ class Crowd:
         if self._serves.get(number, ("", 0.0))[0] != digest:
             self._serves[number] = digest, now
         request = ReportRequest(
-            member=member.message(1),
+            member=member.message(),
             selector=f"{NAMESPACE}/crowd",
             digest=digest,
             served_for_ms=round((now - self._serves[number][1]) * 1000),

@@ -56,19 +56,9 @@ class Served:
 class Receipts:
     """What is served of each source, as the store reports it."""
 
-    def __init__(
-        self,
-        member: MemberText,
-        *,
-        clock: Callable[[], float],
-        random: Callable[[], float],
-        again: float = AGAIN,
-    ) -> None:
-        """clock: Unix seconds. random: numbers from 0 to 1. again: seconds until a failed receipt is sent
-        again.
-        """
+    def __init__(self, member: MemberText, *, random: Callable[[], float], again: float = AGAIN) -> None:
+        """random: numbers from 0 to 1. again: seconds until a failed receipt is sent again."""
         self.member = member
-        self.clock = clock
         self.random = random
         self.again = again
         self._reporters: dict[str, Reporter] = {}
@@ -122,7 +112,6 @@ class Reporter:
         """The flags under an override that other sources hide."""
         self._delivered = False
         self._changed = asyncio.Event()
-        self._connected_at = 0
         self._said = False
         self._taken_at: float | None = None
         """Time by the loop's clock."""
@@ -155,7 +144,6 @@ class Reporter:
 
     async def run(self, ask: Ask) -> None:
         """Send receipts on a new connection, until cancelled or refused by the server."""
-        self._connected_at = max(self._connected_at + 1, int(self._receipts.clock() * 1000))
         self._said = False
         period, failed, logged = PERIOD, "", ""
         while True:
@@ -185,7 +173,7 @@ class Reporter:
         """Send a goodbye to a server that accepted receipts. Never raises; takes at most a second."""
         if not self._said:
             return
-        member = self._receipts.member.message(self._connected_at)
+        member = self._receipts.member.message()
         request = LeaveRequest(member=member, selector=self.selector)
         try:
             async with asyncio.timeout(GOODBYE):
@@ -205,7 +193,7 @@ class Reporter:
         served = self.served
         age = asyncio.get_running_loop().time() - served.since if served.digest else 0.0
         request = ReportRequest(
-            member=self._receipts.member.message(self._connected_at),
+            member=self._receipts.member.message(),
             selector=self.selector,
             digest=served.digest,
             revision=served.revision,

@@ -46,6 +46,6 @@ class MemberText:
         """Convert a received message."""
         return cls(*(getattr(member, field.name) for field in fields(cls)))
 
-    def message(self, connected_at_ms: int) -> Member:
+    def message(self) -> Member:
         """Return the message to send."""
-        return Member(**asdict(self), connected_at_ms=connected_at_ms)
+        return Member(**asdict(self))

@@ -7,22 +7,20 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class Member(_message.Message):
-    __slots__ = ("instance", "namespace", "pod", "pod_uid", "node", "version", "connected_at_ms")
+    __slots__ = ("instance", "namespace", "pod", "pod_uid", "node", "version")
     INSTANCE_FIELD_NUMBER: _ClassVar[int]
     NAMESPACE_FIELD_NUMBER: _ClassVar[int]
     POD_FIELD_NUMBER: _ClassVar[int]
     POD_UID_FIELD_NUMBER: _ClassVar[int]
     NODE_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
-    CONNECTED_AT_MS_FIELD_NUMBER: _ClassVar[int]
     instance: str
     namespace: str
     pod: str
     pod_uid: str
     node: str
     version: str
-    connected_at_ms: int
-    def __init__(self, instance: _Optional[str] = ..., namespace: _Optional[str] = ..., pod: _Optional[str] = ..., pod_uid: _Optional[str] = ..., node: _Optional[str] = ..., version: _Optional[str] = ..., connected_at_ms: _Optional[int] = ...) -> None: ...
+    def __init__(self, instance: _Optional[str] = ..., namespace: _Optional[str] = ..., pod: _Optional[str] = ..., pod_uid: _Optional[str] = ..., node: _Optional[str] = ..., version: _Optional[str] = ...) -> None: ...
 
 class ReportRequest(_message.Message):
     __slots__ = ("member", "selector", "digest", "revision", "served_for_ms", "replaced", "unsaved", "sets", "hidden")

@@ -60,7 +60,7 @@ async def run(settings: Settings, *, clock: Callable[[], float] = unix_time) -> 
 
 
 async def _run(settings: Settings, stop: asyncio.Event, clock: Callable[[], float]) -> None:
-    receipts = _receipts(settings, clock)
+    receipts = _receipts(settings)
     try:
         sources = open_sources(
             settings.sources, clock=clock, companion=None if receipts is None else receipts.of
@@ -163,7 +163,7 @@ def allow_connections() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
-def _receipts(settings: Settings, clock: Callable[[], float]) -> Receipts | None:
+def _receipts(settings: Settings) -> Receipts | None:
     wanted = settings.receipts_to or any(source.provider == "grpc" for source in settings.sources)
     if settings.receipts == "off" or not wanted:
         return None
@@ -176,7 +176,7 @@ def _receipts(settings: Settings, clock: Callable[[], float]) -> Receipts | None
     pod = settings.pod
     instance = f"{socket.gethostname()}-{secrets.token_hex(4)}"
     member = MemberText(instance, pod.namespace, pod.name, pod.uid, pod.node, version("flagstaff"))
-    return Receipts(member, clock=clock, random=secrets.SystemRandom().random)
+    return Receipts(member, random=secrets.SystemRandom().random)
 
 
 def _log_served(snapshot: Snapshot) -> None:

@@ -112,7 +112,7 @@ class Crowd:
             meta["uid"], meta["namespace"], meta["name"], meta["uid"], pod["spec"]["nodeName"], "0"
         )
         return ReportRequest(
-            member=member.message(1),
+            member=member.message(),
             selector=self._selector,
             digest=serving.digest,
             revision=serving.revision,

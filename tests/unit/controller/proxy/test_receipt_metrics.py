@@ -53,7 +53,7 @@ class World:
         return False
 
     def report(self, pod: str, name: str = "flags", **fields: Any) -> None:
-        member = Member(instance=pod, namespace="shop", pod=pod, pod_uid=pod, connected_at_ms=7)
+        member = Member(instance=pod, namespace="shop", pod=pod, pod_uid=pod)
         fields = {"member": member, "selector": name, "digest": self.digest, **fields}
         message = ReportRequest(**fields).SerializeToString()
         self.receipts.report(Call(REPORT, (), "peer"), message)

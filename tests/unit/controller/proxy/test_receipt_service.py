@@ -31,7 +31,7 @@ def report(scene: Scene, digest: str, token: str = "", pod: str = "a", selector:
 
 
 def goodbye(scene: Scene, _digest: str, token: str, selector: str = "shop/flags") -> None:
-    member = Member(instance="i-a", namespace="shop", pod="a", pod_uid="u-a", connected_at_ms=1)
+    member = Member(instance="i-a", namespace="shop", pod="a", pod_uid="u-a")
     request = LeaveRequest(member=member, selector=selector)
     call = Call(LEAVE, (("authorization", f"Bearer {token}"),), "peer")
     scene.routes.unary[LEAVE](call, request.SerializeToString())

@@ -72,7 +72,7 @@ def call(path: str = REPORT, peer: str = "10.0.0.1:1", **headers: str) -> Call:
 def report(
     receipts: Receipts, pod: str = "checkout-1", peer: str = "10.0.0.1:1", **fields: Any
 ) -> ReportResponse:
-    member = Member(instance=f"i-{pod}", namespace="shop", pod=pod, pod_uid=f"u-{pod}", connected_at_ms=7)
+    member = Member(instance=f"i-{pod}", namespace="shop", pod=pod, pod_uid=f"u-{pod}")
     said = {"member": member, "selector": "shop/flags", "digest": DIGEST, "served_for_ms": 9000}
     request = ReportRequest(**cast("dict[str, Any]", said | fields))
     answer = receipts.routes().unary[REPORT](call(peer=peer), request.SerializeToString())
@@ -90,7 +90,7 @@ def test_a_receipt_makes_a_member(receipts: Receipts, world: World) -> None:
 
 
 def goodbye(receipts: Receipts) -> None:
-    member = Member(namespace="shop", pod="checkout-1", pod_uid="u-checkout-1", connected_at_ms=7)
+    member = Member(namespace="shop", pod="checkout-1", pod_uid="u-checkout-1")
     request = LeaveRequest(member=member, selector="shop/flags")
     receipts.routes().unary[LEAVE](call(LEAVE), request.SerializeToString())
 

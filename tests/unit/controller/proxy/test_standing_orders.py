@@ -459,7 +459,7 @@ def report(
     """Report that the evaluator serves what it was sent, and keeps of `before` what it is to keep."""
     served = served_set(stream, before)
     request = ReportRequest(
-        member=Member(instance="i", namespace="shop", pod="web-1", pod_uid="u-web-1", connected_at_ms=7),
+        member=Member(instance="i", namespace="shop", pod="web-1", pod_uid="u-web-1"),
         selector=WEB, digest=str(served.metadata["flagstaff.dev/digest"]), served_for_ms=1,
         sets=[
             ServedSet(order=part.order, flag_set=part.origin, digest=part.digest, revision=part.revision)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 async def evaluator(proxy: Proxy, file: Path, token: Path) -> AsyncIterator[Store]:
     """Follows a file, and reports to the proxy what it serves."""
     async with run_server(proxy) as port:
-        receipts = Receipts(MEMBER, clock=lambda: 1000.0, random=lambda: 0.0)
+        receipts = Receipts(MEMBER, random=lambda: 0.0)
         (source,) = open_sources([SourceConfig(str(file), Provider.FILE)], clock=lambda: 1000.0)
         store = Store(sources=[source.name])
         receipts.follow(store)

@@ -42,5 +42,4 @@ def test_the_service_is_versioned() -> None:
 
 def test_a_member_is_read_as_it_was_sent() -> None:
     text = MemberText("i", "shop", "checkout-1", "uid", "node-1", "0.1.0")
-    message = text.message(1234)
-    assert (MemberText.of(message), message.connected_at_ms) == (text, 1234)
+    assert MemberText.of(text.message()) == text
