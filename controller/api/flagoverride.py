@@ -28,9 +28,6 @@ EXPIRED: Final = "Expired"
 HIDDEN: Final = "Hidden"
 TOO_MANY: Final = "TooManyOverrides"
 
-MOST: Final = 100
-"""Overrides in force of one set: whoever delivers the set applies each of them, at every change."""
-
 
 def moment_of(text: str) -> datetime:
     """The moment that RFC 3339 `text` names, in UTC. Raises InvalidTextError."""

@@ -193,7 +193,10 @@ _KINDS: Final[tuple[tuple[Reconciles, Callable[[Parts], Reconciler]], ...]] = (
     (FEATURE_FLAGS, _feature_flags),
     (FLAG_OVERRIDES, lambda of: FlagOverrideReconciler(of.shared.objects)),
     (ROLLOUTS, _rollouts),
-    (FLAG_RECEIVERS, lambda of: FlagReceiverReconciler(of.shared.accounts.secret, of.shared.endpoints)),
+    (
+        FLAG_RECEIVERS,
+        lambda of: FlagReceiverReconciler(of.shared.accounts.secret, of.shared.endpoints, of.shared.objects),
+    ),
     (FLAG_PROVIDERS, lambda of: of.notifying.providers),
     (FLAG_ALERTS, lambda of: FlagAlertReconciler(of.shared.objects, of.notifying.outbox)),
     (FLAGDS, _flagds),

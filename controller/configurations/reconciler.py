@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from controller.api import flagshard
+from controller.api.flagset import proven_writer
 from controller.api.objects.conditions import (
     LAST_GOOD_SAVED,
     NAME_CONFLICT,
@@ -38,8 +39,9 @@ from controller.configurations.remote_report import (
 from controller.configurations.superseded import superseded_condition
 from controller.configurations.validation import ContentVerdict, validate_and_measure
 from controller.delivery.fleet_members import count
+from controller.delivery.object_bounds import TOO_MANY_OBJECTS, WRITTEN
 from controller.delivery.progress.generations import drawn_text
-from controller.delivery.progress.overrides import seconds_to_next_end
+from controller.delivery.progress.overrides import BY_WRITER, seconds_to_next_end
 from controller.delivery.progress.progress_report import (
     abandonment_events,
     baseline_text,
@@ -120,6 +122,7 @@ class ConfigurationReconciler:
             # `Ready` stays True: the object itself is valid.
             texts = (text for _, text in conflicts)
             outcome = replace(outcome, message="; ".join((outcome.message, *texts)))
+            outcome = _excess(resource, self.objects) or outcome
         status = kept.validation.status | served.status
         propagated = propagation_events(before, status, served.details, kept.propagated)
         if any(detail.reason == SERVED for detail in served.details):
@@ -214,6 +217,15 @@ class ConfigurationReconciler:
                 return replace(before, again=kept.pace - passed)
         kept.written_at = now
         return new
+
+
+def _excess(resource: Resource, objects: Cache) -> Stalled | None:
+    """Return the setback of an object that its FlagSet has too many older ones of. It is served."""
+    writer = proven_writer(resource)
+    if not writer or not WRITTEN.excludes(resource, objects.find(BY_WRITER, resource.namespace, writer)):
+        return None
+    remedy = "FlagOverrides and FlagRollouts are not checked against this one; delete one of them"
+    return Stalled(TOO_MANY_OBJECTS, WRITTEN.message(writer, remedy))
 
 
 def _rollout_status(before: ConfigurationStatus, validation: ContentVerdict) -> ConfigurationStatus:

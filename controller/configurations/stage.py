@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from controller.api import flagoverride, flagreceipt, flagset, flagshard, flagsource
+from controller.api.flagset import proven_writer
 from controller.api.flagset_status import FlagSetStatus
 from controller.api.kinds import FEATURE_FLAG, FEATURE_FLAG_CONFIGURATION, SECRET, status_of
 from controller.api.objects.conditions import READY
@@ -13,7 +14,8 @@ from controller.api.openfeature import featureflagconfiguration
 from controller.api.remote_provider import provider_shards, provider_spec
 from controller.api.rollouts import flagrollout
 from controller.configurations.superseded import targets_of_writer
-from controller.delivery.progress.overrides import BY_WRITER, order_of_override, set_name
+from controller.delivery.object_bounds import WRITTEN
+from controller.delivery.progress.overrides import BY_WRITER, FLAG_KINDS, order_of_override, set_name
 from controller.delivery.progress.rollouts import (
     PROGRESS_INDEXES,
     ROLLOUTS_BY_SHARD,
@@ -78,6 +80,11 @@ def _progress(kind: str) -> tuple[Watch, ...]:
         for order in filter(None, (change.before, change.after)):
             yield from targets(cache, order)
 
+    def edges(cache: Cache, change: Change) -> Iterator[ObjectKey]:
+        for writer in filter(None, map(proven_writer, filter(None, (change.before, change.after)))):
+            keys_at_edge = WRITTEN.edge(cache.find(BY_WRITER, change.latest.namespace, writer))
+            yield from (key for key in keys_at_edge if key.kind == kind)
+
     def by_shard(cache: Cache, change: Change) -> Iterator[ObjectKey]:
         namespace, name = change.latest.namespace, change.latest.name
         for rollout in cache.find(ROLLOUTS_BY_SHARD, namespace, name):
@@ -89,6 +96,7 @@ def _progress(kind: str) -> tuple[Watch, ...]:
         Watch(frozenset({flagoverride.KIND}), changed=order_of_override, keys=keys),
         Watch(frozenset({flagrollout.KIND}), changed=order_of, keys=keys),
         Watch(frozenset({flagshard.KIND}), changed=lambda shard: shard and shard.uid, keys=by_shard),
+        Watch(FLAG_KINDS, changed=lambda target: target and (target.uid, proven_writer(target)), keys=edges),
         Watch(
             frozenset({kind}),
             changed=lambda target: target and target.annotations.get(flagrollout.PROMOTE),

@@ -12,12 +12,14 @@ from controller.api.objects.meta import API_VERSION, GROUP, OPENFEATURE_GROUP
 from controller.api.objects.parsed_spec import parse_spec
 from controller.api.openfeature import featureflagconfiguration, featureflagsource, inprocessconfiguration
 from controller.api.rollouts import flagrollout
+from controller.delivery.object_bounds import GRANTS
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Sequence
 
     from controller.api.flaggrant import GrantTo
     from controller.api.objects.meta import Resource
+    from controller.runtime.objects.cache import Cache, Change
 
 _GROUPS: Final = {kind: version.partition("/")[0] for kind, version in flagset.SOURCE_API.items()} | {
     flagset.KIND: GROUP,
@@ -57,9 +59,11 @@ def pods(namespace: str) -> Referring:
 def granted_kinds(
     grants: Iterable[Resource], who: Referring, name: str, kinds: Collection[str]
 ) -> tuple[str, ...]:
-    """Return those of `kinds` as which `name` may be referred to, by the `grants` of its namespace."""
+    """Return those of `kinds` as which `name` may be referred to, by the `grants` of its namespace:
+    the oldest within the bound.
+    """
     targets: list[GrantTo] = []
-    for grant_ in grants:
+    for grant_ in GRANTS.oldest(grants):
         # What cannot be read grants nothing.
         with contextlib.suppress(InvalidSpecError):
             spec = parse_spec(FlagGrantSpec, grant_)
@@ -70,6 +74,15 @@ def granted_kinds(
                 targets += [target for target in spec.to if target.name in {None, name}]
     allowed = {(target.group, target.kind) for target in targets}
     return tuple(kind for kind in kinds if (_GROUPS[kind], kind) in allowed)
+
+
+def changed_grants(cache: Cache, change: Change) -> Iterator[Resource]:
+    """Yield the FlagGrants that may count since a change of one, or no longer: also those at the edge of the
+    bound of its namespace.
+    """
+    key = change.latest.key
+    at_edge = map(cache.get, GRANTS.edge(cache.of_kind(key.kind, key.namespace)))
+    yield from filter(None, (change.before, change.after, *at_edge))
 
 
 def denial_message(who: Referring, namespace: str, name: str, kinds: Sequence[str]) -> str:

@@ -12,7 +12,6 @@ from controller.api.flagoverride import (
     ACTIVE,
     EXPIRED,
     HIDDEN,
-    MOST,
     TOO_MANY,
     FlagOverrideSpec,
     FlagOverrideStatus,
@@ -21,6 +20,7 @@ from controller.api.objects.conditions import READY, short
 from controller.api.objects.fields import InvalidSpecError
 from controller.api.openfeature.featureflagconfiguration import MissingShardsError
 from controller.delivery.delivered import delivery_of
+from controller.delivery.object_bounds import OVERRIDES
 from controller.delivery.progress.override_words import (
     active_text,
     definition_text,
@@ -90,7 +90,7 @@ class FlagOverrideReconciler:
             return Result(ended, status=FlagOverrideStatus(state=EXPIRED))
         bound = bound_of_set(self.objects, resource, at)
         if bound is not None and bound.excludes(resource):
-            message = f"{MOST} older FlagOverrides of {set_name(resource)} are in force; end one of them"
+            message = OVERRIDES.message(set_name(resource), "end one of them")
             wait = min(spec.end, bound.first_end) - at
             known = FlagOverrideStatus(state=TOO_MANY, hides=None)
             return Result.of(Stalled(TOO_MANY, message), status=known, requeue_after=wait)

@@ -12,8 +12,9 @@ from controller.api.objects.status import Status
 from controller.api.openfeature.featureflagconfiguration import ConfigurationStatus
 from controller.api.rollouts.flagrollout import FlagRolloutSpec
 from controller.api.rollouts.rollout_status import FlagRolloutStatus
-from controller.delivery.progress.overrides import seconds_to_next_end, target_of
-from controller.delivery.progress.rollouts import PromotedSets, progress_of, rollouts_for
+from controller.delivery.object_bounds import ROLLOUTS, TOO_MANY_ROLLOUTS
+from controller.delivery.progress.overrides import seconds_to_next_end, set_name, target_of
+from controller.delivery.progress.rollouts import PromotedSets, progress_of, rollouts_for, rollouts_naming
 from controller.delivery.state.actions import in_cluster
 from controller.rollouts.analysis.rollout_ports import HookAnswer, HookCall, MeasuredStep
 from controller.rollouts.comparisons import Comparisons, Subject
@@ -70,9 +71,12 @@ class FlagRolloutReconciler:
     async def reconcile(self, resource: Resource, now: datetime) -> Result:
         """Make one decision, which publishes at most one step of each candidate."""
         spec, status = spec_of(FlagRolloutSpec, resource), FlagRolloutStatus.of(resource)
+        crowded = self._excess(resource)
+        if crowded is not None and status.promoted is None:
+            raise crowded
         subject = Subject(resource, spec, status, self._target(resource, spec))
         comparison = await self._comparisons.of(subject, now)
-        conflict = self._conflict(subject, comparison)
+        conflict = crowded or self._conflict(subject, comparison)
         if conflict is not None:
             return await self._wait_for_older(subject, comparison, conflict, now)
         progress = progress_of(self._objects, subject.target, now.timestamp(), self._comparisons.promoted)
@@ -119,6 +123,14 @@ class FlagRolloutReconciler:
                 "here; correct spec.flagSetRef.name, or create it",
             )
         return target
+
+    def _excess(self, resource: Resource) -> Stalled | None:
+        """Return the setback if the set has too many older rollouts."""
+        name = set_name(resource)
+        if not ROLLOUTS.excludes(resource, rollouts_naming(self._objects, resource.namespace, name)):
+            return None
+        remedy = "delete one of them, or give one rollout the flags of several"
+        return Stalled(TOO_MANY_ROLLOUTS, ROLLOUTS.message(name, remedy))
 
     def _conflict(self, subject: Subject, comparison: Comparison) -> Stalled | None:
         """Return the setback if an older rollout has one of the flags."""

@@ -13,6 +13,7 @@ from controller.api.openfeature import featureflagconfiguration
 from controller.api.remote_provider import entries_in_force
 from controller.api.rollouts import flagrollout
 from controller.api.rollouts.served_rollout import rollout_entries
+from controller.delivery.object_bounds import ROLLOUTS as BOUND
 from controller.delivery.progress.overrides import (
     BY_FLAG,
     BY_FLAG_SET,
@@ -22,9 +23,15 @@ from controller.delivery.progress.overrides import (
     names_of,
     next_of_set,
     rivals_of,
+    set_name,
     targets_of,
 )
-from controller.delivery.progress.rollouts import PROGRESS_INDEXES, ROLLOUTS_BY_FLAG_SET, order_of
+from controller.delivery.progress.rollouts import (
+    PROGRESS_INDEXES,
+    ROLLOUTS_BY_FLAG_SET,
+    order_of,
+    rollouts_naming,
+)
 from controller.rollouts.rollout_indexes import BY_PART, SHARDS_BY_ROLLOUT
 from controller.runtime.reconciling.watches import Reconciles, Watch
 
@@ -81,13 +88,13 @@ def _hidden_flags(receipt: Resource | None) -> object:
 
 def _overrides_of_receipt(cache: Cache, change: Change) -> Iterator[ObjectKey]:
     """Yield the overrides of the flags that other sets hide, or did, in evaluators of a proxy."""
-    name = flagreceipt.pair_of(change.latest)[0]
-    target = cache.get(ObjectKey(featureflagconfiguration.KIND, change.latest.namespace, name))
+    configuration = flagreceipt.pair_of(change.latest)[0]
+    target = cache.get(ObjectKey(featureflagconfiguration.KIND, change.latest.namespace, configuration))
     receipts = filter(None, (change.before, change.after))
     flags = {hidden.flag for receipt in receipts for hidden in FlagReceiptStatus.of(receipt).hidden}
-    for set_name in names_of(target) if target is not None else ():
+    for name in names_of(target) if target is not None else ():
         for flag in flags:
-            listed = cache.find(BY_FLAG, change.latest.namespace, f"{set_name}/{flag}")
+            listed = cache.find(BY_FLAG, change.latest.namespace, f"{name}/{flag}")
             yield from (override.key for override in listed)
 
 
@@ -155,9 +162,13 @@ def _rollout_order(rollout: Resource | None) -> object:
 
 
 def _rival_rollouts(cache: Cache, change: Change) -> Iterator[ObjectKey]:
-    """Yield the other rollouts of the namespace: one may wait for a flag of another."""
-    key = change.latest.key
-    yield from (rival.key for rival in cache.of_kind(key.kind, key.namespace) if rival.key != key)
+    """Yield the other rollouts of a set that one names, or did: they may wait for its flags or its place."""
+    for rollout in filter(None, (change.before, change.after)):
+        names = {set_name(rollout)}.union(*map(names_of, targets_of(cache, rollout)))
+        for name in names:
+            group = rollouts_naming(cache, rollout.namespace, name)
+            keys = {*(rival.key for rival in BOUND.oldest(group)), *BOUND.edge(group)}
+            yield from keys - {rollout.key}
 
 
 _ASKED_BY: Final = (

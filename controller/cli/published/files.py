@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from controller.cli.published.bound_table import with_bounds
 from controller.cli.published.cli_reference import reference
 from controller.cli.published.json_schemas import json_schemas
 from controller.cli.published.reason_reference import reason_reference
@@ -22,7 +23,7 @@ def published_files() -> Mapping[str, str]:
     """The content of each file by its path from the root of the repository."""
     schemas = {f"schemas/{name}.json": document(schema, "json") for name, schema in json_schemas().items()}
     pages = {"docs/reference/cli.md": reference(), "docs/reference/conditions.md": reason_reference()}
-    promises = with_table((ROOT / PROMISES).read_text(encoding="utf-8"))
+    promises = with_bounds(with_table((ROOT / PROMISES).read_text(encoding="utf-8")))
     return {**pages, PROMISES: promises, **schemas}
 
 

@@ -257,11 +257,16 @@ REGISTER: Final = (
 
 def with_table(page: str) -> str:
     """Return a page with the register. Raises ValueError where it has no place for it."""
-    before, begin, rest = page.partition(f"{BEGIN}\n")
-    _, end, after = rest.partition(END)
-    if not begin or not end:
-        raise ValueError(f"the page has no `{BEGIN}` and `{END}`")
-    return f"{before}{BEGIN}\n\n{table()}\n{END}{after}"
+    return written_between(page, BEGIN, END, table())
+
+
+def written_between(page: str, begin: str, end: str, text: str) -> str:
+    """Return a page with the text between two lines of it. Raises ValueError where it has not these."""
+    before, first, rest = page.partition(f"{begin}\n")
+    _, last, after = rest.partition(end)
+    if not first or not last:
+        raise ValueError(f"the page has no `{begin}` and `{end}`")
+    return f"{before}{begin}\n\n{text}\n{end}{after}"
 
 
 def table() -> str:

@@ -5,15 +5,14 @@ from __future__ import annotations
 import json
 from collections import Counter
 from dataclasses import dataclass, replace
-from heapq import nsmallest
 from typing import TYPE_CHECKING, Final
 
 from controller.api import flagreceipt
 from controller.api.flagoverride import (
     ACTIVE,
+    EXPIRED,
     HIDDEN,
     KIND,
-    MOST,
     FlagOverrideSpec,
     FlagOverrideStatus,
     KeptDefinition,
@@ -25,6 +24,7 @@ from controller.api.objects.meta import ObjectKey
 from controller.api.objects.parsed_spec import parse_spec
 from controller.api.openfeature import featureflagconfiguration
 from controller.api.openfeature.featureflagconfiguration import FLAG_KIND
+from controller.delivery.object_bounds import OVERRIDES, WRITTEN, age
 from controller.runtime.objects.cache import Index
 from evaluator.flags.accept import NO_PROGRESS, Progress
 from evaluator.flags.model import ABSENT
@@ -35,9 +35,6 @@ if TYPE_CHECKING:
 
     from controller.api.objects.meta import Resource
     from controller.runtime.objects.cache import Cache
-
-MOST_TARGETS: Final = 20
-"""Objects of one FlagSet that its overrides concern: it writes two, and owner references can be forged."""
 
 
 def set_name(override: Resource) -> str:
@@ -85,7 +82,7 @@ def targets_of(objects: Cache, override: Resource) -> list[Resource]:
     """
     namespace, name = override.namespace, set_name(override)
     named = (objects.get(ObjectKey(kind, namespace, name)) for kind in sorted(FLAG_KINDS))
-    written = sorted(objects.find(BY_WRITER, namespace, name), key=_age)[:MOST_TARGETS]
+    written = WRITTEN.oldest(objects.find(BY_WRITER, namespace, name))
     targets = {target.key: target for target in (*named, *written) if target is not None}
     return [targets[key] for key in sorted(targets)]
 
@@ -148,21 +145,17 @@ def overrides_of(objects: Cache, target: Resource) -> list[Resource]:
     return [resource for name in names for resource in objects.find(BY_FLAG_SET, target.namespace, name)]
 
 
-def _age(resource: Resource) -> tuple[str, str]:
-    return resource.created, resource.name
-
-
 def in_force(resources: Iterable[Resource], now: float) -> tuple[Override, ...]:
-    """What FlagOverrides ask for at `now`, in Unix seconds, the oldest first; of each set that they name the
-    MOST oldest. Malformed and deleted ones ask for nothing.
+    """What FlagOverrides ask for at `now`, in Unix seconds, the oldest first; of each set that they name
+    those within its bound. Malformed and deleted ones ask for nothing.
     """
     asked, counts = [], Counter[str]()
-    for resource in sorted(resources, key=_age):
+    for resource in sorted(resources, key=age):
         if not _lasts(resource, now):
             continue
         name = set_name(resource)
         counts[name] += 1
-        if counts[name] <= MOST:
+        if counts[name] <= OVERRIDES.most:
             asked.append(override_of(resource))
     return tuple(asked)
 
@@ -178,7 +171,7 @@ def _lasts(resource: Resource, now: float) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """The MOST oldest FlagOverrides in force of a set that has at least as many: no other counts."""
+    """The FlagOverrides in force that count of a set, where it has at least as many: no other does."""
 
     youngest: tuple[str, str]
     first_end: int
@@ -186,18 +179,18 @@ class Bound:
 
     def excludes(self, override: Resource) -> bool:
         """Whether an override of the set is younger than all of them."""
-        return _age(override) > self.youngest
+        return age(override) > self.youngest
 
 
 def bound_of_set(objects: Cache, override: Resource, now: float) -> Bound | None:
     """Return the bound of the set of a FlagOverride; None while it has fewer overrides."""
     listed = objects.find(BY_FLAG_SET, override.namespace, set_name(override))
-    if len(listed) < MOST:
+    if len(listed) < OVERRIDES.most:
         return None
-    oldest = nsmallest(MOST, (resource for resource in listed if _lasts(resource, now)), key=_age)
-    if len(oldest) < MOST:
+    oldest = OVERRIDES.oldest(resource for resource in listed if _lasts(resource, now))
+    if len(oldest) < OVERRIDES.most:
         return None
-    return Bound(_age(oldest[-1]), min(parse_spec(FlagOverrideSpec, resource).end for resource in oldest))
+    return Bound(age(oldest[-1]), min(parse_spec(FlagOverrideSpec, resource).end for resource in oldest))
 
 
 def counted_of_flag(objects: Cache, namespace: str, name: str, flag: str, now: float) -> list[Resource]:
@@ -216,10 +209,14 @@ def rivals_of(objects: Cache, override: Resource) -> Iterator[ObjectKey]:
 
 
 def next_of_set(objects: Cache, gone: Resource) -> Iterator[ObjectKey]:
-    """Yield the FlagOverride that is among the MOST oldest of a set now that this one is gone, if any is."""
+    """Yield the FlagOverrides at the edge of the bound of a set, now that this one is gone."""
     listed = objects.find(BY_FLAG_SET, gone.namespace, set_name(gone))
-    if len(listed) >= MOST:
-        yield nsmallest(MOST, listed, key=_age)[-1].key
+    yield from OVERRIDES.edge([other for other in listed if _counts(other)])
+
+
+def _counts(override: Resource) -> bool:
+    """Whether an override may be in force, as far as its status tells."""
+    return not override.deleting and FlagOverrideStatus.of(override).state not in {EXPIRED, "InvalidSpec"}
 
 
 def sets_hiding(objects: Cache, target: Resource, flag: str) -> list[str]:
@@ -238,7 +235,7 @@ def hidden_by(override: Resource, listed: Iterable[Resource]) -> list[str]:
     in_effect = (ACTIVE, HIDDEN)
     if FlagOverrideStatus.of(override).state not in in_effect:
         return []
-    lower = (other for other in listed if _age(other) < _age(override))
+    lower = (other for other in listed if age(other) < age(override))
     place = (override.namespace, _set_and_flag(override))
     return [
         other.name

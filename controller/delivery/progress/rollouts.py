@@ -14,6 +14,7 @@ from controller.api.rollouts.flagrollout import KIND, PROMOTE, names_candidate
 from controller.api.rollouts.rollout_status import FlagRolloutStatus
 from controller.api.rollouts.served_rollout import ServedRollout, rollout_entries
 from controller.delivery.delivered import KEPT_BOUNDS
+from controller.delivery.object_bounds import ROLLOUTS, age
 from controller.delivery.progress.overrides import (
     BY_FLAG_SET,
     BY_WRITER,
@@ -132,14 +133,19 @@ class _Part(Mapping[str, Any]):
 
 
 def rollouts_for(objects: Cache, target: Resource) -> list[Resource]:
-    """The FlagRollouts of an object with flags, without deleted ones; the oldest first."""
+    """The FlagRollouts of an object with flags that count, without deleted ones; the oldest first."""
     listed = {
         resource.key: resource
         for name in names_of(target)
-        for resource in objects.find(ROLLOUTS_BY_FLAG_SET, target.namespace, name)
-        if not resource.deleting
+        for resource in ROLLOUTS.oldest(rollouts_naming(objects, target.namespace, name))
     }
-    return sorted(listed.values(), key=lambda resource: (resource.created, resource.name))
+    return sorted(listed.values(), key=age)
+
+
+def rollouts_naming(objects: Cache, namespace: str, name: str) -> list[Resource]:
+    """The FlagRollouts that name a flag set so, without deleted ones, in no order."""
+    listed = objects.find(ROLLOUTS_BY_FLAG_SET, namespace, name)
+    return [resource for resource in listed if not resource.deleting]
 
 
 def progress_of(

@@ -10,12 +10,12 @@ from controller.api.flaggrant import FlagGrantSpec
 from controller.api.objects.fields import InvalidSpecError
 from controller.api.objects.parsed_spec import parse_spec
 from controller.delivery.grants import group_of
+from controller.delivery.object_bounds import GRANTS
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
 
     from controller.api.objects.meta import Resource
-    from controller.runtime.objects.cache import Change
 
 T = TypeVar("T")
 _Granted: TypeAlias = tuple[str, str, str | None]
@@ -25,21 +25,26 @@ _Granted: TypeAlias = tuple[str, str, str | None]
 class AlertGrants:
     """Each FlagGrant is parsed when it changes, and a look-up costs the same however many there are."""
 
-    def __init__(self, grants: Iterable[Resource]) -> None:
-        """`grants`: that are known already."""
+    def __init__(self) -> None:
+        self._counted: dict[str, list[Resource]] = {}
+        """By namespace, the grants within its bound."""
         self._by_owner: dict[str, dict[str, Counter[_Granted]]] = {}
         """By the namespace of the objects, and the namespace of the alerts."""
         self._owners: dict[str, Counter[str]] = {}
         """The namespaces of objects, by the namespace of the alerts."""
-        for resource in grants:
-            self._count(resource, 1)
 
-    def on_change(self, change: Change) -> None:
-        """Record a change of a FlagGrant."""
-        if change.before is not None:
-            self._count(change.before, -1)
-        if change.after is not None:
-            self._count(change.after, 1)
+    def select(self, namespace: str, grants: Iterable[Resource]) -> None:
+        """Count the FlagGrants of a namespace, all of which are given, within its bound."""
+        before, after = self._counted.pop(namespace, []), GRANTS.oldest(grants)
+        known, present = set(map(id, before)), set(map(id, after))
+        for resource in before:
+            if id(resource) not in present:
+                self._count(resource, -1)
+        for resource in after:
+            if id(resource) not in known:
+                self._count(resource, 1)
+        if after:
+            self._counted[namespace] = after
 
     def lets_in(self, namespace: str, alerts_of: str, kind: str, name: str) -> bool:
         """Whether alerts of the namespace `alerts_of` may report on this object of `namespace`."""

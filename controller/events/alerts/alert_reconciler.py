@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Final
 from controller.api import flagprovider
 from controller.api.flagalert import FlagAlertSpec, FlagAlertStatus
 from controller.api.objects.meta import ObjectKey
-from controller.events.alerts.alert_selection import MOST_ALERTS, MOST_INSTRUCTIONS, MOST_REFERENCES
+from controller.delivery.object_bounds import ALERTS, TOO_MANY_ALERTS
+from controller.events.alerts.alert_selection import MOST_INSTRUCTIONS, MOST_REFERENCES
 from controller.runtime.reconciling.result import Done, Result, spec_of
 from controller.runtime.reconciling.setbacks import Setback, Stalled, Waiting
 
@@ -21,9 +22,9 @@ if TYPE_CHECKING:
 
 
 _TOO_MANY: Final = (
-    f"this alert is not used: a namespace may have {MOST_ALERTS} FlagAlerts, with {MOST_REFERENCES} "
+    f"this alert is not used: a namespace may have {ALERTS.most} FlagAlerts, with {MOST_REFERENCES} "
     f"references to FlagProviders and {MOST_INSTRUCTIONS} instructions in expressions and globs, counted in "
-    "the order of their names; delete alerts, or merge them"
+    "the order of their age; delete alerts, or merge them"
 )
 
 
@@ -47,7 +48,7 @@ class FlagAlertReconciler:
         """Return where alerts go. Raises Setback."""
         spec = spec_of(FlagAlertSpec, resource)
         if self.outbox.alerts.exceeds_limits(resource):
-            raise Stalled("TooManyAlerts", _TOO_MANY)
+            raise Stalled(TOO_MANY_ALERTS, _TOO_MANY)
         keys = {name: ObjectKey(flagprovider.KIND, resource.namespace, name) for name in spec.providers}
         providers = {name: self.objects.get(key) for name, key in keys.items()}
         missing = ", ".join(name for name, provider in providers.items() if provider is None)

@@ -6,7 +6,6 @@ namespace uses a limited number of alerts, and alerts of other namespaces cost n
 
 from __future__ import annotations
 
-import heapq
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -21,6 +20,7 @@ from controller.api.objects.fields import InvalidSpecError
 from controller.api.objects.meta import ObjectKey
 from controller.api.objects.parsed_spec import parse_spec
 from controller.api.openfeature import featureflagconfiguration
+from controller.delivery.object_bounds import ALERTS
 from controller.events.alerts.alert_grants import AlertGrants
 from controller.events.alerts.stage import alert_namespaces_of
 
@@ -32,10 +32,6 @@ if TYPE_CHECKING:
     from controller.api.objects.meta import Resource
     from controller.runtime.objects.cache import Cache, Change
 
-MOST_ALERTS: Final = 100
-"""Most alerts of a namespace that are used, the first by name; also most of other namespaces for one of its
-objects.
-"""
 MOST_REFERENCES: Final = 200
 """Most references to FlagProviders in the used alerts of a namespace."""
 MOST_INSTRUCTIONS: Final = 5_000
@@ -137,9 +133,11 @@ class AlertSelection:
     def __init__(self, objects: Cache) -> None:
         """`objects`: each of its changes is to be passed to `on_change`."""
         self._objects = objects
-        self._grants = AlertGrants(objects.of_kind(flaggrant.KIND))
+        self._grants = AlertGrants()
+        for namespace in {resource.namespace for resource in objects.of_kind(flaggrant.KIND)}:
+            self._grants.select(namespace, objects.of_kind(flaggrant.KIND, namespace))
         self._parsed: dict[str, dict[str, Alert | None]] = {}
-        """By namespace, of the first alerts by name: the alert by version; None: it is invalid."""
+        """By namespace, of the oldest alerts: the alert by version; None: it is invalid."""
         self._used: dict[str, dict[str, Alert]] = {}
         for namespace in {resource.namespace for resource in objects.of_kind(alerts.KIND)}:
             self._select(namespace)
@@ -148,7 +146,7 @@ class AlertSelection:
         """Record a change of an alert or a grant; return other alerts that are used since, or no longer."""
         key = change.latest.key
         if key.kind == flaggrant.KIND:
-            self._grants.on_change(change)
+            self._grants.select(key.namespace, self._objects.of_kind(key.kind, key.namespace))
         elif key.kind == alerts.KIND and _version(change.before) != _version(change.after):
             before = self.alerts_in(key.namespace).keys()
             self._select(key.namespace)
@@ -160,7 +158,7 @@ class AlertSelection:
         before, parsed, used = self._parsed.get(namespace, {}), {}, {}
         instructions, references = 0, 0
         known = self._objects.of_kind(alerts.KIND, namespace)
-        for resource in heapq.nsmallest(MOST_ALERTS, known, key=lambda named: named.name):
+        for resource in ALERTS.oldest(known):
             version = _version(resource)
             alert = parsed[version] = before[version] if version in before else _parse(resource)
             if alert is None or resource.suspended or resource.deleting:
@@ -203,7 +201,7 @@ class AlertSelection:
             for alert in self.alerts_in(other).values()
             if alert.selects_namespaces
         ]
-        return [*self.alerts_in(namespace).values(), *elsewhere[:MOST_ALERTS]]
+        return [*self.alerts_in(namespace).values(), *elsewhere[: ALERTS.most]]
 
     def alerts_about(self, key: ObjectKey, labels: Mapping[str, str]) -> list[Alert]:
         """Return the used alerts that select an object, which has these labels."""

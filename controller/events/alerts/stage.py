@@ -8,6 +8,8 @@ from controller.api import flagalert, flaggrant, flagprovider, flagset
 from controller.api.flagalert import EVERY
 from controller.api.kinds import FLAG_ALERT, FLAG_PROVIDER, NAMESPACE, SECRET
 from controller.api.objects.meta import COMPARED_WITH, ObjectKey, generation_of, secret_names, version_of
+from controller.delivery.grants import changed_grants
+from controller.delivery.object_bounds import GRANTS
 from controller.runtime.objects.cache import Index
 from controller.runtime.reconciling.watches import Reconciles, Watch, keys_listed_by
 
@@ -79,12 +81,11 @@ def alert_namespaces_of(grant_: Resource) -> set[str]:
 
 def _admitted_providers(cache: Cache, change: Change) -> Iterable[ObjectKey]:
     """Return the providers of the alerts to which a changed grant, or the grants of a namespace, apply."""
-    grants = [change.before, change.after]
     if change.latest.key.kind == NAMESPACE.kind:
-        grants = [*cache.of_kind(flaggrant.KIND, change.latest.name)]
-    namespaces = {
-        name for resource in grants if resource is not None for name in alert_namespaces_of(resource)
-    }
+        grants = GRANTS.oldest(cache.of_kind(flaggrant.KIND, change.latest.name))
+    else:
+        grants = list(changed_grants(cache, change))
+    namespaces = {name for resource in grants for name in alert_namespaces_of(resource)}
     if change.latest.key.kind == NAMESPACE.kind:
         namespaces.add(change.latest.name)
     alerts = (resource for name in namespaces for resource in cache.of_kind(flagalert.KIND, name))

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from controller.api.flagreceiver import FlagReceiverSpec, FlagReceiverStatus
+from controller.delivery.object_bounds import RECEIVERS, TOO_MANY_RECEIVERS
+from controller.events.receiver.stage import receivers_beside
 from controller.events.receiver.webhook_endpoints import Endpoint, Endpoints, webhook_path
 from controller.runtime.event import Occurrence
 from controller.runtime.reconciling.result import Done, Result, spec_of
@@ -16,6 +18,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from controller.api.objects.meta import ObjectKey, Resource
+    from controller.runtime.objects.cache import Cache
 
 SHORTEST: Final = 16
 """Least bytes of a token: short ones can be found by trial from a path or a signed delivery."""
@@ -28,6 +31,7 @@ class FlagReceiverReconciler:
     secret: Callable[[str, str], Awaitable[Mapping[str, bytes] | None]]
     """(namespace, name) -> a Secret's content, or None. Raises Failed: the endpoint stays as it is."""
     endpoints: Endpoints
+    objects: Cache
 
     async def reconcile(self, resource: Resource, now: datetime) -> Result:
         """Open the endpoint, or close it if there is no valid token."""
@@ -57,6 +61,9 @@ class FlagReceiverReconciler:
     async def _endpoint(self, resource: Resource) -> Endpoint:
         """Return the endpoint of spec and Secret. Raises Setback."""
         spec = spec_of(FlagReceiverSpec, resource)
+        if RECEIVERS.excludes(resource, receivers_beside(self.objects, resource)):
+            remedy = "delete one of them, or name its sources in another"
+            raise Stalled(TOO_MANY_RECEIVERS, RECEIVERS.message(resource.namespace, remedy))
         name = spec.secret_ref.name
         return Endpoint(
             key=resource.key,

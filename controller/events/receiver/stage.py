@@ -9,12 +9,16 @@ from controller.api import flagreceiver, flagsource
 from controller.api.flagreceiver import FlagReceiverStatus
 from controller.api.kinds import FLAG_RECEIVER, SECRET
 from controller.api.objects.meta import secret_names, version_of
+from controller.delivery.object_bounds import RECEIVERS
 from controller.events.receiver.push_matching import normalise_url
 from controller.runtime.objects.cache import Index
 from controller.runtime.reconciling.watches import Reconciles, Watch, keys_listed_by
 
 if TYPE_CHECKING:
-    from controller.api.objects.meta import Resource
+    from collections.abc import Iterator
+
+    from controller.api.objects.meta import ObjectKey, Resource
+    from controller.runtime.objects.cache import Cache, Change
 
 BY_SECRET: Final = Index(
     "FlagReceiver by Secret", frozenset({flagreceiver.KIND}), lambda resource: secret_names(resource.spec)
@@ -43,8 +47,26 @@ BY_PATH: Final = Index(
     everywhere=True,
 )
 
+
+def receivers_beside(cache: Cache, resource: Resource) -> list[Resource]:
+    """Return the FlagReceivers of a namespace, without deleted ones, in no order."""
+    listed = cache.of_kind(flagreceiver.KIND, resource.namespace)
+    return [receiver for receiver in listed if not receiver.deleting]
+
+
+def _edge(cache: Cache, change: Change) -> Iterator[ObjectKey]:
+    return RECEIVERS.edge(receivers_beside(cache, change.latest))
+
+
 FLAG_RECEIVERS: Final = Reconciles(
     FLAG_RECEIVER,
-    wakes=(Watch(frozenset({SECRET.kind}), changed=version_of, keys=keys_listed_by(BY_SECRET)),),
+    wakes=(
+        Watch(frozenset({SECRET.kind}), changed=version_of, keys=keys_listed_by(BY_SECRET)),
+        Watch(
+            frozenset({flagreceiver.KIND}),
+            changed=lambda receiver: receiver and (receiver.uid, receiver.deleting),
+            keys=_edge,
+        ),
+    ),
     indexes=(BY_SECRET, BY_REPOSITORY, BY_PATH),
 )

@@ -8,6 +8,7 @@ from controller.api import flaggrant
 from controller.api.kinds import DEPLOYMENT, FEATURE_FLAG_SOURCE, FLAGD, IN_PROCESS_CONFIGURATION, WORKLOADS
 from controller.api.objects.meta import ObjectKey, uid_and_spec
 from controller.api.openfeature import featureflagsource, flagd, inprocessconfiguration
+from controller.delivery.grants import changed_grants
 from controller.pods.settings.installation import SERVED
 from controller.runtime.objects.cache import Index
 from controller.runtime.reconciling.watches import Reconciles, Watch, keys_listed_by
@@ -54,8 +55,8 @@ def _readers_of_grant(kind: str) -> Callable[[Cache, Change], Iterator[ObjectKey
     """The objects of `kind` in the namespaces that a grant names, and named before."""
 
     def keys(cache: Cache, change: Change) -> Iterator[ObjectKey]:
-        for grant in (change.before, change.after):
-            listed = grant.spec.get("from") if grant is not None else ()
+        for grant in changed_grants(cache, change):
+            listed = grant.spec.get("from")
             for entry in listed if isinstance(listed, list) else ():
                 if isinstance(entry, dict):
                     yield from (resource.key for resource in cache.of_kind(kind, str(entry.get("namespace"))))

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-_KEPT: Final = ("name", "namespace", "uid", "resourceVersion", "ownerReferences")
+_KEPT: Final = ("name", "namespace", "uid", "resourceVersion", "ownerReferences", "creationTimestamp")
 _TEXTS: Final = frozenset(key for pair in SPELLINGS for key in pair)
 
 

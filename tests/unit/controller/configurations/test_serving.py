@@ -14,16 +14,20 @@ from controller.api.flagset_status import FlagSetStatus
 from controller.api.objects.meta import ObjectKey, Resource
 from controller.configurations.live_proxies import LiveProxies
 from controller.configurations.reconciler import ConfigurationReconciler
+from controller.configurations.stage import CONFIGURATIONS
 from controller.delivery.claims import Claims
+from controller.delivery.object_bounds import WRITTEN
 from controller.flagsets.messages import serving_status
-from controller.runtime.objects.cache import Cache
+from controller.runtime.objects.cache import Cache, Change
 from controller.runtime.process.foreign_tasks import TRUSTED, Task
+from controller.runtime.reconciling.setbacks import Stalled
 from controller.runtime.reconciling.settle import Settled, settle
+from controller.runtime.reconciling.watches import keys_to_wake
 from evaluator.flags.canonical import digest
 from evaluator.flags.layers.merge import parse
 from tests.statuses import find
 from tests.unit.controller.flagsets.world import BROKEN, START, flag
-from tests.unit.controller.stage_world import take_turn
+from tests.unit.controller.stage_world import take_turn, written_by
 
 KIND = "FeatureFlagConfiguration"
 
@@ -257,3 +261,22 @@ async def test_the_counts_of_each_content_are_reported_once(world: World) -> Non
     assert await reasons() == []
     world.reconciler = ConfigurationReconciler(world.objects, Claims(), world.proxies)
     assert await reasons() == []
+
+
+async def test_beyond_the_bound_of_a_flag_set_the_newest_object_is_stalled_until_another_is_deleted() -> None:
+    objects = Cache(CONFIGURATIONS.indexes)
+    document = {"flagSpec": {"flags": {"a": flag()}}}
+    owned = []
+    for number in range(WRITTEN.most + 1):
+        meta = {"name": f"o{number:02}", "namespace": "shop", "uid": str(number), **written_by("set")}
+        owned.append(Resource.of({"kind": KIND, "metadata": meta, "spec": document}))
+    for resource in owned:
+        objects.put(resource)
+    reconciler = ConfigurationReconciler(objects, Claims())
+    result = await reconciler.reconcile(owned[-1], START)
+    assert isinstance(result.outcome, Stalled)
+    assert result.outcome.reason == "TooManyObjects"
+    assert (await reconciler.reconcile(owned[0], START)).kind == "success"
+    objects.forget(owned[0].key)
+    assert owned[-1].key in keys_to_wake([CONFIGURATIONS], objects, Change(owned[0], None))
+    assert (await reconciler.reconcile(owned[-1], START)).kind == "success"

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from controller.api.flagoverride import MOST
 from controller.api.flagset import KIND, LABEL, manager_of
 from controller.api.objects.meta import ObjectKey
 from controller.configurations.reconciler import ConfigurationReconciler
 from controller.configurations.stage import CONFIGURATIONS
 from controller.delivery.claims import Claims
 from controller.delivery.delivered import delivery_of
+from controller.delivery.object_bounds import OVERRIDES
 from controller.delivery.progress.overrides import override_progress
 from controller.rollouts.override_reconciler import FlagOverrideReconciler
 from controller.rollouts.stage import FLAG_OVERRIDES
@@ -272,9 +272,9 @@ async def test_an_override_of_a_flag_set_says_which_of_its_objects_have_the_flag
 
 
 async def test_beyond_the_bound_the_newest_override_waits_until_another_ends() -> None:
-    world, newest = World(), f"o{MOST}"
-    world.document({"flags": {f"f{number}": FLAG for number in range(MOST + 1)}})
-    for number in range(MOST + 1):
+    world, newest = World(), f"o{OVERRIDES.most}"
+    world.document({"flags": {f"f{number}": FLAG for number in range(OVERRIDES.most + 1)}})
+    for number in range(OVERRIDES.most + 1):
         created = f"2025-12-31T00:{number // 60:02}:{number % 60:02}Z"
         end = "2026-01-01T01:00:00Z" if number == 5 else SPEC["expiresAt"]
         world.override(f"o{number:03}", created, flag=f"f{number}", expiresAt=end)

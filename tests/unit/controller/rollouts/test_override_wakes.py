@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from controller.api.flagoverride import MOST
 from controller.api.flagset import LABEL
 from controller.api.objects.meta import Resource
-from controller.delivery.progress.overrides import MOST_TARGETS
+from controller.delivery.object_bounds import OVERRIDES, WRITTEN
 from controller.rollouts.override_reconciler import FlagOverrideReconciler
 from controller.rollouts.stage import FLAG_OVERRIDES
 from controller.runtime.objects.cache import Cache, Change
@@ -129,9 +128,9 @@ async def test_one_reconcile_looks_at_the_overrides_of_its_flag_and_never_at_pro
 async def test_objects_beyond_the_bound_of_a_flag_set_concern_no_override() -> None:
     cache = Cache(FLAG_OVERRIDES.indexes)
     cache.put(SAME_BY_SET)
-    for place in range(MOST_TARGETS + 1):
+    for place in range(WRITTEN.most + 1):
         stamp = {"creationTimestamp": f"2025-12-31T00:00:{place:02}Z"}
-        flags = {"flagSpec": {"flags": {"pay": FLAG} if place == MOST_TARGETS else {}}}
+        flags = {"flagSpec": {"flags": {"pay": FLAG} if place == WRITTEN.most else {}}}
         meta = written_by("checkout") | stamp
         cache.put(body("FeatureFlagConfiguration", f"o{place:02}", flags, **meta))
     result = await FlagOverrideReconciler(cache).reconcile(SAME_BY_SET, NOW)
@@ -140,8 +139,8 @@ async def test_objects_beyond_the_bound_of_a_flag_set_concern_no_override() -> N
 
 def test_an_override_that_goes_wakes_the_one_that_takes_its_place_below_the_bound() -> None:
     cache = Cache(FLAG_OVERRIDES.indexes)
-    overrides = [override(f"f{place:04}", f"flag-{place}") for place in range(MOST + 1)]
+    overrides = [override(f"f{place:04}", f"flag-{place}") for place in range(OVERRIDES.most + 1)]
     for resource in overrides[1:]:
         cache.put(resource)
     keys = keys_to_wake([FLAG_OVERRIDES], cache, Change(overrides[0], None))
-    assert {key.name for key in keys} == {f"f{MOST:04}"}
+    assert {key.name for key in keys} == {f"f{OVERRIDES.most:04}"}

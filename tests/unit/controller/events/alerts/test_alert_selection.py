@@ -14,15 +14,9 @@ from hypothesis import strategies as st
 from controller.api.flagalert import FlagAlertSpec, glob_list
 from controller.api.objects.fields import InvalidSpecError, read
 from controller.api.objects.meta import ObjectKey, Resource
+from controller.delivery.object_bounds import ALERTS
 from controller.events.alerts.alert_reconciler import FlagAlertReconciler
-from controller.events.alerts.alert_selection import (
-    MOST_ALERTS,
-    Alert,
-    AlertSelection,
-    Facts,
-    flag_set_id,
-    wants,
-)
+from controller.events.alerts.alert_selection import Alert, AlertSelection, Facts, flag_set_id, wants
 from controller.runtime.objects.cache import Cache
 from controller.runtime.reconciling.setbacks import Stalled
 from tests.unit.controller.events.things import NOW, Desk, alert, event, failure_event, message, thing
@@ -173,14 +167,21 @@ def test_many_large_alerts_of_one_namespace_hold_the_loop_for_less_than_250_ms()
     assert seconds_of(desk, noisy) < 0.25
 
 
+async def test_of_many_alerts_the_oldest_are_used_whatever_their_names() -> None:
+    newest = replace(alert("a"), created="2026-01-02T00:00:00Z")
+    older = (replace(alert(f"b{number:03}"), created="2026-01-01T00:00:00Z") for number in range(ALERTS.most))
+    desk = Desk(newest, *older)
+    assert desk.outbox.alerts.exceeds_limits(newest)
+
+
 async def test_alert_beyond_the_limit_is_stalled_until_another_is_deleted() -> None:
-    desk = Desk(*(alert(f"a{number:03}") for number in range(MOST_ALERTS + 1)))
-    last = alert(f"a{MOST_ALERTS:03}")
+    desk = Desk(*(alert(f"a{number:03}") for number in range(ALERTS.most + 1)))
+    last = alert(f"a{ALERTS.most:03}")
     reconciler = FlagAlertReconciler(desk.objects, desk.outbox)
     outcome = (await reconciler.reconcile(last, NOW)).outcome
     assert isinstance(outcome, Stalled)
     assert outcome.reason == "TooManyAlerts"
-    assert len(desk.accept(event("Applied"))) == MOST_ALERTS
+    assert len(desk.accept(event("Applied"))) == ALERTS.most
     desk.objects.forget(alert("a000").key)
     assert (last.key, 0.0) in desk.woken
     assert (await reconciler.reconcile(last, NOW)).kind == "success"

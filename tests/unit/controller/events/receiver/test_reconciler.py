@@ -8,9 +8,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from controller.api.objects.meta import Resource
+from controller.delivery.object_bounds import RECEIVERS
 from controller.events.receiver.reconciler import FlagReceiverReconciler
+from controller.events.receiver.stage import FLAG_RECEIVERS
 from controller.events.receiver.webhook_endpoints import Endpoints, webhook_path
+from controller.runtime.objects.cache import Cache, Change
 from controller.runtime.reconciling.setbacks import Failed, Setback, Stalled, Waiting
+from controller.runtime.reconciling.watches import keys_to_wake
 from tests.unit.controller.events.receiver.sending import OLD, TOKEN
 
 if TYPE_CHECKING:
@@ -38,7 +42,8 @@ class Around:
     def __init__(self, secret: Mapping[str, bytes] | Setback | None) -> None:
         self.secret = secret
         self.endpoints = Endpoints()
-        self.reconciler = FlagReceiverReconciler(self._read, self.endpoints)
+        self.objects = Cache()
+        self.reconciler = FlagReceiverReconciler(self._read, self.endpoints, self.objects)
 
     async def _read(self, namespace: str, name: str) -> Mapping[str, bytes] | None:
         assert (namespace, name) == ("shop", "hook")
@@ -130,3 +135,21 @@ async def test_a_receiver_that_is_gone_leaves_no_token_behind() -> None:
     around.reconciler.forget(receiver().key)
     around.reconciler.forget(receiver().key)
     assert not around.is_open()
+
+
+async def test_beyond_the_bound_the_newest_receiver_is_closed_until_another_is_deleted() -> None:
+    around = Around({"token": TOKEN})
+    older = [
+        Resource.of({"kind": "FlagReceiver", "metadata": {"name": f"a{number:03}", "namespace": "shop"}})
+        for number in range(RECEIVERS.most)
+    ]
+    for resource in (*older, receiver()):
+        around.objects.put(resource)
+    result = await around.reconcile()
+    assert isinstance(result.outcome, Stalled)
+    assert result.outcome.reason == "TooManyReceivers"
+    assert not around.is_open()
+    around.objects.forget(older[0].key)
+    assert receiver().key in keys_to_wake([FLAG_RECEIVERS], around.objects, Change(older[0], None))
+    assert (await around.reconcile()).kind == "success"
+    assert around.is_open()

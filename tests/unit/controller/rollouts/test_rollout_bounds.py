@@ -1,0 +1,69 @@
+"""How many FlagRollouts of a flag set count, and which of them a change wakes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final
+
+from controller.api.objects.meta import Resource
+from controller.delivery.object_bounds import ROLLOUTS as BOUND
+from controller.rollouts.stage import ROLLOUTS
+from controller.runtime.objects.cache import Cache, Change
+from controller.runtime.reconciling.watches import keys_to_wake
+from tests.statuses import find
+from tests.unit.controller.rollouts.cluster_world import ClusterWorld, definition
+from tests.unit.controller.stage_world import NAMESPACE, take_turn, written_by
+
+NEWEST: Final = f"r{BOUND.most:03}"
+
+
+def rollout(name: str, flag_set: str = "checkout") -> Resource:
+    meta = {"name": name, "namespace": NAMESPACE, "uid": name, "generation": 1}
+    return Resource.of({
+        "kind": "FlagRollout", "metadata": meta, "spec": {"flagSetRef": {"name": flag_set}, "flags": ["pay"]},
+    })  # fmt: skip
+
+
+async def test_beyond_the_bound_the_newest_rollout_is_stalled_until_another_is_deleted() -> None:
+    world = ClusterWorld()
+    world.commit({f"pay{number:03}": definition("off") for number in range(BOUND.most + 1)})
+    for number in range(BOUND.most + 1):
+        world.rollout(f"r{number:03}", flags=[f"pay{number:03}"])
+    reconciler, cluster = world.reconcilers["FlagRollout"], world.cluster
+    stalled = await take_turn(reconciler, cluster.the("FlagRollout", NEWEST), world.now)
+    ready = find(stalled.settled.status, "Ready")
+    assert ready is not None
+    assert (ready["status"], ready["reason"]) == ("False", "TooManyRollouts")
+    assert ready["message"] == (
+        "flag set checkout has 100 older FlagRollouts, and no more count; delete one of them, or give one "
+        "rollout the flags of several"
+    )
+    oldest = cluster.the("FlagRollout", "r000")
+    assert find((await take_turn(reconciler, oldest, world.now)).settled.status, "Stalled") is None
+    cluster.objects.forget(oldest.key)
+    woken = keys_to_wake([ROLLOUTS], cluster.objects, Change(oldest, None))
+    assert NEWEST in {key.name for key in woken}
+    working = await take_turn(reconciler, cluster.the("FlagRollout", NEWEST), world.now)
+    ready = find(working.settled.status, "Ready")
+    assert ready is not None
+    assert (ready["status"], ready["reason"]) == ("True", "Idle")
+
+
+def test_a_rollout_wakes_those_of_its_set_before_and_after_a_change_and_no_others() -> None:
+    cache = Cache(ROLLOUTS.indexes)
+    target = {
+        "kind": "FeatureFlagConfiguration",
+        "metadata": {"name": "flags", "namespace": NAMESPACE, "uid": "f", **written_by("checkout")},
+    }
+    before = rollout("moved", "cart")
+    after = replace(rollout("moved"), generation=2)
+    rivals = [
+        rollout("same"),
+        rollout("by-name", "flags"),
+        rollout("former", "cart"),
+        rollout("other", "hero"),
+    ]
+    for resource in (Resource.of(target), after, *rivals):
+        cache.put(resource)
+    woken = {key.name for key in keys_to_wake([ROLLOUTS], cache, Change(before, after))}
+    assert woken == {"moved", "same", "by-name", "former"}
