@@ -11,7 +11,7 @@ PARALLEL := -n 4 --dist worksteal
 unexport PYTHONDONTWRITEBYTECODE
 COMPILE := $(BIN)/uv pip compile -q --generate-hashes --no-emit-index-url --no-header --python-version 3.11 --universal
 
-.PHONY: setup dev demo demo-rollout test test-page test-fast coverage test-clients test-faults test-cluster-slow native images chaos check unit oracles engine registry stores sigstore helm plane kwok dev-cluster fuzz bench messages crds reference sbom docs release lock clean
+.PHONY: setup dev demo demo-rollout test test-page test-fast coverage test-clients test-faults test-cluster-slow native images chaos check unit oracles engine registry stores sigstore helm plane kwok dev-cluster fuzz bench messages crds reference sbom audit docs release lock clean
 
 setup: .venv/.ready ## what running needs, in .venv
 
@@ -160,10 +160,18 @@ sbom: dev ## what the images contain beside their base, with versions, hashes an
 			--mc-type application -o $(SBOM)/$$image.cdx.json $(SBOM_OF)/$$image/bin/python || exit 1; \
 	done
 
+audit: dev ## known vulnerabilities of what the images install; asks the package index
+	@$(BIN)/uv venv -q --clear .audit
+	@$(BIN)/uv pip install -q --python .audit/bin/python --require-hashes -r requirements/audit.txt
+	@for image in controller evaluator; do \
+		echo "==> requirements/$$image.txt"; \
+		.audit/bin/pip-audit --disable-pip --require-hashes -r requirements/$$image.txt || exit 1; \
+	done
+
 DIST ?= dist
 
-release: sbom ## all files of a release in dist/; TAG=v0.1.0 refuses what is not that release
-	@$(BIN)/python -m release --dist $(DIST) --sbom $(SBOM) $(if $(TAG),--tag $(TAG))
+release: sbom ## all files of a release in dist/; TAG=v0.1.0 refuses what is not that release, and needs BASE, the images' base by its digest
+	@$(BIN)/python -m release --dist $(DIST) --sbom $(SBOM) $(if $(TAG),--tag $(TAG)) $(if $(BASE),--base $(BASE))
 
 crds: dev ## the CustomResourceDefinitions, the tables of fields in docs/kinds, and what `make reference` writes, from the models
 	@$(BIN)/python -m controller.api.published.definitions
@@ -186,6 +194,7 @@ lock: dev ## pin again what pyproject.toml allows
 	$(COMPILE) --upgrade requirements/node.in -o requirements/node.txt
 	$(COMPILE) --upgrade requirements/docs.in -o requirements/docs.txt
 	$(COMPILE) --upgrade requirements/sbom.in -o requirements/sbom.txt
+	$(COMPILE) --upgrade requirements/audit.in -o requirements/audit.txt
 	$(COMPILE) --upgrade --extra controller --extra otel --group dev pyproject.toml -o requirements/dev.txt
 	$(COMPILE) --upgrade --extra controller --extra otel --group build --group demo pyproject.toml -o requirements/run.txt
 	$(COMPILE) --upgrade --extra controller pyproject.toml -o requirements/controller.txt
@@ -194,4 +203,4 @@ lock: dev ## pin again what pyproject.toml allows
 	$(COMPILE) --upgrade -c requirements/dev.txt requirements/native.in -o requirements/native.txt
 
 clean:
-	rm -rf .venv .native .oracles .sbom sbom dist .docs site tests/node/node_modules tests/java/target .mypy_cache .ruff_cache .pytest_cache .coverage* coverage.xml
+	rm -rf .venv .native .oracles .sbom sbom .audit dist .docs site tests/node/node_modules tests/java/target .mypy_cache .ruff_cache .pytest_cache .coverage* coverage.xml

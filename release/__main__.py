@@ -6,6 +6,7 @@ import argparse
 import gzip
 import hashlib
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -27,6 +28,7 @@ CONTEXT: Final = (
 )  # fmt: skip
 """What the images are built of."""
 CHECKSUMS: Final = "SHA256SUMS"
+_PINNED: Final = re.compile(r"[\w./:-]+@sha256:[0-9a-f]{64}")
 
 
 class RefusedError(Exception):
@@ -73,6 +75,15 @@ class Release:
         for file in files:
             shutil.copy(file, self.dist / f"flagstaff-{self.version}-{file.name}")
 
+    def write_base(self, base: str) -> None:
+        """The images' base, by its digest, as `docker buildx bake` takes it. Raises RefusedError."""
+        if not _PINNED.fullmatch(base):
+            raise RefusedError(
+                f"BASE is {base!r}; give the images' base by its digest, such as python:3.11-slim@sha256:…: "
+                "docker buildx imagetools inspect python:3.11-slim --format '{{.Manifest.Digest}}' prints it"
+            )
+        (self.dist / "BASE").write_text(f"{base}\n", encoding="utf-8")
+
     def write_notes(self, *, dated: bool) -> None:
         """Raises MissingNotesError."""
         changelog = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
@@ -115,6 +126,7 @@ def main() -> int:
     parser.add_argument(
         "--tag", default="", help="refuse what is not the release of this tag, such as v0.1.0"
     )
+    parser.add_argument("--base", default="", help="the images' base by its digest; --tag requires it")
     options = parser.parse_args()
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     release = Release(project["version"], options.dist.resolve())
@@ -126,6 +138,8 @@ def main() -> int:
         release.dist.mkdir(parents=True, exist_ok=True)
         for file in release.dist.iterdir():
             file.unlink()
+        if options.tag or options.base:
+            release.write_base(options.base)
         release.write_notes(dated=bool(options.tag))
         release.build_packages()
         release.pack_context()

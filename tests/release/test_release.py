@@ -27,6 +27,9 @@ CHANGELOG: Final = (
 )
 
 
+PINNED: Final = f"python:3.11-slim@sha256:{'0' * 64}"
+
+
 def run(*command: str | Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=170)
 
@@ -34,7 +37,7 @@ def run(*command: str | Path) -> subprocess.CompletedProcess[str]:
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     made = tmp_path_factory.mktemp("release")
-    words = (f"DIST={made}/dist", f"SBOM={made}/sbom", f"SBOM_OF={made}/environments")
+    words = (f"DIST={made}/dist", f"SBOM={made}/sbom", f"SBOM_OF={made}/environments", f"BASE={PINNED}")
     done = run("make", "release", *words)
     assert done.returncode == 0, done.stdout + done.stderr
     return made
@@ -48,6 +51,10 @@ def dist(folder: Path) -> Path:
 def one(dist: Path, pattern: str) -> Path:
     (file,) = dist.glob(pattern)
     return file
+
+
+def test_the_base_of_the_images_is_told_by_its_digest(dist: Path) -> None:
+    assert (dist / "BASE").read_text(encoding="utf-8") == f"{PINNED}\n"
 
 
 def test_every_file_has_its_checksum(dist: Path) -> None:
@@ -124,8 +131,18 @@ def test_project_chart_and_bake_file_name_one_version() -> None:
     assert re.findall(r'variable "VERSION" \{\n  default = "(.*)"', bake) == [project]
 
 
+@pytest.mark.parametrize("base", ["python:3.11-slim", f"{PINNED}0", "python@sha256:1"])
+def test_a_base_without_its_digest_is_refused_with_the_command_that_prints_it(
+    base: str, tmp_path: Path
+) -> None:
+    done = run(sys.executable, "-m", "release", "--dist", tmp_path, "--base", base)
+    assert done.returncode == 1
+    assert f"BASE is {base!r}" in done.stderr
+    assert "docker buildx imagetools inspect" in done.stderr
+
+
 def test_a_tag_of_another_version_is_refused(tmp_path: Path) -> None:
-    done = run(sys.executable, "-m", "release", "--dist", tmp_path, "--tag", "v99.0.0")
+    done = run(sys.executable, "-m", "release", "--dist", tmp_path, "--tag", "v99.0.0", "--base", PINNED)
     assert done.returncode == 1
     assert "the tag v99.0.0 is not the version of pyproject.toml" in done.stderr
 

@@ -47,6 +47,16 @@ def test_every_action_is_pinned_by_its_commit(file: Path) -> None:
     assert [action for action in used if not ACTION.fullmatch(action)] == []
 
 
+def test_a_release_looks_for_vulnerabilities_first_and_builds_over_a_base_by_its_digest() -> None:
+    (job,) = yaml.safe_load((ROOT / ".github/workflows/release.yaml").read_text(encoding="utf-8"))[
+        "jobs"
+    ].values()
+    commands = [step["run"] for step in job["steps"] if "run" in step]
+    assert commands[0] == "make audit"
+    assert 'BASE="python:3.11-slim@$digest"' in commands[1]
+    assert 'echo "BASE=$(cat dist/BASE)"' in commands[1]
+
+
 def test_ci_runs_what_a_developer_runs() -> None:
     (job,) = yaml.safe_load((ROOT / ".github/workflows/ci.yaml").read_text(encoding="utf-8"))["jobs"].values()
     assert ".ci/run" in [step.get("run") for step in job["steps"]]
