@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from datetime import datetime
 
+_TOO_LARGE: Final = ("etcdserver: request is too large", "trying to send message larger than max")
+"""How the API server repeats, with status 500, that etcd takes no object of that size."""
 MOST_RETRY_AFTER: Final = 30.0
 """Seconds: a proxy in between may ask for a day."""
 _EDIT: Final = re.compile(r'conflict with "([^"]*)" using ')
@@ -72,6 +74,8 @@ def require_good(answer: ApiResponse, kind: str, name: str) -> None:
         raise Failed("AccessDenied", f"{what}: {answer.message}")
     if answer.status in {HTTPStatus.UNPROCESSABLE_ENTITY, HTTPStatus.REQUEST_ENTITY_TOO_LARGE}:
         raise Stalled("InvalidObject", f"{what}: {answer.message}")
+    if any(refusal in answer.message for refusal in _TOO_LARGE):
+        raise Stalled("InvalidObject", f"{what} is too large for the cluster to store; make it smaller")
     raise Failed("ApiServerFailed", f"{what}: {answer.message}")
 
 

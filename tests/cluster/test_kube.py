@@ -87,6 +87,17 @@ async def test_what_the_api_server_will_never_take_is_stalled(cluster: Plane, na
         assert raised.value.reason == "InvalidObject"
 
 
+@pytest.mark.filterwarnings("ignore:Sending a large body:ResourceWarning")
+async def test_what_etcd_has_no_room_for_is_stalled(cluster: Plane, namespace: str) -> None:
+    async with open_client(cluster) as (api, _):
+        manifest = configuration(namespace, "a")
+        manifest["metadata"]["name"] = "large"
+        manifest["spec"]["flagSpec"]["metadata"] = {f"key-{number}": "x" * 1_000 for number in range(1_800)}
+        with pytest.raises(Stalled, match="too large for the cluster to store") as raised:
+            await api.apply(manifest, manager="us")
+        assert raised.value.reason == "InvalidObject"
+
+
 async def test_an_object_is_deleted_only_if_it_is_still_that_one(cluster: Plane, namespace: str) -> None:
     async with open_client(cluster) as (api, _):
         made, _ = await api.apply(configuration(namespace, "a"), manager="us")

@@ -11,10 +11,11 @@ import pytest
 
 from controller.api.kinds import FLAG_SET
 from controller.kube import requests
-from controller.kube.answers import ApiResponse, date, retry_after
+from controller.kube.answers import ApiResponse, date, require_good, retry_after
 from controller.kube.client import Cluster
 from controller.kube.reflector import Reflector, WatchScope
 from controller.kube.requests import MANY, Requests, decode_values
+from controller.runtime.reconciling.setbacks import Stalled
 from tests.stub_api import stub_api
 from tests.waiting import until
 
@@ -95,6 +96,19 @@ async def test_requests_refused_at_once_are_repeated_at_different_times(
 )  # fmt: skip
 def test_the_seconds_that_are_asked_for_are_bounded(text: str, seconds: float) -> None:
     assert retry_after({"Retry-After": text}) == seconds
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        "etcdserver: request is too large",
+        "rpc error: code = ResourceExhausted desc = trying to send message larger than max (3 vs. 2)",
+    ],
+)
+def test_an_object_that_is_too_large_for_etcd_waits_for_a_change(message: str) -> None:
+    with pytest.raises(Stalled, match="FlagShard a is too large for the cluster to store") as raised:
+        require_good(ApiResponse(500, {"message": message}), "FlagShard", "a")
+    assert raised.value.reason == "InvalidObject"
 
 
 def test_a_date_of_numbers_without_bound_is_none() -> None:
