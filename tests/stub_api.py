@@ -11,34 +11,62 @@ import threading
 from typing import TYPE_CHECKING, Any, Final
 
 import trustme
+import yaml
 from aiohttp import web
 
+from controller.api.kinds import (
+    CONFIG_MAP,
+    DISRUPTION_BUDGET,
+    EVENT,
+    FLAG_CARRIERS,
+    INGRESS,
+    LEASE,
+    NAMESPACE,
+    POD,
+    ROLE,
+    ROLE_BINDING,
+    SECRET,
+    SERVICE,
+    ResourceType,
+)
 from tests.cluster.cutting import Cutter
+from tests.hostile_objects import CRDS
 
 if TYPE_CHECKING:
     import socket
     from collections.abc import Iterator
     from pathlib import Path
 
-_KINDS: Final = {
-    ("", "v1"): {"secrets": "Secret", "pods": "Pod", "namespaces": "Namespace", "events": "Event"},
-    ("apiextensions.k8s.io", "v1"): {"customresourcedefinitions": "CustomResourceDefinition"},
-    ("coordination.k8s.io", "v1"): {"leases": "Lease"},
-    ("flagstaff.dev", "v1beta1"): {
-        "flagsources": "FlagSource",
-        "flagsets": "FlagSet",
-        "flagshards": "FlagShard",
-        "flagreceivers": "FlagReceiver",
-        "flagreceipts": "FlagReceipt",
-        "flagrollouts": "FlagRollout",
-        "flagoverrides": "FlagOverride",
-    },
-    ("core.openfeature.dev", "v1beta1"): {
-        "featureflagconfigurations": "FeatureFlagConfiguration",
-        "featureflags": "FeatureFlag",
-    },
-}
-"""Flux is not installed here."""
+_BUILT_IN: Final = (
+    SECRET, CONFIG_MAP, POD, NAMESPACE, EVENT, LEASE, SERVICE, INGRESS, ROLE, ROLE_BINDING, DISRUPTION_BUDGET,
+    *FLAG_CARRIERS,
+    ResourceType("apiextensions.k8s.io/v1", "CustomResourceDefinition", "customresourcedefinitions"),
+)  # fmt: skip
+"""The kinds of Kubernetes that our processes read. Flux is not installed here."""
+
+
+def installed_kinds() -> Iterator[ResourceType]:
+    """Yield the kinds of crds/, each in its stored version."""
+    for file in sorted(CRDS.glob("*.yaml")):
+        definition = yaml.load(file.read_text(), yaml.CSafeLoader)["spec"]
+        version = next(version["name"] for version in definition["versions"] if version["storage"])
+        names = definition["names"]
+        yield ResourceType(f"{definition['group']}/{version}", names["kind"], names["plural"])
+
+
+KINDS: Final = {type_.kind: type_ for type_ in (*_BUILT_IN, *installed_kinds())}
+"""What the server serves, by kind."""
+
+
+def _kinds_by_group() -> dict[tuple[str, str], dict[str, str]]:
+    grouped: dict[tuple[str, str], dict[str, str]] = {}
+    for type_ in KINDS.values():
+        grouped.setdefault((type_.group, type_.version), {})[type_.plural] = type_.kind
+    return grouped
+
+
+_KINDS: Final = _kinds_by_group()
+"""Kinds by plural, by group and version."""
 _CLUSTER_WIDE: Final = {"namespaces", "customresourcedefinitions"}
 _VERBS: Final = ["get", "list", "watch", "create", "patch", "update", "delete"]
 
@@ -91,6 +119,14 @@ class StubApi:
     def put(self, path: str, body: dict[str, Any]) -> None:
         """Make or change an object, as a person does."""
         asyncio.run_coroutine_threadsafe(self._put(path, body), self._loop).result(10)
+
+    @staticmethod
+    def path_of(body: dict[str, Any]) -> str:
+        """The path of an object; without a namespace, in `shop`."""
+        meta, type_ = body["metadata"], KINDS[body["kind"]]
+        root = f"/apis/{type_.api_version}" if type_.group else f"/api/{type_.version}"
+        within = "" if type_.plural in _CLUSTER_WIDE else f"namespaces/{meta.get('namespace', 'shop')}/"
+        return f"{root}/{within}{type_.plural}/{meta['name']}"
 
     def get(self, path: str) -> dict[str, Any]:
         """An object, empty where there is none."""

@@ -10,15 +10,17 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from controller.api.kinds import PLURALS
+from controller.app.reconcilers import STAGES
+from tests.clients.attacks import peak_megabytes, resident_megabytes
 from tests.cluster.objects import condition, flag_set, flag_source, flags
 from tests.cluster.patience import within
-from tests.cluster.replica import run_replica
-from tests.cluster.stubbed import Controller
+from tests.cluster.replica import Replica, run_replica
+from tests.cluster.stubbed import Admission, Controller, Page, Proxy
 from tests.git_http import git_server
+from tests.hostile_crowds import INSTALLED, crowd, pairs
 from tests.hostile_objects import CRDS, UNITS, hostile_objects
 from tests.repositories import Repository
-from tests.stub_api import stub_api
+from tests.stub_api import KINDS, stub_api
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -39,6 +41,11 @@ MOST_SECONDS: Final = 2.5
 """Ten times what is allowed: on a shared machine the process may stand still meanwhile. What takes more than
 linear time takes longer.
 """
+
+CROWD: Final = 12
+"""Objects of each of two kinds that meet."""
+MOST_MEGABYTES: Final = 256
+"""Twice what is allowed, for each process."""
 
 
 def hostile_tenant() -> Iterator[dict[str, Any]]:
@@ -89,9 +96,7 @@ def put(stub: StubApi, body: dict[str, Any]) -> None:
     meta = body["metadata"]
     meta.setdefault("namespace", "shop")
     meta.setdefault("generation", 1)
-    version = body["apiVersion"]
-    root = f"/apis/{version}" if "/" in version else f"/api/{version}"
-    stub.put(f"{root}/namespaces/{meta['namespace']}/{PLURALS[body['kind']]}/{meta['name']}", body)
+    stub.put(stub.path_of(body), body)
 
 
 def blocking_places(log: str) -> list[str]:
@@ -129,3 +134,55 @@ def test_what_a_tenant_writes_never_holds_the_event_loop(tmp_path: Path) -> None
         time.sleep(30.0)
         assert blocking_places(controller.log_text()) == []
         assert controller.end() == 0
+
+
+def has_read(stub: StubApi, kind: str) -> bool:
+    """Whether a process watches the objects of a kind in all namespaces."""
+    type_ = KINDS[kind]
+    return stub.count("WATCH", f"/apis/{type_.api_version}/{type_.plural}", 200) > 0
+
+
+def is_reconciled(stub: StubApi, body: dict[str, Any]) -> bool:
+    """Whether the status is of this generation."""
+    status = stub.get(stub.path_of(body)).get("status", {})
+    return bool(status.get("observedGeneration") == body["metadata"]["generation"])
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_crowds_of_every_pair_of_kinds_leave_another_tenants_objects_reconciled(tmp_path: Path) -> None:
+    with stub_api(tmp_path / "stub") as stub, run_replica(Controller(tmp_path, stub)) as controller:
+        within(lambda: all(has_read(stub, kind) for kind in INSTALLED), controller.log_text)
+        with (
+            run_replica(Proxy(tmp_path, stub)) as proxy,
+            run_replica(Admission(tmp_path, stub)) as admission,
+            run_replica(Page(tmp_path, stub)) as page,
+        ):
+            attack_beside_a_tenant(stub, (controller, proxy, admission, page))
+
+
+def attack_beside_a_tenant(stub: StubApi, processes: tuple[Replica, ...]) -> None:
+    reconciled = {stage.type.kind for stage in STAGES}
+    controller = processes[0]
+    tenants = [body for kind in INSTALLED for body in crowd(kind, "shop", 1)]
+    for body in tenants:
+        put(stub, body)
+    resident = [resident_megabytes(process.pid) for process in processes]
+    for number, pair in enumerate(pairs()):
+        for generation in (1, 2):
+            for kind in pair:
+                for body in crowd(kind, f"hostile-{number}", CROWD, generation):
+                    put(stub, body)
+    again = [body for kind in INSTALLED for body in crowd(kind, "shop", 1, generation=2)]
+    for body in again:
+        put(stub, body)
+    waiting = [body for body in again if body["kind"] in reconciled]
+    within(
+        lambda: all(is_reconciled(stub, body) for body in waiting),
+        lambda: str([body["kind"] for body in waiting if not is_reconciled(stub, body)]),
+    )
+    for body in again:
+        assert stub.get(stub.path_of(body))["spec"] == body["spec"]
+    assert "no longer leads" not in controller.log_text()
+    for process, before in zip(processes, resident, strict=True):
+        assert peak_megabytes(process.pid) - before < MOST_MEGABYTES, process.log.stem
