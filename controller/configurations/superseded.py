@@ -23,7 +23,7 @@ def superseded_condition(
     resource: Resource, objects: Cache, status: ConfigurationStatus
 ) -> tuple[Condition, ...]:
     """The condition of an object that its FlagSet wrote and left; `status` says how many follow it."""
-    writer = resource.labels.get(flagset.LABEL)
+    writer = flagset.proven_writer(resource)
     flag_set = objects.get(ObjectKey(flagset.KIND, resource.namespace, writer)) if writer else None
     written = [(target.kind, target.name) for target in FlagSetStatus.of(flag_set).target]
     if not written or (resource.key.kind, resource.name) in written:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import orjson
 
 from controller.api import flagshard
-from controller.api.flagset import LABEL
+from controller.api.flagset import proven_writer
 from controller.api.remote_provider import provider_shards
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ def claim_of(meta: Resource, spec: Mapping[str, Any]) -> Claim:
     return Claim(
         key=meta.key,
         created=meta.created,
-        maker=meta.labels.get(LABEL, ""),
+        maker=proven_writer(meta),
         flag_set_id=wanted if isinstance(wanted, str) else "",
         shards=flagshard.names(spec) if spec.get("flagSpec") is None else (),
         remote=provider_shards(meta.status),
@@ -68,4 +68,4 @@ def alike(before: Resource | None, after: Resource | None) -> bool:
     if before is None or after is None:
         return False
     same = before.uid == after.uid and before.generation == after.generation
-    return same and before.labels.get(LABEL) == after.labels.get(LABEL)
+    return same and proven_writer(before) == proven_writer(after)

@@ -83,7 +83,7 @@ def _secrets_of(flag_set: Resource) -> Iterator[str]:
 
 
 def _owner_of(resource: Resource | None) -> str | None:
-    return resource.labels.get(flagset.LABEL) if resource is not None else None
+    return (flagset.proven_writer(resource) or None) if resource is not None else None
 
 
 BY_SOURCE: Final = Index("FlagSet by source", _FLAG_SET_ONLY, _source_of)

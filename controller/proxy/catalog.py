@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 import orjson
 
 from controller.api import flagshard
-from controller.api.flagset import LABEL
+from controller.api.flagset import LABEL, proven_writer
 from controller.api.objects.conditions import SUPERSEDED, TRUE
 from controller.api.objects.meta import ObjectKey, Resource
 from controller.api.remote_provider import entries_in_force
@@ -142,9 +142,9 @@ class Catalog:
 
     def _list_written(self, before: Resource | None, after: Resource | None) -> None:
         for resource in (before, after):
-            if resource is None or resource.key.kind == flagshard.KIND or LABEL not in resource.labels:
+            if resource is None or resource.key.kind == flagshard.KIND or not proven_writer(resource):
                 continue
-            writer = resource.namespace, resource.labels[LABEL]
+            writer = resource.namespace, proven_writer(resource)
             keys = self._written.setdefault(writer, {})
             if resource is after:
                 keys[resource.key] = None

@@ -61,9 +61,17 @@ def _is_written(body: Mapping[str, Any]) -> bool:
 
 def manifest_of(body: Mapping[str, Any]) -> dict[str, Any]:
     """The manifest of an object: without its status, and without what servers and requests left in it."""
+    from controller.api.flagset import LABEL
     from controller.api.objects.meta import REQUESTS
+    from controller.api.rollouts import flagrollout
+    from controller.pods.settings.well_known import DIRECT_SET
 
     meta = {name: body["metadata"][name] for name in _KEPT if body["metadata"].get(name)}
+    marks = {LABEL, DIRECT_SET, flagrollout.LABEL}
+    # They say who writes the object, which the copy of it has no owner of.
+    labels = {name: text for name, text in (meta.pop("labels", None) or {}).items() if name not in marks}
+    if labels:
+        meta["labels"] = labels
     annotations = {
         name: text
         for name, text in (meta.pop("annotations", None) or {}).items()

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from controller.api import flagshard
-from controller.api.flagset import KIND, LABEL, DriftPolicy, manager_of
+from controller.api.flagset import KIND, DriftPolicy, manager_of, proven_writer
 from controller.api.objects.meta import ObjectKey, Resource
 from controller.flagsets.applying.drift import DriftRecord, Kept
 from controller.flagsets.applying.plan import Taken, plan
@@ -136,8 +136,8 @@ class Delivery:
     def _require_ownership(self, resource: Resource, manifest: Mapping[str, Any]) -> None:
         """Two FlagSets with one target would overwrite each other for ever."""
         existing = self.objects.get(ObjectKey.of(manifest))
-        owner = existing.labels.get(LABEL) if existing is not None else None
-        if existing is None or owner is None or owner == resource.name:
+        owner = "" if existing is None else proven_writer(existing)
+        if existing is None or owner in {"", resource.name}:
             return
         if self.objects.get(ObjectKey(KIND, resource.namespace, owner)) is not None:
             raise Stalled(

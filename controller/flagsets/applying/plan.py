@@ -79,4 +79,4 @@ def matches(existing: Resource, manifest: Mapping[str, Any], taken: Taken | None
 
 def belongs_to(resource: Resource, name: str) -> bool:
     """Whether the FlagSet `name` wrote it."""
-    return resource.labels.get(flagset.LABEL) == name
+    return flagset.proven_writer(resource) == name

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from controller.api import flagset
 from controller.api.objects.meta import ObjectKey
 from controller.api.openfeature.featureflagconfiguration import FLAG_KIND, KIND
 from controller.pods.settings import well_known
+
+MANAGER: Final = "flagstaff-direct-sets"
+"""The field manager of sets of workloads."""
 
 if TYPE_CHECKING:
     from controller.api.objects.meta import Resource
@@ -34,9 +37,11 @@ def is_set_of(configuration: Resource, workload: ObjectKey) -> bool:
     kind and name before: it may have been kept when that was deleted.
     """
     owned_by = {(owner.get("kind"), owner.get("name")) for owner in configuration.owners}
-    return configuration.labels.get(well_known.DIRECT_SET) == workload.kind and owned_by <= {
-        (workload.kind, workload.name)
-    }
+    # Kubernetes removes the owner of what is kept. The label alone proves nothing: anybody may write it.
+    proven = owned_by == {(workload.kind, workload.name)} or (
+        not owned_by and MANAGER in configuration.managers
+    )
+    return proven and configuration.labels.get(well_known.DIRECT_SET) == workload.kind
 
 
 def _flag_set(objects: Cache, namespace: str, name: str) -> str:

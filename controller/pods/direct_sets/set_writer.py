@@ -12,7 +12,7 @@ from controller.api.objects.meta import ObjectKey, Resource, about
 from controller.api.openfeature.featureflagconfiguration import KIND
 from controller.delivery.claims import KINDS as SERVED
 from controller.pods.direct_sets.direct_flags import MOST_APPLIED, read_flags
-from controller.pods.direct_sets.name_check import is_set_of, name_refusal
+from controller.pods.direct_sets.name_check import MANAGER, is_set_of, name_refusal
 from controller.pods.direct_sets.set_manifest import is_written, set_manifest
 from controller.pods.direct_sets.workload_marks import MARKED
 from controller.pods.settings.installation import Refused
@@ -32,8 +32,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-MANAGER: Final = "flagstaff-direct-sets"
-"""The field manager."""
 ROLE: Final = "flagstaff-direct-sets"
 """The ClusterRole that gives the right to read workloads."""
 RETRY_SECONDS: Final = 60.0

@@ -10,7 +10,7 @@ import logging
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from controller.api.flagset import LABEL
+from controller.api.flagset import proven_writer
 from controller.delivery.standing_orders import set_title
 from controller.proxy.orders.resolution import NOT_READY, OrderProblem, place_of, resolve
 from controller.proxy.streams.composed_sets import ComposedSets, Composition, SetPart
@@ -115,8 +115,8 @@ class OrderedTopics:
         places: set[Place] = set(change.places)
         for place in change.places:
             served = self._catalog.object_at(place)
-            if served is not None and LABEL in served.labels:
-                places.add((served.namespace, served.labels[LABEL]))
+            if served is not None and (writer := proven_writer(served)):
+                places.add((served.namespace, writer))
         return {topic for place in places for topic in self._by_place.get(place, ())}
 
     def in_namespace(self, namespace: str) -> list[OrderedPods]:

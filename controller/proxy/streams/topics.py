@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from controller.api.flagset import LABEL
+from controller.api.flagset import proven_writer
 from controller.proxy.streams.selector import Identified, Named
 
 if TYPE_CHECKING:
@@ -80,8 +80,9 @@ class Topics:
         topics: list[Topic] = [topic for id_ in ids for topic in self._identified.get(id_, ())]
         topics.append(Named(*place))
         served = self._catalog.object_at(place)
-        if served is not None and served.labels.get(LABEL, place[1]) != place[1]:
-            topics.append(Named(place[0], served.labels[LABEL]))
+        writer = "" if served is None else proven_writer(served)
+        if writer not in {"", place[1]}:
+            topics.append(Named(place[0], writer))
         topics += self._elsewhere.get(place, set()).difference(topics)
         return [(topic, self._listeners[topic]) for topic in topics if topic in self._listeners]
 

@@ -77,9 +77,10 @@ PROMOTED = thing(
 )
 SHARDED = thing("FeatureFlagConfiguration", "large", {"shards": [{"name": "s1", "digest": "d"}]})
 THERE = (SOURCE, RECEIVER, PROVIDER, ALERT, FLAGD, *SETS, *ODD, SHARDED, ROLLOUT, PAID)
-MADE = thing("FeatureFlagConfiguration", "one", labels={SET: "one"})
+WRITTEN: Final[dict[str, Any]] = {"labels": {SET: "one"}, "managers": frozenset({"flagstaff-flagset/shop/one"})}
+MADE = thing("FeatureFlagConfiguration", "one", **WRITTEN)
 RECEIPT = thing("FlagReceipt", "r", {"configuration": "one", "proxy": "p"})
-SHARD = thing("FlagShard", "s1", labels={SET: "one"})
+SHARD = thing("FlagShard", "s1", **WRITTEN)
 SECRET = thing("Secret", "git", generation=0)
 GIT = thing("GitRepository", "flags")
 GRANT = thing("FlagGrant", "shared", {"from": []}, namespace="platform")
@@ -168,8 +169,15 @@ ROWS: Final[dict[str, tuple[Resource | None, Resource | None, set[str]]]] = {
         replace(MADE, owners=({"uid": "u"},)), MADE, {"FlagSet/one"},
     ),
     "what stood in a set's way is gone": (
-        thing("FeatureFlagConfiguration", "checkout", labels={SET: "another"}), None,
-        {"FlagSet/another", "FlagSet/five"},
+        thing(
+            "FeatureFlagConfiguration", "checkout", labels={SET: "another"},
+            managers=frozenset({"flagstaff-flagset/shop/another"}),
+        ),
+        None, {"FlagSet/another", "FlagSet/five"},
+    ),
+    "what only has a set's label": (
+        None, thing("FeatureFlagConfiguration", "mine", labels={SET: "one"}),
+        {"FeatureFlagConfiguration/mine"},
     ),
     "a shard": (None, SHARD, {"FlagSet/one", "FeatureFlagConfiguration/large"}),
     "a shard that is gone": (SHARD, None, {"FlagSet/one", "FeatureFlagConfiguration/large"}),

@@ -26,7 +26,8 @@ KIND = "FeatureFlagConfiguration"
 
 def resource(kind: str, name: str, **fields: Any) -> Resource:
     meta = {"name": name, "namespace": "shop", "uid": f"{kind}-{name}", "generation": 1,
-            "labels": {"flagstaff.dev/flagset": "checkout"}}  # fmt: skip
+            "labels": {"flagstaff.dev/flagset": "checkout"},
+            "managedFields": [{"manager": "flagstaff-flagset/shop/checkout"}]}  # fmt: skip
     return Resource.of({"kind": kind, "metadata": meta, "spec": {"flagSpec": {"flags": {}}}, **fields})
 
 

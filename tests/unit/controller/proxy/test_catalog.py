@@ -57,6 +57,7 @@ def test_an_object_that_its_flag_set_lets_go_is_in_conflict_from_then_on() -> No
     for kind in (KIND, FLAG_KIND):
         object_body = body(("a", "x"))
         object_body["metadata"]["labels"] = {"flagstaff.dev/flagset": "x", "app": "x"}
+        object_body["metadata"]["managedFields"] = [{"manager": "flagstaff-flagset/a/x"}]
         catalog.learn(kind, object_body)
     assert list(catalog.claims.conflicts()) == []
     catalog.learn(FLAG_KIND, body(("a", "x")))

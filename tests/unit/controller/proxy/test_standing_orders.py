@@ -199,7 +199,9 @@ async def test_an_order_is_also_the_name_of_a_flag_set_that_writes_another_objec
 ) -> None:
     orders.workload(order="checkout")
     stream = scene.open(WEB)
-    scene.learn("shop/checkout-flags", of("hello", "1"), labels={"flagstaff.dev/flagset": "checkout"})
+    written = {"manager": "flagstaff-flagset/shop/checkout"}
+    labels = {"flagstaff.dev/flagset": "checkout"}
+    scene.learn("shop/checkout-flags", of("hello", "1"), labels=labels, managedFields=[written])
     await scene.rest()
     assert sent_values(stream) == [{"hello": "1 of FlagSet/checkout"}]
 

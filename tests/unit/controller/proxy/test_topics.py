@@ -294,17 +294,28 @@ async def test_streams_beyond_the_limits_are_refused_and_places_come_free() -> N
     assert scene.open("shop/web", host="c").ended is None
 
 
-WRITTEN = {"flagstaff.dev/flagset": "web"}
+MARKED: dict[str, Any] = {"labels": {"flagstaff.dev/flagset": "web"}}
+WRITTEN: dict[str, Any] = {**MARKED, "managedFields": [{"manager": "flagstaff-flagset/shop/web"}]}
+
+
+async def test_the_label_of_a_flag_set_alone_gives_nobody_its_name() -> None:
+    scene = Scene()
+    scene.learn("shop/forged", flags("forged"), **MARKED)
+    scene.learn("shop/web-2", flags("1"), **WRITTEN)
+    stream = scene.open("shop/web")
+    scene.learn("shop/forged", flags("again"), **MARKED)
+    await scene.rest()
+    assert sent_values(stream) == ["1"]
 
 
 async def test_the_name_of_a_flag_set_means_the_object_that_it_writes() -> None:
     scene = Scene()
-    scene.learn("shop/web", flags("1"), labels=WRITTEN)
+    scene.learn("shop/web", flags("1"), **WRITTEN)
     stream = scene.open("shop/web", host="10.0.0.1")
-    scene.learn("shop/web-2", flags("2"), labels=WRITTEN)
+    scene.learn("shop/web-2", flags("2"), **WRITTEN)
     scene.forget("shop/web")
     await scene.rest()
-    scene.learn("shop/web-2", flags("3"), labels=WRITTEN)
+    scene.learn("shop/web-2", flags("3"), **WRITTEN)
     await scene.rest()
     assert (sent_values(stream), sent_values(scene.open("shop/web"))) == (["1", "2", "3"], ["3"])
     assert [(c.place[1], c.delivered) for c in scene.proxy.receipts.counts() if c.delivered] == [("web-2", 2)]
@@ -320,10 +331,10 @@ async def test_the_name_of_a_flag_set_means_the_object_that_it_writes() -> None:
 async def test_of_two_objects_of_a_flag_set_its_name_means_the_one_that_it_still_writes() -> None:
     scene = Scene()
     left = [{"type": "Superseded", "status": "True"}]
-    scene.learn("shop/a", flags("a"), labels=WRITTEN)
-    scene.learn("shop/b", flags("b"), labels=WRITTEN)
+    scene.learn("shop/a", flags("a"), **WRITTEN)
+    scene.learn("shop/b", flags("b"), **WRITTEN)
     stream = scene.open("shop/web")
-    scene.learn("shop/a", flags("a"), labels=WRITTEN, status={"conditions": left})
+    scene.learn("shop/a", flags("a"), **WRITTEN, status={"conditions": left})
     await scene.rest()
     assert sent_values(stream) == ["a", "b"]
 

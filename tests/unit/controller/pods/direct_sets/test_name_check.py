@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from controller.api.objects.meta import ObjectKey, Resource
-from controller.pods.direct_sets.name_check import name_refusal
+from controller.pods.direct_sets.name_check import MANAGER, name_refusal
 from controller.pods.settings.well_known import DIRECT_SET
 from controller.runtime.objects.cache import Cache
 
@@ -20,6 +20,12 @@ def cache_with(kind: str, name: str = "checkout", namespace: str = "shop", **fie
     return cache
 
 
+def kept(*managers: str) -> Cache:
+    """A set without owners: it was kept, or somebody wrote the label."""
+    labels = {DIRECT_SET: "Deployment"}
+    return cache_with("FeatureFlagConfiguration", labels=labels, managers=frozenset(managers))
+
+
 def configuration(kind: str, owner: str) -> Cache:
     owners = ({"kind": owner, "name": "checkout", "uid": "w"},)
     return cache_with("FeatureFlagConfiguration", labels={DIRECT_SET: kind}, owners=owners)
@@ -30,6 +36,7 @@ def configuration(kind: str, owner: str) -> Cache:
     [
         Cache(),
         configuration("Deployment", "Deployment"),
+        kept(MANAGER),
         cache_with("FeatureFlagConfiguration", namespace="pay"),
         cache_with("FlagSet", spec={"target": {"name": "other"}}),
         cache_with("FlagSet", "other", spec={"target": "checkout"}),
@@ -48,6 +55,7 @@ def test_name_is_free(objects: Cache) -> None:
         (cache_with("FlagSet", "other", spec={"target": {"name": "checkout"}}), "FlagSet other"),
         (configuration("StatefulSet", "StatefulSet"), "StatefulSet checkout with flags of its own"),
         (configuration("Deployment", "Pod"), "Deployment checkout with flags of its own"),
+        (kept("kubectl"), "Deployment checkout with flags of its own"),
     ],
 )
 def test_name_that_is_taken_is_refused_with_its_holder_and_what_to_do(objects: Cache, holder: str) -> None:

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 from controller.api.kinds import FLAG_CARRIERS
 from controller.api.objects.meta import ObjectKey
 from controller.pods.direct_sets.marked_workloads import MarkedWorkloads
-from controller.pods.direct_sets.set_writer import MANAGER, RETRY_SECONDS, DirectSets
+from controller.pods.direct_sets.name_check import MANAGER
+from controller.pods.direct_sets.set_writer import RETRY_SECONDS, DirectSets
 from controller.pods.settings.well_known import APPLIED, DIRECT_SET, FLAGS
 from controller.runtime.reconciling.queue import KeyedQueue
 from controller.runtime.reconciling.setbacks import Failed, Passing
