@@ -77,7 +77,8 @@ PROMOTED = thing(
 )
 SHARDED = thing("FeatureFlagConfiguration", "large", {"shards": [{"name": "s1", "digest": "d"}]})
 THERE = (SOURCE, RECEIVER, PROVIDER, ALERT, FLAGD, *SETS, *ODD, SHARDED, ROLLOUT, PAID)
-WRITTEN: Final[dict[str, Any]] = {"labels": {SET: "one"}, "managers": frozenset({"flagstaff-flagset/shop/one"})}
+WRITER: Final = frozenset({"flagstaff-flagset/shop/one"})
+WRITTEN: Final[dict[str, Any]] = {"labels": {SET: "one"}, "managers": WRITER}
 MADE = thing("FeatureFlagConfiguration", "one", **WRITTEN)
 RECEIPT = thing("FlagReceipt", "r", {"configuration": "one", "proxy": "p"})
 SHARD = thing("FlagShard", "s1", **WRITTEN)
