@@ -232,7 +232,7 @@ def source_key(flag_set: Resource) -> ObjectKey | None:
 
 def writer_key(written: Resource) -> ObjectKey:
     """Return the FlagSet that writes an object; its name is empty where none does."""
-    return ObjectKey(KIND, written.namespace, written.labels.get(LABEL, ""))
+    return ObjectKey(KIND, written.namespace, proven_writer(written))
 
 
 def manager_of(flag_set: ObjectKey) -> str:

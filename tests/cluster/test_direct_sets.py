@@ -331,6 +331,19 @@ def test_configuration_that_stands_in_the_way_is_not_overwritten(shop: Namespace
     shop.wait("ffc", lambda found: found["metadata"].get("ownerReferences"), "checkout")
 
 
+def test_the_label_of_a_direct_set_gives_no_workload_what_another_wrote(shop: Namespace) -> None:
+    mine = configuration("checkout", flagSpec=json.loads(flags(mine="on")))
+    mine["metadata"]["labels"] = {DIRECT_SET: "Deployment"}
+    shop.kubectl("create", "-f", "-", given=json.dumps(mine))
+    apply(shop, workload(annotations={FLAGS: flags(banner="on")}))
+    within(lambda: events(shop, "FlagsNotWritten"))
+    annotate(shop, None)
+    shop.wait("deployment", lambda found: DIRECT_SET not in found["metadata"].get("labels", {}), "checkout")
+    apply(shop, workload(name="next", annotations={FLAGS: flags(banner="on")}))
+    shop.wait_ready("ffc", "next")
+    assert defaults(shop) == {"mine": "on"}
+
+
 def test_what_is_applied_or_replaced_again_changes_nothing(shop: Namespace) -> None:
     manifest = workload(annotations={FLAGS: flags(banner="on")})
     words = ("--server-side", "--field-manager=argocd-controller")

@@ -119,6 +119,23 @@ def test_somebody_else_s_object_is_not_taken_until_it_is_handed_over(spine: Spin
     assert spine.served_variants("mine") == {"banner": "on"}
 
 
+def test_the_label_of_a_flag_set_on_an_object_written_by_hand_has_it_neither_changed_nor_deleted(
+    spine: Spine,
+) -> None:
+    spine.wait_ready("flagset")
+    mine = configuration("mine", flagSpec=json.loads(flags(mine="on")))
+    mine["metadata"]["labels"] = {LABEL: "flags"}
+    spine.kubectl("create", "-f", "-", given=json.dumps(mine))
+    before = spine.wait_ready("ffc", "mine")
+    spine.wait_applied(spine.push(flags__json=flags(banner="off")))
+    after = spine.get("ffc", "mine")
+    assert (after["metadata"]["uid"], after["spec"]) == (before["metadata"]["uid"], before["spec"])
+    assert spine.served_variants("mine") == {"mine": "on"}
+    spine.delete("flagset")
+    spine.wait_gone("flagset")
+    assert spine.served_variants("mine") == {"mine": "on"}
+
+
 def test_an_object_that_another_applies_is_a_conflict_that_names_it(spine: Spine) -> None:
     spine.wait_ready("flagset")
     theirs = json.dumps(owned_configuration(flagSpec=json.loads(flags(theirs="on"))))

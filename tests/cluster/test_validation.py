@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from tests.cluster.plane import Plane
 
 DRY = "--dry-run=server"
+CONTROLLER = "system:serviceaccount:flagstaff-system:flagstaff-controller"
 
 
 @pytest.fixture(scope="module")
@@ -66,3 +67,16 @@ def test_a_bad_change_of_a_good_object_is_refused_and_its_labels_can_be_changed(
     bad = BEYOND_SCHEMA["FlagSource"]
     assert "FlagSource checkout: spec.git.ref.branch: '-x' is not" in apply(shop, bad)
     assert "labeled" in shop.kubectl("label", "flagsource", "checkout", "team=shop")
+
+
+def test_the_label_of_a_flag_set_passes_by_the_judgement_only_where_the_controller_writes(
+    shop: Namespace,
+) -> None:
+    bad = BEYOND_SCHEMA["FeatureFlagConfiguration"]
+    bad = {**bad, "metadata": {**bad["metadata"], "labels": {"flagstaff.dev/flagset": "checkout"}}}
+    manager = f"--field-manager=flagstaff-flagset/{shop.name}/checkout"
+    assert "denied" in apply(shop, bad, DRY)
+    assert "denied" in apply(shop, bad, DRY, "--server-side", manager)
+    controller_s = ("--as", CONTROLLER, "--as-group", "system:masters")
+    assert "denied" in apply(shop, bad, DRY, "--server-side", *controller_s)
+    assert "denied" not in apply(shop, bad, DRY, "--server-side", manager, *controller_s)

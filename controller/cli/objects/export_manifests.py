@@ -53,10 +53,10 @@ async def _read(options: argparse.Namespace) -> list[dict[str, Any]]:
 
 def _is_written(body: Mapping[str, Any]) -> bool:
     """Whether a FlagSet or another object writes it, so that it needs no manifest."""
-    from controller.api.flagset import LABEL
+    from controller.api.flagset import proven_writer
+    from controller.api.objects.meta import Resource
 
-    meta = body["metadata"]
-    return bool(meta.get("ownerReferences")) or LABEL in (meta.get("labels") or {})
+    return bool(body["metadata"].get("ownerReferences") or proven_writer(Resource.of(body)))
 
 
 def manifest_of(body: Mapping[str, Any]) -> dict[str, Any]:

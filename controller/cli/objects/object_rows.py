@@ -150,7 +150,7 @@ def _source(resource: Resource) -> str | None:
         return None if key is None else f"{key.kind}/{key.name}"
     if resource.key.kind == flagsource.KIND:
         return flagsource.source_address(resource)
-    writer = resource.labels.get(flagset.LABEL)
+    writer = flagset.proven_writer(resource)
     return f"{flagset.KIND}/{writer}" if writer else None
 
 

@@ -78,8 +78,8 @@ def _parent(resource: Resource, known: Collection[ObjectKey]) -> ObjectKey | Non
         kinds = (flagset.KIND, featureflagconfiguration.KIND, featureflagconfiguration.FLAG_KIND)
         keys = (ObjectKey(kind, resource.namespace, set_name(resource)) for kind in kinds)
         key = next((named for named in keys if named in known), None)
-    elif writer := resource.labels.get(flagset.LABEL):
-        key = ObjectKey(flagset.KIND, resource.namespace, writer)
+    else:
+        key = flagset.writer_key(resource)
     return key if key is not None and key in known else None
 
 

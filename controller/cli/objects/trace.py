@@ -112,7 +112,7 @@ async def _trace(
 
     row = object_row(resource, state)
     trace = FlagTrace(options.flag, str(resource.key), row.served)
-    writer = resource.labels.get(flagset.LABEL)
+    writer = flagset.proven_writer(resource)
     flag_set = await connection.find(FLAG_SET, resource.namespace, writer) if writer else None
     if flag_set is None:
         return replace(trace, revision=row.revision, unknown="the object is written by hand")

@@ -18,7 +18,7 @@ async def _nothing(_: Resource) -> None:
 
 
 class MemoryCluster:
-    """Implements `Applier` and `StatusWriter`. It has no conflicts, field managers or Leases, and
+    """Implements `Applier` and `StatusWriter`. It has no conflicts or Leases, and
     keeps uid, generation and resourceVersion only as far as cache and loop need them.
     """
 
@@ -46,11 +46,11 @@ class MemoryCluster:
 
     async def apply(self, manifest: Mapping[str, Any], *, manager: str) -> tuple[dict[str, Any], str]:
         """Make `manifest` the object. There are no other writers, so nothing conflicts."""
-        del manager
-        resource = self.put(manifest)
+        written = {**manifest["metadata"], "managedFields": [{"manager": manager}]}
+        resource = self.put({**manifest, "metadata": written})
         await self._applied(resource)
         metadata = {
-            **manifest["metadata"],
+            **written,
             "uid": resource.uid,
             "generation": resource.generation,
             "resourceVersion": resource.resource_version,

@@ -63,6 +63,7 @@ def configuration(served: str = "1/2", **status: Any) -> Resource:
     }  # fmt: skip
     metadata = {
         "labels": {"flagstaff.dev/flagset": "flags"},
+        "managedFields": [{"manager": "flagstaff-flagset/shop/flags"}],
         "annotations": {"flagstaff.dev/observed-at": "2026-11-28T11:59:01.500Z"},
     }
     return resource("FeatureFlagConfiguration", metadata=metadata, status=known)

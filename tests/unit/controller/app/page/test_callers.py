@@ -134,7 +134,11 @@ async def test_the_events_of_a_set_name_the_newest_change_of_each_flag() -> None
     reviews = Reviews({"t1": "ann"}, {"ann": {"shop"}})
     async with views() as shown:
         flags = {key: {"state": "ENABLED", "variants": {"on": True}, "defaultVariant": "on"} for key in "ab"}
-        meta = {"namespace": "shop", "name": "flags", "labels": {"flagstaff.dev/flagset": "all"}}
+        written = {
+            "labels": {"flagstaff.dev/flagset": "all"},
+            "managedFields": [{"manager": "flagstaff-flagset/shop/all"}],
+        }
+        meta = {"namespace": "shop", "name": "flags", **written}
         body = {"metadata": meta, "spec": {"flagSpec": {"flags": flags}}}
         shown.objects.learn("FeatureFlagConfiguration", body)
         told = (

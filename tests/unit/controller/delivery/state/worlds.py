@@ -130,6 +130,7 @@ def set_object(
     return make(
         kind, "checkout", spec={"flagSpec": document(*flags)}, status={**known, **status},
         labels={"flagstaff.dev/flagset": "checkout"},
+        managedFields=[{"manager": "flagstaff-flagset/shop/checkout"}],
     )  # fmt: skip
 
 
