@@ -86,6 +86,10 @@ def _owner_of(resource: Resource | None) -> str | None:
     return (flagset.proven_writer(resource) or None) if resource is not None else None
 
 
+def _label_of(resource: Resource | None) -> str | None:
+    return resource.labels.get(flagset.LABEL) if resource is not None else None
+
+
 BY_SOURCE: Final = Index("FlagSet by source", _FLAG_SET_ONLY, _source_of)
 BY_FOREIGN_SOURCE: Final = Index(
     "FlagSet by source elsewhere", _FLAG_SET_ONLY, _foreign_source_of, everywhere=True
@@ -210,8 +214,12 @@ FLAG_SETS: Final = Reconciles(
         Watch(frozenset({SECRET.kind}), changed=version_of, keys=keys_listed_by(BY_SECRET)),
         Watch(frozenset({CONFIG_MAP.kind}), changed=version_of, keys=keys_listed_by(BY_CONFIG_MAP)),
         Watch(frozenset({flagrollout.KIND}), changed=_recording_state, keys=_flag_sets_of),
-        # FlagSets whose target belonged to another.
-        Watch(_WRITTEN, changed=_owner_of, keys=keys_listed_by(BY_TARGET)),
+        # FlagSets whose target belonged to another, or is handed over by its label.
+        Watch(
+            _WRITTEN,
+            changed=lambda resource: (_owner_of(resource), _label_of(resource)),
+            keys=keys_listed_by(BY_TARGET),
+        ),
     ),
     indexes=(
         BY_SOURCE,

@@ -50,6 +50,7 @@ OWN: Final = frozenset({"LABEL", "DIRECT_SET"})
 READERS: Final = {
     "controller/api/flagset.py proven_writer": WRITER,
     "controller/configurations/remote_shards.py sweep": "it only keeps the object from removal",
+    "controller/flagsets/stage.py _label_of": "it only wakes the FlagSet whose target the object is",
     "controller/pods/direct_sets/name_check.py is_set_of": WRITER,
     "controller/pods/direct_sets/name_check.py _other_maker": "it only names who has a name already",
     "controller/pods/direct_sets/set_writer.py run": "`is_set_of` judges each before it is touched",
