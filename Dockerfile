@@ -47,7 +47,7 @@ RUN --mount=type=bind,source=requirements,target=/requirements PYTHONDONTWRITEBY
 RUN --mount=type=bind,from=native,source=/native,target=/native PYTHONDONTWRITEBYTECODE=1 \
     pip install --no-cache-dir --no-deps /native/*.whl
 # Bytecode of what is imported: the base image has none of the standard library, and whoever starts us may write none.
-RUN python -c "import controller.cli, evaluator.cli, evaluator.wiring, evaluator.sync.sources.grpc, evaluator.sync.sources.http, prometheus_client, uvloop"
+RUN python -c "import controller.cli, evaluator.cli, evaluator.wiring, evaluator.sync.grpc_source, evaluator.sync.http_source, prometheus_client, uvloop"
 USER 65532:65532
 WORKDIR /home/flagstaff
 EXPOSE 8013 8014 8015 8016
@@ -66,7 +66,7 @@ RUN --mount=type=bind,source=requirements,target=/requirements PYTHONDONTWRITEBY
     && rm -r client/api aio/client/api
 RUN --mount=type=bind,from=build,source=/dist,target=/dist PYTHONDONTWRITEBYTECODE=1 \
     pip install --no-cache-dir --no-deps /dist/*.whl
-RUN python -c "import controller.cli, controller.runtime.process.helper, controller.sources.bucket.store_client, controller.sources.verification.sigstore_bundle, controller.app.controller_process, controller.local.local_mode, controller.app.proxy_process, evaluator.cli, evaluator.wiring, uvloop"
+RUN python -c "import controller.cli, controller.runtime.helper, controller.sources.bucket_client, controller.sources.sigstore_bundle, controller.app.controller_process, controller.local.local_mode, controller.app.proxy_process, evaluator.cli, evaluator.wiring, uvloop"
 USER 65532:65532
 WORKDIR /home/flagstaff
 EXPOSE 8013 8014 8015 8016

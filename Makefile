@@ -174,11 +174,11 @@ release: sbom ## all files of a release in dist/; TAG=v0.1.0 refuses what is not
 	@$(BIN)/python -m release --dist $(DIST) --sbom $(SBOM) $(if $(TAG),--tag $(TAG)) $(if $(BASE),--base $(BASE))
 
 crds: dev ## the CustomResourceDefinitions, the tables of fields in docs/kinds, and what `make reference` writes, from the models
-	@$(BIN)/python -m controller.api.published.definitions
-	@$(BIN)/python -m controller.cli.published.files
+	@$(BIN)/python -m controller.api.crd_writer
+	@$(BIN)/python -m controller.cli.published
 
 reference: dev ## docs/reference and schemas, from the program
-	@$(BIN)/python -m controller.cli.published.files
+	@$(BIN)/python -m controller.cli.published
 
 docs: .docs/.ready ## the documentation as a site, in site/
 	@.docs/bin/python release/site.py

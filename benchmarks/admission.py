@@ -30,14 +30,14 @@ import trustme
 from benchmarks import validation
 from benchmarks.cluster import memory, plane
 from benchmarks.results import keep, median, percentile
-from controller.migration.objects import Given
-from controller.pods.injection.pod_injection import inject
-from controller.pods.settings.installation import Options
+from controller.migration.migrated_objects import Given
+from controller.pods.installation import Options
+from controller.pods.pod_injection import inject
+from evaluator.http.limits import Limits
+from evaluator.http.listener import Listener
 from evaluator.http.messages import Response
 from evaluator.http.routes import Routes
-from evaluator.http.server.limits import Limits
-from evaluator.http.server.listener import Listener
-from evaluator.http.server.tls import TlsFiles
+from evaluator.http.sockets import TlsFiles
 from tests.cluster.admission import AdmissionProcess, authorities, install_rights, install_webhooks
 from tests.cluster.objects import Namespace, configuration, flags
 from tests.cluster.patience import within

@@ -23,16 +23,14 @@ from benchmarks.swap import document as targeted
 from benchmarks.swap import read
 from evaluator.host.gc_policy import GcPolicy
 from evaluator.http.deferred import Deferred, at_once
-from evaluator.http.messages import Call, Request
+from evaluator.http.limits import Limits
+from evaluator.http.listener import Listener
 from evaluator.http.offload import Offload
 from evaluator.http.routes import Routes, merge
-from evaluator.http.server.limits import Limits
-from evaluator.http.server.listener import Listener
+from evaluator.server import evaluate_flags as ofrep
+from evaluator.server import evaluation, management
 from evaluator.server.context import ContextSources
-from evaluator.server.monitoring import management
-from evaluator.server.monitoring.metrics import Metrics
-from evaluator.server.ofrep import evaluate_flags as ofrep
-from evaluator.server.rpc import evaluation
+from evaluator.server.metrics import Metrics
 from evaluator.server.service import EvaluationService
 from evaluator.store.store import Store
 from tests.stores import swap

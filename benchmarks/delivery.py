@@ -26,7 +26,7 @@ from benchmarks.cluster import plane
 from benchmarks.commit import document
 from benchmarks.loads import cpu_seconds
 from benchmarks.results import keep, median, percentile
-from controller.api.objects.meta import timestamp
+from controller.api.meta import timestamp
 from controller.kube.client import Cluster
 from controller.runtime.clock import now
 from evaluator.wire.delivery import REPORT, MemberText

@@ -12,7 +12,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.results import keep, median
-from evaluator.flags.layers.merge import parse
+from evaluator.flags.merge import parse
 from tests.unit.evaluator.flags.wrong_documents import WRONG_FLAGS, WRONG_WHOLES, document, right_flag
 
 if TYPE_CHECKING:

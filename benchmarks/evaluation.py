@@ -39,7 +39,7 @@ CONTEXT = {"targetingKey": "user-1", "tier": "gold", "email": "a@example.com", "
 
 OURS = """
 import json, sys, timeit
-from evaluator.flags.layers.merge import parse
+from evaluator.flags.merge import parse
 from evaluator.flags.model import Bucketing
 from evaluator.resolving.resolution import FlagType
 from evaluator.resolving.resolve import compile_flag_set, resolve

@@ -17,9 +17,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from benchmarks.loads import CLIENT_CPU, GRPC
-from evaluator.http.h2 import frames
-from evaluator.http.h2.frames import END_HEADERS, frame
-from evaluator.http.hpack.hpack import encode_block
+from evaluator.http import h2_frames
+from evaluator.http.h2_frames import END_HEADERS, frame
+from evaluator.http.hpack import encode_block
 from evaluator.wire import sync_pb2
 from tests.clients.attacks import GREETING, bodies, head, heads, line, uploads
 
@@ -63,7 +63,8 @@ def resets(count: int, path: str) -> bytes:
     """Streams that are reset as soon as they are opened."""
     block = encode_block([*head(path), *GRPC.items()])
     return b"".join(
-        frame(frames.HEADERS, END_HEADERS, stream, block) + frame(frames.RST_STREAM, 0, stream, b"\0\0\0\x08")
+        frame(h2_frames.HEADERS, END_HEADERS, stream, block)
+        + frame(h2_frames.RST_STREAM, 0, stream, b"\0\0\0\x08")
         for stream in range(1, 2 * count, 2)
     )  # fmt: skip
 
@@ -160,8 +161,8 @@ async def holds_streams(port: int) -> None:
         block = encode_block([*head(SYNC), *GRPC.items()])
         writer.write(GREETING)
         for stream in range(1, 201, 2):
-            writer.write(frame(frames.HEADERS, END_HEADERS, stream, block))
-            writer.write(frame(frames.DATA, frames.END_STREAM, stream, ASKED))
+            writer.write(frame(h2_frames.HEADERS, END_HEADERS, stream, block))
+            writer.write(frame(h2_frames.DATA, h2_frames.END_STREAM, stream, ASKED))
         await asyncio.wait_for(writer.drain(), 5)
         await asyncio.sleep(1.0)
 

@@ -32,8 +32,8 @@ from openfeature.schemas.protobuf.flagd.sync.v1 import sync_pb2
 from benchmarks.loads import cpu_seconds
 from benchmarks.results import keep, median, percentile
 from controller.kube.client import Cluster
-from evaluator.http.h2 import frames
-from evaluator.http.hpack.hpack import encode_block
+from evaluator.http import h2_frames
+from evaluator.http.hpack import encode_block
 from tests.cluster.assets import PLANE, find
 from tests.cluster.plane import Plane, free_ports, run_plane
 from tests.cluster.plugin import install
@@ -97,29 +97,29 @@ class Stream(asyncio.Protocol):
         self.transport = cast("asyncio.Transport", transport)
         request = sync_pb2.SyncFlagsRequest(selector=self.selector).SerializeToString()
         framed = b"\0" + len(request).to_bytes(4, "big") + request
-        wide = frames.frame(frames.WINDOW_UPDATE, 0, 0, frames.UINT32.pack(2**30))
+        wide = h2_frames.frame(h2_frames.WINDOW_UPDATE, 0, 0, h2_frames.UINT32.pack(2**30))
         self.transport.write(
-            frames.PREFACE
-            + frames.settings_frame({frames.Setting.INITIAL_WINDOW_SIZE: 2**30})
+            h2_frames.PREFACE
+            + h2_frames.settings_frame({h2_frames.Setting.INITIAL_WINDOW_SIZE: 2**30})
             + wide
-            + frames.frame(frames.HEADERS, frames.END_HEADERS, 1, encode_block(_HEAD))
-            + frames.frame(frames.DATA, frames.END_STREAM, 1, framed)
+            + h2_frames.frame(h2_frames.HEADERS, h2_frames.END_HEADERS, 1, encode_block(_HEAD))
+            + h2_frames.frame(h2_frames.DATA, h2_frames.END_STREAM, 1, framed)
         )
 
     def data_received(self, data: bytes) -> None:
         self.audience.received += len(data)
         self.buffer += data
-        while len(self.buffer) >= frames.HEAD_BYTES:
-            word, flags, _ = frames.HEAD.unpack_from(self.buffer)
-            end = frames.HEAD_BYTES + (word >> 8)
+        while len(self.buffer) >= h2_frames.HEAD_BYTES:
+            word, flags, _ = h2_frames.HEAD.unpack_from(self.buffer)
+            end = h2_frames.HEAD_BYTES + (word >> 8)
             if len(self.buffer) < end:
                 return
-            payload = bytes(self.buffer[frames.HEAD_BYTES : end])
+            payload = bytes(self.buffer[h2_frames.HEAD_BYTES : end])
             del self.buffer[:end]
             self.take(word & 0xFF, flags, payload)
 
     def take(self, kind: int, flags: int, payload: bytes) -> None:
-        if kind == frames.DATA:
+        if kind == h2_frames.DATA:
             self.message += payload
             while len(self.message) >= 5:
                 end = 5 + int.from_bytes(self.message[1:5], "big")
@@ -127,8 +127,10 @@ class Stream(asyncio.Protocol):
                     return
                 self.audience.record(self, number_in(bytes(self.message[5:end])))
                 del self.message[:end]
-        elif kind in {frames.SETTINGS, frames.PING} and not flags & frames.ACK:
-            self.transport.write(frames.frame(kind, frames.ACK, 0, payload if kind == frames.PING else b""))
+        elif kind in {h2_frames.SETTINGS, h2_frames.PING} and not flags & h2_frames.ACK:
+            self.transport.write(
+                h2_frames.frame(kind, h2_frames.ACK, 0, payload if kind == h2_frames.PING else b"")
+            )
 
 
 def number_in(message: bytes) -> int:

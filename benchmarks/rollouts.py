@@ -23,21 +23,20 @@ from benchmarks.results import keep, median
 from controller.configurations.reconciler import ConfigurationReconciler
 from controller.configurations.stage import CONFIGURATIONS
 from controller.delivery.claims import Claims
-from controller.rollouts.analysis.allowed_servers import AllowedServers
-from controller.rollouts.analysis.metric_checks import MetricChecks
-from controller.rollouts.analysis.webhook_calls import WebhookCalls
+from controller.rollouts.metric_checks import MetricChecks
+from controller.rollouts.metric_servers import AllowedServers, WebhookCalls
 from controller.rollouts.rollout_reconciler import FlagRolloutReconciler
 from controller.rollouts.stage import ROLLOUTS
-from controller.runtime.network.http_client import HttpClient
-from controller.runtime.tenancy.hosts import Hosts
-from controller.runtime.tenancy.places import Places
+from controller.runtime.hosts import Hosts
+from controller.runtime.http_client import HttpClient
+from controller.runtime.limits import Places
 from tests.unit.controller.stage_world import RecordingCluster, take_turn
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from multiprocessing.connection import Connection
 
-    from controller.runtime.reconciling.loop import Reconciler
+    from controller.runtime.loop import Reconciler
 
 MANY, FLAGS, INTERVAL, INTERVALS, AT_ONCE = 500, 20, 10.0, 12, 64
 _ANSWER = json.dumps(

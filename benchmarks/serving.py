@@ -15,7 +15,7 @@ from pathlib import Path
 
 import uvloop
 
-from evaluator.flags.layers.merge import parse
+from evaluator.flags.merge import parse
 from evaluator.settings import Settings, TlsPaths
 from evaluator.store.store import Store
 from evaluator.wiring import serve

@@ -18,15 +18,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.results import keep, median
+from controller.api.fields import read
 from controller.api.flagsource import FlagSourceSpec
-from controller.api.objects.fields import read
-from controller.api.objects.meta import ObjectKey
+from controller.api.meta import ObjectKey
 from controller.runtime.clock import now
 from controller.sources.backend import FetchRequest
-from controller.sources.bucket.bucket_factory import BucketFactory
+from controller.sources.bucket_factory import BucketFactory
 from controller.sources.freshness import Freshness
-from controller.sources.git.git_factory import GitFactory
-from controller.sources.oci.oci_factory import OciFactory
+from controller.sources.git_factory import GitFactory
+from controller.sources.oci_backend import OciFactory
 from tests.git_http import git_server
 from tests.registry.artifacts import Pusher, flux
 from tests.registry.front import before

@@ -18,7 +18,8 @@ import time
 from typing import TYPE_CHECKING
 
 from benchmarks.results import percentile
-from evaluator.http.h2.frames import (
+from evaluator.http import grpc_framing as framing
+from evaluator.http.h2_frames import (
     DATA,
     END_HEADERS,
     END_STREAM,
@@ -33,9 +34,8 @@ from evaluator.http.h2.frames import (
     settings_frame,
     window_frame,
 )
-from evaluator.http.h2.frames import DEFAULT_WINDOW as WINDOW
-from evaluator.http.hpack.hpack import encode_block
-from evaluator.http.rpc import grpc_framing as framing
+from evaluator.http.h2_frames import DEFAULT_WINDOW as WINDOW
+from evaluator.http.hpack import encode_block
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

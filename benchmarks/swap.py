@@ -23,15 +23,14 @@ import uvloop
 
 from benchmarks.results import keep, median, percentile
 from evaluator.flags.canonical import digest
-from evaluator.flags.layers.merge import parse
+from evaluator.flags.merge import parse
 from evaluator.host.gc_policy import GcPolicy
 from evaluator.http.messages import Call, Code
-from evaluator.http.server.scheduler import FairQueue
+from evaluator.http.scheduler import FairQueue
 from evaluator.resolving.resolution import FlagType
 from evaluator.resolving.resolve import resolve
-from evaluator.server.rpc.event_stream import EventStreams
-from evaluator.store.exchange import SnapshotSwapper, run_in_thread
-from evaluator.store.store import Content, Report, Store
+from evaluator.server.event_stream import EventStreams
+from evaluator.store.store import Content, Report, SnapshotSwapper, Store, run_in_thread
 from tests.stores import swap
 
 if TYPE_CHECKING:

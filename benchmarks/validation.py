@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from benchmarks.cluster import plane
 from benchmarks.results import keep, median, percentile
-from evaluator.flags.layers.merge import parse
+from evaluator.flags.merge import parse
 from tests.cluster.admission import AdmissionProcess, authorities, install_rights
 from tests.cluster.replica import run_replica
 

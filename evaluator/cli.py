@@ -7,7 +7,7 @@ import os
 import sys
 from typing import TYPE_CHECKING, Final, NoReturn
 
-from evaluator.flags.syntax.text import visible
+from evaluator.flags.text import visible
 from evaluator.host import logs
 from evaluator.settings import OPTIONS, InvalidSettingError, Kind, Settings, load
 
@@ -32,7 +32,7 @@ class _Parser(argparse.ArgumentParser):
 def main(argv: Sequence[str] | None = None) -> int:
     """`python -m evaluator start …`; returns the exit code: 0 stopped by a signal, 2 cannot start."""
     parser = _Parser(prog="evaluator", allow_abbrev=False)
-    configure(parser)
+    configure_evaluator(parser)
     options = parser.parse_args(argv)
     code: int = options.run(options)
     return code
@@ -41,11 +41,11 @@ def main(argv: Sequence[str] | None = None) -> int:
 def parse(argv: Sequence[str]) -> dict[str, list[str]]:
     """Return the texts given for each option of `start`, by name; argparse exits on errors and `--help`."""
     parser = _Parser(prog="evaluator", allow_abbrev=False)
-    configure(parser)
+    configure_evaluator(parser)
     return _flags(parser.parse_args(argv))
 
 
-def configure(parser: argparse.ArgumentParser) -> None:
+def configure_evaluator(parser: argparse.ArgumentParser) -> None:
     """Declare the verbs `start` and `version`, and all options."""
     verbs = parser.add_subparsers(dest="evaluator_verb", metavar="VERB", required=True)
     start = verbs.add_parser(

@@ -7,11 +7,11 @@ import hashlib
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from controller.api.objects.provenance import AUTHOR, SUBJECT
-from controller.api.parsing.reference_names import HEADS, TAGS
-from controller.runtime.reconciling.setbacks import Failed
+from controller.api.meta import AUTHOR, SUBJECT
+from controller.api.references import HEADS, TAGS
+from controller.runtime.setbacks import Failed
 from controller.sources.backend import NOTHING_ACCEPTED, Fetched, Revision
-from controller.sources.git_cli.git_references import Reference, choose
+from controller.sources.git_references import Reference, choose
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

@@ -7,22 +7,22 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
-from controller.api.objects.fields import read
-from controller.api.objects.meta import ObjectKey, Resource
-from controller.api.rollouts.rollout_analysis import Metric
-from controller.app.rollout_checks import AT_ONCE
-from controller.rollouts.analysis.allowed_servers import AllowedServers
-from controller.rollouts.analysis.metric_checks import MetricChecks
-from controller.rollouts.analysis.rollout_ports import MeasuredStep
-from controller.runtime.network.http_client import HttpClient
-from controller.runtime.objects.cache import Cache
-from controller.runtime.tenancy.hosts import Hosts
-from controller.runtime.tenancy.places import Places
+from controller.api.fields import read
+from controller.api.flagrollout import Metric
+from controller.api.meta import ObjectKey, Resource
+from controller.app.reconcilers import ROLLOUT_REQUESTS_AT_ONCE
+from controller.rollouts.metric_checks import MetricChecks
+from controller.rollouts.metric_servers import AllowedServers
+from controller.rollouts.rollout_ports import MeasuredStep
+from controller.runtime.cache import Cache
+from controller.runtime.hosts import Hosts
+from controller.runtime.http_client import HttpClient
+from controller.runtime.limits import Places
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
 
-    from controller.api.rollouts.rollout_status import MetricStatus
+    from controller.api.rollout_status import MetricStatus
 
 NOW: Final = datetime(2026, 1, 1, 12, tzinfo=UTC)
 STEP: Final = MeasuredStep(
@@ -94,7 +94,7 @@ def metric_of(**spec: Any) -> Metric:
 @contextlib.asynccontextmanager
 async def metric_world(hosts: Hosts | None = ANY_HOST, **settings: Any) -> AsyncIterator[MetricWorld]:
     """A world whose client may ask these hosts."""
-    client = HttpClient(hosts, Places(AT_ONCE, AT_ONCE))
+    client = HttpClient(hosts, Places(ROLLOUT_REQUESTS_AT_ONCE, ROLLOUT_REQUESTS_AT_ONCE))
     try:
         yield MetricWorld(client, **settings)
     finally:

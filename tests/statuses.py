@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from controller.api.objects.status import StatusModel
+    from controller.api.status import StatusModel
 
 
 def find(status: Mapping[str, Any], type_: str) -> Mapping[str, Any] | None:

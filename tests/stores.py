@@ -8,7 +8,8 @@ from evaluator.store.store import Content, Fault, Report
 
 if TYPE_CHECKING:
     from evaluator.flags.model import FlagSet
-    from evaluator.store.store import Snapshot, Store
+    from evaluator.store.snapshot import Snapshot
+    from evaluator.store.store import Store
 
 
 def swap(

@@ -14,7 +14,7 @@ from typing import IO, TYPE_CHECKING, Any, Final, cast
 
 import pytest
 
-from controller.runtime.process.helpers import _COMMAND, _NOTHING, Helpers, _Process
+from controller.runtime.helpers import _COMMAND, _NOTHING, Helpers, _Process
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _MOST_KEPT: Final = 6
 """Of all kinds together, in one worker of the run."""
 _kept: deque[_Kept] = deque()
-_FACTORIES: Final = ("git.git_factory", "bucket.bucket_factory", "oci.oci_factory")
+_FACTORIES: Final = ("git_factory", "oci_backend", "bucket_factory")
 
 
 @dataclass(frozen=True, eq=False, slots=True)

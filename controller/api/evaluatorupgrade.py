@@ -6,7 +6,7 @@ from typing import Annotated, Final, Literal
 
 from pydantic import Field
 
-from controller.api.objects.definition import (
+from controller.api.definition import (
     AGE_COLUMN,
     READY_COLUMN,
     STATUS_COLUMN,
@@ -14,9 +14,8 @@ from controller.api.objects.definition import (
     Column,
     Definition,
 )
-from controller.api.objects.fields import Duration, Model, Name
-from controller.api.objects.schema_words import INT32, INT64
-from controller.api.objects.status import Status
+from controller.api.fields import INT32, INT64, Duration, Model, Name
+from controller.api.status import Status
 
 KIND: Final = "EvaluatorUpgrade"
 

@@ -8,14 +8,11 @@ from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 from pydantic import AfterValidator, Field
 
+from controller.api.definition import AGE_COLUMN, READY_COLUMN, STATUS_COLUMN, Column, Definition
+from controller.api.fields import INT64, TIME, Duration, LocalReference, Model, Name, Rule, RuledModel, that
 from controller.api.flagprovider import Failure
-from controller.api.objects.definition import AGE_COLUMN, READY_COLUMN, STATUS_COLUMN, Column, Definition
-from controller.api.objects.fields import Duration, LocalReference, Model, Name, that
-from controller.api.objects.rules import Rule, RuledModel
-from controller.api.objects.schema_words import INT64, TIME
-from controller.api.objects.status import Status
-from controller.api.parsing.message_templates import check
-from controller.api.parsing.patterns import compile_pattern
+from controller.api.parsing import check, compile_pattern
+from controller.api.status import Status
 
 if TYPE_CHECKING:
     import re2

@@ -6,8 +6,8 @@ from typing import Annotated, Final, Literal
 
 from pydantic import Field
 
-from controller.api.objects.definition import AGE_COLUMN, Column, Definition
-from controller.api.objects.fields import Model, Name
+from controller.api.definition import AGE_COLUMN, Column, Definition
+from controller.api.fields import Model, Name
 
 KIND: Final = "FlagGrant"
 

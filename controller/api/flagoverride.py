@@ -9,15 +9,12 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import Field
 
-from controller.api.objects.definition import AGE_COLUMN, READY_COLUMN, STATUS_COLUMN, Column, Definition
-from controller.api.objects.fields import LocalReference, Model, that
-from controller.api.objects.rules import Rule, RuledModel
-from controller.api.objects.schema_words import TIME, in_schema
-from controller.api.objects.status import Status
+from controller.api.definition import AGE_COLUMN, READY_COLUMN, STATUS_COLUMN, Column, Definition
+from controller.api.fields import TIME, LocalReference, Model, Rule, RuledModel, in_schema, that
 from controller.api.parsing import InvalidTextError
+from controller.api.status import Status
 from evaluator.flags.model import ABSENT
-from evaluator.flags.override_fit import MOST_KEPT
-from evaluator.flags.overrides import Kept
+from evaluator.flags.overrides import MOST_KEPT, Kept
 
 KIND: Final = "FlagOverride"
 SET_BY: Final = "flagstaff.dev/set-by"

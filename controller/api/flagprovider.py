@@ -7,12 +7,10 @@ from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 from pydantic import Field, OnErrorOmit
 
-from controller.api.objects.definition import AGE_COLUMN, READY_COLUMN, Column, Definition
-from controller.api.objects.fields import LocalReference, Model, SpecProblem, Timeout
-from controller.api.objects.rules import RuledModel
-from controller.api.objects.schema_words import INT64, TIME
-from controller.api.objects.status import Status
-from controller.api.parsing.addresses import AddressRefused, require_address, server_of
+from controller.api.addresses import AddressRefused, require_address, server_of
+from controller.api.definition import AGE_COLUMN, READY_COLUMN, Column, Definition
+from controller.api.fields import INT64, TIME, LocalReference, Model, RuledModel, SpecProblem, Timeout
+from controller.api.status import Status
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

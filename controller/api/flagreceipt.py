@@ -7,13 +7,12 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 from pydantic import Field
 
-from controller.api.objects.definition import AGE_COLUMN, Column, Definition
-from controller.api.objects.fields import Model
-from controller.api.objects.schema_words import ATOMIC_LIST
-from controller.api.objects.status import StatusModel
+from controller.api.definition import AGE_COLUMN, Column, Definition
+from controller.api.fields import ATOMIC_LIST, Model
+from controller.api.status import StatusModel
 
 if TYPE_CHECKING:
-    from controller.api.objects.meta import Resource
+    from controller.api.meta import Resource
 
 KIND: Final = "FlagReceipt"
 OBSERVED_AT: Final = "flagstaff.dev/observed-at"

@@ -6,9 +6,9 @@ from typing import Annotated, Final, Literal
 
 from pydantic import Field
 
-from controller.api.objects.definition import AGE_COLUMN, READY_COLUMN, STATUS_COLUMN, Column, Definition
-from controller.api.objects.fields import LocalReference, Model, Name
-from controller.api.objects.status import Status
+from controller.api.definition import AGE_COLUMN, READY_COLUMN, STATUS_COLUMN, Column, Definition
+from controller.api.fields import LocalReference, Model, Name
+from controller.api.status import Status
 
 KIND: Final = "FlagReceiver"
 EVERY: Final = "*"

@@ -1,4 +1,4 @@
-"""FlagSet: one flag set, built from layers of a source."""
+"""FlagSet: one flag set, built from layers of a source, and what it depends on."""
 
 from __future__ import annotations
 
@@ -8,9 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, Self
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from controller.api.flagset_dependency import Dependency, require_short_expressions
-from controller.api.flagset_status import FlagSetStatus
-from controller.api.objects.definition import (
+from controller.api.definition import (
     AGE_COLUMN,
     READY_COLUMN,
     STATUS_COLUMN,
@@ -19,26 +17,68 @@ from controller.api.objects.definition import (
     Column,
     Definition,
 )
-from controller.api.objects.fields import (
+from controller.api.fields import (
     Interval,
     LocalReference,
     Model,
     Name,
     ObjectName,
+    Rule,
     SpecProblem,
+    in_schema,
     refuse,
+    that,
 )
-from controller.api.objects.meta import API_VERSION, GROUP, ObjectKey
-from controller.api.objects.rules import Rule
-from controller.api.objects.schema_words import in_schema
-from controller.api.parsing import InvalidTextError
-from controller.api.parsing.names import normalise
+from controller.api.flagset_status import FlagSetStatus
+from controller.api.meta import API_VERSION, GROUP, ObjectKey
+from controller.api.parsing import InvalidTextError, normalise
 from controller.api.remote_provider import RemoteFlagProvider
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from controller.api.objects.meta import Resource
+    from controller.api.meta import Resource
+
+
+DEPENDENCY_VARIABLES: Final = frozenset({"self", "dep"})
+"""What a `readyExpr` may use."""
+
+
+def _require_expression(text: str) -> None:
+    # Reading one takes long to load, for the few flag sets that have any.
+    from controller.api.expression_syntax import require  # noqa: PLC0415
+
+    require(text, DEPENDENCY_VARIABLES)
+
+
+class Dependency(Model):
+    """An object of the namespace that must be ready first."""
+
+    kind: Literal["FlagSet", "FlagSource", "GitRepository", "OCIRepository", "Bucket", "ExternalArtifact"] = (
+        "FlagSet"
+    )
+    """The object's kind."""
+    name: Name
+    """The object's name."""
+    ready_expr: Annotated[str, Field(min_length=1, max_length=1024), that(_require_expression)] | None = None
+    """An expression in CEL over `self`, this FlagSet, and `dep`, the other object, that says whether that
+    is ready, such as `has(dep.status.flags) && dep.status.flags > 0`; the condition Ready if it is not set.
+    All expressions together have at most 2,048 characters.
+    """
+
+
+_MOST_EXPRESSIONS: Final = 2_048
+"""Characters of all expressions of a FlagSet: reading them takes up to two tenths of a second."""
+
+
+def require_short_expressions(dependencies: Any) -> Any:
+    """Return `dependencies`. Raises InvalidTextError for too long expressions before the first is read."""
+    entries = dependencies if isinstance(dependencies, list | tuple) else ()
+    texts = [entry.get("readyExpr") for entry in entries if isinstance(entry, dict)]
+    if sum(len(text) for text in texts if isinstance(text, str)) > _MOST_EXPRESSIONS:
+        raise InvalidTextError(f"all readyExpr together have more than {_MOST_EXPRESSIONS} characters")
+    return dependencies
+
 
 KIND: Final = "FlagSet"
 LABEL: Final = "flagstaff.dev/flagset"

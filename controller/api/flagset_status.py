@@ -8,8 +8,8 @@ from typing import Annotated, Literal
 from pydantic import ConfigDict, Field, OnErrorOmit
 from pydantic.alias_generators import to_camel
 
-from controller.api.objects.fields import Model
-from controller.api.objects.status import Status
+from controller.api.fields import Model
+from controller.api.status import Status
 
 
 class ProblemStatus(Model):

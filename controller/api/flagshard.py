@@ -6,15 +6,14 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from pydantic import Field
 
-from controller.api.objects.definition import AGE_COLUMN, Column, Definition
-from controller.api.objects.meta import ObjectKey
-from controller.api.objects.rules import Rule, RuledModel
-from controller.api.objects.schema_words import in_schema
+from controller.api.definition import AGE_COLUMN, Column, Definition
+from controller.api.fields import Rule, RuledModel, in_schema
+from controller.api.meta import ObjectKey
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from controller.api.objects.meta import Resource
+    from controller.api.meta import Resource
 
 KIND: Final = "FlagShard"
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Final, Self
 
 from pydantic import Field, model_validator
 
-from controller.api.objects.artifact_status import SourceStatus
-from controller.api.objects.definition import (
+from controller.api.artifact_status import SourceStatus
+from controller.api.definition import (
     AGE_COLUMN,
     READY_COLUMN,
     STATUS_COLUMN,
@@ -16,29 +16,27 @@ from controller.api.objects.definition import (
     Column,
     Definition,
 )
-from controller.api.objects.fields import (
+from controller.api.fields import (
+    INT64,
+    TIME,
     Interval,
     LocalReference,
     Model,
     ObjectName,
+    Rule,
+    RuledModel,
     SpecProblem,
     Timeout,
     refuse,
     that,
 )
-from controller.api.objects.rules import Rule, RuledModel
-from controller.api.objects.schema_words import INT64, TIME
-from controller.api.parsing.names import is_within_source
-from controller.api.parsing.patterns import ignore_patterns
-from controller.api.sources.bucket_source import BucketSpec
-from controller.api.sources.git_source import GitSpec
-from controller.api.sources.oci_source import LayerSelector, OciSpec
-from controller.api.sources.verification import TAG_MODES, VerifySpec
+from controller.api.parsing import ignore_patterns, is_within_source
+from controller.api.source_spec import TAG_MODES, BucketSpec, GitSpec, LayerSelector, OciSpec, VerifySpec
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from controller.api.objects.meta import Resource
+    from controller.api.meta import Resource
 
 KIND: Final = "FlagSource"
 PROVIDERS: Final = ("git", "oci", "bucket")

@@ -8,32 +8,30 @@ from typing import TYPE_CHECKING, Final
 
 from controller.api import (
     evaluatorupgrade,
+    featureflagconfiguration,
+    featureflagsource,
     flagalert,
+    flagd,
     flaggrant,
     flagoverride,
     flagprovider,
     flagreceipt,
     flagreceiver,
+    flagrollout,
     flagset,
     flagshard,
     flagsource,
-)
-from controller.api.objects.artifact_status import SourceStatus
-from controller.api.objects.fields import InvalidSpecError, validate
-from controller.api.objects.parsed_spec import parse_spec
-from controller.api.objects.status import Status
-from controller.api.openfeature import (
-    featureflagconfiguration,
-    featureflagsource,
-    flagd,
     inprocessconfiguration,
+    metrictemplate,
 )
-from controller.api.rollouts import flagrollout, metrictemplate
+from controller.api.artifact_status import SourceStatus
+from controller.api.fields import InvalidSpecError, parse_spec, validate
+from controller.api.status import Status
 
 if TYPE_CHECKING:
-    from controller.api.objects.definition import Definition
-    from controller.api.objects.fields import Model, SpecProblem
-    from controller.api.objects.meta import Resource
+    from controller.api.definition import Definition
+    from controller.api.fields import Model, SpecProblem
+    from controller.api.meta import Resource
 
 FLUX: Final = "source.toolkit.fluxcd.io/v1"
 

@@ -8,12 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 from pydantic import Field
 
-from controller.api.objects.fields import Interval, Model, Name, ObjectName
-from controller.api.objects.rules import Rule, RuledModel
-from controller.api.objects.schema_words import TIME, in_schema
+from controller.api.fields import TIME, Interval, Model, Name, ObjectName, Rule, RuledModel, in_schema
 
 if TYPE_CHECKING:
-    from controller.api.objects.meta import Resource
+    from controller.api.meta import Resource
 
 FIELD: Final = "remoteFlagProvider"
 """The field of a spec."""

@@ -20,39 +20,36 @@ from controller.delivery.standing_orders import ORDER
 from controller.kube.client import Cluster
 from controller.kube.event_sink import ApiServerEvents
 from controller.kube.reflector import Reflector, WatchScope
-from controller.pods.admission.judging import HELPERS, MOST_WAITING, Judges
-from controller.pods.admission.known_objects import KnownObjects
-from controller.pods.admission.metrics import AdmissionMetrics
-from controller.pods.admission.override_webhook import OverrideWebhook
-from controller.pods.admission.refusals import FlagSetRefusals, Refusals
-from controller.pods.admission.watched_objects import WATCHED, WatchedObjects
-from controller.pods.admission.webhooks import LIMITS, Injector, Validator
-from controller.pods.admission.workload_orders import WorkloadOrders
-from controller.pods.admission.workload_webhook import WorkloadWebhook
+from controller.pods.carried_flags import WorkloadOrders
+from controller.pods.judging import HELPERS, MOST_WAITING, Judges
+from controller.pods.known_objects import WATCHED, KnownObjects, WatchedObjects
+from controller.pods.metrics import AdmissionMetrics
+from controller.pods.refusals import FlagSetRefusals, Refusals
+from controller.pods.webhooks import LIMITS, Injector, OverrideWebhook, Validator, WorkloadWebhook
+from controller.runtime import process as management_routes
 from controller.runtime.clock import now
-from controller.runtime.objects.watch_health import WatchHealth
-from controller.runtime.process import management as management_routes
-from controller.runtime.process.helpers import Helpers
-from controller.runtime.process.metrics import ProcessMetrics
-from controller.runtime.process.stop_signals import stop_at_signals, work_until
-from controller.runtime.tenancy.places import Places
-from controller.validation.objections import objection_to_review
+from controller.runtime.helpers import Helpers
+from controller.runtime.limits import Places
+from controller.runtime.metrics import ProcessMetrics
+from controller.runtime.process import stop_at_signals, work_until
+from controller.runtime.watch_health import WatchHealth
+from controller.validation.object_problems import objection_to_review
 from evaluator.host.threads import share_threads
+from evaluator.http.limits import MANAGEMENT
+from evaluator.http.listener import Listener
 from evaluator.http.offload import Offload
 from evaluator.http.routes import merge
-from evaluator.http.server.limits import MANAGEMENT
-from evaluator.http.server.listener import Listener
-from evaluator.http.server.tls import TlsFiles
+from evaluator.http.sockets import TlsFiles
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping
 
-    from controller.app.settings.process_settings import AdmissionSettings
+    from controller.app.settings import AdmissionSettings
     from evaluator.http.routes import Routes
 
 _DRAIN: Final = 2.0
-OBJECTIONS: Final = "controller.validation.objections"
-DIRECT_FLAGS: Final = "controller.pods.direct_sets.direct_flags"
+OBJECTIONS: Final = "controller.validation.object_problems"
+DIRECT_FLAGS: Final = "controller.pods.carried_flags"
 """What the processes load at their start that judge objects, and flags of workloads."""
 
 

@@ -1,70 +1,269 @@
-"""Cluster mode: watch streams, loops and servers joined in one process."""
+"""Cluster mode: watch streams, loops and servers joined in one process, and the parts of one replica."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import logging
+import socket
 import time
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from controller.api.kinds import EVENT, WATCHED
-from controller.app.certificate_keepers import certificate_rotations
-from controller.app.controller_replica import Controller, Ports, leadership_of, readiness
-from controller.app.namespace_quotas import QuotaMetrics, artifact_usage, limits_of
-from controller.app.notifications import open_notifications
+from controller.api.kinds import CONFIG_MAP, EVENT, NAMESPACE, POD, WATCHED, WORKLOADS
+from controller.api.meta import ObjectKey
+from controller.app.namespace_limits import QuotaMetrics, artifact_usage, limits_of
 from controller.app.pod_work import pod_work_of
-from controller.app.ports import artifact_address, bound_socket, listen
-from controller.app.reconcilers import STAGES, Shared, open_providers, queue_of, reconcilers_of, usages_of
-from controller.app.referenced_objects import reference_watches
-from controller.app.rollout_checks import open_rollout_checks
-from controller.app.token_file import TokenFile
+from controller.app.reconcilers import (
+    STAGES,
+    Shared,
+    TokenFile,
+    open_notifications,
+    open_providers,
+    open_rollout_checks,
+    queue_of,
+    reconcilers_of,
+    usages_of,
+)
+from controller.artifacts import artifact_server
 from controller.artifacts.artifact_server import ArtifactServer
-from controller.artifacts.storages import Storages
+from controller.artifacts.storage import Storages
 from controller.configurations.live_proxies import LiveProxies, ProxyFollower
+from controller.configurations.stage import BY_SECRET as CONFIGURATION_BY_SECRET
 from controller.delivery.claims import Claims
-from controller.events.receiver.webhook_endpoints import Endpoints
-from controller.events.receiver.webhook_server import Receiver
-from controller.flagsets.building.limited_build import MODULES
-from controller.kube.accounts import Accounts
-from controller.kube.client import Cluster
+from controller.events.alert_stage import BY_SECRET as PROVIDER_BY_SECRET
+from controller.events.alert_stage import SELECTING
+from controller.events.receiver_stage import BY_SECRET as RECEIVER_BY_SECRET
+from controller.events.webhook_server import LIMITS, Endpoints, Receiver
+from controller.flagsets.limited_build import MODULES
+from controller.flagsets.stage import BY_CONFIG_MAP
+from controller.flagsets.stage import BY_SECRET as FLAG_SET_BY_SECRET
+from controller.kube.adapters import AdmissionObjects, ProxyCertificates
+from controller.kube.client import Accounts, Cluster
 from controller.kube.event_sink import ApiServerEvents
-from controller.kube.kopf.kopf_thread import KopfThread
-from controller.kube.reflector import Reflector, WatchScope
-from controller.pods.admission.reported_refusals import FIELDS, ReportedRefusals
+from controller.kube.kopf_watches import KopfThread
+from controller.kube.lease import Lease
+from controller.kube.reflector import ReferenceWatches, Reflector, WatchScope
+from controller.pods.certificates import CertificateRotation
+from controller.pods.flagd_objects import MANAGED_BY, OURS
+from controller.pods.refusals import FIELDS, ReportedRefusals
+from controller.pods.stage import BY_SOURCE
+from controller.runtime import process
+from controller.runtime.cache import Cache
 from controller.runtime.clock import now
-from controller.runtime.objects.cache import Cache
-from controller.runtime.objects.collection import Collector
-from controller.runtime.objects.watch_health import WatchHealth
-from controller.runtime.process import management
-from controller.runtime.process.foreign_tasks import HELPERS, HelperTasks
-from controller.runtime.process.helpers import Helpers
-from controller.runtime.process.leadership import Role
-from controller.runtime.process.metrics import Metrics
-from controller.runtime.process.stop_signals import end_at_signals, stop_at_signals
-from controller.runtime.reconciling.loop import Loop, Outputs
-from controller.runtime.reconciling.watches import Dispatcher, indexes_of
-from controller.runtime.tenancy.places import Places
-from controller.sources.files.leftovers import Leftovers
+from controller.runtime.helpers import HELPERS, Helpers, HelperTasks
+from controller.runtime.limits import Places
+from controller.runtime.loop import Loop, Outputs
+from controller.runtime.metrics import Metrics
+from controller.runtime.process import Leadership, Role, end_at_signals, forever, stop_at_signals
+from controller.runtime.watch_health import Collector, WatchHealth
+from controller.runtime.watches import Dispatcher, indexes_of
 from controller.sources.freshness import PendingPushes
+from controller.sources.source_files import Leftovers
+from controller.sources.stage import BY_SECRET as SOURCE_BY_SECRET
 from evaluator.host.threads import share_threads
+from evaluator.http.limits import MANAGEMENT
+from evaluator.http.listener import Listener
 from evaluator.http.offload import Offload
 
 if TYPE_CHECKING:
-    import socket
-    from collections.abc import AsyncIterator, Callable, Iterable
+    from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 
-    from controller.api.objects.meta import ObjectKey
-    from controller.app.settings.process_settings import ControllerSettings
+    from controller.api.kinds import ResourceType
+    from controller.app.pod_work import PodWork
+    from controller.app.settings import ControllerSettings
+    from controller.events.deliverer import Deliverer
     from controller.runtime.event import EventSink
-    from controller.runtime.reconciling.queue import KeyedQueue
-    from controller.runtime.tenancy.limits import NamespaceLimits
+    from controller.runtime.limits import NamespaceLimits
+    from controller.runtime.queue import KeyedQueue
+    from evaluator.http.routes import Routes
+    from evaluator.server.families import PortMetrics
+
+
+_DRAIN: Final = 2.0
+
+
+def bound_socket(host: str, port: int) -> socket.socket:
+    """Return a bound socket, whose port is part of artifacts' URLs before it listens."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    return socket.create_server((host, port), family=family)
+
+
+def artifact_address(settings: ControllerSettings, port: int) -> str:
+    """Return host and port at which others reach the artifact server."""
+    service = f"flagstaff-artifacts.{settings.namespace}.svc.cluster.local.:{port}"
+    return settings.artifact_address or service
+
+
+async def listen(
+    stack: contextlib.AsyncExitStack,
+    settings: ControllerSettings,
+    metrics: PortMetrics,
+    bound: socket.socket,
+    routes: tuple[Routes, Routes, Routes],
+) -> tuple[int, int, int]:
+    """Open the ports of management, artifacts and the receiver, which have these routes; artifacts are served
+    on `bound`. Raises OSError where a port is taken.
+    """
+    managed, artifacts, webhooks = routes
+    manager = Listener(managed, MANAGEMENT, name="management")
+    management_port = await manager.start(settings.management_host or settings.host, settings.management_port)
+    stack.push_async_callback(manager.drain, _DRAIN)
+    server = Listener(artifacts, artifact_server.LIMITS, name="artifacts")
+    await server.start_on(bound)
+    stack.push_async_callback(server.drain, _DRAIN)
+    receiving = Listener(webhooks, LIMITS, name="receiver")
+    receiver_port = await receiving.start(settings.receiver_host or settings.host, settings.receiver_port)
+    stack.push_async_callback(receiving.drain, _DRAIN)
+    for listener in (manager, server, receiving):
+        metrics.port(listener.name, listener)
+    return management_port, bound.getsockname()[1], receiver_port
+
+
+def certificate_rotations(
+    settings: ControllerSettings, cluster: Cluster, role: Role
+) -> dict[str, CertificateRotation]:
+    """By the server that they are for: admission, and the proxy where the settings ask for it."""
+    place = settings.namespace
+    service = f"flagstaff-admission.{place}.svc"
+    names = [service, f"{service}.cluster.local", "localhost", "127.0.0.1"]
+    made = {"admission": CertificateRotation("admission", AdmissionObjects(cluster, place), names, role)}
+    if settings.proxy_certificates:
+        store = ProxyCertificates(cluster, place, settings.proxy_ca, settings.namespaces)
+        made["proxy"] = CertificateRotation("the proxy", store, _proxy_names(settings), role)
+    return made
+
+
+def _proxy_names(settings: ControllerSettings) -> list[str]:
+    """The names in the certificate: those of the Service, those that clients use, and a forwarded port."""
+    service = f"flagstaff-proxy.{settings.namespace}.svc"
+    called = settings.proxy_address.rpartition(":")[0].strip("[]")
+    return [*dict.fromkeys(filter(None, (service, f"{service}.cluster.local", called, "localhost")))]
+
+
+_BY_SECRET = (
+    SOURCE_BY_SECRET,
+    RECEIVER_BY_SECRET,
+    PROVIDER_BY_SECRET,
+    FLAG_SET_BY_SECRET,
+    CONFIGURATION_BY_SECRET,
+)
+
+
+def reference_watches(cluster: Cluster, objects: Cache, health: WatchHealth) -> tuple[ReferenceWatches, ...]:
+    """Those of Secrets, ConfigMaps and Namespaces, and of our own objects, which are watched in just the
+    namespaces that hold a Flagd.
+    """
+    watch = partial(ReferenceWatches, cluster.api, objects, health=health)
+    ours = f"{MANAGED_BY}={OURS}"
+    return (
+        watch(_BY_SECRET),
+        watch((BY_CONFIG_MAP,), type_=CONFIG_MAP),
+        watch((SELECTING,), type_=NAMESPACE, everywhere=True),
+        *(watch((BY_SOURCE,), type_=workload, labels=ours) for workload in WORKLOADS),
+    )
+
+
+_LEADER_LABEL: Final = "flagstaff.dev/leader"
+"""Of the leader's pod: the Services of the artifact server and the receiver select it by this."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ports:
+    """The numbers of the open ports."""
+
+    management: int
+    artifacts: int
+    receiver: int
+
+
+@dataclass(frozen=True, slots=True)
+class Controller:
+    """One replica: fills its cache from the start, and reconciles while it leads."""
+
+    ports: Ports
+    collector: Collector
+    leadership: Leadership
+    dispatcher: Dispatcher
+    loops: Mapping[str, Loop]
+    """By kind."""
+    leftovers: Leftovers
+    proxies: ProxyFollower
+    watches: tuple[ReferenceWatches, ...]
+    certificates: Mapping[str, CertificateRotation]
+    """By the server that they are for."""
+    refused_pods: tuple[Reflector, ...]
+    deliverer: Deliverer
+    pods: PodWork
+
+    async def work(self) -> None:
+        """Learn what is there, then lead whenever the election says so, until cancelled."""
+        await self.collector.fill()
+        beside = [self.collector.compare, *(watch.run for watch in self.watches)]
+        beside += [reflector.run for reflector in (*self.pods.watches, *self.refused_pods)]
+        beside += [keeper.check for keeper in self.certificates.values()]
+        tasks = [asyncio.create_task(forever(task)) for task in beside]
+        try:
+            await self.leadership.run(self._lead)
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _lead(self) -> None:
+        await self.leftovers.remove_artifacts()
+        self.deliverer.begin()
+        self.dispatcher.wake_all()
+        async with asyncio.TaskGroup() as group:
+            for loop in self.loops.values():
+                group.create_task(loop.run())
+            group.create_task(self.deliverer.run())
+            for kept in (self.pods.files, self.pods.readers, self.pods.proxy, self.pods.direct_sets):
+                if kept is not None:
+                    group.create_task(forever(kept.run))
+            group.create_task(forever(self.proxies.poll))
+            group.create_task(forever(self.leftovers.sweep))
+
+    def on_relist(self, type_: ResourceType) -> None:
+        """Handle a restarted watch: find objects that were deleted meanwhile."""
+        if type_.kind in self.loops:
+            self.loops[type_.kind].on_relist()
+        self.collector.on_relist()
+
+
+def leadership_of(settings: ControllerSettings, cluster: Cluster, role: Role) -> Leadership:
+    """By a Lease where the settings ask for an election, and with the label of our own pod."""
+    pod = ObjectKey(POD.kind, settings.namespace, settings.pod)
+    election = Lease(cluster, settings.namespace, settings.lease_name, settings.identity)
+
+    def label(leading: bool) -> Awaitable[None]:
+        return cluster.patch_metadata(POD, pod, labels={_LEADER_LABEL: "true" if leading else None})
+
+    return Leadership(role, election if settings.leader_election else None, label if settings.pod else None)
+
+
+def readiness(
+    collector: Collector, role: Role, health: WatchHealth, certificates: Mapping[str, CertificateRotation]
+) -> dict[str, Any]:
+    """Ready once everything is known; a standby is ready, too. With the API server down it stays so, and says
+    how old its view is.
+    """
+    reports = health.reports()
+    ages = [report.age for report in reports if report.age is not None]
+    return {
+        "ready": collector.synced,
+        "leader": role.leading,
+        "certificates": {server: keeper.state for server, keeper in certificates.items()},
+        "ageSeconds": round(max(ages), 1) if ages else None,
+        "stale": [report.kind for report in reports if report.is_stale],
+        "watches": [report.page() for report in reports],
+    }
+
 
 log = logging.getLogger(__name__)
 
-_READERS: Final = ("controller.configurations.remote_set", "controller.configurations.validation")
+_READERS: Final = ("controller.configurations.remote_providers", "controller.configurations.validation")
 """What reads remote flags and the content of objects."""
 
 
@@ -211,7 +410,7 @@ async def _open_ports(
     )
     offload = Offload()
     stack.callback(offload.close)
-    managed = management.routes(state, base.metrics.text, offload)
+    managed = process.routes(state, base.metrics.text, offload)
     served = ArtifactServer(shared.storages, lambda: shared.tokens.tokens).routes()
     return await listen(stack, base.settings, base.metrics.ports, bound, (managed, served, webhooks.routes()))
 

@@ -11,36 +11,33 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from controller.api.kinds import FLAG_CARRIERS, POD
-from controller.api.objects.meta import Resource
-from controller.app.settings.process_settings import InvalidSettingError
+from controller.api.meta import Resource
+from controller.app.settings import InvalidSettingError
 from controller.configurations.stage import BY_SHARD
-from controller.flagsets.building.commit_provenance import ProvenanceDetail
-from controller.kube.adapters.workloads import FILES_ROLE, ClusterFiles, ClusterScale, ClusterWorkloads
+from controller.flagsets.compose import ProvenanceDetail
+from controller.kube.adapters import FILES_ROLE, ClusterFiles, ClusterScale, ClusterWorkloads
 from controller.kube.reflector import Reflector, WatchScope
-from controller.pods.direct_sets import set_writer, workload_marks
-from controller.pods.direct_sets.marked_workloads import MarkedWorkloads
-from controller.pods.direct_sets.set_writer import DirectSets
-from controller.pods.workloads import flag_readers, proxy_scale
-from controller.pods.workloads.file_touches import FileTouches, queue_of_files
-from controller.pods.workloads.flag_files import FlagFiles
-from controller.pods.workloads.flag_readers import FlagReaders
-from controller.pods.workloads.marked_pods import FILES_SELECTOR, FilePods, MarkedPods
-from controller.pods.workloads.proxy_scale import ProxyScale
+from controller.pods import carried_flags, flag_readers, proxy_scale, set_writer
+from controller.pods.flag_files import FileTouches, FlagFiles, queue_of_files
+from controller.pods.flag_readers import FlagReaders
+from controller.pods.marked_pods import FILES_SELECTOR, FilePods, MarkedPods
+from controller.pods.marked_workloads import MarkedWorkloads
+from controller.pods.proxy_scale import ProxyScale
+from controller.pods.set_writer import DirectSets
 from controller.runtime.clock import now
-from controller.runtime.reconciling.queue import KeyedQueue
+from controller.runtime.queue import KeyedQueue
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from controller.api.kinds import ResourceType
-    from controller.api.objects.meta import ObjectKey
-    from controller.app.settings.process_settings import ControllerSettings
-    from controller.kube.accounts import Accounts
-    from controller.kube.client import Cluster
+    from controller.api.meta import ObjectKey
+    from controller.app.settings import ControllerSettings
+    from controller.kube.client import Accounts, Cluster
     from controller.kube.reflector import Sink
+    from controller.runtime.cache import Cache, Change
     from controller.runtime.event import EventSink
-    from controller.runtime.objects.cache import Cache, Change
-    from controller.runtime.objects.watch_health import WatchHealth
+    from controller.runtime.watch_health import WatchHealth
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +97,7 @@ def pod_work_of(
     if settings.direct_sets:
         direct_sets = _direct_sets(settings, accounts, objects, sinks)
         for carrier in FLAG_CARRIERS:
-            watch(workload_marks.SELECTOR, direct_sets.workloads, carrier)
+            watch(carried_flags.SELECTOR, direct_sets.workloads, carrier)
     return PodWork(files, readers, proxy, direct_sets, tuple(watched))
 
 

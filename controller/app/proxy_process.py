@@ -14,43 +14,40 @@ from typing import TYPE_CHECKING, Final
 from prometheus_client import CollectorRegistry, generate_latest
 
 from controller.api.kinds import DELIVERED, FLAG_GRANT, FLAG_OVERRIDE, FLAG_ROLLOUT, NAMESPACE, ORDERED, POD
-from controller.app.namespace_quotas import QuotaMetrics
+from controller.app.namespace_limits import QuotaMetrics
 from controller.delivery.standing_orders import ORDER, ORDERS_LABEL
 from controller.kube.client import Cluster
 from controller.kube.event_sink import ApiServerEvents
 from controller.kube.reflector import Reflector, WatchScope
 from controller.kube.reviews import ClusterReviews
-from controller.proxy.access.access import AccessReviews
-from controller.proxy.metrics import ProxyMetrics
-from controller.proxy.orders.order_objects import OrderObjects
-from controller.proxy.receipts import fleet_page
-from controller.proxy.receipts.metrics import ReceiptMetrics, served_after_histogram
-from controller.proxy.receipts.pods import PodUids
-from controller.proxy.receipts.recording import SETTLE, Recorder
-from controller.proxy.replica import ProxyReplica
-from controller.proxy.server import Proxy, ProxyOptions, ReceiptPorts
+from controller.proxy import receipt_service
+from controller.proxy.access import AccessReviews
+from controller.proxy.deleted_pods import PodUids
+from controller.proxy.metrics import ProxyMetrics, ReceiptMetrics, served_after_histogram
+from controller.proxy.orders import OrderObjects
+from controller.proxy.recording import SETTLE, Recorder
+from controller.proxy.server import Proxy, ProxyOptions, ProxyReplica, ReceiptPorts
 from controller.proxy.watch import CatalogSink
+from controller.runtime import process as management
 from controller.runtime.clock import now, unix_time
-from controller.runtime.objects.watch_health import WatchHealth
-from controller.runtime.process import management
-from controller.runtime.process.metrics import ProcessMetrics
-from controller.runtime.process.stop_signals import end_at_signals, stop_at_signals
-from controller.runtime.reconciling.queue import KeyedQueue
-from controller.runtime.tenancy.limits import NamespaceLimits
+from controller.runtime.limits import NamespaceLimits
+from controller.runtime.metrics import ProcessMetrics
+from controller.runtime.process import end_at_signals, stop_at_signals
+from controller.runtime.queue import KeyedQueue
+from controller.runtime.watch_health import WatchHealth
 from evaluator.host.threads import share_threads
-from evaluator.http.host_check import without_pages
+from evaluator.http.limits import MANAGEMENT
+from evaluator.http.limits import Limits as PortLimits
+from evaluator.http.listener import Listener
 from evaluator.http.offload import Offload
-from evaluator.http.routes import merge
-from evaluator.http.server.limits import MANAGEMENT
-from evaluator.http.server.limits import Limits as PortLimits
-from evaluator.http.server.listener import Listener
-from evaluator.http.server.tls import TlsFiles
+from evaluator.http.routes import merge, without_pages
+from evaluator.http.sockets import TlsFiles
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Sequence
 
-    from controller.app.settings.process_settings import ProxySettings
-    from controller.delivery.claim import Place
+    from controller.app.settings import ProxySettings
+    from controller.delivery.claims import Place
     from controller.runtime.event import EventSink
 
 LIMITS: Final = PortLimits(body_bytes=65_536, header_bytes=65_536, idle_seconds=120.0)
@@ -94,7 +91,7 @@ async def open_proxy(settings: ProxySettings) -> AsyncIterator[ProxyProcess]:
         offload = Offload()
         stack.callback(offload.close)
         managed = management.routes(replica.readiness, partial(generate_latest, registry), offload)
-        members = without_pages(fleet_page.routes(replica.proxy.receipts, offload))
+        members = without_pages(receipt_service.routes(replica.proxy.receipts, offload))
         manager = Listener(merge(managed, members), MANAGEMENT, name="management")
         management_host = settings.management_host or settings.host
         management_port = await manager.start(management_host, settings.management_port)

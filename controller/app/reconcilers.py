@@ -1,83 +1,259 @@
-"""The reconciler of each kind, with what it reads and writes by, and the providers of sources."""
+"""The reconciler of each kind, with what it reads and writes by."""
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import random
 from dataclasses import dataclass
 from operator import attrgetter
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from controller.api import flagsource
-from controller.api.openfeature import featureflagconfiguration
-from controller.api.rollouts import flagrollout
-from controller.app.allowed_hosts import artifact_hosts_of, source_hosts_of
-from controller.app.namespace_quotas import artifact_quota
+from controller.api import featureflagconfiguration, flagrollout, flagsource
+from controller.api.flagprovider import FlagProviderStatus
+from controller.api.kinds import FLAG_PROVIDER
+from controller.api.meta import Resource
+from controller.app.namespace_limits import (
+    artifact_hosts_of,
+    artifact_quota,
+    provider_hosts_of,
+    rollout_hosts_of,
+    source_hosts_of,
+)
+from controller.app.settings import InvalidSettingError
 from controller.configurations.reconciler import ConfigurationReconciler
-from controller.configurations.remote_providers import RemoteProviders
-from controller.configurations.remote_shards import RemoteShards
+from controller.configurations.remote_providers import RemoteProviders, RemoteShards
 from controller.configurations.stage import CONFIGURATIONS, FEATURE_FLAGS
-from controller.events.alerts.alert_reconciler import FlagAlertReconciler
-from controller.events.alerts.stage import FLAG_ALERTS, FLAG_PROVIDERS
-from controller.events.receiver.reconciler import FlagReceiverReconciler
-from controller.events.receiver.stage import FLAG_RECEIVERS
-from controller.flagsets.building.commit_provenance import ProvenanceDetail
-from controller.flagsets.building.limited_build import LimitedBuild
-from controller.flagsets.reading.fetch import ArtifactReader
-from controller.flagsets.reading.inputs import InputReader
-from controller.flagsets.reading.source_flags import SourceFlags
+from controller.events.alert_reconciler import FlagAlertReconciler
+from controller.events.alert_stage import FLAG_ALERTS, FLAG_PROVIDERS
+from controller.events.commit_pages import PageLinks
+from controller.events.deliverer import Deliverer, Senders
+from controller.events.flux_events import FLUX, FluxEvents
+from controller.events.outbox import Outbox
+from controller.events.provider_reconciler import FlagProviderReconciler
+from controller.events.receiver_reconciler import FlagReceiverReconciler
+from controller.events.receiver_stage import FLAG_RECEIVERS
+from controller.events.senders import HttpSender, MailSender
+from controller.flagsets.compose import ProvenanceDetail
+from controller.flagsets.fetch import ArtifactReader, SourceFlags
+from controller.flagsets.inputs import InputReader
+from controller.flagsets.limited_build import LimitedBuild
 from controller.flagsets.reconciler import FlagSetReconciler
 from controller.flagsets.stage import FLAG_SETS
-from controller.kube.adapters.workloads import ClusterRestarts, ClusterWorkloads
-from controller.pods.admission.known_objects import KnownObjects
-from controller.pods.upgrades.reconciler import EvaluatorUpgradeReconciler
-from controller.pods.upgrades.stage import EVALUATOR_UPGRADES
-from controller.pods.workloads.exposure import Exposure
-from controller.pods.workloads.reconciler import FlagdReconciler
-from controller.pods.workloads.settings_reconciler import SettingsReconciler
-from controller.pods.workloads.stage import FEATURE_FLAG_SOURCES, FLAGDS, IN_PROCESS_CONFIGURATIONS
+from controller.kube.adapters import ClusterRestarts, ClusterWorkloads
+from controller.pods.flagd_objects import Exposure
+from controller.pods.flagd_reconciler import FlagdReconciler, SettingsReconciler
+from controller.pods.known_objects import KnownObjects
+from controller.pods.stage import FEATURE_FLAG_SOURCES, FLAGDS, IN_PROCESS_CONFIGURATIONS
+from controller.pods.upgrade_reconciler import EvaluatorUpgradeReconciler
+from controller.pods.upgrade_stage import EVALUATOR_UPGRADES
+from controller.rollouts.metric_checks import MetricChecks
+from controller.rollouts.metric_servers import AllowedServers, WebhookCalls
 from controller.rollouts.override_reconciler import FlagOverrideReconciler
 from controller.rollouts.rollout_reconciler import FlagRolloutReconciler
 from controller.rollouts.stage import FLAG_OVERRIDES, ROLLOUTS
-from controller.runtime.network.http_client import HttpClient
-from controller.runtime.reconciling.queue import KeyedQueue
-from controller.runtime.tenancy.places import Places
-from controller.sources.bucket.bucket_factory import BucketFactory
-from controller.sources.export import Exporter
+from controller.runtime.clock import now
+from controller.runtime.http_client import HttpClient
+from controller.runtime.limits import Places
+from controller.runtime.queue import KeyedQueue
+from controller.sources.bucket_factory import BucketFactory
+from controller.sources.flag_servers import GrpcFlags, HttpFlags
 from controller.sources.freshness import PollSchedule
-from controller.sources.git.git_factory import GitFactory
-from controller.sources.oci.oci_factory import OciFactory
-from controller.sources.reconciler import SourceReconciler
-from controller.sources.remote.grpc_flags import GrpcFlags
-from controller.sources.remote.http_flags import HttpFlags
+from controller.sources.git_factory import GitFactory
+from controller.sources.oci_backend import OciFactory
+from controller.sources.reconciler import Exporter, SourceReconciler
 from controller.sources.secrets import Secrets
 from controller.sources.stage import FLAG_SOURCES
+from evaluator.host import durable
 
 if TYPE_CHECKING:
+    import contextlib
     from collections.abc import Callable, Iterable, Mapping
     from contextlib import AsyncExitStack
 
-    from controller.api.objects.meta import ObjectKey
-    from controller.app.namespace_quotas import Usage
-    from controller.app.notifications import Notifying
-    from controller.app.rollout_checks import RolloutChecks
-    from controller.app.settings.process_settings import ControllerSettings
-    from controller.app.token_file import TokenFile
-    from controller.artifacts.storages import Storages
+    from controller.api.meta import ObjectKey
+    from controller.app.namespace_limits import Usage
+    from controller.app.settings import ControllerSettings
+    from controller.artifacts.storage import Storages
     from controller.configurations.live_proxies import LiveProxies
     from controller.delivery.claims import Claims
-    from controller.delivery.remote_answers import RemoteSource
-    from controller.events.receiver.webhook_endpoints import Endpoints
-    from controller.kube.accounts import Accounts
-    from controller.pods.settings.installation import Options
-    from controller.runtime.objects.cache import Cache
-    from controller.runtime.process.foreign_tasks import ForeignTasks
-    from controller.runtime.reconciling.loop import Reconciler
-    from controller.runtime.reconciling.watches import Reconciles
-    from controller.runtime.tenancy.limits import NamespaceLimits
+    from controller.delivery.delivered import RemoteSource
+    from controller.events.webhook_server import Endpoints
+    from controller.kube.client import Accounts
+    from controller.pods.installation import Options
+    from controller.rollouts.rollout_ports import Checks, Hooks
+    from controller.runtime.cache import Cache
+    from controller.runtime.event import EventSink
+    from controller.runtime.helpers import ForeignTasks
+    from controller.runtime.limits import NamespaceLimits
+    from controller.runtime.loop import Reconciler
+    from controller.runtime.metrics import Metrics
+    from controller.runtime.watches import Reconciles
     from controller.sources.backend import BackendFactory
     from controller.sources.freshness import PendingPushes
     from controller.sources.secrets import ReadSecret
+
+
+log = logging.getLogger(__name__)
+
+POLL_SECONDS: Final = 1.0
+"""Seconds between two reads of the file, as with certificates."""
+MOST_BYTES: Final = 65_536
+
+
+class TokenFile:
+    """Tokens, one a line. A file that goes bad later leaves the last good ones in use, not none at all."""
+
+    def __init__(self, path: str) -> None:
+        """`path`: empty for no tokens. Blocks. Raises InvalidSettingError for a file that has none."""
+        self._path = path
+        self._fault: str | None = None
+        self.tokens = _read(Path(path)) if path else ()
+        """In the file's order."""
+
+    def first(self) -> str | None:
+        """The token that other processes of ours are shown."""
+        return self.tokens[0] if self.tokens else None
+
+    def refresh(self) -> None:
+        """Take over what the file holds now. Blocks. A fault is logged once, until it is another one."""
+        try:
+            tokens = _read(Path(self._path))
+        except InvalidSettingError as error:
+            if self._fault != str(error):
+                self._fault = str(error)
+                log.warning("%s; the tokens read before stay in use", error)
+            return
+        self._fault = None
+        if tokens != self.tokens:
+            self.tokens = tokens
+            log.info("tokens re-read from %s: %s", self._path, len(tokens))
+
+    async def follow(self, pause: float = POLL_SECONDS) -> None:
+        """Read the file again every `pause` seconds, until cancelled."""
+        while self._path:
+            await asyncio.sleep(pause)
+            await asyncio.to_thread(self.refresh)
+
+
+def _read(path: Path) -> tuple[str, ...]:
+    try:
+        content = durable.read_file(path, MOST_BYTES)
+        lines = content.decode("ascii").splitlines()
+    except OSError as error:
+        raise InvalidSettingError(f"{path}: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        # Without the text: some of it is secret.
+        raise InvalidSettingError(f"{path}: byte {error.start} is not ASCII") from None
+    if len(content) > MOST_BYTES:
+        raise InvalidSettingError(f"{path}: larger than {MOST_BYTES} bytes")
+    tokens = tuple(line.strip() for line in lines if line.strip())
+    if not tokens:
+        raise InvalidSettingError(f"{path} contains no token; write one token per line")
+    return tokens
+
+
+ROLLOUT_REQUESTS_AT_ONCE: Final = 128
+"""Requests at a time; one namespace has half of them at most."""
+
+
+@dataclass(frozen=True, slots=True)
+class RolloutChecks:
+    """What rollouts ask."""
+
+    checks: Checks
+    hooks: Hooks
+
+
+def open_rollout_checks(
+    stack: AsyncExitStack,
+    settings: ControllerSettings,
+    accounts: Accounts,
+    objects: Cache,
+    count: Callable[[str], None],
+) -> RolloutChecks:
+    """Connect the parts; `stack` closes them. `count`: counts a check by its verdict."""
+    hosts = rollout_hosts_of(settings, accounts.cluster.server)
+    client = HttpClient(
+        hosts,
+        Places(ROLLOUT_REQUESTS_AT_ONCE, ROLLOUT_REQUESTS_AT_ONCE, resource="rollout requests"),
+        system_proxies=True,
+    )
+    stack.push_async_callback(client.close)
+    servers = AllowedServers(client, accounts.secret, allow_local=bool(settings.rollout_hosts))
+    return RolloutChecks(MetricChecks(objects, servers, count), WebhookCalls(servers))
+
+
+ALERTS_AT_ONCE: Final = 256
+"""Requests that are sent at a time; one namespace has half of them at most."""
+
+
+@dataclass(frozen=True, slots=True)
+class Notifying:
+    """The parts that others need."""
+
+    outbox: Outbox
+    sinks: tuple[EventSink, ...]
+    """Sinks of Events: the outbox, and optionally the posts to Flux."""
+    deliverer: Deliverer
+    providers: FlagProviderReconciler
+
+
+async def open_notifications(
+    stack: contextlib.AsyncExitStack,
+    settings: ControllerSettings,
+    accounts: Accounts,
+    objects: Cache,
+    metrics: Metrics,
+    wake: Callable[[ObjectKey, float], None],
+) -> Notifying:
+    """Connect the parts; `stack` closes them, `wake` puts an object into its queue."""
+    cluster = accounts.cluster
+    hosts = provider_hosts_of(settings, cluster.server)
+    # The other client is for addresses that come from the controller's operator.
+    http, operators = (
+        HttpClient(allowed, Places(ALERTS_AT_ONCE, ALERTS_AT_ONCE, resource="alerts"))
+        for allowed in (hosts, None)
+    )
+    stack.push_async_callback(http.close)
+    stack.push_async_callback(operators.close)
+    outbox = Outbox(objects, now, wake)
+    deliverer = Deliverer(
+        outbox,
+        Senders(HttpSender(http, now), MailSender(hosts), HttpSender(operators, now)),
+        objects,
+        cluster,
+        now=now,
+        clock=asyncio.get_running_loop().time,
+        random=random.random,
+        count=metrics.count_alert,
+    )
+
+    async def newest(key: ObjectKey) -> FlagProviderStatus:
+        body = await cluster.get(FLAG_PROVIDER.api_version, key.kind, key.namespace, key.name)
+        return FlagProviderStatus.of(None if body is None else Resource.of(body))
+
+    providers = FlagProviderReconciler(
+        accounts.secret,
+        newest,
+        outbox,
+        deliverer,
+        settings.identity,
+        settings.allow_local_providers,
+        settings.events_addr or FLUX,
+    )
+    sinks: tuple[EventSink, ...] = (outbox,)
+    if settings.events_addr:
+        flux = FluxEvents(
+            settings.events_addr, HttpSender(operators, now), objects, settings.identity, metrics.registry
+        )
+        await stack.enter_async_context(flux.post_in_background())
+        sinks = (outbox, flux)
+    if settings.page_url:
+        sinks = (PageLinks(sinks, settings.page_url),)
+    return Notifying(outbox, sinks, deliverer, providers)
+
 
 SOURCES_AT_ONCE: Final = 128
 """An object whose server does not answer keeps its place for its whole timeout; the git programs and the

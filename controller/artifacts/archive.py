@@ -17,7 +17,7 @@ import zlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Self
 
-from controller.runtime.reconciling.setbacks import Stalled
+from controller.runtime.setbacks import Stalled
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -11,18 +11,18 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, BinaryIO, Final
 
-from controller.runtime.reconciling.setbacks import Setback
+from controller.runtime.setbacks import Setback
 from evaluator.host.shares import FairShare
 from evaluator.host.threads import FairThreads, work_for
+from evaluator.http.limits import Limits
 from evaluator.http.messages import ByteStream, Headers, Request, Response, Streamed, header, host_of
 from evaluator.http.routes import Routes
-from evaluator.http.server.limits import Limits
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
     from concurrent.futures import Executor
 
-    from controller.artifacts.storages import Storages, Stored
+    from controller.artifacts.storage import Storages, Stored
 
 PIECE: Final = 65_536
 """Bytes; besides one that waits, a transport holds as many."""

@@ -1,4 +1,4 @@
-"""The script `flagstaff`: one module a verb, in folders by who runs it. Each parses arguments, calls
+"""The script `flagstaff`: a module for each verb or pair of verbs. Each parses arguments, calls
 `app` or `local`, and picks an exit code.
 
 Verbs are imported when they are asked for, so that the evaluator's image needs none of the controller's
@@ -15,8 +15,16 @@ import os
 import sys
 from typing import TYPE_CHECKING, Final, NoReturn
 
-from controller.cli.shared.ending import INTERRUPTED, OK, PROBLEM, UNREACHABLE, USAGE, Exit
-from controller.cli.shared.printing import did_you_mean, printable
+from controller.cli.printing import (
+    INTERRUPTED,
+    OK,
+    PROBLEM,
+    UNREACHABLE,
+    USAGE,
+    Exit,
+    did_you_mean,
+    printable,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -61,28 +69,29 @@ VERBS: Final = {
     "flags": "list what a running evaluator serves",
     "explain": "evaluate one flag on a running evaluator, and say why",
 }
-_FOLDERS: Final = {
-    "authoring": ("lint", "eval", "diff", "init", "schema", "push", "flags", "explain"),
-    "cluster": ("inject", "migrate", "wait", "fleet", "events", "logs"),
-    "objects": ("get", "describe", "tree", "trace", "stats", "history"),
-    "rollouts": ("rollout",),
-    "actions": ("reconcile", "suspend", "resume", "override", "create"),
-    "installation": ("check", "install", "uninstall", "completion"),
-    "serving": ("up", "controller", "admission", "proxy", "page"),
-}
 _MODULES: Final = {
     "evaluator": "evaluator.cli",
-    "test-alert": "controller.cli.cluster.alerting",
-    "export": "controller.cli.objects.export_manifests",
-    **{verb: f"controller.cli.{folder}.{verb}" for folder, verbs in _FOLDERS.items() for verb in verbs},
+    "resume": "controller.cli.suspend",
+    "explain": "controller.cli.flags",
+    "history": "controller.cli.describe",
+    "uninstall": "controller.cli.install",
+    "test-alert": "controller.cli.alerting",
+    "export": "controller.cli.export_manifests",
+    **dict.fromkeys(("controller", "admission", "proxy", "page"), "controller.cli.processes"),
 }
+"""Where a verb is found that has no module of its name."""
 
 _OURS: Final = ("controller", "evaluator")
 
 
 def module_of(verb: str) -> str:
     """The module that declares and runs `verb`."""
-    return _MODULES[verb]
+    return _MODULES.get(verb, f"controller.cli.{verb}")
+
+
+def configure(verb: str, parser: argparse.ArgumentParser) -> None:
+    """Import the module of `verb`, and have it add its arguments."""
+    getattr(importlib.import_module(module_of(verb)), f"configure_{verb.replace('-', '_')}")(parser)
 
 
 def sentence(summary: str) -> str:
@@ -118,7 +127,7 @@ def whole_parser() -> argparse.ArgumentParser:
     parser, verbs = _parsers()
     for name, verb in verbs.items():
         with contextlib.suppress(ModuleNotFoundError):
-            importlib.import_module(module_of(name)).configure(verb)
+            configure(name, verb)
     return parser
 
 
@@ -155,7 +164,7 @@ def _run(arguments: Sequence[str]) -> int:
     # What modules make stays: collecting it while they load is a seventh of the start.
     gc.disable()
     if verb:
-        importlib.import_module(module_of(verb)).configure(verbs[verb])
+        configure(verb, verbs[verb])
     gc.enable()
     options, unknown = parser.parse_known_args(arguments)
     if unknown:

@@ -10,8 +10,8 @@ import signal
 from functools import partial
 
 from controller.app.controller_process import watch_and_work
-from controller.app.settings.process_settings import ControllerSettings, settings_of
-from controller.kube.kopf.kopf_watches import open_with_kopf
+from controller.app.settings import ControllerSettings, settings_of
+from controller.kube.kopf_watches import open_with_kopf
 
 open_with_kopf(
     watch_and_work(

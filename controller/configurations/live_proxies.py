@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from controller.api import flagreceipt
 from controller.api.kinds import LEASE
-from controller.runtime.reconciling.setbacks import Setback
+from controller.runtime.setbacks import Setback
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from controller.api.objects.meta import Resource
-    from controller.runtime.objects.cache import Cache, Change
+    from controller.api.meta import Resource
+    from controller.runtime.cache import Cache, Change
 
 log = logging.getLogger(__name__)
 

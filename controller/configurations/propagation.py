@@ -7,19 +7,19 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
 from controller.api import flagreceipt
+from controller.api.featureflagconfiguration import ConfigurationStatus, LaggardStatus
 from controller.api.flagreceipt import FlagReceiptStatus
-from controller.api.objects.conditions import FALSE, LAST_GOOD_SAVED, PROPAGATED, TRUE, UNKNOWN, Condition
-from controller.api.objects.meta import ObjectKey
-from controller.api.openfeature.featureflagconfiguration import ConfigurationStatus, LaggardStatus
+from controller.api.meta import ObjectKey
+from controller.api.status import FALSE, LAST_GOOD_SAVED, PROPAGATED, TRUE, UNKNOWN, Condition
 from controller.runtime.event import Occurrence
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from controller.api.flagreceipt import Laggard
-    from controller.api.objects.meta import Resource
+    from controller.api.meta import Resource
     from controller.delivery.fleet_members import Count
-    from controller.runtime.objects.cache import Cache
+    from controller.runtime.cache import Cache
 
 SERVED: Final = "Served"
 PROGRESSING: Final = "Progressing"

@@ -7,8 +7,10 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from controller.api import flagshard
+from controller.api.featureflagconfiguration import FLAG_KIND, ConfigurationStatus
 from controller.api.flagset import proven_writer
-from controller.api.objects.conditions import (
+from controller.api.remote_provider import entries_in_force, provider_shards
+from controller.api.status import (
     LAST_GOOD_SAVED,
     NAME_CONFLICT,
     OVERRIDE_ACTIVE,
@@ -17,9 +19,7 @@ from controller.api.objects.conditions import (
     ROLLOUT_ACTIVE,
     SUPERSEDED,
 )
-from controller.api.openfeature.featureflagconfiguration import FLAG_KIND, ConfigurationStatus
-from controller.api.remote_provider import entries_in_force, provider_shards
-from controller.configurations import name_conflicts
+from controller.configurations import validation as name_conflicts
 from controller.configurations.propagation import (
     SERVED,
     Propagation,
@@ -29,41 +29,39 @@ from controller.configurations.propagation import (
     propagation_of,
     receipts,
 )
-from controller.configurations.remote_providers import NO_PROVIDER
-from controller.configurations.remote_report import (
+from controller.configurations.remote_providers import (
+    NO_PROVIDER,
     fetch_conditions,
     fetch_events,
     provider_status,
     with_state,
 )
-from controller.configurations.superseded import superseded_condition
-from controller.configurations.validation import ContentVerdict, validate_and_measure
+from controller.configurations.validation import ContentVerdict, superseded_condition, validate_and_measure
 from controller.delivery.fleet_members import count
 from controller.delivery.object_bounds import TOO_MANY_OBJECTS, WRITTEN
-from controller.delivery.progress.generations import drawn_text
-from controller.delivery.progress.overrides import BY_WRITER, seconds_to_next_end
-from controller.delivery.progress.progress_report import (
+from controller.delivery.overrides import BY_WRITER, seconds_to_next_end
+from controller.delivery.progress_words import (
     abandonment_events,
     baseline_text,
     override_condition,
     override_events,
     rollout_condition,
 )
-from controller.delivery.progress.rollouts import PromotedSets, progress_of
+from controller.delivery.rollouts import PromotedSets, drawn_text, progress_of
 from controller.runtime.event import Occurrence
-from controller.runtime.process.foreign_tasks import TRUSTED, Task
-from controller.runtime.reconciling.result import Done, Result
-from controller.runtime.reconciling.setbacks import Stalled
+from controller.runtime.helpers import TRUSTED, Task
+from controller.runtime.result import Done, Result
+from controller.runtime.setbacks import Stalled
 
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from controller.api.objects.meta import ObjectKey, Resource
+    from controller.api.meta import ObjectKey, Resource
     from controller.configurations.live_proxies import LiveProxies
     from controller.configurations.remote_providers import RemoteProviders
     from controller.delivery.claims import Claims
-    from controller.runtime.objects.cache import Cache
-    from controller.runtime.process.foreign_tasks import ForeignTasks
+    from controller.runtime.cache import Cache
+    from controller.runtime.helpers import ForeignTasks
     from evaluator.flags.accept import Progress
 
 

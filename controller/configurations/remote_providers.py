@@ -1,35 +1,249 @@
-"""Follows the remote providers of FeatureFlagConfigurations: fetches their flags, keeps the last good ones in
+"""Follows the remote providers of FeatureFlagConfigurations: their flags, the FlagShards of these, and what
+statuses say.
+
+Follows the remote providers of FeatureFlagConfigurations: fetches their flags, keeps the last good ones in
 FlagShards, and says in the status which are in force.
 """
 
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass, field
-from datetime import timedelta
+import json
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
-from controller.api import flagshard, flagsource
+from controller.api import featureflagconfiguration, flagshard, flagsource
+from controller.api.featureflagconfiguration import ConfigurationStatus, MissingShardsError
+from controller.api.fields import InvalidSpecError, read
+from controller.api.flagrollout import LABEL
 from controller.api.kinds import SECRET, status_of
-from controller.api.objects.conditions import READY
-from controller.api.objects.fields import read
-from controller.api.objects.meta import REQUESTS, ObjectKey, timestamp, version_of
-from controller.api.openfeature.featureflagconfiguration import ConfigurationStatus
-from controller.api.remote_provider import FIELD, ProviderStatus, RemoteFlagProvider
-from controller.configurations.remote_set import judge_answer
-from controller.delivery.remote_answers import RemoteRequest, place_of
-from controller.runtime.process.foreign_tasks import TRUSTED, Task
-from controller.runtime.reconciling.setbacks import Setback, Stalled, stall_on_invalid_text
+from controller.api.meta import (
+    ACCEPT_REVISION,
+    API_VERSION,
+    REQUESTS,
+    ObjectKey,
+    Resource,
+    lets_through,
+    timestamp,
+    version_of,
+)
+from controller.api.references import is_older
+from controller.api.remote_provider import FIELD, ProviderShard, ProviderStatus, RemoteFlagProvider
+from controller.api.status import FALSE, READY, REMOTE_FLAGS, TRUE, Condition
+from controller.configurations.stage import SHARDS_BY_OWNER
+from controller.delivery.delivered import (
+    INVALID,
+    KEPT_BOUNDS,
+    LARGEST,
+    RemoteRequest,
+    TooLargeError,
+    parts,
+    place_of,
+    read_shards,
+    shard_of,
+)
+from controller.delivery.problem_text import first_problem
+from controller.runtime.event import Occurrence
+from controller.runtime.helpers import TRUSTED, Task
+from controller.runtime.plain_text import one_line
+from controller.runtime.setbacks import Failed, Setback, Stalled, stall_on_invalid_text
+from evaluator.flags.accept import Refused, accept
+from evaluator.flags.canonical import canonical
+from evaluator.flags.canonical import digest as digest_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from datetime import datetime
+    from collections.abc import Callable, Collection, Iterable, Mapping
 
-    from controller.api.objects.meta import Resource
-    from controller.configurations.remote_shards import RemoteShards
-    from controller.delivery.remote_answers import RemoteAnswer, RemoteSource
-    from controller.runtime.objects.cache import Cache
-    from controller.runtime.process.foreign_tasks import ForeignTasks
+    from controller.delivery.delivered import RemoteAnswer, RemoteSource
+    from controller.runtime.cache import Applier, Cache
+    from controller.runtime.helpers import ForeignTasks
+    from evaluator.flags.merge import Parsed
+    from evaluator.flags.model import FlagSet
+
+
+OLDER: Final = "OlderVersion"
+PARTLY: Final = "PartiallyFetched"
+"""Some flags keep their definition from before."""
+MOST_SHARDS: Final = 64
+"""Most FlagShards of one provider."""
+_NAMED: Final = 5
+_KEY: Final = 64
+_VERSION: Final = 128
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteSet:
+    """The flags of a provider, to be served."""
+
+    version: str
+    flags: int
+    shards: tuple[tuple[str, dict[str, Any]], ...]
+    """(name, spec) of each FlagShard."""
+    partly: Setback | None = None
+    """Some flags are bad; the others are as the provider has them."""
+
+
+def judge_answer(
+    resource: Resource,
+    answer: RemoteAnswer,
+    before: ProviderStatus | None,
+    shards: Mapping[str, Resource | None],
+) -> RemoteSet:
+    """Return the set to serve after what `before` describes, whose FlagShards are `shards` by name. Takes
+    long for a large set. Raises Failed (InvalidFlags, TooLarge), Stalled (OlderVersion).
+    """
+    parsed, last = answer.read(), _last_good(before, shards)
+    judged = accept(parsed, last)
+    if isinstance(judged, Refused):
+        raise Failed(INVALID, f"{first_problem(judged.problems)}; correct it at the provider")
+    flag_set = judged.flag_set
+    if not flag_set.flags and last is not None and last.flags:
+        todo = "to remove these flags, remove remoteFlagProvider"
+        raise Failed(INVALID, f"the provider has no flags any more, after {len(last.flags)}; {todo}")
+    if older := _how_older(parsed, answer.modified, before, last, judged.digest):
+        _require_accepted(resource, older, judged.digest)
+    named = str(flag_set.metadata.get(answer.version_key) or flag_set.metadata.get("version") or "")
+    version = answer.version or one_line(named or judged.digest, _VERSION)
+    divided = _shards(resource.name, canonical(flag_set, provenance=True))
+    bad = (*judged.held, *judged.missing)
+    partly = _partly_failure(bad, first_problem(judged.problems)) if bad else None
+    return RemoteSet(version, len(flag_set.flags), divided, partly)
+
+
+def _last_good(before: ProviderStatus | None, shards: Mapping[str, Resource | None]) -> FlagSet | None:
+    if before is None or not before.shards:
+        return None
+    try:
+        return read_shards(before.fields(), shards.get, KEPT_BOUNDS)
+    except (InvalidSpecError, MissingShardsError):
+        return None
+
+
+def _how_older(
+    parsed: Parsed,
+    modified: datetime | None,
+    before: ProviderStatus | None,
+    last: FlagSet | None,
+    digest: str,
+) -> str:
+    """Return in which way an answer is older than what is served; empty: in none that can be seen."""
+    if last is None or before is None or digest_of(last) == digest:
+        # Of the same flags, replicas may differ in when they were written.
+        return ""
+    new, old = (str(flag_set.metadata.get("version") or "") for flag_set in (parsed.flag_set, last))
+    if is_older(new, old):
+        return f"version {one_line(new, _KEY)} is older than {one_line(old, _KEY)}, which was fetched before"
+    try:
+        known = datetime.fromisoformat(before.last_modified or "")
+    except ValueError:
+        return ""
+    if modified is None or modified >= known:
+        return ""
+    return f"the document of {modified.isoformat()} is older than that of {known.isoformat()}"
+
+
+def _require_accepted(resource: Resource, older: str, digest: str) -> None:
+    if lets_through(resource.annotations.get(ACCEPT_REVISION, ""), digest):
+        return
+    raise Stalled(
+        OLDER,
+        f"{older}; if the older one is to be served, accept it: kubectl -n {resource.namespace} annotate ffc "
+        f"{resource.name} --overwrite {ACCEPT_REVISION}={digest}",
+    )
+
+
+def _shards(owner: str, document: bytes) -> tuple[tuple[str, dict[str, Any]], ...]:
+    """Raises Failed (TooLarge)."""
+    whole: Mapping[str, Any] = json.loads(document)
+    try:
+        divided = [dict(whole)] if len(document) <= LARGEST else list(parts(dict(whole)))
+    except TooLargeError as error:
+        raise Failed("TooLarge", str(error)) from error
+    if len(divided) > MOST_SHARDS:
+        todo = "select a smaller set"
+        raise Failed("TooLarge", f"the flags take {len(divided)} shards, of {MOST_SHARDS}; {todo}")
+    # Not the name of a shard of the object's own flags, should both have the same.
+    return tuple(shard_of(f"{owner[:190]}-remote", part) for part in divided)
+
+
+def _partly_failure(bad: tuple[str, ...], problem: str) -> Failed:
+    named = ", ".join(one_line(key, _KEY) for key in bad[:_NAMED]) + (", …" if len(bad) > _NAMED else "")
+    which = "1 flag is" if len(bad) == 1 else f"{len(bad)} flags are"
+    return Failed(
+        PARTLY,
+        f"{which} bad, and served as before, if at all: {named}: {problem}; correct it at the provider",
+    )
+
+
+MANAGER: Final = "flagstaff-remote-flags"
+"""The field manager."""
+GRACE: Final = 60.0
+"""Seconds for which a shard outlives the status that named it."""
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteShards:
+    """The FlagShards of all objects with a remote provider; each is owned by its object."""
+
+    objects: Cache
+    writer: Callable[[str, str | None], Applier]
+    """(namespace, service account) -> who writes with its rights, or with those of the installation."""
+    _outdated: dict[ObjectKey, datetime] = field(default_factory=dict)
+    """The time since which a shard is not named."""
+
+    def has_all(self, namespace: str, shards: Iterable[ProviderShard]) -> bool:
+        """Whether each of these is there, with its content."""
+        return all(self._has(namespace, shard.name, shard.digest) for shard in shards)
+
+    async def write(
+        self, resource: Resource, shards: Iterable[tuple[str, dict[str, Any]]], account: str | None
+    ) -> tuple[ProviderShard, ...]:
+        """Write those that are not there. Raises Setback."""
+        written = []
+        writer = self.writer(resource.namespace, account)
+        for name, spec in shards:
+            if not self._has(resource.namespace, name, spec["digest"]):
+                body, _ = await writer.apply(_manifest(resource, name, spec), manager=MANAGER)
+                # Its event arrives later, and what is delivered is composed now.
+                self.objects.learn(Resource.of(body))
+            written.append(ProviderShard(name=name, digest=spec["digest"]))
+        return tuple(written)
+
+    async def sweep(
+        self, resource: Resource, named: Collection[str], account: str | None, now: datetime
+    ) -> float | None:
+        """Remove the object's shards that were not `named` for a while; return the seconds until the next may
+        be removed. Raises Setback.
+        """
+        waits = []
+        for shard in self.objects.find(SHARDS_BY_OWNER, resource.namespace, resource.name):
+            # Promoted definitions of a rollout have the object as second owner.
+            others = LABEL in shard.labels or not shard.is_owned_by(resource)
+            if shard.name in named or others or shard.deleting:
+                self._outdated.pop(shard.key, None)
+                continue
+            # Not later than now, should the clock have been set back.
+            since = self._outdated[shard.key] = min(self._outdated.get(shard.key, now), now)
+            left = GRACE - (now - since).total_seconds()
+            if left > 0:
+                waits.append(left)
+                continue
+            writer = self.writer(resource.namespace, account)
+            await writer.delete(API_VERSION, flagshard.KIND, shard.namespace, shard.name, uid=shard.uid)
+            self._outdated.pop(shard.key, None)
+        return min(waits, default=None)
+
+    def _has(self, namespace: str, name: str, digest: str) -> bool:
+        shard = self.objects.get(ObjectKey(flagshard.KIND, namespace, name))
+        return shard is not None and not shard.deleting and shard.spec.get("digest") == digest
+
+
+def _manifest(resource: Resource, name: str, spec: dict[str, Any]) -> dict[str, Any]:
+    owner = resource.owner_reference | {"kind": featureflagconfiguration.KIND, "controller": True}
+    metadata = {"name": name, "namespace": resource.namespace, "labels": {}, "ownerReferences": [owner]}
+    return {"apiVersion": API_VERSION, "kind": flagshard.KIND, "metadata": metadata, "spec": spec}
+
 
 _AGAIN: Final = 60.0
 """Seconds until a spec that cannot be read is tried again."""
@@ -230,3 +444,65 @@ def _mark_stale(
         return ProviderStatus(name=place_of(spec), type=spec.type, flags=0, message=setback.message)
     since = entry.stale_since or (timestamp(now) if entry.shards else None)
     return entry.model_copy(update={"stale_since": since, "message": setback.message})
+
+
+FETCHED: Final = "Succeeded"
+UPDATED: Final = "RemoteFlagsUpdated"
+"""The reason of the Event about another version."""
+
+
+def with_state(resource: Resource, state: RemoteState) -> Resource:
+    """Return the object with the remote flags that are in force, as its status is to say."""
+    rest = {name: value for name, value in resource.status.items() if name != "providers"}
+    if state.entry is None:
+        return replace(resource, status=rest) if "providers" in resource.status else resource
+    return replace(resource, status={**rest, "providers": [state.entry.fields()]})
+
+
+def provider_status(state: RemoteState) -> ConfigurationStatus:
+    """Return the field of the status."""
+    return ConfigurationStatus(providers=None if state.entry is None else (state.entry,))
+
+
+def fetch_conditions(state: RemoteState) -> tuple[Condition, ...]:
+    """`RemoteFlagsFetched`, where there is a provider."""
+    if not state.followed:
+        return ()
+    if state.setback is not None:
+        return (
+            Condition(
+                REMOTE_FLAGS, FALSE, state.setback.reason, f"{state.setback.message}{_rest_message(state)}"
+            ),
+        )
+    message = "" if state.entry is None else f"{_count(state)} of {state.entry.name} at {state.entry.version}"
+    return (Condition(REMOTE_FLAGS, TRUE, FETCHED, message),)
+
+
+def fetch_events(before: ConfigurationStatus, state: RemoteState) -> tuple[Occurrence, ...]:
+    """Return an Event for another version, for a failure once, and for its end."""
+    events: tuple[Occurrence, ...] = ()
+    entry, known = state.entry, next(iter(before.providers or ()), None)
+    if entry is not None and entry.shards and (known is None or known.shards != entry.shards):
+        message = f"{_count(state)} of {entry.name} at {entry.version}"
+        events = (Occurrence(UPDATED, message, metadata={"version": entry.version or ""}),)
+    was = before.condition(REMOTE_FLAGS)
+    if state.setback is not None:
+        now = fetch_conditions(state)[0]
+        if (was.status, was.reason) != (FALSE, now.reason):
+            events += (Occurrence(now.reason, now.message, warning=True),)
+    elif was.status == FALSE and state.followed:
+        events += (Occurrence(was.reason, "the remote provider is followed again", ends=True),)
+    return events
+
+
+def _rest_message(state: RemoteState) -> str:
+    if state.entry is None or not state.entry.shards:
+        return "; the object's own flags are served without remote ones"
+    if state.entry.stale_since is None:
+        return ""
+    return f"; {_count(state)} at {state.entry.version} stay in force"
+
+
+def _count(state: RemoteState) -> str:
+    count = 0 if state.entry is None else state.entry.flags or 0
+    return "1 flag" if count == 1 else f"{count} flags"

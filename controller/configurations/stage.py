@@ -4,32 +4,33 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from controller.api import flagoverride, flagreceipt, flagset, flagshard, flagsource
+from controller.api import (
+    featureflagconfiguration,
+    flagoverride,
+    flagreceipt,
+    flagrollout,
+    flagset,
+    flagshard,
+    flagsource,
+)
 from controller.api.flagset import proven_writer
 from controller.api.flagset_status import FlagSetStatus
 from controller.api.kinds import FEATURE_FLAG, FEATURE_FLAG_CONFIGURATION, SECRET, status_of
-from controller.api.objects.conditions import READY
-from controller.api.objects.meta import ObjectKey, version_of
-from controller.api.openfeature import featureflagconfiguration
+from controller.api.meta import ObjectKey, version_of
 from controller.api.remote_provider import provider_shards, provider_spec
-from controller.api.rollouts import flagrollout
-from controller.configurations.superseded import targets_of_writer
+from controller.api.status import READY
+from controller.configurations.validation import targets_of_writer
 from controller.delivery.object_bounds import WRITTEN
-from controller.delivery.progress.overrides import BY_WRITER, FLAG_KINDS, order_of_override, set_name
-from controller.delivery.progress.rollouts import (
-    PROGRESS_INDEXES,
-    ROLLOUTS_BY_SHARD,
-    TARGETS_BY_SHARD,
-    order_of,
-)
-from controller.runtime.objects.cache import Index
-from controller.runtime.reconciling.watches import Reconciles, Watch, keys_listed_by
+from controller.delivery.overrides import BY_WRITER, FLAG_KINDS, order_of_override, set_name
+from controller.delivery.rollouts import PROGRESS_INDEXES, ROLLOUTS_BY_SHARD, TARGETS_BY_SHARD, order_of
+from controller.runtime.cache import Index
+from controller.runtime.watches import Reconciles, Watch, keys_listed_by
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from controller.api.objects.meta import Resource
-    from controller.runtime.objects.cache import Cache, Change
+    from controller.api.meta import Resource
+    from controller.runtime.cache import Cache, Change
 
 
 def _secrets(resource: Resource) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""Validates what an object delivers, before and after it is stored, whoever wrote it. Pure."""
+"""Validates what an object delivers, before and after it is stored, and who else claims its name. Pure."""
 
 from __future__ import annotations
 
@@ -6,28 +6,137 @@ import json
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from controller.api.objects.fields import InvalidSpecError
-from controller.api.openfeature.featureflagconfiguration import ConfigurationStatus, MissingShardsError
+from controller.api import flagset
+from controller.api.featureflagconfiguration import ConfigurationStatus, MissingShardsError
+from controller.api.fields import InvalidSpecError
+from controller.api.flagset_status import FlagSetStatus
+from controller.api.meta import ObjectKey
+from controller.api.status import NAME_CONFLICT, SUPERSEDED, TRUE, Condition
+from controller.delivery.claims import SHADOWED
 from controller.delivery.delivered import delivery_of
 from controller.delivery.problem_text import first_problem, problem_list, withhold_messages
-from controller.delivery.progress.generations import change_text, generation_of, pending_text
-from controller.delivery.progress.override_words import override_texts
-from controller.delivery.progress.rollouts import disabled_baselines, served_rollouts
-from controller.runtime.reconciling.result import Done
-from controller.runtime.reconciling.setbacks import Stalled, Waiting
+from controller.delivery.progress_words import override_texts
+from controller.delivery.rollouts import (
+    change_text,
+    disabled_baselines,
+    generation_of,
+    pending_text,
+    served_rollouts,
+)
+from controller.runtime.event import Occurrence
+from controller.runtime.result import Done
+from controller.runtime.setbacks import Stalled, Waiting
 from evaluator.flags.accept import NO_PROGRESS
 from evaluator.flags.model import CONFIDENTIAL_KEY, REVISION_KEY
-from evaluator.flags.syntax.problems import Severity
+from evaluator.flags.problems import Severity
+from evaluator.flags.text import visible
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
-    from controller.api.objects.meta import Resource
-    from controller.api.rollouts.served_rollout import ServedRollout
+    from controller.api.meta import Resource
+    from controller.api.rollout_status import ServedRollout
+    from controller.api.status import Status
+    from controller.delivery.claims import Conflict
     from controller.delivery.delivered import Delivered
-    from controller.runtime.reconciling.setbacks import Setback
+    from controller.runtime.cache import Cache, Change
+    from controller.runtime.setbacks import Setback
     from evaluator.flags.accept import Progress
-    from evaluator.flags.syntax.problems import Problem
+    from evaluator.flags.problems import Problem
+
+
+TARGET_CHANGED: Final = "TargetChanged"
+
+
+def superseded_condition(
+    resource: Resource, objects: Cache, status: ConfigurationStatus
+) -> tuple[Condition, ...]:
+    """The condition of an object that its FlagSet wrote and left; `status` says how many follow it."""
+    writer = flagset.proven_writer(resource)
+    flag_set = objects.get(ObjectKey(flagset.KIND, resource.namespace, writer)) if writer else None
+    written = [(target.kind, target.name) for target in FlagSetStatus.of(flag_set).target]
+    if not written or (resource.key.kind, resource.name) in written:
+        return ()
+    now = " and ".join(f"{kind} {name}" for kind, name in written)
+    message = f"FlagSet {writer} writes {now} and not this object any more; {_followers(status)}"
+    return (Condition(SUPERSEDED, TRUE, TARGET_CHANGED, message),)
+
+
+def _followers(status: ConfigurationStatus) -> str:
+    if status.total is None:
+        return "no proxy reports who follows it"
+    count = status.total + (status.delivered or 0)
+    who = {0: "nobody follows", 1: "1 subscriber follows"}.get(count, f"{count} subscribers follow")
+    return f"{who} it"
+
+
+def targets_of_writer(_cache: Cache, change: Change) -> Iterator[ObjectKey]:
+    """Yield the objects that a FlagSet wrote before a change of its status, and that it writes since."""
+    for flag_set in filter(None, (change.before, change.after)):
+        for target in FlagSetStatus.of(flag_set).target:
+            yield ObjectKey(str(target.kind), flag_set.namespace, str(target.name))
+
+
+SHADOWS: Final = "Shadows"
+"""A FeatureFlag of the same name is not served."""
+FLAG_SET_ID_CONTESTED: Final = "FlagSetIdContested"
+"""Another object of the namespace has the same flagSetId, but this one comes first."""
+_IDENTIFIER: Final = 100
+"""Characters of a flagSetId that a message repeats: the whole message must fit into a condition."""
+
+
+def name_conflict(conflicts: list[tuple[str, str]]) -> tuple[Condition, ...]:
+    """The condition for the conflicts `found`, if any. A lost claim gives the reason, before a won one."""
+    if not conflicts:
+        return ()
+    reason, _ = min(conflicts, key=lambda conflict: conflict[0] in (SHADOWS, FLAG_SET_ID_CONTESTED))
+    message = "; ".join(text for _, text in conflicts)
+    return (Condition(NAME_CONFLICT, TRUE, reason, message),)
+
+
+def new_conflicts(status: Status, conflicts: list[tuple[str, str]]) -> tuple[Occurrence, ...]:
+    """An Event for each conflict that the status until now does not name."""
+    named = status.condition(NAME_CONFLICT).message
+    return tuple(Occurrence(reason, text, warning=True) for reason, text in conflicts if text not in named)
+
+
+def describe_conflict(conflict: Conflict, key: ObjectKey) -> tuple[str, str]:
+    """(reason, message) of a conflict that the object `key` is in."""
+    claim = f"flagSetId {_quote(conflict.claim)}"
+    loses = conflict.loser == key
+    other = conflict.winner if loses else conflict.loser
+    if other is None:
+        return conflict.reason, (
+            f'not served under {claim}: it belongs to the namespace that stands before its first "/"; '
+            f"begin it with {key.namespace}/, or write it without a slash"
+        )
+    name = f"{other.kind} {other.namespace}/{other.name}"
+    if conflict.reason == SHADOWED:
+        if loses:
+            return (SHADOWED, f"not served under this name: {name} has the same name; remove one of them")
+        return SHADOWS, f"{name} of the same name is not served; remove one of them"
+    if not loses:
+        return (
+            FLAG_SET_ID_CONTESTED,
+            f"{name} also claims {claim}; this one comes first and is served instead",
+        )
+    if other.namespace == key.namespace:
+        return (
+            conflict.reason,
+            f"not served under {claim}: {name} claims it too and comes first; "
+            "give one of them another flagSetId",
+        )
+    # The other may be a tenant's whose names are not for everybody's eyes.
+    return conflict.reason, (
+        f"not served under {claim} to subscribers that may read both: an object in another namespace "
+        "claims it too and comes first; give this one another flagSetId"
+    )
+
+
+def _quote(text: str) -> str:
+    shown = visible(text[: _IDENTIFIER + 1])
+    return f'"{shown}"' if len(shown) <= _IDENTIFIER else f'"{shown[: _IDENTIFIER - 1]}…"'
+
 
 _FORMS: Final = ("flagSpec", "shards", "featureFlagSpec")
 _NOTHING: Final = ConfigurationStatus()

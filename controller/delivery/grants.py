@@ -5,21 +5,28 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from controller.api import evaluatorupgrade, flagalert, flaggrant, flagreceiver, flagset
+from controller.api import (
+    evaluatorupgrade,
+    featureflagconfiguration,
+    featureflagsource,
+    flagalert,
+    flaggrant,
+    flagreceiver,
+    flagrollout,
+    flagset,
+    inprocessconfiguration,
+)
+from controller.api.fields import InvalidSpecError, parse_spec
 from controller.api.flaggrant import FlagGrantSpec
-from controller.api.objects.fields import InvalidSpecError
-from controller.api.objects.meta import API_VERSION, GROUP, OPENFEATURE_GROUP
-from controller.api.objects.parsed_spec import parse_spec
-from controller.api.openfeature import featureflagconfiguration, featureflagsource, inprocessconfiguration
-from controller.api.rollouts import flagrollout
+from controller.api.meta import API_VERSION, GROUP, OPENFEATURE_GROUP
 from controller.delivery.object_bounds import GRANTS
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Sequence
 
     from controller.api.flaggrant import GrantTo
-    from controller.api.objects.meta import Resource
-    from controller.runtime.objects.cache import Cache, Change
+    from controller.api.meta import Resource
+    from controller.runtime.cache import Cache, Change
 
 _GROUPS: Final = {kind: version.partition("/")[0] for kind, version in flagset.SOURCE_API.items()} | {
     flagset.KIND: GROUP,

@@ -8,14 +8,19 @@ from dataclasses import dataclass
 from heapq import nsmallest
 from typing import TYPE_CHECKING, Final
 
-from controller.api import flagalert, flaggrant, flagoverride, flagreceiver
-from controller.api.openfeature import featureflagconfiguration
-from controller.api.rollouts import flagrollout
+from controller.api import (
+    featureflagconfiguration,
+    flagalert,
+    flaggrant,
+    flagoverride,
+    flagreceiver,
+    flagrollout,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator
 
-    from controller.api.objects.meta import ObjectKey, Resource
+    from controller.api.meta import ObjectKey, Resource
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,6 @@
-"""Problems of definitions as a status lists them and as a message names the first of them. Pure."""
+"""Problems of definitions: which refuse flags that a person writes, and how a status and a message tell
+them. Pure.
+"""
 
 from __future__ import annotations
 
@@ -6,13 +8,14 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from controller.api.flagset_status import ProblemStatus
-from controller.runtime.user_text.plain_text import one_line
-from evaluator.flags.syntax.problems import Severity
+from controller.runtime.plain_text import one_line
+from evaluator.flags.problems import Severity
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from evaluator.flags.syntax.problems import Problem
+    from evaluator.flags.problems import Problem
+
 
 MOST_PROBLEMS: Final = 50
 _MESSAGE: Final = 500
@@ -68,3 +71,54 @@ def cut(text: str) -> str:
     """Return at most 500 characters of a text."""
     # A key may be as long as a file: fifty of them make a status that no API server takes.
     return text if len(text) <= _MESSAGE else f"{text[: _MESSAGE - 1]}…"
+
+
+REFUSED: Final = frozenset(
+    {
+        "bad-argument",
+        "bad-bucket",
+        "bad-flagd-variable",
+        "bad-weight",
+        "empty-rule",
+        "empty-variants",
+        "lax-version",
+        "metadata-type",
+        "missing-state",
+        "missing-variants",
+        "mixed-variants",
+        "not-a-rule",
+        "null-section",
+        "reference-position",
+        "several-operators",
+        "unknown-operator",
+        "unknown-state",
+        "unlisted-operator",
+        "unusual-name",
+        "variant-type",
+        "wrong-arity",
+    }
+)
+"""Codes of problems of a flag that refuse it: flagd's published schemas reject these, and OpenFeature
+Operator goes by those. What no schema can see, such as a `$ref` to nothing, is warned of.
+"""
+MOST_NAMED: Final = 5
+"""Problems that a refusal names."""
+CHARACTERS: Final = 500
+"""Of the text of one problem."""
+
+
+def refusals(problems: Iterable[Problem]) -> list[Problem]:
+    """The problems for which flags are refused, in the given order."""
+    return [
+        problem
+        for problem in problems
+        if problem.severity is Severity.ERROR or (problem.flag is not None and problem.code in REFUSED)
+    ]
+
+
+def summary(texts: list[str]) -> str:
+    """The texts of all refused problems as one; those after the first MOST_NAMED are counted."""
+    more = f" (and {len(texts) - MOST_NAMED} more)" if len(texts) > MOST_NAMED else ""
+    named = "; ".join(texts[:MOST_NAMED]) + more
+    end = "" if named.endswith("?") else ";"
+    return f"{named}{end} correct it and apply again"

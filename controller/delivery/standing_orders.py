@@ -10,8 +10,8 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
+from controller.api.featureflagconfiguration import FLAG_KIND, KIND
 from controller.api.flagset import KIND as FLAG_SET
-from controller.api.openfeature.featureflagconfiguration import FLAG_KIND, KIND
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

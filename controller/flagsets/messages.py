@@ -7,25 +7,24 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from controller.api import flagshard
+from controller.api.featureflagconfiguration import ConfigurationStatus
 from controller.api.flagset_status import FlagSetStatus, HeldFlag, HistoryEntry, TargetStatus
-from controller.api.objects.conditions import PROPAGATED
-from controller.api.objects.meta import timestamp
-from controller.api.objects.provenance import AUTHOR, CHANGES, DIFFERENCES, SUBJECT, VERIFIED_BY
-from controller.api.openfeature.featureflagconfiguration import ConfigurationStatus
+from controller.api.meta import AUTHOR, CHANGES, DIFFERENCES, SUBJECT, VERIFIED_BY, timestamp
+from controller.api.status import PROPAGATED
+from controller.delivery.actions import AcceptRevision, in_cluster
 from controller.delivery.problem_text import cut, first_problem, problem_list
-from controller.delivery.state.actions import AcceptRevision, in_cluster
-from controller.runtime.user_text.plain_text import one_line
+from controller.runtime.plain_text import one_line
 from evaluator.flags.model import BUCKETING_KEY, HELD_FROM_KEY, REVISION_KEY, Bucketing
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from datetime import datetime
 
-    from controller.api.objects.artifact_status import ArtifactStatus
-    from controller.api.objects.conditions import Condition
-    from controller.api.objects.meta import Resource
-    from controller.flagsets.building.build import Built
-    from controller.flagsets.building.compose import BulkRemoval, Composition
+    from controller.api.artifact_status import ArtifactStatus
+    from controller.api.meta import Resource
+    from controller.api.status import Condition
+    from controller.flagsets.build import Built
+    from controller.flagsets.compose import BulkRemoval, Composition
     from evaluator.flags.diff import Diff
 
 MOST_HELD: Final = 100

@@ -7,26 +7,27 @@ from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 
-from controller.api.flagset import DriftPolicy, FlagSetSpec
+from controller.api import featureflagconfiguration
+from controller.api.featureflagconfiguration import ConfigurationStatus
+from controller.api.flagset import DriftPolicy, FlagSetSpec, target_name
 from controller.api.flagset_status import FlagSetStatus
-from controller.api.objects.conditions import (
+from controller.api.meta import ACCEPT_REVISION, ObjectKey, lets_through
+from controller.api.status import (
     DRIFT_CONTESTED,
     DRIFT_KEPT,
     NAME_CONFLICT,
     OVERRIDE_ACTIVE,
     ROLLOUT_ACTIVE,
+    TRUE,
+    Condition,
 )
-from controller.api.objects.meta import ACCEPT_REVISION, ObjectKey, lets_through
-from controller.api.openfeature import featureflagconfiguration
-from controller.delivery.progress.progress_report import override_events
+from controller.delivery.progress_words import override_events
 from controller.flagsets import messages
-from controller.flagsets.applying.applied import LastDelivered, last_applied, objects_written_by
-from controller.flagsets.applying.delivery import AppliedObjects, Delivery
-from controller.flagsets.applying.rollout_barrier import require_recorded
-from controller.flagsets.building.commit_provenance import ProvenanceDetail, without_author
-from controller.flagsets.building.limited_build import build_in_thread
-from controller.flagsets.building.render import with_observation_time
-from controller.flagsets.reading.dependencies import (
+from controller.flagsets.applied import LastDelivered, last_applied, objects_written_by, require_recorded
+from controller.flagsets.build import with_observation_time
+from controller.flagsets.compose import ProvenanceDetail, without_author
+from controller.flagsets.delivery import AppliedObjects, Delivery, belongs_to
+from controller.flagsets.dependencies import (
     CONCERNS,
     Artifacts,
     input_concerns,
@@ -34,24 +35,40 @@ from controller.flagsets.reading.dependencies import (
     source_artifact,
     source_changes,
 )
-from controller.flagsets.reading.inputs import NO_INPUTS, InputReader
-from controller.flagsets.written_concerns import written_concerns
+from controller.flagsets.inputs import NO_INPUTS, InputReader
+from controller.flagsets.limited_build import build_in_thread
 from controller.runtime.event import Occurrence
-from controller.runtime.reconciling.result import Done, Result, spec_of
-from controller.runtime.reconciling.setbacks import Failed, Passing, Setback, Stalled, Waiting
+from controller.runtime.result import Done, Result, spec_of
+from controller.runtime.setbacks import Failed, Passing, Setback, Stalled, Waiting
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
     from datetime import datetime
 
-    from controller.api.objects.artifact_status import ArtifactStatus
-    from controller.api.objects.conditions import Condition
-    from controller.api.objects.meta import Resource
-    from controller.flagsets.building.build import Built
-    from controller.flagsets.preparing.preparation import Steps
-    from controller.runtime.objects.applier import Applier
-    from controller.runtime.objects.cache import Cache
+    from controller.api.artifact_status import ArtifactStatus
+    from controller.api.meta import Resource
+    from controller.flagsets.build import Built
+    from controller.flagsets.preparation import Steps
+    from controller.runtime.cache import Applier, Cache
 
+
+def written_concerns(flag_set: Resource, objects: Cache) -> tuple[Condition, ...]:
+    """The conflict if another object has the name or the flagSetId of what the FlagSet wrote, and overrides
+    and rollouts of its flags.
+    """
+    key = ObjectKey(featureflagconfiguration.KIND, flag_set.namespace, target_name(flag_set))
+    written = objects.get(key)
+    if written is None or not belongs_to(written, flag_set.name):
+        return ()
+    status = ConfigurationStatus.of(written)
+    name = f"{written.key.kind} {written.name}"
+    conflicts = status.conditions_of(NAME_CONFLICT)
+    named = (Condition(NAME_CONFLICT, TRUE, c.reason, f"{name}: {c.message}") for c in conflicts)
+    repeated = (c for type_ in (OVERRIDE_ACTIVE, ROLLOUT_ACTIVE) for c in status.conditions_of(type_))
+    return (*named, *(Condition(c.type, TRUE, c.reason, c.message) for c in repeated))
+
+
+if TYPE_CHECKING:
     Build = Callable[
         [bytes, FlagSetSpec, ArtifactStatus, Resource, LastDelivered | None, Steps], Awaitable[Built]
     ]

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from controller.api import flaggrant, flagset, flagshard
+from controller.api import featureflagconfiguration, flaggrant, flagrollout, flagset, flagshard
+from controller.api.artifact_status import SourceStatus
+from controller.api.featureflagconfiguration import ConfigurationStatus
 from controller.api.flagset import list_items, source_key, target_name
 from controller.api.flagset_status import FlagSetStatus
 from controller.api.kinds import CONFIG_MAP, FLAG_SET, SECRET, status_of
-from controller.api.objects.artifact_status import SourceStatus
-from controller.api.objects.conditions import (
+from controller.api.meta import ObjectKey, secret_names, version_of
+from controller.api.rollout_status import FlagRolloutStatus
+from controller.api.status import (
     FALSE,
     NAME_CONFLICT,
     OVERRIDE_ACTIVE,
@@ -18,22 +21,17 @@ from controller.api.objects.conditions import (
     ROLLOUT_ACTIVE,
     STALLED,
 )
-from controller.api.objects.meta import ObjectKey, secret_names, version_of
-from controller.api.openfeature import featureflagconfiguration
-from controller.api.openfeature.featureflagconfiguration import ConfigurationStatus
-from controller.api.rollouts import flagrollout
-from controller.api.rollouts.rollout_status import FlagRolloutStatus
-from controller.delivery.progress.overrides import set_name, targets_of
-from controller.delivery.progress.rollouts import PROGRESS_INDEXES
-from controller.runtime.objects.cache import Index
-from controller.runtime.reconciling.watches import Reconciles, Watch, keys_listed_by
+from controller.delivery.overrides import set_name, targets_of
+from controller.delivery.rollouts import PROGRESS_INDEXES
+from controller.runtime.cache import Index
+from controller.runtime.watches import Reconciles, Watch, keys_listed_by
 from evaluator.flags.model import PROVENANCE_PREFIX
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from controller.api.objects.meta import Resource
-    from controller.runtime.objects.cache import Cache, Change
+    from controller.api.meta import Resource
+    from controller.runtime.cache import Cache, Change
 
 _FLAG_SET_ONLY: Final = frozenset({flagset.KIND})
 _DEPENDENCIES: Final = frozenset({flagset.KIND, *flagset.SOURCE_API})

@@ -1,18 +1,93 @@
-"""Responses of the API server, and the setbacks that they mean for a step. Pure."""
+"""Paths of objects on an API server, its responses, and the setbacks that they mean for a step. Pure."""
 
 from __future__ import annotations
 
+import contextlib
 import re
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import quote
 
-from controller.runtime.reconciling.setbacks import Failed, Passing, Stalled
+from controller.api.kinds import PLURALS
+from controller.api.parsing import OBJECT_NAME
+from controller.runtime.setbacks import Failed, Passing, Stalled
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping, Sequence
     from datetime import datetime
+
+
+def root_of(api_version: str) -> str:
+    """The path of an API version: of the list of its kinds."""
+    return f"/apis/{api_version}" if "/" in api_version else f"/api/{api_version}"
+
+
+def path_of(api_version: str, kind: str, namespace: str, name: str = "") -> str:
+    """Return the path of an object, or of all of its kind in the namespace. Raises Stalled for a bad name."""
+    if not (OBJECT_NAME.fullmatch(namespace) and (not name or OBJECT_NAME.fullmatch(name))):
+        raise Stalled("InvalidSpec", f"{kind} {name[:253]!r}: not a valid object name")
+    path = f"{root_of(api_version)}/namespaces/{namespace}/{PLURALS[kind]}"
+    return f"{path}/{name}" if name else path
+
+
+def service_account_user(namespace: str, name: str) -> str:
+    """Return the user name of a service account. Raises Stalled for an invalid name."""
+    if not (OBJECT_NAME.fullmatch(namespace) and OBJECT_NAME.fullmatch(name)):
+        raise Stalled("InvalidSpec", f"{name[:253]!r}: no service account can have this name")
+    return f"system:serviceaccount:{namespace}:{name}"
+
+
+def paths_of_all(api_version: str, plural: str, namespaces: Sequence[str]) -> list[str]:
+    """Return the paths of all objects of a kind, in `namespaces` or in all."""
+    root = root_of(api_version)
+    paths = [f"{root}/namespaces/{quote(namespace, safe='')}/{plural}" for namespace in namespaces]
+    return paths or [f"{root}/{plural}"]
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceAccount:
+    """A service account whose rights requests use."""
+
+    namespace: str
+    name: str
+
+    @property
+    def user(self) -> str:
+        """Return the API server's name for it. Raises Stalled for an invalid name."""
+        return service_account_user(self.namespace, self.name)
+
+
+_OURS: Final = ServiceAccount("flagstaff-system", "flagstaff-controller")
+_IMPERSONATION: Final = "flagstaff-impersonation"
+_REFUSED: Final = " cannot impersonate"
+"""Followed by ` resource`, or by `-on:serviceaccount:get resource`, whichever right was asked for last."""
+
+
+@contextlib.contextmanager
+def add_grant_command(namespace: str, role: str, acting: ServiceAccount | None) -> Iterator[None]:
+    """Add the command to a Failed (AccessDenied) that the block raises: the one that binds the ClusterRole
+    `role`, or the one by which we may act as that account at all.
+    """
+    try:
+        yield
+    except Failed as failed:
+        if failed.reason != "AccessDenied":
+            raise
+        if _REFUSED in failed.message:
+            role, acting = _IMPERSONATION, None
+        raise Failed(failed.reason, f"{failed.message}; {_command(namespace, role, acting)}") from failed
+
+
+def _command(namespace: str, role: str, acting: ServiceAccount | None) -> str:
+    subject = acting or _OURS
+    name = role if acting is None else f"{role}-{acting.name}"
+    return (
+        f"kubectl create rolebinding {name} -n {namespace} --clusterrole={role} "
+        f"--serviceaccount={subject.namespace}:{subject.name}"
+    )
+
 
 _TOO_LARGE: Final = ("etcdserver: request is too large", "trying to send message larger than max")
 """How the API server repeats, with status 500, that etcd takes no object of that size."""

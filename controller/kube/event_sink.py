@@ -10,14 +10,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 from prometheus_client import Counter
 
-from controller.api.objects.meta import about, timestamp
-from controller.kube.answers import require_good
+from controller.api.meta import about, timestamp
+from controller.kube.answers import path_of, require_good
 from controller.kube.client import COMPONENT
-from controller.kube.paths import path_of
 from controller.kube.requests import PASSING, PAUSES, Requests
 from controller.runtime.event_queue import DRAIN, MOST_WAITING, EventQueue
-from controller.runtime.reconciling.queue import Backoff
-from controller.runtime.reconciling.setbacks import Setback
+from controller.runtime.queue import Backoff
+from controller.runtime.setbacks import Setback
 from evaluator.flags.model import DIGEST_KEY, REVISION_KEY
 
 if TYPE_CHECKING:

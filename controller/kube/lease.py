@@ -16,9 +16,9 @@ from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final
 
-from controller.kube.paths import path_of
+from controller.kube.answers import path_of
 from controller.runtime.clock import now
-from controller.runtime.reconciling.setbacks import Failed
+from controller.runtime.setbacks import Failed
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping

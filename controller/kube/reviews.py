@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from controller.api.kinds import FEATURE_FLAG_CONFIGURATION
-from controller.proxy.access.users import User, as_extra
-from controller.runtime.reconciling.setbacks import Failed
+from controller.proxy.users import User, as_extra
+from controller.runtime.setbacks import Failed
 
 if TYPE_CHECKING:
     from controller.api.kinds import ResourceType
@@ -19,7 +19,7 @@ _ACCESS: Final = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
 
 @dataclass(frozen=True, slots=True)
 class ClusterReviews:
-    """Implements `controller.proxy.access.users.Reviews`."""
+    """Implements `controller.proxy.users.Reviews`."""
 
     cluster: Cluster
     audiences: tuple[str, ...] = ()

@@ -10,20 +10,18 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from controller.local.commits import open_backend
-from controller.local.local_overrides import LocalOverrides
+from controller.local.local_events import LocalEvent, Restored, SourceChecked
+from controller.local.local_page import LocalPage
+from controller.local.local_progress import LocalOverrides
 from controller.local.local_providers import provider_of
-from controller.local.page.local_page import LocalPage
-from controller.local.stages.local_events import LocalEvent, Restored, SourceChecked
-from controller.local.stages.opened_stages import stages_of
-from controller.page.page_server import PageServer
-from controller.page.page_streams import PageStreams
+from controller.local.local_stages import stages_of
+from controller.page.page_server import PageServer, PageStreams
 from controller.runtime.clock import now
-from controller.runtime.reconciling.setbacks import Setback
+from controller.runtime.setbacks import Setback
 from evaluator.flags.model import DIGEST_KEY, FlagSet
 from evaluator.host.gc_policy import GcPolicy
 from evaluator.settings import InvalidSettingError, Settings, from_env
-from evaluator.store.exchange import SnapshotSwapper
-from evaluator.store.store import Content, Fault, Report, Store
+from evaluator.store.store import Content, Fault, Report, SnapshotSwapper, Store
 from evaluator.wiring import Additions, Ports, serve
 
 if TYPE_CHECKING:
@@ -31,7 +29,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from controller.local.local_options import LocalOptions
-    from controller.local.stages.local_stages import LocalStages
+    from controller.local.local_stages import LocalStages
     from controller.page.page_source import PageSource
     from evaluator.flags.saved import Saved
     from evaluator.http.messages import Request, Response

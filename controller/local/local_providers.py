@@ -10,12 +10,11 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from controller.api.parsing.git_url import parse_location
-from controller.api.parsing.oci_address import SCHEME
-from controller.runtime.reconciling.setbacks import Stalled, stall_on_invalid_text
-from controller.sources.bucket.place import Scheme, parse_url
-from controller.sources.files import ignore
-from controller.sources.git.local_git_backend import open_source
+from controller.api.addresses import SCHEME, parse_location
+from controller.runtime.setbacks import Stalled, stall_on_invalid_text
+from controller.sources import source_files
+from controller.sources.bucket_listing import Scheme, parse_url
+from controller.sources.git_backend import open_source
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -44,7 +43,7 @@ async def _bucket(options: LocalOptions) -> AsyncIterator[LocalBackend]:
     if options.reference is not None:
         raise Stalled("InvalidReference", "--ref: a bucket has no branches and tags; leave it out")
     # Imported here: users of a repository need not wait for the libraries of buckets.
-    module = await asyncio.to_thread(import_module, "controller.sources.bucket.command_line")
+    module = await asyncio.to_thread(import_module, "controller.sources.bucket_backend")
     yield module.open_bucket(
         options.source,
         os.environ,
@@ -88,11 +87,11 @@ async def _repository(options: LocalOptions) -> AsyncIterator[LocalBackend]:
         mirror_root=Path(),
         interval=options.interval,
         # What the source itself says is to be ignored is needed whatever the paths are.
-        paths=(*options.paths, ignore.FILE) if options.paths else (),
+        paths=(*options.paths, source_files.FILE) if options.paths else (),
     )
     if options.verify_keys:
         # Most repositories are read without it, and it takes long to load.
-        module = await asyncio.to_thread(import_module, "controller.sources.git.signature_policy")
+        module = await asyncio.to_thread(import_module, "controller.sources.git_commits")
         source = replace(source, policy=module.policy_of_keys(options.verify_keys))
     yield source
 

@@ -1,4 +1,4 @@
-"""Registries for verbs that need no cluster, with the login of Docker's own configuration."""
+"""Registries for verbs that need no cluster: a login, and a folder pushed as an artifact."""
 
 from __future__ import annotations
 
@@ -7,27 +7,39 @@ import contextlib
 import json
 import os
 import re
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from controller.api.objects.fields import read
-from controller.api.parsing.oci_address import Address, check_digest, check_tag, parse_address
-from controller.api.sources.oci_source import LayerSelector, OciReference
-from controller.runtime.reconciling.setbacks import Failed, Stalled, stall_on_invalid_text
-from controller.runtime.tenancy.places import Places
-from controller.runtime.user_text.secret_texts import SecretTexts
-from controller.sources.oci.oci_backend import OciBackend
-from controller.sources.oci.oci_credentials import RegistryAccess, RegistryLogin, login_from
-from controller.sources.oci.registry import Registry
-from controller.sources.oci.registry_client import RegistryClient, Scope
-from controller.sources.oci.signatures import CosignTrust, KeyJudge
-from controller.sources.trust_advice import OF_OPTIONS, on_command_line
-from controller.sources.verification.cosign import read_cosign_keys
-from controller.sources.verification.keys import epoch
+from controller.api.addresses import DEFAULT_TAG, ArtifactAddress, check_digest, check_tag, parse_address
+from controller.api.fields import read
+from controller.api.meta import SUBJECT
+from controller.api.source_spec import LayerSelector, OciReference
+from controller.runtime.limits import Places
+from controller.runtime.secret_texts import SecretTexts
+from controller.runtime.setbacks import Failed, Stalled, stall_on_invalid_text
+from controller.sources.cosign import PrivateKey, read_cosign_keys, read_private_key
+from controller.sources.deadline import Deadline
+from controller.sources.git_repository import describe
+from controller.sources.oci_backend import OciBackend
+from controller.sources.oci_manifest import AUTHORS, CREATED, REVISION, SOURCE
+from controller.sources.oci_package import Package, package, sign
+from controller.sources.oci_registry import (
+    Registry,
+    RegistryAccess,
+    RegistryClient,
+    RegistryLogin,
+    Scope,
+    login_from,
+)
+from controller.sources.oci_signatures import CosignTrust, KeyJudge
+from controller.sources.secrets import OF_OPTIONS, on_command_line
+from controller.sources.signing_keys import epoch
 from evaluator.flags.model import EMPTY
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping
+    from collections.abc import AsyncIterator, Iterator, Mapping
+
 
 _HELPER_SECONDS: Final = 30.0
 _MOST_BYTES: Final = 1024**2
@@ -36,7 +48,7 @@ _HELPER: Final = re.compile(r"[A-Za-z0-9_.-]+")
 
 @contextlib.asynccontextmanager
 async def registry_of(
-    address: Address, *, actions: str = "pull", login: RegistryLogin | None = None
+    address: ArtifactAddress, *, actions: str = "pull", login: RegistryLogin | None = None
 ) -> AsyncIterator[Registry]:
     """A repository as `login` sees it, or else as the login of Docker's configuration. Raises Setback."""
     client = RegistryClient()
@@ -74,7 +86,7 @@ async def artifact_source(
         yield OciBackend(registry, followed, LayerSelector(), interval=interval, trust=trust)
 
 
-def parse_target(text: str, *, insecure: bool = False) -> tuple[Address, OciReference]:
+def parse_target(text: str, *, insecure: bool = False) -> tuple[ArtifactAddress, OciReference]:
     """`oci://HOST/REPOSITORY[:TAG][@DIGEST]`. Raises Stalled (URLInvalid, InvalidReference)."""
     bare, _, digest = text.partition("@sha256:")
     head, slash, end = bare.rpartition("/")
@@ -97,7 +109,7 @@ def _reference(text: str) -> OciReference:
         return read(OciReference, {kind: value}, where="--ref")
 
 
-async def _docker_login(address: Address) -> RegistryLogin | None:
+async def _docker_login(address: ArtifactAddress) -> RegistryLogin | None:
     """Raises Setback."""
     path = Path(os.environ.get("DOCKER_CONFIG") or Path.home() / ".docker") / "config.json"
     try:
@@ -156,3 +168,104 @@ async def _ask_helper(helper: str, host: str) -> RegistryLogin | None:
             "AuthenticationFailed", f"{program}: identity tokens are not supported; log in by a password"
         )
     return login
+
+
+PUSH_TIMEOUT: Final = 600.0
+"""Seconds for an upload."""
+
+
+@dataclass(frozen=True, slots=True)
+class PushOptions:
+    """A folder to push, its target, and the artifact's metadata."""
+
+    target: str
+    """`oci://HOST/REPOSITORY[:TAG]`."""
+    folder: Path
+    insecure: bool = False
+    login: tuple[str, str] | None = field(default=None, repr=False)
+    """Username and password. None: taken from Docker's own configuration; without an entry there is none."""
+    source: str | None = None
+    revision: str | None = None
+    author: str | None = None
+    """None, of all three: what the folder's Git repository says."""
+    key: Path | None = None
+    """A private key in PEM that the artifact is signed with; None: it is not signed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pushed:
+    """The result of a push."""
+
+    reference: str
+    """`oci://HOST/REPOSITORY:TAG@sha256:…`."""
+    changed: bool
+    """Whether the folder had uncommitted changes, though its revision names a commit."""
+
+
+class FolderRefusedError(ValueError):
+    """The folder, or the key, cannot be used as it is."""
+
+
+@contextlib.contextmanager
+def _refuse_folder(place: Path) -> Iterator[None]:
+    """FolderRefusedError for an OSError or Stalled of the block, which has to do with `place`."""
+    try:
+        yield
+    except Stalled as stalled:
+        raise FolderRefusedError(f"{place}: {stalled.message}") from stalled
+    except OSError as error:
+        raise FolderRefusedError(f"{error.filename or place}: {error.strerror or error}") from error
+
+
+async def push(options: PushOptions) -> Pushed:
+    """Push a folder. Raises Setback, FolderRefusedError."""
+    address, target = parse_target(options.target, insecure=options.insecure)
+    if target.digest:
+        raise Stalled(
+            "InvalidReference", "an artifact is pushed to a tag; its digest follows from its content"
+        )
+    tag = target.tag or DEFAULT_TAG
+    key = None if options.key is None else await asyncio.to_thread(key_at, options.key)
+    made, changed = await asyncio.to_thread(_package_files, options)
+    async with (
+        registry_of(address, actions="pull,push", login=_login(options.login)) as registry,
+        Deadline(PUSH_TIMEOUT, str(address)).limit(),
+    ):
+        for blob in (made.config, made.layer):
+            await registry.push_blob(blob)
+        if key is not None:
+            # Before the tag moves, so that its followers never find an unsigned manifest.
+            await sign(registry, made.digest, key)
+        await registry.push_manifest(tag, made.manifest)
+    return Pushed(f"{address}:{tag}@{made.digest}", changed)
+
+
+def key_at(path: Path) -> PrivateKey:
+    """The private key in a file. Raises FolderRefusedError."""
+    with _refuse_folder(path):
+        content = path.read_bytes()
+    try:
+        return read_private_key(content)
+    except ValueError as error:
+        raise FolderRefusedError(f"{path}: {error}") from error
+
+
+def _package_files(options: PushOptions) -> tuple[Package, bool]:
+    folder = options.folder
+    if not folder.is_dir():
+        raise FolderRefusedError(f"{folder} {'is not a folder' if folder.exists() else 'does not exist'}")
+    description = describe(folder)
+    annotations = {} if description is None else {
+        SOURCE: description.source,
+        REVISION: description.revision + ("-dirty" if description.changed else ""),
+        AUTHORS: description.author, CREATED: description.created, SUBJECT: description.subject,
+    }  # fmt: skip
+    given = {SOURCE: options.source, REVISION: options.revision, AUTHORS: options.author}
+    annotations |= {key: text for key, text in given.items() if text is not None}
+    with _refuse_folder(folder):
+        made = package(folder, annotations)
+    return made, description is not None and description.changed and options.revision is None
+
+
+def _login(given: tuple[str, str] | None) -> RegistryLogin | None:
+    return None if given is None else RegistryLogin(*given)

@@ -14,7 +14,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from controller.runtime.reconciling.setbacks import Stalled, as_failed
+from controller.runtime.setbacks import Stalled, as_failed
 from evaluator.host import durable
 
 if TYPE_CHECKING:

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+import posixpath
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from controller.artifacts.archive import too_large
-from controller.flagsets.building.commit_provenance import provenance_of
-from controller.flagsets.building.compose import Composition, compose
-from controller.flagsets.reading.inputs import steps
-from controller.flagsets.reading.layers import PathRefused, fixed_prefix, select, within
+from controller.flagsets.compose import Composition, compose, provenance_of
+from controller.flagsets.inputs import steps
+from controller.flagsets.layers import SUFFIXES, PathRefused, fixed_prefix, select, within
 from controller.local.local_providers import provider_of
-from controller.local.path_advice import with_advice
-from controller.runtime.reconciling.setbacks import Failed, Stalled
+from controller.runtime.setbacks import Failed, Stalled
 from controller.sources.backend import TreeLimits
 
 if TYPE_CHECKING:
@@ -23,6 +22,44 @@ if TYPE_CHECKING:
 
     from controller.local.local_options import LocalOptions
     from evaluator.flags.model import FlagSet
+    from evaluator.flags.problems import Problem
+
+
+def with_advice(composition: Composition, names: Collection[str]) -> Composition:
+    """`composition` with each path that matched nothing explained by `names`, all files of the tree."""
+    return replace(
+        composition, problems=tuple(_with_advice(problem, names) for problem in composition.problems)
+    )
+
+
+def _with_advice(problem: Problem, names: Collection[str]) -> Problem:
+    if problem.code != "path-not-found":
+        return problem
+    if problem.file == "." and (layers := suggested_layers(names)):
+        options = " ".join(f"--path {layer}" for layer in layers)
+        message = f"no *.json, *.yaml or *.yml at the top; name the folders, base first, such as: {options}"
+        return replace(problem, message=message)
+    try:
+        select(names, problem.file)
+    except PathRefused as refusal:
+        return replace(problem, message=refusal.message.removeprefix(f"{problem.file}: "))
+    return problem
+
+
+def suggested_layers(names: Collection[str]) -> list[str]:
+    """Folders that look like the layers of one flag set: a `base` with the first of the `overlays` beside
+    it, else the first folder that holds definitions.
+    """
+    visible = (name for name in names if not any(part.startswith(".") for part in name.split("/")))
+    folders = sorted({posixpath.dirname(name) for name in visible if "/" in name and name.endswith(SUFFIXES)})
+    for base in folders:
+        parent, last = posixpath.split(base)
+        if last == "base":
+            beside = posixpath.join(parent, "overlays") + "/"
+            overlays = [folder for folder in folders if folder.startswith(beside)]
+            return [base, *overlays[:1]]
+    return folders[:1]
+
 
 _LIMITS: Final = TreeLimits(entries=100_000)
 """As for a commit, but that files which Git ignores are listed too."""

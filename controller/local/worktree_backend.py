@@ -11,12 +11,12 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from controller.api.objects.provenance import SUBJECT
+from controller.api.meta import SUBJECT
 from controller.local.worktree import WorkingTree, read_working_tree, working_tree_of
-from controller.runtime.reconciling.setbacks import Failed, Stalled
+from controller.runtime.setbacks import Failed, Stalled
+from controller.sources import source_files
 from controller.sources.backend import NOTHING_ACCEPTED, Accepted, Fetched, LocalBackend, Revision
-from controller.sources.files import ignore
-from evaluator.sync.sources.watch import Watch
+from evaluator.sync.watch import Watch
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
@@ -64,7 +64,9 @@ class WorkingTreeBackend(LocalBackend):
 
     async def resolve(self) -> Revision:
         """The digest of the files. Raises Stalled, Failed."""
-        ignored = [ignore.FILE] if await asyncio.to_thread((self.folder / ignore.FILE).is_file) else []
+        ignored = (
+            [source_files.FILE] if await asyncio.to_thread((self.folder / source_files.FILE).is_file) else []
+        )
         tree = await asyncio.to_thread(read_working_tree, self.folder, [*self.paths, *ignored])
         revision = Revision(NAME, f"sha256:{_digest(tree)}")
         self._trees.clear()

@@ -6,13 +6,13 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from controller.api.openfeature import flagd
+from controller.api import flagd
 from controller.migration.finding import Fate
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from controller.migration.objects import MigratedObject
+    from controller.migration.migrated_objects import MigratedObject
 
 NAMESPACE: Final = "open-feature-operator-system"
 DEPLOYMENT: Final = "open-feature-operator-controller-manager"

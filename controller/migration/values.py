@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from controller.migration.finding import Fate, leaves
-from controller.pods.settings.well_known import OPERATORS
+from controller.pods.installation import OPERATORS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -1,26 +1,167 @@
-"""The port of the page: what it shows, as far as one caller may see it."""
+"""The port of the page: what it shows, as far as one caller may see it. Pure."""
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, field
+from datetime import datetime
 from functools import cached_property
-from typing import TYPE_CHECKING, Final, Protocol
+from math import ceil
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from controller.api.objects.meta import ObjectKey
-from controller.delivery.state.flag_state import flag_states
-from controller.delivery.state.set_state import Newest, SetState, Verdict, Where
-from evaluator.flags.model import EMPTY
+from controller.api.meta import CHANGES, DIFFERENCES, NOTHING, ObjectKey
+from controller.delivery.flag_state import flag_states
+from controller.delivery.set_state import Newest, SetState, Verdict, Where
+from controller.runtime.event import as_event
+from evaluator.flags.model import EMPTY, REVISION_KEY
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from datetime import datetime
+    from collections.abc import Iterable, Mapping, Sequence
 
-    from controller.delivery.state.flag_state import FlagState
-    from controller.delivery.state.wait_model import Wait
-    from controller.page.delivery.proxy_members import FleetMember
-    from controller.page.delivery.shown_events import ShownEvent
+    from controller.delivery.actions import Wait
+    from controller.delivery.flag_state import FlagState
     from evaluator.flags.model import FlagSet
     from evaluator.resolving.resolve import CompiledFlagSet
+
+
+_MOST: Final = 100_000
+"""Most evaluators that are read; a proxy has fewer."""
+
+
+@dataclass(frozen=True, slots=True)
+class FleetMember:
+    """One evaluator, and what it serves."""
+
+    name: str
+    """NAMESPACE/POD, or the name of a process outside pods."""
+    revision: str = ""
+    """A revision, or a digest where none is known; empty: nothing."""
+    node: str = ""
+    version: str = ""
+    """The version of the evaluator."""
+    since: datetime | None = None
+    """Since when it lags, or serves what it serves."""
+    lagging: bool = False
+    silent: bool = False
+    verified: bool = True
+    """Whether a token proves the name."""
+
+    @property
+    def state(self) -> str:
+        """`serves it`, `behind` or `silent`."""
+        if self.silent:
+            return "silent"
+        return "behind" if self.lagging else "serves it"
+
+
+def read_fleets(answers: Iterable[object]) -> dict[str, tuple[FleetMember, ...]]:
+    """Members by the object that they follow, NAMESPACE/NAME, sorted; `answers` are of all proxies. What is
+    malformed is left out.
+    """
+    members: dict[str, list[FleetMember]] = {}
+    for entry in (entry for answer in answers for entry in _dicts(answer, "flagSets")):
+        place = f"{entry.get('namespace')}/{entry.get('name')}"
+        members.setdefault(place, []).extend(map(_member, _dicts(entry, "members")))
+    return {
+        place: tuple(sorted(listed[:_MOST], key=lambda member: (not member.lagging, member.name)))
+        for place, listed in members.items()
+    }
+
+
+def time_served_by(members: Sequence[FleetMember], percent: int) -> datetime | None:
+    """When `percent` of the evaluators served what they should; None: fewer do."""
+    moments = sorted(member.since for member in members if not member.lagging and member.since is not None)
+    wanted = ceil(len(members) * percent / 100)
+    return moments[wanted - 1] if 0 < wanted <= len(moments) else None
+
+
+def moment(text: object) -> datetime | None:
+    """The moment of RFC 3339 text; None for any other."""
+    try:
+        read = datetime.fromisoformat(str(text or ""))
+    except (ValueError, OverflowError):
+        return None
+    return read if read.tzinfo is not None else None
+
+
+def _dicts(parent: object, field: str) -> list[Mapping[str, Any]]:
+    listed = parent.get(field) if isinstance(parent, dict) else None
+    return [entry for entry in listed if isinstance(entry, dict)] if isinstance(listed, list) else []
+
+
+def _member(entry: Mapping[str, Any]) -> FleetMember:
+    return FleetMember(
+        str(entry.get("name") or ""),
+        str(entry.get("revision") or entry.get("digest") or ""),
+        str(entry.get("node") or ""),
+        str(entry.get("version") or ""),
+        moment(entry.get("since")),
+        lagging=entry.get("lagging") is True,
+        silent=entry.get("silent") is True,
+        verified=entry.get("verified") is True,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class ShownEvent:
+    """One Event about an object of ours."""
+
+    kind: str
+    """The object's kind."""
+    namespace: str
+    name: str
+    """The object's name."""
+    reason: str
+    message: str
+    at: datetime | None = None
+    warning: bool = False
+    metadata: Mapping[str, str] = field(default_factory=lambda: NOTHING)
+    """Facts by keys such as `flagstaff.dev/author`."""
+
+    @property
+    def about(self) -> str:
+        """KIND/NAMESPACE/NAME."""
+        return f"{self.kind}/{self.namespace}/{self.name}"
+
+    @property
+    def revision(self) -> str:
+        """The revision that it is about; empty where none is known."""
+        return self.metadata.get(REVISION_KEY, "")
+
+    @property
+    def changes(self) -> tuple[str, ...]:
+        """A line for each flag that it changes, such as `~ banner: default off → on`."""
+        return tuple(line for line in self.metadata.get(CHANGES, "").split("\n") if line)
+
+    @property
+    def differences(self) -> dict[str, str]:
+        """What it changes of each flag, in words, by the flag's key, as far as it tells."""
+        try:
+            told = json.loads(self.metadata.get(DIFFERENCES, "{}"))
+        except ValueError:
+            return {}
+        return {str(key): str(words) for key, words in told.items()} if isinstance(told, dict) else {}
+
+    @property
+    def sort_key(self) -> tuple[float, str]:
+        """Events with the same time are sorted by what they are about."""
+        return (0.0 if self.at is None else self.at.timestamp()), self.about
+
+
+def read_event(body: Mapping[str, Any]) -> ShownEvent:
+    """An Event of the API server. Raises KeyError, TypeError, AttributeError for a malformed one."""
+    event = as_event(body)
+    about = event["involvedObject"]
+    return ShownEvent(
+        str(about["kind"]),
+        str(about["namespace"]),
+        str(about["name"]),
+        str(event["reason"]),
+        str(event["message"]),
+        moment(event["timestamp"]),
+        warning=event["severity"] == "error",
+        metadata=event["metadata"],
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 
-from controller.page.flag_facts import expand_rule
+from controller.page.flag_rows import expand_rule
 from evaluator.flags.model import ABSENT, CONFIDENTIAL_KEY
-from evaluator.resolving.condition_words import condition, value, variables
 from evaluator.resolving.explain import explain
-from evaluator.resolving.rule_clauses import TRUTHS, splits
+from evaluator.resolving.rule_words import TRUTHS, condition, splits, value, variables
 from evaluator.targeting.values import MOST_LEVELS, nests_deeper
 
 if TYPE_CHECKING:
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
     from evaluator.flags.model import Flag, Json, Path
     from evaluator.resolving.explain import TraceStep
     from evaluator.resolving.resolve import CompiledFlagSet
-    from evaluator.resolving.rule_clauses import Split
+    from evaluator.resolving.rule_words import Split
 
 USER: Final = "targetingKey"
 ATTRIBUTE: Final = "attribute."

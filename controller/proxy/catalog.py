@@ -1,31 +1,38 @@
-"""The objects with flags, and which of them is served under a name or a flagSetId. No I/O."""
+"""The objects with flags, which of them is served under a name or a flagSetId, and who subscribes. No I/O.
+
+Selectors: a subscriber asks for an object by its name, for the object that has a flagSetId, or for what
+is ordered for the pods that it belongs to. Pure.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final, cast
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 
 import orjson
 
 from controller.api import flagshard
+from controller.api.flagrollout import PROMOTE
 from controller.api.flagset import LABEL, proven_writer
-from controller.api.objects.conditions import SUPERSEDED, TRUE
-from controller.api.objects.meta import ObjectKey, Resource
+from controller.api.meta import ObjectKey, Resource
 from controller.api.remote_provider import entries_in_force
-from controller.api.rollouts.flagrollout import PROMOTE
-from controller.api.rollouts.served_rollout import rollout_entries
-from controller.delivery.claim import claim_of
-from controller.delivery.claims import UNCHANGED, Claims
-from controller.delivery.progress.rollouts import TARGETS_BY_SHARD
-from controller.runtime.objects.cache import Cache
+from controller.api.rollout_status import rollout_entries
+from controller.api.status import SUPERSEDED, TRUE
+from controller.delivery import standing_orders as orders
+from controller.delivery.claims import UNCHANGED, Claims, claim_of
+from controller.delivery.rollouts import TARGETS_BY_SHARD
+from controller.delivery.standing_orders import OrderedPods
+from controller.runtime.cache import Cache
 from evaluator.flags.model import PROVENANCE_PREFIX
+from evaluator.http.messages import Code, RpcError
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable
+    from collections.abc import Callable, Hashable, Iterable
 
-    from controller.delivery.claim import Place
-    from controller.delivery.claims import ClaimChange
+    from controller.delivery.claims import ClaimChange, Place
+    from evaluator.wire.servicer import Deliver, Make
+
 
 _KEPT: Final = (
     "name", "namespace", "uid", "generation", "resourceVersion", "creationTimestamp", "ownerReferences",
@@ -202,3 +209,166 @@ def _decisive(resource: Resource) -> object:
     rollouts = resource.status.get("rollouts")
     promoted = rollouts and (rollouts, resource.annotations.get(PROMOTE))
     return _content(resource), promoted, SUPERSEDED in resource.status, resource.labels, resource.owners
+
+
+_SOURCE: Final = "source="
+_FLAGD_PREFIX: Final = "core.openfeature.dev/"
+_IDENTIFIER: Final = "flagSetId="
+MOST_IDENTIFIER: Final = 512
+"""Characters of a flagSetId."""
+SYNTAX: Final = "write core.openfeature.dev/NAMESPACE/NAME, NAMESPACE/NAME or flagSetId=ID"
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """The FeatureFlagConfiguration of this name, or the FeatureFlag if there is none, or else what the
+    FlagSet of this name writes.
+    """
+
+    namespace: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class Identified:
+    """The oldest object with this flagSetId, among those that the reader may read."""
+
+    flag_set_id: str
+    reader: str = ""
+    """Identifies who may read the same objects as the subscriber; empty: everything may be read."""
+
+    def __str__(self) -> str:
+        return f"flagSetId={self.flag_set_id}"
+
+
+Topic: TypeAlias = Named | Identified | OrderedPods
+
+
+def parse(selector: str) -> Topic:
+    """A selector in any form of OpenFeature Operator and flagd. Raises RpcError INVALID_ARGUMENT."""
+    if not selector:
+        raise _invalid(f"a selector is needed: {SYNTAX}")
+    if selector.startswith(_IDENTIFIER):
+        wanted = selector.removeprefix(_IDENTIFIER)
+        if not wanted or len(wanted) > MOST_IDENTIFIER or not wanted.isprintable():
+            raise _invalid(f"flagSetId must be 1 to {MOST_IDENTIFIER} printable characters")
+        return Identified(wanted)
+    if selector.startswith(orders.PREFIX):
+        pods = OrderedPods.parse(selector)
+        if pods is None:
+            raise _invalid(f"not a selector of standing orders: write {orders.SYNTAX}")
+        return pods
+    path = selector.removeprefix(_SOURCE).removeprefix(_FLAGD_PREFIX)
+    namespace, slash, name = path.partition("/")
+    if not slash or not orders.NAMESPACE.fullmatch(namespace) or not orders.NAME.fullmatch(name):
+        raise _invalid(f"not a selector of this proxy: {SYNTAX}")
+    return Named(namespace, name)
+
+
+def _invalid(message: str) -> RpcError:
+    return RpcError(Code.INVALID_ARGUMENT, message)
+
+
+@dataclass(slots=True)
+class Listeners:
+    """The subscribers of one topic."""
+
+    place: Place | None = None
+    """The object whose flags they were sent last."""
+    sinks: dict[object, tuple[Make, Deliver]] = field(default_factory=dict)
+    """For each, how flags are encoded and the function that receives them."""
+
+    def all(self) -> tuple[tuple[Make, Deliver], ...]:
+        """The sinks as they are now: one may be cancelled while others receive."""
+        return tuple(self.sinks.values())
+
+
+class Topics:
+    """The topics with listeners."""
+
+    def __init__(self, catalog: Catalog) -> None:
+        self.moved: Callable[[Named], None] = lambda _topic: None
+        """Called when a topic has the flags of another object than before."""
+        self._catalog = catalog
+        self._listeners: dict[Topic, Listeners] = {}
+        self._identified: dict[str, set[Identified]] = {}
+        """Topics by flagSetId, one for each reader."""
+        self._elsewhere: dict[Place, set[Named]] = {}
+        """Topics that have the flags of an object with another name than theirs: what a FlagSet writes."""
+
+    def add(self, topic: Topic, make: Make, deliver: Deliver) -> tuple[Listeners, Callable[[], None]]:
+        """(all listeners of the topic, the function that removes this one)."""
+        token = object()
+        listeners = self._listeners.setdefault(topic, Listeners())
+        listeners.sinks[token] = (make, deliver)
+        if isinstance(topic, Identified):
+            self._identified.setdefault(topic.flag_set_id, set()).add(topic)
+
+        def cancel() -> None:
+            listeners.sinks.pop(token, None)
+            if not listeners.sinks and self._listeners.get(topic) is listeners:
+                self._drop(topic)
+
+        return listeners, cancel
+
+    def get(self, topic: Topic) -> Listeners | None:
+        """Return all listeners of the topic; None if it has none."""
+        return self._listeners.get(topic)
+
+    def all(self) -> Iterator[tuple[Topic, Listeners]]:
+        """Every topic with listeners."""
+        yield from tuple(self._listeners.items())
+
+    def topics_of_identifiers(self) -> Iterator[tuple[Topic, Listeners]]:
+        """Every topic that is a flagSetId."""
+        for topics in tuple(self._identified.values()):
+            for topic in tuple(topics):
+                if (listeners := self._listeners.get(topic)) is not None:
+                    yield topic, listeners
+
+    def of(self, place: Place, flag_set_ids: Iterable[str] = ()) -> list[tuple[Topic, Listeners]]:
+        """The topics that may have the flags there: by the name, the flagSetId, or `flag_set_ids`."""
+        ids = {self._catalog.claims.flag_set_id(place), *flag_set_ids}
+        topics: list[Topic] = [topic for id_ in ids for topic in self._identified.get(id_, ())]
+        topics.append(Named(*place))
+        served = self._catalog.object_at(place)
+        writer = "" if served is None else proven_writer(served)
+        if writer not in {"", place[1]}:
+            topics.append(Named(place[0], writer))
+        topics += self._elsewhere.get(place, set()).difference(topics)
+        return [(topic, self._listeners[topic]) for topic in topics if topic in self._listeners]
+
+    def sinks(self, place: Place) -> Iterator[tuple[Make, Deliver]]:
+        """The sinks of everybody who was sent the flags of the object there."""
+        for _, listeners in self.of(place):
+            if listeners.place == place:
+                yield from listeners.all()
+
+    def move(self, topic: Topic, listeners: Listeners, place: Place | None) -> None:
+        """Note that the listeners of a topic are sent the flags of the object there; None: of none."""
+        before, listeners.place = listeners.place, place
+        if not isinstance(topic, Named) or before == place:
+            return
+        own = (topic.namespace, topic.name)
+        if before not in {own, None}:
+            self._elsewhere[before].discard(topic)
+            if not self._elsewhere[before]:
+                del self._elsewhere[before]
+        if place not in {own, None}:
+            self._elsewhere.setdefault(place, set()).add(topic)
+        self.moved(topic)
+
+    def clear(self) -> None:
+        """Forget everybody."""
+        self._listeners.clear()
+
+    def _drop(self, topic: Topic) -> None:
+        self.move(topic, self._listeners.pop(topic), None)
+        if isinstance(topic, Identified):
+            topics = self._identified[topic.flag_set_id]
+            topics.discard(topic)
+            if not topics:
+                del self._identified[topic.flag_set_id]

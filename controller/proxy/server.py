@@ -1,43 +1,46 @@
-"""Joins the parts of a proxy, from the catalog to the routes. Opens no port, and knows no Kubernetes."""
+"""Joins the parts of a proxy, from the catalog to the routes, and runs one replica."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+import asyncio
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from controller.delivery.standing_orders import OrderedPods
-from controller.proxy.access.authorizer import ENFORCE, Authorizer
-from controller.proxy.access.notices import Notices
-from controller.proxy.access.views import Views
-from controller.proxy.catalog import Catalog
-from controller.proxy.orders.order_notices import OrderNotices
-from controller.proxy.orders.order_objects import OrderObjects
-from controller.proxy.receipts.receipts import Receipts
-from controller.proxy.receipts.service import OpenStreams, ReceiptService
-from controller.proxy.streams.contents import Contents
-from controller.proxy.streams.deliveries import Deliveries
-from controller.proxy.streams.ordered_topics import OrderedTopics
-from controller.proxy.streams.progress_objects import ProgressObjects
-from controller.proxy.streams.stream_limits import StreamLimits
-from controller.proxy.streams.topics import Topics
-from controller.runtime.tenancy.limits import UNLIMITED
+from controller.proxy.access import VERDICT_SECONDS
+from controller.proxy.authorizer import ENFORCE, Authorizer, Notices, Views
+from controller.proxy.catalog import Catalog, Topics
+from controller.proxy.contents import Contents
+from controller.proxy.deliveries import Deliveries, OrderedTopics
+from controller.proxy.orders import OrderNotices, OrderObjects
+from controller.proxy.progress_objects import ProgressObjects
+from controller.proxy.receipt_service import OpenStreams, ReceiptService
+from controller.proxy.receipts import Receipts
+from controller.proxy.stream_limits import StreamLimits
+from controller.runtime.event import event_of
+from controller.runtime.limits import UNLIMITED
+from controller.runtime.process import forever
 from evaluator.http.messages import Code
 from evaluator.http.routes import Routes, merge
-from evaluator.http.server.scheduler import FairQueue
+from evaluator.http.scheduler import FairQueue
 from evaluator.wire.hub import Hub
 from evaluator.wire.servicer import SyncService
 from evaluator.wire.sync_messages import GET_METADATA, METHODS
 
 if TYPE_CHECKING:
-    import asyncio
-    from collections.abc import Callable, Collection, Mapping
+    from collections.abc import Callable, Collection, Mapping, Sequence
+    from datetime import datetime
 
-    from controller.delivery.claim import Place
-    from controller.proxy.access.access import AccessReviews
-    from controller.proxy.access.authorizer import Subscription
-    from controller.proxy.receipts.members import Pods
-    from controller.runtime.tenancy.limits import NamespaceLimits
+    from controller.delivery.claims import Place
+    from controller.proxy.access import AccessReviews
+    from controller.proxy.authorizer import Subscription
+    from controller.proxy.members import Pods
+    from controller.proxy.recording import Recorder
+    from controller.runtime.event import EventSink
+    from controller.runtime.limits import NamespaceLimits
+    from evaluator.http.listener import Listener
     from evaluator.http.messages import Call, MessageStream
+
 
 ENFORCED_STREAM_SECONDS = 3600
 """Tokens live about as long: a client then opens another stream, with its newest token."""
@@ -184,3 +187,84 @@ class Proxy:
     def _metadata(self, call: Call, message: bytes, stream: MessageStream) -> None:
         stream.send(self.service.get_metadata(call, message))
         stream.close()
+
+
+_NOTICE_SECONDS: Final = 5.0
+_SHED_SECONDS: Final = 0.1
+
+
+class ProxyWatch(Protocol):
+    """One watch of the cluster."""
+
+    def age(self) -> float | None:
+        """Seconds since the API server last confirmed it; None: never."""
+
+    def page(self) -> dict[str, Any]:
+        """Return the entry of `/readyz`."""
+
+    async def run(self) -> None:
+        """Watch until cancelled."""
+
+
+@dataclass(slots=True)
+class ProxyReplica:
+    """A proxy, and what it works with."""
+
+    proxy: Proxy
+    sync: Listener
+    recorder: Recorder
+    watches: Sequence[ProxyWatch]
+    """The watches of delivered objects."""
+    beside: Sequence[ProxyWatch]
+    """The watches of what readiness does not depend on: Pods, and objects with standing orders."""
+    events: EventSink
+    now: Callable[[], datetime]
+    drain_delay: float
+    """Seconds between the end of readiness and the end of the first stream."""
+    drain_seconds: float
+    """Seconds over which streams end."""
+    draining: bool = field(default=False, init=False)
+
+    def readiness(self) -> dict[str, Any]:
+        """Ready once every kind was listed, and without an API server, too; says how old its view is."""
+        ages = [age for watch in self.watches if (age := watch.age()) is not None]
+        return {
+            "ready": self.proxy.deliveries.synced and not self.draining,
+            "draining": self.draining,
+            "ageSeconds": round(max(ages), 1) if ages else None,
+            "streams": self.proxy.hub.streams,
+            "watches": [watch.page() for watch in self.watches],
+        }
+
+    async def work(self) -> None:
+        """Watch objects, record receipts, post Events, and check subscribers' rights, until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            for watch in (*self.watches, *self.beside):
+                group.create_task(watch.run())
+            for turn in (self.recorder.run, self._notice, self._revoke):
+                group.create_task(forever(turn))
+
+    async def drain(self) -> None:
+        """Send subscribers elsewhere: no longer ready, then no new ones, then a few at a time."""
+        self.draining = True
+        await asyncio.sleep(self.drain_delay)
+        service = self.proxy.service
+        slices = max(1, int(self.drain_seconds / _SHED_SECONDS))
+        portion = -(-self.proxy.hub.streams // slices)
+        leaving = asyncio.create_task(self.sync.drain(self.drain_seconds + 1.0))
+        for _ in range(slices):
+            if not service.shed(portion):
+                break
+            await asyncio.sleep(_SHED_SECONDS)
+        service.close()
+        await leaving
+
+    async def _notice(self) -> None:
+        await asyncio.sleep(_NOTICE_SECONDS)
+        if self.proxy.deliveries.synced:
+            for resource, occurrence in (*self.proxy.notices.take(), *self.proxy.order_notices.take()):
+                self.events.accept(event_of(resource, occurrence, self.now()))
+
+    async def _revoke(self) -> None:
+        await asyncio.sleep(VERDICT_SECONDS)
+        await self.proxy.end_revoked()

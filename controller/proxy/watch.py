@@ -10,15 +10,14 @@ import itertools
 import logging
 from typing import TYPE_CHECKING, Any, Final
 
-from controller.api import flagoverride, flagshard
-from controller.api.objects.meta import ObjectKey
-from controller.api.rollouts import flagrollout
+from controller.api import flagoverride, flagrollout, flagshard
+from controller.api.meta import ObjectKey
 from controller.delivery.claims import KINDS, UNCHANGED, ClaimChange
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
-    from controller.proxy.streams.deliveries import Deliveries
+    from controller.proxy.deliveries import Deliveries
 
 _log = logging.getLogger(__name__)
 

@@ -10,13 +10,13 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from controller.api import flagshard
-from controller.api.objects.fields import InvalidSpecError
-from controller.api.openfeature.featureflagconfiguration import MissingShardsError
+from controller.api.featureflagconfiguration import MissingShardsError
+from controller.api.fields import InvalidSpecError
 from controller.api.remote_provider import entries_in_force, provider_shards
 from controller.delivery.delivered import delivery_of
-from controller.delivery.progress.rollouts import PromotedSets, progress_of
-from controller.rollouts.machine.candidates import kept_keys
-from controller.runtime.reconciling.setbacks import Stalled, Waiting
+from controller.delivery.rollouts import PromotedSets, progress_of
+from controller.rollouts.candidates import kept_keys
+from controller.runtime.setbacks import Stalled, Waiting
 from evaluator.flags.accept import Progress, effective
 from evaluator.flags.candidates import (
     capture,
@@ -28,22 +28,21 @@ from evaluator.flags.candidates import (
     with_promoted,
 )
 from evaluator.flags.canonical import digest
-from evaluator.flags.checking.references import Expander, RuleTooLarge
+from evaluator.flags.diff import RuleCopier
 from evaluator.flags.model import FlagSet, State
 from evaluator.flags.overrides import is_invalid_audience
+from evaluator.flags.references import Expander, RuleTooLarge
 from evaluator.flags.rollouts import Reach, reach_of
-from evaluator.flags.rule_copies import RuleCopier
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from datetime import datetime
 
-    from controller.api.objects.meta import ObjectKey, Resource
-    from controller.api.rollouts.flagrollout import FlagRolloutSpec
-    from controller.api.rollouts.rollout_status import CandidateStatus, FlagRolloutStatus
-    from controller.api.rollouts.rollout_steps import Step
+    from controller.api.flagrollout import FlagRolloutSpec, Step
+    from controller.api.meta import ObjectKey, Resource
+    from controller.api.rollout_status import CandidateStatus, FlagRolloutStatus
     from controller.delivery.delivered import Delivered
-    from controller.runtime.objects.cache import Cache
+    from controller.runtime.cache import Cache
     from evaluator.flags.model import Flag, Json
     from evaluator.flags.rollout_rules import Misfit
     from evaluator.flags.rollouts import Rollout

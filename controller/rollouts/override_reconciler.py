@@ -8,6 +8,8 @@ from itertools import chain
 from typing import TYPE_CHECKING, Final
 
 from controller.api import flagshard
+from controller.api.featureflagconfiguration import MissingShardsError
+from controller.api.fields import InvalidSpecError
 from controller.api.flagoverride import (
     ACTIVE,
     EXPIRED,
@@ -16,21 +18,10 @@ from controller.api.flagoverride import (
     FlagOverrideSpec,
     FlagOverrideStatus,
 )
-from controller.api.objects.conditions import READY, short
-from controller.api.objects.fields import InvalidSpecError
-from controller.api.openfeature.featureflagconfiguration import MissingShardsError
+from controller.api.status import READY, short
 from controller.delivery.delivered import delivery_of
 from controller.delivery.object_bounds import OVERRIDES
-from controller.delivery.progress.override_words import (
-    active_text,
-    definition_text,
-    elsewhere_text,
-    hidden_text,
-    layers_above,
-    quote,
-    unfit_text,
-)
-from controller.delivery.progress.overrides import (
+from controller.delivery.overrides import (
     bound_of_set,
     counted_of_flag,
     in_force,
@@ -41,21 +32,29 @@ from controller.delivery.progress.overrides import (
     sets_hiding,
     targets_of,
 )
-from controller.delivery.progress.rollouts import PromotedSets, progress_of
+from controller.delivery.progress_words import (
+    active_text,
+    definition_text,
+    elsewhere_text,
+    hidden_text,
+    layers_above,
+    quote,
+    unfit_text,
+)
+from controller.delivery.rollouts import PromotedSets, progress_of
 from controller.runtime.event import Occurrence
-from controller.runtime.reconciling.result import Done, Result, spec_of
-from controller.runtime.reconciling.setbacks import Setback, Stalled, Waiting
+from controller.runtime.result import Done, Result, spec_of
+from controller.runtime.setbacks import Setback, Stalled, Waiting
 from evaluator.flags.accept import effective
-from evaluator.flags.override_fit import kept_of, latest_of_each, misfit
-from evaluator.flags.overrides import MOST_LAYERS, layers_of
+from evaluator.flags.overrides import MOST_LAYERS, kept_of, latest_of_each, layers_of, misfit
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from datetime import datetime
 
     from controller.api.flagoverride import KeptDefinition
-    from controller.api.objects.meta import ObjectKey, Resource
-    from controller.runtime.objects.cache import Cache
+    from controller.api.meta import ObjectKey, Resource
+    from controller.runtime.cache import Cache
     from evaluator.flags.accept import Progress
     from evaluator.flags.overrides import Override
 

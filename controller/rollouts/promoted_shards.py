@@ -7,17 +7,16 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from controller.api import flagshard
-from controller.api.objects.meta import API_VERSION, ObjectKey, Resource
-from controller.api.rollouts.flagrollout import LABEL
-from controller.rollouts.rollout_indexes import SHARDS_BY_ROLLOUT
+from controller.api.flagrollout import LABEL
+from controller.api.meta import API_VERSION, ObjectKey, Resource
+from controller.rollouts.stage import SHARDS_BY_ROLLOUT
 from evaluator.flags.canonical import canonical
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
     from datetime import datetime
 
-    from controller.runtime.objects.applier import Applier
-    from controller.runtime.objects.cache import Cache
+    from controller.runtime.cache import Applier, Cache
     from evaluator.flags.model import FlagSet
 
 MANAGER: Final = "flagstaff-rollouts"

@@ -1,26 +1,37 @@
-"""Builds the observation of a rollout's state machine from objects of the cluster. Pure."""
+"""Builds the observation of a rollout's state machine from objects of the cluster, and the outcome for its
+status. Pure.
+
+The outcome of a FlagRollout: Ready without a candidate, Reconciling during a rollout, Stalled while a
+person must decide. Pure.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from controller.api.openfeature.featureflagconfiguration import ConfigurationStatus
-from controller.api.rollouts.rollout_status import Revision, Served
-from controller.rollouts.machine.due import IN_STEP
-from controller.rollouts.machine.observation import Commit, Misfit, Observation
+from controller.api.featureflagconfiguration import ConfigurationStatus
+from controller.api.rollout_status import Revision, Served
+from controller.delivery.state_words import count_text
+from controller.rollouts.decide import attention_of
+from controller.rollouts.gates import held_text, name_of
+from controller.rollouts.judgement import IN_STEP
+from controller.rollouts.observation import Commit, Misfit, Observation
 from controller.rollouts.promoted_shards import shard_name
+from controller.runtime.result import Done
+from controller.runtime.setbacks import Stalled, Waiting
 from evaluator.flags.model import ABSENT, AUTHOR_KEY, BUCKETING_KEY, REVISION_KEY
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
-    from controller.api.rollouts.rollout_status import CandidateStatus
-    from controller.api.rollouts.served_rollout import ServedRollout
-    from controller.delivery.state.actions import Action
+    from controller.api.rollout_status import CandidateStatus, FlagRolloutStatus, ServedRollout
+    from controller.delivery.actions import Action
     from controller.rollouts.comparisons import Comparison, Subject
+    from controller.runtime.setbacks import Setback
     from evaluator.flags.model import Scalar
     from evaluator.flags.overrides import Override
     from evaluator.flags.rollout_rules import Misfit as MisfitReason
+
 
 _MISFITS: Final[Mapping[MisfitReason, str]] = {
     "BucketingChanged": "changes the generation of fractional by which it draws users, and one rule has only "
@@ -138,3 +149,40 @@ def _shows(entry: ServedRollout, candidate: CandidateStatus) -> bool:
         return entry.phase == "Everyone"
     # Nothing differs while its flags are away.
     return entry.phase in {"Held", "Idle"}
+
+
+def outcome_of(status: FlagRolloutStatus, misfits: Mapping[str, Misfit]) -> Done | Setback:
+    """Return the outcome of a status: that of the candidate that needs attention most."""
+    candidate = attention_of(status)
+    if candidate is None:
+        return _resting(status)
+    count = len(status.candidates) - 1
+    others = f"; beside {count_text(count, 'other change')}" if count else ""
+    if candidate.phase in {"RollingBack", "Failed"}:
+        why = candidate.message or candidate.reason
+        return Stalled("RolledBack", f"{name_of(candidate)} is rolled back: {why}")
+    reason = candidate.reason
+    misfit = next((misfits[key] for key in sorted(candidate.flags) if key in misfits), None)
+    if misfit is not None and reason == misfit.reason:
+        return Stalled(misfit.reason, held_text(candidate))
+    return Waiting(reason or candidate.phase, f"{_progress_text(candidate)}{others}")
+
+
+def _resting(status: FlagRolloutStatus) -> Done:
+    if status.phase != "Succeeded" or status.promoted is None:
+        return Done("everybody gets the promoted definitions, and Git has no others", "Idle")
+    name = status.promoted.revision or status.promoted.digest
+    return Done(f"{name} is promoted: everybody gets it", "Succeeded")
+
+
+def _progress_text(candidate: CandidateStatus) -> str:
+    name = name_of(candidate)
+    if candidate.phase == "Promoting":
+        return f"{name} is promoted as soon as all evaluators serve it"
+    if candidate.phase == "Queued":
+        return f"{name} waits for other changes to end"
+    if candidate.reason is not None and candidate.phase != "Progressing":
+        return held_text(candidate)
+    if candidate.step_text is None:
+        return f"{name} is about to be rolled out"
+    return f"{name} is rolled out, step {candidate.step_text}: {candidate.share_text} of users"

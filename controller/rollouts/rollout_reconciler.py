@@ -8,24 +8,22 @@ import asyncio
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from controller.api.objects.status import Status
-from controller.api.openfeature.featureflagconfiguration import ConfigurationStatus
-from controller.api.rollouts.flagrollout import FlagRolloutSpec
-from controller.api.rollouts.rollout_status import FlagRolloutStatus
+from controller.api.featureflagconfiguration import ConfigurationStatus
+from controller.api.flagrollout import FlagRolloutSpec
+from controller.api.rollout_status import FlagRolloutStatus
+from controller.api.status import Status
+from controller.delivery.actions import in_cluster
 from controller.delivery.object_bounds import ROLLOUTS, TOO_MANY_ROLLOUTS
-from controller.delivery.progress.overrides import seconds_to_next_end, set_name, target_of
-from controller.delivery.progress.rollouts import PromotedSets, progress_of, rollouts_for, rollouts_naming
-from controller.delivery.state.actions import in_cluster
-from controller.rollouts.analysis.rollout_ports import HookAnswer, HookCall, MeasuredStep
+from controller.delivery.overrides import seconds_to_next_end, set_name, target_of
+from controller.delivery.rollouts import PromotedSets, progress_of, rollouts_for, rollouts_naming
+from controller.rollouts.clocks import parse_time, present_step
 from controller.rollouts.comparisons import Comparisons, Subject
-from controller.rollouts.machine.clocks import parse_time
-from controller.rollouts.machine.decide import decide, due_of, suspend
-from controller.rollouts.machine.step_order import present_step
+from controller.rollouts.decide import decide, due_of, suspend
 from controller.rollouts.promoted_shards import PromotedShards
-from controller.rollouts.rollout_observation import observation_of
-from controller.rollouts.rollout_outcome import outcome_of
-from controller.runtime.reconciling.result import Done, Result, spec_of
-from controller.runtime.reconciling.setbacks import Stalled, Waiting
+from controller.rollouts.rollout_observation import observation_of, outcome_of
+from controller.rollouts.rollout_ports import HookAnswer, HookCall, MeasuredStep
+from controller.runtime.result import Done, Result, spec_of
+from controller.runtime.setbacks import Stalled, Waiting
 from evaluator.flags.candidates import matches
 from evaluator.flags.rollouts import metadata_in_rollouts
 
@@ -33,16 +31,15 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from datetime import datetime
 
-    from controller.api.objects.meta import ObjectKey, Resource
-    from controller.api.rollouts.rollout_analysis import Webhook
-    from controller.api.rollouts.rollout_status import CandidateStatus, MetricStatus
-    from controller.delivery.state.actions import Action
-    from controller.rollouts.analysis.rollout_ports import Checks, Hooks
+    from controller.api.flagrollout import Webhook
+    from controller.api.meta import ObjectKey, Resource
+    from controller.api.rollout_status import CandidateStatus, MetricStatus
+    from controller.delivery.actions import Action
     from controller.rollouts.comparisons import Comparison
-    from controller.rollouts.machine.due import Due
-    from controller.rollouts.machine.observation import Observation
-    from controller.runtime.objects.applier import Applier
-    from controller.runtime.objects.cache import Cache
+    from controller.rollouts.judgement import Due
+    from controller.rollouts.observation import Observation
+    from controller.rollouts.rollout_ports import Checks, Hooks
+    from controller.runtime.cache import Applier, Cache
     from evaluator.flags.accept import Progress
 
 _PART_OF_INTERVAL: Final = 0.8

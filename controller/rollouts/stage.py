@@ -1,20 +1,20 @@
-"""The changes that wake the reconcilers of FlagOverride and FlagRollout."""
+"""The changes that wake the reconcilers of FlagOverride and FlagRollout, and the indexes by which these
+find objects.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from controller.api import flagoverride, flagreceipt, flagshard
+from controller.api import featureflagconfiguration, flagoverride, flagreceipt, flagrollout, flagshard
 from controller.api.flagreceipt import FlagReceiptStatus
 from controller.api.flagset import proven_writer
 from controller.api.kinds import FLAG_OVERRIDE, FLAG_ROLLOUT
-from controller.api.objects.meta import ObjectKey
-from controller.api.openfeature import featureflagconfiguration
+from controller.api.meta import ObjectKey
 from controller.api.remote_provider import entries_in_force
-from controller.api.rollouts import flagrollout
-from controller.api.rollouts.served_rollout import rollout_entries
+from controller.api.rollout_status import rollout_entries
 from controller.delivery.object_bounds import ROLLOUTS as BOUND
-from controller.delivery.progress.overrides import (
+from controller.delivery.overrides import (
     BY_FLAG,
     BY_FLAG_SET,
     BY_WRITER,
@@ -26,20 +26,29 @@ from controller.delivery.progress.overrides import (
     set_name,
     targets_of,
 )
-from controller.delivery.progress.rollouts import (
-    PROGRESS_INDEXES,
-    ROLLOUTS_BY_FLAG_SET,
-    order_of,
-    rollouts_naming,
-)
-from controller.rollouts.rollout_indexes import BY_PART, SHARDS_BY_ROLLOUT
-from controller.runtime.reconciling.watches import Reconciles, Watch
+from controller.delivery.rollouts import PROGRESS_INDEXES, ROLLOUTS_BY_FLAG_SET, order_of, rollouts_naming
+from controller.runtime.cache import Index
+from controller.runtime.watches import Reconciles, Watch
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from controller.api.objects.meta import Resource
-    from controller.runtime.objects.cache import Cache, Change, Index
+    from controller.api.meta import Resource
+    from controller.runtime.cache import Cache, Change
+
+
+def _rollout_keys(shard: Resource) -> Iterator[str]:
+    kind = flagrollout.KIND
+    yield from (str(owner.get("uid")) for owner in shard.owners if owner.get("kind") == kind)
+
+
+BY_PART: Final = Index(
+    "FeatureFlagConfiguration by its shard",
+    frozenset({featureflagconfiguration.KIND}),
+    lambda resource: flagshard.names(resource.spec),
+)
+SHARDS_BY_ROLLOUT: Final = Index("FlagShard by FlagRollout", frozenset({flagshard.KIND}), _rollout_keys)
+"""By the uid of the FlagRollout: a later one of the same name has other shards."""
 
 
 def _content(target: Resource | None) -> object:
@@ -127,7 +136,7 @@ def _delivery(target: Resource | None) -> object:
     return _content(target), served
 
 
-def _rollouts(cache: Cache, change: Change) -> Iterator[ObjectKey]:
+def _rollouts_of_set(cache: Cache, change: Change) -> Iterator[ObjectKey]:
     return _keys_of(cache, ROLLOUTS_BY_FLAG_SET, (change.before, change.after))
 
 
@@ -179,7 +188,7 @@ _ROLLOUT: Final = frozenset({flagrollout.KIND})
 ROLLOUTS: Final = Reconciles(
     FLAG_ROLLOUT,
     wakes=(
-        Watch(FLAG_KINDS, changed=_delivery, keys=_rollouts),
+        Watch(FLAG_KINDS, changed=_delivery, keys=_rollouts_of_set),
         Watch(frozenset({flagshard.KIND}), changed=_uid, keys=_rollouts_of_shard),
         Watch(frozenset({flagoverride.KIND}), changed=_order, keys=_rollouts_of_override),
         Watch(_ROLLOUT, changed=_requests, keys=_itself),

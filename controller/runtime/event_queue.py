@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from cachetools import LRUCache
 
-from controller.runtime.process.lasting import forever
+from controller.runtime.process import forever
 from evaluator.host.shares import FairShare
 
 if TYPE_CHECKING:

@@ -1,25 +1,53 @@
-"""The port of stage 1: what a backend (Git, a bucket, a registry) offers."""
+"""The port of stage 1: what a backend (Git, a bucket, a registry) offers, and who signed a revision."""
 
 from __future__ import annotations
 
 import asyncio
+import base64
+import hashlib
 import secrets
 from dataclasses import astuple, dataclass, field, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, Protocol, Self, TypeVar
 
-from controller.api.objects.provenance import VERIFIED_BY
-from controller.runtime.reconciling.setbacks import Stalled
+from controller.api.meta import VERIFIED_BY
+from controller.runtime.setbacks import Stalled
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping, Sequence
     from datetime import datetime
     from pathlib import Path
 
-    from controller.api.objects.meta import ObjectKey
-    from controller.api.sources.verification import VerifySpec
+    from controller.api.meta import ObjectKey
+    from controller.api.source_spec import VerifySpec
     from controller.sources.freshness import Freshness
-    from controller.sources.verification import Signer
+
+
+class NotBelievedError(Exception):
+    """A signature that is missing, damaged or not trusted; the text says why, and names no secret."""
+
+
+class NotJudgedError(NotBelievedError):
+    """A signature that could not be judged within its limits; the text says why. It may be good."""
+
+
+@dataclass(frozen=True, slots=True)
+class Signer:
+    """The owner of the key of a verified signature."""
+
+    key: str
+    """Kind and fingerprint: `SSH SHA256:…`, `PGP 0123…`."""
+    name: str = ""
+    """The key's owner, as the trusted keys call it; empty if they do not."""
+
+    def __str__(self) -> str:
+        return f"{self.name} ({self.key})" if self.name else self.key
+
+
+def fingerprint(blob: bytes) -> str:
+    """`SHA256:…` of a public key's bytes, as ssh-keygen prints it."""
+    return f"SHA256:{base64.b64encode(hashlib.sha256(blob).digest()).decode().rstrip('=')}"
+
 
 Spec_contra = TypeVar("Spec_contra", contravariant=True)
 """The part of a FlagSource's spec that configures one backend."""
@@ -89,7 +117,7 @@ class Fetched:
 
     revision: Revision
     metadata: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
-    """Entries for `status.artifact.metadata`; `controller.api.objects.provenance` has common keys."""
+    """Entries for `status.artifact.metadata`; `controller.api.meta` has common keys."""
     summary: str = ""
     """The revision in words, for Events: `commit 'Turn it on' of Ada <ada@example.com>`. Empty: no words."""
     skipped: tuple[str, ...] = ()

@@ -7,15 +7,15 @@ import contextlib
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from controller.runtime.process.helpers import HelperLostError, LimitExceededError
-from controller.runtime.reconciling.setbacks import Failed, Stalled
+from controller.runtime.helpers import HelperLostError, LimitExceededError
+from controller.runtime.setbacks import Failed, Stalled
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
-    from controller.runtime.process.helper import TaskLimits
-    from controller.runtime.process.helpers import Helpers
-    from controller.runtime.tenancy.places import Places
+    from controller.runtime.helper import TaskLimits
+    from controller.runtime.helpers import Helpers
+    from controller.runtime.limits import Places
 
 
 T = TypeVar("T")

@@ -9,11 +9,11 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
-from controller.api.objects.meta import REQUESTED_AT
-from controller.api.objects.status import Status
+from controller.api.meta import REQUESTED_AT
+from controller.api.status import Status
 
 if TYPE_CHECKING:
-    from controller.api.objects.meta import ObjectKey, Resource
+    from controller.api.meta import ObjectKey, Resource
 
 SHARED: Final = timedelta(seconds=1)
 """Seconds by which a shared answer may be old for a scheduled reconcile."""

@@ -1,19 +1,21 @@
-"""Secrets that a FlagSource names."""
+"""Secrets that a FlagSource names, and advice on content that is not trusted."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol
 
-from controller.runtime.reconciling.setbacks import Failed
-from controller.runtime.user_text.secret_texts import SecretTexts
+from controller.api.meta import ACCEPT_REVISION, ObjectKey
+from controller.runtime.secret_texts import SecretTexts
+from controller.runtime.setbacks import Failed
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping
+    from collections.abc import Awaitable, Callable, Iterable, Mapping
 
-    from controller.api.objects.fields import LocalReference
-    from controller.api.objects.meta import ObjectKey
+    from controller.api.fields import LocalReference
 
+
+if TYPE_CHECKING:
     ReadSecret = Callable[[str, str, str | None], Awaitable[Mapping[str, bytes] | None]]
     """(namespace, name, service account) -> a Secret's content, None if there is none; raises Failed."""
 
@@ -52,3 +54,33 @@ class Secrets:
     ) -> SecretTexts | None:
         """Return as `require` does, or None if the spec names no Secret."""
         return None if reference is None else await self.require(reference, request, field)
+
+
+OF_OPTIONS: Final = "made of --verify-key"
+"""The Secret that a command line's keys would be in."""
+
+
+@dataclass(frozen=True, slots=True)
+class TrustAdvice:
+    """Parts of sentences."""
+
+    add_key: str
+    """Says how to trust another key, and which are trusted."""
+    accept: str
+    """Says how to accept an older revision, up to its digest."""
+
+
+def in_cluster(key: ObjectKey, secret: str = "", names: Iterable[str] = ()) -> TrustAdvice:
+    """The advice for a FlagSource; `secret` (`namespace/name`) has the keys that `names` are."""
+    return TrustAdvice(
+        f"add the key to Secret {secret} (it has {', '.join(names)})",
+        f"kubectl -n {key.namespace} annotate --overwrite flagsource/{key.name} {ACCEPT_REVISION}=",
+    )
+
+
+def on_command_line(names: Iterable[str]) -> TrustAdvice:
+    """`names`: files that --verify-key names."""
+    return TrustAdvice(
+        f"trust the key by another --verify-key (there are {', '.join(names)})",
+        "start flagstaff anew while the source is at ",
+    )

@@ -5,27 +5,32 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
+from controller.api.artifact_status import ArtifactStatus
 from controller.api.flagreceipt import OBSERVED_AT
 from controller.api.flagsource import OBSERVED, FlagSourceSpec, FlagSourceStatus
-from controller.api.objects.artifact_status import ArtifactStatus
-from controller.api.objects.conditions import FALSE, TRUE, Condition
-from controller.api.objects.meta import ACCEPT_REVISION, lets_through, precise_timestamp, timestamp
-from controller.api.objects.provenance import SIGNED_AT, VERIFIED_BY
+from controller.api.meta import (
+    ACCEPT_REVISION,
+    SIGNED_AT,
+    VERIFIED_BY,
+    lets_through,
+    precise_timestamp,
+    timestamp,
+)
+from controller.api.status import FALSE, TRUE, Condition
 from controller.runtime.event import Occurrence
-from controller.runtime.reconciling.result import Done, Result
-from controller.runtime.reconciling.setbacks import Setback, Waiting
-from controller.runtime.user_text.plain_text import one_line
+from controller.runtime.plain_text import one_line
+from controller.runtime.result import Done, Result
+from controller.runtime.setbacks import Setback, Waiting
 from controller.sources.backend import Accepted, Unverified
-from controller.sources.files.include import include_health
+from controller.sources.include import include_health
 
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from controller.api.objects.meta import Resource
-    from controller.artifacts.artifact import Artifact
-    from controller.artifacts.storage import Storage
+    from controller.api.meta import Resource
+    from controller.artifacts.storage import Artifact, Storage
     from controller.sources.backend import Fetched, Revision, SourceBackend
-    from controller.sources.files.include import Included
+    from controller.sources.include import Included
 
 IN_STORAGE: Final = "ArtifactInStorage"
 VERIFIED: Final = "SourceVerified"

@@ -7,12 +7,12 @@ from typing import Final
 from controller.api import flagsource
 from controller.api.flagsource import FlagSourceStatus
 from controller.api.kinds import FLAG_SOURCE, SECRET
-from controller.api.objects.conditions import READY
-from controller.api.objects.meta import Resource, secret_names, version_of
-from controller.runtime.objects.cache import Index
-from controller.runtime.reconciling.watches import Reconciles, Watch, keys_listed_by
-from controller.runtime.tenancy.quotas import index_of_refused, wake_when_freed
-from controller.sources.files.include import included_names
+from controller.api.meta import Resource, secret_names, version_of
+from controller.api.status import READY
+from controller.runtime.cache import Index
+from controller.runtime.quotas import index_of_refused, wake_when_freed
+from controller.runtime.watches import Reconciles, Watch, keys_listed_by
+from controller.sources.include import included_names
 
 BY_SECRET: Final = Index(
     "FlagSource by Secret",

@@ -6,7 +6,7 @@ import difflib
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
-from controller.api.parsing.references import parse_range, read_version
+from controller.api.references import parse_range, read_version
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -1,26 +1,206 @@
-"""What the API server and the controller would refuse of an object, as far as it alone says it."""
+"""What the API server and the controller would refuse of an object, in the words of `flagstaff lint`."""
 
 from __future__ import annotations
 
+import contextlib
+import json
 import re
+from functools import lru_cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from controller.api.objects.meta import OPENFEATURE_GROUP, Resource
-from controller.api.openfeature import featureflagconfiguration, featureflagsource
-from controller.api.parsing.patterns import compile_pattern
-from controller.validation.flag_problems import flag_problems
-from controller.validation.kind_schemas import KEY, schemas
-from controller.validation.schema_rules import places_around, rule_problems
-from controller.validation.setting_problems import setting_problems
-from controller.validation.structural_schema import SchemaProblem, schema_problems, with_defaults
-from evaluator.flags.syntax.problems import Severity
-from evaluator.flags.syntax.text import json_path
+import orjson
+import yaml
+
+import controller
+from controller.api import featureflagconfiguration, featureflagsource
+from controller.api.expression_syntax import ExpressionError
+from controller.api.featureflagconfiguration import MissingShardsError
+from controller.api.featureflagsource import FeatureFlagSourceSpec
+from controller.api.fields import InvalidSpecError, read
+from controller.api.kinds import WATCHED
+from controller.api.meta import GROUP, OPENFEATURE_GROUP, Resource
+from controller.api.parsing import compile_pattern
+from controller.configurations.validation import judge
+from controller.delivery.problem_text import CHARACTERS, MOST_NAMED, refusals, summary
+from controller.pods.installation import Refused
+from controller.pods.source_settings import check_source, provider_of, variables, warnings
+from controller.runtime.expressions import Expression
+from controller.runtime.plain_text import one_line
+from controller.validation.structural_schema import WORDS, SchemaProblem, schema_problems, with_defaults
+from evaluator.flags.problems import Severity
+from evaluator.flags.text import json_path
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping, Set
 
     from controller.api.kinds import ResourceType
-    from evaluator.flags.model import Path
+    from evaluator.flags.model import Path as FieldPath
+
+
+RULES: Final = "x-kubernetes-validations"
+SELF: Final = frozenset({"self"})
+_BUDGET: Final = 10_000_000
+"""Steps of one rule: the rules are ours, and whoever runs them waits for nobody else."""
+
+
+def rule_problems(
+    schema: Mapping[str, Any], value: Any, path: FieldPath = (), *, without: Set[FieldPath] = frozenset()
+) -> Iterator[SchemaProblem]:
+    """Yield the rules that `value`, which has its defaults, breaks. Places `without` are not judged: their
+    fields are not as the rules expect them.
+    """
+    if path not in without:
+        for rule in schema.get(RULES, ()):
+            # A rule over `oldSelf` is about a change.
+            if "oldSelf" not in rule["rule"] and not _holds(rule["rule"], value):
+                yield SchemaProblem(path, rule["message"], "broken-rule")
+    if isinstance(value, list):
+        for index, item in enumerate(value):
+            yield from rule_problems(schema.get("items", {}), item, (*path, index), without=without)
+    if isinstance(value, dict):
+        more = schema.get("additionalProperties")
+        for name, inner in value.items():
+            below = schema.get("properties", {}).get(name, more)
+            if isinstance(below, dict):
+                yield from rule_problems(below, inner, (*path, name), without=without)
+
+
+def places_around(paths: Iterable[FieldPath]) -> set[FieldPath]:
+    """These paths, and those of everything that holds one of them."""
+    return {path[:length] for path in paths for length in range(len(path) + 1)}
+
+
+def _holds(rule: str, value: Any) -> bool:
+    try:
+        return Expression.of(rule, SELF).holds({"self": value}, _BUDGET)
+    except ExpressionError:
+        # To the API server a rule that cannot be evaluated is a broken one.
+        return False
+
+
+GROUPS: Final = (GROUP, OPENFEATURE_GROUP)
+KINDS: Final = {kind.kind: kind for kind in WATCHED if kind.group in GROUPS}
+
+_PACKAGE: Final = Path(controller.__file__).parent
+_PART: Final = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
+_NAME: Final[Mapping[str, Any]] = {
+    "pattern": rf"^{_PART}(\.{_PART})*$",
+    "maxLength": 253,
+    WORDS: "a name of lower-case letters, digits, - and . that begins and ends with a letter or digit",
+}
+_NAMESPACE: Final[Mapping[str, Any]] = {
+    "pattern": f"^{_PART}$",
+    "maxLength": 63,
+    WORDS: "a name of lower-case letters, digits and - that begins and ends with a letter or digit",
+}
+_LABEL: Final[Mapping[str, Any]] = {
+    "pattern": "^(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?$",
+    "maxLength": 63,
+    WORDS: "letters, digits, - _ and ., with a letter or digit at both ends",
+}
+KEY: Final = rf"^({_PART}(\.{_PART})*/)?[A-Za-z0-9]([-A-Za-z0-9_.]{{0,61}}[A-Za-z0-9])?$"
+"""The key of a label or annotation: `prefix/name`, where the prefix may be missing."""
+_TEXT: Final = {"type": "string"}
+_ANYTHING: Final = {"x-kubernetes-preserve-unknown-fields": True}
+METADATA: Final[Mapping[str, Any]] = {
+    "type": "object",
+    "properties": {
+        "name": {"type": "string", "minLength": 1, **_NAME},
+        "generateName": _TEXT,
+        "namespace": {"type": "string", **_NAMESPACE},
+        "labels": {"type": "object", "additionalProperties": {"type": "string", **_LABEL}},
+        "annotations": {"type": "object", "additionalProperties": _TEXT},
+        "finalizers": {"type": "array", "items": _TEXT},
+        "ownerReferences": {"type": "array", "items": {"type": "object", **_ANYTHING}},
+        "creationTimestamp": {"type": "string", "nullable": True},
+        "deletionTimestamp": {"type": "string", "nullable": True},
+        "deletionGracePeriodSeconds": {"type": "integer", "nullable": True},
+        "generation": {"type": "integer"},
+        "managedFields": {"type": "array", "items": {"type": "object", **_ANYTHING}},
+        "resourceVersion": _TEXT,
+        "selfLink": _TEXT,
+        "uid": _TEXT,
+    },
+}
+"""What Kubernetes takes of each object's metadata; no CustomResourceDefinition repeats it."""
+
+
+@lru_cache(maxsize=64)
+def schemas(kind: ResourceType) -> Mapping[str, Mapping[str, Any]]:
+    """Return the schema of an object of `kind` by version. Raises OSError where the files are missing."""
+    folder = _PACKAGE / "crds"
+    if not folder.is_dir():
+        # In a checkout they are beside the package.
+        folder = _PACKAGE.parent / "crds"
+    definition = yaml.load((folder / f"{kind.plural}.yaml").read_bytes(), yaml.CSafeLoader)
+    return {
+        version["name"]: _whole(version["schema"]["openAPIV3Schema"])
+        for version in definition["spec"]["versions"]
+    }
+
+
+def _whole(schema: Mapping[str, Any]) -> Mapping[str, Any]:
+    required = ["metadata", *schema.get("required", ())]
+    return {**schema, "required": required, "properties": {**schema["properties"], "metadata": METADATA}}
+
+
+_STEP: Final = re.compile(r'(?:^|\.)([A-Za-z_$][\w$-]*)|\[(\d+|"(?:[^"\\]|\\.)*")\]')
+"""One step of a path as `json_path` writes it."""
+
+
+def flag_problems(resource: Resource) -> Iterator[SchemaProblem]:
+    """Yield the problems of the flags, and notes about them. Takes as long as the content is large."""
+    try:
+        verdict = judge(resource, lambda _: None)
+    except MissingShardsError:
+        # They may be written after their index, which then is not in force yet.
+        return
+    except InvalidSpecError as error:
+        field, _, message = str(error).partition(": ")
+        yield SchemaProblem(_steps_of_field(field), message, "invalid-spec")
+        return
+    except RecursionError:
+        message = "the flags are nested too deeply to be read; make them flatter"
+        yield SchemaProblem(("spec",), message, "too-deep")
+        return
+    problems = (*verdict.problems, *verdict.notes)
+    bad = {id(problem) for problem in refusals(problems)}
+    for problem in problems:
+        severity = Severity.ERROR if id(problem) in bad else problem.severity
+        yield SchemaProblem(_steps_of_field(problem.file), problem.message, problem.code, severity=severity)
+
+
+def _steps_of_field(field: str) -> FieldPath:
+    """The path of a problem's field, as far as it can be read."""
+    steps: list[str | int] = []
+    for step in _STEP.finditer(field):
+        steps.append(step[1] or step[2])
+        if step[2]:
+            with contextlib.suppress(ValueError):
+                steps[-1] = json.loads(step[2])
+    return tuple(steps)
+
+
+def setting_problems(settings: Mapping[str, Any]) -> Iterator[SchemaProblem]:
+    """Yield the problems of a spec that its model takes, whatever pod names the object and whichever options
+    injection has.
+    """
+    spec = read(FeatureFlagSourceSpec, settings)
+    for number, source in enumerate(spec.sources):
+        try:
+            check_source(source, provider_of(source, spec), "")
+        except Refused as refusal:
+            yield SchemaProblem(("spec", "sources", number), str(refusal).removeprefix(": "), "invalid-spec")
+    try:
+        tuple(variables(spec))
+    except Refused as refusal:
+        message = str(refusal).removeprefix("FeatureFlagSource: ")
+        yield SchemaProblem(("spec",), message, "invalid-spec")
+    for warning in warnings(spec):
+        message = warning.removeprefix("FeatureFlagSource: ")
+        yield SchemaProblem(("spec",), message, "ignored-field", severity=Severity.NOTE)
+
 
 FLAG_KINDS: Final = (featureflagconfiguration.KIND, featureflagconfiguration.FLAG_KIND)
 _ADDRESSES: Final = frozenset({"address", "endpoint", "otelCollectorUri", "source", "uri", "url"})
@@ -49,7 +229,7 @@ def describe(body: Mapping[str, Any], problem: SchemaProblem) -> str:
 
 
 def object_problems(
-    kind: ResourceType, body: Mapping[str, Any], repeated: Iterable[Path] = ()
+    kind: ResourceType, body: Mapping[str, Any], repeated: Iterable[FieldPath] = ()
 ) -> Iterator[SchemaProblem]:
     """Yield what is wrong with an object of `kind`, of a version that it has, by itself. `repeated`: the
     fields that its manifest has twice.
@@ -112,7 +292,7 @@ def _in_the_models_words(kind: ResourceType, spec: Any, problems: list[SchemaPro
     return [*in_words, *_apart(more, in_words)]
 
 
-def _steps(field_path: str) -> Path:
+def _steps(field_path: str) -> FieldPath:
     return tuple(int(step) if step.isdigit() else step for step in field_path.split("."))
 
 
@@ -129,7 +309,7 @@ def _apart(more: Iterable[SchemaProblem], known: Iterable[SchemaProblem]) -> lis
     ]
 
 
-def _secrets(kind: ResourceType, value: Any, path: Path) -> Iterator[SchemaProblem]:
+def _secrets(kind: ResourceType, value: Any, path: FieldPath) -> Iterator[SchemaProblem]:
     if isinstance(value, list):
         for index, item in enumerate(value):
             yield from _secrets(kind, item, (*path, index))
@@ -148,3 +328,23 @@ def _has_secret(url: str) -> bool:
     if user is not None and (user[1] != "ssh" or ":" in user[2]):
         return True
     return "://" in url and _QUERY.search(url) is not None
+
+
+def objection_to_review(content: bytes) -> tuple[str, tuple[str, ...]]:
+    """The objection to the object of an AdmissionReview, in JSON."""
+    return objection(orjson.loads(content)["request"]["object"])
+
+
+def objection(body: Mapping[str, Any]) -> tuple[str, tuple[str, ...]]:
+    """Return why an object of ours is refused, with each place and what to do, or an empty text; and what its
+    writer is warned of, notes after warnings. Takes as long as the content is large.
+    """
+    # The API server has judged the rest of it, and what is not stored may still be empty.
+    given = body.get("metadata") or {}
+    names = {field: given[field] for field in ("name", "generateName") if given.get(field)}
+    judged = {**{key: body[key] for key in ("apiVersion", "kind", "spec") if key in body}, "metadata": names}
+    problems = [*object_problems(KINDS[body["kind"]], judged)]
+    bad = [problem for problem in problems if problem.severity is Severity.ERROR]
+    shown = bad or sorted(problems, key=lambda problem: problem.severity is Severity.NOTE)
+    texts = [one_line(describe(judged, problem), CHARACTERS) for problem in shown]
+    return (summary(texts), ()) if bad else ("", tuple(texts[:MOST_NAMED]))

@@ -9,10 +9,9 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from controller.api.parsing import InvalidTextError
-from controller.api.parsing.patterns import compile_pattern
-from evaluator.flags.checking.suggestions import Suggestions
-from evaluator.flags.syntax.problems import Severity
+from controller.api.parsing import InvalidTextError, compile_pattern
+from evaluator.flags.problems import Severity
+from evaluator.flags.suggestions import Suggestions
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping

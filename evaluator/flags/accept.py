@@ -8,23 +8,23 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 from evaluator.flags.canonical import digest
-from evaluator.flags.checking.references import measure
-from evaluator.flags.layers.layer import EVALUATORS
+from evaluator.flags.diff import RuleCopier
+from evaluator.flags.layer import EVALUATORS
 from evaluator.flags.model import ABSENT, HELD_FROM_KEY, REVISION_KEY
-from evaluator.flags.override_fit import override_flags
+from evaluator.flags.overrides import override_flags
+from evaluator.flags.problems import Severity
+from evaluator.flags.references import measure
 from evaluator.flags.rollouts import metadata_in_rollouts, with_rollouts
-from evaluator.flags.rule_copies import RuleCopier
-from evaluator.flags.syntax.problems import Severity
-from evaluator.flags.syntax.text import json_path
+from evaluator.flags.text import json_path
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
 
-    from evaluator.flags.layers.parsed import Parsed
+    from evaluator.flags.merge import Parsed
     from evaluator.flags.model import Flag, FlagSet, Json
     from evaluator.flags.overrides import Override
+    from evaluator.flags.problems import Problem
     from evaluator.flags.rollouts import Rollout
-    from evaluator.flags.syntax.problems import Problem
 
 
 _EVALUATOR: Final = re.compile(re.escape(json_path((EVALUATORS,))) + r'(?:\.[\w$-]+|\["(?:[^"\\]|\\.)*"\])')

@@ -10,10 +10,10 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 from evaluator.flags.canonical import digest
-from evaluator.flags.checking.references import Expander, RuleTooLarge, measure
-from evaluator.flags.diff import Change, diff
+from evaluator.flags.diff import Change, RuleCopier, diff
 from evaluator.flags.model import ABSENT, BUCKETING_KEY, EMPTY, Bucketing, FlagSet, State
 from evaluator.flags.overrides import is_invalid_audience
+from evaluator.flags.references import Expander, RuleTooLarge, measure
 from evaluator.flags.rollout_rules import (
     WHOLE,
     Cohort,
@@ -22,7 +22,6 @@ from evaluator.flags.rollout_rules import (
     draws_otherwise,
     pinned_generation,
 )
-from evaluator.flags.rule_copies import RuleCopier
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping

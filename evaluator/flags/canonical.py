@@ -16,7 +16,7 @@ import json
 from typing import TYPE_CHECKING, Final
 
 from evaluator.flags.model import ABSENT, PROVENANCE_KEYS
-from evaluator.flags.syntax.text import normal
+from evaluator.flags.text import normal
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

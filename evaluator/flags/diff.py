@@ -1,16 +1,19 @@
-"""Compares two flag sets flag by flag, by their effect on evaluation. Pure."""
+"""Compares two flag sets flag by flag, by their effect on evaluation, and copies rules from one into
+another. Pure.
+"""
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from evaluator.flags.canonical import content_metadata
-from evaluator.flags.checking.references import Expander, RuleTooLarge, measure
 from evaluator.flags.model import ABSENT, HELD_FROM_KEY
-from evaluator.flags.syntax.text import normal_number
+from evaluator.flags.references import Expander, RuleTooLarge, measure
+from evaluator.flags.text import normal_number
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -149,3 +152,27 @@ class _Targeting:
             return not same(self._expanders[0].expand(before), self._expanders[1].expand(after))
         except RuleTooLarge:
             return True
+
+
+class RuleCopier:
+    """Copies rules from a set with the `$evaluators` `before` into one with `after`."""
+
+    def __init__(self, before: Mapping[str, Json], after: Mapping[str, Json]) -> None:
+        self._before = Expander(before)
+        self._after = Expander(after)
+
+    def copy_flag(self, flag: Flag) -> Flag:
+        """Return a flag with its rule copied."""
+        return replace(flag, targeting=self.copy(flag.targeting))
+
+    def copy(self, rule: Json) -> Json:
+        """Return a rule, or ABSENT, that means the same. It is expanded only if evaluators changed its
+        meaning: an unchanged flag must keep its digest.
+        """
+        if rule is ABSENT or not measure(rule).references:
+            return rule
+        meant = rule
+        with suppress(RuleTooLarge):
+            meant = self._before.expand(rule)
+            return rule if same(meant, self._after.expand(rule)) else meant
+        return meant

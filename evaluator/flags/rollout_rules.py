@@ -12,13 +12,12 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, Literal
 
-from evaluator.flags.checking.known_operators import DEPTH, NODES
-from evaluator.flags.checking.outcomes import ESCAPED, OutcomeReader, variant_named
-from evaluator.flags.checking.references import Expander, RuleTooLarge
-from evaluator.flags.diff import same
+from evaluator.flags.diff import RuleCopier, same
+from evaluator.flags.known_operators import DEPTH, NODES
 from evaluator.flags.model import ABSENT, BUCKETING_KEY, Bucketing, State
+from evaluator.flags.outcomes import ESCAPED, OutcomeReader, variant_named
 from evaluator.flags.overrides import WRAPPED
-from evaluator.flags.rule_copies import RuleCopier
+from evaluator.flags.references import Expander, RuleTooLarge
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

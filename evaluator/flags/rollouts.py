@@ -9,10 +9,10 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 from evaluator.flags.candidates import changed_flags, matches, misfits
+from evaluator.flags.diff import RuleCopier
 from evaluator.flags.model import BUCKETING_KEY, CONFIDENTIAL_KEY, Flag, FlagSet, State
 from evaluator.flags.overrides import OVERRIDE_KEY, override_condition, without_override
 from evaluator.flags.rollout_rules import HAS_KEY, TwoDefinitions, cohort_condition, condition_of
-from evaluator.flags.rule_copies import RuleCopier
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping

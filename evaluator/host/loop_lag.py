@@ -99,7 +99,7 @@ class LoopLag:
 
 def place(frame: FrameType | None) -> str:
     """Return the innermost frames of our packages on the loop's stack, the caller last:
-    `evaluator.flags.layers.merge:90 parse, …`; empty if there are none.
+    `evaluator.flags.merge:90 parse, …`; empty if there are none.
     """
     places: list[str] = []
     while frame is not None and len(places) < _FRAMES:

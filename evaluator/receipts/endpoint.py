@@ -7,9 +7,9 @@ import logging
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from evaluator.sync.grpc_source import Connector
+from evaluator.sync.schedule import DEFAULT_TIMING
 from evaluator.sync.source import SourceFault
-from evaluator.sync.sources.connector import Connector
-from evaluator.sync.timing import DEFAULT_TIMING
 
 if TYPE_CHECKING:
     from evaluator.sync.config import SourceConfig

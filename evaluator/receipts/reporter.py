@@ -20,9 +20,10 @@ from evaluator.wire.delivery_pb2 import HiddenFlag, LeaveRequest, ReportRequest,
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from evaluator.flags.layers.catalog import Catalog
+    from evaluator.flags.catalog import Catalog
     from evaluator.flags.model import FlagSet
-    from evaluator.store.store import Snapshot, Store
+    from evaluator.store.snapshot import Snapshot
+    from evaluator.store.store import Store
     from evaluator.sync.lastgood import LastGoodWriter
     from evaluator.wire.delivery import Ask, MemberText
 

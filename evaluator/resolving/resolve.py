@@ -9,12 +9,11 @@ from collections.abc import Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
-from evaluator.flags.checking.references import Expander
 from evaluator.flags.model import BUCKETING_KEY, Bucketing, Json, Scalar
+from evaluator.flags.references import Expander
 from evaluator.flags.rollouts import ROLLOUT_KEY, arm_rule
-from evaluator.resolving.compiled_flag import CompiledFlag
+from evaluator.resolving.compiled_flag import CompiledFlag, RolloutFlag
 from evaluator.resolving.resolution import NOT_FOUND, ErrorCode, FlagType, Resolution
-from evaluator.resolving.rollout_flag import RolloutFlag
 from evaluator.targeting import STEPS, Frame, RuleError
 
 if TYPE_CHECKING:

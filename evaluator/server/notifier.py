@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from evaluator.http.server.scheduler import FairQueue
+    from evaluator.http.scheduler import FairQueue
 
 
 class Subscriber(Protocol):

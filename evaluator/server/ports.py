@@ -7,13 +7,13 @@ import errno
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from evaluator.http.server.sockets import MODE
+from evaluator.http.sockets import MODE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from evaluator.http.server.listener import Listener
-    from evaluator.http.server.tls import TlsFiles
+    from evaluator.http.listener import Listener
+    from evaluator.http.sockets import TlsFiles
 
 
 _OPTIONS: Final = {

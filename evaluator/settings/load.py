@@ -1,15 +1,20 @@
-"""Builds Settings from the given options."""
+"""Builds Settings from the given options: command line over environment over configuration file."""
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, fields, replace
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 
+from evaluator.flags.document import read_document
+from evaluator.flags.known_operators import shorten
 from evaluator.flags.model import Bucketing
-from evaluator.http.server.cors import Cors
-from evaluator.settings import layers, parsing
-from evaluator.settings.options import BY_NAME, FOREIGN, POD, Kind, Option
+from evaluator.flags.suggestions import did_you_mean
+from evaluator.http.cors import Cors
+from evaluator.settings import options
+from evaluator.settings.options import BY_NAME, FOREIGN, OPTIONS, POD, Kind, Option
 from evaluator.settings.settings import (
     CORS_OFF,
     TRACK_OFF,
@@ -19,14 +24,268 @@ from evaluator.settings.settings import (
     Settings,
     TlsPaths,
 )
-from evaluator.settings.sources import parse_servers, parse_sources, parse_uri
-from evaluator.sync.config import FILES, Provider
+from evaluator.sync.config import (
+    FILES,
+    MAX_INTERVAL,
+    InvalidSourceError,
+    OAuth,
+    Provider,
+    SourceConfig,
+    check,
+    json_key,
+)
+from evaluator.sync.config import display_uri as shown_uri
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
-    from evaluator.settings.layers import Given
-    from evaluator.sync.config import SourceConfig
+
+DEFAULT_FILE: Final = ".agent.yaml"
+_MOST_BYTES: Final = 4_000_000
+_LINKS: Final = ("tcp://", "udp://", "sctp://")
+"""Kubernetes sets FLAGD_PORT=tcp://… for a Service named flagd in each pod beside it, with
+FLAGD_SERVICE_HOST, FLAGD_PORT_8013_TCP and the like. None of them is meant for us.
+"""
+_NEVER_READ: Final = frozenset({"config"})
+"""Options of the command line only."""
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """An option's raw values, and where they were given."""
+
+    where: str
+    """The place, as messages name it."""
+    values: tuple[object, ...]
+    """A value for each time the option is given: a text, or a value of the file."""
+
+
+def from_flags(flags: Mapping[str, Sequence[str]]) -> dict[str, Given]:
+    """Return the given options by name; `flags` are the texts of each option of the command line."""
+    return {
+        name: Given(f"--{name}", tuple(texts if BY_NAME[name].many else texts[-1:]))
+        for name, texts in flags.items()
+    }
+
+
+def from_environment(environ: Mapping[str, str]) -> tuple[dict[str, Given], list[str]]:
+    """Return the options of variables that are set and not empty, and warnings about unknown variables."""
+    variables = {option.variable: option for option in OPTIONS if option.name not in _NEVER_READ}
+    given: dict[str, Given] = {}
+    warnings: list[str] = []
+    for variable, text in environ.items():
+        option = variables.get(variable)
+        if text.startswith(_LINKS):
+            continue
+        if option is not None and text:
+            given[option.name] = Given(variable, (_split_words(option, text),))
+        elif option is None and _is_ours(variable):
+            warnings.append(f"unknown variable {variable}{did_you_mean(variable, variables)}")
+    return given, warnings
+
+
+def _is_ours(variable: str) -> bool:
+    ours = variable.startswith(("FLAGD_", "FLAGSTAFF_"))
+    return ours and not ("_PORT_" in variable or "_SERVICE_" in variable)
+
+
+def from_file(path: str, environ: Mapping[str, str]) -> tuple[dict[str, Given], list[str]]:
+    """Return the options of the file at `path`, else of $HOME/.agent.yaml if it exists; and warnings about
+    unknown keys. As in viper, keys are converted to lower case at every depth.
+    """
+    file = Path(path) if path else Path(environ.get("HOME", "")) / DEFAULT_FILE
+    if not path and ("HOME" not in environ or not file.is_file()):
+        return {}, []
+    given: dict[str, Given] = {}
+    warnings: list[str] = []
+    for key, value in _read(file).items():
+        option = BY_NAME.get(key)
+        if option is None or key in _NEVER_READ:
+            warnings.append(f"{file}: unknown key {shorten(key)}{did_you_mean(key, BY_NAME)}")
+        elif value is not None:
+            given[key] = Given(f"{key} in {file}", (_split_words(option, value),))
+    return given, warnings
+
+
+def _split_words(option: Option, value: object) -> object:
+    if option.kind is Kind.STRINGS and isinstance(value, str):
+        return [*options.words(value)]
+    return value
+
+
+def _read(file: Path) -> dict[str, Any]:
+    try:
+        with file.open("rb") as opened:
+            content = opened.read(_MOST_BYTES + 1)
+    except OSError as error:
+        raise InvalidSettingError(f"--config {file} cannot be read: {error.strerror}") from None
+    document = read_document(content, file=file.name)
+    if document.problems:
+        problem = document.problems[0]
+        raise InvalidSettingError(f"{file}:{problem.line}:{problem.column}: {problem.message}")
+    if not isinstance(document.value, dict):
+        raise InvalidSettingError(f"{file} must be an object of options")
+    lowered: dict[str, Any] = _lower_keys(document.value)
+    return lowered
+
+
+def _lower_keys(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {str(key).lower(): _lower_keys(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_lower_keys(item) for item in value]
+    return value
+
+
+KUBERNETES: Final = (
+    "the evaluator has no access to Kubernetes; take the flag set from the proxy instead, such as "
+    '{"uri":"HOST:8015","provider":"grpc","selector":"NAMESPACE/NAME"}'
+)
+_FORMS: Final = "file:, http(s)://, grpc(s)://, envoy://, dns://, uds://, xds://, gs://, azblob:// or s3://"
+_CUT: Final = {"file:": Provider.FILE, "grpc://": Provider.GRPC, "grpcs://": Provider.GRPC}
+"""Prefixes that are removed from the source's name."""
+_KEPT: Final = {
+    "http://": Provider.HTTP, "https://": Provider.HTTP, "gs://": Provider.GCS, "azblob://": Provider.AZBLOB,
+    "s3://": Provider.S3,
+} | dict.fromkeys(("envoy://", "dns://", "uds://", "xds://"), Provider.GRPC)  # fmt: skip
+_MOST_MESSAGE_BYTES: Final = 2**31 - 1
+_Read: TypeAlias = "Callable[[object, str], Any]"
+"""(value, place for messages) → setting; raises InvalidSettingError."""
+
+
+_whole_seconds: Final = partial(options.whole, bounds=(0, MAX_INTERVAL))
+
+
+def _never(value: object, where: str) -> bool:
+    if options.switch(value, where):
+        raise InvalidSettingError(
+            f"{where} is refused: a source always delivers all that it has, and nothing is kept of before"
+        )
+    return False
+
+
+def _oauth(value: object, where: str) -> OAuth:
+    if not isinstance(value, dict):
+        raise InvalidSettingError(f"{where} is {shorten(value)}: must be an object")
+    fields = _fields(value, where, _OAUTH, None)
+    if not fields.get("folder") and not (fields.get("client_id") and fields.get("client_secret")):
+        raise InvalidSettingError(f"{where} needs clientID and clientSecret, or a folder with both")
+    if not fields.get("token_url"):
+        raise InvalidSettingError(f"{where} needs a tokenURL")
+    return OAuth(**fields)
+
+
+_OAUTH: Final[Mapping[str, _Read]] = {
+    **dict.fromkeys(("client_id", "client_secret", "token_url", "folder"), options.line),
+    "reload_seconds": _whole_seconds,
+}
+_LINES: Final = (
+    "uri", "provider", "selector", "provider_id", "auth_header", "bearer_token", "bearer_token_file",
+    "interval_seed", "cron", "cert_path", "client_cert_path", "client_key_path",
+)  # fmt: skip
+_SOURCE: Final[Mapping[str, _Read]] = {
+    **dict.fromkeys(_LINES, options.line),
+    **dict.fromkeys(("interval", "timeout"), lambda value, where: float(_whole_seconds(value, where))),
+    "headers": lambda value, where: options.pairs((value,), where),
+    "tls": options.switch,
+    "max_msg_size": partial(options.whole, bounds=(0, _MOST_MESSAGE_BYTES)),
+    "incremental_updates": _never,
+    "oauth": _oauth,
+}
+"""Readers of SourceConfig's fields; `json_key` gives the JSON name, which Go accepts in any case."""
+
+
+def parse_uri(uri: str, where: str) -> SourceConfig:
+    """Return the source of a `--uri`, by its prefix."""
+    if uri.startswith("core.openfeature.dev"):
+        raise InvalidSettingError(f"{where} {uri} is refused: {KUBERNETES}")
+    for prefix, provider in (_CUT | _KEPT).items():
+        if uri.startswith(prefix):
+            kept = uri.removeprefix(prefix) if prefix in _CUT else uri
+            return _check_source(SourceConfig(kept, provider, tls=prefix == "grpcs://"), where)
+    raise InvalidSettingError(f"{where} {shorten(shown_uri(uri))} must start with {_FORMS}")
+
+
+def parse_sources(given: object, where: str, warnings: list[str]) -> list[SourceConfig]:
+    """Return the sources of a JSON array, as text or parsed; and a warning for each unknown field."""
+    if isinstance(given, str):
+        given = _json(given, where)
+    if not isinstance(given, list):
+        raise InvalidSettingError(f"{where} is {shorten(given)}: must be an array of sources")
+    return [_source(item, f"{where}[{index}]", warnings) for index, item in enumerate(given)]
+
+
+def parse_servers(given: object, where: str, warnings: list[str]) -> list[SourceConfig]:
+    """Return one source, or those of an array: configuration file and environment give an option once."""
+    if isinstance(given, str) and given.lstrip().startswith("["):
+        given = _json(given, where)
+    if isinstance(given, list):
+        return [_server(item, f"{where}[{index}]", warnings) for index, item in enumerate(given)]
+    return [_server(given, where, warnings)]
+
+
+def _server(given: object, where: str, warnings: list[str]) -> SourceConfig:
+    """Return the source of a URI, of a JSON object as text, or of a parsed object."""
+    if not isinstance(given, str):
+        return _source(given, where, warnings)
+    if given.lstrip().startswith("{"):
+        return _source(_json(given, where), where, warnings)
+    return parse_uri(given, where)
+
+
+def _json(text: str, where: str) -> object:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise InvalidSettingError(f"{where} is not valid JSON: {error}") from None
+
+
+def _source(given: object, where: str, warnings: list[str]) -> SourceConfig:
+    if not isinstance(given, dict):
+        raise InvalidSettingError(f"{where} is {shorten(given)}: must be an object")
+    fields = _fields(given, where, _SOURCE, warnings)
+    for name in ("uri", "provider"):
+        if not fields.get(name):
+            raise InvalidSettingError(f"{where} needs a {name}")
+    if fields["provider"] == "kubernetes":
+        raise InvalidSettingError(f"{where}.provider is refused: {KUBERNETES}")
+    if fields["provider"] not in tuple(Provider):
+        raise InvalidSettingError(
+            f"{where}.provider is {shorten(fields['provider'])}: must be one of {', '.join(Provider)}"
+        )
+    fields["provider"] = Provider(fields["provider"])
+    for name in ("interval", "timeout"):
+        if fields.get(name) == 0:
+            # Go's zero value counts as not given.
+            del fields[name]
+    return _check_source(SourceConfig(**fields), where)
+
+
+def _check_source(source: SourceConfig, where: str) -> SourceConfig:
+    try:
+        return check(source)
+    except InvalidSourceError as error:
+        raise InvalidSettingError(f"{where}: {error}") from None
+
+
+def _fields(
+    given: Mapping[str, object], where: str, known: Mapping[str, _Read], warnings: list[str] | None
+) -> dict[str, Any]:
+    by_case = {json_key(field).lower(): field for field in known}
+    fields: dict[str, Any] = {}
+    for key, value in given.items():
+        field = by_case.get(key.lower())
+        if field is None:
+            unknown = f"unknown field {where}.{key}{did_you_mean(key, map(json_key, known))}"
+            if warnings is None:
+                raise InvalidSettingError(unknown)
+            warnings.append(unknown)
+            continue
+        if value is not None:
+            fields[field] = known[field](value, f"{where}.{json_key(field)}")
+    fields.pop("incremental_updates", None)
+    return fields
+
 
 _GO_HEADER_BYTES: Final = 1 << 20
 _OTEL: Final = "otel."
@@ -42,7 +301,7 @@ class Loaded:
 
 def from_env(environ: Mapping[str, str]) -> Settings:
     """Return Settings of `environ` alone, with defaults for unset variables; raises InvalidSettingError."""
-    given, _ = layers.from_environment(environ)
+    given, _ = from_environment(environ)
     return _settings(given, environ, [])
 
 
@@ -51,9 +310,9 @@ def load(flags: Mapping[str, Sequence[str]], environ: Mapping[str, str]) -> Load
     texts given for each option, by its name. Raises InvalidSettingError.
     """
     path = flags.get("config", ("",))[-1]
-    in_file, odd_keys = layers.from_file(path, environ)
-    in_environment, odd_variables = layers.from_environment(environ)
-    on_line = layers.from_flags({name: texts for name, texts in flags.items() if name != "config"})
+    in_file, odd_keys = from_file(path, environ)
+    in_environment, odd_variables = from_environment(environ)
+    on_line = from_flags({name: texts for name, texts in flags.items() if name != "config"})
     warnings = [*odd_keys, *odd_variables]
     settings = _settings(in_file | in_environment | on_line, environ, warnings)
     return Loaded(settings, tuple(warnings))
@@ -107,21 +366,21 @@ def _value(option: Option, given: Given) -> Any:
     last, where = given.values[-1], given.where
     match option.kind:
         case Kind.WHOLE:
-            return parsing.whole(last, where, option.bounds)
+            return options.whole(last, where, option.bounds)
         case Kind.CHOICE:
-            return parsing.choice(last, where, option.choices)
+            return options.choice(last, where, option.choices)
         case Kind.STRINGS | Kind.PAIRS:
-            read = parsing.strings if option.kind is Kind.STRINGS else parsing.pairs
+            read = options.strings if option.kind is Kind.STRINGS else options.pairs
             return read(given.values, where)
         case Kind.DURATION | Kind.SWITCH:
-            return (parsing.duration if option.kind is Kind.DURATION else parsing.switch)(last, where)
+            return (options.duration if option.kind is Kind.DURATION else options.switch)(last, where)
         case _:
-            return parsing.line(_text(last), where)
+            return options.line(_text(last), where)
 
 
 def _otel(values: dict[str, Any], environ: Mapping[str, str]) -> OtelSettings:
     foreign = {
-        field: parsing.line(environ[name], name) for name, field in FOREIGN.items() if environ.get(name)
+        field: options.line(environ[name], name) for name, field in FOREIGN.items() if environ.get(name)
     }
     merged = foreign | {name: value for name, value in values.items() if name.startswith(_OTEL)}
     by_option = bool(values.get("otel.collector_uri"))
@@ -130,7 +389,7 @@ def _otel(values: dict[str, Any], environ: Mapping[str, str]) -> OtelSettings:
 
 
 def _pod(environ: Mapping[str, str]) -> PodName:
-    given = {field: parsing.line(environ.get(name, ""), name) for name, field in POD.items()}
+    given = {field: options.line(environ.get(name, ""), name) for name, field in POD.items()}
     return PodName(**given)
 
 
@@ -148,7 +407,7 @@ def _tls(values: Mapping[str, Any], port: str, client_ca: Path | None) -> TlsPat
 def _sources(given: Mapping[str, Given], warnings: list[str]) -> tuple[SourceConfig, ...]:
     configs: list[SourceConfig] = []
     if uris := given.get("uri"):
-        configs += (parse_uri(uri, uris.where) for uri in parsing.strings(uris.values, uris.where))
+        configs += (parse_uri(uri, uris.where) for uri in options.strings(uris.values, uris.where))
     if sources := given.get("sources"):
         configs += parse_sources(sources.values[-1], sources.where, warnings)
     return tuple(configs)

@@ -1,39 +1,122 @@
-"""What is served, swapped whole: a reader sees one catalog or the next, never a mix, by every protocol.
+"""What is served, swapped whole: a reader sees one catalog or the next, never a mix.
+
+What is served, swapped whole: a reader sees one catalog or the next, never a mix, by every protocol.
 
 Everything that is known of a source arrives as one `Report`, its content and its health in one value.
+
+Brings flag sets into a store without holding up the loop: all that takes long happens in a thread, before
+and after the swap.
+
+Before: merging, compiling. After: letting go of the old set, which is hundreds of thousands of objects to
+free, one flag at a time so that other threads run in between.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
-from evaluator.flags.layers.catalog import Catalog, UnknownSourceError
+from evaluator.flags.catalog import Catalog, UnknownSourceError
 from evaluator.flags.model import EMPTY, Bucketing
 from evaluator.resolving.resolve import compile_flag_set
-from evaluator.store.report import Content, Fault, Health, Report, Staleness
 from evaluator.store.snapshot import EVERYTHING, CompiledCatalog, SelectorKey, Snapshot, View
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from evaluator.flags.model import FlagSet, Json
+    from evaluator.host.gc_policy import GcPolicy
     from evaluator.resolving.resolve import CompiledFlagSet
 
-__all__ = [
-    "CompiledCatalog",
-    "Content",
-    "Fault",
-    "Report",
-    "SelectorKey",
-    "Snapshot",
-    "SourceStatus",
-    "Staleness",
-    "Store",
-]
+
+@dataclass(frozen=True, slots=True)
+class Staleness:
+    """Why what is served may be outdated."""
+
+    reason: str
+    since: float
+    """Unix seconds: the last moment at which it was known to be current."""
+    cause: str = ""
+    """The CamelCase reason of the source's fault, for programs; may be empty."""
+
+
+@dataclass(frozen=True, slots=True)
+class Content:
+    """What a source holds."""
+
+    flag_set: FlagSet | None
+    """The flag set; None: the source has none, or none any more."""
+    digest: str | None = None
+    """Digest of the set, if the caller has it already: computing it takes long for a large set."""
+    context: Mapping[str, Json] = field(default_factory=lambda: EMPTY)
+    """Values that the source wants in every evaluation context."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """Why a source could not be read, or what it delivered could not be used."""
+
+    reason: str
+    cause: str = ""
+    """See `Staleness.cause`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """The new state of one source."""
+
+    source: str
+    at: float
+    """Unix seconds: when the source was asked; of a set from disk, when it was last known to be current."""
+    content: Content | None = None
+    """The new content; None: it is unchanged."""
+    fault: Fault | None = None
+    """The fault, if the source cannot be read: what is served of it may be outdated."""
+    from_disk: bool = False
+    """The content is its last good set, and the source has not been read since the start."""
+
+
+@dataclass(frozen=True, slots=True)
+class Health:
+    """How current a source is."""
+
+    last_success: float | None = None
+    stale: Staleness | None = None
+    from_disk: bool = False
+
+    @property
+    def stale_since(self) -> str | None:
+        """Return since when the source is stale, as answers show it: RFC 3339 in UTC to the second."""
+        if self.stale is None:
+            return None
+        return datetime.fromtimestamp(self.stale.since, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+    def with_content(self, source: str, content: Content) -> Report:
+        """A report of other content of the source that leaves the health as it is."""
+        fault = None if self.stale is None else Fault(self.stale.reason, self.stale.cause)
+        known = self.last_success if self.stale is None else self.stale.since
+        return Report(source, 0.0 if known is None else known, content, fault, self.from_disk)
+
+    def after(self, report: Report) -> Health:
+        """Return the health after a report. A continued fault keeps the time of its first report."""
+        fault = report.fault
+        if fault is None:
+            return Health(report.at, None, report.from_disk)
+        success = report.at if report.from_disk else self.last_success
+        known = success if self.stale is None else self.stale.since
+        since = report.at if known is None else min(known, report.at)
+        return Health(
+            None if success is None else min(success, since),
+            Staleness(fault.reason, since, fault.cause),
+            report.from_disk or self.from_disk,
+        )
+
 
 log = logging.getLogger(__name__)
 
@@ -276,3 +359,67 @@ class Store:
         if source not in self._health:
             raise UnknownSourceError(f"no source is named {source!r}; there are {tuple(self._health)}")
         return self._health[source]
+
+
+T = TypeVar("T")
+
+
+class SnapshotSwapper:
+    """Applies reports to a store that is being served, one at a time."""
+
+    def __init__(self, store: Store, clock: Callable[[], float], gc_policy: GcPolicy | None = None) -> None:
+        """clock: Unix seconds. gc_policy: the process's policy for garbage collection, if it has one."""
+        self.store = store
+        self._clock = clock
+        self._gc_policy = gc_policy
+        self._turn = asyncio.Lock()
+
+    async def read(self, work: Callable[[], T]) -> T:
+        """Run `work`, which decodes a flag set, in a thread; return its result."""
+        return await asyncio.to_thread(self._read, work)
+
+    def _read(self, work: Callable[[], T]) -> T:
+        with nullcontext() if self._gc_policy is None else self._gc_policy.pause_full_collections():
+            return work()
+
+    async def apply(self, report: Report) -> Snapshot | None:
+        """Prepare a report in a thread, then call `Store.apply`; return before any other task runs."""
+        async with self._turn:
+            if report.content is None and self.store.catalog_after(report) is self.store.catalog:
+                return self.store.apply(report, now=self._clock())
+            prepared = await self._prepare(report)
+            objects = self.store.served_objects()
+            snapshot = self.store.apply(report, prepared, now=self._clock())
+            asyncio.get_running_loop().run_in_executor(None, self._free, objects)
+            return snapshot
+
+    async def _prepare(self, report: Report) -> CompiledCatalog:
+        try:
+            return await self.read(lambda: self.store.prepare(self.store.catalog_after(report)))
+        except Exception:
+            if report.content is not None:
+                raise
+            # The health is applied anyway; the next report tries again.
+            log.exception("answers cannot say whether %s is stale", report.source)
+            return self.store.compiled_catalog
+
+    def _free(self, objects: list[object]) -> None:
+        free_one_by_one(objects)
+        if self._gc_policy is not None:
+            self._gc_policy.settle()
+
+
+def free_one_by_one(objects: list[object]) -> None:
+    """Free the objects one at a time: freed together, they would block every other thread for long."""
+    while objects:
+        objects.pop()
+
+
+def run_in_thread(work: Callable[[], T], done: Callable[[T], None]) -> None:
+    """Do `work` in a thread, then call `done` with its result on the running loop, which handles an error."""
+
+    def end(future: asyncio.Future[T]) -> None:
+        if not future.cancelled():
+            done(future.result())
+
+    asyncio.get_running_loop().run_in_executor(None, work).add_done_callback(end)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit, urlunsplit
 
 from evaluator.flags.model import EMPTY
-from evaluator.flags.syntax.text import quote
+from evaluator.flags.text import quote
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

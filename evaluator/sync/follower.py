@@ -1,10 +1,12 @@
-"""Follows one source: last good set from disk, then its deliveries; a bad delivery changes nothing."""
+"""Follows sources: last good set from disk, then deliveries, each judged; a bad delivery changes nothing."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import logging
+import secrets
 from contextlib import aclosing
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -12,27 +14,63 @@ from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
+from evaluator.flags.accept import Accepted, Refused
+from evaluator.flags.accept import accept as accept_parsed
 from evaluator.flags.canonical import digest
-from evaluator.flags.model import DIGEST_KEY, EMPTY
+from evaluator.flags.layer import read_layer
+from evaluator.flags.merge import merge
+from evaluator.flags.model import DIGEST_KEY, EMPTY, LEFT_OUT_KEY
 from evaluator.flags.overrides import end_expired, next_expiry
-from evaluator.flags.saved import Saved
-from evaluator.flags.syntax.problems import Severity
-from evaluator.store.exchange import free_one_by_one
-from evaluator.store.store import Content, Fault, Report
-from evaluator.sync.acceptance import Accepted, Refused, accept
-from evaluator.sync.source import RENEWAL, Changes, Delivery, SourceFault
-from evaluator.sync.timing import DEFAULT_TIMING
+from evaluator.flags.problems import Severity
+from evaluator.flags.saved import Saved, keep_parts, read_parts
+from evaluator.store.store import Content, Fault, Report, SnapshotSwapper, free_one_by_one
+from evaluator.sync.lastgood import LastGood, LastGoodWriter
+from evaluator.sync.schedule import DEFAULT_TIMING, Backoff
+from evaluator.sync.source import BOUNDS, RENEWAL, Changes, Delivery, SourceFault
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from evaluator.flags.model import FlagSet, Json
-    from evaluator.flags.syntax.problems import Problem
-    from evaluator.store.exchange import SnapshotSwapper
-    from evaluator.sync.lastgood import LastGoodWriter
-    from evaluator.sync.schedule import Backoff
+    from evaluator.flags.problems import Problem
+    from evaluator.host.gc_policy import GcPolicy
+    from evaluator.store.store import Store
+    from evaluator.sync.lastgood import StateFolder
+    from evaluator.sync.schedule import SourceTiming
     from evaluator.sync.source import SourceEvent, SyncSource
-    from evaluator.sync.timing import SourceTiming
+
+
+__all__ = ["Accepted", "Refused", "accept"]
+
+
+def accept(delivery: Delivery, previous: FlagSet | None) -> Accepted | Refused:
+    """Judge a delivery after `previous`, the last accepted of this source. Takes long for a large set."""
+    layer = read_layer(delivery.documents, bounds=BOUNDS)
+    parsed = merge([layer], document=True, bounds=BOUNDS)
+    delivered, left_out = _read_left_out(keep_parts(read_parts(parsed.flag_set), previous))
+    judged = accept_parsed(replace(parsed, flag_set=delivered, bad=parsed.bad | left_out), previous)
+    if isinstance(judged, Accepted) and (judged.held or not left_out.issuperset(judged.missing)):
+        # The peer's digest covers its delivery, which may differ from what is served: do not pass it on.
+        metadata = {key: value for key, value in judged.flag_set.metadata.items() if key != DIGEST_KEY}
+        flag_set = replace(judged.flag_set, metadata=MappingProxyType(metadata))
+        judged = replace(judged, flag_set=flag_set, desired=flag_set)
+    return judged
+
+
+def _read_left_out(flag_set: FlagSet) -> tuple[FlagSet, frozenset[str]]:
+    """Return the set without the mark, and keys of flags of which the sender has no good definition."""
+    text = flag_set.metadata.get(LEFT_OUT_KEY)
+    if not isinstance(text, str):
+        return flag_set, frozenset()
+    metadata = {key: value for key, value in flag_set.metadata.items() if key != LEFT_OUT_KEY}
+    try:
+        keys = json.loads(text)
+    except (ValueError, RecursionError):
+        keys = None
+    keys = keys if isinstance(keys, list) else []
+    named = frozenset(key for key in keys if isinstance(key, str))
+    return replace(flag_set, metadata=MappingProxyType(metadata)), named - flag_set.flags.keys()
+
 
 log = logging.getLogger(__name__)
 
@@ -271,3 +309,63 @@ def _without_digest(flag_set: FlagSet) -> FlagSet:
     """The peer's digest covers its delivery, with the override."""
     metadata = {key: value for key, value in flag_set.metadata.items() if key != DIGEST_KEY}
     return replace(flag_set, metadata=MappingProxyType(metadata))
+
+
+_random: Final = secrets.SystemRandom().random
+
+
+class Followers:
+    """Applies the deliveries of sources to a store that has the same source names."""
+
+    def __init__(
+        self,
+        sources: Sequence[SyncSource],
+        store: Store,
+        *,
+        clock: Callable[[], float],
+        folder: StateFolder | None = None,
+        random: Callable[[], float] = _random,
+        gc_policy: GcPolicy | None = None,
+    ) -> None:
+        """clock: Unix seconds. folder: where last good sets are kept; None: nowhere."""
+        exchange = SnapshotSwapper(store, clock, gc_policy)
+        self._folder = folder
+        self.keepers: list[LastGoodWriter] = []
+        """The keepers that save, in the order of the sources; none without a state folder."""
+        self._followers: list[Follower] = []
+        for source in sources:
+            keeper = None
+            if self._folder is not None:
+                last_good = LastGood(self._folder.path, source.identity)
+                self._folder.followed.append(last_good)
+                keeper = LastGoodWriter(last_good, source.name, Backoff(random), folder=self._folder)
+                self.keepers.append(keeper)
+            follower = Follower(source, exchange, clock=clock, backoff=Backoff(random), keeper=keeper)
+            self._followers.append(follower)
+
+    async def restore(self) -> None:
+        """Serve the last good sets on disk, stale until their sources answer. Call it before `run`."""
+        for follower in self._followers:
+            await follower.restore()
+
+    async def run(self) -> None:
+        """Follow every source until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            for follower in self._followers:
+                tasks.create_task(follower.run())
+            for keeper in self.keepers:
+                tasks.create_task(keeper.run())
+            tasks.create_task(self._tidy())
+
+    async def _tidy(self) -> None:
+        """Remove the last good sets of sources that are no longer followed."""
+        folder = self._folder
+        if folder is None:
+            return
+        try:
+            removed = await asyncio.to_thread(folder.sweep)
+        except OSError as error:
+            log.warning("%s: files of earlier sources cannot be removed: %s", folder.path, error.strerror)
+            return
+        if removed:
+            log.info("%s: removed %d files of sources that are no longer configured", folder.path, removed)

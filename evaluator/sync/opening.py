@@ -12,15 +12,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from evaluator.sync.config import BLOBS, FILES, InvalidSourceError, Provider
-from evaluator.sync.sources.file import FileSource, no_file
-from evaluator.sync.timing import DEFAULT_TIMING
+from evaluator.sync.file_source import FileSource, no_file
+from evaluator.sync.schedule import DEFAULT_TIMING
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from evaluator.sync.config import SourceConfig
+    from evaluator.sync.schedule import SourceTiming
     from evaluator.sync.source import Companion, SyncSource
-    from evaluator.sync.timing import SourceTiming
 
 _random: Final = secrets.SystemRandom().random
 
@@ -46,7 +46,7 @@ def open_sources(
         if config.provider in FILES:
             return _open_file(name, identity, config, clock, timing)
         if config.provider is Provider.GRPC:
-            from evaluator.sync.sources.grpc import GrpcSource  # noqa: PLC0415
+            from evaluator.sync.grpc_source import GrpcSource  # noqa: PLC0415
 
             beside = None if companion is None else companion(name, config.selector)
             return GrpcSource(name, identity, config, companion=beside, timing=timing)
@@ -54,10 +54,10 @@ def open_sources(
 
         schedule = Schedule(config, _random)
         if config.provider is Provider.HTTP:
-            from evaluator.sync.sources.http import HttpSource  # noqa: PLC0415
+            from evaluator.sync.http_source import HttpSource  # noqa: PLC0415
 
             return HttpSource(name, identity, config, schedule, clock)
-        from evaluator.sync.sources.blob import BlobSource  # noqa: PLC0415
+        from evaluator.sync.blob_source import BlobSource  # noqa: PLC0415
 
         return BlobSource(name, identity, config, schedule, clock)
 

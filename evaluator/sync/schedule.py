@@ -1,7 +1,8 @@
-"""Times of polls and of retries. Pure."""
+"""Times of polls and of retries, and how long sources wait. Pure."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
@@ -11,6 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from evaluator.sync.config import SourceConfig
+
 
 FIRST: Final = 0.2
 CAP: Final = 10.0
@@ -81,3 +83,28 @@ class Backoff:
     def reset(self) -> None:
         """Make the next pause short again, after a success."""
         self._next = FIRST
+
+
+@dataclass(frozen=True, slots=True)
+class SourceTiming:
+    """All in seconds."""
+
+    poll: float = 1.0
+    """Between polls of a file: inotify does not report writes of other machines to a shared file system."""
+    longest_writing: float = 5.0
+    """After which a file that still changes is reported as a fault."""
+    keepalive: float = 40.0
+    """Of silence before a ping to a gRPC peer: flagd accepts one every 30 s."""
+    ping_timeout: float = 10.0
+    """Within which a peer must answer a ping."""
+    call: float = 3.0
+    """Within which a peer must answer a unary call."""
+    confirm: float = 10.0
+    """Of silence after which the peer is called: an answer shows that nothing changed."""
+    silence: float = 1.0
+    """After which a peer that accepted the stream and sends no flags is asked for the reason."""
+    proven: float = 1.0
+    """Of answering after which a source counts as healthy: its retry pause is reset."""
+
+
+DEFAULT_TIMING = SourceTiming()

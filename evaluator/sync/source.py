@@ -1,22 +1,25 @@
-"""The interface between a source of flags and its follower."""
+"""The interface between a source of flags and its follower, and a document that is polled."""
 
 from __future__ import annotations
 
 import asyncio
 import hashlib
 import json
+from abc import ABC, abstractmethod
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 
 from evaluator.flags.model import EMPTY
-from evaluator.flags.syntax.text import Bounds
+from evaluator.flags.text import Bounds
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Mapping
+    from collections.abc import AsyncGenerator, Callable, Mapping
 
     from evaluator.flags.model import Json
+    from evaluator.sync.schedule import Schedule
     from evaluator.wire.delivery import Ask
+
 
 MAX_BYTES: Final = 64 * 1024 * 1024
 """Most bytes of one delivery, checked before it is parsed."""
@@ -116,3 +119,38 @@ def fingerprint(delivery: Delivery) -> bytes:
         whole.update(f"\n{name}\n{len(content)}\n".encode(errors="surrogatepass"))
         whole.update(content)
     return whole.digest()
+
+
+class PolledSource(ABC):
+    """Asks for the document at each time of a schedule. Implements `SyncSource`."""
+
+    def __init__(self, name: str, identity: str, schedule: Schedule, clock: Callable[[], float]) -> None:
+        """clock: Unix seconds."""
+        self.name = name
+        self.identity = identity
+        self.clock = clock
+        self.etag: str | None = None
+        """The last answer's, if it was a document."""
+        self.asked_to_wait = 0.0
+        """Seconds that the last answer asked to wait."""
+        self._schedule = schedule
+
+    async def deliveries(self) -> AsyncGenerator[SourceEvent, None]:
+        """Yield the document at each poll; raise SourceFault if it cannot be read."""
+        await self.open()
+        try:
+            while True:
+                yield await self.ask()
+                await asyncio.sleep(max(self._schedule.pause(self.clock()), self.asked_to_wait))
+        finally:
+            self.close()
+
+    @abstractmethod
+    async def ask(self) -> SourceEvent:
+        """Return the document, or that it is unchanged. Raises SourceFault."""
+
+    async def open(self) -> None:  # noqa: B027 - nothing to do for most
+        """Prepare to ask. Raises SourceFault."""
+
+    def close(self) -> None:  # noqa: B027
+        """Abort what is under way."""

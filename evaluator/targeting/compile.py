@@ -6,11 +6,20 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from evaluator.targeting.fractional import fractional
-from evaluator.targeting.frame import STEPS, Context, Evaluate, Frame, Trace
-from evaluator.targeting.logic import LOGIC
-from evaluator.targeting.loops import LOOPS
+from evaluator.targeting.frame import (
+    STEPS,
+    CompileOptions,
+    CompileScope,
+    Context,
+    Evaluate,
+    Frame,
+    Trace,
+    constant,
+    fail_with,
+    is_static,
+)
+from evaluator.targeting.logic import LOGIC, LOOPS
 from evaluator.targeting.operators import EAGER
-from evaluator.targeting.scope import CompileOptions, CompileScope, constant, fail_with, is_static
 from evaluator.targeting.values import nests_deeper
 from evaluator.targeting.variables import FLAGD, compile_missing, compile_missing_some, split, variable
 

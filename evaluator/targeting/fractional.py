@@ -1,4 +1,6 @@
-"""`fractional` assigns users to buckets, the same user always to the same. Both generations of the algorithm.
+"""`fractional` assigns users to buckets, the same user always to the same. Both generations. Pure.
+
+`fractional` assigns users to buckets, the same user always to the same. Both generations of the algorithm.
 
 v2 hashes text: a bucketing text as it is, else flag key and targeting key joined. v3 hashes CBOR: any
 bucketing value, else the list of flag key and targeting key. Weights are integers, so every platform agrees.
@@ -6,26 +8,106 @@ bucketing value, else the list of flag key and targeting key. Weights are intege
 
 from __future__ import annotations
 
+import math
+import struct
 from bisect import bisect_right
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 import mmh3
 
-from evaluator.flags.checking.known_operators import MOST_WEIGHT
+from evaluator.flags.known_operators import MOST_WEIGHT
 from evaluator.flags.model import Bucketing
-from evaluator.targeting import cbor
-from evaluator.targeting.frame import FREE_TEXT, Element, Evaluate, data_of
-from evaluator.targeting.scope import is_static
-from evaluator.targeting.values import RuleError
+from evaluator.targeting.frame import FREE_TEXT, Element, Evaluate, data_of, is_static
+from evaluator.targeting.values import RuleError, real
 from evaluator.targeting.variables import FLAGD
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from evaluator.flags.model import Json
-    from evaluator.targeting.frame import Frame
-    from evaluator.targeting.scope import CompileScope
+    from evaluator.targeting.frame import CompileScope, Frame
+
+
+MOST_ITEMS: Final = 10_000
+"""Most values within one encoded value."""
+DEEPEST: Final = 64
+
+_LEAST_INTEGER, _MOST_INTEGER = -(2**63), 2**64 - 1
+
+
+def encode(value: Json, frame: Frame | None = None) -> bytes:
+    """Encode one JSON value. Numbers are read as float64 first, so that an integer and an equal float (as
+    over gRPC) are encoded alike: whole ones within 64 bits as integers, -0.0 included, others as the shortest
+    float that keeps them. Keys are sorted by their encoded bytes. frame: is charged a step for each value
+    within, and one for every 512 bytes. Raises RuleError where it is too large or deep, or no Unicode.
+    """
+    out: list[bytes] = []
+    _encode(value, out, 0)
+    encoded = b"".join(out)
+    if frame is not None:
+        frame.charge(len(out) + (len(encoded) >> 9))
+    return encoded
+
+
+def _encode(value: Json, out: list[bytes], depth: int) -> None:
+    if len(out) > MOST_ITEMS or depth > DEEPEST:
+        raise RuleError("fractional is given too large a value")
+    if value is None or value is True or value is False:
+        out.append(b"\xf6" if value is None else b"\xf5" if value else b"\xf4")
+    elif isinstance(value, str):
+        out.append(encode_text(value))
+    elif isinstance(value, int | float):
+        out.append(_number(value))
+    elif isinstance(value, list):
+        out.append(_head(4, len(value)))
+        for item in value:
+            _encode(item, out, depth + 1)
+    else:
+        out.append(_head(5, len(value)))
+        for key in sorted(value, key=encode_text):
+            out.append(encode_text(key))
+            _encode(value[key], out, depth + 1)
+
+
+def encode_text(value: str) -> bytes:
+    """Encode one text string."""
+    try:
+        raw = value.encode()
+    except UnicodeEncodeError:
+        raise RuleError("fractional is given text that is not Unicode") from None
+    return _head(3, len(raw)) + raw
+
+
+def _number(value: float) -> bytes:
+    number = real(value)
+    whole = int(number) if math.isfinite(number) else None
+    if whole is None or whole != number or not _LEAST_INTEGER <= whole <= _MOST_INTEGER:
+        return _float(number)
+    return _head(0, whole) if whole >= 0 else _head(1, -1 - whole)
+
+
+def _float(value: float) -> bytes:
+    if math.isnan(value):
+        return b"\xf9\x7e\x00"
+    for initial, layout in ((b"\xf9", ">e"), (b"\xfa", ">f")):
+        try:
+            packed = struct.pack(layout, value)
+        except OverflowError:
+            continue
+        if struct.unpack(layout, packed)[0] == value:
+            return initial + packed
+    return b"\xfb" + struct.pack(">d", value)
+
+
+def _head(major: int, count: int) -> bytes:
+    if count < 24:
+        return bytes((major << 5 | count,))
+    for additional, width in ((24, 1), (25, 2), (26, 4)):
+        if count < 1 << 8 * width:
+            return bytes((major << 5 | additional,)) + count.to_bytes(width, "big")
+    return bytes((major << 5 | 27,)) + count.to_bytes(8, "big")
+
 
 _KeyOf: TypeAlias = "Callable[[Json, Json, Frame], str | bytes | None]"
 """(first argument, evaluated arguments, frame) → value to hash; None if there is none."""
@@ -93,9 +175,9 @@ def _by_targeting_key(buckets: Buckets, scope: CompileScope, distribute: Evaluat
     flag_key = scope.options.flag_key
     if not flag_key.isascii():
         return distribute
-    prefix = _LIST_OF_TWO + cbor.encode_text(flag_key) if v3 else flag_key.encode()
+    prefix = _LIST_OF_TWO + encode_text(flag_key) if v3 else flag_key.encode()
     longest = FREE_TEXT - len(flag_key)
-    encode = cbor.encode_text if v3 else str.encode
+    encode = encode_text if v3 else str.encode
     results, ends, total, digest = buckets.results, buckets.ends, buckets.total, mmh3.mmh3_32_uintdigest
 
     def distribute_user(argument: Json, frame: Frame) -> Json:
@@ -172,22 +254,22 @@ def _text_key(scope: CompileScope) -> _KeyOf:
 
 
 def _encoded_key(scope: CompileScope) -> _KeyOf:
-    in_body, own_key = scope.in_body, cbor.encode_text(scope.options.flag_key)
+    in_body, own_key = scope.in_body, encode_text(scope.options.flag_key)
 
     def key_of(first: Json, argument: Json, frame: Frame) -> bytes | None:
         if isinstance(first, list):
             unit = _targeting_key(argument)
             if unit is None:
                 return None
-            flag_key = cbor.encode_text(_flag_key_within(argument)) if in_body else own_key
+            flag_key = encode_text(_flag_key_within(argument)) if in_body else own_key
             head, text = _LIST_OF_TWO + flag_key, unit
         elif first.__class__ is str:
             head, text = b"", first
         else:
-            return None if first is None else cbor.encode(first, frame)
+            return None if first is None else encode(first, frame)
         if len(text) > FREE_TEXT:
             frame.charge_reading(text)
-        return head + cbor.encode_text(text)
+        return head + encode_text(text)
 
     return key_of
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from evaluator.flags.checking.versions import sem_ver
-from evaluator.targeting import arithmetic
+from evaluator.flags.versions import sem_ver
+from evaluator.targeting import values as arithmetic
 from evaluator.targeting.frame import Evaluate, Frame, refuse_rule
 from evaluator.targeting.values import (
     WHITE_SPACE,
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from evaluator.flags.model import Json
-    from evaluator.targeting.scope import CompileScope
+    from evaluator.targeting.frame import CompileScope
 
 MOST_TEXT: Final = 1 << 20
 """Most characters of an operator's result."""

@@ -8,8 +8,8 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Final
 
-from evaluator.server.monitoring import rpcs
-from evaluator.server.monitoring.metrics import Metrics
+from evaluator.server import metrics as rpcs
+from evaluator.server.metrics import Metrics
 from evaluator.settings import InvalidSettingError
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from evaluator.http.routes import Routes
     from evaluator.settings import OtelSettings, Settings
-    from evaluator.store.evaluate import Observer
+    from evaluator.store.snapshot import Observer
     from evaluator.store.store import Store
     from evaluator.telemetry.session import Session
 

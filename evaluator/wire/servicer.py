@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
 from evaluator.http.messages import Code, RpcError, header
 from evaluator.http.routes import Routes
-from evaluator.wire.countdown import Countdown
+from evaluator.wire.hub import Countdown
 from evaluator.wire.sync_messages import (
     GET_METADATA,
     METHODS,
@@ -29,8 +29,7 @@ if TYPE_CHECKING:
 
     from evaluator.http.messages import Call, MessageStream
     from evaluator.http.routes import StreamHandler
-    from evaluator.wire.countdown import Timers
-    from evaluator.wire.hub import Hub, Subscription
+    from evaluator.wire.hub import Hub, Subscription, Timers
     from evaluator.wire.sync_messages import Payload, SyncMethod
 
 log = logging.getLogger(__name__)

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from controller.api.sources.bucket_source import BucketSpec
-from controller.runtime.user_text.secret_texts import SecretTexts
-from controller.sources.bucket.bucket_factory import bucket_of
+from controller.api.source_spec import BucketSpec
+from controller.runtime.secret_texts import SecretTexts
+from controller.sources.bucket_factory import bucket_of
 from tests.buckets import azure, google
 from tests.s3 import manifest, s3
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from controller.sources.bucket.place import Bucket
+    from controller.sources.bucket_listing import Bucket
     from tests.buckets.relay import Relay
 
 KINDS = ("s3", "google", "azure")

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from cryptography import x509
 
-from controller.pods.certificates.renewal import certificates_of, renew
+from controller.pods.certificates import certificates_of, renew
 from controller.runtime.clock import now
 from tests.clients.upstreams import replace
 from tests.cluster.admission import SECRET as ADMISSION
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from controller.pods.certificates.renewal import Certificates
+    from controller.pods.certificates import Certificates
     from tests.cluster.spines import Spine
 
 HOST: Final = "127.0.0.1"

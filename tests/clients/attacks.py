@@ -8,13 +8,14 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from evaluator.http.h2.frames import DATA, END_HEADERS, HEADERS, PREFACE, frame, settings_frame
-from evaluator.http.hpack.hpack import encode_block
+from evaluator.http.h2_frames import DATA, END_HEADERS, HEADERS, PREFACE, frame, settings_frame
+from evaluator.http.hpack import encode_block
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
     from typing import TypeAlias
 
+if TYPE_CHECKING:
     Attack: TypeAlias = Callable[[int, str], Awaitable[None]]
 
 FIELDS = [(f"x-{number}", "v" * 220) for number in range(60)]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from controller.cli.shared.printing import short
+from controller.cli.printing import short
 from tests.repositories import Repository
 
 from .up import FLAGSTAFF, up

@@ -22,7 +22,7 @@ from evaluator.flags.saved import decode
 from evaluator.settings import Settings
 from evaluator.store.store import Store
 from evaluator.sync.config import Provider, SourceConfig
-from evaluator.sync.follow import Followers
+from evaluator.sync.follower import Followers
 from evaluator.sync.lastgood import StateFolder
 from evaluator.sync.opening import open_sources
 from evaluator.wiring import serve

@@ -20,7 +20,7 @@ from controller.cli import main
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from controller.api.objects.meta import Resource
+    from controller.api.meta import Resource
 
 
 def die_at(step: str) -> None:

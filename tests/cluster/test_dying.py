@@ -30,13 +30,13 @@ pytestmark = pytest.mark.slow
 
 _APPLY: Final = "controller.kube.client:Cluster.apply"
 STEPS: Final = {
-    "the source is resolved": "controller.sources.git.git_backend:GitBackend.resolve:after",
-    "the files are fetched": "controller.sources.git.git_backend:GitBackend.fetch:after",
+    "the source is resolved": "controller.sources.git_backend:GitBackend.resolve:after",
+    "the files are fetched": "controller.sources.git_backend:GitBackend.fetch:after",
     "the artifact is to be stored": "controller.artifacts.storage:Storage.put:before",
     "the artifact is stored": "controller.artifacts.storage:Storage.put:after",
     "the source's status is to be written": "controller.kube.client:Cluster.write_status:before:FlagSource",
     "the source's status is written": "controller.kube.client:Cluster.write_status:after:FlagSource",
-    "the artifact is read": "controller.flagsets.reading.fetch:ArtifactReader.read:after",
+    "the artifact is read": "controller.flagsets.fetch:ArtifactReader.read:after",
     "the set is to be applied": f"{_APPLY}:before",
     "the set is applied": f"{_APPLY}:after",
     "the set's status is to be written": "controller.kube.client:Cluster.write_status:before:FlagSet",

@@ -8,11 +8,11 @@ import json
 import urllib.request
 from typing import TYPE_CHECKING, Any
 
-from controller.api.objects.meta import Resource
-from controller.pods.admission.known_objects import KnownObjects
-from controller.pods.injection.templates import inject_manifest
-from controller.pods.settings.installation import Options
-from controller.runtime.objects.cache import Cache
+from controller.api.meta import Resource
+from controller.pods.installation import Options
+from controller.pods.known_objects import KnownObjects
+from controller.pods.pod_injection import inject_manifest
+from controller.runtime.cache import Cache
 from tests.clients.evaluator import evaluator
 from tests.cluster.objects import Namespace, configuration, flags, manifest
 from tests.cluster.patience import within

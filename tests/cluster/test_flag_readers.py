@@ -7,11 +7,11 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from controller.api.objects.meta import Resource
-from controller.pods.admission.known_objects import KnownObjects
-from controller.pods.injection.templates import inject_manifest
-from controller.pods.settings.installation import Options
-from controller.runtime.objects.cache import Cache
+from controller.api.meta import Resource
+from controller.pods.installation import Options
+from controller.pods.known_objects import KnownObjects
+from controller.pods.pod_injection import inject_manifest
+from controller.runtime.cache import Cache
 from tests.cluster.controllers import controller
 from tests.cluster.objects import Namespace, flags, manifest
 from tests.cluster.patience import within

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from controller.api.openfeature.featureflagconfiguration import KIND
+from controller.api.featureflagconfiguration import KIND
 from tests.clients.evaluator import evaluator
 from tests.cluster.admission import (
     MANIFEST,

@@ -11,19 +11,18 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 from prometheus_client import CollectorRegistry
 
+from controller.api.fields import read
 from controller.api.flagset import LABEL, FlagSetSpec, manager_of
 from controller.api.kinds import FEATURE_FLAG_CONFIGURATION
-from controller.api.objects.fields import read
-from controller.api.objects.meta import ObjectKey, Resource
-from controller.flagsets.applying.delivery import AppliedObjects, Delivery
+from controller.api.meta import ObjectKey, Resource
+from controller.flagsets.delivery import AppliedObjects, Delivery
 from controller.flagsets.stage import FLAG_SETS
 from controller.kube.client import Cluster
 from controller.kube.event_sink import ApiServerEvents
+from controller.runtime.cache import Cache, at_version
 from controller.runtime.event import Occurrence, event_of
-from controller.runtime.objects.applier import at_version
-from controller.runtime.objects.cache import Cache
-from controller.runtime.reconciling.setbacks import Failed, Passing, Stalled
-from controller.runtime.reconciling.watches import indexes_of
+from controller.runtime.setbacks import Failed, Passing, Stalled
+from controller.runtime.watches import indexes_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 import yaml
 
-from controller.cli.manifests.manifest_files import read_manifests
-from controller.cli.manifests.manifest_problems import judge
+from controller.cli.manifests import judge, read_manifests
 from tests.cluster.api import Api, Refused
 from tests.cluster.plugin import namespace_on
 from tests.cluster.test_kinds import (

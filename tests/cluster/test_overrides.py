@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 
-from controller.api.objects.meta import timestamp
+from controller.api.meta import timestamp
 from controller.runtime.clock import now
 from tests.cluster import golden
 from tests.cluster.admission import admission

@@ -16,7 +16,7 @@ from openfeature.contrib.provider.flagd import FlagdProvider
 from openfeature.contrib.provider.flagd.config import ResolverType
 from openfeature.schemas.protobuf.flagd.sync.v1 import sync_pb2, sync_pb2_grpc
 
-from controller.app.settings.process_settings import ProxySettings, settings_of
+from controller.app.settings import ProxySettings, settings_of
 from tests.clients.evaluator import evaluator
 from tests.cluster.api import Api, path_of
 from tests.cluster.objects import Namespace, reader

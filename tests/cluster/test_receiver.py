@@ -15,7 +15,7 @@ from tests.cluster.objects import flags, manifest, secret
 from tests.unit.controller.events.receiver.sending import body_of, headers_of
 
 if TYPE_CHECKING:
-    from controller.events.receiver.push_payload import Sender
+    from controller.events.pushes import Sender
     from tests.cluster.objects import Namespace
     from tests.cluster.plugin import ControllerPorts
     from tests.cluster.spines import Spine

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from controller.api.objects.meta import ObjectKey, Resource
-from controller.kube import reflector, watch_requests
+from controller.api.meta import ObjectKey, Resource
+from controller.kube import reflector, requests
 from controller.kube.client import Cluster
-from controller.kube.reference_watches import ReferenceWatches
-from controller.runtime.objects.cache import Cache
-from controller.runtime.objects.watch_health import WatchHealth
+from controller.kube.reflector import ReferenceWatches
+from controller.runtime.cache import Cache
+from controller.runtime.watch_health import WatchHealth
 from controller.sources.stage import BY_SECRET
 from tests.cluster.controllers import SYSTEM
 from tests.waiting import until
@@ -24,7 +24,7 @@ from tests.waiting import until
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from controller.runtime.objects.cache import Change
+    from controller.runtime.cache import Change
     from tests.cluster.plane import Plane
 
 CONTENT = "hunter2-of-the-shop"
@@ -63,7 +63,7 @@ def source(namespace: str, **git: Any) -> Resource:
 @pytest.fixture
 def received(monkeypatch: pytest.MonkeyPatch) -> bytearray:
     """All bytes that lists and watches receive."""
-    read, found = watch_requests.read_object, bytearray()
+    read, found = requests.read_object, bytearray()
 
     async def read_and_note(text: bytes) -> dict[str, Any]:
         found.extend(text)

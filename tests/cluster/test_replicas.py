@@ -13,13 +13,13 @@ import pytest
 import yaml
 
 from controller.api.kinds import WATCHED
-from controller.api.objects.meta import ObjectKey
+from controller.api.meta import ObjectKey
 from controller.app.controller_process import start_controller
 from controller.app.reconcilers import STAGES
-from controller.app.settings.process_settings import ControllerSettings
-from controller.runtime.objects.cache import Cache
-from controller.runtime.objects.watch_health import WatchHealth
-from controller.runtime.reconciling.watches import indexes_of
+from controller.app.settings import ControllerSettings
+from controller.runtime.cache import Cache
+from controller.runtime.watch_health import WatchHealth
+from controller.runtime.watches import indexes_of
 from tests.cluster.api import Api, path_of
 from tests.cluster.controllers import SYSTEM, ControllerProcess, KopfProcess, controller
 from tests.cluster.objects import Namespace, flag_set, flag_source, flags

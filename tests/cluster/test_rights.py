@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from controller.kube.client import Cluster
-from controller.runtime.reconciling.setbacks import Failed
+from controller.runtime.setbacks import Failed
 from tests.cluster.controllers import SYSTEM
 from tests.cluster.patience import within
 from tests.cluster.plugin import ROOT

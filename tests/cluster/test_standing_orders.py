@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from controller.api.objects.meta import timestamp
+from controller.api.meta import timestamp
 from controller.runtime.clock import now
 from tests.clients.evaluator import evaluator
 from tests.cluster.admission import AdmissionProcess, install_rights, install_webhooks

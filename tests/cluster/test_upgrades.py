@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from controller.api.kinds import DEPLOYMENT, DISRUPTION_BUDGET, POD, RESTARTED
-from controller.api.objects.meta import ObjectKey
-from controller.kube.adapters.workloads import ClusterRestarts
+from controller.api.meta import ObjectKey
+from controller.kube.adapters import ClusterRestarts
 from controller.kube.client import Cluster
-from controller.runtime.reconciling.setbacks import Failed
+from controller.runtime.setbacks import Failed
 from tests.cluster.admission import admission
 from tests.cluster.api import MERGE, Refused, path_of
 from tests.cluster.controllers import SYSTEM, ControllerProcess, controller

@@ -11,21 +11,19 @@ from typing import TYPE_CHECKING, Any
 from aiohttp import web
 
 from controller.api import flagshard
-from controller.api.objects.conditions import REMOTE_FLAGS
-from controller.api.objects.meta import ObjectKey
+from controller.api.meta import ObjectKey
+from controller.api.status import REMOTE_FLAGS
 from controller.configurations.reconciler import ConfigurationReconciler
-from controller.configurations.remote_providers import RemoteProviders
-from controller.configurations.remote_shards import RemoteShards
+from controller.configurations.remote_providers import RemoteProviders, RemoteShards
 from controller.configurations.stage import CONFIGURATIONS
 from controller.delivery.claims import Claims
 from controller.delivery.delivered import delivery_of
-from controller.flagsets.reading.source_flags import SourceFlags
-from controller.runtime.network.http_client import HttpClient
-from controller.runtime.process.foreign_tasks import TRUSTED
-from controller.runtime.reconciling.settle import Settled, settle
-from controller.runtime.tenancy.places import Places
-from controller.sources.remote.grpc_flags import GrpcFlags
-from controller.sources.remote.http_flags import HttpFlags
+from controller.flagsets.fetch import SourceFlags
+from controller.runtime.helpers import TRUSTED
+from controller.runtime.http_client import HttpClient
+from controller.runtime.limits import Places
+from controller.runtime.result import Settled, settle
+from controller.sources.flag_servers import GrpcFlags, HttpFlags
 from controller.sources.secrets import Secrets
 from tests.statuses import find
 from tests.unit.controller.flagsets.world import CONFIGURATION, START, flag
@@ -35,12 +33,11 @@ from tests.web_server import web_server
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
 
-    from controller.api.objects.artifact_status import ArtifactStatus
-    from controller.api.objects.meta import Resource
-    from controller.delivery.delivered import Delivered
-    from controller.delivery.remote_answers import RemoteSource
-    from controller.runtime.process.foreign_tasks import ForeignTasks
-    from controller.runtime.tenancy.hosts import Hosts
+    from controller.api.artifact_status import ArtifactStatus
+    from controller.api.meta import Resource
+    from controller.delivery.delivered import Delivered, RemoteSource
+    from controller.runtime.helpers import ForeignTasks
+    from controller.runtime.hosts import Hosts
 
 SECONDS = 2.0
 """Seconds that a provider may take."""

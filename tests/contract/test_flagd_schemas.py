@@ -17,9 +17,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from evaluator.flags.checking.known_operators import OPERATORS, UNLISTED
-from evaluator.flags.checking.rules import check_rule
-from evaluator.flags.layers.merge import parse
+from evaluator.flags.known_operators import OPERATORS, UNLISTED
+from evaluator.flags.merge import parse
+from evaluator.flags.rules import check_rule
 from tests.beyond_schema import OF_DOCUMENTS, OF_RULES, REMARKS
 from tests.contract.flagd_core import ENGINE
 from tests.contract.flagd_corpus import CASES, Case

@@ -15,7 +15,7 @@ import pytest
 from gherkin.parser import Parser
 from gherkin.pickles.compiler import Compiler
 
-from evaluator.flags.layers.merge import parse
+from evaluator.flags.merge import parse
 from evaluator.flags.model import ABSENT
 from evaluator.resolving.resolution import FlagType, Resolution
 from evaluator.resolving.resolve import CompiledFlagSet, compile_flag_set, resolve

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from evaluator.http.listener import Listener
 from evaluator.http.messages import Request, Response
 from evaluator.http.routes import Routes
-from evaluator.http.server.listener import Listener
 from tests.go import CACHE, go
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ import pytest
 import trustme
 from aiohttp import web
 
-from controller.runtime.tenancy.secret_hosts import Binding, SecretContent, hosts_of
+from controller.runtime.secret_texts import Binding, SecretContent, hosts_of
 from tests.contract.metric_servers import LOGIN, QUERIES, MetricApi, guarded_prometheus, prometheus
 from tests.metric_world import MetricWorld, metric_world
 from tests.web_server import web_server
@@ -18,8 +18,9 @@ from tests.web_server import web_server
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator
 
-    from controller.api.rollouts.rollout_status import MetricStatus
+    from controller.api.rollout_status import MetricStatus
 
+if TYPE_CHECKING:
     Answer = Callable[[web.Request], Any]
 
 KEYS: Final = {"datadog_api_key": b"key-of-the-api", "datadog_application_key": b"key-of-the-application"}

@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 import yaml
 
-from controller.api.openfeature.featureflagsource import FeatureFlagSourceSpec
-from controller.api.openfeature.flagd import FlagdSpec
-from controller.api.openfeature.inprocessconfiguration import InProcessConfigurationSpec
+from controller.api.featureflagsource import FeatureFlagSourceSpec
+from controller.api.flagd import FlagdSpec
+from controller.api.inprocessconfiguration import InProcessConfigurationSpec
 from controller.validation.structural_schema import OPEN
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from controller.api.objects.fields import Model
+    from controller.api.fields import Model
 
 CRDS: Final = Path(__file__).parents[2] / "crds"
 TEXT: Final[dict[str, Any]] = {"type": "string"}

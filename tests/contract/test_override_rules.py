@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 
 from controller.runtime.clock import now
 from evaluator.flags.accept import Progress, effective
-from evaluator.flags.layers.merge import parse
+from evaluator.flags.merge import parse
 from evaluator.flags.model import BUCKETING_KEY
 from evaluator.flags.overrides import Kept, Override
 from evaluator.resolving.resolve import compile_flag_set, resolve
-from evaluator.wire.encoding import encode
+from evaluator.wire.sync_messages import encode
 from tests.contract.generated_flags import attributes, flags
 from tests.contract.generated_rules import VARIANTS, texts
 from tests.contract.published_core import NOW

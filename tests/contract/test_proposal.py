@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 import yaml
 
-from controller.api.objects.meta import Resource
-from controller.api.openfeature.featureflagconfiguration import flag_document
-from evaluator.flags.layers.merge import parse
+from controller.api.featureflagconfiguration import flag_document
+from controller.api.meta import Resource
+from evaluator.flags.merge import parse
 from evaluator.resolving.resolution import FlagType
 from evaluator.resolving.resolve import CompiledFlagSet, compile_flag_set, resolve
 from tests.proposal import manifest

@@ -16,11 +16,11 @@ import pytest
 import trustme
 from aiohttp import web
 
-from controller.api.objects.meta import ACCEPT_REVISION, REQUESTED_AT
+from controller.api.meta import ACCEPT_REVISION, REQUESTED_AT
 from controller.api.remote_provider import RemoteFlagProvider
-from controller.delivery.remote_answers import RemoteRequest
-from controller.runtime.tenancy.hosts import Hosts
-from controller.sources.remote.http_flags import MOST_BYTES, HttpFlags
+from controller.delivery.delivered import RemoteRequest
+from controller.runtime.hosts import Hosts
+from controller.sources.flag_servers import MOST_BYTES, HttpFlags
 from controller.sources.secrets import Secrets
 from evaluator.flags.canonical import digest
 from evaluator.flags.model import PROVIDER_KEY, PROVIDER_VERSION_KEY, REVISION_KEY, STALE_KEY, STALE_SINCE_KEY

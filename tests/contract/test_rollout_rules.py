@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 from evaluator.flags.accept import Progress, effective
 from evaluator.flags.candidates import changed_flags, misfits
 from evaluator.flags.canonical import digest
-from evaluator.flags.layers.merge import parse
+from evaluator.flags.merge import parse
 from evaluator.flags.model import Flag, FlagSet, State
 from evaluator.flags.rollout_rules import Cohort
 from evaluator.flags.rollouts import Arm, Exposure, Rollout, arm_rule
-from evaluator.wire.encoding import encode
+from evaluator.wire.sync_messages import encode
 from tests.contract.generated_flags import VALUES, attributes, flags
 from tests.contract.generated_rules import VARIANTS, texts
 

@@ -13,18 +13,16 @@ from typing import TYPE_CHECKING, Protocol
 
 import pytest
 
-from controller.api.objects.provenance import AUTHOR, SUBJECT
-from controller.api.parsing.oci_address import parse_address
-from controller.api.sources.oci_source import LayerSelector, OciReference
-from controller.runtime.reconciling.setbacks import Failed, Waiting
+from controller.api.addresses import parse_address
+from controller.api.meta import AUTHOR, SUBJECT
+from controller.api.source_spec import LayerSelector, OciReference
+from controller.runtime.setbacks import Failed, Waiting
 from controller.sources.backend import SourceBackend
-from controller.sources.bucket.command_line import open_bucket
-from controller.sources.git.local_git_backend import open_source
-from controller.sources.git_cli.git_references import Reference
-from controller.sources.oci.oci_backend import OciBackend
-from controller.sources.oci.oci_credentials import RegistryAccess
-from controller.sources.oci.registry import Registry
-from controller.sources.oci.registry_client import RegistryClient, Scope
+from controller.sources.bucket_backend import open_bucket
+from controller.sources.git_backend import open_source
+from controller.sources.git_references import Reference
+from controller.sources.oci_backend import OciBackend
+from controller.sources.oci_registry import Registry, RegistryAccess, RegistryClient, Scope
 from tests.buckets.fixtures import KINDS, azure_port, bucket, empty_bucket, google_port
 from tests.fakes import FakeRepository, FakeSource
 from tests.git_http import git_server

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from controller.artifacts.archive import unpack
-from controller.sources.bucket.bucket_factory import BucketFactory
-from controller.sources.git.git_factory import GitFactory
-from controller.sources.oci.oci_factory import OciFactory
+from controller.sources.bucket_factory import BucketFactory
+from controller.sources.git_factory import GitFactory
+from controller.sources.oci_backend import OciFactory
 from tests.contract.remotes import REMOTES
 from tests.git_http import http_proxy
 from tests.registry.front import Answer

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 import pytest
 import trustme
 
-from evaluator.settings.sources import parse_uri
+from evaluator.settings.load import parse_uri
 from evaluator.sync.opening import open_sources
+from evaluator.sync.schedule import SourceTiming
 from evaluator.sync.source import MAX_BYTES, Delivery, SourceFault, Unchanged
-from evaluator.sync.timing import SourceTiming
 from tests.buckets.azure import ACCOUNT, KEY
 from tests.buckets.fixtures import azure_port, empty_bucket, google_port
 from tests.sync_sources import (

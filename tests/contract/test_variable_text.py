@@ -19,9 +19,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controller.flagsets.preparing.preparation import Allowance
-from controller.flagsets.preparing.substitution import Variables
-from evaluator.flags.syntax.document import read_document
+from controller.flagsets.preparation import Allowance
+from controller.flagsets.substitution import Variables
+from evaluator.flags.document import read_document
 from tests.go import Module, program
 
 if TYPE_CHECKING:

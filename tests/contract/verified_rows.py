@@ -9,8 +9,8 @@ import shutil
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from controller.sources.bucket.listing import MANIFEST, SIGNATURE
-from controller.sources.oci.oci_factory import OciFactory
+from controller.sources.bucket_listing import MANIFEST, SIGNATURE
+from controller.sources.oci_backend import OciFactory
 from tests.registry.artifacts import flux
 from tests.registry.signing import Key, attachment_of, bundle, bundle_of, referrers, signature_tag, simple
 from tests.repositories import Repository

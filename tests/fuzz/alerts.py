@@ -5,9 +5,8 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from controller.api.parsing import InvalidTextError
-from controller.api.parsing.message_templates import check
-from controller.events.alerts import alert_messages as messages
+from controller.api.parsing import InvalidTextError, check
+from controller.events import alert_messages as messages
 from tests.fuzz.target import Target, Wrong
 from tests.unit.controller.events.things import message
 

@@ -10,14 +10,13 @@ import tempfile
 from pathlib import Path
 from typing import Final
 
-from controller.api.parsing.oci_address import DIGEST, parse_address
+from controller.api.addresses import DIGEST, parse_address
 from controller.artifacts.archive import pack
 from controller.local.registries import parse_target
-from controller.runtime.reconciling.setbacks import Setback
+from controller.runtime.setbacks import Setback
 from controller.sources.backend import TreeLimits
-from controller.sources.oci.layer import extract
-from controller.sources.oci.manifest import read_manifest
-from controller.sources.oci.oci_credentials import challenges_of, login_from
+from controller.sources.oci_manifest import extract, read_manifest
+from controller.sources.oci_registry import challenges_of, login_from
 from tests.fuzz.target import Target, Wrong
 
 ADDRESS: Final = parse_address("oci://ghcr.io/team/flags")

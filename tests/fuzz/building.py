@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import Final
 
-from controller.flagsets.building.commit_provenance import provenance_of
-from controller.flagsets.building.compose import compose
-from controller.flagsets.preparing.patches import Patch
-from controller.flagsets.preparing.preparation import Steps
-from controller.flagsets.preparing.sops import Decryption
-from controller.flagsets.preparing.substitution import Variables
+from controller.flagsets.compose import compose, provenance_of
+from controller.flagsets.patches import Patch
+from controller.flagsets.preparation import Steps
+from controller.flagsets.sops import Decryption
+from controller.flagsets.substitution import Variables
 from tests.fuzz.target import Target, Wrong
 
 _HIDDEN: Final = "gR7vQ2"

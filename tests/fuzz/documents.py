@@ -12,22 +12,21 @@ from google.protobuf.message import DecodeError
 from evaluator.flags import saved
 from evaluator.flags.canonical import canonical, digest
 from evaluator.flags.diff import diff
-from evaluator.flags.layers.merge import parse
+from evaluator.flags.document import read_document
+from evaluator.flags.merge import parse
 from evaluator.flags.model import Bucketing, FlagSet
-from evaluator.flags.syntax.document import read_document
 from evaluator.http.messages import RpcError
 from evaluator.resolving.explain import explain
 from evaluator.resolving.resolve import compile_flag_set, resolve
-from evaluator.sync.acceptance import Accepted, accept
+from evaluator.sync.follower import Accepted, accept
+from evaluator.sync.grpc_source import delivery_of
 from evaluator.sync.source import Delivery, SourceFault, fingerprint
-from evaluator.sync.sources.connector import delivery_of
 from evaluator.wire import sync_pb2
-from evaluator.wire.encoding import encode
-from evaluator.wire.sync_messages import read_selector
+from evaluator.wire.sync_messages import encode, read_selector
 from tests.fuzz.target import Target, Wrong, same
 
 if TYPE_CHECKING:
-    from evaluator.flags.layers.parsed import Parsed
+    from evaluator.flags.merge import Parsed
 
 NOW = 1_700_000_000
 CONTEXTS: tuple[dict[str, Any], ...] = (

@@ -10,14 +10,13 @@ import orjson
 
 from evaluator.http.messages import Code, Request, Response, RpcError
 from evaluator.http.offload import Offload
-from evaluator.server.monitoring.health import SERVICE, HealthService, ServingStatus, routes
-from evaluator.server.monitoring.introspection import Introspection
-from evaluator.server.ofrep.evaluate_flags import PREFIX
+from evaluator.server.evaluate_flags import PREFIX
+from evaluator.server.health import SERVICE, HealthService, ServingStatus, routes
+from evaluator.server.management import Introspection
 from evaluator.sync.config import OAuth
+from evaluator.sync.http_source import Client, Tokens
+from evaluator.sync.http_source import HttpResponse as TokenResponse
 from evaluator.sync.source import SourceFault
-from evaluator.sync.sources.http_client import Client
-from evaluator.sync.sources.http_client import HttpResponse as TokenResponse
-from evaluator.sync.sources.oauth import Tokens
 from tests.fuzz.requests import served_world
 from tests.fuzz.target import Target, Wrong, nothing_fails, same
 from tests.unit.evaluator.server.fakes import ALL, FakeStream, answer_of, call

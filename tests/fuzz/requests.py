@@ -18,18 +18,18 @@ import orjson
 from google.protobuf import json_format
 from openfeature.schemas.protobuf.flagd.evaluation.v2 import evaluation_pb2
 
+from evaluator.http import grpc_framing as framing
+from evaluator.http import rpc
+from evaluator.http.cors import Cors
 from evaluator.http.deferred import Deferred, at_once
+from evaluator.http.dispatch import Dispatch, split_target
+from evaluator.http.limits import Limits
 from evaluator.http.messages import Code, Request, Response, RpcError, Streamed
 from evaluator.http.routes import merge
-from evaluator.http.rpc import connect, grpc_web
-from evaluator.http.rpc import grpc_framing as framing
-from evaluator.http.server.cors import Cors
-from evaluator.http.server.dispatch import Dispatch, split_target
-from evaluator.http.server.limits import Limits
-from evaluator.server.ofrep import evaluate_flags as ofrep
-from evaluator.server.ofrep.sse import ChangeStreams
-from evaluator.server.rpc import evaluation, json_rpc, protobuf
-from evaluator.server.rpc.event_stream import EventStreams
+from evaluator.server import evaluate_flags as ofrep
+from evaluator.server import evaluation, json_rpc, protobuf
+from evaluator.server.event_stream import EventStreams
+from evaluator.server.sse import ChangeStreams
 from tests.fuzz.target import Target, Wrong, nothing_fails, same
 from tests.unit.evaluator.server.fakes import (
     ALL,
@@ -233,11 +233,11 @@ def binary(content: bytes) -> None:
 def check_framing(content: bytes) -> None:
     """Framing is refused with a status or gives a message within the limit, and takes back what it framed."""
     for encoding in (None, "identity", "gzip", "br"):
-        for web in (grpc_web.BINARY, grpc_web.TEXT):
+        for web in (rpc.BINARY, rpc.TEXT):
             headers = () if encoding is None else (("grpc-encoding", encoding),)
             asked = Request("POST", "/", "", headers, content, "")
             try:
-                message = grpc_web.read_message(asked, web, 1_000)
+                message = rpc.read_message(asked, web, 1_000)
             except RpcError:
                 continue
             if len(message) > 1_000:
@@ -250,7 +250,7 @@ def check_framing(content: bytes) -> None:
 
 def times(text: str) -> None:
     """Limits of time are positive or refused."""
-    for seconds in (framing.timeout_seconds, connect.timeout_seconds):
+    for seconds in (framing.timeout_seconds, rpc.timeout_seconds):
         try:
             if not 0 <= seconds(text) < 1e12:
                 raise Wrong(f"{seconds(text)} seconds")
@@ -263,7 +263,7 @@ def query(content: bytes) -> None:
     path, rest = split_target(content.decode("latin-1"))
     split_target(path)
     with contextlib.suppress(RpcError):
-        connect.query_message(connect.parse_query(rest), 1_000)
+        rpc.query_message(rpc.parse_query(rest), 1_000)
     served_world().ofrep.bulk(Request("POST", ofrep.PREFIX, rest, (), b"", ""))
     packed = gzip.compress(content)
     for parameters in (
@@ -271,9 +271,9 @@ def query(content: bytes) -> None:
         {"message": urlsafe_b64encode(content).rstrip(b"="), "base64": "1"},
         {"message": urlsafe_b64encode(packed), "base64": "1", "compression": "gzip"},
     ):
-        found = connect.parse_query(urlencode({"connect": "v1", **parameters}))
-        same(connect.query_message(found, LONGEST), content, "a message in a query")
-    same(grpc_web.read_message(_text(content), grpc_web.TEXT, LONGEST), content, "in base64")
+        found = rpc.parse_query(urlencode({"connect": "v1", **parameters}))
+        same(rpc.query_message(found, LONGEST), content, "a message in a query")
+    same(rpc.read_message(_text(content), rpc.TEXT, LONGEST), content, "in base64")
 
 
 def _text(content: bytes) -> Request:

@@ -6,7 +6,7 @@ from google.protobuf.message import DecodeError
 
 from evaluator.http.deferred import at_once
 from evaluator.http.messages import RpcError
-from evaluator.server.rpc import protobuf
+from evaluator.server import protobuf
 from evaluator.wire import evaluation_v1_pb2 as v1
 from evaluator.wire.resolve_request import read_usual
 from tests.fuzz.target import Target, Wrong, same

@@ -10,11 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from evaluator.settings import InvalidSettingError
-from evaluator.settings.load import load
-from evaluator.settings.sources import parse_sources, parse_uri
+from evaluator.settings.load import load, parse_sources, parse_uri
 from evaluator.sync.config import InvalidSourceError, Provider, SourceConfig
+from evaluator.sync.grpc_source import target
 from evaluator.sync.schedule import Schedule
-from evaluator.sync.sources.connector import target
 from tests.fuzz.target import Target, Wrong
 
 if TYPE_CHECKING:

@@ -9,20 +9,22 @@ import json
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
-from controller.runtime.reconciling.setbacks import Stalled
-from controller.runtime.user_text.secret_texts import SecretTexts
-from controller.sources.bucket.listing import read_manifest
-from controller.sources.git.signed_objects import UnreadableObjectError, read_commit, read_tag
-from controller.sources.oci.oci_factory import public_root
-from controller.sources.verification import NotBelievedError
-from controller.sources.verification.cosign import (
+from controller.runtime.secret_texts import SecretTexts
+from controller.runtime.setbacks import Stalled
+from controller.sources.backend import NotBelievedError
+from controller.sources.bucket_listing import read_manifest
+from controller.sources.commit_verification import UnreadableObjectError, read_commit, read_tag
+from controller.sources.cosign import (
+    InvalidRootError,
+    SignerIdentity,
     read_cosign_keys,
     verify_bundle,
     verify_content,
+    verify_keyless,
     verify_payload,
 )
-from controller.sources.verification.keyless import InvalidRootError, SignerIdentity, verify_keyless
-from controller.sources.verification.keys import Keys, read_keys, verify
+from controller.sources.oci_backend import public_root
+from controller.sources.signing_keys import Keys, read_keys, verify
 from tests.fuzz.target import Target, Wrong, same
 
 if TYPE_CHECKING:

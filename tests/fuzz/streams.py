@@ -13,13 +13,12 @@ from typing import TYPE_CHECKING, Any
 from hpack import Decoder as TheirDecoder
 from hpack import HPACKError
 
-from evaluator.http.h1.http1_peer import Http1Peer
-from evaluator.http.h2 import frames
-from evaluator.http.h2.connection import Connection
-from evaluator.http.h2.events import HeadersReceived
-from evaluator.http.h2.http2_peer import Http2Peer
-from evaluator.http.hpack import hpack
-from evaluator.http.server.limits import Limits
+from evaluator.http import h2_frames, hpack
+from evaluator.http.h2_connection import Connection
+from evaluator.http.h2_frames import HeadersReceived
+from evaluator.http.http1_peer import Http1Peer
+from evaluator.http.http2_peer import Http2Peer
+from evaluator.http.limits import Limits
 from tests.fuzz.requests import dispatch, routes
 from tests.fuzz.target import Target, Wrong, nothing_fails, same
 from tests.unit.evaluator.http.serving import Line
@@ -119,7 +118,7 @@ def to_frames(content: bytes) -> bytes:
         kind, flags, stream, length = content[at : at + 4]
         payload = content[at + 4 : at + 4 + length]
         at += 4 + length
-        out += payload if kind == RAW else frames.frame(kind, flags, stream, payload)
+        out += payload if kind == RAW else h2_frames.frame(kind, flags, stream, payload)
     return out
 
 
@@ -144,13 +143,13 @@ def well_formed(output: bytes) -> None:
     """Frames within their size, on streams that have not ended, with blocks that another decoder reads."""
     ended, decoder = set(), TheirDecoder()
     for kind, flags, stream, payload in parse_frames(output):
-        if len(payload) > frames.DEFAULT_FRAME_BYTES:
+        if len(payload) > h2_frames.DEFAULT_FRAME_BYTES:
             raise Wrong(f"a frame of {len(payload)} bytes")
-        if stream in ended and kind in {frames.HEADERS, frames.DATA}:
+        if stream in ended and kind in {h2_frames.HEADERS, h2_frames.DATA}:
             raise Wrong(f"stream {stream} goes on after its end")
-        if kind == frames.HEADERS:
+        if kind == h2_frames.HEADERS:
             decoder.decode(payload)
-        if kind == frames.RST_STREAM or (kind in {frames.HEADERS, frames.DATA} and flags & 1):
+        if kind == h2_frames.RST_STREAM or (kind in {h2_frames.HEADERS, h2_frames.DATA} and flags & 1):
             ended.add(stream)
 
 

@@ -8,11 +8,11 @@ import hashlib
 import hmac
 from typing import TYPE_CHECKING, Final
 
-from controller.events.receiver.push_payload import Push, Quiet, Refusal, read_delivery
+from controller.events.pushes import Push, Quiet, Refusal, read_delivery
 from tests.fuzz.target import Target, Wrong, same
 
 if TYPE_CHECKING:
-    from controller.events.receiver.push_payload import Sender
+    from controller.events.pushes import Sender
     from evaluator.http.messages import Headers
 
 TOKEN: Final = b"a token"

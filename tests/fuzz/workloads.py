@@ -5,10 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any, Final
 
-from controller.pods.direct_sets.carried_flags import KINDS, carried_flags
-from controller.pods.direct_sets.direct_flags import read_flags
-from controller.pods.direct_sets.workload_marks import Applied, mark, remark_on, unmark
-from controller.pods.settings.installation import Refused
+from controller.pods.carried_flags import KINDS, Applied, carried_flags, mark, read_flags, remark_on, unmark
+from controller.pods.installation import Refused
 from tests.fuzz.target import Target, Wrong, same
 from tests.unit.controller.pods.injection.pods import apply_patch
 

@@ -133,7 +133,7 @@ def test_the_evaluators_image_answers_an_evaluation_in_little_memory(
 def test_the_evaluators_image_serves_by_compiled_code_and_has_no_compiler(
     images: Images, tmp_path: Path
 ) -> None:
-    code = "from evaluator.http.h2 import connection; print(connection.__file__)"
+    code = "from evaluator.http import h2_connection; print(h2_connection.__file__)"
     with start(images, "evaluator", tmp_path) as opened:
         assert opened.run("python", "-c", code, entry=False).stdout.strip().endswith(".so")
         assert opened.run("sh", "-c", "command -v gcc cc", entry=False).stdout == ""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING
 
-from controller.sources.oci.oci_credentials import RegistryLogin
+from controller.sources.oci_registry import RegistryLogin
 from tests.registry.program import run_registry
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from controller.api.kinds import FLAG_RECEIPT, FLUX_SOURCES, WATCHED
-from controller.app.settings.process_settings import (
+from controller.app.settings import (
     AdmissionSettings,
     AuthMode,
     ControllerSettings,
@@ -17,8 +17,8 @@ from controller.app.settings.process_settings import (
     ProxySettings,
     settings_of,
 )
-from controller.cli.manifests.manifest_files import read_manifests
-from controller.kube.adapters.certificates import PROXY_SECRET
+from controller.cli.manifests import read_manifests
+from controller.kube.adapters import PROXY_SECRET
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import ast
-import importlib
 import json
 import re
 import shlex
@@ -14,18 +13,17 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from controller.api.published.field_tables import BEGIN, END
-from controller.app.settings.process_settings import (
+from controller.api.crd_writer import BEGIN, END
+from controller.app.settings import (
     OPERATORS,
     OPERATORS_DEBUG,
     AdmissionSettings,
     ControllerSettings,
     ProxySettings,
 )
-from controller.cli import VERBS, module_of
-from controller.cli.published import bound_table, shared_resources
-from controller.cli.shared.arguments import PASSWORD
-from evaluator.http.server.limits import Limits
+from controller.cli import VERBS, configure, published, shared_resources
+from controller.cli.arguments import PASSWORD
+from evaluator.http.limits import Limits
 from evaluator.server import context
 from evaluator.settings import OPTIONS, Settings
 
@@ -93,7 +91,7 @@ def test_every_relative_link_leads_somewhere(page: str) -> None:
 def test_a_page_is_no_longer_than_a_reader_takes(page: str) -> None:
     # A table of fields, or of resources, is looked up, not read.
     written = text(page)
-    tables = (BEGIN, END), *((table.BEGIN, table.END) for table in (bound_table, shared_resources))
+    tables = (BEGIN, END), *((table.BEGIN, table.END) for table in (published, shared_resources))
     for begin, end in tables:
         before, _, rest = written.partition(begin)
         written = f"{before}{rest.partition(end)[2]}"
@@ -129,7 +127,7 @@ def test_prose_is_wrapped(page: str) -> None:
 
 def options(verb: str) -> set[str]:
     parser = argparse.ArgumentParser()
-    importlib.import_module(module_of(verb)).configure(parser)
+    configure(verb, parser)
     return set(option_strings(parser))
 
 

@@ -1,4 +1,5 @@
-"""The layout of the packages: where a file name leads, how deep folders are, which modules import which."""
+"""The layout of the packages: where a file name leads, how deep folders are, which modules import which,
+and how much code a package has."""
 
 from __future__ import annotations
 
@@ -11,16 +12,20 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
+from tests.code_size import BUDGET, MOST_IMPORTS, sizes
+
 if TYPE_CHECKING:
     from collections.abc import Collection
 
 ROOT: Final = Path(__file__).parents[2]
 REPEATED: Final = {"__init__.py", "reconciler.py", "stage.py", "metrics.py"}
 """The names that stages have in common."""
-DEEPEST: Final = 3
+DEEPEST: Final = 2
+SHORTEST: Final = 120
+"""Lines of a module that one neighbour alone imports: a shorter one is a part of that neighbour."""
+APART: Final = {"controller.cli.stats": "a verb; the schemas of what verbs print list its record"}
+"""Shorter modules with one importer beside them, and why they stay modules of their own."""
 CONSTANT: Final = re.compile(r"(?:^|\.)_?[A-Z][A-Z0-9_]+$")
-LONGEST: Final = 300
-"""Lines of a module."""
 
 
 def modules(package: str) -> list[Path]:
@@ -50,14 +55,39 @@ def test_file_name_is_found_once_in_a_package(package: str) -> None:
 
 
 @pytest.mark.parametrize("package", ["controller", "evaluator"])
-def test_folders_are_at_most_three_deep(package: str) -> None:
+def test_folders_are_at_most_two_deep(package: str) -> None:
     assert [str(file) for file in modules(package) if len(file.parts) - 1 > DEEPEST] == []
 
 
-@pytest.mark.parametrize("package", ["controller", "evaluator"])
-def test_modules_have_at_most_300_lines(package: str) -> None:
-    lengths = {str(file): (ROOT / file).read_bytes().count(b"\n") for file in modules(package)}
-    assert {file: lines for file, lines in lengths.items() if lines > LONGEST} == {}
+def test_a_short_module_has_more_than_one_neighbour_that_imports_it() -> None:
+    files = {module_name(file): file for package in ("controller", "evaluator") for file in modules(package)}
+    importers: dict[str, set[str]] = {}
+    for name, file in files.items():
+        for imported in imported_modules(file, files) - {name}:
+            importers.setdefault(imported, set()).add(name)
+    lonely = {
+        name
+        for name, (importer, *others) in importers.items()
+        if not others
+        and files[name].parent == files[importer].parent
+        and files[name].name not in ("__init__.py", "__main__.py")
+        and (ROOT / files[name]).read_bytes().count(b"\n") < SHORTEST
+    }
+    assert lonely == set(APART), "join each with the module that imports it, or say in APART why not"
+
+
+def test_each_package_keeps_its_budget_of_code() -> None:
+    code = {package: size.code for package, size in sizes().items()}
+    assert set(code) == set(BUDGET)
+    over = {
+        package: f"{lines} of {BUDGET[package]}" for package, lines in code.items() if lines > BUDGET[package]
+    }
+    assert over == {}, "make it smaller, or raise the budget in tests/code_size.py and say why in the commit"
+
+
+def test_imports_are_a_small_share_of_the_code() -> None:
+    counts = sizes().values()
+    assert sum(size.imports for size in counts) <= MOST_IMPORTS * sum(size.code for size in counts)
 
 
 def test_modules_do_not_import_one_another_in_a_circle() -> None:

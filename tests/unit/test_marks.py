@@ -49,12 +49,12 @@ OWN: Final = frozenset({"LABEL", "DIRECT_SET"})
 """The constants that name the labels by which objects are known to be ours."""
 READERS: Final = {
     "controller/api/flagset.py proven_writer": WRITER,
-    "controller/configurations/remote_shards.py sweep": "it only keeps the object from removal",
+    "controller/configurations/remote_providers.py sweep": "it only keeps the object from removal",
     "controller/flagsets/stage.py _label_of": "it only wakes the FlagSet whose target the object is",
-    "controller/pods/direct_sets/name_check.py is_set_of": WRITER,
-    "controller/pods/direct_sets/name_check.py _other_maker": "it only names who has a name already",
-    "controller/pods/direct_sets/set_writer.py run": "`is_set_of` judges each before it is touched",
-    "controller/pods/direct_sets/set_writer.py _delete": "`is_set_of` has judged it",
+    "controller/pods/marked_workloads.py is_set_of": WRITER,
+    "controller/pods/marked_workloads.py _other_maker": "it only names who has a name already",
+    "controller/pods/set_writer.py run": "`is_set_of` judges each before it is touched",
+    "controller/pods/set_writer.py _delete": "`is_set_of` has judged it",
     "controller/proxy/catalog.py _without_spec": "it is only kept for `proven_writer`",
 }
 """What proves these labels where they are read, by module and function."""

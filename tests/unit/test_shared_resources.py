@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from controller.cli.published.shared_resources import REGISTER
+from controller.cli.shared_resources import REGISTER
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 @pytest.fixture(autouse=True)
 def log() -> Iterator[None]:
     """The process' log is as it was."""
-    root, reconciles = logging.getLogger(), logging.getLogger("controller.runtime.reconciling.loop")
+    root, reconciles = logging.getLogger(), logging.getLogger("controller.runtime.loop")
     handlers, level, theirs = root.handlers[:], root.level, reconciles.level
     yield
     root.handlers[:] = handlers

@@ -7,23 +7,21 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Self
 
 from controller.api.flagset import LABEL
-from controller.api.objects.conditions import READY
-from controller.api.objects.meta import ObjectKey, Resource
-from controller.runtime.objects.cache import Cache
-from controller.runtime.objects.memory import MemoryCluster, manifest_of
-from controller.runtime.reconciling.loop import reconcile_as_wanted
-from controller.runtime.reconciling.result import Result
-from controller.runtime.reconciling.setbacks import Passing, Setback
-from controller.runtime.reconciling.settle import Settled, settle
-from controller.runtime.reconciling.watches import indexes_of
+from controller.api.meta import ObjectKey, Resource
+from controller.api.status import READY
+from controller.runtime.cache import Cache, MemoryCluster, manifest_of
+from controller.runtime.loop import reconcile_as_wanted
+from controller.runtime.result import Result, Settled, settle
+from controller.runtime.setbacks import Passing, Setback
+from controller.runtime.watches import indexes_of
 from tests.statuses import find
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from datetime import datetime
 
-    from controller.runtime.reconciling.loop import Reconciler
-    from controller.runtime.reconciling.watches import Reconciles
+    from controller.runtime.loop import Reconciler
+    from controller.runtime.watches import Reconciles
 
 NAMESPACE = "shop"
 

@@ -12,20 +12,20 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
+from controller.api import expression_syntax
 from controller.api.kinds import WATCHED, status_of
-from controller.api.objects.meta import ObjectKey, Resource, generation_of
-from controller.api.parsing import expression_syntax
+from controller.api.meta import ObjectKey, Resource, generation_of
 from controller.app.reconcilers import STAGES
-from controller.runtime.objects.cache import Cache, Change, take
-from controller.runtime.reconciling.result import spec_of
-from controller.runtime.reconciling.setbacks import Setback
-from controller.runtime.reconciling.watches import indexes_of, keys_to_wake
+from controller.runtime.cache import Cache, Change, take
+from controller.runtime.result import spec_of
+from controller.runtime.setbacks import Setback
+from controller.runtime.watches import indexes_of, keys_to_wake
 from tests.hostile_objects import CRDS, LARGEST, Hostile, hostile_objects
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from controller.api.objects.fields import Model
+    from controller.api.fields import Model
 
 TYPES: Final = {each.kind: each for each in WATCHED}
 LARGEST_OBJECT: Final = 1_000_000

@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from evaluator.http.h2 import connection
+from evaluator.http import h2_connection
 from release.build_native import MODULES
 
 pytestmark = pytest.mark.skipif(os.environ.get("FLAGSTAFF_NATIVE") != "1", reason="`make native` compiles it")
 
 
 def test_the_connection_is_compiled() -> None:
-    assert connection.__file__.endswith(".so")
+    assert h2_connection.__file__.endswith(".so")
 
 
 @pytest.mark.parametrize("name", MODULES)
@@ -27,7 +27,11 @@ def test_every_module_of_the_list_is_compiled(name: str) -> None:
 
 
 def test_what_a_test_starts_is_compiled() -> None:
-    command = [sys.executable, "-c", "from evaluator.http.h2 import connection; print(connection.__file__)"]
+    command = [
+        sys.executable,
+        "-c",
+        "from evaluator.http import h2_connection; print(h2_connection.__file__)",
+    ]
     started = subprocess.run(
         command, capture_output=True, text=True, check=True, cwd=Path(__file__).parents[3]
     )

@@ -15,21 +15,19 @@ from typing import TYPE_CHECKING, Any, Final
 import orjson
 import pytest
 
-from controller.proxy.access.tokens import seconds_left
-from evaluator.http.h1.http1_peer import Http1Peer
-from evaluator.http.h2 import frames
-from evaluator.http.h2.http2_peer import Http2Peer
-from evaluator.http.hpack.hpack import encode_block
+from controller.proxy.users import seconds_left
+from evaluator.http import h2_frames
+from evaluator.http.grpc_framing import only_message
+from evaluator.http.grpc_framing import timeout_seconds as grpc_seconds
+from evaluator.http.hpack import encode_block
+from evaluator.http.http1_peer import Http1Peer
+from evaluator.http.http2_peer import Http2Peer
 from evaluator.http.messages import RpcError
-from evaluator.http.rpc.connect import timeout_seconds as connect_seconds
-from evaluator.http.rpc.grpc_framing import only_message
-from evaluator.http.rpc.grpc_framing import timeout_seconds as grpc_seconds
-from evaluator.sync.acceptance import accept
+from evaluator.http.rpc import timeout_seconds as connect_seconds
 from evaluator.sync.config import OAuth, Provider, SourceConfig
+from evaluator.sync.follower import accept
+from evaluator.sync.http_source import Client, Tokens, wait_of
 from evaluator.sync.source import Delivery, SourceFault
-from evaluator.sync.sources.http import wait_of
-from evaluator.sync.sources.http_client import Client
-from evaluator.sync.sources.oauth import Tokens
 from evaluator.wire.resolve_request import read_usual
 from evaluator.wire.sync_messages import read_selector
 from tests.fuzz.requests import routes
@@ -58,9 +56,9 @@ READERS: Final = frozenset({
 })  # fmt: skip
 """What makes integers of bytes: functions of Python, and ours of varints."""
 OWN: Final = frozenset({
-    ("evaluator/http/rpc/grpc_framing.py", "_status"),
-    ("evaluator/http/rpc/grpc_web.py", "trailer_frame"),
-    ("evaluator/sync/sources/connector.py", "__init__"),
+    ("evaluator/http/grpc_framing.py", "_status"),
+    ("evaluator/http/rpc.py", "trailer_frame"),
+    ("evaluator/sync/grpc_source.py", "__init__"),
 })  # fmt: skip
 """Functions whose integers are the program's: codes of answers, options."""
 
@@ -104,29 +102,33 @@ def http2_lengths(text: str) -> None:
         block = encode_block([*wire.HEAD, *(("content-length", value) for value in values)])
         line = Line(Http2Peer)
         line.feed(wire.GREETING)
-        assert refusals(line.feed(wire.headers_frame(1, block), wire.data_frame(1))) <= {frames.RST_STREAM}
+        assert refusals(line.feed(wire.headers_frame(1, block), wire.data_frame(1))) <= {h2_frames.RST_STREAM}
 
 
 def refusals(output: bytes) -> set[int]:
     """Which frames of `output` refuse a stream or end the connection."""
-    return {kind for kind, *_ in wire.parse_frames(output)} & {frames.RST_STREAM, frames.GOAWAY}
+    return {kind for kind, *_ in wire.parse_frames(output)} & {h2_frames.RST_STREAM, h2_frames.GOAWAY}
 
 
 def http2_frames(number: int) -> None:
     """Each fixed field of a frame; those that are left out of 32 bits make a frame of the wrong size."""
     word, identifier = low_bytes(number, 4), number % 2**32
-    opened = wire.headers_frame(1, flags=frames.END_HEADERS)
-    size = frames.HEAD.pack(number % 2**24 << 8 | frames.DATA, 0, 1)
-    priority = wire.headers_frame(3, word + b"\x10" + wire.BLOCK, frames.END_HEADERS | frames.WITH_PRIORITY)
+    opened = wire.headers_frame(1, flags=h2_frames.END_HEADERS)
+    size = h2_frames.HEAD.pack(number % 2**24 << 8 | h2_frames.DATA, 0, 1)
+    priority = wire.headers_frame(
+        3, word + b"\x10" + wire.BLOCK, h2_frames.END_HEADERS | h2_frames.WITH_PRIORITY
+    )
     whole = [
-        size, priority, frames.frame(frames.PRIORITY, 0, 1, word + b"\x10"),
-        *(frames.frame(frames.RST_STREAM, 0, stream, word) for stream in (0, 1)),
-        *(frames.frame(frames.WINDOW_UPDATE, 0, stream, word) for stream in (0, 1)),
-        *(frames.frame(frames.SETTINGS, 0, 0, low_bytes(key, 2) + word) for key in (*range(10), identifier)),
-        frames.frame(frames.GOAWAY, 0, 0, word + word), frames.frame(frames.DATA, 0, identifier, b"x"),
-        frames.frame(frames.HEADERS, frames.END_HEADERS, identifier, wire.BLOCK),
+        size, priority, h2_frames.frame(h2_frames.PRIORITY, 0, 1, word + b"\x10"),
+        *(h2_frames.frame(h2_frames.RST_STREAM, 0, stream, word) for stream in (0, 1)),
+        *(h2_frames.frame(h2_frames.WINDOW_UPDATE, 0, stream, word) for stream in (0, 1)),
+        *(h2_frames.frame(h2_frames.SETTINGS, 0, 0, low_bytes(key, 2) + word)
+          for key in (*range(10), identifier)),
+        h2_frames.frame(h2_frames.GOAWAY, 0, 0, word + word),
+        h2_frames.frame(h2_frames.DATA, 0, identifier, b"x"),
+        h2_frames.frame(h2_frames.HEADERS, h2_frames.END_HEADERS, identifier, wire.BLOCK),
     ]  # fmt: skip
-    for sent in (*whole, *(frames.frame(kind, 0, 0, low_bytes(number, 170)) for kind in range(11))):
+    for sent in (*whole, *(h2_frames.frame(kind, 0, 0, low_bytes(number, 170)) for kind in range(11))):
         line = Line(Http2Peer)
         line.feed(wire.GREETING, opened)
         line.feed(sent, wire.data_frame(1))

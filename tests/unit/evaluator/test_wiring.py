@@ -13,7 +13,7 @@ import pytest
 from openfeature.schemas.protobuf.flagd.evaluation.v1 import evaluation_pb2 as v1
 from openfeature.schemas.protobuf.flagd.evaluation.v1 import evaluation_pb2_grpc as v1_grpc
 
-from evaluator.http.h2 import frames
+from evaluator.http import h2_frames
 from evaluator.settings import Settings
 from evaluator.store.store import Store
 from evaluator.wiring import Serving, allow_connections, serve
@@ -82,8 +82,8 @@ async def test_a_socket_may_be_opened_to_all_that_reach_its_folder(tmp_path: Pat
 async def ping(port: int) -> bytes:
     """The answer to a client that pings four times at once and waits for four answers, or the end."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
-    pings = frames.frame(frames.PING, 0, 0, b"keepaliv")
-    writer.write(frames.PREFACE + frames.settings_frame({}) + 4 * pings)
+    pings = h2_frames.frame(h2_frames.PING, 0, 0, b"keepaliv")
+    writer.write(h2_frames.PREFACE + h2_frames.settings_frame({}) + 4 * pings)
     said = b""
     while said.count(b"keepaliv") < 4 and (piece := await reader.read(1_000)):
         said += piece

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from controller.api.parsing.addresses import AddressRefused, require_public, require_usable
+from controller.api.addresses import AddressRefused, require_public, require_usable
 
 PUBLIC = ("8.8.8.8", "2606:4700::1111", "::ffff:8.8.8.8", "64:ff9b::808:808", "2002:808:808::1")
 LOCAL = (

@@ -9,14 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.api.objects.fields import InvalidSpecError
-from controller.api.objects.meta import ObjectKey, Resource
-from controller.api.openfeature.featureflagconfiguration import (
-    FlagDocument,
-    MissingShardsError,
-    flag_document,
-)
-from evaluator.flags.layers.merge import parse
+from controller.api.featureflagconfiguration import FlagDocument, MissingShardsError, flag_document
+from controller.api.fields import InvalidSpecError
+from controller.api.meta import ObjectKey, Resource
+from evaluator.flags.merge import parse
 from evaluator.resolving.resolution import FlagType, Resolution
 from evaluator.resolving.resolve import compile_flag_set, resolve
 

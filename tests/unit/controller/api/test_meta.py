@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from controller.api.objects.conditions import Condition, condition_json
-from controller.api.objects.meta import ObjectKey, Resource
+from controller.api.meta import ObjectKey, Resource
+from controller.api.status import Condition, condition_json
 
 BODY = {
     "apiVersion": "flagstaff.dev/v1beta1",

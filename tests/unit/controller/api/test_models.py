@@ -9,12 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
+from controller.api.artifact_status import ArtifactStatus
+from controller.api.featureflagconfiguration import ConfigurationSpec
+from controller.api.fields import InvalidSpecError, Model, read
 from controller.api.flagreceiver import FlagReceiverSpec
 from controller.api.flagset import FlagSetSpec
 from controller.api.flagsource import FlagSourceSpec
-from controller.api.objects.artifact_status import ArtifactStatus
-from controller.api.objects.fields import InvalidSpecError, Model, read
-from controller.api.openfeature.featureflagconfiguration import ConfigurationSpec
 
 GIT = {"url": "https://example.com/flags"}
 REF = {"kind": "FlagSource", "name": "flags"}

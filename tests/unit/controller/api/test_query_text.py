@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.api.parsing.query_text import VARIABLES, QueryError, names_in, render
+from controller.api.parsing import VARIABLES, QueryError, names_in, render
 
 VALUES = {name: f"<{name}>" for name in VARIABLES}
 

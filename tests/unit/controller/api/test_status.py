@@ -6,13 +6,12 @@ from typing import Any
 
 import pytest
 
+from controller.api.featureflagconfiguration import ConfigurationStatus
 from controller.api.flagset_status import FlagSetStatus, HeldFlag, HistoryEntry
 from controller.api.flagsource import FlagSourceStatus
 from controller.api.kinds import status_of
-from controller.api.objects.conditions import Condition
-from controller.api.objects.meta import Resource
-from controller.api.objects.status import Status
-from controller.api.openfeature.featureflagconfiguration import ConfigurationStatus
+from controller.api.meta import Resource
+from controller.api.status import Condition, Status
 
 
 def flag_set(**status: Any) -> Resource:

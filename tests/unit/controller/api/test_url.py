@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from controller.api.fields import InvalidSpecError, read
 from controller.api.flagsource import FlagSourceSpec
-from controller.api.objects.fields import InvalidSpecError, read
 
 
 @pytest.mark.parametrize(

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from controller.api.fields import read
 from controller.api.flagalert import FlagAlertSpec, expression
-from controller.api.flagset import FlagSetSpec
-from controller.api.flagset_dependency import DEPENDENCY_VARIABLES
+from controller.api.flagset import DEPENDENCY_VARIABLES, FlagSetSpec
 from controller.api.flagsource import FlagSourceSpec
 from controller.api.kinds import (
     EVALUATOR_UPGRADE,
@@ -32,17 +32,16 @@ from controller.api.kinds import (
     METRIC_TEMPLATE,
     WATCHED,
 )
-from controller.api.objects.fields import read
-from controller.api.objects.meta import ObjectKey
-from controller.flagsets.reading.layers import within
-from controller.runtime.reconciling.setbacks import Stalled
-from controller.runtime.user_text.expressions import Expression
+from controller.api.meta import ObjectKey
+from controller.flagsets.layers import within
+from controller.runtime.expressions import Expression
+from controller.runtime.setbacks import Stalled
 from controller.sources.backend import FetchRequest
-from controller.sources.bucket.bucket_factory import BucketFactory
-from controller.sources.files.ignore import matcher
+from controller.sources.bucket_factory import BucketFactory
 from controller.sources.freshness import Freshness
-from controller.sources.git.git_factory import GitFactory
-from controller.sources.oci.oci_factory import OciFactory
+from controller.sources.git_factory import GitFactory
+from controller.sources.oci_backend import OciFactory
+from controller.sources.source_files import matcher
 from controller.sources.versions import highest
 
 if TYPE_CHECKING:

@@ -8,23 +8,23 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from controller.api import flagsource
+from controller.api.fields import read
 from controller.api.flagsource import FlagSourceSpec
-from controller.api.objects.fields import read
-from controller.api.objects.meta import ObjectKey
-from controller.app.allowed_hosts import (
+from controller.api.meta import ObjectKey
+from controller.app.namespace_limits import (
     artifact_hosts_of,
     provider_hosts_of,
     rollout_hosts_of,
     source_hosts_of,
 )
 from controller.app.reconcilers import providers_of
-from controller.app.settings.process_settings import ControllerSettings
-from controller.events.services.mail_sender import MailSender
-from controller.events.services.notice import Post
-from controller.runtime.network.http_client import Route
-from controller.runtime.reconciling.setbacks import Stalled
-from controller.runtime.tenancy.hosts import Hosts
-from controller.runtime.tenancy.limits import UNLIMITED
+from controller.app.settings import ControllerSettings
+from controller.events.notice import Post
+from controller.events.senders import MailSender
+from controller.runtime.hosts import Hosts
+from controller.runtime.http_client import Route
+from controller.runtime.limits import UNLIMITED
+from controller.runtime.setbacks import Stalled
 from controller.sources.backend import FetchRequest
 from controller.sources.freshness import Freshness
 from tests.metric_world import metric_world

@@ -24,12 +24,12 @@ from controller.api.kinds import (
     WORKLOADS,
     ResourceType,
 )
-from controller.api.objects.meta import API_VERSION
+from controller.api.meta import API_VERSION
 from controller.app.reconcilers import STAGES, Providers, reconcilers_of
-from controller.app.settings.process_settings import ControllerSettings
-from controller.runtime.objects.cache import Cache
-from controller.runtime.tenancy.limits import UNLIMITED
-from controller.validation.kind_schemas import GROUPS
+from controller.app.settings import ControllerSettings
+from controller.runtime.cache import Cache
+from controller.runtime.limits import UNLIMITED
+from controller.validation.object_problems import GROUPS
 
 ROOT: Final = Path(__file__).parents[4]
 REFERRED: Final = (SECRET, CONFIG_MAP, NAMESPACE, *WORKLOADS)
@@ -96,7 +96,7 @@ def test_the_first_stage_may_import_no_backend() -> None:
     forbidden = [
         each["forbidden_modules"] for each in contracts if "stage 1 knows no backend" in each["name"]
     ]
-    assert {f"controller.sources.{name}" for name in PROVIDERS} <= set(forbidden[0])
+    assert {f"controller.sources.{name}_backend" for name in PROVIDERS} <= set(forbidden[0])
 
 
 @pytest.mark.parametrize("type_", WATCHED, ids=lambda each: each.kind)

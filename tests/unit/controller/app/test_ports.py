@@ -6,12 +6,11 @@ import asyncio
 import contextlib
 from typing import TYPE_CHECKING, Any
 
-from controller.app.ports import bound_socket, listen
-from controller.app.settings.process_settings import ControllerSettings
-from controller.runtime.process import management
+from controller.app.controller_process import bound_socket, listen
+from controller.app.settings import ControllerSettings
+from controller.runtime import process
 from evaluator.http.offload import Offload
-from evaluator.server.monitoring.families import text
-from evaluator.server.monitoring.port_metrics import PortMetrics
+from evaluator.server.families import PortMetrics, text
 
 if TYPE_CHECKING:
     from evaluator.http.routes import Routes
@@ -21,7 +20,7 @@ def routes(name: str) -> Routes:
     def status() -> dict[str, Any]:
         return {"ready": True, "name": name}
 
-    return management.routes(status, lambda: b"", Offload())
+    return process.routes(status, lambda: b"", Offload())
 
 
 async def ask(host: str, port: int) -> bytes:

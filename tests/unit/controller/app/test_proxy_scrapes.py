@@ -12,8 +12,8 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from controller.app.proxy_process import open_proxy
-from controller.app.settings.process_settings import ProxySettings
-from controller.proxy.receipts import fleet_page
+from controller.app.settings import ProxySettings
+from controller.proxy import receipt_service
 from tests.stub_api import stub_api
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     import pytest
 
-    from controller.proxy.receipts.receipts import Receipts
+    from controller.proxy.receipts import Receipts
 
 
 class Seen(Collector):
@@ -45,13 +45,13 @@ def read(port: int, path: str) -> str:
 async def test_metrics_and_the_fleet_are_made_beside_the_loop(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    seen, threads, made = Seen(), set[int](), fleet_page.fleet
+    seen, threads, made = Seen(), set[int](), receipt_service.fleet
 
     def note_thread(receipts: Receipts) -> dict[str, object]:
         threads.add(threading.get_ident())
         return made(receipts)
 
-    monkeypatch.setattr(fleet_page, "fleet", note_thread)
+    monkeypatch.setattr(receipt_service, "fleet", note_thread)
     with stub_api(tmp_path) as stub:
         settings = ProxySettings(
             kubeconfig=str(stub.kubeconfig), host="127.0.0.1", sync_port=0, management_port=0, drain_seconds=1

@@ -6,9 +6,9 @@ import asyncio
 
 import pytest
 
+from controller.api.featureflagconfiguration import KIND as CONFIGURATION
 from controller.api.flagsource import KIND as FLAG_SOURCE
-from controller.api.objects.meta import ObjectKey
-from controller.api.openfeature.featureflagconfiguration import KIND as CONFIGURATION
+from controller.api.meta import ObjectKey
 from controller.app.reconcilers import queue_of
 
 

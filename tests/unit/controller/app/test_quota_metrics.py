@@ -5,15 +5,15 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
-from controller.api.objects.meta import ObjectKey, Resource
-from controller.api.sources.git_source import GitSpec
-from controller.app.namespace_quotas import QuotaMetrics, artifact_usage
+from controller.api.meta import ObjectKey, Resource
+from controller.api.source_spec import GitSpec
+from controller.app.namespace_limits import QuotaMetrics, artifact_usage
 from controller.app.reconcilers import usages_of
-from controller.runtime.objects.cache import Cache
-from controller.runtime.tenancy.limits import NamespaceLimits
+from controller.runtime.cache import Cache
+from controller.runtime.limits import NamespaceLimits
 from controller.sources.backend import FetchRequest
 from controller.sources.freshness import Freshness
-from controller.sources.git.git_factory import GitFactory
+from controller.sources.git_factory import GitFactory
 from tests.git_http import git_server
 from tests.repositories import Repository
 from tests.waiting import until

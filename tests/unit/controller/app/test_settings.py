@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from controller.app.settings.process_settings import (
+from controller.app.settings import (
+    DEFAULT_NAMESPACE,
     AuthMode,
     ControllerSettings,
     InvalidSettingError,
@@ -17,8 +18,7 @@ from controller.app.settings.process_settings import (
     ProxySettings,
     settings_of,
 )
-from controller.app.settings.settings_values import DEFAULT_NAMESPACE
-from controller.flagsets.building.commit_provenance import ProvenanceDetail
+from controller.flagsets.compose import ProvenanceDetail
 
 TEXTS: dict[str, tuple[str, str, Any]] = {
     "a path": ("storage_path", "/srv", Path("/srv")),

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from controller.app.settings.process_settings import InvalidSettingError
-from controller.app.token_file import MOST_BYTES, TokenFile
+from controller.app.reconcilers import MOST_BYTES, TokenFile
+from controller.app.settings import InvalidSettingError
 from tests.waiting import run_beside, until
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from controller.artifacts.artifact import MAX_JSON_BYTES, MAX_KEYS, MAX_TEXT, Artifact
+from controller.artifacts.storage import MAX_JSON_BYTES, MAX_KEYS, MAX_TEXT, Artifact
 
 FIELDS: dict[str, Any] = {
     "revision": "main@sha1:" + "a" * 40,

@@ -4,7 +4,7 @@ import errno
 
 import pytest
 
-from controller.runtime.reconciling.setbacks import as_failed
+from controller.runtime.setbacks import as_failed
 
 
 @pytest.mark.parametrize(

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from controller.api.objects.meta import ObjectKey
+from controller.api.meta import ObjectKey
 from controller.artifacts.artifact_server import AT_ONCE, LIMITS, ArtifactServer
-from controller.artifacts.storages import Storages
+from controller.artifacts.storage import Storages
 from evaluator.host.shares import FairShare
-from evaluator.http.server.listener import Listener
+from evaluator.http.listener import Listener
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

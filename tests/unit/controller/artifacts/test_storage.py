@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from controller.artifacts.storage import Storage
-from controller.runtime.reconciling.setbacks import Failed
+from controller.runtime.setbacks import Failed
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from controller.artifacts.artifact import Artifact
+    from controller.artifacts.storage import Artifact
 
 
 def put(storage: Storage, archive: bytes, revision: str = "main@sha1:1") -> Artifact:

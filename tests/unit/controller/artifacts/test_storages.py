@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from controller.api.objects.meta import ObjectKey
-from controller.artifacts.storages import Storages
-from controller.runtime.reconciling.setbacks import Failed
+from controller.api.meta import ObjectKey
+from controller.artifacts.storage import Storages
+from controller.runtime.setbacks import Failed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from controller.cli.shared.printing import printable
-from controller.cli.shared.problems import as_json, as_sarif
-from evaluator.flags.syntax.problems import Problem, Severity
+from controller.cli.printing import printable
+from controller.cli.problems import as_json, as_sarif
+from evaluator.flags.problems import Problem, Severity
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

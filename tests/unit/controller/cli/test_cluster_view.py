@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from controller.cli.cluster.cluster_view import ClusterView, WaitSubject, state_of
-from controller.delivery.state.reach import Target
+from controller.cli.cluster_view import ClusterView, WaitSubject, state_of
+from controller.delivery.reach import Target
 
 
 @pytest.mark.parametrize("steps", range(6))

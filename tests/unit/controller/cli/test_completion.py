@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from controller.cli import main
-from controller.cli.installation.completion import SHELLS
+from controller.cli.completion import SHELLS
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 from controller.cli import VERBS, main
-from controller.cli.published.cli_reference import parser_of, verbs_below
+from controller.cli.published import parser_of, verbs_below
 from tests.stub_api import StubApi, stub_api
 from tests.unit.controller.delivery.state.worlds import (
     AT_STEP,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from controller.cli.cluster.events import lines
+from controller.cli.events import lines
 
 CHANGES = "~ banner: default off (false) → on (true)\n+ new: on (\x1b[2J)"
 HEAD = "2026-01-02T03:04:05Z  Normal   FlagSet/shop/flags  Applied  2 changed"

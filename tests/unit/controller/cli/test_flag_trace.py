@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from controller.events.alerts.commit_pages import change_request_page
+from controller.events.commit_pages import change_request_page
 
 COMMIT = "a" * 40
 

@@ -13,8 +13,8 @@ import pytest
 import yaml
 
 from controller.cli import main
-from controller.pods.injection.pod_injection import inject
-from controller.pods.settings.installation import FlagSetFound, Options
+from controller.pods.installation import FlagSetFound, Options
+from controller.pods.pod_injection import inject
 from tests.unit.controller.pods.injection.pods import pod
 
 EXAMPLES = Path(__file__).parents[4] / "examples" / "injection"

@@ -13,8 +13,8 @@ import pytest
 import yaml
 
 from controller.cli import main
-from controller.cli.published.json_schemas import json_schemas
-from evaluator.flags.layers.layer import read_layer
+from controller.cli.schema import json_schemas
+from evaluator.flags.layer import read_layer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

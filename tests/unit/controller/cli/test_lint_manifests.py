@@ -13,12 +13,10 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from controller.api.parsing.expression_syntax import parse
+from controller.api.expression_syntax import parse
 from controller.cli import main
-from controller.cli.manifests.manifest_files import read_manifests
-from controller.cli.manifests.manifest_problems import judge
-from controller.validation.kind_schemas import KINDS, schemas
-from controller.validation.schema_rules import RULES, SELF
+from controller.cli.manifests import judge, read_manifests
+from controller.validation.object_problems import KINDS, RULES, SELF, schemas
 from tests.work import work
 
 if TYPE_CHECKING:

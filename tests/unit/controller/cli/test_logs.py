@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-from controller.cli.cluster.logs import configure, format_line
+from controller.cli.logs import configure_logs, format_line
 
 LINE = json.dumps(
     {
@@ -19,7 +19,7 @@ LINE = json.dumps(
 
 def line(text: str, *words: str, namespace: str = "shop") -> str:
     parser = argparse.ArgumentParser()
-    configure(parser)
+    configure_logs(parser)
     return format_line(text, "pod-1", parser.parse_args(words), namespace)
 
 

@@ -14,12 +14,10 @@ from typing import Final
 import pytest
 import yaml
 
-from controller.cli.objects.object_rows import RECORD
-from controller.cli.shared.output import Column, document, plain, table
+from controller.cli.object_rows import RECORD
+from controller.cli.output import Column, document, plain, table
 
-IMPORTS: Final = (
-    "import time; from controller.cli.shared.output import *; from controller.cli.shared.status_line import *"
-)
+IMPORTS: Final = "import time; from controller.cli.output import *; from controller.cli.printing import *"
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,10 +6,10 @@ import argparse
 
 import pytest
 
-from controller.api.objects.meta import Resource
-from controller.api.parsing.names import require_object_name
-from controller.cli.actions import override
-from controller.cli.shared.ending import Exit
+from controller.api.meta import Resource
+from controller.api.parsing import require_object_name
+from controller.cli import override
+from controller.cli.printing import Exit
 
 SPEC = {
     "flagSetRef": {"name": "checkout"},
@@ -42,7 +42,7 @@ def test_the_default_name_is_that_of_an_object_and_of_this_flag(flag_set: str, f
 @pytest.mark.parametrize("what", ["pay=off", "checkout/pay", "/pay=off", "checkout/=off", "checkout"])
 def test_a_flag_without_set_or_variant_is_wrong_usage(what: str) -> None:
     parser = argparse.ArgumentParser()
-    override.configure(parser)
+    override.configure_override(parser)
     options = parser.parse_args(["set", what, "--reason", "INC-1", "--for", "2h"])
     with pytest.raises(Exit, match="write SET/FLAG=VARIANT"):
         options.run(options)
@@ -50,7 +50,7 @@ def test_a_flag_without_set_or_variant_is_wrong_usage(what: str) -> None:
 
 def test_an_audience_that_is_no_json_is_wrong_usage() -> None:
     parser = argparse.ArgumentParser()
-    override.configure(parser)
+    override.configure_override(parser)
     words = ["set", "checkout/pay=off", "--reason", "INC-1", "--for", "2h", "--audience", "{"]
     options = parser.parse_args(words)
     with pytest.raises(Exit, match="--audience is not JSON"):

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from controller.cli.published.files import ROOT, published_files
-from controller.cli.published.reason_reference import reasons
+from controller.cli.published import ROOT, published_files, reasons
 
 
 def test_published_files_are_those_that_the_program_writes() -> None:

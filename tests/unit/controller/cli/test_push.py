@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from controller.api.objects.provenance import VERIFIED_BY
+from controller.api.meta import VERIFIED_BY
 from controller.cli import main
-from controller.local.publishing import PushOptions, push
+from controller.local.registries import PushOptions, push
 from tests.clients.up import banner
 from tests.registry.fixtures import Shelf, registry, repository, shelf
 from tests.registry.htpasswd import LOGIN, guarded_registry

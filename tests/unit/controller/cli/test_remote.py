@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import pytest
 
 from controller.cli import main
-from controller.cli.shared.printing import printable
-from controller.cli.shared.remote import MOST_BYTES, remote
+from controller.cli.printing import printable
+from controller.cli.remote import MOST_BYTES, remote
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -5,11 +5,11 @@ from __future__ import annotations
 from types import MappingProxyType
 from typing import Any
 
-from controller.api.objects.meta import Resource
-from controller.cli.authoring.flag_changes import FlagChanges, as_markdown, as_text
-from controller.cli.authoring.flags import lines
-from controller.cli.objects.rolled_out import rollout_text, rollouts_by_flag, rollouts_of_set
-from controller.delivery.state.flag_state import FlagState
+from controller.api.meta import Resource
+from controller.cli.flag_changes import FlagChanges, as_markdown, as_text
+from controller.cli.flags import lines
+from controller.cli.trace import rollout_text, rollouts_by_flag, rollouts_of_set
+from controller.delivery.flag_state import FlagState
 from evaluator.flags.model import Flag, FlagSet, State
 from tests.unit.controller.delivery.state.worlds import WORLDS
 from tests.unit.controller.stage_world import written_by

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from controller.cli.rollouts.rollout_requests import REQUESTS, RefusedRequest, Request
-from controller.delivery.state.rollout_state import rollout_state
+from controller.cli.rollout import REQUESTS, RefusedRequest, Request
+from controller.delivery.rollout_state import rollout_state
 from tests.unit.controller.delivery.state.worlds import AT_STEP, FIRST, SECOND, candidate, rollout
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from controller.api.objects.meta import Resource
+    from controller.api.meta import Resource
 
 NOW = datetime(2026, 11, 30, 8, tzinfo=UTC)
 AT = "2026-11-30T08:00:00.000Z"

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from controller.api.objects.meta import Resource
-from controller.cli.objects.description import describe_object
-from controller.cli.objects.object_rows import columns_of, object_row
-from controller.cli.objects.object_tree import object_tree
-from controller.cli.rollouts.rollout_view import RolloutRecord, as_record, as_text
-from controller.cli.shared.output import plain, table
-from controller.delivery.state.rollout_state import rollout_state
-from controller.delivery.state.set_reading import by_member, read_sets
-from controller.delivery.state.state_words import duration_text
+from controller.api.meta import Resource
+from controller.cli.describe import describe_object
+from controller.cli.object_rows import columns_of, object_row
+from controller.cli.output import plain, table
+from controller.cli.rollout_view import RolloutRecord, as_record, as_text
+from controller.cli.tree import object_tree
+from controller.delivery.rollout_state import rollout_state
+from controller.delivery.set_reading import by_member, read_sets
+from controller.delivery.state_words import duration_text
 from tests.unit.controller.delivery.state.worlds import (
     AT_STEP,
     FIRST,

@@ -7,15 +7,14 @@ import argparse
 import pytest
 from kubernetes.aio.config.config_exception import ConfigException
 
-from controller.app.settings.process_settings import ControllerSettings, InvalidSettingError
-from controller.cli.serving import proxy
-from controller.cli.shared import running
-from controller.cli.shared.ending import Exit
+from controller.app.settings import ControllerSettings, InvalidSettingError
+from controller.cli import processes
+from controller.cli.printing import Exit
 
 
 def parse_arguments(*words: str) -> argparse.Namespace:
     parser = argparse.ArgumentParser()
-    running.configure(parser, ControllerSettings, lambda _: 0)
+    processes.configure_process(parser, ControllerSettings, lambda _: 0)
     return parser.parse_args(words)
 
 
@@ -27,7 +26,7 @@ def end_with(error: Exception | None, *words: str) -> tuple[int, str]:
             raise error
 
     try:
-        return running.run(parse_arguments(*words), ControllerSettings, work), ""
+        return processes.run_process(parse_arguments(*words), ControllerSettings, work), ""
     except Exit as end:
         return end.code, str(end)
 
@@ -35,7 +34,7 @@ def end_with(error: Exception | None, *words: str) -> tuple[int, str]:
 def test_the_command_line_goes_over_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FLAGSTAFF_WORKERS", "3")
     monkeypatch.setenv("FLAGSTAFF_HOST", "127.0.0.1")
-    settings = running.settings(ControllerSettings, parse_arguments("--workers", "5"))
+    settings = processes.settings(ControllerSettings, parse_arguments("--workers", "5"))
     assert (settings.workers, settings.host) == (5, "127.0.0.1")
 
 
@@ -65,6 +64,6 @@ def test_the_operators_variable_has_its_proxy_log_more(
 ) -> None:
     monkeypatch.setenv("FLAGD_PROXY_DEBUG_LOGGING", given)
     parser = argparse.ArgumentParser()
-    proxy.configure(parser)
+    processes.configure_proxy(parser)
     assert parser.parse_args([]).verbose is debug
     assert parser.parse_args(["--verbose"]).verbose is True

@@ -8,14 +8,14 @@ import pytest
 
 from controller.api.flagprovider import FlagProviderStatus
 from controller.cli import main
-from controller.cli.cluster.events import lines
-from controller.cli.cluster.sample_message import Outcome, outcome_of
-from controller.events.alerts.alert_messages import test_key as key_of
+from controller.cli.alerting import Outcome, outcome_of
+from controller.cli.events import lines
+from controller.events.alert_messages import test_key as key_of
 from controller.runtime.event import as_event
 from tests.unit.controller.events.things import message, thing
 
 if TYPE_CHECKING:
-    from controller.api.objects.meta import Resource
+    from controller.api.meta import Resource
 
 
 def provider(*pending: str, tested: str = "t", suspend: bool = False, **conditions: str) -> Resource:

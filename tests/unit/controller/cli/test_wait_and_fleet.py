@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from controller.api.objects.meta import Resource
+from controller.api.meta import Resource
 from controller.cli import main
-from controller.cli.cluster.fleet import cluster_table, proxy_table
-from controller.cli.shared.clusters import run_on_cluster
+from controller.cli.connection import run_on_cluster
+from controller.cli.fleet import cluster_table, proxy_table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

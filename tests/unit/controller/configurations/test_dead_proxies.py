@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from controller.api.flagreceipt import LEASE_PREFIX
-from controller.api.objects.meta import ObjectKey, Resource
+from controller.api.meta import ObjectKey, Resource
 from controller.configurations.live_proxies import DURATION, LiveProxies, ProxyFollower
-from controller.runtime.objects.cache import Cache, Change
-from controller.runtime.reconciling.setbacks import Failed
+from controller.runtime.cache import Cache, Change
+from controller.runtime.setbacks import Failed
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -10,20 +10,19 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from controller.api.objects.meta import Resource
+from controller.api.meta import Resource
 from controller.configurations.reconciler import ConfigurationReconciler
-from controller.configurations.remote_set import judge_answer
+from controller.configurations.remote_providers import judge_answer
 from controller.configurations.validation import ContentVerdict, validate_and_measure
 from controller.delivery.claims import Claims
-from controller.delivery.remote_answers import RemoteAnswer
-from controller.runtime.objects.cache import Cache
-from controller.runtime.process.foreign_tasks import SMALL, HelperTasks, Task
-from controller.runtime.process.helper import TaskLimits
-from controller.runtime.process.helpers import Helpers
-from controller.runtime.reconciling.setbacks import Failed, Passing, Setback, Stalled
-from controller.runtime.tenancy.places import Places
+from controller.delivery.delivered import RemoteAnswer
+from controller.runtime.cache import Cache
+from controller.runtime.helper import TaskLimits
+from controller.runtime.helpers import SMALL, Helpers, HelperTasks, Task
+from controller.runtime.limits import Places
+from controller.runtime.setbacks import Failed, Passing, Setback, Stalled
 from evaluator.flags.accept import NO_PROGRESS
-from evaluator.flags.layers.merge import parse
+from evaluator.flags.merge import parse
 from tests.unit.controller.flagsets.world import BROKEN, flag
 
 if TYPE_CHECKING:

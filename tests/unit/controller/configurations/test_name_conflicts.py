@@ -6,16 +6,16 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from controller.api.objects.meta import ObjectKey, Resource
+from controller.api.meta import ObjectKey, Resource
 from controller.configurations.reconciler import ConfigurationReconciler
 from controller.delivery.claims import Claims
-from controller.runtime.objects.cache import Cache
+from controller.runtime.cache import Cache
 from tests.statuses import find
 from tests.unit.controller.flagsets.world import BROKEN, START
 from tests.unit.controller.stage_world import take_turn
 
 if TYPE_CHECKING:
-    from controller.runtime.reconciling.settle import Settled
+    from controller.runtime.result import Settled
 
 FFC, FLAG = "FeatureFlagConfiguration", "FeatureFlag"
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from controller.api.featureflagconfiguration import ConfigurationStatus
 from controller.api.flagreceipt import Laggard, UnsavedMember
-from controller.api.objects.conditions import Condition
-from controller.api.openfeature.featureflagconfiguration import ConfigurationStatus
+from controller.api.status import Condition
 from controller.configurations.propagation import Propagation, propagation, propagation_events
 from controller.delivery.fleet_members import Count
 from tests.statuses import stored_fields

@@ -7,21 +7,21 @@ from typing import Any
 
 import pytest
 
+from controller.api.featureflagconfiguration import ConfigurationStatus
+from controller.api.flagrollout import PROMOTE
 from controller.api.flagshard import finder
-from controller.api.objects.conditions import READY, ROLLOUT_ACTIVE
-from controller.api.objects.meta import Resource
-from controller.api.openfeature.featureflagconfiguration import ConfigurationStatus
-from controller.api.rollouts.flagrollout import PROMOTE
+from controller.api.meta import Resource
+from controller.api.status import READY, ROLLOUT_ACTIVE
 from controller.configurations.reconciler import ConfigurationReconciler
 from controller.configurations.stage import CONFIGURATIONS
 from controller.delivery.claims import Claims
-from controller.delivery.progress.rollouts import PROGRESS_INDEXES, PromotedSets, progress_of
-from controller.proxy.streams.building import EncodedFlagSet, build
-from controller.runtime.objects.cache import Cache, Change
-from controller.runtime.reconciling.settle import settle
-from controller.runtime.reconciling.watches import indexes_of, keys_to_wake
+from controller.delivery.rollouts import PROGRESS_INDEXES, PromotedSets, progress_of
+from controller.proxy.building import EncodedFlagSet, build
+from controller.runtime.cache import Cache, Change
+from controller.runtime.result import settle
+from controller.runtime.watches import indexes_of, keys_to_wake
 from evaluator.flags.candidates import candidate_digest, changed_flags
-from evaluator.flags.layers.merge import parse
+from evaluator.flags.merge import parse
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 SHARD = "r-promoted-1"

@@ -11,20 +11,20 @@ import pytest
 
 from controller.api.flagreceipt import receipt_name
 from controller.api.flagset_status import FlagSetStatus
-from controller.api.objects.meta import ObjectKey, Resource
+from controller.api.meta import ObjectKey, Resource
 from controller.configurations.live_proxies import LiveProxies
 from controller.configurations.reconciler import ConfigurationReconciler
 from controller.configurations.stage import CONFIGURATIONS
 from controller.delivery.claims import Claims
 from controller.delivery.object_bounds import WRITTEN
 from controller.flagsets.messages import serving_status
-from controller.runtime.objects.cache import Cache, Change
-from controller.runtime.process.foreign_tasks import TRUSTED, Task
-from controller.runtime.reconciling.setbacks import Stalled
-from controller.runtime.reconciling.settle import Settled, settle
-from controller.runtime.reconciling.watches import keys_to_wake
+from controller.runtime.cache import Cache, Change
+from controller.runtime.helpers import TRUSTED, Task
+from controller.runtime.result import Settled, settle
+from controller.runtime.setbacks import Stalled
+from controller.runtime.watches import keys_to_wake
 from evaluator.flags.canonical import digest
-from evaluator.flags.layers.merge import parse
+from evaluator.flags.merge import parse
 from tests.statuses import find
 from tests.unit.controller.flagsets.world import BROKEN, START, flag
 from tests.unit.controller.stage_world import take_turn, written_by

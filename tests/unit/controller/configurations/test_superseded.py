@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from controller.api.objects.meta import Resource
-from controller.api.openfeature.featureflagconfiguration import ConfigurationStatus
+from controller.api.featureflagconfiguration import ConfigurationStatus
+from controller.api.meta import Resource
 from controller.configurations.reconciler import ConfigurationReconciler
 from controller.configurations.stage import CONFIGURATIONS
-from controller.configurations.superseded import superseded_condition
+from controller.configurations.validation import superseded_condition
 from controller.delivery.claims import Claims
-from controller.runtime.objects.cache import Cache, Change
-from controller.runtime.reconciling.watches import indexes_of, keys_to_wake
+from controller.runtime.cache import Cache, Change
+from controller.runtime.watches import indexes_of, keys_to_wake
 from tests.statuses import find
 from tests.unit.controller.flagsets.world import START
 from tests.unit.controller.stage_world import take_turn

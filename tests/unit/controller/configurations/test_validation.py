@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
-from controller.api.objects.meta import Resource
+from controller.api.meta import Resource
 from controller.configurations.validation import ContentVerdict, validate
-from controller.runtime.reconciling.result import Done
-from controller.runtime.reconciling.setbacks import Setback, Stalled, Waiting
+from controller.runtime.result import Done
+from controller.runtime.setbacks import Setback, Stalled, Waiting
 from evaluator.flags.canonical import digest
-from evaluator.flags.layers.merge import parse
+from evaluator.flags.merge import parse
 from tests.statuses import stored_fields
 from tests.unit.controller.flagsets.world import BROKEN, ODD, flag
 

@@ -10,9 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controller.api.objects.meta import ObjectKey, Resource
-from controller.delivery.claim import Claim, claim_of
-from controller.delivery.claims import UNCHANGED, Claims, Conflict
+from controller.api.meta import ObjectKey, Resource
+from controller.delivery.claims import UNCHANGED, Claim, Claims, Conflict, claim_of
 
 FFC, FLAG = "FeatureFlagConfiguration", "FeatureFlag"
 KEYS = [ObjectKey(kind, space, name) for kind in (FFC, FLAG) for space in "ab" for name in "xyz"]

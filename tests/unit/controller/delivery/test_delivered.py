@@ -9,18 +9,18 @@ from typing import Any
 
 import pytest
 
-from controller.api.objects.fields import InvalidSpecError
-from controller.api.objects.meta import Resource
-from controller.api.openfeature.featureflagconfiguration import MissingShardsError
+from controller.api.featureflagconfiguration import MissingShardsError
+from controller.api.fields import InvalidSpecError
+from controller.api.meta import Resource
 from controller.configurations.reconciler import ConfigurationReconciler
 from controller.delivery.claims import Claims
 from controller.delivery.delivered import delivery_of
-from controller.delivery.progress.overrides import BY_FLAG_SET
-from controller.delivery.progress.rollouts import PromotedSets, progress_of
-from controller.proxy.streams.building import EncodedFlagSet, build
-from controller.runtime.objects.cache import Cache
+from controller.delivery.overrides import BY_FLAG_SET
+from controller.delivery.rollouts import PromotedSets, progress_of
+from controller.proxy.building import EncodedFlagSet, build
+from controller.runtime.cache import Cache
 from evaluator.flags.accept import Progress
-from evaluator.flags.layers.merge import parse
+from evaluator.flags.merge import parse
 from evaluator.flags.rollouts import Rollout
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

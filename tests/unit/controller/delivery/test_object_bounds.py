@@ -8,12 +8,12 @@ from typing import Final
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.api.objects.meta import Resource
-from controller.cli.published.bound_table import with_bounds
+from controller.api.meta import Resource
+from controller.cli.published import with_bounds
 from controller.delivery.grants import Referring, changed_grants, granted_kinds
 from controller.delivery.object_bounds import BOUNDS, GRANTS, ObjectBound
-from controller.events.alerts.alert_grants import AlertGrants
-from controller.runtime.objects.cache import Cache, Change
+from controller.events.alert_selection import AlertGrants
+from controller.runtime.cache import Cache, Change
 
 BOUND: Final = ObjectBound(("Thing",), "namespace", 3, "TooManyThings")
 PROMISES: Final = Path(__file__).parents[4] / "docs/security-promises.md"

@@ -9,12 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.api.objects.meta import Resource
-from controller.api.openfeature.featureflagconfiguration import MissingShardsError
-from controller.delivery.delivered import Delivered, delivery_of
-from controller.delivery.remote_flags import RemoteFlags, compose
+from controller.api.featureflagconfiguration import MissingShardsError
+from controller.api.meta import Resource
+from controller.delivery.delivered import Delivered, RemoteFlags, compose, delivery_of
 from evaluator.flags.canonical import digest
-from evaluator.flags.layers.merge import parse
+from evaluator.flags.merge import parse
 from evaluator.flags.model import BUCKETING_KEY, Bucketing, FlagSet
 from evaluator.resolving.resolve import compile_flag_set, resolve
 

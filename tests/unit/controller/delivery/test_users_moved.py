@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controller.delivery.users_moved import answers, movement, numbered_users
+from controller.delivery.changed_flags import answers, movement, numbered_users
 from evaluator.flags.model import Bucketing, Flag, FlagSet, State
 from evaluator.resolving.resolve import compile_flag_set
 

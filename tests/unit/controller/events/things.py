@@ -7,22 +7,22 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 from controller.api.flagprovider import FlagProviderStatus, Message
-from controller.api.objects.meta import ObjectKey, Resource
-from controller.events.alerts.outbox import Outbox
-from controller.events.alerts.stage import FLAG_ALERTS, FLAG_PROVIDERS
-from controller.events.services.http_sender import HttpSender
+from controller.api.meta import ObjectKey, Resource
+from controller.events.alert_stage import FLAG_ALERTS, FLAG_PROVIDERS
+from controller.events.outbox import Outbox
+from controller.events.senders import HttpSender
+from controller.runtime.cache import Cache
 from controller.runtime.event import Event, Occurrence, event_of
-from controller.runtime.network.http_client import HttpClient
-from controller.runtime.objects.cache import Cache
-from controller.runtime.reconciling.watches import indexes_of
-from controller.runtime.tenancy.hosts import Hosts
-from controller.runtime.tenancy.places import Places
+from controller.runtime.hosts import Hosts
+from controller.runtime.http_client import HttpClient
+from controller.runtime.limits import Places
+from controller.runtime.watches import indexes_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
 
-    from controller.events.alerts.provider_outbox import ProviderOutbox
-    from controller.runtime.objects.cache import Change
+    from controller.events.provider_outbox import ProviderOutbox
+    from controller.runtime.cache import Change
 
 NOW: Final = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 CHAT: Final = ObjectKey("FlagProvider", "shop", "chat")

@@ -4,14 +4,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from controller.api.fields import read
 from controller.api.flagset import KIND, FlagSetSpec
-from controller.api.objects.fields import read
-from controller.flagsets.applying.applied import LastDelivered, last_applied, objects_written_by, read_back
+from controller.flagsets.applied import LastDelivered, last_applied, objects_written_by, read_back
 from tests.unit.controller.flagsets.world import CONFIGURATION, World, document, flag
 from tests.unit.controller.stage_world import body_of
 
 if TYPE_CHECKING:
-    from controller.api.objects.meta import Resource
+    from controller.api.meta import Resource
 
 
 @pytest.fixture

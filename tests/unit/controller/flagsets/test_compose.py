@@ -5,12 +5,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from controller.flagsets.building.commit_provenance import provenance_of
-from controller.flagsets.building.compose import Composition, FailurePolicy, compose
-from controller.flagsets.preparing.preparation import Allowance, Preparation
-from controller.flagsets.reading.layers import MOST_BYTES
+from controller.flagsets.compose import Composition, FailurePolicy, compose, provenance_of
+from controller.flagsets.layers import MOST_BYTES
+from controller.flagsets.preparation import Allowance, Preparation
 from evaluator.flags.canonical import canonical, digest
-from evaluator.flags.layers.layer import read_layer
+from evaluator.flags.layer import read_layer
 from evaluator.flags.model import FlagSet
 
 if TYPE_CHECKING:

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 import yaml
 
+from controller.api.artifact_status import ArtifactStatus
+from controller.api.fields import read
 from controller.api.flagset import KIND, FlagSetSpec
-from controller.api.objects.artifact_status import ArtifactStatus
-from controller.api.objects.fields import read
-from controller.api.objects.meta import Resource
-from controller.flagsets.reading.dependencies import (
+from controller.api.meta import Resource
+from controller.flagsets.dependencies import (
     ready,
     require_dependencies,
     source_artifact,
@@ -20,16 +20,9 @@ from controller.flagsets.reading.dependencies import (
     unserved_dependencies,
 )
 from controller.flagsets.stage import FLAG_SETS
-from controller.runtime.objects.cache import Cache, Change
-from controller.runtime.reconciling.setbacks import (
-    Failed,
-    Passing,
-    Setback,
-    Stalled,
-    Waiting,
-    stall_on_invalid_text,
-)
-from controller.runtime.reconciling.watches import indexes_of, keys_to_wake
+from controller.runtime.cache import Cache, Change
+from controller.runtime.setbacks import Failed, Passing, Setback, Stalled, Waiting, stall_on_invalid_text
+from controller.runtime.watches import indexes_of, keys_to_wake
 
 ARTIFACT = {"url": "http://x/y", "revision": "main@sha1:r1", "digest": "sha256:00"}
 

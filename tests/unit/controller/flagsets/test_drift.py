@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
-from controller.flagsets.applying.drift import AT_ONCE, DriftRecord
+from controller.flagsets.delivery import AT_ONCE, DriftRecord
 
 NOW = datetime(2026, 11, 23, tzinfo=UTC)
 

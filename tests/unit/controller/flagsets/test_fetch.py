@@ -8,10 +8,10 @@ import pytest
 from aiohttp import web
 from yarl import URL
 
-from controller.api.objects.artifact_status import ArtifactStatus
-from controller.flagsets.reading.fetch import ArtifactReader
-from controller.runtime.reconciling.setbacks import Failed, Setback, Stalled, Waiting
-from controller.runtime.tenancy.hosts import DENIED, Hosts
+from controller.api.artifact_status import ArtifactStatus
+from controller.flagsets.fetch import ArtifactReader
+from controller.runtime.hosts import DENIED, Hosts
+from controller.runtime.setbacks import Failed, Setback, Stalled, Waiting
 from tests.web_server import web_server
 
 if TYPE_CHECKING:

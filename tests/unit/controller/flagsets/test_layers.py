@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from controller.flagsets.reading.layers import PathRefused, fixed_prefix, select
+from controller.flagsets.layers import PathRefused, fixed_prefix, select
 
 TREE = [
     "README.md", "root.json", ".hidden.json", ".ci/jobs.yaml", "flags/b.yaml", "flags/a.json", "flags/c.yml",

@@ -7,27 +7,26 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from controller.api.artifact_status import ArtifactStatus
+from controller.api.fields import read
 from controller.api.flagset import KIND, FlagSetSpec
-from controller.api.objects.artifact_status import ArtifactStatus
-from controller.api.objects.fields import read
-from controller.api.objects.meta import ObjectKey, Resource
+from controller.api.meta import ObjectKey, Resource
 from controller.artifacts.archive import ArchiveLimits, pack
-from controller.flagsets.building.build import build
-from controller.flagsets.building.limited_build import MODULES, LimitedBuild
-from controller.flagsets.preparing.preparation import NO_STEPS, Steps
-from controller.flagsets.reading.inputs import steps
-from controller.runtime.process.foreign_tasks import HelperTasks
-from controller.runtime.process.helper import TaskLimits
-from controller.runtime.process.helpers import Helpers
-from controller.runtime.reconciling.setbacks import Failed, Setback, Stalled
-from controller.runtime.tenancy.places import Places
+from controller.flagsets.build import build
+from controller.flagsets.inputs import steps
+from controller.flagsets.limited_build import MODULES, LimitedBuild
+from controller.flagsets.preparation import NO_STEPS, Steps
+from controller.runtime.helper import TaskLimits
+from controller.runtime.helpers import Helpers, HelperTasks
+from controller.runtime.limits import Places
+from controller.runtime.setbacks import Failed, Setback, Stalled
 from tests.hostile_definitions import large_document
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from pathlib import Path
 
-    from controller.flagsets.building.build import Built
+    from controller.flagsets.build import Built
 
 SPEC = read(FlagSetSpec, {"sourceRef": {"kind": "FlagSource", "name": "flags"}})
 ARTIFACT = ArtifactStatus(url="http://a", revision="main@sha1:abc", digest="sha256:abc")

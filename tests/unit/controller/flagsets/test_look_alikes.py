@@ -6,9 +6,9 @@ import json
 
 import pytest
 
-from controller.flagsets.building.look_alikes import look_alikes
-from evaluator.flags.layers.layer import read_layer
-from evaluator.flags.syntax.problems import Severity
+from controller.flagsets.compose import look_alikes
+from evaluator.flags.layer import read_layer
+from evaluator.flags.problems import Severity
 
 FLAG = {"state": "ENABLED", "variants": {"on": True}, "defaultVariant": "on"}
 

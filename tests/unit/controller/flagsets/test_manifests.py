@@ -7,9 +7,8 @@ from typing import Any
 
 import pytest
 
-from controller.flagsets.building.commit_provenance import provenance_of
-from controller.flagsets.building.compose import Composition, compose
-from controller.flagsets.reading.inputs import steps
+from controller.flagsets.compose import Composition, compose, provenance_of
+from controller.flagsets.inputs import steps
 from tests.unit.controller.flagsets.world import document, flag
 
 V1BETA1 = """\

@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
+from controller.api.artifact_status import ArtifactStatus
 from controller.api.flagset_status import FlagSetStatus
-from controller.api.objects.artifact_status import ArtifactStatus
 from controller.delivery import problem_text as problems_of
 from controller.flagsets import messages
-from controller.flagsets.building.compose import Composition
+from controller.flagsets.compose import Composition
 from evaluator.flags.diff import Diff
 from evaluator.flags.model import Flag, FlagSet, State
-from evaluator.flags.syntax.problems import Problem, Severity
+from evaluator.flags.problems import Problem, Severity
 from tests.unit.controller.flagsets.world import START
 
 WARNING = Problem("a.yaml", 1, 2, Severity.WARNING, "x", "it is odd")

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from controller.api.objects.artifact_status import ArtifactStatus
-from controller.api.objects.meta import Resource
-from controller.flagsets.building.render import with_observation_time
+from controller.api.artifact_status import ArtifactStatus
+from controller.api.meta import Resource
+from controller.flagsets.build import with_observation_time
 
 AT = "flagstaff.dev/observed-at"
 REVISION = "flagstaff.dev/revision"

@@ -9,16 +9,15 @@ from typing import Any
 import pytest
 import yaml
 
+from controller.api.featureflagconfiguration import ConfigurationStatus
+from controller.api.fields import Model, read
 from controller.api.flagset import FlagSetSpec
 from controller.api.flagset_status import FlagSetStatus
-from controller.api.objects.fields import Model, read
-from controller.api.objects.meta import Resource
-from controller.api.openfeature.featureflagconfiguration import ConfigurationStatus
+from controller.api.meta import Resource
 from controller.configurations.validation import validate
+from controller.delivery.delivered import LARGEST, SHARD_BYTES, SHARD_BYTES_LEAST
 from controller.delivery.problem_text import MOST_PROBLEMS
-from controller.delivery.sharding import LARGEST, SHARD_BYTES, SHARD_BYTES_LEAST
-from controller.flagsets import messages
-from controller.flagsets.applying import delivery
+from controller.flagsets import delivery, messages
 
 ROOT = Path(__file__).parents[4]
 REASON = re.compile(
@@ -60,15 +59,7 @@ def test_every_field_of_the_status_is_on_its_page(name: str, model: type[Model])
 @pytest.mark.parametrize(
     ("name", "modules"),
     [
-        (
-            "flagset",
-            (
-                "flagsets/reconciler",
-                "flagsets/reading/dependencies",
-                "flagsets/reading/fetch",
-                "flagsets/applying/delivery",
-            ),
-        ),
+        ("flagset", ("flagsets/reconciler", "flagsets/dependencies", "flagsets/fetch", "flagsets/delivery")),
         ("featureflagconfiguration", ("configurations/validation",)),
     ],
 )

@@ -7,15 +7,14 @@ from typing import Any
 
 import pytest
 
-from controller.flagsets.building.commit_provenance import provenance_of
-from controller.flagsets.building.compose import Composition, compose
-from controller.flagsets.preparing.patches import Patch, apply_patches
-from controller.flagsets.preparing.preparation import Steps
-from controller.flagsets.preparing.substitution import Variables
+from controller.flagsets.compose import Composition, compose, provenance_of
+from controller.flagsets.patches import Patch, apply_patches
+from controller.flagsets.preparation import Steps
+from controller.flagsets.substitution import Variables
 from evaluator.flags.canonical import canonical
-from evaluator.flags.layers.layer import read_layer
-from evaluator.flags.syntax.document import read_document
-from evaluator.flags.syntax.text import Bounds
+from evaluator.flags.document import read_document
+from evaluator.flags.layer import read_layer
+from evaluator.flags.text import Bounds
 from tests.unit.controller.flagsets.world import World, document, flag
 
 RULE = {"if": [{"==": [{"var": "tier"}, "gold"]}, "on", "off"]}

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from controller.api.objects.meta import Resource
-from controller.flagsets.applying.plan import Plan, Taken, matches, plan
+from controller.api.meta import Resource
+from controller.flagsets.delivery import Plan, Taken, matches, plan
 
 OWNER = {"kind": "FlagSet", "uid": "u1", "name": "checkout", "controller": True}
 

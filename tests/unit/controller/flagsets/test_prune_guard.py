@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from controller.flagsets.building.compose import bulk_removal
-from evaluator.flags.layers.merge import parse
+from controller.flagsets.compose import bulk_removal
+from evaluator.flags.merge import parse
 
 if TYPE_CHECKING:
     from evaluator.flags.model import FlagSet

@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 
 from controller.api.flagset import KIND, SOURCE_API, manager_of
-from controller.api.objects.meta import ObjectKey, Resource
-from controller.flagsets.building.commit_provenance import ProvenanceDetail
+from controller.api.meta import ObjectKey, Resource
+from controller.flagsets.compose import ProvenanceDetail
 from controller.flagsets.stage import FLAG_SETS
-from controller.runtime.objects.cache import Change
-from controller.runtime.reconciling.setbacks import Failed, Stalled, Waiting
-from controller.runtime.reconciling.watches import keys_to_wake
-from controller.runtime.tenancy.secret_hosts import Binding, SecretContent
+from controller.runtime.cache import Change
+from controller.runtime.secret_texts import Binding, SecretContent
+from controller.runtime.setbacks import Failed, Stalled, Waiting
+from controller.runtime.watches import keys_to_wake
 from tests.statuses import find
 from tests.unit.controller.flagsets.world import BROKEN, CONFIGURATION, ODD, World, document, flag
 from tests.unit.controller.stage_world import NAMESPACE, RecordingCluster, Turn, body_of

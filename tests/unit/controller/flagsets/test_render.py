@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controller.api.objects.meta import Resource
-from controller.api.openfeature.featureflagconfiguration import flag_document
-from controller.delivery.sharding import LARGEST, SHARD_BYTES, TooLargeError
-from controller.flagsets.building.render import RenderTarget, configuration_manifests, flag_manifest
+from controller.api.featureflagconfiguration import flag_document
+from controller.api.meta import Resource
+from controller.delivery.delivered import LARGEST, SHARD_BYTES, TooLargeError
+from controller.flagsets.build import RenderTarget, configuration_manifests, flag_manifest
 from evaluator.flags.canonical import canonical, digest
-from evaluator.flags.layers.merge import parse
+from evaluator.flags.merge import parse
 from evaluator.flags.model import Flag, FlagSet, State
 
 if TYPE_CHECKING:

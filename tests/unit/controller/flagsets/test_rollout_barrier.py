@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from controller.api.objects.conditions import ROLLOUT_ACTIVE
-from controller.api.objects.meta import ObjectKey, Resource
+from controller.api.meta import ObjectKey, Resource
+from controller.api.status import ROLLOUT_ACTIVE
 from controller.flagsets.stage import FLAG_SETS
-from controller.runtime.objects.cache import Change
-from controller.runtime.reconciling.watches import keys_to_wake
+from controller.runtime.cache import Change
+from controller.runtime.watches import keys_to_wake
 from tests.statuses import find
 from tests.unit.controller.stage_world import body_of
 

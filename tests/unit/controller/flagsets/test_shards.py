@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from controller.api.openfeature.featureflagconfiguration import MissingShardsError, flag_document
-from controller.flagsets.applying.delivery import GRACE
-from controller.runtime.reconciling.setbacks import Failed
+from controller.api.featureflagconfiguration import MissingShardsError, flag_document
+from controller.flagsets.delivery import GRACE
+from controller.runtime.setbacks import Failed
 from tests.unit.controller.flagsets.world import BROKEN, CONFIGURATION, World, document, flag
 
 INDEX = f"apply {CONFIGURATION}/checkout"

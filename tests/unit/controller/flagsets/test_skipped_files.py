@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from controller.flagsets.building.commit_provenance import provenance_of
-from controller.flagsets.building.compose import compose
-from controller.flagsets.reading.layers import unread_problems
+from controller.flagsets.compose import compose, provenance_of
+from controller.flagsets.layers import unread_problems
 from evaluator.flags.model import FlagSet
 
 LINK = "symlink, not followed"

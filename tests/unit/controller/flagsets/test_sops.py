@@ -18,16 +18,14 @@ import pysequoia
 import pytest
 
 from controller.cli import main
-from controller.flagsets.building.commit_provenance import provenance_of
-from controller.flagsets.building.compose import Composition, compose
-from controller.flagsets.preparing.pgp import PgpLimits, one_process, open_message
-from controller.flagsets.preparing.preparation import Allowance
-from controller.flagsets.preparing.sops import Decryption
-from controller.flagsets.preparing.sops_keys import KeysError, decryption_with
-from controller.flagsets.reading.inputs import steps
-from controller.runtime.process.helper import TaskLimits
-from controller.runtime.process.helpers import Helpers
-from evaluator.flags.syntax.document import read_document
+from controller.flagsets.compose import Composition, compose, provenance_of
+from controller.flagsets.inputs import steps
+from controller.flagsets.pgp import PgpLimits, one_process, open_message
+from controller.flagsets.preparation import Allowance
+from controller.flagsets.sops import Decryption, KeysError, decryption_with
+from controller.runtime.helper import TaskLimits
+from controller.runtime.helpers import Helpers
+from evaluator.flags.document import read_document
 from tests.unit.controller.flagsets.world import CONFIGURATION, World, document, flag
 
 if TYPE_CHECKING:

@@ -9,12 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.flagsets.building.commit_provenance import provenance_of
-from controller.flagsets.building.compose import Composition, compose
-from controller.flagsets.preparing.preparation import Allowance, Steps
-from controller.flagsets.preparing.substitution import Variables
+from controller.flagsets.compose import Composition, compose, provenance_of
+from controller.flagsets.preparation import Allowance, Steps
+from controller.flagsets.substitution import Variables
+from evaluator.flags.document import read_document
 from evaluator.flags.model import EMPTY
-from evaluator.flags.syntax.document import read_document
 from tests.unit.controller.flagsets.world import document, flag
 
 VALUES = {

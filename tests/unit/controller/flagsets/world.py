@@ -14,20 +14,20 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from controller.api.flagset import KIND, SOURCE_API
-from controller.api.objects.meta import ObjectKey
+from controller.api.meta import ObjectKey
 from controller.configurations.stage import CONFIGURATIONS
-from controller.flagsets.building.commit_provenance import ProvenanceDetail
-from controller.flagsets.reading.inputs import InputReader
+from controller.flagsets.compose import ProvenanceDetail
+from controller.flagsets.inputs import InputReader
 from controller.flagsets.reconciler import FlagSetReconciler
 from controller.flagsets.stage import FLAG_SETS
-from controller.runtime.reconciling.setbacks import Failed
+from controller.runtime.setbacks import Failed
 from tests.unit.controller.stage_world import NAMESPACE, RecordingCluster, Turn, body_of, take_turn
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from controller.api.objects.artifact_status import ArtifactStatus
-    from controller.flagsets.reading.inputs import Read
+    from controller.api.artifact_status import ArtifactStatus
+    from controller.flagsets.inputs import Read
 
 CONFIGURATION = "FeatureFlagConfiguration"
 START = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)

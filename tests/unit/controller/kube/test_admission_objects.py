@@ -6,7 +6,7 @@ import base64
 import logging
 from typing import TYPE_CHECKING, Any, cast
 
-from controller.kube.adapters.certificates import AdmissionObjects
+from controller.kube.adapters import AdmissionObjects
 from controller.kube.answers import ApiResponse
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ async def test_pods_do_not_wait_for_the_validation_that_may_not_be_read(
 ) -> None:
     cluster = FakeCluster(forbidden=VALIDATION)
     objects = AdmissionObjects(cast("Cluster", cluster), "system")
-    with caplog.at_level(logging.WARNING, "controller.kube.adapters.certificates"):
+    with caplog.at_level(logging.WARNING, "controller.kube.adapters"):
         await objects.trust(b"authorities")
         await objects.trust(b"authorities")
     assert cluster.trusted_authorities(INJECTION) == b"authorities"

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from controller.kube.api_client import DEFAULT_TIMING, CredentialTiming
 from controller.kube.client import Cluster
+from controller.kube.kubeconfig import DEFAULT_TIMING, CredentialTiming
+from evaluator.http.limits import Limits
+from evaluator.http.listener import Listener
 from evaluator.http.messages import Response
 from evaluator.http.routes import Routes
-from evaluator.http.server.limits import Limits
-from evaluator.http.server.listener import Listener
 from tests.git_http import http_proxy
 
 if TYPE_CHECKING:

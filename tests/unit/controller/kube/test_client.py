@@ -11,11 +11,11 @@ import pytest
 from kubernetes.aio import client
 
 from controller.kube.client import Cluster
-from controller.runtime.reconciling.setbacks import Failed, Stalled
+from controller.runtime.setbacks import Failed, Stalled
+from evaluator.http.limits import Limits
+from evaluator.http.listener import Listener
 from evaluator.http.messages import Response
 from evaluator.http.routes import Routes
-from evaluator.http.server.limits import Limits
-from evaluator.http.server.listener import Listener
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator

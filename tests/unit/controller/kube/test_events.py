@@ -12,16 +12,16 @@ import pytest
 from kubernetes.aio import client
 from prometheus_client import CollectorRegistry
 
-from controller.api.objects.meta import ObjectKey, Resource
+from controller.api.meta import ObjectKey, Resource
 from controller.kube import event_sink
 from controller.kube.event_sink import ApiServerEvents, EventTiming
 from controller.runtime.event import Event, Occurrence, event_of
 from controller.runtime.event_queue import MOST_WAITING
-from controller.runtime.reconciling.queue import Backoff
+from controller.runtime.queue import Backoff
+from evaluator.http.limits import Limits
+from evaluator.http.listener import Listener
 from evaluator.http.messages import Response
 from evaluator.http.routes import Routes
-from evaluator.http.server.limits import Limits
-from evaluator.http.server.listener import Listener
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

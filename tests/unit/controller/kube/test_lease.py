@@ -13,11 +13,11 @@ import time_machine
 from aiohttp import web
 
 from controller.api.kinds import POD
-from controller.api.objects.meta import ObjectKey, Resource
+from controller.api.meta import ObjectKey, Resource
 from controller.kube.lease import Lease, LeaseTiming
 from controller.runtime.clock import now
-from controller.runtime.process.leadership import Role
-from controller.runtime.reconciling.setbacks import Failed
+from controller.runtime.process import Role
+from controller.runtime.setbacks import Failed
 from tests.unit.controller.kube.servers import open_client
 
 if TYPE_CHECKING:

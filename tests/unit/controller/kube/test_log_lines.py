@@ -6,7 +6,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from controller.api.kinds import FLAG_SET, FLUX_SOURCES
-from controller.kube.kopf.kopf_watches import quieten_kopf
+from controller.kube.kopf_watches import quieten_kopf
 
 if TYPE_CHECKING:
     import pytest

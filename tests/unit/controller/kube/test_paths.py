@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from controller.kube.paths import path_of, paths_of_all, service_account_user
-from controller.runtime.reconciling.setbacks import Stalled
+from controller.kube.answers import path_of, paths_of_all, service_account_user
+from controller.runtime.setbacks import Stalled
 
 
 @pytest.mark.parametrize(

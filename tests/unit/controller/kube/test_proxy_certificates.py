@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from aiohttp import web
 
-from controller.kube.adapters.certificates import WRITTEN, ProxyCertificates
+from controller.kube.adapters import WRITTEN, ProxyCertificates
 from controller.runtime.clock import now
-from controller.runtime.reconciling.setbacks import Failed, Stalled
+from controller.runtime.setbacks import Failed, Stalled
 from tests.unit.controller.kube.servers import open_client
 
 if TYPE_CHECKING:

@@ -12,11 +12,11 @@ from kubernetes.aio import client
 
 from controller.api.kinds import FLAG_SET
 from controller.kube.reflector import Reflector, WatchScope
-from controller.runtime.reconciling.setbacks import Failed
+from controller.runtime.setbacks import Failed
+from evaluator.http.limits import Limits
+from evaluator.http.listener import Listener
 from evaluator.http.messages import Response
 from evaluator.http.routes import Routes
-from evaluator.http.server.limits import Limits
-from evaluator.http.server.listener import Listener
 
 VIEW = WatchScope(FLAG_SET)
 

@@ -15,7 +15,7 @@ from controller.kube.answers import ApiResponse, date, require_good, retry_after
 from controller.kube.client import Cluster
 from controller.kube.reflector import Reflector, WatchScope
 from controller.kube.requests import MANY, Requests, decode_values
-from controller.runtime.reconciling.setbacks import Stalled
+from controller.runtime.setbacks import Stalled
 from tests.stub_api import stub_api
 from tests.waiting import until
 

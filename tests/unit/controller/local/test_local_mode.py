@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from controller.cli.shared.report import TextReport
+from controller.cli.up import TextReport
 from controller.local.local_mode import evaluator_settings, open_local
 from controller.local.local_options import LocalOptions
-from controller.local.stages.opened_stages import build_once, open_stages
+from controller.local.local_stages import build_once, open_stages
 from controller.local.state import AppliedFile
 from tests.clients.asking import served_value
 from tests.clients.up import banner

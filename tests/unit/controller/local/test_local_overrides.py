@@ -10,10 +10,10 @@ import pytest
 
 from controller.local.local_mode import evaluator_settings, open_local
 from controller.local.local_options import LocalOptions
-from controller.local.local_overrides import LocalOverrides
-from controller.local.stages.opened_stages import build_once
+from controller.local.local_progress import LocalOverrides
+from controller.local.local_stages import build_once
 from evaluator.flags.canonical import digest
-from evaluator.flags.layers.merge import parse
+from evaluator.flags.merge import parse
 from evaluator.flags.model import DIGEST_KEY
 from evaluator.flags.overrides import Override
 from tests.repositories import Repository

@@ -11,8 +11,8 @@ import pytest
 from controller.local import commits
 from controller.local.local_options import LocalOptions
 from controller.local.local_providers import OfflineProvider, provider_of
-from controller.runtime.reconciling.setbacks import Stalled
-from controller.sources.git.local_git_backend import open_source
+from controller.runtime.setbacks import Stalled
+from controller.sources.git_backend import open_source
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

@@ -14,20 +14,15 @@ import jsonschema_rs
 import pytest
 from aiohttp import web
 
-from controller.cli.shared.report import JsonReport, TextReport
-from controller.delivery.users_moved import answers, numbered_users
+from controller.cli.up import JsonReport, TextReport
+from controller.delivery.changed_flags import answers, numbered_users
 from controller.local.commits import open_backend
+from controller.local.local_events import OverridesChanged, RevisionBuilt, RolloutFilesRead, RolloutHappened
+from controller.local.local_objects import rollout_objects, secrets_of
 from controller.local.local_options import LocalOptions
-from controller.local.rollouts.rollout_objects import rollout_objects, secrets_of
-from controller.local.stages.local_events import (
-    OverridesChanged,
-    RevisionBuilt,
-    RolloutFilesRead,
-    RolloutHappened,
-)
-from controller.local.stages.opened_stages import stages_of
+from controller.local.local_stages import stages_of
 from controller.runtime.clock import now
-from controller.runtime.reconciling.setbacks import Stalled
+from controller.runtime.setbacks import Stalled
 from evaluator.resolving.resolve import compile_flag_set
 from tests.clients.up import SCHEMA
 from tests.repositories import Repository
@@ -39,8 +34,8 @@ if TYPE_CHECKING:
     from datetime import datetime
     from pathlib import Path
 
-    from controller.local.stages.local_events import LocalEvent
-    from controller.local.stages.local_stages import LocalStages
+    from controller.local.local_events import LocalEvent
+    from controller.local.local_stages import LocalStages
     from evaluator.flags.model import FlagSet
 
 Event = TypeVar("Event")

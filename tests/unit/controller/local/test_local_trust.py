@@ -9,9 +9,9 @@ import pytest
 
 from controller.cli import main
 from controller.local.local_options import LocalOptions
-from controller.local.stages.opened_stages import build_once
-from controller.runtime.reconciling.setbacks import Setback, Stalled
-from controller.sources.bucket.listing import MANIFEST
+from controller.local.local_stages import build_once
+from controller.runtime.setbacks import Setback, Stalled
+from controller.sources.bucket_listing import MANIFEST
 from tests.registry.artifacts import flux
 from tests.registry.fixtures import Shelf, registry, shelf
 from tests.registry.signing import Key, sign_folder, signature_tag, simple

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from controller.api.parsing.oci_address import parse_address
+from controller.api.addresses import parse_address
 from controller.local.registries import artifact_source, registry_of
-from controller.runtime.reconciling.setbacks import Failed, Stalled
-from controller.sources.oci.oci_credentials import RegistryLogin
+from controller.runtime.setbacks import Failed, Stalled
+from controller.sources.oci_registry import RegistryLogin
 from tests.registry.artifacts import flux
 from tests.registry.fixtures import Shelf, registry, shelf
 from tests.registry.front import before

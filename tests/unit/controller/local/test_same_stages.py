@@ -12,18 +12,17 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from controller.api import flagset, flagsource
-from controller.api.objects.meta import API_VERSION, ObjectKey, Resource
-from controller.artifacts.storages import Storages
+from controller.api.meta import API_VERSION, ObjectKey, Resource
+from controller.artifacts.storage import Storages
 from controller.delivery.problem_text import problem_list
-from controller.flagsets.reading.fetch import ArtifactReader
+from controller.flagsets.fetch import ArtifactReader
 from controller.flagsets.reconciler import FlagSetReconciler
+from controller.local.local_events import RevisionBuilt
+from controller.local.local_objects import NAMESPACE as LOCAL
 from controller.local.local_options import LocalOptions
-from controller.local.stages.local_events import RevisionBuilt
-from controller.local.stages.local_objects import NAMESPACE as LOCAL
-from controller.local.stages.local_stages import STAGES, LocalStages
-from controller.local.stages.opened_stages import open_stages
+from controller.local.local_stages import STAGES, LocalStages, open_stages
 from controller.sources.freshness import PendingPushes
-from controller.sources.git.git_factory import GitFactory
+from controller.sources.git_factory import GitFactory
 from controller.sources.reconciler import SourceReconciler
 from evaluator.flags.model import DIGEST_KEY
 from tests.repositories import Repository
@@ -34,9 +33,10 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
     from pathlib import Path
 
-    from controller.runtime.objects.cache import Cache
-    from controller.runtime.reconciling.loop import Reconciler
+    from controller.runtime.cache import Cache
+    from controller.runtime.loop import Reconciler
 
+if TYPE_CHECKING:
     Step = Callable[[Repository], object]
 
 

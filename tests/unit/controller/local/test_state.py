@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from controller.local.state import Applied, AppliedFile
-from controller.runtime.reconciling.setbacks import Failed
+from controller.runtime.setbacks import Failed
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -10,8 +10,8 @@ import pytest
 from controller.cli import main
 from controller.local.local_mode import evaluator_settings, open_local
 from controller.local.local_options import LocalOptions
-from controller.local.stages.opened_stages import build_once
-from controller.runtime.reconciling.setbacks import Setback
+from controller.local.local_stages import build_once
+from controller.runtime.setbacks import Setback
 from tests.clients.asking import served_value
 from tests.clients.up import banner
 from tests.repositories import Repository

@@ -8,9 +8,9 @@ import pytest
 import yaml
 
 from controller.migration.finding import Fate, Finding
-from controller.migration.objects import Given, subject
+from controller.migration.migrated_objects import Given, subject
 from controller.migration.steps import Installed, steps
-from controller.pods.settings.installation import Options
+from controller.pods.installation import Options
 
 ENABLED = {"openfeature.dev/enabled": "true"}
 ASKS = {**ENABLED, "openfeature.dev/featureflagsource": "a,b"}

@@ -8,12 +8,12 @@ from datetime import UTC, datetime
 from html import unescape
 from typing import TYPE_CHECKING, Any
 
-from controller.delivery.state.set_reading import read_sets
-from controller.delivery.state.set_state import Where
-from controller.delivery.state.waits import waits_of_others
-from controller.flagsets.building.compose import compose
+from controller.delivery.reach import waits_of_others
+from controller.delivery.set_reading import read_sets
+from controller.delivery.set_state import Where
+from controller.flagsets.compose import compose
+from controller.page.page_server import respond
 from controller.page.page_source import FlagHistory, ShownSet
-from controller.page.pages import respond
 from evaluator.http.messages import Request
 from evaluator.resolving.resolve import compile_flag_set
 from tests.unit.controller.delivery.state import worlds
@@ -21,12 +21,10 @@ from tests.unit.controller.delivery.state import worlds
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from controller.api.objects.meta import Resource
-    from controller.delivery.state.set_state import SetState
-    from controller.delivery.state.wait_model import Wait
-    from controller.page.delivery.proxy_members import FleetMember
-    from controller.page.delivery.shown_events import ShownEvent
-    from controller.page.page_source import VariantRates
+    from controller.api.meta import Resource
+    from controller.delivery.actions import Wait
+    from controller.delivery.set_state import SetState
+    from controller.page.page_source import FleetMember, ShownEvent, VariantRates
     from evaluator.http.messages import Response
 
 NOW = datetime(2026, 11, 28, 12, 0, tzinfo=UTC)

@@ -9,20 +9,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.api.objects.meta import Resource
-from controller.delivery.state.reach import Target, reach
-from controller.delivery.state.set_reading import read_sets
-from controller.delivery.state.set_state import Health, Where
-from controller.page.delivery.commit_timeline import timeline
-from controller.page.delivery.proxy_members import FleetMember, read_fleets, time_served_by
-from controller.page.delivery.shown_events import ShownEvent, read_event
+from controller.api.meta import Resource
+from controller.delivery.reach import Target, reach
+from controller.delivery.set_reading import read_sets
+from controller.delivery.set_state import Health, Where
+from controller.page.delivery_facts import timeline
+from controller.page.page_source import FleetMember, ShownEvent, read_event, read_fleets, time_served_by
 from tests.unit.controller.delivery.state import worlds
 from tests.unit.controller.delivery.state.worlds import WORLDS
 from tests.unit.controller.page.page_world import NOW, FakeSource, ask, text
 
 if TYPE_CHECKING:
-    from controller.delivery.state.set_state import SetState
-    from controller.page.delivery.commit_timeline import Milestone
+    from controller.delivery.set_state import SetState
+    from controller.page.delivery_facts import Milestone
 
 NEW: Final = "main@sha1:" + "2" * 40
 OLD: Final = "main@sha1:" + "1" * 40

@@ -8,8 +8,8 @@ from urllib.parse import urlencode
 
 import pytest
 
-from controller.api.objects.meta import ObjectKey
-from controller.delivery.state.set_state import OverrideLayer
+from controller.api.meta import ObjectKey
+from controller.delivery.set_state import OverrideLayer
 from controller.page.page_source import UNDELIVERED, FlagChange, FlagHistory, FlagPlace, VariantRates
 from tests.unit.controller.page.page_world import NOW, FakeSource, ask, flag, shown_set, text
 

@@ -7,8 +7,8 @@ from datetime import timedelta
 
 import pytest
 
-from controller.api.objects.meta import ObjectKey
-from controller.delivery.state.set_state import OverrideLayer
+from controller.api.meta import ObjectKey
+from controller.delivery.set_state import OverrideLayer
 from controller.page.flag_rows import FlagFilter, select_flags
 from controller.page.page_source import UNDELIVERED, FlagChange, ShownSet
 from evaluator.flags.overrides import Override

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from controller.page.flag_facts import kind_of
+from controller.page.flag_rows import kind_of
 from controller.page.page_source import VariantRates
 from evaluator.flags.model import Flag, State
 from tests.unit.controller.page.page_world import FakeSource, ask, flag, shown_set, text

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from controller.page.links import commit_link, place_link, request_link
 from controller.page.page_source import FlagChange, FlagPlace
+from controller.page.rendering import commit_link, place_link, request_link
 
 COMMIT = "1" * 40
 PLACE = FlagPlace("flags/a b.yaml", 7)

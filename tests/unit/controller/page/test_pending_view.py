@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from controller.delivery.state.set_reading import read_sets
-from controller.delivery.state.set_state import Where
-from controller.delivery.state.waits import waits_of_others
-from controller.page.delivery.pending_work import pending_work
+from controller.delivery.reach import waits_of_others
+from controller.delivery.set_reading import read_sets
+from controller.delivery.set_state import Where
+from controller.page.delivery_facts import pending_work
 from tests.unit.controller.delivery.state.worlds import (
     FIRST,
     NEW,
@@ -29,8 +29,8 @@ from tests.unit.controller.page.test_delivery_view import resource
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from controller.api.objects.meta import Resource
-    from controller.page.delivery.pending_work import PendingItem
+    from controller.api.meta import Resource
+    from controller.page.delivery_facts import PendingItem
 
 DIGEST = NEW.rpartition("@")[2]
 

@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING, cast
 
 import aiohttp
 
-from controller.page.page_server import MOST_VIEWS, PageServer
-from controller.page.page_streams import FIRSTS, MOST, PageStreams
+from controller.page.page_server import FIRSTS, MOST, MOST_VIEWS, PageServer, PageStreams
 from controller.runtime.clock import now
+from evaluator.http.listener import Listener
 from evaluator.http.messages import Request, Response, Streamed, header
-from evaluator.http.server.listener import Listener
 from tests.unit.controller.page.page_world import FakeSource, flag, shown_set
 from tests.waiting import until
 

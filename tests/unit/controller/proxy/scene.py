@@ -13,18 +13,17 @@ from typing import TYPE_CHECKING, Any
 
 from openfeature.schemas.protobuf.flagd.sync.v1 import sync_pb2
 
-from controller.api import flagoverride
+from controller.api import flagoverride, flagrollout
 from controller.api import flagshard as shard
-from controller.api.openfeature.featureflagconfiguration import FLAG_KIND, KIND
-from controller.api.rollouts import flagrollout
+from controller.api.featureflagconfiguration import FLAG_KIND, KIND
 from controller.delivery.claims import KINDS
-from controller.proxy.access.access import AccessReviews
-from controller.proxy.access.users import User
-from controller.proxy.orders.order_objects import OrderObjects
-from controller.proxy.receipts.pods import PodUids
+from controller.proxy.access import AccessReviews
+from controller.proxy.deleted_pods import PodUids
+from controller.proxy.orders import OrderObjects
 from controller.proxy.server import Proxy, ProxyOptions, ReceiptPorts
+from controller.proxy.users import User
 from controller.proxy.watch import PROGRESS, CatalogSink
-from controller.runtime.reconciling.setbacks import Failed
+from controller.runtime.setbacks import Failed
 from evaluator.http.messages import Call, Code, RpcError
 from evaluator.wire.sync_messages import OLD_SERVICE, SERVICE
 from tests.unit.evaluator.server.fakes import FakeStream

@@ -8,9 +8,9 @@ from collections import Counter
 
 import pytest
 
-from controller.proxy.access.access import MOST_REFUSED, MOST_REFUSED_IN_ALL, REFUSED_WINDOW
-from controller.proxy.access.users import User
-from controller.runtime.reconciling.setbacks import Failed
+from controller.proxy.access import MOST_REFUSED, MOST_REFUSED_IN_ALL, REFUSED_WINDOW
+from controller.proxy.users import User
+from controller.runtime.setbacks import Failed
 from evaluator.http.messages import Call, Code
 from evaluator.wire.sync_messages import GET_METADATA
 

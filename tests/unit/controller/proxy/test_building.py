@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from controller.api.objects.meta import Resource
-from controller.proxy.streams.building import EncodedFlagSet, build
+from controller.api.meta import Resource
+from controller.proxy.building import EncodedFlagSet, build
 from evaluator.flags.model import LEFT_OUT_KEY, Flag
-from evaluator.sync.acceptance import Accepted, accept
+from evaluator.sync.follower import Accepted, accept
 from evaluator.sync.source import Delivery
 
 GOOD: dict[str, Any] = {"state": "ENABLED", "variants": {"on": 1, "off": 2}, "defaultVariant": "on"}

@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controller.api.openfeature.featureflagconfiguration import FLAG_KIND, KIND
+from controller.api.featureflagconfiguration import FLAG_KIND, KIND
 from controller.proxy.catalog import Catalog, EncodedSpec, decode_spec
 
 PLACES = st.tuples(st.sampled_from("ab"), st.sampled_from("xy"))

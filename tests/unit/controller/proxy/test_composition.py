@@ -10,17 +10,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.proxy.streams.building import EncodedFlagSet
-from controller.proxy.streams.composition import compose
+from controller.proxy.building import EncodedFlagSet, compose
 from evaluator.flags.canonical import digest
-from evaluator.flags.layers.catalog import Catalog
-from evaluator.flags.layers.merge import parse
+from evaluator.flags.catalog import Catalog
+from evaluator.flags.merge import parse
 from evaluator.flags.model import DIGEST_KEY, FLAG_SET_KEY, LEFT_OUT_KEY, PROVENANCE_KEYS, SETS_KEY, FlagSet
 from evaluator.flags.saved import Saved, decode
 from evaluator.flags.saved import encode as encode_saved
-from evaluator.sync.acceptance import Accepted, accept
+from evaluator.sync.follower import Accepted, accept
 from evaluator.sync.source import Delivery
-from evaluator.wire.encoding import encode
+from evaluator.wire.sync_messages import encode
 
 KEYS = ("a", "b", "c", "d")
 values = st.sampled_from(["on", "off"])

@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from controller.delivery.fleet_members import count
-from controller.proxy.receipts.members import FORGOTTEN, SILENT, MemberIdentity, Membership, Report
-from controller.proxy.receipts.receipt_status import receipt_status
+from controller.proxy.members import FORGOTTEN, SILENT, MemberIdentity, Membership, Report, receipt_status
 
 DIGEST, OLD = "sha256:new", "sha256:old"
 FORGED = MemberIdentity("shop", "a", "uid-a", "forger")

@@ -5,9 +5,8 @@ from __future__ import annotations
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from controller.proxy.metrics import ProxyMetrics
-from controller.proxy.receipts.metrics import ReceiptMetrics, served_after_histogram
-from controller.runtime.objects.watch_health import WatchHealth
+from controller.proxy.metrics import ProxyMetrics, ReceiptMetrics, served_after_histogram
+from controller.runtime.watch_health import WatchHealth
 
 from .scene import FEATURE_FLAG, Scene, flags
 

@@ -10,10 +10,10 @@ import grpc
 import pytest
 from openfeature.schemas.protobuf.flagd.sync.v1 import sync_pb2, sync_pb2_grpc
 
-from controller.app.namespace_quotas import QuotaMetrics
+from controller.app.namespace_limits import QuotaMetrics
 from controller.app.proxy_process import LIMITS
-from controller.runtime.tenancy.limits import NamespaceLimits
-from evaluator.http.server.listener import Listener
+from controller.runtime.limits import NamespaceLimits
+from evaluator.http.listener import Listener
 from evaluator.wire.delivery import REPORT
 from evaluator.wire.delivery_pb2 import Member, ReportRequest, ReportResponse
 

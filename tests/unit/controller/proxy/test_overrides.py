@@ -9,7 +9,7 @@ from openfeature.schemas.protobuf.flagd.sync.v1 import sync_pb2
 from controller.api import flagoverride
 from controller.delivery.claims import KINDS
 from controller.proxy.watch import PROGRESS
-from evaluator.flags.layers.merge import parse
+from evaluator.flags.merge import parse
 from evaluator.resolving.resolve import compile_flag_set, resolve
 from tests.unit.controller.proxy.scene import Scene, large
 from tests.unit.controller.stage_world import written_by

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from controller.proxy.receipts.pods import PodUids
+from controller.proxy.deleted_pods import PodUids
 
 
 def pod(name: str, uid: str) -> dict[str, Any]:

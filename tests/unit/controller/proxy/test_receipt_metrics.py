@@ -9,17 +9,17 @@ import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from controller.api.objects.meta import ObjectKey, Resource
-from controller.proxy.receipts.metrics import MOST_SETS, ReceiptMetrics, served_after_histogram
-from controller.proxy.receipts.receipts import ExpectedDigest, Receipts
-from controller.proxy.streams.composed_sets import SetPart
+from controller.api.meta import ObjectKey, Resource
+from controller.proxy.contents import SetPart
+from controller.proxy.metrics import MOST_SETS, ReceiptMetrics, served_after_histogram
+from controller.proxy.receipts import ExpectedDigest, Receipts
 from evaluator.http.messages import Call, Code, RpcError
 from evaluator.wire.delivery import REPORT
 from evaluator.wire.delivery_pb2 import Member, ReportRequest
 
 if TYPE_CHECKING:
-    from controller.delivery.claim import Place
-    from controller.proxy.receipts.receipt_requests import Claims
+    from controller.delivery.claims import Place
+    from controller.proxy.receipts import Claims
 
 
 @dataclass

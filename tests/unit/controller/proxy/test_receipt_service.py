@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from controller.api.flagreceipt import OBSERVED_AT
-from controller.proxy.access.access import KNOWN_REFUSED, REFUSED_SECONDS, TOKEN_SECONDS, VERDICT_SECONDS
-from controller.proxy.receipts.fleet_page import fleet
+from controller.proxy.access import KNOWN_REFUSED, REFUSED_SECONDS, TOKEN_SECONDS, VERDICT_SECONDS
+from controller.proxy.receipt_service import fleet
 from evaluator.http.messages import Call, Code, RpcError
 from evaluator.wire.delivery import LEAVE, REPORT
 from evaluator.wire.delivery_pb2 import LeaveRequest, Member, ReportRequest
@@ -18,7 +18,7 @@ from evaluator.wire.delivery_pb2 import LeaveRequest, Member, ReportRequest
 from .scene import Scene, flags
 
 if TYPE_CHECKING:
-    from controller.proxy.receipts.receipts import Receipts
+    from controller.proxy.receipts import Receipts
 
 PLACE = ("shop", "flags")
 

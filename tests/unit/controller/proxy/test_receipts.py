@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
-from controller.api.objects.meta import ObjectKey, Resource
-from controller.proxy.access.users import Caller
-from controller.proxy.receipts.fleet_page import fleet
-from controller.proxy.receipts.receipts import ExpectedDigest, Receipts
-from controller.proxy.streams.composed_sets import SetPart
+from controller.api.meta import ObjectKey, Resource
+from controller.proxy.contents import SetPart
+from controller.proxy.receipt_service import fleet
+from controller.proxy.receipts import ExpectedDigest, Receipts
+from controller.proxy.users import Caller
 from evaluator.http.messages import Call, Code, RpcError
 from evaluator.wire.delivery import LEAVE, MARK, REPORT
 from evaluator.wire.delivery_pb2 import LeaveRequest, Member, ReportRequest, ReportResponse
@@ -20,8 +20,8 @@ from tests.unit.evaluator.server.fakes import answer_of
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from controller.delivery.claim import Place
-    from controller.proxy.receipts.receipt_requests import Claims
+    from controller.delivery.claims import Place
+    from controller.proxy.receipts import Claims
 
 PLACE = ("shop", "flags")
 DIGEST = "sha256:new"

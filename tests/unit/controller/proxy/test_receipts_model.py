@@ -13,8 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from controller.api.flagreceipt import FlagReceiptStatus
 from controller.delivery.fleet_members import Count, count
-from controller.proxy.receipts.members import FORGOTTEN, SILENT, MemberIdentity, Membership, Report
-from controller.proxy.receipts.receipt_status import receipt_status
+from controller.proxy.members import FORGOTTEN, SILENT, MemberIdentity, Membership, Report, receipt_status
 
 PROXIES = 3
 MEMBERS = 5

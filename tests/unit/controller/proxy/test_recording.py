@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from controller.api.flagreceipt import receipt_name
-from controller.api.objects.meta import ObjectKey, Resource
-from controller.proxy.receipts.receipts import ExpectedDigest
-from controller.proxy.receipts.recording import SETTLE, Recorder, RecorderTiming
-from controller.runtime.reconciling.queue import KeyedQueue
-from controller.runtime.reconciling.setbacks import Failed
+from controller.api.meta import ObjectKey, Resource
+from controller.proxy.receipts import ExpectedDigest
+from controller.proxy.recording import SETTLE, Recorder, RecorderTiming
+from controller.runtime.queue import KeyedQueue
+from controller.runtime.setbacks import Failed
 from tests.waiting import run_beside
 
 from .test_receipts import OWNER, PLACE, World, report
@@ -25,7 +25,7 @@ from .test_receipts import OWNER, PLACE, World, report
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping
 
-    from controller.delivery.claim import Place
+    from controller.delivery.claims import Place
 
 
 @dataclass

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from openfeature.schemas.protobuf.flagd.sync.v1 import sync_pb2
 
-from controller.api.openfeature.featureflagconfiguration import KIND
+from controller.api.featureflagconfiguration import KIND
 
 from .scene import Scene, flags, keys, sent_values
 

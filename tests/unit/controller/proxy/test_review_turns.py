@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
-from controller.proxy.access.access import REVIEWS, AccessReviews
-from controller.proxy.access.users import User
+from controller.proxy.access import REVIEWS, AccessReviews
+from controller.proxy.users import User
 from tests.waiting import until
 
 

@@ -5,13 +5,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from controller.api import flagshard
-from controller.api.openfeature.featureflagconfiguration import FLAG_KIND
-from controller.api.rollouts import flagrollout
+from controller.api import flagrollout, flagshard
+from controller.api.featureflagconfiguration import FLAG_KIND
 from controller.delivery.claims import KINDS
 from controller.proxy.watch import PROGRESS
 from evaluator.flags.candidates import candidate_digest, changed_flags
-from evaluator.flags.layers.merge import parse
+from evaluator.flags.merge import parse
 from evaluator.flags.rollouts import ROLLOUT_SHARE_KEY
 from evaluator.resolving.resolve import compile_flag_set, resolve
 from tests.unit.controller.proxy.scene import Scene, large

@@ -7,17 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from controller.app.settings.process_settings import AuthMode, InvalidSettingError, ProxySettings, settings_of
-from controller.cli import main
-from controller.cli.serving import proxy as cli
-from controller.cli.shared import running
+from controller.app.settings import AuthMode, InvalidSettingError, ProxySettings, settings_of
+from controller.cli import main, processes
+from controller.cli import processes as cli
 
 PAGE = Path(__file__).parents[4] / "docs" / "proxy-options.md"
 
 
 def parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser()
-    cli.configure(made)
+    cli.configure_proxy(made)
     return made
 
 
@@ -39,7 +38,7 @@ def test_a_setting_is_read_alike_from_the_environment_and_the_command_line(
         patched.setenv(f"FLAGSTAFF_{name.upper()}", text)
         by_environment = settings_of(ProxySettings)
     options = parser().parse_args([f"--{name.replace('_', '-')}", text])
-    assert getattr(by_environment, name) == getattr(running.settings(ProxySettings, options), name) == value
+    assert getattr(by_environment, name) == getattr(processes.settings(ProxySettings, options), name) == value
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from controller.delivery.standing_orders import DIRECT_SET, ORDER, ORDER_NAMESPA
 from evaluator.flags import saved
 from evaluator.flags.model import ComposedPart, FlagSet, State
 from evaluator.http.messages import Call, Code, RpcError
-from evaluator.sync.acceptance import Accepted, accept
+from evaluator.sync.follower import Accepted, accept
 from evaluator.sync.source import Delivery
 from evaluator.wire.delivery import REPORT
 from evaluator.wire.delivery_pb2 import Member, ReportRequest, ServedSet

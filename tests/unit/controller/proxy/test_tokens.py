@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.proxy.access.tokens import seconds_left
-from controller.sources.oci.registry_client import token_seconds
+from controller.proxy.users import seconds_left
+from controller.sources.oci_registry import token_seconds
 
 NOW = 1_700_000_000.0
 DAY = 86_400.0

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from controller.proxy.access.users import User
+from controller.proxy.users import User
 
 JANE = User("jane", "7", ("dev",), (("scopes.example.com", ("flags:read",)),))
 POD = User(

@@ -9,30 +9,29 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 from controller.api import flagshard
-from controller.api.rollouts.rollout_status import CandidateStatus, FlagRolloutStatus, MetricStatus
+from controller.api.rollout_status import CandidateStatus, FlagRolloutStatus, MetricStatus
 from controller.configurations.reconciler import ConfigurationReconciler
-from controller.configurations.remote_providers import RemoteProviders
-from controller.configurations.remote_shards import RemoteShards
+from controller.configurations.remote_providers import RemoteProviders, RemoteShards
 from controller.configurations.stage import CONFIGURATIONS
 from controller.delivery.claims import Claims
 from controller.delivery.delivered import delivery_of
-from controller.delivery.progress.rollouts import PromotedSets, progress_of
-from controller.rollouts.analysis.rollout_ports import HookAnswer
+from controller.delivery.rollouts import PromotedSets, progress_of
+from controller.rollouts.rollout_ports import HookAnswer
 from controller.rollouts.rollout_reconciler import FlagRolloutReconciler
 from controller.rollouts.stage import ROLLOUTS
-from controller.runtime.objects.memory import manifest_of
-from controller.runtime.reconciling.loop import is_worked_on
+from controller.runtime.cache import manifest_of
+from controller.runtime.loop import is_worked_on
 from evaluator.resolving.resolve import compile_flag_set, resolve
 from tests.unit.controller.stage_world import NAMESPACE, RecordingCluster, take_turn
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from controller.api.objects.meta import ObjectKey, Resource
-    from controller.api.rollouts.rollout_analysis import Metric, Webhook
-    from controller.rollouts.analysis.rollout_ports import HookCall, MeasuredStep
-    from controller.runtime.objects.applier import Applier
-    from controller.runtime.reconciling.loop import Reconciler
+    from controller.api.flagrollout import Metric, Webhook
+    from controller.api.meta import ObjectKey, Resource
+    from controller.rollouts.rollout_ports import HookCall, MeasuredStep
+    from controller.runtime.cache import Applier
+    from controller.runtime.loop import Reconciler
     from evaluator.flags.model import FlagSet
 
 NOW: Final = datetime(2026, 3, 2, 9, 0, tzinfo=UTC)

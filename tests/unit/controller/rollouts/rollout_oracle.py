@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from controller.delivery.delivered import delivery_of
-from controller.delivery.progress.rollouts import PromotedSets, progress_of
+from controller.delivery.rollouts import PromotedSets, progress_of
 from evaluator.flags.accept import Progress
 from evaluator.flags.model import State
 from evaluator.flags.rollouts import ROLLOUT_KEY, ROLLOUT_SHARE_KEY, ROLLOUT_STEP_KEY
@@ -17,8 +17,8 @@ from evaluator.resolving.resolve import compile_flag_set, resolve
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from controller.api.rollouts.rollout_analysis import Metric, Webhook
-    from controller.api.rollouts.rollout_status import CandidateStatus
+    from controller.api.flagrollout import Metric, Webhook
+    from controller.api.rollout_status import CandidateStatus
     from evaluator.flags.model import Flag
     from tests.unit.controller.rollouts.stateful_world import StatefulWorld
 

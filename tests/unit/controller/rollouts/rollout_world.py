@@ -11,21 +11,21 @@ from typing import TYPE_CHECKING, Any, Final
 
 import yaml
 
-from controller.api.objects.fields import read
-from controller.api.objects.meta import ObjectKey
-from controller.api.rollouts.flagrollout import ABORT, APPROVE, PAUSE, PROMOTE, RESUME, RETRY, FlagRolloutSpec
-from controller.api.rollouts.rollout_status import FlagRolloutStatus, MetricStatus, Revision, Served
-from controller.rollouts.analysis.rollout_ports import HookAnswer
-from controller.rollouts.machine.candidates import kept_keys
-from controller.rollouts.machine.decide import decide, due_of
-from controller.rollouts.machine.observation import Commit, Misfit, Observation
+from controller.api.fields import read
+from controller.api.flagrollout import ABORT, APPROVE, PAUSE, PROMOTE, RESUME, RETRY, FlagRolloutSpec
+from controller.api.meta import ObjectKey
+from controller.api.rollout_status import FlagRolloutStatus, MetricStatus, Revision, Served
+from controller.rollouts.candidates import kept_keys
+from controller.rollouts.decide import decide, due_of
+from controller.rollouts.observation import Commit, Misfit, Observation
+from controller.rollouts.rollout_ports import HookAnswer
 from evaluator.flags.candidates import candidate_digest
 from evaluator.host.durations import parse_duration
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from controller.rollouts.machine.observation import Decision
+    from controller.rollouts.observation import Decision
 
 MONDAY: Final = datetime(2026, 3, 2, 9, 0, tzinfo=UTC)
 SPEC: Final = """

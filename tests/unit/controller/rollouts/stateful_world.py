@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from controller.api import flagshard
 from controller.api.flagoverride import KIND as OVERRIDE
-from controller.delivery.progress.overrides import in_force
+from controller.delivery.overrides import in_force
 from tests.unit.controller.rollouts.cluster_world import Answers, ClusterWorld, KilledError, definition
 from tests.unit.controller.rollouts.rollout_oracle import Oracle
 from tests.unit.controller.stage_world import NAMESPACE
@@ -16,9 +16,9 @@ from tests.unit.controller.stage_world import NAMESPACE
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Sequence
 
-    from controller.api.rollouts.rollout_analysis import Metric, Webhook
-    from controller.api.rollouts.rollout_status import CandidateStatus, MetricStatus
-    from controller.rollouts.analysis.rollout_ports import HookAnswer, HookCall, MeasuredStep
+    from controller.api.flagrollout import Metric, Webhook
+    from controller.api.rollout_status import CandidateStatus, MetricStatus
+    from controller.rollouts.rollout_ports import HookAnswer, HookCall, MeasuredStep
 
 KEYS: Final = ("pay", "pay-fast")
 STEPS: Final[tuple[list[dict[str, Any]], ...]] = (

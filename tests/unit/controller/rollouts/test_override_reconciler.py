@@ -9,23 +9,23 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from controller.api.flagset import KIND, LABEL, manager_of
-from controller.api.objects.meta import ObjectKey
+from controller.api.meta import ObjectKey
 from controller.configurations.reconciler import ConfigurationReconciler
 from controller.configurations.stage import CONFIGURATIONS
 from controller.delivery.claims import Claims
 from controller.delivery.delivered import delivery_of
 from controller.delivery.object_bounds import OVERRIDES
-from controller.delivery.progress.overrides import override_progress
+from controller.delivery.overrides import override_progress
 from controller.rollouts.override_reconciler import FlagOverrideReconciler
 from controller.rollouts.stage import FLAG_OVERRIDES
-from controller.runtime.reconciling.settle import settle
+from controller.runtime.result import settle
 from evaluator.flags.model import ABSENT
 from evaluator.flags.overrides import MOST_LAYERS
 from evaluator.resolving.resolve import compile_flag_set, resolve
 from tests.unit.controller.stage_world import RecordingCluster, written_by
 
 if TYPE_CHECKING:
-    from controller.runtime.reconciling.settle import Settled
+    from controller.runtime.result import Settled
     from evaluator.flags.accept import Progress
 
 FLAG: dict[str, Any] = {"state": "ENABLED", "variants": {"on": 1, "off": 0}, "defaultVariant": "on"}

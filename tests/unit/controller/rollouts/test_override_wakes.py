@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from controller.api.flagset import LABEL
-from controller.api.objects.meta import Resource
+from controller.api.meta import Resource
 from controller.delivery.object_bounds import OVERRIDES, WRITTEN
 from controller.rollouts.override_reconciler import FlagOverrideReconciler
 from controller.rollouts.stage import FLAG_OVERRIDES
-from controller.runtime.objects.cache import Cache, Change
-from controller.runtime.reconciling.watches import keys_to_wake
+from controller.runtime.cache import Cache, Change
+from controller.runtime.watches import keys_to_wake
 from tests.unit.controller.stage_world import written_by
 
 if TYPE_CHECKING:
-    from controller.runtime.objects.cache import Index
+    from controller.runtime.cache import Index
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 FLAG: dict[str, Any] = {"state": "ENABLED", "variants": {"on": 1, "off": 0}, "defaultVariant": "on"}

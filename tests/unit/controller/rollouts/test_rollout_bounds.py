@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from controller.api.objects.meta import Resource
+from controller.api.meta import Resource
 from controller.delivery.object_bounds import ROLLOUTS as BOUND
 from controller.rollouts.stage import ROLLOUTS
-from controller.runtime.objects.cache import Cache, Change
-from controller.runtime.reconciling.watches import keys_to_wake
+from controller.runtime.cache import Cache, Change
+from controller.runtime.watches import keys_to_wake
 from tests.statuses import find
 from tests.unit.controller.rollouts.cluster_world import ClusterWorld, definition
 from tests.unit.controller.stage_world import NAMESPACE, take_turn, written_by

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from controller.rollouts.machine.decide import decide
+from controller.rollouts.decide import decide
 from tests.unit.controller.rollouts.rollout_world import RolloutWorld, definition_of
 
 if TYPE_CHECKING:
-    from controller.api.rollouts.rollout_status import CandidateStatus
+    from controller.api.rollout_status import CandidateStatus
 
 COMMANDS = st.sampled_from(
     [

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.api.rollouts.rollout_steps import Freeze, Window
-from controller.rollouts.machine.windows import is_open, next_opening
+from controller.api.flagrollout import Freeze, Window
+from controller.rollouts.gates import is_open, next_opening
 
 DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 

@@ -9,10 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import model_validator
 
-from controller.api.objects.fields import InvalidSpecError, Model
-from controller.api.objects.meta import ObjectKey, Resource
-from controller.api.objects.parsed_spec import parse_spec
-from controller.runtime.objects.cache import REMEMBERED, Cache, Change, Index
+from controller.api.fields import InvalidSpecError, Model, parse_spec
+from controller.api.meta import ObjectKey, Resource
+from controller.runtime.cache import REMEMBERED, Cache, Change, Index
 
 KEY = ObjectKey("Thing", "shop", "a")
 BY_LABEL = Index(

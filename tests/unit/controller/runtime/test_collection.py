@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from controller.api.kinds import FLAG_SET, SECRET
-from controller.api.objects.meta import ObjectKey, Resource
-from controller.runtime.objects.cache import Cache
-from controller.runtime.objects.collection import Collector
-from controller.runtime.reconciling.setbacks import Failed
+from controller.api.meta import ObjectKey, Resource
+from controller.runtime.cache import Cache
+from controller.runtime.setbacks import Failed
+from controller.runtime.watch_health import Collector
 
 KEY = ObjectKey("FlagSet", "shop", "flags")
 

@@ -6,13 +6,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, cast
 
 from controller.api.kinds import FEATURE_FLAG
-from controller.api.objects.meta import ObjectKey, Resource
+from controller.api.meta import ObjectKey, Resource
 from controller.delivery.claims import Claims
-from controller.runtime.objects.cache import Cache
-from controller.runtime.reconciling.watches import Dispatcher, Reconciles
+from controller.runtime.cache import Cache
+from controller.runtime.watches import Dispatcher, Reconciles
 
 if TYPE_CHECKING:
-    from controller.runtime.reconciling.loop import Loop
+    from controller.runtime.loop import Loop
 
 FLAGS, CONFIGURATION = (ObjectKey(kind, "shop", "x") for kind in ("FeatureFlag", "FeatureFlagConfiguration"))
 

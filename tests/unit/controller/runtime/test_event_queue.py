@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 from prometheus_client import CollectorRegistry, Counter
 
-from controller.api.objects.meta import ObjectKey
+from controller.api.meta import ObjectKey
 from controller.runtime.event import Event, Severity
 from controller.runtime.event_queue import EventQueue
 from tests.waiting import until

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controller.api.parsing.expression_syntax import ExpressionError
-from controller.runtime.user_text.expressions import Expression
+from controller.api.expression_syntax import ExpressionError
+from controller.runtime.expressions import Expression
 
 EVENT: Final[dict[str, Any]] = {
     "reason": "Applied", "severity": "info", "message": "x" * 2000,

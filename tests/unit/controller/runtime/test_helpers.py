@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, NoReturn
 
 import pytest
 
-from controller.runtime.process.helper import TaskLimits
-from controller.runtime.process.helpers import HelperLostError, Helpers, LimitExceededError
-from controller.runtime.reconciling.setbacks import Stalled
+from controller.runtime.helper import TaskLimits
+from controller.runtime.helpers import HelperLostError, Helpers, LimitExceededError
+from controller.runtime.setbacks import Stalled
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

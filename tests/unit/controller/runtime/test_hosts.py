@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from controller.runtime.reconciling.setbacks import Failed, Stalled
-from controller.runtime.tenancy.hosts import DENIED, Hosts, require_entries
+from controller.runtime.hosts import DENIED, Hosts, require_entries
+from controller.runtime.setbacks import Failed, Stalled
 
 NAMES = {
     "git.example.com": ("203.0.113.7",),

@@ -10,18 +10,11 @@ from typing import TYPE_CHECKING, cast
 import pytest
 import trustme
 
-from controller.runtime.network.http_client import (
-    Cause,
-    HttpClient,
-    RequestError,
-    Route,
-    read_all,
-    read_start,
-)
-from controller.runtime.reconciling.setbacks import Stalled
-from controller.runtime.tenancy.hosts import Hosts
-from controller.runtime.tenancy.places import Places
-from controller.runtime.user_text.secret_texts import Tls
+from controller.runtime.hosts import Hosts
+from controller.runtime.http_client import Cause, HttpClient, RequestError, Route, read_all, read_start
+from controller.runtime.limits import Places
+from controller.runtime.secret_texts import Tls
+from controller.runtime.setbacks import Stalled
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from controller.runtime.process.leadership import Leadership, Role
-from controller.runtime.reconciling.setbacks import Failed
+from controller.runtime.process import Leadership, Role
+from controller.runtime.setbacks import Failed
 from tests.waiting import run_beside, until
 
 if TYPE_CHECKING:

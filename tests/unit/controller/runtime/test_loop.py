@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from controller.api.artifact_status import ArtifactStatus
+from controller.api.fields import InvalidSpecError
 from controller.api.flagsource import FlagSourceStatus
-from controller.api.objects.artifact_status import ArtifactStatus
-from controller.api.objects.fields import InvalidSpecError
-from controller.api.objects.meta import REQUESTED_AT, ObjectKey, Resource
-from controller.runtime.objects.cache import Cache
-from controller.runtime.reconciling.loop import Loop, LoopTiming, Outputs
-from controller.runtime.reconciling.queue import Backoff, KeyedQueue
-from controller.runtime.reconciling.result import Done, Result
-from controller.runtime.reconciling.setbacks import Failed, Setback, Stalled
+from controller.api.meta import REQUESTED_AT, ObjectKey, Resource
+from controller.runtime.cache import Cache
+from controller.runtime.loop import Loop, LoopTiming, Outputs
+from controller.runtime.queue import Backoff, KeyedQueue
+from controller.runtime.result import Done, Result
+from controller.runtime.setbacks import Failed, Setback, Stalled
 from evaluator.host.logs import JsonLines
 from tests.statuses import find
 from tests.waiting import run_beside as beside

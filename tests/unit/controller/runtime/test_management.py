@@ -3,7 +3,7 @@ from __future__ import annotations
 import threading
 from contextlib import closing
 
-from controller.runtime.process.management import routes
+from controller.runtime.process import routes
 from evaluator.http.messages import Request, Streamed
 from evaluator.http.offload import Offload
 from tests.unit.evaluator.server.fakes import body_of

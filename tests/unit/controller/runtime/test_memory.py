@@ -6,9 +6,8 @@ from typing import Any
 
 import pytest
 
-from controller.api.objects.meta import ObjectKey, Resource
-from controller.runtime.objects.cache import Cache, Change
-from controller.runtime.objects.memory import MemoryCluster, manifest_of
+from controller.api.meta import ObjectKey, Resource
+from controller.runtime.cache import Cache, Change, MemoryCluster, manifest_of
 
 KEY = ObjectKey("Kind", "shop", "one")
 

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from controller.api.objects.meta import ObjectKey, Resource
-from controller.runtime.objects.cache import Cache
-from controller.runtime.objects.watch_health import WatchHealth
-from controller.runtime.process.leadership import Role
-from controller.runtime.process.metrics import Metrics
-from controller.runtime.reconciling.queue import KeyedQueue
+from controller.api.meta import ObjectKey, Resource
+from controller.runtime.cache import Cache
+from controller.runtime.metrics import Metrics
+from controller.runtime.process import Role
+from controller.runtime.queue import KeyedQueue
+from controller.runtime.watch_health import WatchHealth
 
 KIND = "FeatureFlagConfiguration"
 

@@ -7,7 +7,7 @@ import socket
 import threading
 from typing import TYPE_CHECKING, Any, Final
 
-from controller.runtime.tenancy.hosts import AT_ONCE, resolve
+from controller.runtime.hosts import AT_ONCE, resolve
 
 if TYPE_CHECKING:
     import pytest

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from controller.runtime.user_text.plain_text import clean, redact
+from controller.runtime.plain_text import clean, redact
 
 
 def test_lists_of_changed_flags_keep_their_lines_and_other_texts_have_one() -> None:

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controller.runtime.reconciling.queue import Backoff, KeyedQueue, RetryLater
-from controller.runtime.reconciling.setbacks import Failed, Setback
+from controller.runtime.queue import Backoff, KeyedQueue, RetryLater
+from controller.runtime.setbacks import Failed, Setback
 from tests.clock import Clock
 from tests.waiting import until
 

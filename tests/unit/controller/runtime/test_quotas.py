@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from controller.api.objects.meta import ObjectKey, Resource
-from controller.runtime.objects.cache import Cache, Change
-from controller.runtime.reconciling.setbacks import Stalled
-from controller.runtime.tenancy.quotas import UNLIMITED, Quota, index_of_refused, wake_when_freed
+from controller.api.meta import ObjectKey, Resource
+from controller.runtime.cache import Cache, Change
+from controller.runtime.quotas import UNLIMITED, Quota, index_of_refused, wake_when_freed
+from controller.runtime.setbacks import Stalled
 
 INDEX = index_of_refused("FlagSource")
 

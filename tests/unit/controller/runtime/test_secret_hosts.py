@@ -4,8 +4,8 @@ import time
 
 import pytest
 
-from controller.runtime.reconciling.setbacks import Stalled
-from controller.runtime.tenancy.secret_hosts import Binding, SecretContent, binding_of, hosts_of
+from controller.runtime.secret_texts import Binding, SecretContent, binding_of, hosts_of
+from controller.runtime.setbacks import Stalled
 
 
 @pytest.mark.parametrize(

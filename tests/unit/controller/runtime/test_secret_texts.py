@@ -7,8 +7,8 @@ from typing import Final
 
 import pytest
 
-from controller.runtime.reconciling.setbacks import Stalled
-from controller.runtime.user_text.secret_texts import SecretTexts, pem_blocks
+from controller.runtime.secret_texts import SecretTexts, pem_blocks
+from controller.runtime.setbacks import Stalled
 
 BLOCK: Final = "-----BEGIN {0}-----\nAAAA\n-----END {0}-----\n"
 CERTIFICATE: Final = BLOCK.format("CERTIFICATE")

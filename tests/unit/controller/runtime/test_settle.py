@@ -13,17 +13,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from controller.api.artifact_status import ArtifactStatus
+from controller.api.featureflagconfiguration import ConfigurationStatus
 from controller.api.flagset_status import FlagSetStatus
 from controller.api.flagsource import FlagSourceStatus
-from controller.api.objects.artifact_status import ArtifactStatus
-from controller.api.objects.conditions import MESSAGE_CHARACTERS, Condition
-from controller.api.objects.meta import REQUESTED_AT, ObjectKey, Resource
-from controller.api.objects.status import Status
-from controller.api.openfeature.featureflagconfiguration import ConfigurationStatus
+from controller.api.meta import REQUESTED_AT, ObjectKey, Resource
+from controller.api.status import MESSAGE_CHARACTERS, Condition, Status
 from controller.runtime.event import Occurrence
-from controller.runtime.reconciling.result import Done, Result
-from controller.runtime.reconciling.setbacks import Failed, Passing, Stalled, Waiting
-from controller.runtime.reconciling.settle import Settled, progressing_status, settle
+from controller.runtime.result import Done, Result, Settled, progressing_status, settle
+from controller.runtime.setbacks import Failed, Passing, Stalled, Waiting
 from tests.statuses import find
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

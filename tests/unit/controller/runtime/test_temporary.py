@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from controller.runtime.process.temporary import TemporaryFolder, sweep_temporary
+from controller.runtime.temporary import TemporaryFolder, sweep_temporary
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 KILLED = """
 import os, signal, tempfile
-from controller.runtime.process.temporary import TemporaryFolder
+from controller.runtime.temporary import TemporaryFolder
 (TemporaryFolder.make().path / "key").write_text("KEY")
 os.kill(os.getpid(), signal.SIGKILL)
 """

@@ -5,13 +5,13 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from controller.api.objects.meta import API_VERSION, ObjectKey
+from controller.api.meta import API_VERSION, ObjectKey
 from controller.artifacts.archive import unpack
-from controller.artifacts.storages import Storages
-from controller.runtime.reconciling.watches import keys_to_wake
-from controller.runtime.tenancy.limits import UNLIMITED, NamespaceLimits
+from controller.artifacts.storage import Storages
+from controller.runtime.limits import UNLIMITED, NamespaceLimits
+from controller.runtime.watches import keys_to_wake
 from controller.sources.freshness import PendingPushes
-from controller.sources.git.git_factory import GitFactory
+from controller.sources.git_factory import GitFactory
 from controller.sources.reconciler import SourceReconciler
 from controller.sources.stage import FLAG_SOURCES
 from tests.statuses import find
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from controller.runtime.objects.cache import Change
-    from controller.runtime.tenancy.hosts import Hosts
+    from controller.runtime.cache import Change
+    from controller.runtime.hosts import Hosts
 
 
 class Beside:

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from controller.api.objects.meta import ObjectKey, Resource
-from controller.runtime.reconciling.setbacks import Failed
-from controller.sources.export import Exporter
+from controller.api.meta import ObjectKey, Resource
+from controller.runtime.setbacks import Failed
+from controller.sources.reconciler import Exporter
 from tests.unit.controller.sources.test_reconciler import KEY, Life
 from tests.unit.controller.stage_world import RecordingCluster
 

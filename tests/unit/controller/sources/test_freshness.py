@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from controller.api.objects.meta import REQUESTED_AT, ObjectKey, Resource
+from controller.api.meta import REQUESTED_AT, ObjectKey, Resource
 from controller.sources.freshness import SHARED, PollSchedule
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, 600_000, tzinfo=UTC)

@@ -4,8 +4,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from controller.runtime.reconciling.setbacks import Stalled
-from controller.sources.files.ignore import FILE, ignored_files, remove_ignored
+from controller.runtime.setbacks import Stalled
+from controller.sources.source_files import FILE, ignored_files, remove_ignored
 
 if TYPE_CHECKING:
     from pathlib import Path

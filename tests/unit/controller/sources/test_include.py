@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from controller.api.fields import InvalidSpecError, read
 from controller.api.flagsource import FlagSourceSpec
-from controller.api.objects.fields import InvalidSpecError, read
 from controller.artifacts.archive import SKIPPED_FILE, ArchiveLimits
 from tests.repositories import Repository
 from tests.signing import ssh_pair

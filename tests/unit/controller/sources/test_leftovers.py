@@ -6,11 +6,11 @@ import asyncio
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from controller.api.objects.meta import ObjectKey, Resource
-from controller.runtime.objects.cache import Cache
-from controller.runtime.process.lasting import forever
-from controller.runtime.reconciling.setbacks import Failed
-from controller.sources.files.leftovers import Leftovers
+from controller.api.meta import ObjectKey, Resource
+from controller.runtime.cache import Cache
+from controller.runtime.process import forever
+from controller.runtime.setbacks import Failed
+from controller.sources.source_files import Leftovers
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from controller.api.objects.meta import ObjectKey
+from controller.api.meta import ObjectKey
 from controller.sources.freshness import PATIENCE, PendingPushes
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)

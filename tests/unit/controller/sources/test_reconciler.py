@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import pytest
 
-from controller.api.objects.meta import ObjectKey, Resource
-from controller.app.namespace_quotas import artifact_quota, limits_of
-from controller.app.settings.process_settings import ControllerSettings
+from controller.api.meta import ObjectKey, Resource
+from controller.app.namespace_limits import artifact_quota, limits_of
+from controller.app.settings import ControllerSettings
 from controller.artifacts.archive import SKIPPED_FILE, take_skipped, unpack
-from controller.artifacts.storages import Storages
-from controller.runtime.objects.cache import Cache
-from controller.runtime.reconciling.setbacks import Failed, Setback, Stalled, Waiting
+from controller.artifacts.storage import Storages
+from controller.runtime.cache import Cache
+from controller.runtime.setbacks import Failed, Setback, Stalled, Waiting
 from controller.sources.backend import NOTHING_ACCEPTED, Accepted, Fetched, FetchRequest, Revision, Unverified
 from controller.sources.freshness import Freshness, PendingPushes
 from controller.sources.reconciler import SourceReconciler
@@ -33,8 +33,8 @@ from tests.volumes import fill, small_volume
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from controller.api.sources.git_source import GitSpec
-    from controller.runtime.reconciling.settle import Settled
+    from controller.api.source_spec import GitSpec
+    from controller.runtime.result import Settled
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 KEY = ObjectKey("FlagSource", "apps", "flags")

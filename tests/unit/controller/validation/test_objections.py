@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from controller.validation.objections import objection
+from controller.validation.object_problems import objection
 from evaluator.flags.model import CONFIDENTIAL_KEY
 from tests.contract.flagd_corpus import CASES, Case
 from tests.unit.evaluator.flags.wrong_documents import WRONG_FLAGS

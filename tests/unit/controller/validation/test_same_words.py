@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from controller.cli import main
-from controller.delivery.written_flags import summary
-from controller.runtime.user_text.plain_text import one_line
-from controller.validation.kind_schemas import KINDS
-from controller.validation.objections import objection
+from controller.delivery.problem_text import summary
+from controller.runtime.plain_text import one_line
+from controller.validation.object_problems import KINDS, objection
 from tests.bad_manifests import BEYOND_SCHEMA, BY_SCHEMA, DOUBTFUL
 
 if TYPE_CHECKING:

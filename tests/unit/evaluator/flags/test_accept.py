@@ -7,11 +7,11 @@ import pytest
 
 from evaluator.flags.accept import Accepted, Policy, Progress, Refused, accept
 from evaluator.flags.canonical import digest
-from evaluator.flags.layers.merge import parse
+from evaluator.flags.merge import parse
 from evaluator.flags.rollouts import Rollout
 
 if TYPE_CHECKING:
-    from evaluator.flags.layers.parsed import Parsed
+    from evaluator.flags.merge import Parsed
 
 
 def flag(value: object, **more: object) -> dict[str, Any]:

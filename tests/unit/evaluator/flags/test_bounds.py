@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from evaluator.flags.checking.known_operators import NODES
-from evaluator.flags.checking.references import Expander, RuleTooLarge, check_cycles
-from evaluator.flags.checking.rules import check_rule
+from evaluator.flags.known_operators import NODES
+from evaluator.flags.references import Expander, RuleTooLarge, check_cycles
+from evaluator.flags.rules import check_rule
 
 
 def doubling_chain(length: int) -> dict[str, Any]:

@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from evaluator.flags.canonical import canonical, digest
-from evaluator.flags.layers.merge import parse
+from evaluator.flags.merge import parse
 from evaluator.flags.model import ABSENT, PROVENANCE_KEYS, REVISION_KEY, Flag, FlagSet, State
-from evaluator.flags.syntax.text import normal
+from evaluator.flags.text import normal
 
 
 def flag(key: str = "banner", **parts: Any) -> Flag:

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from evaluator.flags.checking.known_operators import NODES
+from evaluator.flags.catalog import Catalog, UnknownSourceError
 from evaluator.flags.diff import diff
-from evaluator.flags.layers.catalog import Catalog, UnknownSourceError
+from evaluator.flags.known_operators import NODES
 from evaluator.flags.model import ABSENT, BUCKETING_KEY, Bucketing, Flag, FlagSet, State
 from evaluator.flags.overrides import OVERRIDE_KEY
 from evaluator.resolving.resolution import ErrorCode, Resolution

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from evaluator.flags.checking import suggestions
-from evaluator.flags.layers.layer import read_layer
-from evaluator.flags.layers.merge import merge, parse
+from evaluator.flags import suggestions
+from evaluator.flags.layer import read_layer
+from evaluator.flags.merge import merge, parse
 from tests.unit.evaluator.flags.wrong_documents import WRONG_FLAGS, WRONG_WHOLES, document, right_flag
 from tests.work import work
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from evaluator.flags.canonical import digest
 from evaluator.flags.diff import Change, diff, same
 from evaluator.flags.model import ABSENT, REVISION_KEY, Flag, FlagSet, State
-from evaluator.flags.syntax.text import normal
+from evaluator.flags.text import normal
 from tests.unit.evaluator.flags.test_canonical import flag, flag_set, values
 
 

@@ -11,14 +11,14 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
+from evaluator.flags.document import Syntax, format_of, read_document
 from evaluator.flags.model import ABSENT
-from evaluator.flags.syntax.document import Syntax, format_of, read_document
-from evaluator.flags.syntax.text import Bounds, normal
+from evaluator.flags.text import Bounds, normal
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from evaluator.flags.syntax.problems import Document
+    from evaluator.flags.problems import Document
 
 SCALARS = (
     st.none()

@@ -10,9 +10,9 @@ import pytest
 
 from evaluator.flags.accept import hold_back
 from evaluator.flags.canonical import canonical, digest
-from evaluator.flags.layers.catalog import Catalog
-from evaluator.flags.layers.layer import read_layer
-from evaluator.flags.layers.merge import merge, parse
+from evaluator.flags.catalog import Catalog
+from evaluator.flags.layer import read_layer
+from evaluator.flags.merge import merge, parse
 from evaluator.flags.saved import Saved, decode, encode
 
 if TYPE_CHECKING:

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from evaluator.flags.layers.layer import Layer, read_layer
-from evaluator.flags.layers.merge import merge
+from evaluator.flags.layer import Layer, read_layer
+from evaluator.flags.merge import merge
 from evaluator.flags.model import ABSENT, State
 
 if TYPE_CHECKING:
-    from evaluator.flags.layers.parsed import Parsed
+    from evaluator.flags.merge import Parsed
 
 BASE: dict[str, Any] = {
     "state": "ENABLED",

@@ -12,14 +12,14 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from evaluator.flags.canonical import canonical, digest
-from evaluator.flags.layers.merge import parse
+from evaluator.flags.merge import parse
 from evaluator.flags.saved import Saved, decode, encode
-from evaluator.flags.syntax.text import normal, read_integer, read_number
+from evaluator.flags.text import normal, read_integer, read_number
 from evaluator.resolving.resolution import FlagType
 from evaluator.resolving.resolve import compile_flag_set, resolve
-from evaluator.server.rpc import json_rpc, protobuf
+from evaluator.server import json_rpc, protobuf
 from evaluator.wire import evaluation_v1_pb2
-from evaluator.wire.encoding import encode as sync_payload
+from evaluator.wire.sync_messages import encode as sync_payload
 
 if TYPE_CHECKING:
     from evaluator.flags.model import FlagSet

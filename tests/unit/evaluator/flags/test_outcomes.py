@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from evaluator.flags.checking.outcomes import OutcomeReader, variant_named
-from evaluator.flags.layers.merge import parse
+from evaluator.flags.merge import parse
 from evaluator.flags.model import Bucketing
+from evaluator.flags.outcomes import OutcomeReader, variant_named
 from evaluator.targeting import RuleError, compile_rule
 from evaluator.targeting.values import variant_name
 

@@ -10,23 +10,25 @@ from hypothesis import strategies as st
 
 from evaluator.flags.accept import Accepted, Progress, accept, effective
 from evaluator.flags.canonical import digest
-from evaluator.flags.layers.merge import parse
+from evaluator.flags.merge import parse
 from evaluator.flags.model import ABSENT, CONFIDENTIAL_KEY, PROVIDER_KEY, Flag, FlagSet, State
-from evaluator.flags.override_fit import MOST_KEPT, kept_of, misfit
 from evaluator.flags.overrides import (
+    MOST_KEPT,
     MOST_LAYERS,
     OVERRIDE_EXPIRES_KEY,
     OVERRIDE_KEY,
     Kept,
     Override,
     end_expired,
+    kept_of,
     layers_of,
+    misfit,
     next_expiry,
     with_override,
     without_override,
 )
 from evaluator.resolving.resolve import compile_flag_set, resolve
-from evaluator.wire.encoding import encode
+from evaluator.wire.sync_messages import encode
 
 if TYPE_CHECKING:
     from evaluator.resolving.resolution import Resolution

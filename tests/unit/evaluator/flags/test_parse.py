@@ -10,16 +10,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from evaluator.flags.canonical import canonical
-from evaluator.flags.layers.catalog import fold
-from evaluator.flags.layers.layer import read_layer
-from evaluator.flags.layers.merge import merge, parse
+from evaluator.flags.catalog import fold
+from evaluator.flags.layer import read_layer
+from evaluator.flags.merge import merge, parse
 from evaluator.flags.model import ABSENT, Flag, State
-from evaluator.flags.syntax.problems import Severity
-from evaluator.flags.syntax.text import Bounds, json_path
+from evaluator.flags.problems import Severity
+from evaluator.flags.text import Bounds, json_path
 from evaluator.resolving.resolve import compile_flag_set, resolve
 
 if TYPE_CHECKING:
-    from evaluator.flags.layers.parsed import Parsed
+    from evaluator.flags.merge import Parsed
 
 GOOD: dict[str, Any] = {"state": "ENABLED", "variants": {"on": True, "off": False}, "defaultVariant": "off"}
 

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from evaluator.flags.checking.known_operators import DEPTH, NODES
-from evaluator.flags.checking.references import Expander, RuleTooLarge, check_cycles, measure
+from evaluator.flags.known_operators import DEPTH, NODES
+from evaluator.flags.references import Expander, RuleTooLarge, check_cycles, measure
 
 
 def expand(rule: Any, evaluators: dict[str, Any]) -> Any:

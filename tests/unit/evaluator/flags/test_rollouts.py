@@ -20,11 +20,11 @@ from evaluator.flags.candidates import (
     with_promoted,
 )
 from evaluator.flags.canonical import canonical, digest
-from evaluator.flags.checking.known_operators import NODES
-from evaluator.flags.checking.references import Expander
-from evaluator.flags.layers.merge import parse
+from evaluator.flags.known_operators import NODES
+from evaluator.flags.merge import parse
 from evaluator.flags.model import ABSENT, BUCKETING_KEY, CONFIDENTIAL_KEY, Bucketing, Flag, FlagSet, State
 from evaluator.flags.overrides import OVERRIDE_HIDES_KEY, OVERRIDE_KEY, Override, without_override
+from evaluator.flags.references import Expander
 from evaluator.flags.rollout_rules import Cohort
 from evaluator.flags.rollouts import (
     ROLLOUT_CANDIDATE_KEY,
@@ -40,7 +40,7 @@ from evaluator.flags.rollouts import (
     without_rollouts,
 )
 from evaluator.resolving.resolve import compile_flag_set, resolve
-from evaluator.wire.encoding import encode
+from evaluator.wire.sync_messages import encode
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from evaluator.flags.checking.known_operators import DEPTH, NODES, OPERATORS, Arity, shorten
-from evaluator.flags.checking.rules import check_rule
-from evaluator.flags.checking.suggestions import MOST_SEARCHES, Suggestions, did_you_mean
-from evaluator.flags.syntax.problems import Finding, Severity
+from evaluator.flags.known_operators import DEPTH, NODES, OPERATORS, Arity, shorten
+from evaluator.flags.problems import Finding, Severity
+from evaluator.flags.rules import check_rule
+from evaluator.flags.suggestions import MOST_SEARCHES, Suggestions, did_you_mean
 from tests.beyond_schema import OF_RULES
 
 

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from evaluator.flags.layers.merge import parse
+from evaluator.flags.merge import parse
 from tests.beyond_schema import OF_DOCUMENTS, OF_RULES, REMARKS
 
 ROOT = Path(__file__).parents[4]

@@ -10,7 +10,7 @@ import pytest
 
 from evaluator.host.gc_policy import GcPolicy
 from evaluator.resolving.resolve import compile_flag_set
-from evaluator.sync.acceptance import Accepted, accept
+from evaluator.sync.follower import Accepted, accept
 from evaluator.sync.source import Delivery
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from controller.runtime.reconciling.queue import KeyedQueue
+from controller.runtime.queue import KeyedQueue
 from evaluator.host.threads import FairThreads, share_threads, work_for
 from tests.waiting import until
 

@@ -9,20 +9,20 @@ from typing import TYPE_CHECKING, Any
 
 import httptools
 
-from evaluator.http.h1.http1_peer import Http1Peer
-from evaluator.http.h2 import frames
-from evaluator.http.h2.frames import END_HEADERS, END_STREAM
-from evaluator.http.h2.http2_peer import Http2Peer
-from evaluator.http.hpack.hpack import Decoder, encode_block
-from evaluator.http.server.dispatch import Dispatch
-from evaluator.http.server.limits import Limits
+from evaluator.http import h2_frames
+from evaluator.http.dispatch import Dispatch
+from evaluator.http.h2_frames import END_HEADERS, END_STREAM
+from evaluator.http.hpack import Decoder, encode_block
+from evaluator.http.http1_peer import Http1Peer
+from evaluator.http.http2_peer import Http2Peer
+from evaluator.http.limits import Limits
 from tests.unit.evaluator.http import wire
 from tests.unit.evaluator.http.serving import Line
 
 if TYPE_CHECKING:
+    from evaluator.http.cors import Cors
     from evaluator.http.messages import Headers
     from evaluator.http.routes import Routes
-    from evaluator.http.server.cors import Cors
 
 VERSIONS = ("HTTP/1.1", "HTTP/2")
 
@@ -111,13 +111,13 @@ class Asking:
 
     def _take(self, kind: int, flags: int, payload: bytes) -> None:
         answer = self.answer
-        if kind == frames.HEADERS:
+        if kind == h2_frames.HEADERS:
             fields = Decoder(100_000).decode(payload).fields
             answer.headers += [field for field in fields if field[0] != ":status"]
             answer.status = int(dict(fields).get(":status", answer.status))
-        elif kind == frames.DATA:
+        elif kind == h2_frames.DATA:
             answer.body += payload
-        elif kind == frames.RST_STREAM:
+        elif kind == h2_frames.RST_STREAM:
             answer.reset = int.from_bytes(payload) != 0
-        if kind in {frames.HEADERS, frames.DATA} and flags & END_STREAM:
+        if kind in {h2_frames.HEADERS, h2_frames.DATA} and flags & END_STREAM:
             answer.ended = True

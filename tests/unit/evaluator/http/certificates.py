@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 
 import trustme
 
-from evaluator.http.server.limits import Limits
-from evaluator.http.server.listener import Listener
-from evaluator.http.server.tls import TlsFiles
+from evaluator.http.limits import Limits
+from evaluator.http.listener import Listener
+from evaluator.http.sockets import TlsFiles
 from tests.unit.evaluator.http.serving import ROUTES
 
 if TYPE_CHECKING:

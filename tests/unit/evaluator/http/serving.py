@@ -8,13 +8,13 @@ import asyncio
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+from evaluator.http.dispatch import Dispatch
+from evaluator.http.limits import Limits
+from evaluator.http.listener import Listener
 from evaluator.http.messages import Call, Code, MessageStream, Request, Response, RpcError
+from evaluator.http.peer import Peer, Port
 from evaluator.http.routes import Routes
-from evaluator.http.server.dispatch import Dispatch
-from evaluator.http.server.limits import Limits
-from evaluator.http.server.listener import Listener
-from evaluator.http.server.peer import Peer, Port
-from evaluator.http.server.scheduler import FairQueue
+from evaluator.http.scheduler import FairQueue
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

@@ -7,11 +7,11 @@ from contextlib import suppress
 
 import pytest
 
-from evaluator.http.h2 import frames
-from evaluator.http.h2.frames import END_HEADERS, ErrorCode
-from evaluator.http.h2.http2_peer import Http2Peer
-from evaluator.http.hpack.hpack import encode_block
-from evaluator.http.server.limits import Limits
+from evaluator.http import h2_frames
+from evaluator.http.h2_frames import END_HEADERS, ErrorCode
+from evaluator.http.hpack import encode_block
+from evaluator.http.http2_peer import Http2Peer
+from evaluator.http.limits import Limits
 from tests.unit.evaluator.http import wire
 from tests.unit.evaluator.http.serving import Line, exchange, run_listener
 from tests.unit.evaluator.http.test_http2 import ask, call
@@ -32,7 +32,7 @@ HEAD = b"GET / HTTP/1.1\r\nhost: h\r\n" + "".join(f"{n}: {v}\r\n" for n, v in FI
 CODED_HEAD = wire.GREETING + b"".join(
     wire.headers_frame(number, encode_block([*KNOWN_HEAD, *FIELDS[:60]]), END_HEADERS) for number in (1, 3, 5)
 )
-CALM = frames.goaway_frame(0, ErrorCode.ENHANCE_YOUR_CALM)[13:17]
+CALM = h2_frames.goaway_frame(0, ErrorCode.ENHANCE_YOUR_CALM)[13:17]
 
 
 @pytest.mark.parametrize(
@@ -65,7 +65,7 @@ async def test_what_was_answered_counts_no_more() -> None:
 
 
 def goodbye() -> bytes:
-    return frames.goaway_frame(0, ErrorCode.NO_ERROR)
+    return h2_frames.goaway_frame(0, ErrorCode.NO_ERROR)
 
 
 async def test_one_address_may_not_take_all_connections() -> None:
@@ -89,8 +89,11 @@ def test_answers_that_nobody_reads_count_until_they_are_read() -> None:
     assert line.port.held < 5_000
     line.wait(2)
     assert line.port.held > 100_000
-    window = frames.frame(frames.WINDOW_UPDATE, 0, 0, frames.UINT32.pack(2**30))
-    wide = [frames.frame(frames.WINDOW_UPDATE, 0, number, frames.UINT32.pack(2**20)) for number in (1, 3, 5)]
+    window = h2_frames.frame(h2_frames.WINDOW_UPDATE, 0, 0, h2_frames.UINT32.pack(2**30))
+    wide = [
+        h2_frames.frame(h2_frames.WINDOW_UPDATE, 0, number, h2_frames.UINT32.pack(2**20))
+        for number in (1, 3, 5)
+    ]
     line.feed(window, *wide)
     line.feed(*wide)
     assert line.port.held == 0

@@ -13,9 +13,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from evaluator.http.grpc_framing import frame
+from evaluator.http.limits import Limits
 from evaluator.http.messages import Call, Code, MessageStream, RpcError
 from evaluator.http.routes import Routes
-from evaluator.http.rpc.connect import (
+from evaluator.http.rpc import (
     ERRORS,
     end_of_stream,
     error_response,
@@ -23,8 +25,6 @@ from evaluator.http.rpc.connect import (
     query_message,
     timeout_seconds,
 )
-from evaluator.http.rpc.grpc_framing import frame
-from evaluator.http.server.limits import Limits
 from tests.unit.evaluator.http.asking import VERSIONS, Asking
 from tests.unit.evaluator.http.serving import ROUTES, count, fail, refuse
 

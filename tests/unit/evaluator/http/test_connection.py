@@ -15,18 +15,22 @@ from h2.settings import SettingCodes
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from evaluator.http.h2 import frames
-from evaluator.http.h2.events import (
+from evaluator.http import h2_frames
+from evaluator.http.h2_frames import (
+    END_HEADERS,
+    END_STREAM,
     BodyTooLarge,
     ConnectionClosed,
+    ErrorCode,
     HeadersReceived,
     RequestReceived,
+    Setting,
     StreamClosed,
     Writable,
+    frame,
 )
-from evaluator.http.h2.frames import END_HEADERS, END_STREAM, ErrorCode, Setting, frame
-from evaluator.http.hpack.hpack import encode_block
-from evaluator.http.server.limits import Limits
+from evaluator.http.hpack import encode_block
+from evaluator.http.limits import Limits
 
 from .wire import (
     BLOCK,
@@ -120,10 +124,10 @@ def test_streams_share_the_connection_window_in_turn() -> None:
         connection.send_response(stream_id, OK, b"b" * 200_000, STATUS)
     connection.take_output()
     for stream_id in (1, 3):
-        connection.receive(frames.window_frame(stream_id, 500_000))
+        connection.receive(h2_frames.window_frame(stream_id, 500_000))
     served = []
     for _ in range(4):
-        connection.receive(frames.window_frame(0, 10))
+        connection.receive(h2_frames.window_frame(0, 10))
         served += [stream_id for _, _, stream_id, _ in take_frames(connection)]
     assert served == [1, 3, 1, 3]
 
@@ -154,10 +158,10 @@ def test_trailers_wait_for_the_body_before_them() -> None:
     connection.send_trailers(1, STATUS)
     assert not any(flags & END_STREAM for _, flags, _, _ in take_frames(connection))
     assert not connection.is_open(1)
-    more = frames.window_frame(0, 1) + frames.window_frame(1, 1)
+    more = h2_frames.window_frame(0, 1) + h2_frames.window_frame(1, 1)
     assert connection.receive(more) == []
-    end = (frames.HEADERS, END_HEADERS | END_STREAM, 1, STATUS)
-    assert take_frames(connection) == [(frames.DATA, 0, 1, b"b"), end]
+    end = (h2_frames.HEADERS, END_HEADERS | END_STREAM, 1, STATUS)
+    assert take_frames(connection) == [(h2_frames.DATA, 0, 1, b"b"), end]
     assert connection.open_streams == 0
 
 
@@ -217,8 +221,8 @@ def test_a_body_over_the_limit_is_answered_and_the_rest_of_it_ignored(declared: 
     assert [event.block.fields for event in events if isinstance(event, BodyTooLarge)] == [head]
     connection.send_headers(1, OK, end_stream=True)
     assert errors(connection) == [("RST_STREAM", 1, ErrorCode.NO_ERROR)]
-    assert connection.receive(data_frame(1, b"b" * 11) + frame(frames.PING, 0, 0, bytes(8))) == []
-    assert [kind for kind, *_ in take_frames(connection)] == [frames.PING]
+    assert connection.receive(data_frame(1, b"b" * 11) + frame(h2_frames.PING, 0, 0, bytes(8))) == []
+    assert [kind for kind, *_ in take_frames(connection)] == [h2_frames.PING]
 
 
 def test_a_body_of_just_the_limit_is_taken() -> None:
@@ -276,7 +280,7 @@ def test_a_drain_says_at_last_which_streams_were_processed() -> None:
     connection.goaway(last=False)
     connection.ping()
     assert (errors(connection), connection.unanswered_pings) == ([("GOAWAY", 2**31 - 1, 0)], 1)
-    assert len(connection.receive(whole(3) + frame(frames.PING, frames.ACK, 0, bytes(8)))) == 1
+    assert len(connection.receive(whole(3) + frame(h2_frames.PING, h2_frames.ACK, 0, bytes(8)))) == 1
     assert (connection.draining, connection.unanswered_pings) == (True, 0)
     connection.goaway()
     assert errors(connection) == [("GOAWAY", 3, ErrorCode.NO_ERROR)]
@@ -303,7 +307,7 @@ def test_a_goaway_of_the_peer_closes_what_is_idle() -> None:
 
 def test_a_goaway_of_the_peer_lets_open_streams_finish() -> None:
     connection = open_connection()
-    connection.receive(whole(1) + frames.goaway_frame(0, 0))
+    connection.receive(whole(1) + h2_frames.goaway_frame(0, 0))
     assert (connection.draining, connection.open_streams) == (True, 1)
     connection.send_response(1, OK, b"answer", STATUS)
     assert (len(take_frames(connection)), connection.open_streams) == (3, 0)
@@ -327,7 +331,7 @@ def test_our_settings_come_first() -> None:
 
 def test_a_larger_frame_size_of_the_peer_is_used() -> None:
     connection = open_connection()
-    connection.receive(frames.settings_frame({Setting.MAX_FRAME_SIZE: 50_000}))
+    connection.receive(h2_frames.settings_frame({Setting.MAX_FRAME_SIZE: 50_000}))
     connection.receive(whole(1))
     connection.take_output()
     connection.send_response(1, OK, b"b" * 50_000, STATUS)
@@ -354,7 +358,7 @@ def test_an_open_header_block_is_seen_until_its_end() -> None:
     connection.receive(headers_frame(1, b"\x83\x86", flags=END_STREAM))
     assert connection.header_block_open
     rest = encode_block(HEAD[2:])
-    events = connection.receive(frame(frames.CONTINUATION, END_HEADERS, 1, rest))
+    events = connection.receive(frame(h2_frames.CONTINUATION, END_HEADERS, 1, rest))
     assert [type(event).__name__ for event in events] == ["RequestReceived"]
     assert not connection.header_block_open
 
@@ -378,8 +382,8 @@ def test_a_body_that_has_begun_is_no_open_header_block() -> None:
 def test_a_header_block_may_come_byte_by_byte() -> None:
     connection = open_connection()
     parts = [headers_frame(1, b"", flags=END_STREAM)]
-    parts += [frame(frames.CONTINUATION, 0, 1, BLOCK[at : at + 1]) for at in range(len(BLOCK))]
-    (event,) = connection.receive(b"".join(parts) + frame(frames.CONTINUATION, END_HEADERS, 1))
+    parts += [frame(h2_frames.CONTINUATION, 0, 1, BLOCK[at : at + 1]) for at in range(len(BLOCK))]
+    (event,) = connection.receive(b"".join(parts) + frame(h2_frames.CONTINUATION, END_HEADERS, 1))
     assert isinstance(event, RequestReceived)
     assert (event.stream_id, event.headers, event.body) == (1, HEAD, b"")
 

@@ -9,9 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from evaluator.http.h2.connection import Connection
-from evaluator.http.h2.events import ConnectionClosed, Event, HeadersReceived, StreamClosed
-from evaluator.http.h2.frames import (
+from evaluator.http.h2_connection import Connection
+from evaluator.http.h2_frames import (
     ACK,
     CONTINUATION,
     DATA,
@@ -28,16 +27,20 @@ from evaluator.http.h2.frames import (
     SETTINGS,
     WINDOW_UPDATE,
     WITH_PRIORITY,
+    ConnectionClosed,
     ErrorCode,
+    Event,
+    HeadersReceived,
     Setting,
+    StreamClosed,
     frame,
     reset_frame,
     settings_frame,
     window_frame,
 )
-from evaluator.http.h2.guard import MOST_EARLY
-from evaluator.http.hpack.hpack import encode_block
-from evaluator.http.server.limits import Limits
+from evaluator.http.h2_streams import MOST_EARLY
+from evaluator.http.hpack import encode_block
+from evaluator.http.limits import Limits
 
 from .wire import (
     BLOCK,

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from evaluator.http.cors import EXPOSED, METHODS, PREFLIGHT_SECONDS, Cors
+from evaluator.http.grpc_framing import frame
+from evaluator.http.limits import Limits
 from evaluator.http.messages import Headers, Streamed
 from evaluator.http.routes import Routes
-from evaluator.http.rpc.grpc_framing import frame
-from evaluator.http.server.cors import EXPOSED, METHODS, PREFLIGHT_SECONDS, Cors
-from evaluator.http.server.limits import Limits
 from tests.unit.evaluator.http.asking import VERSIONS, Answer, Asking
 from tests.unit.evaluator.http.serving import ROUTES, echo
 

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from evaluator.http import h2_frames
+from evaluator.http.cors import Cors
 from evaluator.http.deferred import Deferred, Job
-from evaluator.http.h2 import frames
+from evaluator.http.grpc_framing import frame
 from evaluator.http.messages import Code, Response, RpcError
+from evaluator.http.peer import MOST_DEFERRED
 from evaluator.http.routes import Routes
-from evaluator.http.rpc.grpc_framing import frame
-from evaluator.http.server.cors import Cors
-from evaluator.http.server.peer import MOST_DEFERRED
 from tests.unit.evaluator.http.asking import VERSIONS, Answer, Asking
 from tests.unit.evaluator.http.test_deferred import Stage
 from tests.waiting import until
@@ -147,7 +147,7 @@ async def test_a_cancelled_call_that_waited_leaves_nothing_behind() -> None:
     for _ in range(MOST_DEFERRED + 2):
         client.ask("/late", method="GET")
     assert client.line.peer.waiting_requests == 2
-    client.line.feed(frames.reset_frame(17, frames.ErrorCode.CANCEL))
+    client.line.feed(h2_frames.reset_frame(17, h2_frames.ErrorCode.CANCEL))
     stage.held = False
     await until(lambda: client.read().ended)
     assert client.line.peer.waiting_requests == 0

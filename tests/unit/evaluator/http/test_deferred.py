@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Any
 import grpc
 import pytest
 
+from evaluator.http import h2_frames
 from evaluator.http.deferred import Deferred, Wait, at_once
-from evaluator.http.h1.http1_peer import Http1Peer
-from evaluator.http.h2 import frames
-from evaluator.http.h2.frames import END_HEADERS, END_STREAM
-from evaluator.http.h2.http2_peer import Http2Peer
-from evaluator.http.hpack.hpack import encode_block
+from evaluator.http.h2_frames import END_HEADERS, END_STREAM
+from evaluator.http.hpack import encode_block
+from evaluator.http.http1_peer import Http1Peer
+from evaluator.http.http2_peer import Http2Peer
 from evaluator.http.messages import Call, Code, Request, Response, RpcError
+from evaluator.http.peer import MOST_DEFERRED
 from evaluator.http.routes import Routes
-from evaluator.http.server.peer import MOST_DEFERRED
-from evaluator.http.server.scheduler import FairQueue
+from evaluator.http.scheduler import FairQueue
 from tests.unit.evaluator.http import wire
 from tests.unit.evaluator.http.asking import VERSIONS, Asking
 from tests.unit.evaluator.http.serving import Line, exchange, post, run_listener
@@ -187,7 +187,7 @@ async def test_one_connection_has_few_under_way_and_whatever_is_cancelled_makes_
     ask = [wire.headers_frame(each, head, END_HEADERS | END_STREAM) for each in range(1, 40, 2)]
     line.feed(wire.GREETING, *ask)
     assert (line.peer.deferred_streams, line.peer.waiting_requests) == ([1, 3, 5, 7, 9, 11, 13, 15], 12)
-    line.feed(*(frames.reset_frame(each, frames.ErrorCode.CANCEL) for each in (1, 3)))
+    line.feed(*(h2_frames.reset_frame(each, h2_frames.ErrorCode.CANCEL) for each in (1, 3)))
     assert len(line.peer.deferred_streams) == MOST_DEFERRED
     stage.held = False
     await until(lambda: stage.ended == 18)

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from evaluator.http.grpc_framing import frame, only_message, percent_encode, timeout_seconds
 from evaluator.http.messages import Code, RpcError
-from evaluator.http.rpc.grpc_framing import frame, only_message, percent_encode, timeout_seconds
 
 
 def compress(message: bytes) -> bytes:

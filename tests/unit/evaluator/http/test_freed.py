@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from evaluator.http.h1.reader import Reader
-from evaluator.http.h2.frames import DATA, END_HEADERS, HEADERS, frame
-from evaluator.http.h2.stream_state import Stream
-from evaluator.http.hpack.header_fields import Block
-from evaluator.http.hpack.hpack import encode_block
+from evaluator.http.h2_frames import DATA, END_HEADERS, HEADERS, frame
+from evaluator.http.h2_streams import Stream
+from evaluator.http.hpack import Block, encode_block
+from evaluator.http.http1_reader import Reader
+from evaluator.http.limits import Limits
+from evaluator.http.listener import Listener
 from evaluator.http.routes import Routes
-from evaluator.http.server.limits import Limits
-from evaluator.http.server.listener import Listener
 from tests.clients.attacks import GREETING, PIECE, head, line
 
 if TYPE_CHECKING:

@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from evaluator.http.grpc_framing import frame
+from evaluator.http.limits import Limits
 from evaluator.http.messages import Code, MessageStream
 from evaluator.http.routes import Routes
-from evaluator.http.rpc.grpc_framing import frame
-from evaluator.http.rpc.grpc_web import trailer_frame
-from evaluator.http.server.limits import Limits
+from evaluator.http.rpc import trailer_frame
 from tests.unit.evaluator.http.asking import VERSIONS, Answer, Asking
 from tests.unit.evaluator.http.serving import ROUTES
 

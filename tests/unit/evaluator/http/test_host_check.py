@@ -2,9 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from evaluator.http.host_check import without_pages
 from evaluator.http.messages import Request, Response
-from evaluator.http.routes import Routes
+from evaluator.http.routes import Routes, without_pages
 
 ANSWER = Response(200, b"flags", ())
 

@@ -7,8 +7,8 @@ from hpack.huffman_constants import REQUEST_CODES, REQUEST_CODES_LENGTH
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evaluator.http.hpack import huffman
-from evaluator.http.hpack.hpack import MOST_FIELDS, Decoder, HeadersTooLarge, HpackError, encode_block
+from evaluator.http import hpack
+from evaluator.http.hpack import MOST_FIELDS, Decoder, HeadersTooLarge, HpackError, encode_block
 
 NAMES = st.sampled_from([":path", ":status", "content-type", "x-a", "grpc-timeout"]) | st.text(
     "abcdefghijklmnopqrstuvwxyz-", min_size=1, max_size=20
@@ -65,13 +65,13 @@ def test_every_huffman_code_is_that_of_the_oracle() -> None:
         length = REQUEST_CODES_LENGTH[symbol]
         padding = -length % 8
         code = REQUEST_CODES[symbol] << padding | (1 << padding) - 1
-        assert huffman.decode(code.to_bytes((length + padding) // 8)) == chr(symbol)
+        assert hpack.decode(code.to_bytes((length + padding) // 8)) == chr(symbol)
 
 
 @given(st.binary(max_size=300))
 def test_huffman_strings_of_the_oracle_decode_to_what_they_were(octets: bytes) -> None:
     coded = HuffmanEncoder(REQUEST_CODES, REQUEST_CODES_LENGTH).encode(octets)
-    assert huffman.decode(coded) == octets.decode("latin-1")
+    assert hpack.decode(coded) == octets.decode("latin-1")
 
 
 @pytest.mark.parametrize(
@@ -81,7 +81,7 @@ def test_huffman_strings_of_the_oracle_decode_to_what_they_were(octets: bytes) -
 )
 def test_a_wrongly_ended_huffman_string_is_an_error(coded: bytes) -> None:
     with pytest.raises(ValueError, match="Huffman"):
-        huffman.decode(coded)
+        hpack.decode(coded)
 
 
 @given(HEADERS)

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from evaluator.http.h1.http1_peer import Http1Peer
+from evaluator.http.http1_peer import Http1Peer
+from evaluator.http.limits import Limits
 from evaluator.http.messages import Response
 from evaluator.http.routes import Routes
-from evaluator.http.server.limits import Limits
 from tests.unit.evaluator.http.asking import VERSIONS, Asking
 from tests.unit.evaluator.http.serving import DATE, Line
 

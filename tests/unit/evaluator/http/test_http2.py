@@ -6,20 +6,20 @@ import tracemalloc
 
 import pytest
 
-from evaluator.http.h2 import frames
-from evaluator.http.h2.frames import END_HEADERS, END_STREAM, frame
-from evaluator.http.h2.http2_peer import Http2Peer
-from evaluator.http.hpack.hpack import Decoder, encode_block
+from evaluator.http import h2_frames
+from evaluator.http.grpc_framing import frame as framed
+from evaluator.http.h2_frames import END_HEADERS, END_STREAM, frame
+from evaluator.http.hpack import Decoder, encode_block
+from evaluator.http.http2_peer import Http2Peer
+from evaluator.http.limits import Limits
 from evaluator.http.messages import Call, Code, MessageStream, RpcError
 from evaluator.http.routes import Routes
-from evaluator.http.rpc.grpc_framing import frame as framed
-from evaluator.http.server.limits import Limits
 from tests.unit.evaluator.http import wire
 from tests.unit.evaluator.http.serving import ROUTES, Line
 
-WIDE = frames.settings_frame({frames.Setting.INITIAL_WINDOW_SIZE: 2**30})
+WIDE = h2_frames.settings_frame({h2_frames.Setting.INITIAL_WINDOW_SIZE: 2**30})
 KNOWN = encode_block([*wire.HEAD[:2], (":path", "/"), (":authority", "h")])
-PING_ACK = frame(frames.PING, frames.ACK, 0, bytes(8))
+PING_ACK = frame(h2_frames.PING, h2_frames.ACK, 0, bytes(8))
 
 
 class Subscriber:
@@ -78,12 +78,12 @@ def ask(stream_id: int, path: str = "/", method: str = "GET", *headers: tuple[st
 def fields(output: bytes) -> list[dict[str, str]]:
     """The header blocks in `output`."""
     kinds = [(kind, payload) for kind, _, _, payload in wire.parse_frames(output)]
-    return [dict(Decoder(10_000).decode(block).fields) for kind, block in kinds if kind == frames.HEADERS]
+    return [dict(Decoder(10_000).decode(block).fields) for kind, block in kinds if kind == h2_frames.HEADERS]
 
 
 def states(output: bytes) -> list[bytes]:
     """The states that subscribers were sent."""
-    bodies = [payload for kind, _, _, payload in wire.parse_frames(output) if kind == frames.DATA]
+    bodies = [payload for kind, _, _, payload in wire.parse_frames(output) if kind == h2_frames.DATA]
     return [body[5:].rstrip(b"\0") for body in bodies]
 
 
@@ -139,13 +139,13 @@ def test_a_plain_response_has_its_length_and_the_date() -> None:
 
 def test_head_is_get_without_the_body() -> None:
     output = plain().feed(ask(1, "/", "HEAD"))
-    assert kinds(output) == [frames.HEADERS]
+    assert kinds(output) == [h2_frames.HEADERS]
     assert fields(output)[0]["content-length"] == "2"
 
 
 def test_headers_over_the_limit_end_the_connection() -> None:
     line = plain(header_bytes=300)
-    assert kinds(line.feed(ask(1, "/", "GET", ("x", "y" * 400)))) == [frames.GOAWAY]
+    assert kinds(line.feed(ask(1, "/", "GET", ("x", "y" * 400)))) == [h2_frames.GOAWAY]
     assert line.over()
 
 
@@ -159,8 +159,8 @@ def test_a_call_over_the_limit_is_resource_exhausted() -> None:
 def test_a_unary_call_that_fails_has_its_status_in_trailers_behind_headers(path: str, code: Code) -> None:
     frames_sent = list(wire.parse_frames(plain().feed(call(1, path, b"x"))))
     assert [(kind, flags) for kind, flags, _, _ in frames_sent] == [
-        (frames.HEADERS, END_HEADERS),
-        (frames.HEADERS, END_HEADERS | END_STREAM),
+        (h2_frames.HEADERS, END_HEADERS),
+        (h2_frames.HEADERS, END_HEADERS | END_STREAM),
     ]
     head, trailers = (dict(Decoder(10_000).decode(block).fields) for _, _, _, block in frames_sent)
     assert (head[":status"], head.get("grpc-status")) == ("200", None)
@@ -174,7 +174,7 @@ def test_a_stream_that_is_refused_gets_the_status_in_its_only_headers() -> None:
     line = Line(Http2Peer, routes=Routes(streams={"/t.T/S": refuse}))
     line.feed(wire.GREETING)
     ((kind, flags, _, block),) = wire.parse_frames(line.feed(call(1, "/t.T/S", b"")))
-    assert (kind, flags) == (frames.HEADERS, END_HEADERS | END_STREAM)
+    assert (kind, flags) == (h2_frames.HEADERS, END_HEADERS | END_STREAM)
     assert dict(Decoder(10_000).decode(block).fields)["grpc-status"] == "14"
 
 
@@ -182,13 +182,13 @@ def test_all_that_one_read_brings_is_answered_in_one_write() -> None:
     line = plain()
     before = line.pipe.writes
     output = line.feed(b"".join(call(number, "/t.T/Echo", b"x") for number in range(1, 99, 2)))
-    assert kinds(output).count(frames.DATA) == 49
+    assert kinds(output).count(h2_frames.DATA) == 49
     assert line.pipe.writes == before + 1
 
 
 def test_requests_wait_while_the_peer_reads_nothing() -> None:
     line = plain()
-    line.feed(WIDE, frame(frames.WINDOW_UPDATE, 0, 0, frames.UINT32.pack(2**30)))
+    line.feed(WIDE, frame(h2_frames.WINDOW_UPDATE, 0, 0, h2_frames.UINT32.pack(2**30)))
     line.pipe.fills_after = 1
     first = line.feed(b"".join(ask(number, "/large") for number in range(1, 100, 2)))
     assert len(first) < 200_000
@@ -201,7 +201,7 @@ def test_requests_wait_while_flow_control_holds_back_too_much() -> None:
     line = plain(write_buffer_bytes=200_000)
     first = line.feed(b"".join(ask(number, "/large") for number in range(1, 100, 2)))
     assert len(fields(first)) < 6
-    window = frame(frames.WINDOW_UPDATE, 0, 0, frames.UINT32.pack(2**30))
+    window = frame(h2_frames.WINDOW_UPDATE, 0, 0, h2_frames.UINT32.pack(2**30))
     rest = line.feed(window, WIDE)
     assert len(fields(first + rest)) == 50
 
@@ -209,8 +209,8 @@ def test_requests_wait_while_flow_control_holds_back_too_much() -> None:
 def test_a_request_that_was_reset_while_it_waited_is_not_served() -> None:
     line = plain(write_buffer_bytes=50_000)
     line.feed(ask(1, "/large") + ask(3, "/large") + ask(5, "/large"))
-    line.feed(frame(frames.RST_STREAM, 0, 5, bytes(4)))
-    output = line.feed(frame(frames.WINDOW_UPDATE, 0, 0, frames.UINT32.pack(2**30)), WIDE)
+    line.feed(frame(h2_frames.RST_STREAM, 0, 5, bytes(4)))
+    output = line.feed(frame(h2_frames.WINDOW_UPDATE, 0, 0, h2_frames.UINT32.pack(2**30)), WIDE)
     assert {stream_id for _, _, stream_id, _ in wire.parse_frames(output)} <= {0, 1, 3}
 
 
@@ -223,12 +223,12 @@ def test_a_stream_says_its_headers_before_its_first_message() -> None:
 
 def test_a_stream_that_flow_control_holds_back_skips_to_the_newest() -> None:
     subscriptions = Subscriptions()
-    subscriptions.line.feed(frames.settings_frame({frames.Setting.INITIAL_WINDOW_SIZE: 1500}))
+    subscriptions.line.feed(h2_frames.settings_frame({h2_frames.Setting.INITIAL_WINDOW_SIZE: 1500}))
     subscriptions.subscribe(1)
     assert subscriptions.publish(1) == [b"1"]
     for state in range(2, 50):
         subscriptions.publish(state)
-    window = frame(frames.WINDOW_UPDATE, 0, 1, frames.UINT32.pack(10_000))
+    window = frame(h2_frames.WINDOW_UPDATE, 0, 1, h2_frames.UINT32.pack(10_000))
     rest = states(subscriptions.line.feed(window))
     assert rest[-1] == b"49"
     assert len(rest) == 2
@@ -248,10 +248,10 @@ def test_a_large_message_waits_once_for_however_many_slow_streams() -> None:
 
 def test_a_large_message_arrives_as_it_was_sent() -> None:
     subscriptions = Subscriptions()
-    subscriptions.line.feed(WIDE + frame(frames.WINDOW_UPDATE, 0, 0, frames.UINT32.pack(2**30)))
+    subscriptions.line.feed(WIDE + frame(h2_frames.WINDOW_UPDATE, 0, 0, h2_frames.UINT32.pack(2**30)))
     subscriptions.subscribe(1).stream.send(message := bytes(range(256)) * 400)
     sent = wire.parse_frames(subscriptions.line.pipe.take())
-    assert b"".join(body for kind, _, _, body in sent if kind == frames.DATA) == framed(message)
+    assert b"".join(body for kind, _, _, body in sent if kind == h2_frames.DATA) == framed(message)
 
 
 def test_a_stream_that_the_transport_holds_back_skips_to_the_newest() -> None:
@@ -287,7 +287,7 @@ def test_the_owner_is_notified_once_that_its_stream_has_ended(how: str) -> None:
     subscriptions = Subscriptions()
     subscriber, line = subscriptions.subscribe(1), subscriptions.line
     if how == "reset":
-        line.feed(frame(frames.RST_STREAM, 0, 1, bytes(4)))
+        line.feed(frame(h2_frames.RST_STREAM, 0, 1, bytes(4)))
     elif how == "garbage":
         line.feed(b"\xff" * 100)
     elif how == "goaway":
@@ -330,8 +330,8 @@ def test_a_stream_past_its_deadline_ends_with_that_status() -> None:
 def test_a_body_that_does_not_come_ends_its_stream_only() -> None:
     line = plain(body_seconds=5)
     line.feed(wire.headers_frame(1, KNOWN))
-    assert frames.RST_STREAM not in kinds(line.wait(4))
-    assert frames.RST_STREAM in kinds(line.wait(2))
+    assert h2_frames.RST_STREAM not in kinds(line.wait(4))
+    assert h2_frames.RST_STREAM in kinds(line.wait(2))
     assert fields(line.feed(ask(3)))[0][":status"] == "200"
 
 
@@ -339,7 +339,7 @@ def test_a_header_block_that_does_not_end_ends_the_connection() -> None:
     line = plain(header_seconds=3)
     line.feed(wire.headers_frame(1, flags=0))
     for _ in range(8):
-        line.feed(frame(frames.CONTINUATION, 0, 1, bytes(300)))
+        line.feed(frame(h2_frames.CONTINUATION, 0, 1, bytes(300)))
         line.wait(0.5)
     assert line.over()
 
@@ -349,14 +349,14 @@ def test_a_connection_without_a_stream_is_let_go_when_idle() -> None:
     line.feed(ask(1))
     line.wait(299)
     assert not line.over()
-    assert frames.GOAWAY in kinds(line.wait(20))
+    assert h2_frames.GOAWAY in kinds(line.wait(20))
     assert line.over()
 
 
 def test_pings_do_not_keep_a_connection_without_a_stream() -> None:
     line = plain(idle_seconds=300)
     for _ in range(40):
-        line.feed(frame(frames.PING, 0, 0, bytes(8)))
+        line.feed(frame(h2_frames.PING, 0, 0, bytes(8)))
         line.wait(10)
     assert line.over()
 
@@ -366,7 +366,7 @@ def test_a_silent_peer_with_a_stream_is_asked_for_a_sign_of_life(alive: bool) ->
     subscriptions = Subscriptions(Limits(idle_seconds=300))
     subscriber, line = subscriptions.subscribe(1), subscriptions.line
     for _ in range(40):
-        asked = frames.PING in kinds(line.wait(20))
+        asked = h2_frames.PING in kinds(line.wait(20))
         if asked and alive:
             line.feed(PING_ACK)
     assert line.pipe.aborted is not alive
@@ -377,10 +377,10 @@ def test_draining_names_the_last_stream_once_the_peer_knows() -> None:
     line = plain()
     line.port.draining = True
     line.peer.drain()
-    assert kinds(line.pipe.take()) == [frames.GOAWAY, frames.PING]
+    assert kinds(line.pipe.take()) == [h2_frames.GOAWAY, h2_frames.PING]
     assert fields(line.feed(ask(1)))[0][":status"] == "200"
     assert not line.over()
-    assert kinds(line.feed(PING_ACK)) == [frames.GOAWAY]
+    assert kinds(line.feed(PING_ACK)) == [h2_frames.GOAWAY]
     assert line.over()
 
 
@@ -407,7 +407,7 @@ def test_draining_waits_for_the_stream_that_is_open() -> None:
 def test_a_peer_that_goes_away_is_let_go_once_its_streams_have_ended() -> None:
     subscriptions = Subscriptions()
     subscriber, line = subscriptions.subscribe(1), subscriptions.line
-    line.feed(frame(frames.GOAWAY, 0, 0, bytes(8)))
+    line.feed(frame(h2_frames.GOAWAY, 0, 0, bytes(8)))
     assert not line.over()
     subscriber.stream.close()
     assert line.over()

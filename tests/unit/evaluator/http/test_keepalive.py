@@ -8,16 +8,16 @@ from typing import Any
 
 import pytest
 
-from evaluator.http.h2 import frames
-from evaluator.http.h2.frames import ErrorCode, frame
-from evaluator.http.h2.guard import EARNED
-from evaluator.http.server.limits import Limits
+from evaluator.http import h2_frames
+from evaluator.http.h2_frames import ErrorCode, frame
+from evaluator.http.h2_streams import EARNED
+from evaluator.http.limits import Limits
 from tests.unit.evaluator.http import wire
 
 from .test_http2 import Subscriber, Subscriptions, kinds
 
-PING = frame(frames.PING, 0, 0, b"keepaliv")
-ACKED = frame(frames.PING, frames.ACK, 0, b"keepaliv")
+PING = frame(h2_frames.PING, 0, 0, b"keepaliv")
+ACKED = frame(h2_frames.PING, h2_frames.ACK, 0, b"keepaliv")
 LIMITS = Limits(idle_seconds=120)
 MOST = LIMITS.resets_per_second
 FLOOD = MOST + EARNED + 1
@@ -56,7 +56,7 @@ def test_pings_on_an_idle_stream_are_answered_and_disconnect_no_client(pings: in
 def test_a_client_that_only_pings_is_asked_for_no_sign_of_life() -> None:
     subscriptions, _ = subscribe()
     silent, _ = subscribe()
-    assert frames.PING in kinds(b"".join(later(silent, 30) for _ in range(4)))
+    assert h2_frames.PING in kinds(b"".join(later(silent, 30) for _ in range(4)))
     for _ in range(100):
         assert subscriptions.line.feed(PING) == ACKED
         assert later(subscriptions, 30) == b""
@@ -70,9 +70,9 @@ def test_a_flood_of_pings_is_answered_with_enhance_your_calm_and_ends_its_own_co
     other, bystander = subscribe()
     flood = [PING * (FLOOD // pieces)] * pieces
     answers = list(wire.parse_frames(subscriptions.line.feed(*flood)))
-    assert [kind for kind, *_ in answers].count(frames.PING) < FLOOD
+    assert [kind for kind, *_ in answers].count(h2_frames.PING) < FLOOD
     kind, _, _, payload = answers[-1]
-    assert (kind, payload[4:8]) == (frames.GOAWAY, ErrorCode.ENHANCE_YOUR_CALM.to_bytes(4))
+    assert (kind, payload[4:8]) == (h2_frames.GOAWAY, ErrorCode.ENHANCE_YOUR_CALM.to_bytes(4))
     assert (subscriptions.line.over(), subscriber.ends) == (True, 1)
     assert (other.publish(1), bystander.ends) == ([b"1"], 0)
 
@@ -137,14 +137,14 @@ def test_the_third_early_ping_in_a_row_ends_the_connection_in_grpcs_words(
     every: float, how: dict[str, Any]
 ) -> None:
     *_, (kind, _, _, payload) = wire.parse_frames(last_answer_to_pings(4, every, **how))
-    assert (kind, payload[4:8]) == (frames.GOAWAY, ErrorCode.ENHANCE_YOUR_CALM.to_bytes(4))
+    assert (kind, payload[4:8]) == (h2_frames.GOAWAY, ErrorCode.ENHANCE_YOUR_CALM.to_bytes(4))
     assert payload[8:] == b"too_many_pings"
 
 
 def test_an_answer_between_pings_forgives_the_early_ones() -> None:
     subscriptions, _ = subscribe(Limits(ping_seconds=30.0))
     for state in range(1, 50):
-        assert frames.GOAWAY not in kinds(subscriptions.line.feed(PING))
+        assert h2_frames.GOAWAY not in kinds(subscriptions.line.feed(PING))
         assert subscriptions.publish(state) == [b"%d" % state]
 
 

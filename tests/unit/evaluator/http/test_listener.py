@@ -14,11 +14,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from evaluator.http.h2 import frames
-from evaluator.http.h2.frames import frame
+from evaluator.http import h2_frames
+from evaluator.http.h2_frames import frame
+from evaluator.http.limits import Limits
+from evaluator.http.listener import Listener
 from evaluator.http.routes import Routes
-from evaluator.http.server.limits import Limits
-from evaluator.http.server.listener import Listener
 from tests.unit.evaluator.http import wire
 from tests.unit.evaluator.http.serving import ROUTES, exchange, run_listener, say_the_last
 from tests.unit.evaluator.http.test_http2 import call, states
@@ -90,7 +90,7 @@ async def test_a_connection_too_many_is_closed_and_the_others_live() -> None:
 async def test_garbage_affects_no_other_connection(garbage: list[bytes]) -> None:
     async with run_listener() as (_, port):
         hostile = [await asyncio.open_connection("127.0.0.1", port) for _ in range(3)]
-        for start, (_, writer) in zip((b"", frames.PREFACE, wire.GREETING), hostile, strict=True):
+        for start, (_, writer) in zip((b"", h2_frames.PREFACE, wire.GREETING), hostile, strict=True):
             writer.writelines([start, *garbage])
         assert b"200 OK" in await exchange(port, LAST)
         for _, writer in hostile:
@@ -128,8 +128,8 @@ async def test_a_reader_that_stops_gets_only_the_newest_when_it_goes_on() -> Non
     routes = Routes(streams={"/t.T/S": lambda *args: opened.append(args[2])})
     async with run_listener(routes) as (_, port):
         reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=1000)
-        window = frames.settings_frame({frames.Setting.INITIAL_WINDOW_SIZE: 2**30})
-        wide = frame(frames.WINDOW_UPDATE, 0, 0, frames.UINT32.pack(2**30))
+        window = h2_frames.settings_frame({h2_frames.Setting.INITIAL_WINDOW_SIZE: 2**30})
+        wide = frame(h2_frames.WINDOW_UPDATE, 0, 0, h2_frames.UINT32.pack(2**30))
         writer.write(wire.GREETING + window + wide + call(1, "/t.T/S", b""))
         await until(lambda: opened)
         stream, state = opened[0], 0

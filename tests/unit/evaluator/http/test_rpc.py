@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 import grpc
 import pytest
 
+from evaluator.http.grpc_framing import MESSAGE_CHARACTERS
+from evaluator.http.limits import Limits
 from evaluator.http.messages import Call, Code, MessageStream, RpcError
 from evaluator.http.routes import Routes
-from evaluator.http.rpc.grpc_framing import MESSAGE_CHARACTERS
-from evaluator.http.server.limits import Limits
 from tests.unit.evaluator.http.serving import ROUTES, run_listener, say_the_last
 from tests.waiting import until
 

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from evaluator.http.h1.http1_peer import Http1Peer
-from evaluator.http.h2 import frames
+from evaluator.http import h2_frames
+from evaluator.http.http1_peer import Http1Peer
+from evaluator.http.limits import Limits
 from evaluator.http.messages import ByteStream, Headers, Request, Response, Streamed
 from evaluator.http.routes import Routes
-from evaluator.http.server.limits import Limits
 from tests.unit.evaluator.http.asking import VERSIONS, Asking
 from tests.unit.evaluator.http.serving import DATE, Line, post, run_listener
 from tests.waiting import until
@@ -127,7 +127,7 @@ def test_an_open_body_is_no_idle_connection(version: str) -> None:
     for _ in range(10):
         client.line.wait(4)
         if version == "HTTP/2":
-            client.line.feed(frames.frame(frames.PING, frames.ACK, 0, bytes(8)))
+            client.line.feed(h2_frames.frame(h2_frames.PING, h2_frames.ACK, 0, bytes(8)))
     assert (body.closed, client.line.pipe.closed) == (False, False)
 
 

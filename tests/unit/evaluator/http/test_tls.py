@@ -18,14 +18,14 @@ import grpc.aio
 import pytest
 from cryptography.hazmat.primitives import serialization
 
-from evaluator.http.h1.http1_peer import Http1Peer
-from evaluator.http.h2.frames import PREFACE
+from evaluator.http import sockets as module
+from evaluator.http.h2_frames import PREFACE
+from evaluator.http.http1_peer import Http1Peer
+from evaluator.http.limits import Limits
 from evaluator.http.messages import Response
+from evaluator.http.peer import LINGER_SECONDS
 from evaluator.http.routes import Routes
-from evaluator.http.server import tls as module
-from evaluator.http.server.limits import Limits
-from evaluator.http.server.peer import LINGER_SECONDS
-from evaluator.http.server.tls import TlsError
+from evaluator.http.sockets import TlsError
 from tests.unit.evaluator.http import wire
 from tests.unit.evaluator.http.certificates import (
     Files,

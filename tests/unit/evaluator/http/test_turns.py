@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from evaluator.http.h2.frames import END_HEADERS, END_STREAM
-from evaluator.http.hpack.hpack import encode_block
+from evaluator.http.h2_frames import END_HEADERS, END_STREAM
+from evaluator.http.hpack import encode_block
 from evaluator.http.messages import Response
+from evaluator.http.peer import LARGE_READ_BYTES
 from evaluator.http.routes import Routes
-from evaluator.http.server.peer import LARGE_READ_BYTES
-from evaluator.http.server.scheduler import BUDGET_SECONDS
+from evaluator.http.scheduler import BUDGET_SECONDS
 from tests.unit.evaluator.http.asking import VERSIONS, Asking
 from tests.unit.evaluator.http.wire import data_frame, headers_frame
 

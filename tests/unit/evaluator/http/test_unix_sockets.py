@@ -16,17 +16,17 @@ import grpc
 import grpc.aio
 import pytest
 
+from evaluator.http import sockets
+from evaluator.http.listener import Listener
 from evaluator.http.messages import Call, Request, Response
 from evaluator.http.routes import Routes
-from evaluator.http.server import sockets
-from evaluator.http.server.listener import Listener
 from tests.unit.evaluator.http.certificates import Files, client, issue
 from tests.unit.evaluator.http.serving import ROUTES
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
 
-    from evaluator.http.server.tls import TlsFiles
+    from evaluator.http.sockets import TlsFiles
 
 LAST = b"GET / HTTP/1.1\r\nhost: h\r\nconnection: close\r\n\r\n"
 

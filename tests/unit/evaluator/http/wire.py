@@ -8,12 +8,11 @@ from h2.config import H2Configuration
 from h2.connection import H2Connection
 from h2.events import DataReceived
 
-from evaluator.http.h2 import frames
-from evaluator.http.h2.connection import Connection
-from evaluator.http.h2.events import Event, RequestReceived
-from evaluator.http.h2.frames import END_HEADERS, END_STREAM, frame, settings_frame
-from evaluator.http.hpack.hpack import encode_block
-from evaluator.http.server.limits import Limits
+from evaluator.http import h2_frames
+from evaluator.http.h2_connection import Connection
+from evaluator.http.h2_frames import END_HEADERS, END_STREAM, Event, RequestReceived, frame, settings_frame
+from evaluator.http.hpack import encode_block
+from evaluator.http.limits import Limits
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -22,15 +21,15 @@ HEAD = ((":method", "POST"), (":scheme", "http"), (":path", "/a.B/C"), (":author
 BLOCK = encode_block(HEAD)
 OK = encode_block([(":status", "200")])
 STATUS = encode_block([("grpc-status", "0")])
-GREETING = frames.PREFACE + settings_frame({})
+GREETING = h2_frames.PREFACE + settings_frame({})
 
 
 def headers_frame(stream_id: int, block: bytes = BLOCK, flags: int = END_HEADERS) -> bytes:
-    return frame(frames.HEADERS, flags, stream_id, block)
+    return frame(h2_frames.HEADERS, flags, stream_id, block)
 
 
 def data_frame(stream_id: int, body: bytes = b"", flags: int = END_STREAM) -> bytes:
-    return frame(frames.DATA, flags, stream_id, body)
+    return frame(h2_frames.DATA, flags, stream_id, body)
 
 
 def whole(stream_id: int, body: bytes = b"hello") -> bytes:
@@ -53,9 +52,9 @@ def take_frames(connection: Connection) -> list[tuple[int, int, int, bytes]]:
 
 def parse_frames(output: bytes) -> Iterator[tuple[int, int, int, bytes]]:
     while output:
-        word, flags, stream_id = frames.HEAD.unpack_from(output)
-        end = frames.HEAD_BYTES + (word >> 8)
-        yield word & 0xFF, flags, stream_id, output[frames.HEAD_BYTES : end]
+        word, flags, stream_id = h2_frames.HEAD.unpack_from(output)
+        end = h2_frames.HEAD_BYTES + (word >> 8)
+        yield word & 0xFF, flags, stream_id, output[h2_frames.HEAD_BYTES : end]
         output = output[end:]
 
 
@@ -63,9 +62,9 @@ def errors(connection: Connection) -> list[tuple[str, int, int]]:
     """RST_STREAM and GOAWAY in the output: what, stream (the last one, for GOAWAY), error."""
     found = []
     for kind, _, stream_id, payload in take_frames(connection):
-        if kind == frames.RST_STREAM:
+        if kind == h2_frames.RST_STREAM:
             found.append(("RST_STREAM", stream_id, int.from_bytes(payload)))
-        if kind == frames.GOAWAY:
+        if kind == h2_frames.GOAWAY:
             last, error = payload[:4], payload[4:8]
             found.append(("GOAWAY", int.from_bytes(last), int.from_bytes(error)))
     return found

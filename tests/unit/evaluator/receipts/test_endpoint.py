@@ -11,7 +11,7 @@ from evaluator.receipts.endpoint import Endpoint
 from evaluator.receipts.reporter import Receipts
 from evaluator.store.store import Store
 from evaluator.sync.config import Provider, SourceConfig
-from evaluator.sync.follow import Followers
+from evaluator.sync.follower import Followers
 from evaluator.sync.opening import open_sources
 from tests.clients.evaluator import FLAGSTAFF, LEADING
 from tests.programs import DIES_WITH_US

@@ -10,18 +10,17 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from evaluator.flags.layers.merge import parse
+from evaluator.flags.merge import parse
 from evaluator.flags.model import ComposedPart, Flag, FlagSet, State
+from evaluator.http.limits import Limits
+from evaluator.http.listener import Listener
 from evaluator.http.messages import Code, RpcError
 from evaluator.http.routes import Routes, merge
-from evaluator.http.server.limits import Limits
-from evaluator.http.server.listener import Listener
-from evaluator.http.server.scheduler import FairQueue
+from evaluator.http.scheduler import FairQueue
 from evaluator.receipts.reporter import Receipts, Reporter
 from evaluator.store.store import Content, Report, Store
-from evaluator.sync.acceptance import Accepted, accept
 from evaluator.sync.config import Provider, SourceConfig
-from evaluator.sync.follow import Followers
+from evaluator.sync.follower import Accepted, Followers, accept
 from evaluator.sync.lastgood import LastGood, LastGoodWriter
 from evaluator.sync.opening import open_sources
 from evaluator.sync.schedule import Backoff

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from evaluator.flags.model import ABSENT, Flag, FlagSet, State
 from evaluator.resolving.resolve import compile_flag_set, resolve
-from evaluator.resolving.rule_clauses import Split, clauses, sentence, splits
+from evaluator.resolving.rule_words import Split, clauses, sentence, splits
 from evaluator.targeting.compile import OPERATORS
 
 EMAIL = {"var": "email"}

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 from evaluator.flags.model import ABSENT, Flag, FlagSet, State
 from evaluator.http.deferred import Deferred, at_once
 from evaluator.http.messages import Call, Code
-from evaluator.http.server.scheduler import FairQueue
+from evaluator.http.scheduler import FairQueue
+from evaluator.server import json_rpc
 from evaluator.server.context import ContextSources
-from evaluator.server.monitoring.metrics import Metrics
-from evaluator.server.ofrep.evaluate_flags import Ofrep
-from evaluator.server.ofrep.sse import ChangeStreams
-from evaluator.server.rpc import json_rpc
-from evaluator.server.rpc.evaluation import Evaluation
+from evaluator.server.evaluate_flags import Ofrep
+from evaluator.server.evaluation import Evaluation
+from evaluator.server.metrics import Metrics
 from evaluator.server.service import EvaluationService
+from evaluator.server.sse import ChangeStreams
 from evaluator.store.store import Store
 from tests.stores import swap
 

@@ -11,7 +11,7 @@ from openfeature.schemas.protobuf.flagd.evaluation.v1 import evaluation_pb2 as v
 
 from evaluator.http.deferred import Deferred
 from evaluator.http.messages import Request, Response, header
-from evaluator.server.ofrep.evaluate_flags import PREFIX
+from evaluator.server.evaluate_flags import PREFIX
 from tests.stores import swap
 
 from .fakes import NOW, World, answer_of, call, flag, flag_set, world

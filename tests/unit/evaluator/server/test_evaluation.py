@@ -11,8 +11,8 @@ from openfeature.schemas.protobuf.schema.v1 import schema_pb2 as schema_v1
 
 from evaluator.http.messages import Code, RpcError
 from evaluator.server.context import ContextSources
-from evaluator.server.rpc.evaluation import METHODS, CodecEndpoints, routes
-from evaluator.server.rpc.event_stream import EventStreams
+from evaluator.server.evaluation import METHODS, CodecEndpoints, routes
+from evaluator.server.event_stream import EventStreams
 from tests.stores import swap
 
 from . import fakes

@@ -10,8 +10,8 @@ from openfeature.schemas.protobuf.flagd.evaluation.v1 import evaluation_pb2 as v
 
 from evaluator.flags.model import FlagSet
 from evaluator.http.messages import Code, RpcError
-from evaluator.server.rpc import json_rpc
-from evaluator.server.rpc.event_stream import EventStreams, Run
+from evaluator.server import json_rpc
+from evaluator.server.event_stream import EventStreams, Run
 from evaluator.store.store import Store
 from tests.stores import swap
 from tests.unit.evaluator.wire.fakes import BUDGET, FakeScheduler

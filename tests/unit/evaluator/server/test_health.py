@@ -11,8 +11,8 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from evaluator.http.messages import Code, Response, RpcError
 from evaluator.http.routes import Routes, merge
-from evaluator.server.monitoring import health
-from evaluator.server.monitoring.health import HealthService
+from evaluator.server import health
+from evaluator.server.health import HealthService
 from evaluator.settings import Settings
 from evaluator.store.store import Store
 from evaluator.wiring import serve

@@ -13,7 +13,7 @@ from evaluator.flags.model import REVISION_KEY, FlagSet
 from evaluator.http.messages import Request, Response, Streamed
 from evaluator.http.offload import Offload
 from evaluator.server.context import ContextSources
-from evaluator.server.monitoring.introspection import MOST_BODY, PAGE, Introspection
+from evaluator.server.management import MOST_BODY, PAGE, Introspection
 from evaluator.server.service import EvaluationService
 from evaluator.store.history import History
 from evaluator.store.store import Store

@@ -16,8 +16,8 @@ from openfeature.schemas.protobuf.flagd.evaluation.v2 import evaluation_pb2 as v
 from evaluator.flags.model import ABSENT
 from evaluator.http.messages import Code, RpcError
 from evaluator.resolving.resolution import EvaluationReason, FlagType, Resolution
-from evaluator.server.rpc import json_rpc, protobuf
-from evaluator.server.rpc.evaluation import METHODS
+from evaluator.server import json_rpc, protobuf
+from evaluator.server.evaluation import METHODS
 
 from . import fakes
 from .fakes import World, answer_of, call, world

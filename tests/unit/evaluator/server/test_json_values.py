@@ -14,8 +14,8 @@ from openfeature.schemas.protobuf.flagd.evaluation.v1 import evaluation_pb2 as v
 
 from evaluator.http.messages import Request
 from evaluator.resolving.resolution import FlagType
-from evaluator.server.json_values import json_value
-from evaluator.server.ofrep.evaluate_flags import PREFIX
+from evaluator.server.context import json_value
+from evaluator.server.evaluate_flags import PREFIX
 
 from .fakes import World, answer_of, call, flag, world
 

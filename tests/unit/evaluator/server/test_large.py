@@ -15,10 +15,10 @@ from evaluator.http.deferred import Deferred, at_once
 from evaluator.http.messages import Code, Request, RpcError
 from evaluator.resolving.resolution import FlagType
 from evaluator.server import context as contexts
+from evaluator.server import protobuf
 from evaluator.server.context import MOST_VALUES
-from evaluator.server.monitoring.introspection import read_question
-from evaluator.server.ofrep.evaluate_flags import PREFIX
-from evaluator.server.rpc import protobuf
+from evaluator.server.evaluate_flags import PREFIX
+from evaluator.server.management import read_question
 from evaluator.server.service import is_large
 
 from . import fakes

@@ -10,8 +10,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from evaluator.flags.model import REVISION_KEY, FlagSet
 from evaluator.http.messages import Request, Response
 from evaluator.http.offload import Offload
-from evaluator.server.monitoring.management import Start, is_ready, routes
-from evaluator.server.rpc.evaluation import METHODS
+from evaluator.server.evaluation import METHODS
+from evaluator.server.management import Start, is_ready, routes
 from evaluator.store.store import Store
 from tests.stores import fail, swap
 

@@ -7,7 +7,7 @@ import orjson
 import pytest
 
 from evaluator.http.messages import Headers, Request, Response, header
-from evaluator.server.ofrep.evaluate_flags import PREFIX, Ofrep, matches, read_context, routes
+from evaluator.server.evaluate_flags import PREFIX, Ofrep, matches, read_context, routes
 from tests.stores import swap
 
 from . import fakes

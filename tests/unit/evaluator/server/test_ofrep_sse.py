@@ -6,8 +6,8 @@ import orjson
 import pytest
 
 from evaluator.http.messages import Request, Response, Streamed, header
-from evaluator.server.ofrep.sse import KEEP_ALIVE_SECONDS, PATH, ChangeStreams
-from evaluator.server.selection import Selection
+from evaluator.server.service import Selection
+from evaluator.server.sse import KEEP_ALIVE_SECONDS, PATH, ChangeStreams
 from evaluator.store.store import Store
 from tests.stores import swap
 from tests.unit.evaluator.server.fakes import FakeStream

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from openfeature.schemas.protobuf.flagd.evaluation.v2 import evaluation_pb2 as v2
 
 from evaluator.http.messages import Code, RpcError
-from evaluator.server.rpc import protobuf
+from evaluator.server import protobuf
 
 NUMBERS = st.floats(allow_nan=False, allow_infinity=False)
 SCALARS = st.none() | st.booleans() | NUMBERS | st.text(max_size=5)
@@ -24,7 +24,7 @@ VALUES = st.recursive(
 
 
 def test_reading_messages_imports_no_grpc() -> None:
-    code = "import sys, evaluator.server.rpc.evaluation; print('grpc' in sys.modules)"
+    code = "import sys, evaluator.server.evaluation; print('grpc' in sys.modules)"
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert run.stdout.strip() == "False"
 

@@ -8,8 +8,8 @@ import pytest
 from evaluator.http.deferred import Deferred, at_once
 from evaluator.http.messages import Code, Request, Response, RpcError, Streamed
 from evaluator.http.routes import Routes
-from evaluator.server.monitoring.families import Histogram
-from evaluator.server.monitoring.requests import COARSE, SECONDS, Requests
+from evaluator.server.families import Histogram
+from evaluator.server.metrics import COARSE, SECONDS, Requests
 from tests.clock import Clock
 
 from .fakes import call

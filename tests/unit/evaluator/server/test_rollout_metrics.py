@@ -8,8 +8,8 @@ import pytest
 from openfeature.schemas.protobuf.flagd.evaluation.v1 import evaluation_pb2 as v1
 
 from evaluator.resolving.resolution import FlagType
-from evaluator.server.monitoring.rollout_metrics import MOST_UNITS_OF_FLAG
-from evaluator.store.rollout_history import KEPT_SECONDS
+from evaluator.server.rollout_metrics import MOST_UNITS_OF_FLAG
+from evaluator.store.history import KEPT_SECONDS
 from tests.rollout_sets import NEW, OLD, PLAIN, flags, rolled_out
 from tests.stores import swap
 

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from evaluator.http.deferred import Deferred
+from evaluator.http.grpc_framing import frame
 from evaluator.http.messages import Call, Code, RpcError
 from evaluator.http.routes import Routes
-from evaluator.http.rpc.grpc_framing import frame
-from evaluator.server.monitoring.rpcs import Durations, watch_calls
+from evaluator.server.metrics import Durations, watch_calls
 from tests.unit.evaluator.http.asking import VERSIONS, Asking
 
 from .fakes import FakeStream, answer_of

@@ -15,9 +15,9 @@ from evaluator.flags.model import FlagSet
 from evaluator.http.messages import Code, Request, RpcError
 from evaluator.resolving.resolution import FlagType
 from evaluator.server.context import ContextSources
-from evaluator.server.ofrep.evaluate_flags import PREFIX, Ofrep
-from evaluator.server.rpc.evaluation import Evaluation
-from evaluator.server.rpc.event_stream import EventStreams
+from evaluator.server.evaluate_flags import PREFIX, Ofrep
+from evaluator.server.evaluation import Evaluation
+from evaluator.server.event_stream import EventStreams
 from evaluator.server.service import EvaluationService
 from evaluator.server.syncing import StoreBackend
 from evaluator.store.store import Content, Report, Store
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
     from evaluator.wire.servicer import Missing
 
+if TYPE_CHECKING:
     Found = Mapping[str, str]
     Ask = Callable[[Store, str], Found]
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
-from evaluator.server.monitoring.state_metrics import SourceState, StateMetrics
+from evaluator.server.state_metrics import SourceState, StateMetrics
 from evaluator.store.store import Report, Store
 from tests.stores import confirm, fail, swap
 

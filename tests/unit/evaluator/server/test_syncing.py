@@ -12,9 +12,8 @@ from evaluator.http.messages import Code, RpcError
 from evaluator.server import syncing
 from evaluator.server.syncing import LARGE, NOT_YET, StoreBackend
 from evaluator.store.store import Store
-from evaluator.wire.encoding import encode
 from evaluator.wire.servicer import Missing
-from evaluator.wire.sync_messages import Payload
+from evaluator.wire.sync_messages import Payload, encode
 from tests.stores import confirm, fail, swap
 
 from .fakes import NOW, call, flag, flag_set

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from evaluator.http.messages import Headers, Request, Response
 from evaluator.server.context import ContextSources
-from evaluator.server.monitoring.event_counts import MOST_EVENTS
-from evaluator.server.ofrep.track import LONGEST_NAME, MOST_BYTES, Tracking
+from evaluator.server.rollout_metrics import MOST_EVENTS
+from evaluator.server.track import LONGEST_NAME, MOST_BYTES, Tracking
 from tests.rollout_sets import NEW, PLAIN, flags, rolled_out
 from tests.stores import swap
 

@@ -5,7 +5,7 @@ import hashlib
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evaluator.server.monitoring.unit_sample import HASHES, UnitSample
+from evaluator.server.rollout_metrics import HASHES, UnitSample
 
 hashes = st.integers(0, HASHES - 1)
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from evaluator.settings import InvalidSettingError, parsing
+from evaluator.settings import InvalidSettingError, options
 
 
 @pytest.mark.parametrize(
@@ -15,7 +15,7 @@ from evaluator.settings import InvalidSettingError, parsing
     ],
 )  # fmt: skip
 def test_a_duration_is_read_as_go_writes_it(text: object, seconds: float) -> None:
-    assert parsing.duration(text, "--d") == pytest.approx(seconds)
+    assert options.duration(text, "--d") == pytest.approx(seconds)
 
 
 @pytest.mark.parametrize(
@@ -23,24 +23,24 @@ def test_a_duration_is_read_as_go_writes_it(text: object, seconds: float) -> Non
 )
 def test_what_is_no_duration_is_refused(text: object) -> None:
     with pytest.raises(InvalidSettingError, match=r"--d is .*, which is not a valid duration; use 10s"):
-        parsing.duration(text, "--d")
+        options.duration(text, "--d")
 
 
 @pytest.mark.parametrize("text", ["65536", "-1", "", "²", "1.5", 1.5, True, None, "9" * 5000])
 def test_what_is_no_whole_number_in_bounds_is_refused(text: object) -> None:
     with pytest.raises(InvalidSettingError, match=r"--p is .*whole number from 0 to 65535"):
-        parsing.whole(text, "--p", (0, 65535))
+        options.whole(text, "--p", (0, 65535))
 
 
 @pytest.mark.parametrize("text", ["1", "t", "T", "TRUE", "true", "True", True])
 def test_a_switch_is_on_for_what_go_takes_as_true(text: object) -> None:
-    assert parsing.switch(text, "--x") is True
+    assert options.switch(text, "--x") is True
 
 
 @pytest.mark.parametrize("text", ["yes", "on", "", "tRue", 2, None])
 def test_what_is_no_switch_is_refused(text: object) -> None:
     with pytest.raises(InvalidSettingError, match=r"--x is .*: must be true or false"):
-        parsing.switch(text, "--x")
+        options.switch(text, "--x")
 
 
 @pytest.mark.parametrize(
@@ -54,13 +54,13 @@ def test_what_is_no_switch_is_refused(text: object) -> None:
     ids=["repeated and parted", "quoted as in CSV", "a list of the file", "empty"],
 )
 def test_a_list_is_read_as_pflag_reads_it(given: list[object], items: tuple[str, ...]) -> None:
-    assert parsing.strings(given, "--f") == items
+    assert options.strings(given, "--f") == items
 
 
 @pytest.mark.parametrize("given", [['"a'], [{"a": 1}], [["a", 1]], ["a\x1b"]])
 def test_what_is_no_list_of_texts_is_refused(given: list[object]) -> None:
     with pytest.raises(InvalidSettingError, match="--f"):
-        parsing.strings(given, "--f")
+        options.strings(given, "--f")
 
 
 @pytest.mark.parametrize(
@@ -82,14 +82,14 @@ def test_what_is_no_list_of_texts_is_refused(given: list[object]) -> None:
     ],
 )  # fmt: skip
 def test_pairs_are_read_as_pflag_and_viper_read_them(given: list[Any], found: dict[str, str]) -> None:
-    assert parsing.pairs(given, "-X") == found
+    assert options.pairs(given, "-X") == found
 
 
 @pytest.mark.parametrize("given", ["region", "=region", "a=1,b=2,c", '{"a"', '{"a": []}', 7, ["a=1"]])
 def test_what_are_no_pairs_is_refused(given: object) -> None:
     with pytest.raises(InvalidSettingError, match="-X"):
-        parsing.pairs([given], "-X")
+        options.pairs([given], "-X")
 
 
 def test_a_variables_items_are_parted_by_blanks_or_commas() -> None:
-    assert parsing.words(" file:a  file:b,file:c ") == ("file:a", "file:b", "file:c")
+    assert options.words(" file:a  file:b,file:c ") == ("file:a", "file:b", "file:c")

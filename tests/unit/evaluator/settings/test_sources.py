@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from evaluator.settings import InvalidSettingError
-from evaluator.settings.sources import parse_sources, parse_uri
+from evaluator.settings.load import parse_sources, parse_uri
 from evaluator.sync.config import OAuth, Provider, SourceConfig
 
 GRPC_ONLY = {"selector", "providerID", "PROVIDERID", "providerid", "tls", "maxMsgSize"}

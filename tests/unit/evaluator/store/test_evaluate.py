@@ -9,12 +9,12 @@ from openfeature.schemas.protobuf.flagd.evaluation.v1 import evaluation_pb2 as v
 from evaluator.flags.model import REVISION_KEY
 from evaluator.http.messages import Code, Request, RpcError
 from evaluator.resolving.resolution import FlagType
+from evaluator.server import json_rpc
 from evaluator.server.context import ContextSources
-from evaluator.server.ofrep.evaluate_flags import PREFIX, Ofrep
-from evaluator.server.rpc import json_rpc
-from evaluator.server.rpc.evaluation import Evaluation
+from evaluator.server.evaluate_flags import PREFIX, Ofrep
+from evaluator.server.evaluation import Evaluation
 from evaluator.server.service import EvaluationService
-from evaluator.store.evaluate import Query, evaluate, evaluate_all
+from evaluator.store.snapshot import Query, evaluate, evaluate_all
 from evaluator.store.store import Store
 from tests.stores import swap
 from tests.unit.evaluator.server import fakes
@@ -24,8 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from evaluator.resolving.resolution import Resolution
-    from evaluator.store.evaluate import Observer
-    from evaluator.store.snapshot import Snapshot
+    from evaluator.store.snapshot import Observer, Snapshot
 
 SEEN = ("boolean", "on", "STATIC", "main@sha1:1", "shop", "user-1")
 CONTEXT = {"targetingKey": "user-1"}

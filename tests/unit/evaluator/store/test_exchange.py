@@ -5,12 +5,12 @@ import gc
 import threading
 import weakref
 
-from evaluator.flags.layers.merge import parse
+from evaluator.flags.merge import parse
 from evaluator.flags.model import FlagSet
 from evaluator.host.gc_policy import GcPolicy
 from evaluator.resolving.resolve import compile_flag_set, resolve
-from evaluator.store.exchange import SnapshotSwapper, free_one_by_one
-from evaluator.store.store import Content, Fault, Report, Snapshot, Store
+from evaluator.store.snapshot import Snapshot
+from evaluator.store.store import Content, Fault, Report, SnapshotSwapper, Store, free_one_by_one
 from tests.unit.evaluator.server.fakes import ALL, NOW, flag, flag_set
 
 from .test_store import value, version

@@ -4,13 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from evaluator.store.rollout_history import (
-    KEPT_SECONDS,
-    LATE_SECONDS,
-    MOST_FLAGS,
-    MOST_STATES,
-    RolloutHistory,
-)
+from evaluator.store.history import KEPT_SECONDS, LATE_SECONDS, MOST_FLAGS, MOST_STATES, RolloutHistory
 from evaluator.store.store import Store
 from tests.rollout_sets import NEW, OLD, PLAIN, flags, rolled_out
 from tests.stores import swap

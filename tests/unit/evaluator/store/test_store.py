@@ -2,12 +2,12 @@ from __future__ import annotations
 
 import pytest
 
-from evaluator.flags.layers.catalog import UnknownSourceError
+from evaluator.flags.catalog import UnknownSourceError
 from evaluator.flags.model import REVISION_KEY, FlagSet
 from evaluator.resolving.resolution import FlagType
 from evaluator.resolving.resolve import resolve
-from evaluator.store.report import Health
-from evaluator.store.store import Content, Report, Snapshot, SourceStatus, Staleness, Store
+from evaluator.store.snapshot import Snapshot
+from evaluator.store.store import Content, Health, Report, SourceStatus, Staleness, Store
 from tests.stores import confirm, fail, swap
 from tests.unit.evaluator.server.fakes import NOW, flag, flag_set
 

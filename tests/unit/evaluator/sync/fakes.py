@@ -8,7 +8,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from evaluator.store.store import Store
-from evaluator.sync.follow import Followers
+from evaluator.sync.follower import Followers
 from evaluator.sync.lastgood import StateFolder
 from evaluator.sync.source import Delivery
 from tests.clock import Clock

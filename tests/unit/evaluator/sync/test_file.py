@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from evaluator.sync import file_source as file_module
+from evaluator.sync.file_source import FileSource
+from evaluator.sync.schedule import SourceTiming
 from evaluator.sync.source import MAX_BYTES, Changes, Delivery, SourceFault, Unchanged
-from evaluator.sync.sources import file as file_module
-from evaluator.sync.sources.file import FileSource
-from evaluator.sync.sources.watch import Watch, places
-from evaluator.sync.timing import SourceTiming
+from evaluator.sync.watch import Watch, places
 from tests.clock import Clock
 
 if TYPE_CHECKING:

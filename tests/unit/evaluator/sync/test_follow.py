@@ -8,15 +8,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from evaluator.flags.model import REVISION_KEY
-from evaluator.server.monitoring.state_metrics import state
+from evaluator.server.state_metrics import state
 from evaluator.server.syncing import StoreBackend
-from evaluator.store.exchange import SnapshotSwapper
-from evaluator.store.store import Store
+from evaluator.store.store import SnapshotSwapper, Store
 from evaluator.sync.follower import Follower
 from evaluator.sync.lastgood import LastGood
-from evaluator.sync.schedule import Backoff
+from evaluator.sync.schedule import Backoff, SourceTiming
 from evaluator.sync.source import RENEWAL, UNCHANGED, SourceFault
-from evaluator.sync.timing import SourceTiming
 from evaluator.wire.sync_messages import Payload
 from tests.clock import Clock
 from tests.unit.evaluator.server.fakes import call

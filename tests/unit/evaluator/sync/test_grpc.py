@@ -10,10 +10,9 @@ import pytest
 import trustme
 
 from evaluator.sync.config import InvalidSourceError, Provider, SourceConfig
+from evaluator.sync.grpc_source import GrpcSource, delivery_of, target
+from evaluator.sync.schedule import DEFAULT_TIMING, SourceTiming
 from evaluator.sync.source import Delivery, SourceFault, Unchanged
-from evaluator.sync.sources.connector import delivery_of, target
-from evaluator.sync.sources.grpc import GrpcSource
-from evaluator.sync.timing import DEFAULT_TIMING, SourceTiming
 from evaluator.wire import sync_pb2
 from tests.sync_sources import Ear, GrpcPeer
 

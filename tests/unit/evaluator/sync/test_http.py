@@ -14,9 +14,9 @@ import pytest
 import trustme
 
 from evaluator.sync.config import OAuth, Provider, SourceConfig
+from evaluator.sync.http_source import wait_of
 from evaluator.sync.opening import open_sources
 from evaluator.sync.source import Delivery, SourceFault, Unchanged
-from evaluator.sync.sources.http import wait_of
 from tests.sync_sources import Ear, HttpPeer, raw_server, respond
 
 if TYPE_CHECKING:

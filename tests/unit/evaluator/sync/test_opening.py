@@ -6,13 +6,12 @@ from typing import Any
 
 import pytest
 
+from evaluator.sync.blob_source import BlobSource
 from evaluator.sync.config import InvalidSourceError, Provider, SourceConfig
+from evaluator.sync.file_source import FileSource
+from evaluator.sync.grpc_source import GrpcSource, target
+from evaluator.sync.http_source import HttpSource
 from evaluator.sync.opening import names, open_sources
-from evaluator.sync.sources.blob import BlobSource
-from evaluator.sync.sources.connector import target
-from evaluator.sync.sources.file import FileSource
-from evaluator.sync.sources.grpc import GrpcSource
-from evaluator.sync.sources.http import HttpSource
 
 
 def config(provider: str, uri: str, **fields: Any) -> SourceConfig:

@@ -9,12 +9,12 @@ import pytest
 
 from evaluator.flags.accept import Progress, effective
 from evaluator.flags.canonical import digest
-from evaluator.flags.layers.merge import parse
+from evaluator.flags.merge import parse
 from evaluator.flags.model import DIGEST_KEY
 from evaluator.flags.overrides import Override
 from evaluator.resolving.resolve import resolve
 from evaluator.sync.source import SourceFault
-from evaluator.wire.encoding import encode
+from evaluator.wire.sync_messages import encode
 from tests.clock import Clock
 from tests.unit.evaluator.sync.fakes import FakeSource, files, run_followers
 from tests.waiting import until

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from evaluator.targeting import RuleError
-from evaluator.targeting.cbor import encode
+from evaluator.targeting.fractional import encode
 
 JSON = st.recursive(
     st.none()

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evaluator.flags.checking.known_operators import MOST_WEIGHT
+from evaluator.flags.known_operators import MOST_WEIGHT
 from evaluator.flags.model import Bucketing
 from evaluator.targeting import RuleError, compile_rule
 from evaluator.targeting.fractional import bucket_of, read_buckets

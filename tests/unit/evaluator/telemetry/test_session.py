@@ -12,11 +12,11 @@ from openfeature.schemas.protobuf.flagd.evaluation.v2 import evaluation_pb2 as v
 
 from evaluator.http.messages import Call, Request, RpcError
 from evaluator.http.routes import Routes
+from evaluator.server import evaluate_flags as ofrep
 from evaluator.server.context import ContextSources
-from evaluator.server.monitoring.metrics import Metrics
-from evaluator.server.ofrep import evaluate_flags as ofrep
-from evaluator.server.ofrep.evaluate_flags import Ofrep
-from evaluator.server.rpc.evaluation import METHODS, Evaluation
+from evaluator.server.evaluate_flags import Ofrep
+from evaluator.server.evaluation import METHODS, Evaluation
+from evaluator.server.metrics import Metrics
 from evaluator.server.service import EvaluationService
 from evaluator.settings import InvalidSettingError, OtelSettings, load
 from evaluator.store.store import Store

@@ -6,7 +6,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from evaluator.http.server.scheduler import FairQueue
+from evaluator.http.scheduler import FairQueue
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from evaluator.flags.layers.merge import parse
+from evaluator.flags.merge import parse
 from evaluator.flags.model import BUCKETING_KEY, DIGEST_KEY, REVISION_KEY, FlagSet, State
 from evaluator.resolving.resolution import FlagType
 from evaluator.resolving.resolve import compile_flag_set, resolve
-from evaluator.wire.encoding import encode
+from evaluator.wire.sync_messages import encode
 from tests.contract.generated_flags import contexts, definitions
 from tests.unit.evaluator.server import fakes
 from tests.unit.evaluator.server.fakes import flag, flag_set

@@ -10,7 +10,7 @@ from google.protobuf.struct_pb2 import Struct
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evaluator.server.rpc.protobuf import plain
+from evaluator.server.protobuf import plain
 from evaluator.wire import evaluation_v1_pb2 as v1
 from evaluator.wire.resolve_request import read_usual
 

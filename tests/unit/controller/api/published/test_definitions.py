@@ -9,20 +9,30 @@ import pytest
 import yaml
 from pydantic import Field
 
+from controller.api.crd_writer import (
+    custom_resource_definition,
+    page_of,
+    render_definition,
+    structural_schema,
+    with_fields,
+)
+from controller.api.fields import (
+    Duration,
+    InvalidSpecError,
+    LocalReference,
+    Model,
+    Rule,
+    RuledModel,
+    in_schema,
+    read,
+)
 from controller.api.kinds import DEFINITIONS
-from controller.api.objects.fields import Duration, InvalidSpecError, LocalReference, Model, read
-from controller.api.objects.rules import Rule, RuledModel
-from controller.api.objects.schema_words import in_schema
-from controller.api.published.definitions import custom_resource_definition, page_of, render_definition
-from controller.api.published.field_tables import with_fields
-from controller.api.published.model_schema import structural_schema
-from controller.cli.manifests.manifest_files import read_manifests
-from controller.cli.manifests.manifest_problems import judge
+from controller.cli.manifests import judge, read_manifests
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from controller.api.objects.definition import Definition
+    from controller.api.definition import Definition
 
 ROOT: Final = Path(__file__).parents[5]
 

@@ -11,14 +11,12 @@ from typing import TYPE_CHECKING
 
 from kubernetes.aio import client
 
-from controller.app.page.callers import TokenCallers
-from controller.app.page.cluster_page import ClusterPage
-from controller.app.page.cluster_views import ClusterViews
-from controller.app.page.own_page import NamedCaller
+from controller.app.cluster_page import ClusterPage, ClusterViews
+from controller.app.page_process import NamedCaller, TokenCallers
 from controller.kube.client import Cluster
-from controller.proxy.access.access import AccessReviews
-from controller.proxy.access.users import User
-from controller.runtime.reconciling.setbacks import Failed
+from controller.proxy.access import AccessReviews
+from controller.proxy.users import User
+from controller.runtime.setbacks import Failed
 from evaluator.http.messages import Request, Response
 
 if TYPE_CHECKING:

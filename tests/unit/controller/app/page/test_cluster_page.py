@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from controller.app.page.cluster_objects import ClusterObjects
-from controller.app.page.cluster_page import ClusterPage
-from controller.app.page.shown_sets import ShownSets
+from controller.app.cluster_objects import ClusterObjects
+from controller.app.cluster_page import ClusterPage, ShownSets
 from tests.unit.controller.page.page_world import flag
 
 

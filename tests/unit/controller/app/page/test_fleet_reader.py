@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from aiohttp import web
 
-from controller.app.page.fleet_reader import FRESH_SECONDS, FleetReader
+from controller.app.cluster_objects import FRESH_SECONDS, FleetReader
 from tests.web_server import web_server
 
 FLEET = {"flagSets": [{"namespace": "shop", "name": "flags", "members": [{"name": "shop/pod-1"}]}]}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from controller.delivery.progress.generations import change_text, drawn_text, generation_of, pending_text
+from controller.delivery.rollouts import change_text, drawn_text, generation_of, pending_text
 from evaluator.flags.model import BUCKETING_KEY, Flag, FlagSet, State
 
 SPLIT = {"fractional": [["on", 50], ["off", 50]]}

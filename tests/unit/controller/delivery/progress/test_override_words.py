@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from controller.api.objects.meta import Resource
-from controller.delivery.progress.override_words import effect_of, flag_text, served_of
-from controller.delivery.state.effect import Effect
+from controller.api.meta import Resource
+from controller.delivery.actions import Effect
+from controller.delivery.progress_words import effect_of, flag_text, served_of
 from evaluator.flags.accept import Progress, effective
 from evaluator.flags.overrides import Override
 from tests.rollout_sets import NEW, PLAIN, flags, rolled_out

@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from controller.api.objects.meta import ObjectKey, Resource
-from controller.delivery.progress.overrides import BY_WRITER, target_of
-from controller.delivery.progress.rollouts import PromotedSets
-from controller.runtime.objects.cache import Cache
+from controller.api.meta import ObjectKey, Resource
+from controller.delivery.overrides import BY_WRITER, target_of
+from controller.delivery.rollouts import PromotedSets
+from controller.runtime.cache import Cache
 from tests.unit.controller.stage_world import written_by
 
 TARGET = ObjectKey("FeatureFlagConfiguration", "shop", "web")

@@ -11,15 +11,13 @@ from itertools import combinations
 from typing import TYPE_CHECKING, Any, Final
 
 from controller.api import flagshard
-from controller.delivery.delivered import delivery_of
-from controller.delivery.sharding import shard_of
-from controller.proxy.streams.building import EncodedFlagSet, build
-from controller.proxy.streams.composition import compose
+from controller.delivery.delivered import delivery_of, shard_of
+from controller.proxy.building import EncodedFlagSet, build, compose
 from evaluator.flags.candidates import definition_digest
 from evaluator.flags.canonical import canonical
-from evaluator.flags.checking.references import Expander
-from evaluator.flags.layers.merge import parse
+from evaluator.flags.merge import parse
 from evaluator.flags.model import Bucketing
+from evaluator.flags.references import Expander
 from evaluator.resolving.resolve import compile_flag_set
 from tests.unit.controller.delivery.state.worlds import (
     AT_STEP,
@@ -45,7 +43,7 @@ from tests.unit.controller.delivery.state.worlds import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from controller.api.objects.meta import ObjectKey, Resource
+    from controller.api.meta import ObjectKey, Resource
     from evaluator.resolving.resolve import CompiledFlagSet
     from tests.unit.controller.delivery.state.worlds import Fields
 

@@ -4,34 +4,31 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from controller.api import flagset
-from controller.api.openfeature.featureflagconfiguration import FeatureFlagStatus
-from controller.api.rollouts import flagrollout
-from controller.cli.actions.reconcile_stages import delivery_stage
-from controller.cli.actions.suspend import kept_text
-from controller.cli.authoring.flags import lines as flag_lines
-from controller.cli.cluster.cluster_view import Waited
-from controller.cli.cluster.wait import answer
-from controller.cli.objects.description import state_sections
-from controller.cli.objects.flag_trace import FlagTrace, as_text
-from controller.cli.objects.object_rows import columns_of, flag_rows, object_row
-from controller.cli.objects.object_tree import object_tree
-from controller.cli.objects.trace import with_state
-from controller.cli.rollouts import rollout_view
-from controller.cli.shared.output import table
-from controller.cli.shared.printing import short
-from controller.delivery.progress.override_words import override_texts
-from controller.delivery.progress.progress_report import override_condition, rollout_condition
-from controller.delivery.state.flag_state import flag_states
-from controller.delivery.state.reach import Target, reach
-from controller.delivery.state.rollout_state import rollout_state
-from controller.delivery.state.set_reading import by_member
+from controller.api import flagrollout, flagset
+from controller.api.featureflagconfiguration import FeatureFlagStatus
+from controller.cli import rollout_view
+from controller.cli.cluster_view import Waited
+from controller.cli.describe import state_sections
+from controller.cli.flags import lines as flag_lines
+from controller.cli.object_rows import columns_of, flag_rows, object_row
+from controller.cli.output import table
+from controller.cli.printing import short
+from controller.cli.reconcile import delivery_stage
+from controller.cli.suspend import kept_text
+from controller.cli.trace import FlagTrace, as_text, with_state
+from controller.cli.tree import object_tree
+from controller.cli.wait import answer
+from controller.delivery.flag_state import flag_states
+from controller.delivery.progress_words import override_condition, override_texts, rollout_condition
+from controller.delivery.reach import Target, reach
+from controller.delivery.rollout_state import rollout_state
+from controller.delivery.set_reading import by_member
 from tests.unit.controller.delivery.state.watcher_renderers import WATCHERS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from controller.cli.objects.object_tree import TreeNode
+    from controller.cli.tree import TreeNode
     from tests.unit.controller.delivery.state.worlds import World
 
 Told = tuple[int | None, str]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from controller.api.objects.meta import ObjectKey
-from controller.api.rollouts.flagrollout import names_candidate
-from controller.delivery.state.actions import (
+from controller.api.flagrollout import names_candidate
+from controller.api.meta import ObjectKey
+from controller.delivery.actions import (
     AcceptRevision,
     Action,
     Approve,

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from controller.delivery.state.reach import Target, reach
-from controller.delivery.state.set_state import Reach, Verdict
+from controller.delivery.reach import Target, reach
+from controller.delivery.set_state import Reach, Verdict
 from evaluator.resolving.resolve import compile_flag_set, resolve
 from tests.unit.controller.delivery.state import watcher_renderers
 from tests.unit.controller.delivery.state.renderers import RENDERERS, render_all

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from controller.delivery.state.digests import Digests, is_revision, names_revision, short, short_apart
+from controller.delivery.digests import Digests, is_revision, names_revision, short, short_apart
 
 NEW = f"main@sha1:{'b' * 40}"
 DIGEST = f"sha256:{'4' * 12}{'5' * 52}"

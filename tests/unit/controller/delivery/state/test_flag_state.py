@@ -8,7 +8,7 @@ from types import MappingProxyType
 import pytest
 
 from controller.api.flagset_status import ProblemStatus
-from controller.delivery.state.flag_state import flag_of, flag_states
+from controller.delivery.flag_state import flag_of, flag_states
 from evaluator.flags.model import HELD_FROM_KEY
 from evaluator.flags.overrides import Override
 from tests.rollout_sets import NEW, PLAIN, flags, rolled_out

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from controller.delivery.state.reach import Reached, Target, reach
-from controller.delivery.state.set_reading import read_sets
-from controller.delivery.state.set_state import Reach
+from controller.delivery.reach import Reached, Target, reach
+from controller.delivery.set_reading import read_sets
+from controller.delivery.set_state import Reach
 from tests.unit.controller.delivery.state.worlds import (
     AT_STEP,
     FIRST,
@@ -30,7 +30,7 @@ from tests.unit.controller.delivery.state.worlds import (
 )
 
 if TYPE_CHECKING:
-    from controller.api.objects.meta import Resource
+    from controller.api.meta import Resource
 
 PLAIN = f"main@sha1:{'c' * 40}"
 OBJECT = "the FeatureFlagConfiguration"

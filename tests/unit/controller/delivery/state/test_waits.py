@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from controller.delivery.state.actions import (
+from controller.delivery.actions import (
     Abort,
     AcceptRevision,
     Approve,
@@ -15,8 +15,9 @@ from controller.delivery.state.actions import (
     ResumeCandidate,
     ResumeObject,
     Retry,
+    Sort,
+    Who,
 )
-from controller.delivery.state.wait_model import Sort, Who
 from tests.unit.controller.delivery.state.worlds import WORLDS
 
 

@@ -7,24 +7,22 @@ import re
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from controller.api import flagset
+from controller.api import flagrollout, flagset
+from controller.api.featureflagconfiguration import FeatureFlagStatus
 from controller.api.flagalert import FlagAlertSpec
-from controller.api.openfeature.featureflagconfiguration import FeatureFlagStatus
-from controller.api.rollouts import flagrollout
-from controller.api.rollouts.flagrollout import FlagRolloutSpec
-from controller.api.rollouts.rollout_status import FlagRolloutStatus
-from controller.cli.shared.report import TextReport
-from controller.delivery.progress.progress_report import override_condition, rollout_condition
-from controller.delivery.state.actions import in_cluster, in_file
-from controller.delivery.state.set_state import Where
-from controller.delivery.state.state_words import override_text
-from controller.events.alerts.alert_selection import Alert
-from controller.events.alerts.flag_set_progress import commit_state, state_name
-from controller.local.stages.local_events import RolloutHappened
+from controller.api.flagrollout import FlagRolloutSpec
+from controller.api.rollout_status import FlagRolloutStatus
+from controller.cli.up import TextReport
+from controller.delivery.actions import in_cluster, in_file
+from controller.delivery.progress_words import override_condition, rollout_condition
+from controller.delivery.set_state import Where
+from controller.delivery.state_words import override_text
+from controller.events.alert_selection import Alert
+from controller.events.flag_set_progress import commit_state, state_name
+from controller.local.local_events import RolloutHappened
 from controller.page.page_source import ShownSet
-from controller.rollouts.machine.observation import Tick
-from controller.rollouts.machine.people_requests import Asked
-from controller.rollouts.machine.reasons import advice, held_text
+from controller.rollouts.gates import advice, held_text
+from controller.rollouts.observation import Asked, Tick
 from evaluator.resolving.resolve import compile_flag_set
 from tests import argocd
 from tests.unit.controller.delivery.state.worlds import NOW
@@ -34,8 +32,8 @@ from tests.unit.controller.page.page_world import FakeSource, ask, text
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from controller.api.objects.meta import Resource
-    from controller.api.rollouts.rollout_status import CandidateStatus
+    from controller.api.meta import Resource
+    from controller.api.rollout_status import CandidateStatus
     from tests.unit.controller.delivery.state.worlds import Fields, World
 
 Told = tuple[int | None, str]

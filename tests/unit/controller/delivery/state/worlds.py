@@ -7,19 +7,19 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from controller.api import flagshard
-from controller.api.objects.meta import ObjectKey, Resource
+from controller.api.meta import ObjectKey, Resource
 from controller.delivery.delivered import delivery_of
-from controller.delivery.progress.rollouts import PROGRESS_INDEXES, PromotedSets, progress_of
-from controller.delivery.state.set_reading import read_sets
-from controller.delivery.state.set_state import Where
-from controller.runtime.objects.cache import Cache
+from controller.delivery.rollouts import PROGRESS_INDEXES, PromotedSets, progress_of
+from controller.delivery.set_reading import read_sets
+from controller.delivery.set_state import Where
+from controller.runtime.cache import Cache
 from evaluator.flags.candidates import definition_digest
-from evaluator.flags.checking.references import Expander
 from evaluator.flags.model import Flag, State
+from evaluator.flags.references import Expander
 
 if TYPE_CHECKING:
     from controller.delivery.delivered import Delivered
-    from controller.delivery.state.set_state import SetState
+    from controller.delivery.set_state import SetState
     from evaluator.flags.accept import Progress
     from evaluator.flags.model import FlagSet
 

@@ -11,14 +11,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from controller.api.fields import InvalidSpecError, read
 from controller.api.flagalert import FlagAlertSpec, glob_list
-from controller.api.objects.fields import InvalidSpecError, read
-from controller.api.objects.meta import ObjectKey, Resource
+from controller.api.meta import ObjectKey, Resource
 from controller.delivery.object_bounds import ALERTS
-from controller.events.alerts.alert_reconciler import FlagAlertReconciler
-from controller.events.alerts.alert_selection import Alert, AlertSelection, Facts, flag_set_id, wants
-from controller.runtime.objects.cache import Cache
-from controller.runtime.reconciling.setbacks import Stalled
+from controller.events.alert_reconciler import FlagAlertReconciler
+from controller.events.alert_selection import Alert, AlertSelection, Facts, flag_set_id, wants
+from controller.runtime.cache import Cache
+from controller.runtime.setbacks import Stalled
 from tests.unit.controller.events.things import NOW, Desk, alert, event, failure_event, message, thing
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from controller.events.alerts.commit_pages import link
+from controller.events.commit_pages import link
 from tests.unit.controller.events.things import Desk, alert, event, thing
 
 COMMIT = "a1" * 20

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from controller.api.objects.meta import ObjectKey, Resource
-from controller.events.alerts.stage import FLAG_ALERTS, FLAG_PROVIDERS
-from controller.runtime.objects.cache import Change
-from controller.runtime.reconciling.watches import keys_to_wake
+from controller.api.meta import ObjectKey, Resource
+from controller.events.alert_stage import FLAG_ALERTS, FLAG_PROVIDERS
+from controller.runtime.cache import Change
+from controller.runtime.watches import keys_to_wake
 from tests.unit.controller.events.things import CHAT, Desk, alert, event, failure_event, status
 
 if TYPE_CHECKING:

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from controller.api.flagprovider import FlagProviderStatus
-from controller.api.objects.meta import ObjectKey
-from controller.events.alerts.alert_messages import event_json
-from controller.events.alerts.outbox import MOST_EARLY
-from controller.events.alerts.provider_outbox import MOST_REPORTED
+from controller.api.meta import ObjectKey
+from controller.events.alert_messages import event_json
+from controller.events.outbox import MOST_EARLY
+from controller.events.provider_outbox import MOST_REPORTED
 from tests.statuses import stored_fields
 from tests.unit.controller.events.things import CHAT, Desk, alert, event, failure_event, status, thing
 

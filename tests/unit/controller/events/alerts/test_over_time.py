@@ -10,9 +10,9 @@ import pytest
 
 from controller.api.flagalert import FlagAlertSpec
 from controller.api.flagprovider import FlagProviderStatus
-from controller.api.objects.meta import ObjectKey
-from controller.events.alerts.grouping import with_waiting_time
-from controller.events.alerts.provider_outbox import ProviderOutbox
+from controller.api.meta import ObjectKey
+from controller.events.alert_messages import with_waiting_time
+from controller.events.provider_outbox import ProviderOutbox
 from tests.unit.controller.events.things import (
     CHAT,
     NOW,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from controller.events.alerts.alert_messages import fill, of_event
-from controller.events.alerts.page_links import PageLinks
+from controller.events.alert_messages import fill, of_event
+from controller.events.commit_pages import PageLinks
 from controller.runtime.event import Occurrence, event_of
 from tests.unit.controller.delivery.state.watcher_renderers import ALERT
 from tests.unit.controller.events.things import NOW, event, thing

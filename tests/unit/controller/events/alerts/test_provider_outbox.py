@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 
 from controller.api.flagprovider import FlagProviderStatus
-from controller.events.alerts.provider_outbox import (
+from controller.events.provider_outbox import (
     MOST_CHARACTERS,
     MOST_PENDING,
     MOST_RECENT,

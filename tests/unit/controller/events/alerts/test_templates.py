@@ -6,11 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from controller.api.fields import InvalidSpecError, read
 from controller.api.flagalert import FlagAlertSpec
-from controller.api.objects.fields import InvalidSpecError, read
-from controller.api.parsing import InvalidTextError
-from controller.api.parsing.message_templates import NAMES, check
-from controller.events.alerts.alert_messages import MOST_FILLED, fill
+from controller.api.parsing import NAMES, InvalidTextError, check
+from controller.events.alert_messages import MOST_FILLED, fill
 from tests.unit.controller.events.things import Desk, alert, event, failure_event, message
 
 SAID = message(state="failing", message="it is $wrong ${name}", metadata={"flagstaff.dev/author": "Ada"})

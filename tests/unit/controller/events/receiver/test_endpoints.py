@@ -7,8 +7,8 @@ import re
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controller.api.objects.meta import ObjectKey
-from controller.events.receiver.webhook_endpoints import (
+from controller.api.meta import ObjectKey
+from controller.events.webhook_server import (
     BURST,
     PER_SECOND,
     REMEMBERED,

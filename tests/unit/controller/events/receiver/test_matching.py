@@ -6,9 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.api.sources.git_source import GitReference
-from controller.events.receiver.push_matching import follows, normalise_url
-from controller.events.receiver.push_payload import Push
+from controller.api.source_spec import GitReference
+from controller.events.pushes import Push, follows, normalise_url
 
 A = "a" * 40
 B = "b" * 40

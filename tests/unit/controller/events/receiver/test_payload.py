@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controller.events.receiver.push_payload import MOST_BYTES, UNSIGNED, Push, Quiet, Refusal, read_delivery
+from controller.events.pushes import MOST_BYTES, UNSIGNED, Push, Quiet, Refusal, read_delivery
 from tests.unit.controller.events.receiver.sending import (
     COMMIT,
     DELIVERY,
@@ -24,7 +24,7 @@ from tests.unit.controller.events.receiver.sending import (
 )
 
 if TYPE_CHECKING:
-    from controller.events.receiver.push_payload import Sender
+    from controller.events.pushes import Sender
 
 SENDERS: tuple[Sender, ...] = ("github", "gitea", "gitlab", "generic-hmac")
 

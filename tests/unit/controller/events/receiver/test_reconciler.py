@@ -7,20 +7,20 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from controller.api.objects.meta import Resource
+from controller.api.meta import Resource
 from controller.delivery.object_bounds import RECEIVERS
-from controller.events.receiver.reconciler import FlagReceiverReconciler
-from controller.events.receiver.stage import FLAG_RECEIVERS
-from controller.events.receiver.webhook_endpoints import Endpoints, webhook_path
-from controller.runtime.objects.cache import Cache, Change
-from controller.runtime.reconciling.setbacks import Failed, Setback, Stalled, Waiting
-from controller.runtime.reconciling.watches import keys_to_wake
+from controller.events.receiver_reconciler import FlagReceiverReconciler
+from controller.events.receiver_stage import FLAG_RECEIVERS
+from controller.events.webhook_server import Endpoints, webhook_path
+from controller.runtime.cache import Cache, Change
+from controller.runtime.setbacks import Failed, Setback, Stalled, Waiting
+from controller.runtime.watches import keys_to_wake
 from tests.unit.controller.events.receiver.sending import OLD, TOKEN
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from controller.runtime.reconciling.result import Result
+    from controller.runtime.result import Result
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 SPEC = {

@@ -11,15 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from controller.api.objects.meta import ObjectKey, Resource
-from controller.events.receiver.push_payload import MOST_BYTES
-from controller.events.receiver.stage import FLAG_RECEIVERS
-from controller.events.receiver.webhook_endpoints import BURST, Endpoint, Endpoints, webhook_path
-from controller.events.receiver.webhook_server import LIMITS, Receiver
-from controller.runtime.objects.cache import Cache
-from controller.runtime.objects.watch_health import WatchHealth
-from controller.runtime.process.leadership import Role
-from controller.runtime.process.metrics import Metrics
+from controller.api.meta import ObjectKey, Resource
+from controller.events.pushes import MOST_BYTES
+from controller.events.receiver_stage import FLAG_RECEIVERS
+from controller.events.webhook_server import BURST, LIMITS, Endpoint, Endpoints, Receiver, webhook_path
+from controller.runtime.cache import Cache
+from controller.runtime.metrics import Metrics
+from controller.runtime.process import Role
+from controller.runtime.watch_health import WatchHealth
 from evaluator.http.messages import Request, Response
 from tests.unit.controller.events.receiver.sending import (
     COMMIT,
@@ -36,7 +35,7 @@ from tests.unit.evaluator.http.serving import run_listener
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from controller.events.receiver.push_payload import Sender
+    from controller.events.pushes import Sender
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 KEY = ObjectKey("FlagReceiver", "shop", "push")

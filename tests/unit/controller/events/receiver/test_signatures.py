@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controller.events.receiver.push_payload import Sender, is_signed
+from controller.events.pushes import Sender, is_signed
 from tests.unit.controller.events.receiver.sending import OLD, TOKEN, headers_of, hexdigest
 
 BODY = b'{"ref": "refs/heads/main"}'

@@ -13,13 +13,11 @@ import pytest
 from aiohttp import web
 
 from controller.api.flagprovider import FlagProviderSpec, FlagProviderStatus
-from controller.api.objects.meta import ObjectKey, Resource
-from controller.events.alerts.flag_set_progress import CHANGE_REQUEST, CHANGE_REQUESTS, change_request_number
-from controller.events.services.change_request_comment import CommentThread
-from controller.events.services.deliverer import Deliverer, Senders
-from controller.events.services.git_deliveries import upsert_comment
-from controller.events.services.notice import Notice, ProviderTarget
-from controller.events.services.retries import Again, Dead, verdict
+from controller.api.meta import ObjectKey, Resource
+from controller.events.deliverer import Again, Dead, Deliverer, Senders, upsert_comment, verdict
+from controller.events.flag_set_progress import CHANGE_REQUEST, CHANGE_REQUESTS, change_request_number
+from controller.events.git_servers import CommentThread
+from controller.events.notice import Notice, ProviderTarget
 from tests.unit.controller.events.services.schemas import EDITS, SCHEMAS
 from tests.unit.controller.events.things import CHAT, NOW, Desk, alert, http_sender, message, status, thing
 from tests.web_server import web_server
@@ -28,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
 
     from controller.api.flagprovider import Message
-    from controller.events.services.http_sender import PostResult
+    from controller.events.senders import PostResult
 
 TOKEN: Final = "a-token"  # noqa: S105
 AZURE: Final = "azuredevopspullrequestcomment"

@@ -11,12 +11,12 @@ import jsonschema_rs
 import pytest
 from aiohttp import web
 
+from controller.api.addresses import AddressRefused, require_address
 from controller.api.flagprovider import FlagProviderSpec, FlagProviderStatus
-from controller.api.parsing.addresses import AddressRefused, require_address
-from controller.events.alerts.flag_set_progress import COMMITS, state_name
-from controller.events.services.git_deliveries import send_test_status
-from controller.events.services.notice import ProviderTarget
-from controller.events.services.service_types import is_known, post_of
+from controller.events.deliverer import send_test_status
+from controller.events.flag_set_progress import COMMITS, state_name
+from controller.events.notice import ProviderTarget
+from controller.events.service_types import is_known, post_of
 from tests.unit.controller.events.services.schemas import SCHEMAS
 from tests.unit.controller.events.things import (
     CHAT,
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from controller.api.flagprovider import Message
-    from controller.events.services.http_sender import PostResult
+    from controller.events.senders import PostResult
 
 SHA: Final = "1" * 40
 TOKEN: Final = "a-token"  # noqa: S105

@@ -9,11 +9,11 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from controller.api.flagprovider import FlagProviderSpec
-from controller.events.alerts.alert_reconciler import alert_status
-from controller.events.alerts.outbox import WRITE_ALERT_LATER
-from controller.events.services.deliverer import Deliverer, Senders
-from controller.events.services.http_sender import PostResult
-from controller.events.services.notice import ProviderTarget
+from controller.events.alert_reconciler import alert_status
+from controller.events.deliverer import Deliverer, Senders
+from controller.events.notice import ProviderTarget
+from controller.events.outbox import WRITE_ALERT_LATER
+from controller.events.senders import PostResult
 from tests.statuses import stored_fields
 from tests.unit.controller.events.things import CHAT, NOW, Desk, alert, event, failure_event, message
 from tests.waiting import run_beside
@@ -21,10 +21,10 @@ from tests.waiting import run_beside
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
 
-    from controller.api.objects.meta import ObjectKey, Resource
-    from controller.events.services.http_sender import Sender
-    from controller.events.services.notice import Post
-    from controller.runtime.network.http_client import Route
+    from controller.api.meta import ObjectKey, Resource
+    from controller.events.notice import Post
+    from controller.events.senders import Sender
+    from controller.runtime.http_client import Route
 
 TARGET = ProviderTarget(
     FlagProviderSpec(type="generic", address="https://x.example.com/"), "https://x.example.com/"

@@ -14,12 +14,12 @@ from aiohttp import web
 from prometheus_client import CollectorRegistry
 
 from controller.api.flagprovider import FlagProviderSpec
-from controller.api.objects.meta import ObjectKey, Resource
-from controller.events.services.flux_events import FluxEvents, post_of_flux
-from controller.events.services.notice import ProviderTarget
+from controller.api.meta import ObjectKey, Resource
+from controller.events.flux_events import FluxEvents, post_of_flux
+from controller.events.notice import ProviderTarget
+from controller.runtime.cache import Cache
 from controller.runtime.event import Occurrence, event_of
-from controller.runtime.objects.cache import Cache
-from controller.runtime.reconciling.queue import Backoff
+from controller.runtime.queue import Backoff
 from tests.unit.controller.events.services.schemas import SCHEMAS
 from tests.unit.controller.events.things import NOW, event, failure_event, http_sender, message, status, thing
 from tests.web_server import web_server

@@ -21,10 +21,10 @@ from cryptography.hazmat.primitives.serialization import (
     PrivateFormat,
 )
 
-from controller.events.services.git_deliveries import app_token
-from controller.events.services.github_app import Grant, app_of
-from controller.runtime.reconciling.setbacks import Stalled
-from controller.runtime.user_text.secret_texts import SecretTexts
+from controller.events.deliverer import app_token
+from controller.events.git_servers import Grant, app_of
+from controller.runtime.secret_texts import SecretTexts
+from controller.runtime.setbacks import Stalled
 from tests.unit.controller.events.services.test_deliverer import Office
 from tests.unit.controller.events.services.test_provider_secrets import reconcile, secret_for
 from tests.unit.controller.events.things import CHAT, NOW, Desk, alert, http_sender, message
@@ -34,7 +34,7 @@ from tests.web_server import web_server
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
 
-    from controller.events.services.notice import ProviderTarget
+    from controller.events.notice import ProviderTarget
 
 KEY: Final = rsa.generate_private_key(65537, 2048)
 OTHER: Final = rsa.generate_private_key(65537, 2048)

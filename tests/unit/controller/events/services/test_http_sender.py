@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from controller.events.services.http_sender import MOST_RETRY_AFTER
-from controller.events.services.notice import Post
-from controller.runtime.network.http_client import Route
+from controller.events.notice import Post
+from controller.events.senders import MOST_RETRY_AFTER
+from controller.runtime.http_client import Route
 from tests.unit.controller.events.things import NOW, http_sender
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from controller.events.services.http_sender import PostResult
+    from controller.events.senders import PostResult
 
 
 @contextlib.asynccontextmanager

@@ -13,15 +13,14 @@ import pytest
 import trustme
 from aiosmtpd.smtp import SMTP, AuthResult, Envelope, LoginPassword
 
+from controller.api.addresses import AddressRefused, require_address
 from controller.api.flagprovider import FlagProviderSpec
-from controller.api.parsing.addresses import AddressRefused, require_address
-from controller.events.services.http_sender import PostResult
-from controller.events.services.mail_sender import MailSender
-from controller.events.services.notice import ProviderTarget
-from controller.events.services.service_types import post_of
-from controller.runtime.network.http_client import Route
-from controller.runtime.tenancy.hosts import Hosts
-from controller.runtime.user_text.secret_texts import Tls
+from controller.events.notice import ProviderTarget
+from controller.events.senders import MailSender, PostResult
+from controller.events.service_types import post_of
+from controller.runtime.hosts import Hosts
+from controller.runtime.http_client import Route
+from controller.runtime.secret_texts import Tls
 from tests.unit.controller.events.things import message
 
 if TYPE_CHECKING:

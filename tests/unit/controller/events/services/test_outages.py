@@ -6,11 +6,11 @@ from dataclasses import replace
 from datetime import timedelta
 
 from controller.api.flagprovider import FlagProviderStatus
-from controller.api.objects.meta import ObjectKey, Resource
-from controller.events.alerts.alert_reconciler import FlagAlertReconciler
-from controller.events.services.http_sender import PostResult
-from controller.events.services.retries import Again, Dead, verdict
-from controller.runtime.reconciling.setbacks import Waiting
+from controller.api.meta import ObjectKey, Resource
+from controller.events.alert_reconciler import FlagAlertReconciler
+from controller.events.deliverer import Again, Dead, verdict
+from controller.events.senders import PostResult
+from controller.runtime.setbacks import Waiting
 from tests.unit.controller.events.things import NOW, Desk, alert, event, failure_event, message, status
 
 PAGER = ObjectKey("FlagProvider", "other", "pager")

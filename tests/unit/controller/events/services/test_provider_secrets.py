@@ -12,12 +12,11 @@ import trustme
 from aiohttp import web
 
 from controller.api.flagprovider import FlagProviderStatus
-from controller.events.services.notice import Post
-from controller.events.services.provider_reconciler import FlagProviderReconciler
-from controller.runtime.network.http_client import Route
-from controller.runtime.reconciling.setbacks import Stalled, Waiting
-from controller.runtime.tenancy.secret_hosts import Binding, SecretContent
-from controller.runtime.user_text.secret_texts import Tls
+from controller.events.notice import Post
+from controller.events.provider_reconciler import FlagProviderReconciler
+from controller.runtime.http_client import Route
+from controller.runtime.secret_texts import Binding, SecretContent, Tls
+from controller.runtime.setbacks import Stalled, Waiting
 from tests.git_http import http_proxy
 from tests.unit.controller.events.things import CHAT, NOW, Desk, http_sender, thing
 from tests.web_server import web_server
@@ -25,9 +24,9 @@ from tests.web_server import web_server
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
 
-    from controller.api.objects.meta import ObjectKey
-    from controller.events.services.http_sender import PostResult
-    from controller.events.services.notice import ProviderTarget
+    from controller.api.meta import ObjectKey
+    from controller.events.notice import ProviderTarget
+    from controller.events.senders import PostResult
 
 OURS: Final = trustme.CA()
 SERVER, CLIENT = OURS.issue_cert("localhost"), OURS.issue_cert("flags.example.com")

@@ -13,20 +13,20 @@ from hypothesis import strategies as st
 
 from controller.api.flagprovider import FlagProviderStatus, ProviderType, needs_of
 from controller.api.kinds import FLAG_PROVIDER
-from controller.api.objects.meta import TEST_ALERT
-from controller.events.alerts.alert_reconciler import FlagAlertReconciler
-from controller.events.services.provider_reconciler import FlagProviderReconciler
-from controller.events.services.service_types import SERVICES
-from controller.runtime.reconciling.setbacks import Failed, Setback, Stalled, Waiting
-from controller.runtime.tenancy.secret_hosts import Binding, SecretContent
+from controller.api.meta import TEST_ALERT
+from controller.events.alert_reconciler import FlagAlertReconciler
+from controller.events.provider_reconciler import FlagProviderReconciler
+from controller.events.service_types import SERVICES
+from controller.runtime.secret_texts import Binding, SecretContent
+from controller.runtime.setbacks import Failed, Setback, Stalled, Waiting
 from tests.unit.controller.events.things import CHAT, NOW, Desk, alert, event, thing
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from controller.api.objects.meta import ObjectKey
-    from controller.events.services.notice import ProviderTarget
-    from controller.runtime.reconciling.result import Result
+    from controller.api.meta import ObjectKey
+    from controller.events.notice import ProviderTarget
+    from controller.runtime.result import Result
 
 CRDS = Path(__file__).parents[5] / "crds"
 ADDRESS = "https://hooks.example.com/x"

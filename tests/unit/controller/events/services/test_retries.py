@@ -6,9 +6,9 @@ from datetime import timedelta
 
 import pytest
 
-from controller.events.services.http_sender import PostResult
-from controller.events.services.retries import LONGEST, OLDEST, Again, Dead, verdict
-from controller.runtime.tenancy.limits import Pace
+from controller.events.deliverer import LONGEST, OLDEST, Again, Dead, verdict
+from controller.events.senders import PostResult
+from controller.runtime.limits import Pace
 from tests.unit.controller.events.things import NOW, message
 
 

@@ -17,8 +17,8 @@ import jsonschema_rs
 import pytest
 
 from controller.api.flagprovider import SEVERITIES, FlagProviderSpec, Message
-from controller.events.services.notice import ProviderTarget
-from controller.events.services.service_types import SERVICES, is_refusal, post_of
+from controller.events.notice import ProviderTarget
+from controller.events.service_types import SERVICES, is_refusal, post_of
 from tests.unit.controller.events.services.schemas import SCHEMAS
 from tests.unit.controller.events.things import message
 

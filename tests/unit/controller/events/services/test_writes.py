@@ -8,20 +8,20 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from controller.api.flagprovider import FlagProviderStatus
-from controller.events.alerts.alert_reconciler import FlagAlertReconciler
-from controller.events.alerts.outbox import WRITE_ALERT_LATER
-from controller.events.services.deliverer import Deliverer, Senders
-from controller.events.services.http_sender import PostResult
-from controller.events.services.provider_reconciler import FlagProviderReconciler
-from controller.runtime.reconciling.loop import Loop, Outputs
-from controller.runtime.reconciling.queue import KeyedQueue
+from controller.events.alert_reconciler import FlagAlertReconciler
+from controller.events.deliverer import Deliverer, Senders
+from controller.events.outbox import WRITE_ALERT_LATER
+from controller.events.provider_reconciler import FlagProviderReconciler
+from controller.events.senders import PostResult
+from controller.runtime.loop import Loop, Outputs
+from controller.runtime.queue import KeyedQueue
 from tests.unit.controller.events.services.test_deliverer import Server
 from tests.unit.controller.events.things import CHAT, NOW, Desk, alert, event, status, thing
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping
 
-    from controller.api.objects.meta import ObjectKey, Resource
+    from controller.api.meta import ObjectKey, Resource
 
 
 @dataclass

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from controller.local.page.evaluation_rates import KEPT, EvaluationRates
+from controller.local.local_page import KEPT, EvaluationRates
 from evaluator.flags.model import Flag, FlagSet, State
 from evaluator.resolving.resolve import compile_flag_set, resolve
 

@@ -6,7 +6,7 @@ import json
 from typing import TYPE_CHECKING
 
 from controller.local.local_options import LocalOptions
-from controller.local.page.local_history import LocalHistory
+from controller.local.local_page import LocalHistory
 from controller.page.page_source import FlagPlace
 from tests.repositories import Repository
 

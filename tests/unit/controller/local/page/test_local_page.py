@@ -6,10 +6,10 @@ import asyncio
 import json
 from typing import TYPE_CHECKING
 
+from controller.local.local_objects import NAME
 from controller.local.local_options import LocalOptions
-from controller.local.page.local_page import LocalPage
-from controller.local.stages.local_objects import NAME
-from evaluator.flags.layers.merge import parse
+from controller.local.local_page import LocalPage
+from evaluator.flags.merge import parse
 from evaluator.resolving.resolve import compile_flag_set
 from tests.repositories import Repository
 

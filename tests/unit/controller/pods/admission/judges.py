@@ -7,14 +7,14 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from controller.pods.admission.judging import MOST_WAITING, Judges
-from controller.runtime.process.helpers import Helpers
-from controller.runtime.tenancy.places import Places
+from controller.pods.judging import MOST_WAITING, Judges
+from controller.runtime.helpers import Helpers
+from controller.runtime.limits import Places
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from controller.runtime.process.helper import TaskLimits
+    from controller.runtime.helper import TaskLimits
 
 T = TypeVar("T")
 

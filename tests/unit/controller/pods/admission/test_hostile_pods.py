@@ -9,15 +9,15 @@ from typing import Any, Final
 
 import pytest
 
-from controller.pods.admission.webhooks import MOST_POD
-from controller.pods.injection.pod_injection import MOST_BYTES
-from controller.pods.settings import well_known
+from controller.pods import installation
+from controller.pods.pod_injection import MOST_BYTES
+from controller.pods.webhooks import MOST_POD
 from tests.unit.controller.pods.admission.test_injector import Webhook, body
 from tests.unit.controller.pods.injection.pods import pod
 
 HELD: Final = 0.25
 """Seconds of one answer."""
-SOURCES: Final = {well_known.FLAG_SET: None, well_known.SOURCES: ",".join(["large"] * 16)}
+SOURCES: Final = {installation.FLAG_SET: None, installation.SOURCES: ",".join(["large"] * 16)}
 LONG: Final = "x" * 1_000
 LARGE: Final = {
     "sources": [{"source": LONG, "provider": "http"}] * 200,
@@ -56,12 +56,15 @@ def post(given: dict[str, Any], large: dict[str, Any] = LARGE) -> tuple[int, dic
         (pod(volumes=[{"name": "a"}] * 60_000), "variables, mounts, ports and volumes"),
         (pod_with_labels(60_000), "metadata.labels: there are 60000"),
         (pod({str(number): "" for number in range(60_000)}), "metadata.annotations: there are 60002"),
-        (pod({well_known.FLAG_SET: None, well_known.SOURCES: ",a" * 60_000}), "name at most 16"),
-        (pod({well_known.FLAG_SET: "c" + "h" * 250}), "has no FlagSet"),
+        (pod({installation.FLAG_SET: None, installation.SOURCES: ",a" * 60_000}), "name at most 16"),
+        (pod({installation.FLAG_SET: "c" + "h" * 250}), "has no FlagSet"),
         (pod(SOURCES, containers=containers(250)), "shorten envVars"),
         (pod(SOURCES), "the evaluator's part of the pod has more than"),
-        (pod({well_known.FLAG_SET: LONG * 200}), "is no object's name"),
-        (pod({well_known.CONTAINERS: "none"}, containers=containers(1, name=LONG * 1_000)), "the pod has no"),
+        (pod({installation.FLAG_SET: LONG * 200}), "is no object's name"),
+        (
+            pod({installation.CONTAINERS: "none"}, containers=containers(1, name=LONG * 1_000)),
+            "the pod has no",
+        ),
     ],
 )
 def test_a_pod_beyond_the_limits_is_refused_in_few_words(given: dict[str, Any], message: str) -> None:
@@ -87,7 +90,7 @@ def test_a_large_pod_within_the_limits_is_injected(given: dict[str, Any]) -> Non
 
 def test_a_source_with_many_entries_is_refused() -> None:
     many = {"sources": [{"source": "a"}] * 100_000}
-    _, response, _ = post(pod({**SOURCES, well_known.SOURCES: "large"}), many)
+    _, response, _ = post(pod({**SOURCES, installation.SOURCES: "large"}), many)
     assert "FeatureFlagSource large: sources: has 100000 entries" in response["status"]["message"]
 
 

@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 import yaml
 
-from controller.api.objects.meta import Resource
-from controller.pods.admission.known_objects import KnownObjects
-from controller.pods.admission.webhooks import Injector
-from controller.pods.settings import well_known
-from controller.pods.settings.installation import Options
-from controller.runtime.objects.cache import Cache
+from controller.api.meta import Resource
+from controller.pods import installation
+from controller.pods.installation import Options
+from controller.pods.known_objects import KnownObjects
+from controller.pods.webhooks import Injector
+from controller.runtime.cache import Cache
 from evaluator.http.messages import Request, Response
 from tests.unit.controller.pods.injection.pods import pod
 
@@ -52,7 +52,7 @@ class Webhook:
     def review(
         self, name: str | None = "checkout", source: str | None = None, **annotations: str
     ) -> dict[str, Any]:
-        asks = pod({well_known.FLAG_SET: name, well_known.SOURCES: source, **annotations})
+        asks = pod({installation.FLAG_SET: name, installation.SOURCES: source, **annotations})
         given = {"uid": "u", "namespace": "shop", "object": asks}
         status, payload = self.post(json.dumps({"request": given}).encode())
         assert status == 200
@@ -113,9 +113,9 @@ def test_a_feature_flag_source_is_found_or_missed_by_name() -> None:
 @pytest.mark.parametrize(
     ("annotation", "missing"),
     [
-        (well_known.OLD_SOURCES, "FeatureFlagSource"),
-        (well_known.OLD_FLAGS, "FeatureFlagConfiguration or FeatureFlag"),
-        (well_known.IN_PROCESS, "InProcessConfiguration"),
+        (installation.OLD_SOURCES, "FeatureFlagSource"),
+        (installation.OLD_FLAGS, "FeatureFlagConfiguration or FeatureFlag"),
+        (installation.IN_PROCESS, "InProcessConfiguration"),
     ],
 )
 def test_a_refusal_names_the_annotation_that_the_pod_has(annotation: str, missing: str) -> None:

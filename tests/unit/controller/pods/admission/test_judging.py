@@ -14,17 +14,16 @@ import aiohttp
 import pytest
 import yaml
 
-from controller.pods.admission.judging import HELPERS, MOST_WAITING, Judges, NotJudged, seconds_of
-from controller.pods.admission.known_objects import KnownObjects
-from controller.pods.admission.webhooks import LIMITS, Validator
-from controller.pods.admission.workload_orders import WorkloadOrders
-from controller.pods.admission.workload_webhook import WorkloadWebhook
-from controller.runtime.objects.cache import Cache
-from controller.runtime.process.helpers import Helpers
-from controller.runtime.tenancy.places import Places
+from controller.pods.carried_flags import WorkloadOrders
+from controller.pods.judging import HELPERS, MOST_WAITING, Judges, NotJudged, seconds_of
+from controller.pods.known_objects import KnownObjects
+from controller.pods.webhooks import LIMITS, Validator, WorkloadWebhook
+from controller.runtime.cache import Cache
+from controller.runtime.helpers import Helpers
+from controller.runtime.limits import Places
+from evaluator.http.listener import Listener
 from evaluator.http.messages import Request
 from evaluator.http.routes import merge
-from evaluator.http.server.listener import Listener
 from tests.unit.controller.pods.admission.judges import spin, spin_for_hostile_ones
 from tests.unit.controller.pods.admission.test_workload_webhook import workload
 from tests.waiting import until

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from controller.pods.admission.override_webhook import OverrideWebhook
+from controller.pods.webhooks import OverrideWebhook
 from evaluator.http.messages import Request, Response
 from tests.unit.controller.pods.injection.pods import apply_patch
 

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from controller.api.objects.meta import ObjectKey
+from controller.api.meta import ObjectKey
 from controller.kube.event_sink import manifest
-from controller.pods.admission.refusals import MOST, MOST_OF_ONE, Refusals, refusal
+from controller.pods.refusals import MOST, MOST_OF_ONE, Refusals, refusal
 
 if TYPE_CHECKING:
     from controller.runtime.event import Event

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from controller.api.objects.meta import ObjectKey
-from controller.pods.admission.refusals import APART, FlagSetRefusals
-from controller.pods.settings import well_known
+from controller.api.meta import ObjectKey
+from controller.pods import installation
+from controller.pods.refusals import APART, FlagSetRefusals
 from tests.unit.controller.events.things import NOW, Desk, alert, thing
 
 
@@ -23,7 +23,7 @@ class Around:
         self, name: object = "checkout", why: str = "port 8013 is in use", **request: Any
     ) -> list[tuple[str, str]]:
         """(object, message) of all that waits after this refusal."""
-        meta = {"generateName": "web-7d9f-", "annotations": {well_known.FLAG_SET: name}}
+        meta = {"generateName": "web-7d9f-", "annotations": {installation.FLAG_SET: name}}
         self.refusals.take({"namespace": "shop", "object": {"kind": "Pod", "metadata": meta}, **request}, why)
         return [(f"{each.kind}/{each.name}", each.message) for each in self.desk.box.pending.values()]
 

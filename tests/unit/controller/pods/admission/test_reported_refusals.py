@@ -6,9 +6,8 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from controller.kube.event_sink import manifest
-from controller.pods.admission.refusals import APART, FlagSetRefusals
-from controller.pods.admission.reported_refusals import ReportedRefusals
-from controller.pods.settings import well_known
+from controller.pods import installation
+from controller.pods.refusals import APART, FlagSetRefusals, ReportedRefusals
 from tests.unit.controller.events.things import NOW, Desk, alert, thing
 
 if TYPE_CHECKING:
@@ -31,7 +30,7 @@ class Around:
 
     def refuse(self, name: str = "checkout") -> list[dict[str, Any]]:
         """What the API server has of a pod that asks for this flag set."""
-        meta = {"generateName": "web-", "annotations": {well_known.FLAG_SET: name}}
+        meta = {"generateName": "web-", "annotations": {installation.FLAG_SET: name}}
         self.admission.take({"namespace": "shop", "object": {"kind": "Pod", "metadata": meta}}, "no port")
         return self.posted
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from controller.pods.admission.webhooks import INJECTED, REFUSED, UNCHANGED, InvalidReviewError, answer
-from controller.pods.settings import well_known
+from controller.pods import installation
+from controller.pods.webhooks import INJECTED, REFUSED, UNCHANGED, InvalidReviewError, answer
 from tests.unit.controller.pods.injection.pods import KNOWN, OPTIONS, changes_of, inject_pod, pod
 
 
@@ -29,14 +29,14 @@ def test_a_pod_that_asks_gets_a_patch() -> None:
     assert json.loads(base64.b64decode(response["patch"])) == changes_of(pod()).patch
 
 
-@pytest.mark.parametrize("given", [pod({well_known.ENABLED: "false"}), inject_pod(pod())])
+@pytest.mark.parametrize("given", [pod({installation.ENABLED: "false"}), inject_pod(pod())])
 def test_what_asks_for_nothing_or_has_it_is_let_through(given: dict[str, Any]) -> None:
     outcome, reviewed = answer(review(given), OPTIONS, KNOWN)
     assert (outcome, reviewed["response"]) == (UNCHANGED, {"uid": "u-1", "allowed": True})
 
 
 def test_a_refusal_says_why() -> None:
-    outcome, reviewed = answer(review(pod({well_known.PORT: "no"})), OPTIONS, KNOWN)
+    outcome, reviewed = answer(review(pod({installation.PORT: "no"})), OPTIONS, KNOWN)
     assert (outcome, reviewed["response"]["allowed"]) == (REFUSED, False)
     assert reviewed["response"]["status"] == {
         "code": 422, "reason": "Invalid",

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from controller.pods.admission.webhooks import Validator
+from controller.pods.webhooks import Validator
 from evaluator.http.messages import Request, Response, Streamed
 from tests.unit.controller.pods.admission.judges import judges_at_once
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from controller.api.objects.meta import ObjectKey
-from controller.pods.admission.watched_objects import WATCHED, WatchedObjects
+from controller.api.meta import ObjectKey
+from controller.pods.known_objects import WATCHED, WatchedObjects
 
 
 def body(kind: str) -> dict[str, Any]:

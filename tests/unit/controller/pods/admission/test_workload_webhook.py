@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from controller.api.objects.meta import ObjectKey, Resource
+from controller.api.meta import ObjectKey, Resource
 from controller.delivery.standing_orders import ORDER, ORDERS_LABEL
-from controller.pods.admission.known_objects import KnownObjects
-from controller.pods.admission.workload_orders import WorkloadOrders
-from controller.pods.admission.workload_webhook import WorkloadWebhook
-from controller.pods.settings import well_known
-from controller.runtime.objects.cache import Cache
+from controller.pods import installation
+from controller.pods.carried_flags import WorkloadOrders
+from controller.pods.known_objects import KnownObjects
+from controller.pods.webhooks import WorkloadWebhook
+from controller.runtime.cache import Cache
 from evaluator.http.messages import Request, Response, Streamed
 from tests.unit.controller.pods.admission.judges import judges_at_once
 from tests.unit.controller.pods.admission.test_validator import Stream
@@ -27,7 +27,7 @@ BAD = '{"flags": {"banner": {}}}'
 
 
 def workload(text: str | None = GOOD, kind: str = "Deployment", **metadata: Any) -> dict[str, Any]:
-    annotations = {} if text is None else {well_known.FLAGS: text}
+    annotations = {} if text is None else {installation.FLAGS: text}
     return {
         "kind": kind,
         "metadata": {"name": "checkout", "annotations": annotations, **metadata},
@@ -81,7 +81,7 @@ async def test_workload_with_flags_is_marked_with_its_user_and_time() -> None:
     world = World()
     given = workload()
     after = apply_response(given, await world.review(given))
-    record = json.loads(after["metadata"]["annotations"][well_known.APPLIED])
+    record = json.loads(after["metadata"]["annotations"][installation.APPLIED])
     assert (record["by"], record["at"]) == ("alice", "2026-01-02T00:00:00Z")
     assert world.reviewed == [("Deployment", "marked")]
 
@@ -117,7 +117,7 @@ async def test_workload_that_carries_flags_no_longer_is_cleared() -> None:
     world = World()
     before = apply_response(workload(), await world.review(workload()))
     after = json.loads(json.dumps(before))
-    del after["metadata"]["annotations"][well_known.FLAGS]
+    del after["metadata"]["annotations"][installation.FLAGS]
     response = await world.review(after, before)
     cleared = apply_response(after, response)
     assert cleared["metadata"]["annotations"] == {}
@@ -132,10 +132,10 @@ async def test_run_of_a_cron_job_is_let_through() -> None:
 
 async def test_workload_that_names_a_cron_job_as_its_owner_is_reviewed_like_any_other() -> None:
     owner = {"apiVersion": "batch/v1", "kind": "CronJob", "name": "nightly", "uid": "u"}
-    forged = {well_known.FLAGS: GOOD, well_known.APPLIED: '{"by": "mallory", "at": "2020", "added": []}'}
+    forged = {installation.FLAGS: GOOD, installation.APPLIED: '{"by": "mallory", "at": "2020", "added": []}'}
     given = workload(annotations=forged, ownerReferences=[owner])
     after = apply_response(given, await World().review(given))
-    assert json.loads(after["metadata"]["annotations"][well_known.APPLIED])["by"] == "alice"
+    assert json.loads(after["metadata"]["annotations"][installation.APPLIED])["by"] == "alice"
     assert not (await World().review(workload(BAD, ownerReferences=[owner])))["allowed"]
 
 
@@ -185,7 +185,7 @@ async def test_an_order_that_cannot_be_followed_refuses_the_workload_and_a_good_
     world.objects.learn(Resource(ObjectKey("FlagSet", "shop", "kill"), "u", 1, "1"))
     made = apply_response(ordered, await world.review(ordered))
     assert made["metadata"]["labels"] == {ORDERS_LABEL: "true"}
-    both = workload(annotations={ORDER: "kill", well_known.FLAGS: GOOD})
+    both = workload(annotations={ORDER: "kill", installation.FLAGS: GOOD})
     made = apply_response(both, await world.review(both))
-    assert made["metadata"]["labels"] == {ORDERS_LABEL: "true", well_known.DIRECT_SET: "true"}
+    assert made["metadata"]["labels"] == {ORDERS_LABEL: "true", installation.DIRECT_SET: "true"}
     assert world.reviewed == [("Deployment", "refused"), ("Deployment", "marked"), ("Deployment", "marked")]

@@ -8,7 +8,7 @@ import pytest
 from cryptography import x509
 from cryptography.x509.verification import PolicyBuilder, Store, VerificationError
 
-from controller.pods.certificates.renewal import LEFT, LIFE, TRUSTED_FOR, Certificates, certificates_of, renew
+from controller.pods.certificates import LEFT, LIFE, TRUSTED_FOR, Certificates, certificates_of, renew
 
 NAMES = ("flagstaff-admission.flagstaff-system.svc", "127.0.0.1")
 NOW = datetime(2026, 11, 23, tzinfo=UTC)

@@ -7,10 +7,17 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from controller.pods.certificates.renewal import LEFT, LIFE, certificates_of
-from controller.pods.certificates.rotation import ABSENT, KEPT, STARTING, CertificateRotation
-from controller.runtime.process.leadership import Role
-from controller.runtime.reconciling.setbacks import Failed
+from controller.pods.certificates import (
+    ABSENT,
+    KEPT,
+    LEFT,
+    LIFE,
+    STARTING,
+    CertificateRotation,
+    certificates_of,
+)
+from controller.runtime.process import Role
+from controller.runtime.setbacks import Failed
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from controller.pods.direct_sets.direct_flags import MOST_APPLIED, MOST_BYTES, read_flags
-from controller.pods.settings.installation import Refused
+from controller.pods.carried_flags import MOST_APPLIED, MOST_BYTES, read_flags
+from controller.pods.installation import Refused
 
 WHERE = "annotation openfeature.dev/flags"
 YAML = """\

@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from controller.pods.direct_sets.marked_manifests import mark_manifest
-from controller.pods.settings import well_known
-from controller.pods.settings.installation import Refused
+from controller.pods import installation
+from controller.pods.carried_flags import mark_manifest
+from controller.pods.installation import Refused
 
 
 def deployment(text: str | None) -> dict[str, Any]:
-    annotations = {} if text is None else {well_known.FLAGS: text}
+    annotations = {} if text is None else {installation.FLAGS: text}
     return {
         "kind": "Deployment",
         "metadata": {"name": "checkout", "annotations": annotations},
@@ -22,10 +22,10 @@ def deployment(text: str | None) -> dict[str, Any]:
 
 def test_manifest_with_flags_is_marked() -> None:
     (made,) = mark_manifest({"kind": "List", "items": [deployment('{"flags": {}}')]})["items"]
-    assert made["metadata"]["labels"] == {well_known.DIRECT_SET: "true"}
+    assert made["metadata"]["labels"] == {installation.DIRECT_SET: "true"}
     assert made["spec"]["template"]["metadata"]["annotations"] == {
-        well_known.ENABLED: "true",
-        well_known.DIRECT_SET: "checkout",
+        installation.ENABLED: "true",
+        installation.DIRECT_SET: "checkout",
     }
     assert mark_manifest(made) == made
 

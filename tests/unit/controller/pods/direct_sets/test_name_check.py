@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from controller.api.objects.meta import ObjectKey, Resource
-from controller.pods.direct_sets.name_check import MANAGER, name_refusal
-from controller.pods.settings.well_known import DIRECT_SET
-from controller.runtime.objects.cache import Cache
+from controller.api.meta import ObjectKey, Resource
+from controller.pods.installation import DIRECT_SET
+from controller.pods.marked_workloads import MANAGER, name_refusal
+from controller.runtime.cache import Cache
 
 CHECKOUT = ObjectKey("Deployment", "shop", "checkout")
 

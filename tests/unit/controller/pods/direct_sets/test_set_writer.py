@@ -9,21 +9,20 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from controller.api.kinds import FLAG_CARRIERS
-from controller.api.objects.meta import ObjectKey
-from controller.pods.direct_sets.marked_workloads import MarkedWorkloads
-from controller.pods.direct_sets.name_check import MANAGER
-from controller.pods.direct_sets.set_writer import RETRY_SECONDS, DirectSets
-from controller.pods.settings.well_known import APPLIED, DIRECT_SET, FLAGS
-from controller.runtime.reconciling.queue import KeyedQueue
-from controller.runtime.reconciling.setbacks import Failed, Passing
+from controller.api.meta import ObjectKey
+from controller.pods.installation import APPLIED, DIRECT_SET, FLAGS
+from controller.pods.marked_workloads import MANAGER, MarkedWorkloads
+from controller.pods.set_writer import RETRY_SECONDS, DirectSets
+from controller.runtime.queue import KeyedQueue
+from controller.runtime.setbacks import Failed, Passing
 from tests.clock import Clock
 from tests.cluster.objects import flags
 from tests.unit.controller.stage_world import NAMESPACE, RecordingCluster
 from tests.waiting import until
 
 if TYPE_CHECKING:
+    from controller.runtime.cache import Change
     from controller.runtime.event import Event
-    from controller.runtime.objects.cache import Change
 
 KIND = "FeatureFlagConfiguration"
 CHECKOUT = f"{KIND}/checkout"

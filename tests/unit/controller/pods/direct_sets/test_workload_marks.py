@@ -6,21 +6,29 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from controller.pods.direct_sets.carried_flags import KINDS, carried_flags, is_run_of_cron_job
-from controller.pods.direct_sets.workload_marks import Applied, mark, record_in, remark_on, unmark
-from controller.pods.settings import well_known
-from controller.pods.settings.installation import Refused
+from controller.pods import installation
+from controller.pods.carried_flags import (
+    KINDS,
+    Applied,
+    carried_flags,
+    is_run_of_cron_job,
+    mark,
+    record_in,
+    remark_on,
+    unmark,
+)
+from controller.pods.installation import Refused
 from tests.unit.controller.pods.injection.pods import apply_patch
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from controller.pods.injection.changes import Changes
+    from controller.pods.changes import Changes
 
 ALICE = Applied("alice", "2026-01-01T00:00:00Z")
 BOB = Applied("bob", "2026-02-02T00:00:00Z")
 TEXT = '{"flags": {}}'
-CARRIES = {well_known.FLAGS: TEXT}
+CARRIES = {installation.FLAGS: TEXT}
 
 
 def workload(
@@ -65,10 +73,10 @@ def template_of(body: Mapping[str, Any]) -> dict[str, Any]:
 @pytest.mark.parametrize("kind", KINDS)
 def test_template_asks_and_workload_is_labelled(kind: str) -> None:
     after = mark_workload(workload(kind)).after
-    assert template_of(after) == {well_known.ENABLED: "true", well_known.DIRECT_SET: "checkout"}
-    assert after["metadata"]["labels"] == {well_known.DIRECT_SET: "true"}
-    assert record_in(after) == {"by": "alice", "at": ALICE.at, "added": [well_known.ENABLED]}
-    remark = after["metadata"]["annotations"][well_known.REMARKS]
+    assert template_of(after) == {installation.ENABLED: "true", installation.DIRECT_SET: "checkout"}
+    assert after["metadata"]["labels"] == {installation.DIRECT_SET: "true"}
+    assert record_in(after) == {"by": "alice", "at": ALICE.at, "added": [installation.ENABLED]}
+    remark = after["metadata"]["annotations"][installation.REMARKS]
     assert remark == "namespaced, scoped, refreshable; flags of its own in FeatureFlagConfiguration checkout"
 
 
@@ -86,12 +94,12 @@ def test_whoever_applies_the_same_flags_again_is_not_recorded() -> None:
 
 def test_whoever_changes_the_flags_is_recorded() -> None:
     before = mark_workload(workload()).after
-    after = mark_workload(workload(above={well_known.FLAGS: '{"flags":{} }'}), before, BOB).after
+    after = mark_workload(workload(above={installation.FLAGS: '{"flags":{} }'}), before, BOB).after
     assert (record_in(after)["by"], record_in(after)["at"]) == ("bob", BOB.at)
 
 
 def test_record_that_a_user_writes_is_replaced() -> None:
-    forged = {**CARRIES, well_known.APPLIED: '{"by":"root","at":"","added":[]}'}
+    forged = {**CARRIES, installation.APPLIED: '{"by":"root","at":"","added":[]}'}
     assert record_in(mark_workload(workload(above=forged), by=BOB).after)["by"] == "bob"
 
 
@@ -106,7 +114,7 @@ def test_flags_of_the_template_are_found() -> None:
     carried = carried_flags(given)
     assert carried is not None
     assert carried.where == "annotation openfeature.dev/flags of the pods' template"
-    assert template_of(mark_workload(given).after)[well_known.DIRECT_SET] == "checkout"
+    assert template_of(mark_workload(given).after)[installation.DIRECT_SET] == "checkout"
 
 
 def test_flags_in_both_places_are_refused() -> None:
@@ -133,8 +141,8 @@ def test_workload_without_flags_carries_none(given: dict[str, Any]) -> None:
 
 
 def test_enabled_that_is_false_stays_and_is_warned_of() -> None:
-    changes = mark_workload(workload(below={well_known.ENABLED: "false"}))
-    assert template_of(changes.after)[well_known.ENABLED] == "false"
+    changes = mark_workload(workload(below={installation.ENABLED: "false"}))
+    assert template_of(changes.after)[installation.ENABLED] == "false"
     assert "so the pods get no evaluator; remove it" in changes.warnings[0]
 
 
@@ -149,7 +157,7 @@ def test_template_of_a_job_that_is_stored_stays_and_is_warned_of() -> None:
 def test_removed_annotation_removes_what_was_added(kind: str) -> None:
     before = mark_workload(workload(kind)).after
     above = {
-        name: text for name, text in before["metadata"]["annotations"].items() if name != well_known.FLAGS
+        name: text for name, text in before["metadata"]["annotations"].items() if name != installation.FLAGS
     }
     given = workload(kind, above, template_of(before), labels=before["metadata"]["labels"])
     changes = unmark_workload(given, before)
@@ -158,17 +166,17 @@ def test_removed_annotation_removes_what_was_added(kind: str) -> None:
 
 
 def test_enabled_that_the_user_wrote_stays_when_the_flags_go() -> None:
-    before = mark_workload(workload(below={well_known.ENABLED: "true"})).after
+    before = mark_workload(workload(below={installation.ENABLED: "true"})).after
     changes = unmark_workload(workload(above=None, below=template_of(before)), before)
-    assert template_of(changes.after) == {well_known.ENABLED: "true"}
+    assert template_of(changes.after) == {installation.ENABLED: "true"}
 
 
-@pytest.mark.parametrize("annotation", well_known.FOLLOWED)
+@pytest.mark.parametrize("annotation", installation.FOLLOWED)
 def test_template_that_names_other_flags_still_asks_when_the_flags_go(annotation: str) -> None:
     before = mark_workload(workload()).after
     given = workload(above=None, below={**template_of(before), annotation: "checkout-production"})
     changes = unmark_workload(given, before)
-    assert template_of(changes.after) == {well_known.ENABLED: "true", annotation: "checkout-production"}
+    assert template_of(changes.after) == {installation.ENABLED: "true", annotation: "checkout-production"}
 
 
 def test_template_of_a_job_keeps_what_was_added_when_the_flags_go() -> None:
@@ -184,7 +192,7 @@ def test_run_of_a_cron_job_carries_a_copy() -> None:
 
 
 def owned_fields(operation: str, *path: str) -> dict[str, Any]:
-    fields: Any = {f"f:{well_known.FLAGS}": {}}
+    fields: Any = {f"f:{installation.FLAGS}": {}}
     for step in reversed((*path, "metadata", "annotations")):
         fields = {f"f:{step}": fields}
     return {"manager": "kubectl", "operation": operation, "fieldsV1": fields}

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from controller.pods.injection.pod_injection import inject
-from controller.pods.settings.installation import FlagSetFound, Options, Refused
+from controller.pods.installation import FlagSetFound, Options, Refused
+from controller.pods.pod_injection import inject
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from controller.pods.injection.changes import Changes
-    from controller.pods.settings.installation import Known
+    from controller.pods.changes import Changes
+    from controller.pods.installation import Known
 
 OPTIONS = Options(image="example/evaluator:1", proxy_address="proxy:8015")
 

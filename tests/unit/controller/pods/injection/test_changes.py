@@ -7,23 +7,23 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from controller.pods.injection.addition import Injected, read_injected, read_record
-from controller.pods.injection.pod_injection import record_now
-from controller.pods.settings import well_known
-from controller.pods.settings.installation import FlagSetFound, Refused
+from controller.pods import installation
+from controller.pods.evaluator_container import Injected, read_injected, read_record
+from controller.pods.installation import FlagSetFound, Refused
+from controller.pods.pod_injection import record_now
 from tests.unit.controller.pods.injection.pods import KNOWN, OPTIONS, Objects, inject_pod, pod
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from controller.pods.settings.installation import Known, Options
+    from controller.pods.installation import Known, Options
 
-SOURCED: dict[str, str | None] = {well_known.FLAG_SET: None, well_known.SOURCES: "s0"}
-DIRECT: dict[str, str | None] = {well_known.FLAG_SET: None, well_known.DIRECT_SET: "checkout"}
-IN_PROCESS: dict[str, str | None] = {well_known.FLAG_SET: None, well_known.IN_PROCESS: "s0"}
+SOURCED: dict[str, str | None] = {installation.FLAG_SET: None, installation.SOURCES: "s0"}
+DIRECT: dict[str, str | None] = {installation.FLAG_SET: None, installation.DIRECT_SET: "checkout"}
+IN_PROCESS: dict[str, str | None] = {installation.FLAG_SET: None, installation.IN_PROCESS: "s0"}
 OLD: list[dict[str, str | None]] = [
-    {well_known.FLAG_SET: None, well_known.OLD_SOURCES: "s0"},
-    {well_known.FLAG_SET: None, well_known.OLD_FLAGS: "checkout, search"},
+    {installation.FLAG_SET: None, installation.OLD_SOURCES: "s0"},
+    {installation.FLAG_SET: None, installation.OLD_FLAGS: "checkout, search"},
 ]
 
 
@@ -34,21 +34,21 @@ def now(given: Mapping[str, Any], options: Options = OPTIONS, known: Known = KNO
 
 def was(given: Mapping[str, Any], options: Options = OPTIONS, known: Known = KNOWN) -> Injected | None:
     made = inject_pod(given, options, known)
-    return read_record(made["metadata"]["annotations"][well_known.INJECTED])
+    return read_record(made["metadata"]["annotations"][installation.INJECTED])
 
 
 def test_a_pod_whose_flags_are_in_files_is_due_the_same_after_they_changed() -> None:
     options = replace(OPTIONS, flag_files=True)
     known = Objects(s0={"sources": [{"source": "checkout", "provider": "file"}]})
     made = inject_pod(pod(SOURCED), options, known)
-    made["metadata"]["annotations"][well_known.FLAGS_CHANGED] = "now"
+    made["metadata"]["annotations"][installation.FLAGS_CHANGED] = "now"
     assert now(made, options, known) == was(pod(SOURCED), options, known) is not None
     with pytest.raises(Refused):
         now(made, OPTIONS, known)
 
 
 @pytest.mark.parametrize("compat", [False, True])
-@pytest.mark.parametrize("asks", [{}, SOURCED, IN_PROCESS, DIRECT, {well_known.CONTAINERS: "app"}, *OLD])
+@pytest.mark.parametrize("asks", [{}, SOURCED, IN_PROCESS, DIRECT, {installation.CONTAINERS: "app"}, *OLD])
 def test_what_is_injected_is_what_is_due(asks: Mapping[str, str | None], *, compat: bool) -> None:
     options = replace(OPTIONS, compat=compat)
     known = Objects(s0={"sources": [{"source": "checkout"}], "selector": "checkout"})
@@ -59,14 +59,14 @@ def test_what_is_injected_is_what_is_due(asks: Mapping[str, str | None], *, comp
 @pytest.mark.parametrize(
     "asks",
     [
-        {well_known.LOG_LEVEL: "debug"},
-        {well_known.PORT: "9013"},
-        {well_known.RESOURCES: '{"limits":{"memory":"1Gi"}}'},
-        {well_known.SIDECAR: "plain"},
-        {well_known.CONTAINERS: "app"},
-        {well_known.SOCKET_PATH: "/var/run/flagd/flagd.sock"},
-        {well_known.STATE_CLAIM: "claim"},
-        {well_known.FLAG_SET: "other"},
+        {installation.LOG_LEVEL: "debug"},
+        {installation.PORT: "9013"},
+        {installation.RESOURCES: '{"limits":{"memory":"1Gi"}}'},
+        {installation.SIDECAR: "plain"},
+        {installation.CONTAINERS: "app"},
+        {installation.SOCKET_PATH: "/var/run/flagd/flagd.sock"},
+        {installation.STATE_CLAIM: "claim"},
+        {installation.FLAG_SET: "other"},
     ],
 )  # fmt: skip
 def test_whatever_a_pod_asks_for_is_in_its_configuration(asks: Mapping[str, str | None]) -> None:
@@ -99,12 +99,12 @@ def test_another_revision_of_the_flags_is_the_same_injection() -> None:
 
 
 def test_a_pod_that_asks_for_nothing_is_due_nothing() -> None:
-    assert now(pod({well_known.ENABLED: "false"})) is None
+    assert now(pod({installation.ENABLED: "false"})) is None
 
 
 def test_a_pod_that_can_no_longer_be_injected_is_refused() -> None:
     with pytest.raises(Refused):
-        now(pod({well_known.FLAG_SET: "elsewhere/checkout"}))
+        now(pod({installation.FLAG_SET: "elsewhere/checkout"}))
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{", '"x"', "7"])

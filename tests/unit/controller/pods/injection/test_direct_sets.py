@@ -7,12 +7,12 @@ from typing import Any, NoReturn
 
 import pytest
 
-from controller.pods.settings import well_known
-from controller.pods.settings.installation import NotThere
+from controller.pods import installation
+from controller.pods.installation import NotThere
 from tests.unit.controller.pods.injection.pods import OPTIONS, Objects, env, inject_pod, pod, refusal_of
 
-DIRECT: dict[str, str | None] = {well_known.FLAG_SET: None, well_known.DIRECT_SET: "checkout"}
-SOURCES: dict[str, str | None] = {well_known.FLAG_SET: None, well_known.SOURCES: "s0"}
+DIRECT: dict[str, str | None] = {installation.FLAG_SET: None, installation.DIRECT_SET: "checkout"}
+SOURCES: dict[str, str | None] = {installation.FLAG_SET: None, installation.SOURCES: "s0"}
 
 
 class Nothing(Objects):
@@ -35,16 +35,16 @@ def selectors(after: dict[str, Any]) -> list[str]:
 def test_flags_of_the_workload_are_followed_though_they_may_come_after_the_pod() -> None:
     after = inject_pod(pod(DIRECT), known=Nothing())
     assert selectors(after) == ["shop/checkout"]
-    record = json.loads(after["metadata"]["annotations"][well_known.INJECTED])
+    record = json.loads(after["metadata"]["annotations"][installation.INJECTED])
     assert (record["flagSet"], record["from"]) == ("shop/checkout", "FeatureFlagConfiguration/checkout")
 
 
 @pytest.mark.parametrize(
     ("asks", "spec"),
     [
-        ({well_known.FLAG_SET: "base"}, {}),
-        ({well_known.OLD_FLAGS: "base"}, {}),
-        ({well_known.SOURCES: "s0"}, {"sources": [{"source": "base"}]}),
+        ({installation.FLAG_SET: "base"}, {}),
+        ({installation.OLD_FLAGS: "base"}, {}),
+        ({installation.SOURCES: "s0"}, {"sources": [{"source": "base"}]}),
     ],
 )
 def test_flags_of_the_workload_win_over_what_it_names(
@@ -56,32 +56,36 @@ def test_flags_of_the_workload_win_over_what_it_names(
 
 
 def test_pod_with_flags_of_its_own_gets_an_evaluator_beside_an_in_process_configuration() -> None:
-    after = inject_pod(pod({**DIRECT, well_known.IN_PROCESS: "s0"}))
+    after = inject_pod(pod({**DIRECT, installation.IN_PROCESS: "s0"}))
     assert selectors(after) == ["shop/checkout"]
 
 
 @pytest.mark.parametrize("name", ["pay/checkout", "Checkout", ""])
 def test_name_that_admission_would_not_write_is_refused(name: str) -> None:
-    assert "no object's name; remove it" in refusal_of(pod({**DIRECT, well_known.DIRECT_SET: name}))
+    assert "no object's name; remove it" in refusal_of(pod({**DIRECT, installation.DIRECT_SET: name}))
 
 
 def test_pod_that_carries_flags_without_a_workload_is_refused() -> None:
-    message = refusal_of(pod({well_known.FLAGS: "{}"}))
+    message = refusal_of(pod({installation.FLAGS: "{}"}))
     assert message.startswith("annotation openfeature.dev/flags: is read where a Deployment,")
 
 
 def test_pod_of_a_template_with_flags_is_injected() -> None:
-    assert selectors(inject_pod(pod({**DIRECT, well_known.FLAGS: "{}"}))) == ["shop/checkout"]
+    assert selectors(inject_pod(pod({**DIRECT, installation.FLAGS: "{}"}))) == ["shop/checkout"]
 
 
 @pytest.mark.parametrize(
     ("asks", "setting", "path"),
     [
-        ({well_known.TRANSPORT: "socket"}, "", "/var/run/flagd/flagd.sock"),
-        ({well_known.TRANSPORT: "socket"}, "/run/flags/a.sock", "/run/flags/a.sock"),
-        ({well_known.TRANSPORT: "socket", well_known.SOCKET_PATH: "/run/own/b.sock"}, "", "/run/own/b.sock"),
-        ({well_known.TRANSPORT: "port"}, "/run/flags/a.sock", None),
-        ({well_known.TRANSPORT: "port"}, "", None),
+        ({installation.TRANSPORT: "socket"}, "", "/var/run/flagd/flagd.sock"),
+        ({installation.TRANSPORT: "socket"}, "/run/flags/a.sock", "/run/flags/a.sock"),
+        (
+            {installation.TRANSPORT: "socket", installation.SOCKET_PATH: "/run/own/b.sock"},
+            "",
+            "/run/own/b.sock",
+        ),
+        ({installation.TRANSPORT: "port"}, "/run/flags/a.sock", None),
+        ({installation.TRANSPORT: "port"}, "", None),
         ({}, "/run/flags/a.sock", "/run/flags/a.sock"),
     ],
 )
@@ -95,9 +99,9 @@ def test_transport_is_a_socket_or_a_port(asks: dict[str, str | None], setting: s
 @pytest.mark.parametrize(
     ("asks", "message"),
     [
-        ({well_known.TRANSPORT: "tcp"}, "annotation openfeature.dev/transport: is 'tcp'; write one of"),
+        ({installation.TRANSPORT: "tcp"}, "annotation openfeature.dev/transport: is 'tcp'; write one of"),
         (
-            {well_known.TRANSPORT: "port", well_known.SOCKET_PATH: "/run/own/b.sock"},
+            {installation.TRANSPORT: "port", installation.SOCKET_PATH: "/run/own/b.sock"},
             "annotation openfeature.dev/transport: is port, and flagstaff.dev/socket-path names a socket",
         ),
     ],

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 
-from controller.pods.injection.pod_injection import inject
-from controller.pods.settings import well_known
-from controller.pods.settings.installation import FlagSetFound, Options, Refused
+from controller.pods import installation
+from controller.pods.installation import FlagSetFound, Options, Refused
+from controller.pods.pod_injection import inject
 from tests.unit.controller.pods.injection.pods import Objects, pod
 
 if TYPE_CHECKING:
@@ -55,10 +55,10 @@ def cases() -> Iterator[Any]:
 
 def pod_of(case: Mapping[str, Any]) -> dict[str, Any]:
     """The pod of a case."""
-    annotation = well_known.IN_PROCESS if "in_process" in case else well_known.SOURCES
+    annotation = installation.IN_PROCESS if "in_process" in case else installation.SOURCES
     specs = case.get("in_process") or case.get("sources") or ()
     named = {annotation: ",".join(f"s{number}" for number, _ in enumerate(specs)) or None}
-    return pod({well_known.FLAG_SET: None, **named, **case.get("annotations", {})}, **case.get("pod", {}))
+    return pod({installation.FLAG_SET: None, **named, **case.get("annotations", {})}, **case.get("pod", {}))
 
 
 def lines(container: Mapping[str, Any]) -> list[Any]:
@@ -90,8 +90,8 @@ def sources_as_written(after: Mapping[str, Any]) -> str:
 def added_annotations(after: Mapping[str, Any]) -> dict[str, str]:
     """Annotations that nobody asked by, and that say no digest and no remark."""
     given: dict[str, str] = after["metadata"]["annotations"]
-    asked = {well_known.ENABLED, well_known.SOURCES, well_known.IN_PROCESS}
-    left = asked | {well_known.INJECTED, well_known.REMARKS}
+    asked = {installation.ENABLED, installation.SOURCES, installation.IN_PROCESS}
+    left = asked | {installation.INJECTED, installation.REMARKS}
     return {name: text for name, text in given.items() if name not in left}
 
 

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from controller.pods.injection.pod_injection import inject
-from controller.pods.settings import well_known
-from controller.pods.settings.installation import Options, Refused
+from controller.pods import installation
+from controller.pods.installation import Options, Refused
+from controller.pods.pod_injection import inject
 from tests.unit.controller.pods.injection.pods import OPTIONS, Objects, changes_of, env, pod
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ COMPAT = replace(OPTIONS, compat=True)
 
 
 def pod_naming(*named: str, **spec: Any) -> dict[str, Any]:
-    return pod({well_known.FLAG_SET: None, well_known.IN_PROCESS: ", ".join(named)}, **spec)
+    return pod({installation.FLAG_SET: None, installation.IN_PROCESS: ", ".join(named)}, **spec)
 
 
 def inject_sources(*specs: dict[str, Any], options: Options = OPTIONS) -> dict[str, Any]:
@@ -36,7 +36,7 @@ def test_a_provider_finds_its_flag_set_at_the_proxy() -> None:
         "FLAGD_MAX_CACHE_SIZE": "1000", "FLAGD_RESOLVER": "in-process",
         "FLAGD_SOURCE_SELECTOR": "shop/checkout",
     }  # fmt: skip
-    annotation = json.loads(found["metadata"]["annotations"][well_known.INJECTED])
+    annotation = json.loads(found["metadata"]["annotations"][installation.INJECTED])
     assert annotation == {"from": "InProcessConfiguration/s0", "configuration": annotation["configuration"]}
 
 
@@ -47,12 +47,12 @@ def test_over_tls_the_authority_comes_along() -> None:
     container = found["containers"][0]
     assert (env(container)["FLAGD_TLS"], env(container)["FLAGD_SERVER_CERT_PATH"]) == (
         "true",
-        f"{well_known.CA_PATH}/ca.crt",
+        f"{installation.CA_PATH}/ca.crt",
     )
     assert container["volumeMounts"] == [
-        {"name": well_known.CA, "mountPath": well_known.CA_PATH, "readOnly": True}
+        {"name": installation.CA, "mountPath": installation.CA_PATH, "readOnly": True}
     ]
-    assert [each["name"] for each in found["volumes"]] == [well_known.CA]
+    assert [each["name"] for each in found["volumes"]] == [installation.CA]
 
 
 def test_a_flag_set_of_another_namespace_is_followed_where_a_grant_lets_it() -> None:
@@ -98,7 +98,7 @@ def test_a_second_time_changes_nothing_and_feature_flag_sources_win() -> None:
     once = changes_of(pod_naming("s0"), OPTIONS, known).after
     assert changes_of(once, OPTIONS, known).patch == []
     both = pod_naming("s0")
-    both["metadata"]["annotations"][well_known.SOURCES] = "s"
+    both["metadata"]["annotations"][installation.SOURCES] = "s"
     assert changes_of(both, OPTIONS, known).after["spec"]["initContainers"]
 
 
@@ -120,6 +120,6 @@ def test_an_impossible_spec_is_refused(spec: dict[str, Any], message: str) -> No
 
 def test_a_container_that_is_not_there_is_named() -> None:
     given = pod_naming("s")
-    given["metadata"]["annotations"][well_known.CONTAINERS] = "b"
+    given["metadata"]["annotations"][installation.CONTAINERS] = "b"
     with pytest.raises(Refused, match="the pod has no container 'b'"):
         inject(given, "shop", OPTIONS, Objects(s={"selector": "checkout"}))

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 import yaml
 
-from controller.pods.injection.pod_injection import inject
-from controller.pods.settings import well_known
-from controller.pods.settings.installation import Options
+from controller.pods import installation
+from controller.pods.installation import Options
+from controller.pods.pod_injection import inject
 from evaluator.cli import parse
 from evaluator.settings import load
 from tests.unit.controller.pods.injection.pods import (
@@ -36,10 +36,10 @@ VARIABLES = {
 @pytest.mark.parametrize(
     "annotations",
     [
-        {well_known.ENABLED: None},
-        {well_known.ENABLED: "false"},
-        {well_known.ENABLED: "TRUE"},
-        {well_known.ENABLED: ["true"]},
+        {installation.ENABLED: None},
+        {installation.ENABLED: "false"},
+        {installation.ENABLED: "TRUE"},
+        {installation.ENABLED: ["true"]},
     ],
 )
 def test_a_pod_that_does_not_ask_is_left_alone(annotations: dict[str, Any]) -> None:
@@ -67,7 +67,7 @@ def test_the_patch_is_as_it_was_agreed() -> None:
 )
 @pytest.mark.parametrize("sidecar", ["native", "plain"])
 def test_the_patch_makes_the_pod_that_is_printed(spec: dict[str, Any], sidecar: str) -> None:
-    given = pod({well_known.SIDECAR: sidecar}, **spec)
+    given = pod({installation.SIDECAR: sidecar}, **spec)
     changes = changes_of(given)
     assert apply_patch(given, changes.patch) == changes.after
 
@@ -90,7 +90,7 @@ def test_all_containers_get_the_variables_in_order_and_keep_what_they_set_themse
 
 def test_only_named_containers_get_the_variables() -> None:
     found = inject_pod(
-        pod({well_known.CONTAINERS: "worker, migrate"}, containers=[{"name": "app"}, {"name": "worker"}],
+        pod({installation.CONTAINERS: "worker, migrate"}, containers=[{"name": "app"}, {"name": "worker"}],
             initContainers=[{"name": "migrate"}])
     )  # fmt: skip
     with_variables = [
@@ -99,19 +99,19 @@ def test_only_named_containers_get_the_variables() -> None:
         for each in found["spec"][part]
         if "env" in each
     ]
-    assert with_variables == [well_known.CONTAINER, "migrate", "worker"]
+    assert with_variables == [installation.CONTAINER, "migrate", "worker"]
 
 
 def test_the_sidecar_starts_first_and_stays() -> None:
     found = inject_pod(pod(initContainers=[{"name": "migrate"}]))
     first = found["spec"]["initContainers"][0]
-    assert (first["name"], first["restartPolicy"]) == (well_known.CONTAINER, "Always")
+    assert (first["name"], first["restartPolicy"]) == (installation.CONTAINER, "Always")
     assert first["startupProbe"]["httpGet"]["path"] == "/startz"
 
 
 def test_a_plain_sidecar_is_a_container_and_init_containers_get_no_variables() -> None:
-    found = inject_pod(pod({well_known.SIDECAR: "plain"}, initContainers=[{"name": "migrate"}]))
-    assert [each["name"] for each in found["spec"]["containers"]] == ["app", well_known.CONTAINER]
+    found = inject_pod(pod({installation.SIDECAR: "plain"}, initContainers=[{"name": "migrate"}]))
+    assert [each["name"] for each in found["spec"]["containers"]] == ["app", installation.CONTAINER]
     assert found["spec"]["initContainers"] == [{"name": "migrate"}]
     assert "restartPolicy" not in found["spec"]["containers"][1]
 
@@ -131,7 +131,7 @@ def test_changes_of_others_to_the_sidecar_stay_and_a_container_added_later_gets_
 
 
 def test_the_annotation_says_what_was_injected_and_from_where() -> None:
-    annotation = json.loads(inject_pod(pod())["metadata"]["annotations"][well_known.INJECTED])
+    annotation = json.loads(inject_pod(pod())["metadata"]["annotations"][installation.INJECTED])
     assert annotation == {
         "flagSet": "shop/checkout", "from": "FlagSet/checkout", "revision": "main@sha1:46ead10f53b7",
         "image": "example/evaluator:1", "configuration": annotation["configuration"],
@@ -139,14 +139,14 @@ def test_the_annotation_says_what_was_injected_and_from_where() -> None:
 
 
 def test_the_evaluator_understands_its_command_line_and_is_open_to_its_pod_alone() -> None:
-    sidecar = inject_pod(pod({well_known.PORT: "9013"}))["spec"]["initContainers"][0]
+    sidecar = inject_pod(pod({installation.PORT: "9013"}))["spec"]["initContainers"][0]
     found = load(parse(sidecar["args"]), {})
     (source,) = found.settings.sources
     assert found.warnings == ()
     assert (source.uri, source.selector, source.tls) == ("proxy:8015", "shop/checkout", False)
     assert (found.settings.host, found.settings.management_host) == ("127.0.0.1", "0.0.0.0")  # noqa: S104 - probes come from outside
     assert (found.settings.port, found.settings.management_port) == (9013, 8014)
-    assert source.bearer_token_file == f"{well_known.TOKEN_PATH}/token"
+    assert source.bearer_token_file == f"{installation.TOKEN_PATH}/token"
 
 
 def test_with_an_authority_the_proxy_is_asked_over_tls() -> None:
@@ -163,7 +163,7 @@ def test_the_token_is_for_the_proxy_alone() -> None:
     volumes = {
         each["name"]: each for each in inject_pod(pod(), Options(proxy_audience="flags"))["spec"]["volumes"]
     }
-    (source,) = volumes[well_known.TOKEN]["projected"]["sources"]
+    (source,) = volumes[installation.TOKEN]["projected"]["sources"]
     assert source["serviceAccountToken"] == {"path": "token", "audience": "flags", "expirationSeconds": 3600}
 
 
@@ -190,9 +190,9 @@ def test_a_conflict_with_the_pod_is_named_with_what_to_do() -> None:
     messages = [
         refusal_of(pod(containers=[{"name": "app", "ports": [{"containerPort": 8014}]}])),
         refusal_of(pod(containers=[{"name": "app", "livenessProbe": {"httpGet": {"port": 8016}}}])),
-        refusal_of(pod(initContainers=[{"name": well_known.CONTAINER}])),
-        refusal_of(pod(volumes=[{"name": well_known.STATE}])),
-        refusal_of(pod({well_known.CONTAINERS: "ap"})),
+        refusal_of(pod(initContainers=[{"name": installation.CONTAINER}])),
+        refusal_of(pod(volumes=[{"name": installation.STATE}])),
+        refusal_of(pod({installation.CONTAINERS: "ap"})),
     ]
     assert messages == [
         "container app: uses port 8014, which is the evaluator's; give the evaluator another with the "
@@ -213,7 +213,7 @@ def test_a_port_of_another_protocol_is_free() -> None:
 
 def test_a_copy_that_asks_for_another_flag_set_is_refused() -> None:
     once = inject_pod(pod())
-    once["metadata"]["annotations"][well_known.FLAG_SET] = "search"
+    once["metadata"]["annotations"][installation.FLAG_SET] = "search"
     assert refusal_of(once) == (
         "annotation flagstaff.dev/injected: the pod's evaluator follows shop/checkout, and the pod now asks "
         "for shop/search; remove the annotation and the container flagstaff-evaluator"

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from controller.pods.admission.webhooks import UNCHANGED, answer
-from controller.pods.injection.pod_injection import inject
-from controller.pods.settings import well_known
-from controller.pods.settings.installation import FlagSetFound, Options, Refused
+from controller.pods import installation
+from controller.pods.installation import FlagSetFound, Options, Refused
+from controller.pods.pod_injection import inject
+from controller.pods.webhooks import UNCHANGED, answer
 from evaluator.cli import parse
 from evaluator.settings import load
 from tests.unit.controller.pods.injection.pods import Objects, changes_of, pod
@@ -128,7 +128,7 @@ def test_our_evaluator_takes_the_same_container() -> None:
 
 def test_a_socket_is_shared_so_that_it_can_be_used() -> None:
     found = inject_sources(spec(socketPath="/var/run/flagd/flagd.sock"))
-    mount = {"name": well_known.SOCKET, "mountPath": "/var/run/flagd"}
+    mount = {"name": installation.SOCKET, "mountPath": "/var/run/flagd"}
     assert flagd(found)["volumeMounts"] == found["spec"]["containers"][0]["volumeMounts"] == [mount]
     assert flagd(found)["env"][-1] == {"name": "FLAGD_SOCKET_PATH", "value": "/var/run/flagd/flagd.sock"}
 
@@ -159,7 +159,7 @@ def test_an_injected_pod_stays_as_it_is() -> None:
     assert changes_of(once, COMPAT, Objects(s0=spec())).patch == []
 
 
-@pytest.mark.parametrize("name", [well_known.ON_MISSING, well_known.STATE_CLAIM, well_known.SYNC_PORT])
+@pytest.mark.parametrize("name", [installation.ON_MISSING, installation.STATE_CLAIM, installation.SYNC_PORT])
 def test_what_only_our_container_has_is_refused(name: str) -> None:
     with pytest.raises(Refused, match=f"annotation {name}: the controller runs with --compat"):
         inject(pod({name: "x"}), "shop", COMPAT, Objects())
@@ -184,8 +184,8 @@ def test_flagd_reads_feature_flags_of_its_namespace_where_it_is_given_the_right(
         {"uri": "proxy:8015", "provider": "grpc", "selector": "core.openfeature.dev/shop/proxied"},
     ]
     meta = found["metadata"]
-    assert meta["labels"] == {well_known.FLAG_READER: "true"}
-    assert (meta["annotations"][well_known.FLAG_READER], meta["annotations"][well_known.ALLOW_SYNC]) == (
+    assert meta["labels"] == {installation.FLAG_READER: "true"}
+    assert (meta["annotations"][installation.FLAG_READER], meta["annotations"][installation.ALLOW_SYNC]) == (
         "till",
         "true",
     )

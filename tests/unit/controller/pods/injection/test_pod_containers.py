@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.pods.injection.pod_injection import inject
-from controller.pods.settings import well_known
-from controller.pods.settings.installation import Options, Refused
+from controller.pods import installation
+from controller.pods.installation import Options, Refused
+from controller.pods.pod_injection import inject
 from tests.unit.controller.pods.injection.pods import Objects, pod, refusal_of
 
 ANYTHING = st.recursive(
@@ -45,8 +45,8 @@ SPEC = st.fixed_dictionaries(
 )  # fmt: skip
 ASKED: list[dict[str, str | None]] = [
     {},
-    {well_known.SIDECAR: "plain", well_known.SOCKET_PATH: "/var/run/flags/flagd.sock"},
-    {well_known.FLAG_SET: None, well_known.IN_PROCESS: "own"},
+    {installation.SIDECAR: "plain", installation.SOCKET_PATH: "/var/run/flags/flagd.sock"},
+    {installation.FLAG_SET: None, installation.IN_PROCESS: "own"},
 ]
 OPTIONS = [Options(proxy_ca="flagstaff-ca", proxy_on_demand=True), Options(proxy_on_demand=True, compat=True)]
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from controller.pods.injection.templates import inject_manifest
-from controller.pods.settings.installation import Refused
+from controller.pods.installation import Refused
+from controller.pods.pod_injection import inject_manifest
 from tests.unit.controller.pods.injection import pods
 
 TEMPLATE = {key: value for key, value in pods.pod().items() if key in {"metadata", "spec"}}

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from controller.pods.settings import well_known
-from controller.pods.settings.flag_file import FlagFile, files_of_pod
+from controller.pods import installation
+from controller.pods.flag_file import FlagFile, files_of_pod
 from evaluator.cli import parse
 from evaluator.settings import load
 from tests.unit.controller.pods.injection.pods import OPTIONS, Objects, inject_pod, pod
@@ -111,7 +111,7 @@ def test_pods_that_ask_a_proxy_on_demand_are_marked(source: dict[str, Any], asks
     ("spec", "asks"), [({"selector": "checkout"}, True), ({"host": "flags.example"}, False)]
 )
 def test_so_are_those_of_providers_that_evaluate_by_themselves(spec: dict[str, Any], asks: bool) -> None:
-    given = pod({well_known.FLAG_SET: None, well_known.IN_PROCESS: "s"})
+    given = pod({installation.FLAG_SET: None, installation.IN_PROCESS: "s"})
     found = inject_pod(given, replace(OPTIONS, proxy_on_demand=True), Objects(s=spec))
     assert ("labels" in found["metadata"]) is asks
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from controller.pods.settings import well_known
+from controller.pods import installation
 from tests.unit.controller.pods.injection.pods import (
     OPTIONS,
     Objects,
@@ -40,7 +40,7 @@ class Granted(Objects):
 
 
 def pod_naming(annotation: str, *named: str) -> dict[str, Any]:
-    return pod({well_known.FLAG_SET: None, annotation: ",".join(named)})
+    return pod({installation.FLAG_SET: None, annotation: ",".join(named)})
 
 
 def variable(name: str, **rest: Any) -> dict[str, Any]:
@@ -62,11 +62,11 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("fields", "message"), REFUSED)
-@pytest.mark.parametrize("annotation", [well_known.SOURCES, well_known.IN_PROCESS])
+@pytest.mark.parametrize("annotation", [installation.SOURCES, installation.IN_PROCESS])
 def test_a_foreign_object_that_reads_or_redirects_the_pod_is_refused(
     annotation: str, fields: dict[str, Any], message: str
 ) -> None:
-    spec = {**fields, **({"sources": SOURCES} if annotation == well_known.SOURCES else {"selector": "a"})}
+    spec = {**fields, **({"sources": SOURCES} if annotation == installation.SOURCES else {"selector": "a"})}
     said = refusal_of(pod_naming(annotation, "other/s"), Granted(s=spec))
     assert " other/s: " in said
     assert message in said
@@ -75,14 +75,14 @@ def test_a_foreign_object_that_reads_or_redirects_the_pod_is_refused(
 
 def test_a_foreign_source_names_no_secret_of_the_pods_namespace() -> None:
     theirs = {**SOURCES[0], "secretRef": {"name": "mine"}}
-    said = refusal_of(pod_naming(well_known.SOURCES, "other/s"), Granted(s={"sources": [theirs]}))
+    said = refusal_of(pod_naming(installation.SOURCES, "other/s"), Granted(s={"sources": [theirs]}))
     assert said.startswith("FeatureFlagSource other/s: sources[0].secretRef names a Secret of shop")
 
 
 @pytest.mark.parametrize("options", [OPTIONS, COMPAT])
 def test_plain_variables_of_a_foreign_source_reach_the_application_unexpanded(options: Any) -> None:
     spec = {"sources": SOURCES, "envVars": [{"name": "CACHE", "value": "$(DB_PASSWORD)$HOME"}]}
-    found = inject_pod(pod_naming(well_known.SOURCES, "other/s"), options, Granted(s=spec))["spec"]
+    found = inject_pod(pod_naming(installation.SOURCES, "other/s"), options, Granted(s=spec))["spec"]
     assert env(found["containers"][0])["FLAGD_CACHE"] == "$$(DB_PASSWORD)$$HOME"
     assert "FLAGD_CACHE" not in {each["name"] for each in found["initContainers"][0]["env"]}
 
@@ -90,7 +90,7 @@ def test_plain_variables_of_a_foreign_source_reach_the_application_unexpanded(op
 def test_a_prefix_of_the_pods_own_source_does_not_rename_variables_of_a_foreign_one() -> None:
     theirs = {"sources": SOURCES, "envVars": [{"name": "PRELOAD", "value": "/x.so"}]}
     known = Granted(own={"sources": SOURCES, "envVarPrefix": "LD"}, s=theirs)
-    found = inject_pod(pod_naming(well_known.SOURCES, "own", "other/s"), OPTIONS, known)
+    found = inject_pod(pod_naming(installation.SOURCES, "own", "other/s"), OPTIONS, known)
     names = env(found["spec"]["containers"][0])
     assert "FLAGD_PRELOAD" in names
     assert "LD_PRELOAD" not in names
@@ -98,7 +98,7 @@ def test_a_prefix_of_the_pods_own_source_does_not_rename_variables_of_a_foreign_
 
 def test_a_foreign_source_gives_no_credentials_to_the_evaluator() -> None:
     spec = {"sources": SOURCES, "envVars": [{"name": "AWS_ENDPOINT_URL", "value": "https://evil.example"}]}
-    found = inject_pod(pod_naming(well_known.SOURCES, "other/s"), OPTIONS, Granted(s=spec))["spec"]
+    found = inject_pod(pod_naming(installation.SOURCES, "other/s"), OPTIONS, Granted(s=spec))["spec"]
     names = {each["name"] for each in found["initContainers"][0]["env"] + found["containers"][0]["env"]}
     assert not {each for each in names if each.startswith("AWS")}
 
@@ -117,13 +117,13 @@ def test_a_foreign_source_gives_no_credentials_to_the_evaluator() -> None:
     ],
 )
 def test_no_argument_is_expanded_by_the_kubelet(fields: dict[str, Any], options: Any) -> None:
-    found = changes_of(pod_naming(well_known.SOURCES, "s"), options, Objects(s=fields)).after["spec"]
+    found = changes_of(pod_naming(installation.SOURCES, "s"), options, Objects(s=fields)).after["spec"]
     texts = [*found["initContainers"][0]["args"], *env(found["containers"][0]).values()]
     assert all("$" not in each.replace("$$", "") for each in texts)
 
 
 @pytest.mark.parametrize(("prefix", "name"), [("LD", "PRELOAD"), (" ", "PYTHONPATH"), (" ", "BASH_ENV")])
-@pytest.mark.parametrize("annotation", [well_known.SOURCES, well_known.IN_PROCESS])
+@pytest.mark.parametrize("annotation", [installation.SOURCES, installation.IN_PROCESS])
 def test_a_variable_by_which_programs_load_code_is_refused(annotation: str, prefix: str, name: str) -> None:
     spec = {
         "envVarPrefix": prefix,
@@ -131,6 +131,6 @@ def test_a_variable_by_which_programs_load_code_is_refused(annotation: str, pref
         "sources": SOURCES,
         "selector": "a",
     }
-    del spec["selector" if annotation == well_known.SOURCES else "sources"]
+    del spec["selector" if annotation == installation.SOURCES else "sources"]
     said = refusal_of(pod_naming(annotation, "s"), Objects(s=spec))
     assert "has programs load code; rename it" in said

@@ -8,17 +8,16 @@ from typing import Any
 import pytest
 import yaml
 
-from controller.api.objects.meta import Resource
+from controller.api.meta import Resource
 from controller.delivery.standing_orders import ORDER, ORDERS_LABEL
-from controller.pods.admission.known_objects import KnownObjects
-from controller.pods.admission.workload_orders import WorkloadOrders
-from controller.pods.injection.changes import Changes
-from controller.pods.injection.pod_injection import inject
-from controller.pods.injection.templates import inject_manifest
-from controller.pods.settings import well_known
-from controller.pods.settings.installation import Options, Refused
-from controller.pods.settings.pod_orders import ALONE, Surroundings
-from controller.runtime.objects.cache import Cache
+from controller.pods import installation
+from controller.pods.carried_flags import WorkloadOrders
+from controller.pods.changes import Changes
+from controller.pods.installation import Options, Refused
+from controller.pods.known_objects import KnownObjects
+from controller.pods.pod_injection import inject, inject_manifest
+from controller.pods.pod_orders import ALONE, Surroundings
+from controller.runtime.cache import Cache
 from tests.unit.controller.pods.injection.pods import pod
 
 FFC = "FeatureFlagConfiguration"
@@ -64,12 +63,12 @@ def sources(given: dict[str, Any], around: Surroundings = ALONE) -> list[str]:
             ["flagstaff.dev/orders=shop/StatefulSet/db"],
         ),
         (
-            pod_with({well_known.ENABLED: "true", well_known.FLAG_SET: "checkout"}),
+            pod_with({installation.ENABLED: "true", installation.FLAG_SET: "checkout"}),
             Surroundings({ORDER: "base"}),
             ["flagstaff.dev/orders=shop", "shop/checkout"],
         ),
         (
-            pod_with({well_known.DIRECT_SET: "db"}, ownerReferences=OWNED),
+            pod_with({installation.DIRECT_SET: "db"}, ownerReferences=OWNED),
             Surroundings({ORDER: "base"}),
             ["flagstaff.dev/orders=shop/StatefulSet/db"],
         ),
@@ -85,7 +84,7 @@ def test_the_pod_gets_the_label_by_which_proxies_find_it_and_a_record() -> None:
     changes = inject(pod_with(), "shop", Options(), known_objects("base"), Surroundings({ORDER: "base"}))
     assert changes is not None
     meta = changes.after["metadata"]
-    record = json.loads(meta["annotations"][well_known.INJECTED])
+    record = json.loads(meta["annotations"][installation.INJECTED])
     assert meta["labels"] == {ORDERS_LABEL: "true"}
     assert (record["flagSet"], record["from"]) == ("flagstaff.dev/orders=shop", "standing orders")
     again = inject(changes.after, "shop", Options(), known_objects("base"), Surroundings({ORDER: "base"}))
@@ -94,7 +93,7 @@ def test_the_pod_gets_the_label_by_which_proxies_find_it_and_a_record() -> None:
 
 
 def test_a_pod_that_was_injected_before_the_label_was_known_stays_as_it_is() -> None:
-    given = pod_with({well_known.ENABLED: "true", well_known.FLAG_SET: "checkout"})
+    given = pod_with({installation.ENABLED: "true", installation.FLAG_SET: "checkout"})
     changes = inject(given, "shop", Options(), known_objects("checkout"))
     assert changes is not None
     again = inject(changes.after, "shop", Options(), known_objects("checkout"), Surroundings({}))
@@ -103,7 +102,7 @@ def test_a_pod_that_was_injected_before_the_label_was_known_stays_as_it_is() -> 
 
 
 def test_a_pod_that_refuses_and_one_without_orders_are_left_alone() -> None:
-    refusing = pod_with({well_known.ENABLED: "false"})
+    refusing = pod_with({installation.ENABLED: "false"})
     assert inject(refusing, "shop", Options(), known_objects(), Surroundings({ORDER: "base"})) is None
     assert inject(pod_with(), "shop", Options(), known_objects()) is None
 

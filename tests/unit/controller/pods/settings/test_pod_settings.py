@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from controller.pods.settings import well_known
+from controller.pods import installation
 from evaluator.cli import parse
 from evaluator.settings import load
 from tests.unit.controller.pods.injection.pods import changes_of, env, inject_pod, pod, refusal_of
@@ -42,7 +42,7 @@ def test_an_invalid_annotation_is_refused_with_what_to_write(name: str, text: st
 
 
 def test_a_pod_that_asks_and_names_no_flag_set_is_told_how() -> None:
-    said = refusal_of(pod({well_known.FLAG_SET: None}))
+    said = refusal_of(pod({installation.FLAG_SET: None}))
     assert said.startswith(
         'annotation openfeature.dev/enabled is true: name the flag set too, as in flagstaff.dev/flagset: "'
     )
@@ -52,11 +52,11 @@ def test_annotations_change_image_resources_level_and_ports() -> None:
     found = inject_pod(
         pod(
             {
-                well_known.FLAG_SET: "shop/checkout",
-                well_known.IMAGE: "mine:2",
-                well_known.RESOURCES: '{"limits":{"memory":"1Gi","cpu":2}}',
-                well_known.LOG_LEVEL: "debug",
-                well_known.MANAGEMENT_PORT: "9014",
+                installation.FLAG_SET: "shop/checkout",
+                installation.IMAGE_ANNOTATION: "mine:2",
+                installation.RESOURCES: '{"limits":{"memory":"1Gi","cpu":2}}',
+                installation.LOG_LEVEL: "debug",
+                installation.MANAGEMENT_PORT: "9014",
                 "example.com/other": "kept",
             }
         )
@@ -71,9 +71,9 @@ def test_annotations_change_image_resources_level_and_ports() -> None:
     ("annotations", "path", "seconds", "deadline"),
     [
         ({}, "/startz", 90, ["--start-deadline=30s"]),
-        ({well_known.START_DEADLINE: "1m30s"}, "/startz", 150, ["--start-deadline=90s"]),
-        ({well_known.ON_MISSING: "Start"}, "/healthz", 60, []),
-        ({well_known.ON_MISSING: "Forever"}, "/startz", 1_000_060, []),
+        ({installation.START_DEADLINE: "1m30s"}, "/startz", 150, ["--start-deadline=90s"]),
+        ({installation.ON_MISSING: "Start"}, "/healthz", 60, []),
+        ({installation.ON_MISSING: "Forever"}, "/startz", 1_000_060, []),
     ],
 )
 def test_an_application_waits_for_flags_as_its_annotation_says(
@@ -89,34 +89,35 @@ def test_an_application_waits_for_flags_as_its_annotation_says(
 
 def test_a_socket_takes_the_place_of_the_port_and_is_shared_with_the_application() -> None:
     containers = [{"name": "app", "ports": [{"containerPort": 8013}]}, {"name": "log"}]
-    annotations = {well_known.SOCKET_PATH: "/var/run/flagd/flagd.sock", well_known.CONTAINERS: "app"}
+    annotations = {installation.SOCKET_PATH: "/var/run/flagd/flagd.sock", installation.CONTAINERS: "app"}
     spec = inject_pod(pod(annotations, containers=containers))["spec"]
     sidecar, (app, log) = spec["initContainers"][0], spec["containers"]
     settings = load(parse(sidecar["args"]), {}).settings
     assert (settings.socket_path, settings.socket_mode) == ("/var/run/flagd/flagd.sock", "0666")
     assert [each["name"] for each in sidecar["ports"]] == ["flags-mgmt", "flags-sync", "flags-ofrep"]
-    mount = {"name": well_known.SOCKET, "mountPath": "/var/run/flagd"}
+    mount = {"name": installation.SOCKET, "mountPath": "/var/run/flagd"}
     assert mount in sidecar["volumeMounts"]
     assert (app["volumeMounts"], "volumeMounts" in log) == ([mount], False)
     assert env(app)["FLAGD_SOCKET_PATH"] == "/var/run/flagd/flagd.sock"
-    assert {"name": well_known.SOCKET, "emptyDir": {"medium": "Memory", "sizeLimit": "1Mi"}} in spec[
+    assert {"name": installation.SOCKET, "emptyDir": {"medium": "Memory", "sizeLimit": "1Mi"}} in spec[
         "volumes"
     ]
 
 
 def test_a_folder_that_the_application_mounts_is_no_place_for_a_socket() -> None:
     containers = [{"name": "app", "volumeMounts": [{"name": "x", "mountPath": "/var/run/flagd"}]}]
-    message = refusal_of(pod({well_known.SOCKET_PATH: "/var/run/flagd/flagd.sock"}, containers=containers))
+    message = refusal_of(pod({installation.SOCKET_PATH: "/var/run/flagd/flagd.sock"}, containers=containers))
     assert message.startswith(
         "container app: mounts a volume at /var/run/flagd, where the evaluator's socket"
     )
 
 
 def test_the_last_good_flags_may_lie_in_a_claim() -> None:
-    changes = changes_of(pod({well_known.STATE_CLAIM: "flags"}))
+    changes = changes_of(pod({installation.STATE_CLAIM: "flags"}))
     volumes = {each["name"]: each for each in changes.after["spec"]["volumes"]}
-    assert volumes[well_known.STATE]["persistentVolumeClaim"] == {"claimName": "flags"}
+    assert volumes[installation.STATE]["persistentVolumeClaim"] == {"claimName": "flags"}
     assert [each.partition(":")[0] for each in changes.warnings] == ["annotation flagstaff.dev/state-claim"]
     assert (
-        changes_of(pod({well_known.STATE_CLAIM: "flags"}, securityContext={"fsGroup": 65532})).warnings == ()
+        changes_of(pod({installation.STATE_CLAIM: "flags"}, securityContext={"fsGroup": 65532})).warnings
+        == ()
     )

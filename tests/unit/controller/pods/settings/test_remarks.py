@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from controller.pods.settings import well_known
-from controller.pods.settings.remarks import evaluator_of, remark_annotations, remark_of, scope_of
+from controller.pods import installation
+from controller.pods.installation import evaluator_of, remark_annotations, remark_of, scope_of
 from tests.unit.controller.pods.injection.pods import OPTIONS, Objects, inject_pod, pod
 
-IN_PROCESS = {well_known.FLAG_SET: None, well_known.IN_PROCESS: "s0"}
-SOURCES = {well_known.FLAG_SET: None, well_known.SOURCES: "s0"}
+IN_PROCESS = {installation.FLAG_SET: None, installation.IN_PROCESS: "s0"}
+SOURCES = {installation.FLAG_SET: None, installation.SOURCES: "s0"}
 
 
 @pytest.mark.parametrize(
@@ -77,12 +77,12 @@ def test_remark_is_one_bounded_line() -> None:
 )
 def test_pod_has_the_remark(asks: dict[str, str | None], spec: dict[str, Any], remark: str) -> None:
     after = inject_pod(pod(asks), OPTIONS, Objects(s0=spec))
-    assert after["metadata"]["annotations"][well_known.REMARKS] == remark
+    assert after["metadata"]["annotations"][installation.REMARKS] == remark
 
 
 def test_remark_that_a_user_wrote_is_replaced() -> None:
-    after = inject_pod(pod({well_known.REMARKS: "all is well"}))
-    assert after["metadata"]["annotations"][well_known.REMARKS].startswith("namespaced")
+    after = inject_pod(pod({installation.REMARKS: "all is well"}))
+    assert after["metadata"]["annotations"][installation.REMARKS].startswith("namespaced")
 
 
 def test_a_remark_is_also_written_under_the_proposals_name_where_its_annotations_are_used() -> None:

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from controller.pods.admission.webhooks import answer
-from controller.pods.settings import well_known
+from controller.pods import installation
+from controller.pods.webhooks import answer
 from evaluator.cli import parse
 from evaluator.settings import load
 from tests.unit.controller.pods.injection.pods import (
@@ -23,7 +23,7 @@ from tests.unit.controller.pods.injection.pods import (
 
 
 def pod_naming(*named: str, annotations: dict[str, str] | None = None) -> dict[str, Any]:
-    return pod({well_known.FLAG_SET: None, well_known.SOURCES: ", ".join(named), **(annotations or {})})
+    return pod({installation.FLAG_SET: None, installation.SOURCES: ", ".join(named), **(annotations or {})})
 
 
 def spec(source: str = "checkout", **rest: Any) -> dict[str, Any]:
@@ -66,7 +66,7 @@ def test_flags_of_the_cluster_are_followed_through_the_proxy() -> None:
     )
     assert [each["selector"] for each in sources(found)] == ["shop/a", "shop/b", "shop/c"]
     assert {(each["uri"], each["provider"]) for each in sources(found)} == {("proxy:8015", "grpc")}
-    annotation = json.loads(found["metadata"]["annotations"][well_known.INJECTED])
+    annotation = json.loads(found["metadata"]["annotations"][installation.INJECTED])
     assert (annotation["flagSet"], annotation["from"]) == ("shop/a,shop/b,shop/c", "FeatureFlagSource/s0")
 
 
@@ -130,7 +130,7 @@ def test_a_later_one_wins_and_what_it_does_not_say_stays() -> None:
 
 
 def test_an_annotation_wins_over_them() -> None:
-    annotations = {well_known.PORT: "9213", well_known.RESOURCES: "{}", well_known.LOG_LEVEL: "error"}
+    annotations = {installation.PORT: "9213", installation.RESOURCES: "{}", installation.LOG_LEVEL: "error"}
     found = inject_sources(
         spec(port=9013, debugLogging=True, resources={"limits": {}}), annotations=annotations
     )
@@ -187,9 +187,9 @@ def test_a_setting_without_effect_is_warned_of() -> None:
     ]
 
 
-@pytest.mark.parametrize("annotation", [well_known.SOURCES, well_known.OLD_SOURCES])
+@pytest.mark.parametrize("annotation", [installation.SOURCES, installation.OLD_SOURCES])
 def test_an_injected_pod_keeps_what_it_has_when_the_source_changes(annotation: str) -> None:
-    once = inject_pod(pod({well_known.FLAG_SET: None, annotation: "s"}), OPTIONS, Objects(s=spec("a")))
+    once = inject_pod(pod({installation.FLAG_SET: None, annotation: "s"}), OPTIONS, Objects(s=spec("a")))
     assert changes_of(once, OPTIONS, Objects(s=spec("b", port=9000))).patch == []
 
 
@@ -226,7 +226,7 @@ def test_names_are_of_the_pods_namespace_and_one_way_is_enough() -> None:
     assert refusal_of(pod_naming("other/s")).startswith(
         "annotation openfeature.dev/featureflagsource: no pod of shop may refer to FeatureFlagSource other/s"
     )
-    both = pod({well_known.SOURCES: "s"})
+    both = pod({installation.SOURCES: "s"})
     assert refusal_of(both).startswith(
         "annotation flagstaff.dev/flagset: openfeature.dev/featureflagsource names flag sets"
     )

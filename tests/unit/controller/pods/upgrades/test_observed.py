@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.pods.injection.addition import Injected
-from controller.pods.upgrades.observed import Budget, Budgets, Pod, budget_of, moment, pod_of, workload_of
+from controller.pods.evaluator_container import Injected
+from controller.pods.restart_plan import Budget, Budgets, Pod, budget_of, moment, pod_of, workload_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

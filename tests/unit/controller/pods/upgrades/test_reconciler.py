@@ -8,10 +8,10 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
-from controller.api.objects.meta import ObjectKey, Resource
-from controller.pods.injection.pod_injection import inject, record_now
-from controller.pods.upgrades.reconciler import EvaluatorUpgradeReconciler
-from controller.runtime.reconciling.setbacks import Failed
+from controller.api.meta import ObjectKey, Resource
+from controller.pods.pod_injection import inject, record_now
+from controller.pods.upgrade_reconciler import EvaluatorUpgradeReconciler
+from controller.runtime.setbacks import Failed
 from tests.statuses import find
 from tests.unit.controller.pods.injection.pods import OPTIONS, Objects
 from tests.unit.controller.stage_world import take_turn
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
 
     from controller.api.kinds import ResourceType
-    from controller.runtime.reconciling.settle import Settled
+    from controller.runtime.result import Settled
 
 NOW: Final = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 ASKS: Final = {"openfeature.dev/enabled": "true", "flagstaff.dev/flagset": "checkout"}

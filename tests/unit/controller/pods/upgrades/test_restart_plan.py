@@ -10,8 +10,16 @@ from typing import Any, Final
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.pods.upgrades.observed import Budget, Workload
-from controller.pods.upgrades.restart_plan import Halt, Policy, State, UpgradeProgress, UpgradeStep, plan
+from controller.pods.restart_plan import (
+    Budget,
+    Halt,
+    Policy,
+    State,
+    UpgradeProgress,
+    UpgradeStep,
+    Workload,
+    plan,
+)
 
 NOW: Final = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 MINUTE: Final = timedelta(minutes=1)

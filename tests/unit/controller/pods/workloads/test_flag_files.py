@@ -12,24 +12,23 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from controller.api.objects.meta import ObjectKey, Resource
+from controller.api.meta import ObjectKey, Resource
 from controller.configurations.stage import BY_SHARD, CONFIGURATIONS
-from controller.pods.settings.flag_file import FlagFile
-from controller.pods.workloads import flag_files
-from controller.pods.workloads.file_touches import FileTouches, queue_of_files
-from controller.pods.workloads.flag_files import FlagFiles
-from controller.pods.workloads.marked_pods import FilePod, FilePods
-from controller.runtime.objects.cache import Cache
-from controller.runtime.reconciling.setbacks import Failed
-from controller.runtime.reconciling.watches import indexes_of
+from controller.pods import flag_files
+from controller.pods.flag_file import FlagFile
+from controller.pods.flag_files import FileTouches, FlagFiles, queue_of_files
+from controller.pods.marked_pods import FilePod, FilePods
+from controller.runtime.cache import Cache
+from controller.runtime.setbacks import Failed
+from controller.runtime.watches import indexes_of
 from tests.cluster.objects import flags
 from tests.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping
 
+    from controller.runtime.cache import Change
     from controller.runtime.event import Event
-    from controller.runtime.objects.cache import Change
 
 FILE = FlagFile("shop", "checkout")
 REPLICAS = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "app-1", "uid": "rs-1"}

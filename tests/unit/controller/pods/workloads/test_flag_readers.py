@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from controller.pods.workloads.flag_readers import CHECK_SECONDS, NAME, FlagReaders, account_of
-from controller.pods.workloads.marked_pods import MarkedPods
-from controller.runtime.reconciling.queue import KeyedQueue
-from controller.runtime.reconciling.setbacks import Failed
+from controller.pods.flag_readers import CHECK_SECONDS, NAME, FlagReaders, account_of
+from controller.pods.marked_pods import MarkedPods
+from controller.runtime.queue import KeyedQueue
+from controller.runtime.setbacks import Failed
 from tests.waiting import until
 
 if TYPE_CHECKING:

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from controller.api.objects.fields import read
-from controller.api.openfeature.flagd import FlagdSpec
-from controller.pods.admission.known_objects import KnownObjects
-from controller.pods.settings.pod_settings import read as read_wanted
-from controller.pods.workloads.flagd_objects import manifests
-from controller.runtime.objects.cache import Cache
+from controller.api.fields import read
+from controller.api.flagd import FlagdSpec
+from controller.pods.flagd_objects import manifests
+from controller.pods.known_objects import KnownObjects
+from controller.pods.pod_settings import read as read_wanted
+from controller.runtime.cache import Cache
 from tests.unit.controller.pods.workloads.world import INGRESS, OPTIONS, ROUTES, flagd, source
 
 

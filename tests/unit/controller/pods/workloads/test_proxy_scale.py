@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from controller.api.objects.meta import ObjectKey, Resource
-from controller.pods.workloads.marked_pods import MarkedPods
-from controller.pods.workloads.proxy_scale import IDLE, ProxyScale
-from controller.runtime.objects.cache import Cache
+from controller.api.meta import ObjectKey, Resource
+from controller.pods.marked_pods import MarkedPods
+from controller.pods.proxy_scale import IDLE, ProxyScale
+from controller.runtime.cache import Cache
 
 POD: dict[str, Any] = {"metadata": {"namespace": "shop", "name": "a"}}
 

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from controller.api.objects.meta import ObjectKey
-from controller.pods.workloads.exposure import Exposure
-from controller.runtime.reconciling.setbacks import Failed
+from controller.api.meta import ObjectKey
+from controller.pods.flagd_objects import Exposure
+from controller.runtime.setbacks import Failed
 from tests.statuses import find
 from tests.unit.controller.pods.workloads.world import INGRESS, OPTIONS, ROUTES, World, source
 
 if TYPE_CHECKING:
-    from controller.runtime.reconciling.settle import Settled
+    from controller.runtime.result import Settled
 
 
 def ready(settled: Settled) -> tuple[str, str, str]:

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from controller.api.objects.meta import ObjectKey, Resource
-from controller.pods.admission.known_objects import KnownObjects
-from controller.pods.settings.installation import Options
-from controller.pods.workloads.settings_reconciler import SettingsReconciler
-from controller.pods.workloads.stage import FEATURE_FLAG_SOURCES, IN_PROCESS_CONFIGURATIONS
-from controller.runtime.objects.cache import Cache, Change
-from controller.runtime.reconciling.watches import indexes_of, keys_to_wake
+from controller.api.meta import ObjectKey, Resource
+from controller.pods.flagd_reconciler import SettingsReconciler
+from controller.pods.installation import Options
+from controller.pods.known_objects import KnownObjects
+from controller.pods.stage import FEATURE_FLAG_SOURCES, IN_PROCESS_CONFIGURATIONS
+from controller.runtime.cache import Cache, Change
+from controller.runtime.watches import indexes_of, keys_to_wake
 from tests.unit.controller.stage_world import take_turn
 
 NOW = datetime(2026, 1, 2, tzinfo=UTC)

@@ -7,19 +7,19 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from controller.api.kinds import WORKLOADS
-from controller.api.objects.meta import ObjectKey, Resource
-from controller.pods.admission.known_objects import KnownObjects
-from controller.pods.settings.installation import Options
-from controller.pods.workloads.exposure import Exposure
-from controller.pods.workloads.reconciler import FlagdReconciler
-from controller.pods.workloads.stage import FLAGDS
+from controller.api.meta import ObjectKey, Resource
+from controller.pods.flagd_objects import Exposure
+from controller.pods.flagd_reconciler import FlagdReconciler
+from controller.pods.installation import Options
+from controller.pods.known_objects import KnownObjects
+from controller.pods.stage import FLAGDS
 from tests.unit.controller.stage_world import RecordingCluster, take_turn
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from controller.runtime.reconciling.setbacks import Setback
-    from controller.runtime.reconciling.settle import Settled
+    from controller.runtime.result import Settled
+    from controller.runtime.setbacks import Setback
 
 NOW: Final = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 OPTIONS: Final = Options(image="example/evaluator:1", proxy_address="proxy:8015")

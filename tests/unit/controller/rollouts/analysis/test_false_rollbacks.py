@@ -9,15 +9,16 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from controller.api.rollouts.rollout_analysis import Analysis
-from controller.api.rollouts.rollout_status import MetricStatus
-from controller.rollouts.analysis.verdicts import judge_guardrail, judge_threshold, too_few
+from controller.api.flagrollout import Analysis
+from controller.api.rollout_status import MetricStatus
+from controller.rollouts.verdicts import judge_guardrail, judge_threshold, too_few
 from tests.metric_world import metric_of
 from tests.unit.controller.rollouts.analysis.poisson import poisson
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+if TYPE_CHECKING:
     Step = Callable[[Random, int, float], "bool | None"]
 
 PAGE: Final = Path(__file__).parents[5] / "docs" / "rollout-analysis.md"

@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from aiohttp import web
 
-from controller.api.rollouts.rollout_status import MetricStatus
-from controller.rollouts.analysis.metric_checks import MetricChecks
-from controller.rollouts.analysis.statistics import RATIOS
-from controller.rollouts.analysis.verdicts import stops, worst
+from controller.api.rollout_status import MetricStatus
+from controller.rollouts.metric_checks import MetricChecks
+from controller.rollouts.verdicts import RATIOS, stops, worst
 from tests.metric_world import NOW, MetricWorld, metric_of, metric_world
 from tests.web_server import web_server
 

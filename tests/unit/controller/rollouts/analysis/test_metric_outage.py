@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from aiohttp import web
 
-from controller.rollouts.analysis.metric_checks import MetricChecks
+from controller.rollouts.metric_checks import MetricChecks
 from tests.metric_world import MetricWorld, metric_world
 from tests.unit.controller.rollouts.cluster_world import Answers, ClusterWorld, definition
 from tests.web_server import web_server
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from datetime import datetime
 
-    from controller.api.rollouts.rollout_analysis import Metric
-    from controller.api.rollouts.rollout_status import MetricStatus
-    from controller.rollouts.analysis.rollout_ports import MeasuredStep
+    from controller.api.flagrollout import Metric
+    from controller.api.rollout_status import MetricStatus
+    from controller.rollouts.rollout_ports import MeasuredStep
 
 ANALYSIS = {
     "interval": "1m",

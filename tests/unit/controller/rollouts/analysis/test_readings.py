@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.rollouts.analysis.readings import (
+from controller.rollouts.metric_values import (
     NoValueError,
     UnusableError,
     datadog_value,

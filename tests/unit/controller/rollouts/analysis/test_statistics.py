@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from controller.rollouts.analysis.statistics import Events, add_events, evidence, sample_ratio
+from controller.rollouts.verdicts import Events, add_events, evidence, sample_ratio
 from tests.unit.controller.rollouts.analysis.poisson import poisson
 
 if TYPE_CHECKING:

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from aiohttp import web
 
-from controller.api.objects.fields import read
-from controller.api.objects.meta import ObjectKey
-from controller.api.rollouts.rollout_analysis import Webhook
-from controller.rollouts.analysis.rollout_ports import HookAnswer, HookCall
-from controller.rollouts.analysis.webhook_calls import WebhookCalls
+from controller.api.fields import read
+from controller.api.flagrollout import Webhook
+from controller.api.meta import ObjectKey
+from controller.rollouts.metric_servers import WebhookCalls
+from controller.rollouts.rollout_ports import HookAnswer, HookCall
 from tests.metric_world import MetricWorld, metric_world
 from tests.web_server import web_server
 

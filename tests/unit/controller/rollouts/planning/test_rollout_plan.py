@@ -13,14 +13,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controller.api.objects.meta import Resource
-from controller.api.objects.parsed_spec import parse_spec
-from controller.api.rollouts.flagrollout import FlagRolloutSpec, RollbackWindow
-from controller.cli.rollouts.plan_text import as_text
-from controller.delivery.users_moved import numbered_users
-from controller.rollouts.planning.rollout_plan import Change, RolloutPlan, plan
+from controller.api.fields import parse_spec
+from controller.api.flagrollout import FlagRolloutSpec, RollbackWindow
+from controller.api.meta import Resource
+from controller.cli.plan_rollout import as_text
+from controller.delivery.changed_flags import numbered_users
+from controller.rollouts.rollout_plan import Change, RolloutPlan, plan
 from evaluator.flags.candidates import changed_flags
-from evaluator.flags.layers.merge import parse
+from evaluator.flags.merge import parse
 from evaluator.flags.model import ABSENT, BUCKETING_KEY, Flag, FlagSet, State
 from tests.unit.controller.rollouts.cluster_world import ClusterWorld, definition
 

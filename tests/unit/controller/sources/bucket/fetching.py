@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from controller.runtime.reconciling.setbacks import Setback
+from controller.runtime.setbacks import Setback
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from controller.sources.backend import Fetched
-    from controller.sources.bucket.bucket_backend import BucketBackend
+    from controller.sources.bucket_backend import BucketBackend
 
 
 async def fetch_files(source: BucketBackend, into: Path) -> tuple[Fetched, dict[str, str]]:

@@ -5,17 +5,17 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from controller.api.objects.meta import ObjectKey
-from controller.api.sources.bucket_source import BucketSpec
+from controller.api.meta import ObjectKey
+from controller.api.source_spec import BucketSpec
 from controller.sources.backend import FetchRequest
-from controller.sources.bucket.bucket_factory import BucketFactory
+from controller.sources.bucket_factory import BucketFactory
 from controller.sources.freshness import Freshness
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from controller.runtime.tenancy.hosts import Hosts
-    from controller.sources.bucket.bucket_backend import BucketBackend
+    from controller.runtime.hosts import Hosts
+    from controller.sources.bucket_backend import BucketBackend
 
 _NOW = datetime(2026, 1, 2, tzinfo=UTC)
 LOOK = FetchRequest(ObjectKey("FlagSource", "apps", "flags"), 30.0, Freshness(_NOW, _NOW))

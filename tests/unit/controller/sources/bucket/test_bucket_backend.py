@@ -11,11 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from controller.runtime.reconciling.setbacks import Failed, Stalled
-from controller.sources.bucket.bucket_backend import BucketBackend
-from controller.sources.bucket.command_line import open_bucket
-from controller.sources.bucket.place import Bucket, Scheme
-from controller.sources.bucket.reading import call_here
+from controller.runtime.setbacks import Failed, Stalled
+from controller.sources.bucket_backend import BucketBackend, call_here, open_bucket
+from controller.sources.bucket_listing import Bucket, Scheme
 from tests.s3 import BUCKET, S3, answer_listing
 from tests.sync_sources import S3_KEY, S3_SECRET
 from tests.unit.controller.sources.bucket.fetching import fetch_files, refusal_of
@@ -95,7 +93,7 @@ async def test_memory_is_bounded_by_a_few_objects(store: S3, tmp_path: Path) -> 
             file.truncate(4 * 1024**2)
     code = """
 import asyncio, pathlib, resource, sys
-from controller.sources.bucket.command_line import open_bucket
+from controller.sources.bucket_backend import open_bucket
 async def main():
     source = open_bucket("s3://flags", {}, endpoint=sys.argv[1])
     revision = await source.resolve()

@@ -8,16 +8,15 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pydantic import ValidationError
 
-from controller.api.sources.bucket_source import BucketSpec
-from controller.runtime.process.helper import TaskLimits
-from controller.runtime.reconciling.setbacks import Failed, Setback, Stalled
-from controller.runtime.tenancy.hosts import Hosts
-from controller.runtime.tenancy.secret_hosts import Binding, SecretContent
-from controller.runtime.user_text.secret_texts import SecretTexts
+from controller.api.source_spec import BucketSpec
+from controller.runtime.helper import TaskLimits
+from controller.runtime.hosts import Hosts
+from controller.runtime.secret_texts import Binding, SecretContent, SecretTexts
+from controller.runtime.setbacks import Failed, Setback, Stalled
 from controller.sources.backend import FetchRequest
-from controller.sources.bucket.bucket_factory import BucketFactory, bucket_of
-from controller.sources.bucket.place import Bucket, Scheme
-from controller.sources.bucket.reading import TASK
+from controller.sources.bucket_backend import TASK
+from controller.sources.bucket_factory import BucketFactory, bucket_of
+from controller.sources.bucket_listing import Bucket, Scheme
 from tests.s3 import LOGIN, S3, manifest
 from tests.unit.controller.sources.bucket.opening import LOOK, Cluster
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from controller.sources.bucket.complaints import explain, impossible_key
+from controller.sources.bucket_client import explain, impossible_key
 
 ASKED = "Generic S3 error: Error performing GET https://h/b?list-type=2 in 1.2ms"
 STATUS = f"{ASKED} - Server returned non-2xx status code: "

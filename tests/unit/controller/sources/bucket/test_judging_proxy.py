@@ -8,8 +8,8 @@ import aiohttp
 import pytest
 from yarl import URL
 
-from controller.runtime.tenancy.hosts import Hosts
-from controller.sources.bucket.judging_proxy import JudgingProxy
+from controller.runtime.hosts import Hosts
+from controller.sources.bucket_factory import JudgingProxy
 from tests.s3 import s3
 
 if TYPE_CHECKING:

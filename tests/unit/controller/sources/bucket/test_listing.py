@@ -5,9 +5,9 @@ import tracemalloc
 
 import pytest
 
-from controller.runtime.reconciling.setbacks import Stalled
+from controller.runtime.setbacks import Stalled
 from controller.sources.backend import TreeLimits
-from controller.sources.bucket.listing import Listed, revision_of, select
+from controller.sources.bucket_listing import Listed, revision_of, select
 
 LIMITS = TreeLimits(entries=6, file_bytes=100, total_bytes=150, depth=2)
 

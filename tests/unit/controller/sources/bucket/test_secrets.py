@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import pytest
 import trustme
 
-from controller.runtime.reconciling.setbacks import Failed
-from controller.runtime.tenancy.hosts import Hosts
+from controller.runtime.hosts import Hosts
+from controller.runtime.setbacks import Failed
 from tests.buckets.azure import KEY, token
 from tests.buckets.fixtures import KINDS, azure_port, empty_bucket, google_port
 from tests.buckets.google import service_account

@@ -10,9 +10,9 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from controller.runtime.reconciling.setbacks import Failed, Stalled, Waiting
+from controller.runtime.setbacks import Failed, Stalled, Waiting
 from controller.sources.backend import TreeLimits
-from controller.sources.bucket.bucket_backend import BucketBackend
+from controller.sources.bucket_backend import BucketBackend
 from tests.buckets.fixtures import KINDS, azure_port, bucket, empty_bucket, google_port
 from tests.s3 import refuse
 from tests.unit.controller.sources.bucket.fetching import fetch_files, refusal_of

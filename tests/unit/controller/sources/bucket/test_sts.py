@@ -12,12 +12,12 @@ import pytest
 import trustme
 from pydantic import ValidationError
 
-from controller.api.sources.bucket_source import BucketSpec
-from controller.runtime.reconciling.setbacks import Failed
+from controller.api.source_spec import BucketSpec
+from controller.runtime.setbacks import Failed
 from controller.sources.backend import TreeLimits
-from controller.sources.bucket.bucket_factory import bucket_of
-from controller.sources.bucket.place import Bucket, Scheme
-from controller.sources.bucket.store_client import list_objects
+from controller.sources.bucket_client import list_objects
+from controller.sources.bucket_factory import bucket_of
+from controller.sources.bucket_listing import Bucket, Scheme
 from tests.s3 import BUCKET, S3
 from tests.sync_sources import S3_KEY, S3_SECRET
 

@@ -12,15 +12,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from controller.api.fields import InvalidSpecError, read
 from controller.api.flagsource import FlagSourceSpec
-from controller.api.objects.fields import InvalidSpecError, read
-from controller.api.objects.meta import ACCEPT_REVISION, precise_timestamp
-from controller.api.objects.provenance import SIGNED_AT, VERIFIED_BY
+from controller.api.meta import ACCEPT_REVISION, SIGNED_AT, VERIFIED_BY, precise_timestamp
 from controller.artifacts.archive import unpack
 from controller.runtime.clock import now
-from controller.sources.bucket.bucket_factory import BucketFactory
-from controller.sources.bucket.listing import MANIFEST, SIGNATURE
-from controller.sources.bucket.reading import call_here
+from controller.sources.bucket_backend import call_here
+from controller.sources.bucket_factory import BucketFactory
+from controller.sources.bucket_listing import MANIFEST, SIGNATURE
 from tests.registry.signing import BUNDLE, Key, sign_folder
 from tests.s3 import LOGIN, S3, manifest
 from tests.signing import run
@@ -29,9 +28,9 @@ from tests.unit.controller.sources.git.verified import Verified
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
 
-    from controller.api.sources.bucket_source import BucketSpec
+    from controller.api.source_spec import BucketSpec
     from controller.sources.backend import BackendFactory, FetchRequest
-    from controller.sources.bucket.bucket_backend import BucketBackend
+    from controller.sources.bucket_backend import BucketBackend
 
 GENERATE = {
     "ecdsa": ("EC", "-pkeyopt", "ec_paramgen_curve:P-256"),

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from controller.sources.backend import LineAuthor
-from controller.sources.git.local_git_backend import open_source
+from controller.sources.git_backend import open_source
 from tests.git_http import git_server
 from tests.repositories import Repository
 

@@ -10,17 +10,17 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from controller.api.objects.meta import ObjectKey, Resource
-from controller.api.sources.git_source import GitSpec
+from controller.api.meta import ObjectKey, Resource
+from controller.api.source_spec import GitSpec
 from controller.artifacts.archive import unpack
-from controller.artifacts.storages import Storages
-from controller.runtime.reconciling.setbacks import Failed, Setback, Stalled
-from controller.runtime.tenancy.hosts import DENIED, Hosts
-from controller.runtime.tenancy.limits import NamespaceLimits
-from controller.runtime.tenancy.secret_hosts import Binding, SecretContent
+from controller.artifacts.storage import Storages
+from controller.runtime.hosts import DENIED, Hosts
+from controller.runtime.limits import NamespaceLimits
+from controller.runtime.secret_texts import Binding, SecretContent
+from controller.runtime.setbacks import Failed, Setback, Stalled
 from controller.sources.backend import FetchRequest
 from controller.sources.freshness import SHARED, Freshness, PendingPushes
-from controller.sources.git.git_factory import GitFactory
+from controller.sources.git_factory import GitFactory
 from controller.sources.reconciler import SourceReconciler
 from tests.git_http import GitServer, git_server
 from tests.repositories import Repository

@@ -12,16 +12,15 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from controller.api.flagsource import KIND
-from controller.api.objects.conditions import READY
-from controller.api.objects.meta import ObjectKey, Resource
+from controller.api.meta import ObjectKey, Resource
+from controller.api.status import READY
 from controller.app.reconcilers import SOURCES_AT_ONCE, queue_of
-from controller.artifacts.storages import Storages
-from controller.runtime.objects.cache import Cache
-from controller.runtime.reconciling.loop import Loop, Outputs
-from controller.runtime.tenancy.limits import NamespaceLimits
-from controller.runtime.tenancy.places import Places
+from controller.artifacts.storage import Storages
+from controller.runtime.cache import Cache
+from controller.runtime.limits import NamespaceLimits, Places
+from controller.runtime.loop import Loop, Outputs
 from controller.sources.freshness import PendingPushes
-from controller.sources.git.git_factory import GIT_AT_ONCE, GitFactory
+from controller.sources.git_factory import GIT_AT_ONCE, GitFactory
 from controller.sources.reconciler import SourceReconciler
 from tests.git_http import git_server
 from tests.repositories import Repository

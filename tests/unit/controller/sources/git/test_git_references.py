@@ -5,9 +5,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from controller.api.parsing import InvalidTextError
-from controller.runtime.reconciling.setbacks import Failed, Setback, Stalled, Waiting
+from controller.runtime.setbacks import Failed, Setback, Stalled, Waiting
 from controller.sources.backend import Revision
-from controller.sources.git_cli.git_references import KINDS, Reference, choose
+from controller.sources.git_references import KINDS, Reference, choose
 
 OIDS = [f"{number:040x}" for number in range(1, 20)]
 A, B, C = OIDS[:3]

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from controller.api.addresses import Transport, parse_location
 from controller.api.parsing import InvalidTextError
-from controller.api.parsing.git_url import Transport, parse_location
-from controller.runtime.reconciling.setbacks import Stalled
-from controller.sources.git_cli.git_credentials import Credentials, credentials_in
+from controller.runtime.setbacks import Stalled
+from controller.sources.git_credentials import Credentials, credentials_in
 
 SECRET = "s3cr3t-token"  # noqa: S105 - it guards nothing
 

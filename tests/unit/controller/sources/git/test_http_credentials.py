@@ -13,12 +13,12 @@ from urllib.parse import quote
 import pytest
 import trustme
 
-from controller.api.parsing.git_url import Transport, parse_location
-from controller.runtime.reconciling.setbacks import Failed
-from controller.runtime.user_text.secret_texts import SecretTexts, Tls
+from controller.api.addresses import Transport, parse_location
+from controller.runtime.secret_texts import SecretTexts, Tls
+from controller.runtime.setbacks import Failed
 from controller.sources.deadline import Deadline
-from controller.sources.git_cli.git_credentials import Credentials, credentials_from, with_proxy
-from controller.sources.git_cli.git_program import GitProgram
+from controller.sources.git_credentials import Credentials, credentials_from, with_proxy
+from controller.sources.git_program import GitProgram
 from tests.git_http import command_lines, git_server, http_proxy
 from tests.repositories import Repository
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from controller.runtime.process.helper import TaskLimits
+from controller.runtime.helper import TaskLimits
 from tests.git_http import git_server
 from tests.repositories import Repository
 from tests.unit.controller.sources.git.test_factory import World
@@ -92,7 +92,7 @@ async def test_a_mirror_with_a_truncated_object_is_fetched_anew(world: World, re
 
 FETCH = """
 import asyncio, pathlib, sys
-from controller.sources.git.local_git_backend import open_source
+from controller.sources.git_backend import open_source
 url, mirrors, into = sys.argv[1:]
 source = open_source(url, mirror_root=pathlib.Path(mirrors))
 async def resolve_and_fetch():

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from controller.api.parsing.git_url import parse_location
-from controller.sources.git_cli.git_credentials import Credentials
-from controller.sources.git_cli.git_environment import environment, secret_files, ssh_command
+from controller.api.addresses import parse_location
+from controller.sources.git_credentials import Credentials
+from controller.sources.git_program import environment, secret_files, ssh_command
 
 SECRET = "s3cr3t"  # noqa: S105 - it guards nothing
 KEYED = Credentials("", "", f"KEY {SECRET}", "host ssh-ed25519 AAAA")

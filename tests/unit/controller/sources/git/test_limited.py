@@ -7,14 +7,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from controller.runtime.process.helper import TaskLimits
-from controller.runtime.process.helpers import Helpers
-from controller.runtime.reconciling.setbacks import Failed, Stalled
-from controller.runtime.tenancy.places import Places
+from controller.runtime.helper import TaskLimits
+from controller.runtime.helpers import Helpers
+from controller.runtime.limits import Places
+from controller.runtime.setbacks import Failed, Stalled
 from controller.sources.backend import Fetched, Revision
 from controller.sources.deadline import Deadline, LimitedTasks
-from controller.sources.git.commit_reader import CommitReader
-from controller.sources.git.commit_tree import Checkout
+from controller.sources.git_commits import Checkout, CommitReader
 from tests.bombs import delta_bomb
 from tests.repositories import Repository
 

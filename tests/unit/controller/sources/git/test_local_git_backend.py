@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import pytest
 from blockbuster import blockbuster_ctx
 
-from controller.api.objects.provenance import COMMITTED_AT, SUBJECT
-from controller.runtime.reconciling.setbacks import Failed, Stalled
-from controller.sources.git.local_git_backend import LocalGitBackend, open_source
+from controller.api.meta import COMMITTED_AT, SUBJECT
+from controller.runtime.setbacks import Failed, Stalled
+from controller.sources.git_backend import LocalGitBackend, open_source
 from tests.git_http import git_server
 from tests.repositories import Repository
 

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controller.runtime.reconciling.setbacks import Stalled
-from controller.sources.git_cli.git_references import (
+from controller.runtime.setbacks import Stalled
+from controller.sources.git_references import (
     MAX_REFERENCES,
     Reference,
     References,
@@ -52,7 +52,7 @@ async def test_many_references_are_parsed_and_chosen_beside_the_loop(monkeypatch
         threads.append(threading.get_ident())
         return choose(*given)  # type: ignore[arg-type]  # as they came
 
-    monkeypatch.setattr("controller.sources.git_cli.git_references.choose", choose_and_note)
+    monkeypatch.setattr("controller.sources.git_references.choose", choose_and_note)
     found = await parse(tags(3_000), "r")
     assert (await choose_among(found, Reference(semver="1.x"))).name == "v1.0.2999"
     assert threading.get_ident() not in threads

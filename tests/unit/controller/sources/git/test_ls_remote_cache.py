@@ -7,13 +7,12 @@ from typing import Any, cast
 
 import pytest
 
-from controller.api.parsing.git_url import parse_location
-from controller.runtime.reconciling.setbacks import Failed
-from controller.runtime.tenancy.places import Places
+from controller.api.addresses import parse_location
+from controller.runtime.limits import Places
+from controller.runtime.setbacks import Failed
 from controller.sources.freshness import SHARED, Freshness
-from controller.sources.git_cli.git_credentials import Credentials
-from controller.sources.git_cli.git_program import BrokenMirrorError, GitProgram
-from controller.sources.git_cli.ls_remote_cache import LsRemoteCache
+from controller.sources.git_credentials import Credentials
+from controller.sources.git_program import BrokenMirrorError, GitProgram, LsRemoteCache
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 TURN = Freshness(NOW, NOW - SHARED)

@@ -13,18 +13,17 @@ from typing import TYPE_CHECKING, NoReturn
 
 import pytest
 
-from controller.api.parsing.git_url import parse_location
-from controller.runtime.process.limited_child import ProcessLimits
-from controller.runtime.reconciling.setbacks import Failed, Stalled
+from controller.api.addresses import parse_location
+from controller.runtime.limited_child import ProcessLimits
+from controller.runtime.setbacks import Failed, Stalled
+from controller.sources import mirror as mirror_module
 from controller.sources.backend import Revision, TreeLimits
 from controller.sources.deadline import Deadline, ThreadTasks
-from controller.sources.git import mirror as mirror_module
-from controller.sources.git.commit_reader import CommitReader
-from controller.sources.git.commit_tree import Checkout
-from controller.sources.git.mirror import UNUSED, Mirror, remove_unused, sweep_mirrors
-from controller.sources.git_cli.git_credentials import Credentials
-from controller.sources.git_cli.git_program import GitProgram, is_crowded
-from controller.sources.git_cli.git_references import Reference
+from controller.sources.git_commits import Checkout, CommitReader
+from controller.sources.git_credentials import Credentials
+from controller.sources.git_program import GitProgram, is_crowded
+from controller.sources.git_references import Reference
+from controller.sources.mirror import UNUSED, Mirror, remove_unused, sweep_mirrors
 from tests.git_http import GitServer, git_server
 from tests.repositories import Repository
 
@@ -181,7 +180,7 @@ def test_what_stays_damaged_fails_once_it_was_fetched_anew(
         (into / "a.json").write_text("half")
         raise KeyError("an object")
 
-    monkeypatch.setattr("controller.sources.git.commit_tree.write_commit", half_written)
+    monkeypatch.setattr("controller.sources.git_commits.write_commit", half_written)
     with pytest.raises(Failed, match="cannot be read") as setback:
         write_files(mirror, tip(repository), into)
     assert setback.value.reason == "GitOperationFailed"

@@ -16,14 +16,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from controller.api.addresses import parse_location
 from controller.api.parsing import InvalidTextError
-from controller.api.parsing.git_url import parse_location
-from controller.runtime.process.limited_child import MAX_COMPLAINT, ProcessLimits, run
-from controller.runtime.reconciling.setbacks import Failed, Stalled
+from controller.runtime.limited_child import MAX_COMPLAINT, ProcessLimits, run
+from controller.runtime.setbacks import Failed, Stalled
 from controller.sources.deadline import Deadline
-from controller.sources.git_cli.git_complaints import explain, is_damage, limit_of, reason_of
-from controller.sources.git_cli.git_credentials import Credentials
-from controller.sources.git_cli.git_program import BrokenMirrorError, GitProgram
+from controller.sources.git_credentials import Credentials, explain, is_damage, limit_of, reason_of
+from controller.sources.git_program import BrokenMirrorError, GitProgram
 from tests.git_http import GitServer, command_lines, git_server
 from tests.repositories import Repository
 
@@ -251,7 +250,7 @@ def test_a_full_disk_fails_before_a_key_is_written(monkeypatch: pytest.MonkeyPat
     def full(_: object) -> NoReturn:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr("controller.sources.git_cli.git_program.secret_files", full)
+    monkeypatch.setattr("controller.sources.git_program.secret_files", full)
     setback = refusal_of(program("h:r", Credentials(ssh_key="KEY")))
     assert (setback.reason, "No space left" in setback.message) == ("StorageOperationFailed", True)
 
@@ -336,7 +335,7 @@ async def test_a_start_that_is_cancelled_twice_leaves_no_process_behind(
             started.set()
             cancelled.wait(60.0)
 
-    monkeypatch.setattr("controller.runtime.process.limited_child.Popen", Slow)
+    monkeypatch.setattr("controller.runtime.limited_child.Popen", Slow)
     seconds = f"600.{os.getpid()}"
     running = asyncio.create_task(run(("sleep", seconds), os.environ, ProcessLimits(), 10.0))
     assert await asyncio.to_thread(started.wait, 60.0)

@@ -4,15 +4,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from controller.runtime.reconciling.setbacks import Failed, Setback
+from controller.runtime.setbacks import Failed, Setback
 from controller.sources.backend import Revision
-from controller.sources.git.repository import (
+from controller.sources.git_references import References, parse
+from controller.sources.git_repository import (
     UnreadableFormatError,
     list_references,
     open_repository,
     uncommitted_files,
 )
-from controller.sources.git_cli.git_references import References, parse
 
 if TYPE_CHECKING:
     from tests.repositories import Repository

@@ -8,10 +8,10 @@ import trustme
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controller.api.parsing.git_url import Transport
-from controller.runtime.reconciling.setbacks import Stalled
-from controller.runtime.user_text.secret_texts import SecretTexts, Tls
-from controller.sources.git_cli.git_credentials import Credentials, credentials_from, with_proxy
+from controller.api.addresses import Transport
+from controller.runtime.secret_texts import SecretTexts, Tls
+from controller.runtime.setbacks import Stalled
+from controller.sources.git_credentials import Credentials, credentials_from, with_proxy
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from controller.api.fields import InvalidSpecError, read
 from controller.api.flagsource import FlagSourceSpec
-from controller.api.objects.fields import InvalidSpecError, read
 from tests.git_http import git_server
 from tests.repositories import Repository
 

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from controller.api.parsing.git_url import Transport, parse_location
-from controller.runtime.reconciling.setbacks import Failed
-from controller.runtime.user_text.secret_texts import SecretTexts
+from controller.api.addresses import Transport, parse_location
+from controller.runtime.secret_texts import SecretTexts
+from controller.runtime.setbacks import Failed
 from controller.sources.deadline import Deadline
-from controller.sources.git_cli.git_credentials import Credentials, credentials_from
-from controller.sources.git_cli.git_program import GitProgram
+from controller.sources.git_credentials import Credentials, credentials_from
+from controller.sources.git_program import GitProgram
 from tests.repositories import Repository
 
 if TYPE_CHECKING:

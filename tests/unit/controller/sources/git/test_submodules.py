@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from controller.api.fields import InvalidSpecError, read
 from controller.api.flagsource import FlagSourceSpec
-from controller.api.objects.fields import InvalidSpecError, read
 from controller.artifacts.archive import SKIPPED_FILE
-from controller.runtime.tenancy.hosts import Hosts
-from controller.runtime.tenancy.limits import NamespaceLimits
+from controller.runtime.hosts import Hosts
+from controller.runtime.limits import NamespaceLimits
 from controller.sources.backend import TreeLimits
-from controller.sources.git.submodules import SubmoduleLimits
+from controller.sources.submodules import SubmoduleLimits
 from tests.git_http import GitServer, git_server
 from tests.repositories import Repository
 from tests.unit.controller.sources.beside import Beside

@@ -8,10 +8,10 @@ import pygit2
 import pytest
 from pygit2.enums import FileMode, ObjectType
 
-from controller.api.objects.provenance import COMMITTED_AT, SUBJECT
-from controller.runtime.reconciling.setbacks import Failed, Stalled
+from controller.api.meta import COMMITTED_AT, SUBJECT
+from controller.runtime.setbacks import Failed, Stalled
 from controller.sources.backend import Fetched, Revision, TreeLimits
-from controller.sources.git.commit_tree import Checkout, fixed_prefixes, write_commit
+from controller.sources.git_commits import Checkout, fixed_prefixes, write_commit
 from tests.repositories import Repository
 
 if TYPE_CHECKING:
@@ -246,7 +246,7 @@ def test_a_full_disk_fails_and_names_the_file(
     def full(path: Path, *_: object) -> NoReturn:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
 
-    monkeypatch.setattr("controller.sources.files.quarantine.os.open", full)
+    monkeypatch.setattr("controller.sources.source_files.os.open", full)
     with pytest.raises(Failed, match=r"a\.json: No space left on device") as setback:
         write(repository.path, oid, into)
     assert setback.value.reason == "StorageOperationFailed"

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, NoReturn
 
 import pytest
 
-from controller.api.objects.provenance import VERIFIED_BY
-from controller.runtime.reconciling.setbacks import Stalled
+from controller.api.meta import VERIFIED_BY
+from controller.runtime.setbacks import Stalled
 from controller.sources.deadline import LimitedTasks
 from tests.git_http import git_server
 from tests.signing import EXPIRED_AT, Pgp, SshPair, pgp, ssh_pair

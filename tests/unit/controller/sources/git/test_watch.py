@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from controller.sources.backend import poll_ticks
-from controller.sources.git.local_git_backend import reference_changes
-from controller.sources.git.repository import find_folders
+from controller.sources.git_backend import reference_changes
+from controller.sources.git_repository import find_folders
 from tests.repositories import Repository
 
 if TYPE_CHECKING:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from controller.api.objects.meta import ObjectKey, Resource
+from controller.api.meta import ObjectKey, Resource
 from controller.artifacts.archive import unpack
-from controller.artifacts.storages import Storages
+from controller.artifacts.storage import Storages
 from controller.sources.freshness import PendingPushes
-from controller.sources.git.git_factory import GitFactory
+from controller.sources.git_factory import GitFactory
 from controller.sources.reconciler import SourceReconciler
 from tests.statuses import find
 from tests.unit.controller.stage_world import take_turn

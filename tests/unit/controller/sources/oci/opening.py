@@ -6,20 +6,20 @@ import contextlib
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+from controller.api.fields import read
 from controller.api.flagsource import FlagSourceSpec
-from controller.api.objects.fields import read
-from controller.api.objects.meta import ObjectKey
-from controller.runtime.reconciling.setbacks import stall_on_invalid_text
+from controller.api.meta import ObjectKey
+from controller.runtime.setbacks import stall_on_invalid_text
 from controller.sources.backend import FetchRequest
 from controller.sources.freshness import Freshness
-from controller.sources.oci.oci_factory import OciFactory
+from controller.sources.oci_backend import OciFactory
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
     from pathlib import Path
 
-    from controller.runtime.tenancy.hosts import Hosts
-    from controller.sources.oci.oci_backend import OciBackend
+    from controller.runtime.hosts import Hosts
+    from controller.sources.oci_backend import OciBackend
 
 NOW = datetime(2026, 11, 23, tzinfo=UTC)
 

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import trustme
 
-from controller.runtime.reconciling.setbacks import Failed, Setback, Stalled
-from controller.runtime.tenancy.hosts import Hosts
-from controller.runtime.tenancy.secret_hosts import Binding, SecretContent
+from controller.runtime.hosts import Hosts
+from controller.runtime.secret_texts import Binding, SecretContent
+from controller.runtime.setbacks import Failed, Setback, Stalled
 from tests.git_http import http_proxy
 from tests.registry.artifacts import Pusher, flux
 from tests.registry.front import Front, before

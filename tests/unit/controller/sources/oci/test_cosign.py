@@ -8,8 +8,8 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
-from controller.api.objects.provenance import VERIFIED_BY
-from controller.runtime.reconciling.setbacks import Failed, Setback, Stalled
+from controller.api.meta import VERIFIED_BY
+from controller.runtime.setbacks import Failed, Setback, Stalled
 from controller.sources.backend import Fetched, Unverified
 from tests.registry.artifacts import INDEX, flux, index
 from tests.registry.fixtures import REGISTRIES, Shelf

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from controller.artifacts.archive import ArchiveRefused
-from controller.runtime.reconciling.setbacks import Failed, Setback, Stalled
-from controller.runtime.tenancy.hosts import Hosts
+from controller.runtime.hosts import Hosts
+from controller.runtime.setbacks import Failed, Setback, Stalled
 from controller.sources.backend import TreeLimits
 from tests.registry.artifacts import Artifact, flux, flux_of, oras_files, sha256, tar
 from tests.registry.front import Answer, before

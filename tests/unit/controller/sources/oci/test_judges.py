@@ -6,11 +6,11 @@ from typing import Final
 
 import pytest
 
-from controller.runtime.tenancy.places import Places
-from controller.runtime.user_text.secret_texts import SecretTexts
-from controller.sources.oci.signatures import KeyJudge
-from controller.sources.verification import NotBelievedError
-from controller.sources.verification.cosign import payload_of, read_cosign_keys, verify_content
+from controller.runtime.limits import Places
+from controller.runtime.secret_texts import SecretTexts
+from controller.sources.backend import NotBelievedError
+from controller.sources.cosign import payload_of, read_cosign_keys, verify_content
+from controller.sources.oci_signatures import KeyJudge
 from tests.registry.signing import Key
 
 KEY: Final = b"""-----BEGIN PUBLIC KEY-----

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from controller.api.objects.provenance import VERIFIED_BY
-from controller.runtime.process.helpers import Helpers, LimitExceededError
-from controller.runtime.reconciling.setbacks import Failed, Setback, Stalled
+from controller.api.meta import VERIFIED_BY
+from controller.runtime.helpers import Helpers, LimitExceededError
+from controller.runtime.setbacks import Failed, Setback, Stalled
 from controller.sources.backend import Fetched, Unverified
 from tests.registry.artifacts import Artifact, flux
 from tests.registry.signing import Key, attachment_of, bundle, referrers, signature_tag, simple

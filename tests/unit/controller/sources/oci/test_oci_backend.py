@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from controller.api.objects.provenance import AUTHOR, COMMITTED_AT
-from controller.runtime.reconciling.setbacks import Failed, Setback, Stalled
+from controller.api.meta import AUTHOR, COMMITTED_AT
+from controller.runtime.setbacks import Failed, Setback, Stalled
 from tests.registry.artifacts import FLUX_CONTENT, ORAS_FILE, Artifact, flux, index, oras_files, oras_folder
 from tests.registry.fixtures import REGISTRIES, Shelf
 from tests.unit.controller.sources.oci.opening import opener, read_files

@@ -11,14 +11,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.api.objects.provenance import COMMITTED_AT
+from controller.api.addresses import parse_address
+from controller.api.meta import COMMITTED_AT
 from controller.api.parsing import InvalidTextError
-from controller.api.parsing.oci_address import parse_address
-from controller.api.sources.oci_source import OciReference
+from controller.api.source_spec import OciReference
 from controller.local.registries import parse_target
-from controller.runtime.reconciling.setbacks import Setback, Stalled
-from controller.sources.oci.manifest import chosen_manifest, read_manifest
-from controller.sources.oci.oci_credentials import RegistryLogin, challenges_of, login_from
+from controller.runtime.setbacks import Setback, Stalled
+from controller.sources.oci_manifest import chosen_manifest, read_manifest
+from controller.sources.oci_registry import RegistryLogin, challenges_of, login_from
 
 DIGEST = "sha256:" + "0" * 64
 

@@ -12,9 +12,9 @@ from typing import Any, Final
 
 import pytest
 
-from controller.sources.oci.oci_factory import public_root
-from controller.sources.verification import NotBelievedError
-from controller.sources.verification.keyless import SignerIdentity, verify_keyless
+from controller.sources.backend import NotBelievedError
+from controller.sources.cosign import SignerIdentity, verify_keyless
+from controller.sources.oci_backend import public_root
 
 WORKFLOW: Final = SignerIdentity(
     "^https://token\\.actions\\.githubusercontent\\.com$",

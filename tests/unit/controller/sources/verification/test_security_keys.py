@@ -12,8 +12,8 @@ from cryptography.hazmat.primitives.asymmetric import ec, ed25519
 from cryptography.hazmat.primitives.asymmetric.utils import decode_dss_signature
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
-from controller.sources.verification import NotBelievedError, Signer
-from controller.sources.verification.ssh_signature import SshKey, verify_ssh
+from controller.sources.backend import NotBelievedError, Signer
+from controller.sources.signing_keys import SshKey, verify_ssh
 
 AT = datetime(2026, 1, 2, tzinfo=UTC)
 APPLICATION, MESSAGE = b"ssh:", b"turn it on"

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from controller.sources.verification import NotBelievedError, Signer
-from controller.sources.verification.keyless import InvalidRootError, SignerIdentity, verify_keyless
+from controller.sources.backend import NotBelievedError, Signer
+from controller.sources.cosign import InvalidRootError, SignerIdentity, verify_keyless
 from tests.registry.signing import Key, bundle
 from tests.sigstore.instance import ISSUER, SUBJECT, Instance, instance
 

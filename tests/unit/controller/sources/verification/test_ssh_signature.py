@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from controller.runtime.reconciling.setbacks import Stalled
-from controller.runtime.user_text.secret_texts import SecretTexts
-from controller.sources.verification import NotBelievedError, NotJudgedError
-from controller.sources.verification.keys import read_keys
-from controller.sources.verification.ssh_signature import (
+from controller.runtime.secret_texts import SecretTexts
+from controller.runtime.setbacks import Stalled
+from controller.sources.backend import NotBelievedError, NotJudgedError
+from controller.sources.signing_keys import (
     MOST_KEYS,
     InvalidKeyError,
     read_allowed,
+    read_keys,
     read_public,
     verify_ssh,
 )

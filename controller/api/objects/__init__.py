@@ -1,1 +1,0 @@
-"""What all kinds share: metadata, conditions, the base of statuses, provenance, and how fields are read."""

@@ -1,1 +1,0 @@
-"""The kinds of OpenFeature Operator, in every version."""

@@ -1,1 +1,0 @@
-"""The kinds of progressive delivery: FlagRollout and MetricTemplate."""

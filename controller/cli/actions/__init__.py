@@ -1,1 +1,0 @@
-"""Verbs that change objects of a cluster, or ask for a reconcile of them."""

@@ -1,9 +1,0 @@
-"""`flagstaff resume`: see `suspend`."""
-
-from __future__ import annotations
-
-from functools import partial
-
-from controller.cli.actions import suspend
-
-configure = partial(suspend.configure, suspend=False)

@@ -1,0 +1,245 @@
+"""Arguments that several verbs share, and how they are read."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import sys
+from pathlib import Path
+from typing import Any, Final
+
+from controller.cli.printing import USAGE, Exit, exit_on, reason
+from controller.flagsets.compose import FailurePolicy, ProvenanceDetail
+from controller.flagsets.patches import Patch
+from controller.flagsets.substitution import NAME
+from controller.local.local_options import LocalOptions
+from evaluator.flags.model import Bucketing
+
+
+def add_context_arguments(parser: argparse.ArgumentParser) -> None:
+    """--context and --context-file."""
+    given = parser.add_mutually_exclusive_group()
+    given.add_argument(
+        "--context", nargs="+", action="extend", default=[], metavar="K=V",
+        help="the evaluation context: V is JSON or a string; a dot in K makes an object (user.name=jack)",
+    )  # fmt: skip
+    given.add_argument(
+        "--context-file", type=Path, metavar="F", help="the evaluation context as a JSON object"
+    )
+
+
+def read_context(arguments: argparse.Namespace) -> dict[str, Any]:
+    """The context that a verb with `add_context_arguments` was given. Raises Exit."""
+    if arguments.context_file is not None:
+        context = _read_json(arguments.context_file)
+        if not isinstance(context, dict):
+            raise Exit(f"{arguments.context_file}: the context must be a JSON object", USAGE)
+        return context
+    context = {}
+    for pair in arguments.context:
+        key, equals, text = pair.partition("=")
+        if not equals or not key:
+            raise Exit(f"--context needs KEY=VALUE, got {pair!r}", USAGE)
+        _put(context, key.split("."), _value(text))
+    return context
+
+
+def _read_json(file: Path) -> object:
+    try:
+        with exit_on(USAGE, OSError):
+            return json.loads(file.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise Exit(f"{file}: not JSON: {error}", USAGE) from error
+
+
+def _value(text: str) -> object:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
+def _put(context: dict[str, Any], path: list[str], value: object) -> None:
+    for name in path[:-1]:
+        inner = context.setdefault(name, {})
+        if not isinstance(inner, dict):
+            raise Exit(
+                f"--context sets {name} both to a value and to an object ({'.'.join(path)}); "
+                "remove one of the two",
+                USAGE,
+            )
+        context = inner
+    context[path[-1]] = value
+
+
+PASSWORD: Final = "FLAGSTAFF_REGISTRY_PASSWORD"  # noqa: S105 - the variable's name
+_LONGEST_LINE: Final = 64 * 1024
+_LONGEST: Final = 86_400.0
+_UNITS: Final = {"s": 1.0, "m": 60.0, "h": 3600.0}
+
+
+def add_build_arguments(parser: argparse.ArgumentParser, *, source: str, reference: str) -> None:
+    """SOURCE and what decides the flag set that is built from it; `source` and `reference` are help texts."""
+    parser.add_argument("source", metavar="SOURCE", help=source)
+    parser.add_argument("--ref", metavar="REF", help=reference)
+    parser.add_argument(
+        "--path", action="append", default=[], metavar="P", dest="paths",
+        help="a file, folder or glob of definitions; repeat for layers, base first "
+        "(default: the root folder only, not subfolders; of a bucket the prefix)",
+    )  # fmt: skip
+    add_reading_arguments(parser)
+    parser.add_argument(
+        "--failure-policy", choices=[policy.value for policy in FailurePolicy], default="PerFlag",
+        help="what a bad flag holds back: itself (PerFlag, the default) or the whole set (Atomic)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--bucketing", choices=[generation.value for generation in Bucketing], default="v2",
+        help="generation of fractional (default v2, as in flagd) for a flag set that does not name its own",
+    )  # fmt: skip
+
+
+def add_reading_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options for how definitions are read, decrypted, verified, changed and judged."""
+    add_insecure_argument(parser)
+    parser.add_argument(
+        "--endpoint", metavar="URL",
+        help="the store of an s3:// bucket that is not in AWS, or another one of gs:// and az://; http:// is "
+        "taken as it stands",
+    )  # fmt: skip
+    parser.add_argument("--region", metavar="NAME", help="the region of an s3:// bucket")
+    parser.add_argument(
+        "--verify-key", action="append", type=lambda file: (file, _content(file).encode()),
+        default=[], metavar="FILE", dest="verify_keys",
+        help="refuse what no such public key signed: *.pub for an artifact or a bucket; *.asc, *.sshpub or "
+        "allowed_signers for a repository's newest commit; may be repeated",
+    )  # fmt: skip
+    parser.add_argument(
+        "--patch", action="append", type=lambda file: Patch(file, _content(file)), default=[],
+        metavar="FILE", dest="patches",
+        help="a JSON Patch, as JSON or YAML, over what the layers come to; may be repeated",
+    )  # fmt: skip
+    parser.add_argument(
+        "--substitute", action="append", type=_variable, metavar="NAME=VALUE",
+        help="replace ${NAME} in values, as spec.substitute of a FlagSet does; may be repeated",
+    )  # fmt: skip
+    parser.add_argument(
+        "--age-key", type=_content, metavar="FILE",
+        help="decrypt what sops encrypted with the age keys in FILE",
+    )  # fmt: skip
+    parser.add_argument("--lenient", action="store_true", help="do not treat warnings as errors")
+
+
+def substitutions(arguments: argparse.Namespace) -> dict[str, str] | None:
+    """Return the variables of `--substitute`, or None without the option."""
+    return None if arguments.substitute is None else dict(arguments.substitute)
+
+
+def _content(file: str) -> str:
+    try:
+        return Path(file).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise argparse.ArgumentTypeError(f"cannot be read: {reason(error)}") from None
+
+
+def _variable(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals or not re.fullmatch(NAME, name):
+        raise argparse.ArgumentTypeError(f"{name!r} is not NAME=VALUE; a name has letters, digits and _")
+    return name, value
+
+
+def verify_keys(arguments: argparse.Namespace) -> dict[str, bytes]:
+    """The keys of `--verify-key` by the names of their files, or by their paths where two have one name."""
+    found: dict[str, bytes] = {}
+    for file, content in arguments.verify_keys:
+        name = Path(file).name
+        found[file if name in found else name] = content
+    return found
+
+
+def add_insecure_argument(parser: argparse.ArgumentParser) -> None:
+    """--insecure."""
+    parser.add_argument(
+        "--insecure", action="store_true", help="speak plain HTTP with the registry of oci://"
+    )
+
+
+def add_registry_arguments(parser: argparse.ArgumentParser) -> None:
+    """--insecure and --username."""
+    add_insecure_argument(parser)
+    parser.add_argument(
+        "--username", metavar="NAME",
+        help=f"user at the registry; the password is read from the variable {PASSWORD}, or else from "
+        "standard input (default: the login in Docker's configuration)",
+    )  # fmt: skip
+
+
+def login_of(arguments: argparse.Namespace) -> tuple[str, str] | None:
+    """Return (username, password), or None without a username. Raises ValueError without a password."""
+    if arguments.username is None:
+        return None
+    password = os.environ.get(PASSWORD) or sys.stdin.readline(_LONGEST_LINE).rstrip("\r\n")
+    if not arguments.username or not password:
+        raise ValueError(f"--username needs a password, in {PASSWORD} or on standard input")
+    return arguments.username, password
+
+
+def local_options(arguments: argparse.Namespace) -> LocalOptions:
+    """The options of a verb that used `add_build_arguments`."""
+    # Verbs that build nothing have their arguments here, too, and need not wait for the providers.
+    from controller.local.local_providers import provider_of
+
+    source = arguments.source
+    state_dir: Path | None = getattr(arguments, "state_dir", None)
+    return LocalOptions(
+        source=source,
+        reference=committed_reference(arguments.ref),
+        endpoint=arguments.endpoint,
+        region=arguments.region,
+        paths=tuple(arguments.paths) or (provider_of(source).default_path(source),),
+        insecure=arguments.insecure,
+        interval=getattr(arguments, "interval", 10.0),
+        patches=tuple(arguments.patches),
+        substitute=substitutions(arguments),
+        age_keys=arguments.age_key or "",
+        verify_keys=verify_keys(arguments),
+        lenient=arguments.lenient,
+        policy=FailurePolicy(arguments.failure_policy),
+        bucketing=Bucketing(arguments.bucketing),
+        state_dir=state_dir,
+        show_bucketing=getattr(arguments, "show_bucketing", False),
+        provenance=ProvenanceDetail(getattr(arguments, "provenance", ProvenanceDetail.FULL)),
+        prune_guard=getattr(arguments, "prune_guard", False),
+        worktree=getattr(arguments, "worktree", False),
+        overrides=tuple(getattr(arguments, "overrides", ())),
+        rollouts=tuple(getattr(arguments, "rollouts", ())),
+        rollout_files=getattr(arguments, "followed_files", None),
+    )
+
+
+def committed_reference(text: str | None) -> str | None:
+    """`--ref` as sources take it, for which HEAD is what no reference means."""
+    return None if text == "HEAD" else text
+
+
+def seconds(text: str) -> float:
+    """`10`, `10s`, `1m` or `1h` as seconds, more than 0."""
+    number, unit = (text[:-1], _UNITS[text[-1]]) if text[-1:] in _UNITS else (text, 1.0)
+    try:
+        value = float(number) * unit
+    except ValueError:
+        value = 0.0
+    if not 0 < value <= _LONGEST:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not a valid duration; use 10s, 5m or 1h, at most 24h"
+        ) from None
+    return value
+
+
+def port(text: str) -> int:
+    """A port's number; 0 asks for any that is free."""
+    if not text.isdecimal() or int(text) > 65_535:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a port; use 1 to 65535, or 0 for any that is free")
+    return int(text)

@@ -1,0 +1,199 @@
+"""Which cluster and namespace a verb is about, and the connection to it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any, TypeVar
+from urllib.parse import quote
+
+from controller.api.kinds import NAMESPACE, ResourceType
+from controller.api.meta import Resource
+from controller.cli.printing import PROBLEM, Exit, did_you_mean, progress
+from controller.kube.answers import path_of, require_object
+from controller.kube.client import Cluster
+from controller.kube.requests import APPLY, MERGE
+from controller.runtime.setbacks import Setback
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping
+
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterScope:
+    """A cluster, and one of its namespaces or all."""
+
+    kubeconfig: str | None = None
+    """A kubeconfig's path; None: $KUBECONFIG, or the default file, or the pod's service account."""
+    context: str | None = None
+    """A context of the kubeconfig; None: its current one."""
+    namespace: str | None = None
+    """None: the namespace of the context."""
+    everywhere: bool = False
+    """All namespaces."""
+
+
+def add_cluster_arguments(
+    parser: argparse.ArgumentParser, *, lists: bool = False, timeout: int | None = None
+) -> None:
+    """--namespace, --context, --kubeconfig; for a verb that lists objects --all-namespaces; and with a
+    default in seconds --timeout.
+    """
+    namespace = parser.add_mutually_exclusive_group()
+    namespace.add_argument(
+        "-n", "--namespace", metavar="NS", help="the namespace (default: the one of the kubeconfig's context)"
+    )
+    if lists:
+        namespace.add_argument(
+            "-A", "--all-namespaces", action="store_true", help="all namespaces of the cluster"
+        )
+    if timeout is not None:
+        # Imported here, with all that decides what a flag set is: other verbs need none of it.
+        from controller.cli.arguments import seconds
+
+        parser.add_argument(
+            "--timeout", type=seconds, default=float(timeout), metavar="TIME",
+            help=f"how long to wait, such as 90s or 5m (default {timeout}s)",
+        )  # fmt: skip
+    add_kubeconfig_arguments(parser)
+
+
+def add_kubeconfig_arguments(parser: argparse.ArgumentParser) -> None:
+    """--context and --kubeconfig, of verbs that are about no namespace."""
+    parser.add_argument(
+        "--context", metavar="NAME", help="a context of the kubeconfig (default: its current one)"
+    )
+    parser.add_argument("--kubeconfig", metavar="FILE", help="a kubeconfig's path (default $KUBECONFIG)")
+
+
+def scope_of(options: argparse.Namespace) -> ClusterScope:
+    """The scope that the options of `add_cluster_arguments` name."""
+    return ClusterScope(
+        options.kubeconfig,
+        options.context,
+        getattr(options, "namespace", None),
+        getattr(options, "all_namespaces", False),
+    )
+
+
+def run_on_cluster(work: Callable[[], Coroutine[Any, Any, T]], *, verb: str = "read", doing: str = "") -> T:
+    """Run `work` to its end. Raises Exit where there is no cluster, or none that can be `verb` in time. On a
+    terminal, what it is `doing` is shown after a second; empty for work that prints by itself.
+    """
+    # Imported here: it takes a second or two, in which Ctrl-C finds nothing begun.
+    from kubernetes.aio.config.config_exception import ConfigException
+
+    from controller.runtime.setbacks import Setback
+
+    try:
+        with progress(doing):
+            return asyncio.run(work())
+    except BrokenPipeError:
+        # The reader of our output has closed it; this is no error of the cluster.
+        raise
+    except Setback as setback:
+        raise Exit(f"the cluster cannot be {verb}: {setback.message}{_remedy(setback.message)}") from setback
+    except (OSError, ConfigException) as error:
+        raise Exit(f"cannot find a cluster: {error}") from error
+
+
+def _remedy(message: str) -> str:
+    """What to do about the API server's refusal, if `message` is one."""
+    if " is forbidden: " in message:
+        return "; ask for a Role and RoleBinding that allow it (kubectl auth can-i --list shows your rights)"
+    if "Unauthorized" in message:
+        return "; the credentials of the kubeconfig are not accepted: log in again"
+    return ""
+
+
+MANAGER = "flagstaff-cli"
+"""The field manager of what verbs write."""
+
+
+@dataclass(frozen=True, slots=True)
+class Connection:
+    """A client, and the namespace of the verb."""
+
+    cluster: Cluster
+    namespace: str
+    """Empty: all."""
+
+    async def resources(self, *types: ResourceType) -> list[Resource]:
+        """All objects of these kinds, by kind in their order, then by namespace and name. Raises Failed."""
+        return [Resource.of(body) for type_ in types for body in await self.bodies(type_)]
+
+    async def bodies(self, type_: ResourceType) -> list[dict[str, Any]]:
+        """The bodies of all objects of a kind, by namespace and name. Raises Failed."""
+        namespaces = [self.namespace] if self.namespace else []
+        bodies = await self.cluster.everywhere(type_.api_version, type_.plural, namespaces)
+        whole = [{"apiVersion": type_.api_version, **body, "kind": type_.kind} for body in bodies]
+        return sorted(whole, key=lambda body: (body["metadata"]["namespace"], body["metadata"]["name"]))
+
+    async def get(self, type_: ResourceType, name: str) -> Resource:
+        """The object of this name. Raises Exit with a name that is spelled alike, Setback."""
+        return Resource.of(await self.body(type_, name))
+
+    async def body(self, type_: ResourceType, name: str) -> dict[str, Any]:
+        """The body of the object of this name. Raises Exit with a name that is spelled alike, Setback."""
+        body = await self.cluster.get(type_.api_version, type_.kind, self.namespace, name)
+        if body is None:
+            raise self.missing_object(type_.kind, name, [other.name for other in await self.resources(type_)])
+        return body
+
+    def missing_object(self, kind: str, name: str, names: Iterable[str]) -> Exit:
+        """What to end with where there is no such object, but those called `names`."""
+        return Exit(
+            f"there is no {kind} {name} in namespace {self.namespace}{did_you_mean(name, names)}", PROBLEM
+        )
+
+    async def find(self, type_: ResourceType, namespace: str, name: str) -> Resource | None:
+        """An object in any namespace, or None. Raises Setback."""
+        body = await self.cluster.get(type_.api_version, type_.kind, namespace, name)
+        return None if body is None else Resource.of(body)
+
+    async def merge(self, type_: ResourceType, name: str, patch: Mapping[str, Any]) -> None:
+        """Change an object as a merge patch (RFC 7386) says. Raises Setback."""
+        path = path_of(type_.api_version, type_.kind, self.namespace, name)
+        query = {"fieldManager": MANAGER}
+        require_object(await self.cluster.requests.ask("PATCH", path, query, patch, MERGE), type_.kind, name)
+
+    async def apply(self, path: str, manifest: Mapping[str, Any], *, force: bool = False) -> None:
+        """Server-side apply of any object. Raises Setback."""
+        query = {"fieldManager": MANAGER, **({"force": "true"} if force else {})}
+        answer = await self.cluster.requests.ask("PATCH", path, query, manifest, APPLY)
+        require_object(answer, str(manifest["kind"]), str(manifest["metadata"]["name"]))
+
+
+@contextlib.asynccontextmanager
+async def open_connection(scope: ClusterScope) -> AsyncIterator[Connection]:
+    """A connection for as long as the block lasts. Raises ConfigException; Exit for a namespace that is not
+    there.
+    """
+    cluster = await Cluster.connect(scope.kubeconfig, context=scope.context)
+    try:
+        namespace = "" if scope.everywhere else scope.namespace or cluster.namespace
+        await _require_namespace(cluster, namespace)
+        yield Connection(cluster, namespace)
+    finally:
+        await cluster.close()
+
+
+async def _require_namespace(cluster: Cluster, namespace: str) -> None:
+    """Raise Exit for a namespace that does not exist, as far as the user may read namespaces."""
+    names: list[str] | None = None
+    path = f"/api/v1/namespaces/{quote(namespace, safe='')}"
+    # A cluster that does not answer is reported by what is asked next.
+    with contextlib.suppress(Setback):
+        if namespace and (await cluster.request("GET", path)).status == HTTPStatus.NOT_FOUND:
+            names = []
+            bodies = await cluster.everywhere("v1", NAMESPACE.plural, (), content=False)
+            names = [body["metadata"]["name"] for body in bodies]
+    if names is not None:
+        hint = did_you_mean(namespace, names) or "; kubectl get namespaces lists them"
+        raise Exit(f"there is no namespace {namespace!r}{hint}", PROBLEM)

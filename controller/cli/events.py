@@ -1,0 +1,130 @@
+"""`flagstaff events`: past Events about flags in a cluster, and with --watch new ones."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import sys
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from controller.api.kinds import EVENT
+from controller.api.meta import CHANGES, GROUP, OPENFEATURE_GROUP
+from controller.cli.cluster_view import ClusterView, open_view
+from controller.cli.connection import add_cluster_arguments, run_on_cluster, scope_of
+from controller.cli.output import add_output_argument
+from controller.cli.printing import printable
+from controller.runtime.event import as_event
+from controller.runtime.plain_text import one_line
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import AsyncGenerator, Mapping
+
+    from controller.cli.connection import ClusterScope
+
+
+_LOOK: Final = 60.0
+"""Seconds: each Event that comes ends the wait."""
+_GROUPS: Final = (GROUP, OPENFEATURE_GROUP)
+
+
+@dataclass
+class _Events(ClusterView):
+    """Bodies of Events that were not read yet."""
+
+    bodies: list[dict[str, Any]] = field(default_factory=list)
+    _seen: set[str] = field(default_factory=set)
+
+    def learn(self, kind: str, body: dict[str, Any]) -> None:
+        """Keep an Event; one that the watch repeats when it begins anew is ignored."""
+        del kind
+        about = body.get("involvedObject") or {}
+        uid = str(body["metadata"].get("uid"))
+        if uid not in self._seen and str(about.get("apiVersion")).partition("/")[0] in _GROUPS:
+            self._seen.add(uid)
+            self.bodies.append(body)
+            self.changed.set()
+
+
+async def events_of(scope: ClusterScope, *, watch: bool) -> AsyncGenerator[dict[str, Any], None]:
+    """Flux's Events, as `as_event` has them: those that are there by their times, then, to `watch`, each that
+    comes. Raises Failed, ConfigException, Exit.
+    """
+    async with open_view(scope, (EVENT,), _Events()) as (events, _):
+        await events.wait_for(EVENT.kind)
+        while True:
+            bodies, events.bodies = events.bodies, []
+            for event in sorted(map(as_event, bodies), key=lambda event: str(event["timestamp"])):
+                yield event
+            if not watch:
+                return
+            await events.wait(_LOOK)
+
+
+_RED, _GREEN, _YELLOW, _PLAIN = "\x1b[31m", "\x1b[32m", "\x1b[33m", "\x1b[0m"
+_COLOURS: Final = {"error": _RED, "+": _GREEN, "-": _RED, "~": _YELLOW}
+"""Colours by severity, and by the beginning of a changed flag's line."""
+_TYPES: Final = {"error": "Warning", "info": "Normal"}
+"""The API server's types of Events, by the severities of alerts."""
+
+
+def configure_events(parser: argparse.ArgumentParser) -> None:
+    """Declare the verb's arguments."""
+    parser.add_argument("--watch", action="store_true", help="keep running and show each Event, until Ctrl-C")
+    parser.add_argument("--for", dest="about", metavar="KIND/NAME", help="only Events about this object")
+    parser.add_argument("--types", choices=sorted(_TYPES.values()), help="only Events of this type")
+    add_output_argument(parser, "text", "json")
+    add_cluster_arguments(parser, lists=True)
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """0 shown; 3 no cluster."""
+    with contextlib.suppress(KeyboardInterrupt):
+        run_on_cluster(lambda: _show(options))
+    return 0
+
+
+async def _show(options: argparse.Namespace) -> None:
+    # JOINED
+
+    colours = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
+    following = events_of(scope_of(options), watch=options.watch)
+    async with contextlib.aclosing(following) as events:
+        async for event in events:
+            if not _is_wanted(event, options):
+                continue
+            if options.output == "json":
+                print(printable(json.dumps(event, ensure_ascii=False)), flush=True)
+            else:
+                print("\n".join(lines(event, colours=colours)), flush=True)
+
+
+def _is_wanted(event: Mapping[str, Any], options: argparse.Namespace) -> bool:
+    about = event["involvedObject"]
+    if options.about and f"{about['kind']}/{about['name']}".lower() != options.about.lower():
+        return False
+    return options.types in {None, _TYPES[event["severity"]]}
+
+
+def lines(event: Mapping[str, Any], *, colours: bool) -> list[str]:
+    """An Event on a line, and a line for each flag that it changes."""
+    changes = event["metadata"].get(CHANGES, "")
+    rows = [(event["severity"], _line(event))]
+    rows += [(line[:1], f"  {one_line(line, len(line))}") for line in changes.split("\n") if line]
+    return [
+        f"{_COLOURS[kind]}{text}{_PLAIN}" if colours and kind in _COLOURS else text for kind, text in rows
+    ]
+
+
+def _line(event: Mapping[str, Any]) -> str:
+    """Return an Event as one line; no text of a stranger in it can move a terminal's cursor."""
+    about = event["involvedObject"]
+    text = (
+        f"{event['timestamp']}  {_TYPES[event['severity']]:7}  "
+        f"{about['kind']}/{about['namespace']}/{about['name']}  "
+        f"{event['reason']}  {event['message']}"
+    )
+    return one_line(text, len(text))

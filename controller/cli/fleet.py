@@ -1,0 +1,143 @@
+"""`flagstaff fleet`: which evaluator serves which revision, of a cluster or of one proxy."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from controller.cli.connection import add_cluster_arguments, run_on_cluster, scope_of
+from controller.cli.output import DOCUMENTS, add_output_argument, document, follow
+from controller.cli.printing import OK, columns, printable, short
+from controller.cli.remote import remote
+from controller.delivery.set_reading import read_sets
+from controller.delivery.state_words import laggard_text, served_ratio
+from controller.runtime.clock import now
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from controller.api.meta import Resource
+
+_HEAD = ("FLAG SET", "REVISION", "SERVED", "DELIVERED", "WITHIN")
+_MEMBERS = ("FLAG SET", "EVALUATOR", "NODE", "VERSION", "SERVES", "STATE", "SINCE")
+
+
+def configure_fleet(parser: argparse.ArgumentParser) -> None:
+    """Declare the verb's arguments."""
+    parser.add_argument(
+        "--to", metavar="ADDRESS",
+        help="ask one proxy's management port, host:port, for each evaluator that it knows",
+    )  # fmt: skip
+    parser.add_argument(
+        "--watch", action="store_true", help="keep running and show each change, until Ctrl-C"
+    )
+    add_output_argument(parser, "table", *DOCUMENTS)
+    add_cluster_arguments(parser, lists=True)
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """0 shown; 2 wrong usage; 3 neither cluster nor proxy."""
+    with contextlib.suppress(KeyboardInterrupt):
+        if options.to:
+            asyncio.run(_follow_proxy(options))
+        else:
+            run_on_cluster(lambda: _follow_cluster(options))
+    return OK
+
+
+async def _follow_proxy(options: argparse.Namespace) -> None:
+    proxy = remote(options.to, "proxy")
+
+    async def show() -> str:
+        page = await asyncio.to_thread(proxy.get, "/fleet")
+        flag_sets = [
+            flag_set
+            for flag_set in page.get("flagSets") or ()
+            if options.namespace in {None, flag_set.get("namespace")}
+        ]
+        if options.output in DOCUMENTS:
+            return document(flag_sets, options.output)
+        return proxy_table(flag_sets)
+
+    await follow(show, partial(asyncio.sleep, 1.0), watch=options.watch)
+
+
+async def _follow_cluster(options: argparse.Namespace) -> None:
+    from controller.api.kinds import FEATURE_FLAG_CONFIGURATION
+    from controller.cli.cluster_view import ClusterView, open_view
+
+    async def show() -> str:
+        configurations = view.of_kind(FEATURE_FLAG_CONFIGURATION.kind)
+        if options.output in DOCUMENTS:
+            return document(cluster_records(configurations), options.output)
+        return cluster_table(configurations)
+
+    async with open_view(scope_of(options), (FEATURE_FLAG_CONFIGURATION,), ClusterView()) as (view, _):
+        await view.wait_for(FEATURE_FLAG_CONFIGURATION.kind)
+        await follow(show, partial(view.wait, 0.2), watch=options.watch)
+
+
+def cluster_table(configurations: Iterable[Resource]) -> str:
+    """Every flag set that is a FeatureFlagConfiguration, and under it who does not serve it."""
+    rows: list[tuple[str, ...]] = [_HEAD]
+    below: dict[int, list[str]] = {}
+    for state in read_sets(configurations, now()):
+        served = state.served
+        rows.append(
+            (
+                f"{state.key.namespace}/{state.key.name}",
+                short(state.revision or state.digests.effective),
+                served_ratio(served),
+                str(served.streams),
+                served.within,
+            )
+        )
+        below[len(rows) - 1] = [f"  {laggard_text(laggard)}" for laggard in served.laggards]
+    if len(rows) == 1:
+        return "no flag sets\n"
+    return _text(rows, below)
+
+
+def cluster_records(configurations: Iterable[Resource]) -> list[dict[str, Any]]:
+    """`namespace`, `name`, and the status of each flag set without its conditions."""
+    return [
+        {
+            "namespace": configuration.namespace,
+            "name": configuration.name,
+            **{key: value for key, value in configuration.status.items() if key != "conditions"},
+        }
+        for configuration in configurations
+    ]
+
+
+def proxy_table(flag_sets: Iterable[Mapping[str, Any]]) -> str:
+    """Every evaluator that a proxy knows."""
+    rows: list[tuple[str, ...]] = [_MEMBERS]
+    for flag_set in flag_sets:
+        for member in flag_set.get("members") or ():
+            behind = str(member.get("reason") or "behind") if member.get("lagging") else "ok"
+            state = "silent" if member.get("silent") else behind
+            claimed = "" if member.get("verified") else " (claimed)"
+            rows.append(
+                (
+                    f"{flag_set.get('namespace')}/{flag_set.get('name')}",
+                    f"{member.get('name')}{claimed}",
+                    str(member.get("node") or ""),
+                    str(member.get("version") or ""),
+                    short(str(member.get("revision") or member.get("digest") or "nothing")),
+                    state,
+                    str(member.get("since") or ""),
+                )
+            )
+    return _text(rows, {}) if len(rows) > 1 else "no evaluators\n"
+
+
+def _text(rows: Sequence[tuple[str, ...]], below: Mapping[int, Sequence[str]]) -> str:
+    lines: list[str] = []
+    for number, text in enumerate(columns(rows)):
+        lines += [text, *map(printable, below.get(number, ()))]
+    return "\n".join(lines) + "\n"

@@ -1,1 +1,0 @@
-"""Verbs about an installation: they make it, check it, and remove it."""

@@ -1,0 +1,236 @@
+"""`flagstaff lint`: the parser that serves, run over files before they are committed."""
+
+from __future__ import annotations
+
+import asyncio
+import posixpath
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+from controller.api.meta import SUBJECT
+from controller.cli.arguments import add_reading_arguments, committed_reference, substitutions, verify_keys
+from controller.cli.printing import OK, PROBLEM, USAGE, Exit, announce, exit_on
+from controller.cli.problems import as_json, as_sarif, failures, summary
+from controller.flagsets.compose import look_alikes
+from controller.flagsets.inputs import steps as steps_of
+from controller.flagsets.layers import PathRefused, fixed_prefix, select, unread_problems
+from controller.flagsets.patches import Patch, apply_patches
+from controller.flagsets.preparation import NO_STEPS, Preparation, Steps
+from controller.local.commits import read_commit
+from controller.local.local_options import LocalOptions
+from controller.local.worktree import read_working_tree
+from controller.runtime.setbacks import Setback
+from evaluator.flags.layer import Layer, read_layer
+from evaluator.flags.merge import merge
+from evaluator.flags.problems import Problem, Severity
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Callable, Sequence
+
+    from evaluator.flags.merge import Parsed
+
+STDIN = "-"
+_PARTIAL: Final = frozenset({"missing-flags", "missing-state", "missing-variants", "unknown-reference"})
+"""Problems that a layer has without the others."""
+Read: TypeAlias = "Callable[[str], tuple[list[tuple[str, bytes]], list[Problem]]]"
+"""Takes a path; returns its files by name, and a problem for each unreadable one. Raises Setback."""
+Linted: TypeAlias = "tuple[int, list[Problem]]"
+"""(flags without an error, problems)."""
+
+
+def configure_lint(parser: argparse.ArgumentParser) -> None:
+    """Declare the verb's arguments."""
+    parser.add_argument(
+        "documents", nargs="*", metavar="PATH",
+        help="a definition file, folder or glob, each file checked on its own; - reads standard input",
+    )  # fmt: skip
+    parser.add_argument(
+        "--path", action="append", default=[], metavar="P", dest="layers",
+        help="a layer of one flag set, base first, as `flagstaff up` takes them",
+    )  # fmt: skip
+    parser.add_argument(
+        "-f", "--filename", action="append", default=[], metavar="PATH", dest="manifests",
+        help="a manifest or a folder of manifests, or - for standard input: says what the API server and the "
+        "controller would refuse of our kinds",
+    )  # fmt: skip
+    parser.add_argument(
+        "--ref", metavar="REF",
+        help="check a commit of the repository in this folder instead of the files as they are on disk: a "
+        "branch, tag:NAME, commit:SHA, or HEAD",
+    )  # fmt: skip
+    parser.add_argument(
+        "--source", metavar="SOURCE",
+        help="check what a Git URL, oci://HOST/REPOSITORY:TAG or s3://BUCKET/PREFIX holds instead of files "
+        "on disk",
+    )  # fmt: skip
+    add_reading_arguments(parser)
+    parser.add_argument(
+        "-o",
+        "--output",
+        choices=["text", "json", "sarif"],
+        default="text",
+        help="how to print (default text)",
+    )
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Print every problem; exit with 0, 1 for some that count, 2 for wrong usage or unreadable paths."""
+    if [*map(bool, (arguments.documents, arguments.layers, arguments.manifests))].count(True) != 1:
+        choices = "files to check each on its own, --path for each layer of one flag set, or -f for manifests"
+        raise Exit(f"give {choices}", USAGE)
+    if arguments.patches and not arguments.layers:
+        raise Exit("--patch changes what layers come to: name them by --path", USAGE)
+    committed = arguments.ref is not None or arguments.source is not None
+    if committed and STDIN in arguments.documents:
+        raise Exit("--ref and --source read a commit, so they cannot be combined with standard input", USAGE)
+    if arguments.verify_keys and not committed:
+        raise Exit("--verify-key is about what --ref and --source read; files on disk are not signed", USAGE)
+    if arguments.manifests:
+        problems, ending_line = _manifests(arguments.manifests)
+    else:
+        valid, problems = _flags(arguments)
+        ending_line = summary(valid, problems)
+    if arguments.output == "json":
+        print(as_json(problems), end="")
+    elif arguments.output == "sarif":
+        print(as_sarif(problems), end="")
+    else:
+        print(*problems, ending_line, sep="\n")
+    return PROBLEM if failures(problems, lenient=arguments.lenient) else OK
+
+
+def _manifests(paths: Sequence[str]) -> tuple[list[Problem], str]:
+    """(problems, the line that sums up). Raises Exit."""
+    # The models of all kinds take long to load, and definitions need none.
+    from controller.cli.manifests import judge, read_manifests
+
+    broken: list[Problem] = []
+    verdict = judge(read_manifests(paths, broken))
+    problems = sorted([*verdict.problems, *broken])
+    nothing = not verdict.valid and not problems
+    return problems, verdict.summary() if nothing else summary(verdict.valid, problems, "manifest")
+
+
+def _flags(arguments: argparse.Namespace) -> Linted:
+    with exit_on(USAGE, Setback):
+        read = _reader(arguments)
+        steps = steps_of(substitutions(arguments), arguments.age_key or "")
+        if arguments.layers:
+            return lint_layers(read, arguments.layers, steps, arguments.patches)
+        return lint_documents(read, arguments.documents, steps)
+
+
+def lint_documents(read: Read, paths: Sequence[str], steps: Steps = NO_STEPS) -> Linted:
+    """Lint every document that `paths` name, each on its own. Raises Setback."""
+    flags, holds_flags = 0, False
+    problems: list[Problem] = []
+    nothing: list[Problem] = []
+    for path in paths:
+        files, unreadable = ([_stdin()], []) if path == STDIN else read(path)
+        problems += unreadable
+        for file, content in files:
+            preparation = Preparation(steps)
+            layer = read_layer([(file, content)], prepare=preparation.documents)
+            parsed = merge([layer], document=True)
+            flags += len(parsed.flag_set.flags)
+            holds_flags = holds_flags or layer.has_flags
+            here = list(preparation.reportable(_by_place(parsed, [layer])))
+            if all(document.passed_over for document in layer.documents):
+                # It is wrong only where no other document holds flags either.
+                nothing += [problem for problem in here if problem.severity is Severity.ERROR]
+                here = [problem for problem in here if problem.severity is not Severity.ERROR]
+            problems += here
+            if not _PARTIAL.isdisjoint(problem.code for problem in here):
+                problems.append(_partial_note(file))
+    return flags, problems if holds_flags else [*problems, *nothing]
+
+
+def _partial_note(file: str) -> Problem:
+    """Return a note on a document that lacks what other layers of its flag set may have."""
+    folder = posixpath.dirname(file) or "."
+    message = (
+        "the file was checked on its own; if it is a layer of a flag set, check all layers together, base "
+        f"first: flagstaff lint --path BASE --path {folder}"
+    )
+    return Problem(file, 0, 0, Severity.NOTE, "missing-base", message)
+
+
+def lint_layers(
+    read: Read, paths: Sequence[str], steps: Steps = NO_STEPS, patches: Sequence[Patch] = ()
+) -> Linted:
+    """The one flag set that the layers `paths` make. Raises Setback."""
+    layers, problems = [], []
+    preparation = Preparation(steps)
+    for path in paths:
+        files, unreadable = read(path)
+        problems += unreadable
+        layers.append(read_layer(files, prepare=preparation.documents))
+    layers, moved = apply_patches(layers, patches)
+    preparation.add_moves(moved)
+    parsed = merge(layers)
+    return len(parsed.flag_set.flags), [*problems, *preparation.reportable(_by_place(parsed, layers))]
+
+
+def _by_place(parsed: Parsed, layers: Sequence[Layer]) -> list[Problem]:
+    """Problems and notes."""
+    problems = (*parsed.problems, *parsed.notes, *look_alikes(layers, parsed.flag_set.flags))
+    return sorted(problems, key=lambda problem: (problem.file, problem.line, problem.column))
+
+
+def _on_disk(path: str) -> tuple[list[tuple[str, bytes]], list[Problem]]:
+    """The files as they are on disk, under the names that the user typed."""
+    root, pattern = Path(), path
+    if Path(path).is_absolute() or ".." in Path(path).parts:
+        fixed = Path(fixed_prefix(path))
+        root = fixed if fixed.is_dir() else fixed.parent
+        pattern = Path(path).relative_to(root).as_posix()
+    tree = read_working_tree(root, [pattern])
+    if problems := unread_problems(tree.skipped, tree.files, [pattern]):
+        return [], [replace(problem, file=str(root / problem.file)) for problem in problems]
+    try:
+        names = select(tree.files, pattern)
+    except PathRefused as refusal:
+        message = path + refusal.message.removeprefix(pattern)
+        if Path(path).is_dir() and all(name.startswith(".") for name in tree.files):
+            message = f"{path}: no definitions (*.json, *.yaml or *.yml): the folder is empty"
+        raise PathRefused(refusal.reason, message) from None
+    return [(str(root / name), tree.files[name]) for name in names], []
+
+
+def _reader(arguments: argparse.Namespace) -> Read:
+    if arguments.ref is None and arguments.source is None:
+        return _on_disk
+    paths = tuple(arguments.layers or arguments.documents)
+    reference = committed_reference(arguments.ref)
+    options = LocalOptions(
+        arguments.source or ".",
+        reference,
+        paths,
+        insecure=arguments.insecure,
+        endpoint=arguments.endpoint,
+        region=arguments.region,
+        verify_keys=verify_keys(arguments),
+    )
+    return asyncio.run(_commit_reader(options))
+
+
+async def _commit_reader(options: LocalOptions) -> Read:
+    commit, tree = await read_commit(options)
+    announce("lint", str(commit.revision), commit.metadata.get(SUBJECT, ""))
+
+    def read(path: str) -> tuple[list[tuple[str, bytes]], list[Problem]]:
+        if problems := unread_problems(commit.skipped, tree, [path]):
+            return [], problems
+        return [(name, tree[name]) for name in select(tree, path)], []
+
+    return read
+
+
+def _stdin() -> tuple[str, bytes]:
+    content = sys.stdin.buffer.read()
+    suffix = "json" if content.lstrip().startswith(b"{") else "yaml"
+    return f"stdin.{suffix}", content

@@ -1,1 +1,0 @@
-"""Manifests on disk: read with the place of each field, and judged as the API server judges them."""

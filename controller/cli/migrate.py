@@ -1,0 +1,366 @@
+"""`flagstaff migrate`: from OpenFeature Operator to Flagstaff."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from dataclasses import asdict, dataclass
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any, Final
+
+from controller.api import kinds
+from controller.cli.connection import add_kubeconfig_arguments, run_on_cluster
+from controller.cli.manifests import ObjectManifest, read_manifests
+from controller.cli.printing import OK, PROBLEM, USAGE, Exit
+from controller.kube.answers import require_good, root_of
+from controller.kube.client import Cluster
+from controller.kube.requests import APPLY, JSON, MERGE
+from controller.migration.finding import Fate
+from controller.migration.migrated_objects import Given, MigratedObject, lacks_evaluator, subject
+from controller.migration.steps import (
+    BINDING,
+    CRDS,
+    DEPLOYMENT,
+    MUTATING,
+    NAMESPACE,
+    POLICY,
+    PROXY_SERVICE,
+    VALIDATING,
+    Installed,
+    MigrationStep,
+    ObjectChange,
+    steps,
+)
+from controller.migration.values import Value
+from controller.migration.values import options as options_of
+from controller.pods.installation import OPERATORS, Options
+from controller.pods.pod_injection import TEMPLATES
+from controller.runtime.setbacks import Failed
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+
+
+_SEEN: Final = (
+    kinds.FEATURE_FLAG_SOURCE,
+    kinds.FEATURE_FLAG,
+    kinds.FEATURE_FLAG_CONFIGURATION,
+    kinds.IN_PROCESS_CONFIGURATION,
+    kinds.FLAGD,
+    kinds.FLAG_SET,
+    kinds.FLAG_GRANT,
+    *kinds.RESTARTED,
+    kinds.ResourceType("batch/v1", "CronJob", "cronjobs"),
+    kinds.ResourceType("batch/v1", "Job", "jobs"),
+    kinds.POD,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """The objects of a cluster that matter to a migration."""
+
+    objects: tuple[dict[str, Any], ...]
+    """OpenFeature's kinds, flag sets, grants, and workloads without an owner."""
+    installed: Installed
+
+
+@contextlib.asynccontextmanager
+async def open_cluster(kubeconfig: str | None, context: str | None) -> AsyncIterator[Cluster]:
+    """Open a client for the block. Raises ConfigException."""
+    cluster = await Cluster.connect(kubeconfig, context=context)
+    try:
+        yield cluster
+    finally:
+        await cluster.close()
+
+
+async def read_cluster(cluster: Cluster, namespaces: Sequence[str]) -> Seen:
+    """Everything that matters, in `namespaces` or in all there are. Raises Failed."""
+    objects: list[dict[str, Any]] = []
+    for kind in _SEEN:
+        bodies = await cluster.everywhere(kind.api_version, kind.plural, namespaces)
+        objects += [{"apiVersion": kind.api_version, "kind": kind.kind, **body} for body in bodies]
+    pods = tuple(
+        f"{body['metadata'].get('namespace', '')}/{body['metadata']['name']}"
+        for body in objects
+        if body["kind"] == kinds.POD.kind and lacks_evaluator(body) and _runs(body)
+    )
+    # The pods of a workload follow its template.
+    mine = [
+        body
+        for body in objects
+        if body["kind"] not in TEMPLATES or not body["metadata"].get("ownerReferences")
+    ]
+    return Seen(tuple(mine), await _read_installed(cluster, pods))
+
+
+async def _read_installed(cluster: Cluster, pods: tuple[str, ...]) -> Installed:
+    definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+    hooks = "/apis/admissionregistration.k8s.io/v1"
+    mutating = await _get(cluster, f"{hooks}/mutatingwebhookconfigurations/{MUTATING}")
+    validating = await _get(cluster, f"{hooks}/validatingwebhookconfigurations/{VALIDATING}")
+    service = await _get(cluster, f"/api/v1/namespaces/{NAMESPACE}/services/{PROXY_SERVICE}")
+    operator = await _get(cluster, f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments/{DEPLOYMENT}")
+    binding = await _get(cluster, f"/apis/rbac.authorization.k8s.io/v1/clusterrolebindings/{BINDING}")
+    return Installed(
+        unkept=tuple(
+            [name for name in CRDS if _is_removed_by_helm(await _get(cluster, f"{definitions}/{name}"))]
+        ),
+        operator=operator is not None and operator["spec"].get("replicas") != 0,
+        webhooks=tuple(
+            name for name, hook in ((MUTATING, mutating), (VALIDATING, validating)) if hook is not None
+        ),
+        proxy_service=service is not None and service["spec"].get("type") != "ExternalName",
+        binding=binding is not None,
+        unserved=pods,
+    )
+
+
+async def _get(cluster: Cluster, path: str) -> dict[str, Any] | None:
+    answer = await cluster.request("GET", path)
+    if answer.status == HTTPStatus.NOT_FOUND:
+        return None
+    require_good(answer, path, "")
+    return answer.body
+
+
+def _is_removed_by_helm(definition: Mapping[str, Any] | None) -> bool:
+    """Whether Helm installed it, and would remove it."""
+    annotations = {} if definition is None else definition["metadata"].get("annotations") or {}
+    return "meta.helm.sh/release-name" in annotations and annotations.get(POLICY) != "keep"
+
+
+def _runs(pod: Mapping[str, Any]) -> bool:
+    return (pod.get("status") or {}).get("phase") not in {"Succeeded", "Failed"}
+
+
+async def dry_run_change(cluster: Cluster, change: ObjectChange) -> str:
+    """Return the API server's refusal of a change, tried as a dry run; empty where it would accept it."""
+    query = {"dryRun": "All", "fieldManager": "flagstaff-migrate"}
+    if change.method == "DELETE":
+        query = {"dryRun": "All"}
+    answer = await cluster.requests.ask(
+        change.method, change.path, query, change.body, JSON if change.method == "DELETE" else MERGE
+    )
+    return "" if answer.status < HTTPStatus.BAD_REQUEST else str(answer.body.get("message", answer.status))
+
+
+async def dry_run_apply(cluster: Cluster, manifest: Mapping[str, Any]) -> str:
+    """What a dry apply comes to: `created`, `changed`, `unchanged` or `refused: …`. Raises Failed."""
+    path = await _path(cluster, manifest)
+    before = await cluster.requests.ask("GET", path)
+    query = {"dryRun": "All", "fieldManager": "flagstaff-migrate", "force": "true"}
+    answer = await cluster.requests.ask("PATCH", path, query, manifest, APPLY)
+    if answer.status >= HTTPStatus.BAD_REQUEST:
+        return f"refused: {answer.body.get('message', answer.status)}"
+    if before.status == HTTPStatus.NOT_FOUND:
+        return "created"
+    return "unchanged" if _plain(before.body) == _plain(answer.body) else "changed"
+
+
+def _plain(body: Mapping[str, Any]) -> dict[str, Any]:
+    """An object without what the API server itself writes."""
+    meta = {
+        name: value
+        for name, value in body["metadata"].items()
+        if name not in {"managedFields", "resourceVersion", "generation"}
+    }
+    return {**body, "metadata": meta, "status": None}
+
+
+async def _path(cluster: Cluster, manifest: Mapping[str, Any]) -> str:
+    """Where an object of any kind is, by the API server's own list."""
+    version, kind, meta = str(manifest["apiVersion"]), manifest["kind"], manifest["metadata"]
+    root = root_of(version)
+    answer = await cluster.request("GET", root)
+    for resource in answer.body.get("resources") or ():
+        if resource.get("kind") == kind and "/" not in resource["name"]:
+            place = f"/namespaces/{meta.get('namespace', 'default')}" if resource["namespaced"] else ""
+            return f"{root}{place}/{resource['name']}/{meta['name']}"
+    raise Failed("NotInstalled", f"{version} {kind}: the cluster has no such kind")
+
+
+def configure_migrate(parser: argparse.ArgumentParser) -> None:
+    """Declare the verb's arguments."""
+    verbs = parser.add_subparsers(dest="migration", metavar="VERB", required=True)
+    check = _add_verb(verbs, "check", "say what becomes of each field, and the steps of the cut-over")
+    _add_files(check, "manifests: files or folders; without it, a live cluster is read")
+    check.add_argument(
+        "-n", "--namespace", default="", metavar="NS",
+        help="namespace of manifests that name none (default: default); or the one to read (default: all)",
+    )  # fmt: skip
+    check.add_argument("--compat", choices=[OPERATORS], help="as the controller's option of this name")
+    _add_output(check)
+    add_kubeconfig_arguments(check)
+    check.set_defaults(run=_check)
+    values = _add_verb(verbs, "values", "turn OpenFeature Operator's Helm values into our options")
+    values.add_argument("-f", "--filename", required=True, metavar="FILE", dest="file", help="values.yaml")
+    _add_output(values)
+    values.set_defaults(run=_values)
+    apply = _add_verb(verbs, "apply", "have the API server try each change of the cut-over")
+    apply.add_argument("--dry-run", action="store_true", required=True, help="change nothing; always needed")
+    _add_files(apply, "manifests that would be applied, such as crds and deploy")
+    add_kubeconfig_arguments(apply)
+    apply.set_defaults(run=_apply)
+
+
+def _add_verb(verbs: Any, name: str, summary: str) -> argparse.ArgumentParser:
+    parser: argparse.ArgumentParser = verbs.add_parser(
+        name, help=summary, description=f"{summary[0].upper()}{summary[1:]}."
+    )
+    return parser
+
+
+def _add_files(parser: argparse.ArgumentParser, text: str) -> None:
+    parser.add_argument(
+        "-f", "--filename", action="append", default=[], metavar="PATH", dest="files", help=text
+    )
+
+
+def _add_output(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "-o", "--output", choices=["text", "json"], default="text", help="form of what is printed"
+    )
+
+
+def _check(arguments: argparse.Namespace) -> int:
+    """0: nothing must be changed; 1: something is refused; 2 wrong usage; 3 no cluster."""
+    known_options = Options(compat=bool(arguments.compat), flag_files=True)
+    manifests: Sequence[ObjectManifest]
+    if arguments.files:
+        manifests = read_manifests(arguments.files)
+        installed = Installed()
+    else:
+        seen = _read_cluster(arguments)
+        manifests, installed = [ObjectManifest(body, "", None) for body in seen.objects], seen.installed
+    namespace = arguments.namespace or "default"
+    known = Given([manifest.body for manifest in manifests], namespace, whole=not arguments.files)
+    migrated = [
+        (manifest, migration)
+        for manifest in manifests
+        if (migration := subject(manifest.body, namespace, known_options, known)) is not None
+    ]
+    todo = [*steps([migration for _, migration in migrated], installed)]
+    if arguments.output == "json":
+        print(json.dumps(_as_json(migrated, todo), indent=2, ensure_ascii=False))
+    else:
+        _print(migrated, todo)
+    refused = any(finding.fate is Fate.REFUSED for _, migration in migrated for finding in migration.findings)
+    return PROBLEM if refused else OK
+
+
+def _read_cluster(arguments: argparse.Namespace) -> Seen:
+    # JOINED
+
+    async def read() -> Seen:
+        async with open_cluster(arguments.kubeconfig, arguments.context) as cluster:
+            return await read_cluster(cluster, [arguments.namespace] if arguments.namespace else [])
+
+    return run_on_cluster(read)
+
+
+def _print(migrated: Sequence[tuple[ObjectManifest, MigratedObject]], todo: Iterable[MigrationStep]) -> None:
+    for manifest, migration in migrated:
+        file = f" ({manifest.file})" if manifest.file else ""
+        print(f"{migration.kind} {migration.namespace}/{migration.name}{file}")
+        kept = [
+            finding.field
+            for finding in migration.findings
+            if finding.fate is Fate.KEPT and not finding.broken
+        ]
+        for finding in migration.findings:
+            if finding.fate is Fate.KEPT and not finding.broken:
+                continue
+            line = manifest.line(finding.path)
+            where = f"{manifest.file}:{line}: " if line else ""
+            print(
+                f"  {where}{finding.fate}: {finding.field}{f': {finding.message}' if finding.message else ''}"
+            )
+            if finding.broken:
+                print(f"    broken today: {finding.broken}")
+        if kept:
+            print(f"  kept: {', '.join(kept)}")
+    print("\nThe cut-over, in this order:" if migrated else "Nothing of OpenFeature Operator's was found.")
+    for number, step in enumerate(todo if migrated else (), 1):
+        print(f"{number}. {step.text}")
+        for command in step.commands:
+            print(f"     {command}")
+
+
+def _as_json(
+    migrated: Sequence[tuple[ObjectManifest, MigratedObject]], todo: Iterable[MigrationStep]
+) -> dict[str, Any]:
+    return {
+        "objects": [
+            {
+                "kind": migration.kind,
+                "namespace": migration.namespace,
+                "name": migration.name,
+                "file": manifest.file or None,
+                "fields": [
+                    {
+                        "field": finding.field,
+                        "line": manifest.line(finding.path),
+                        "fate": finding.fate.value,
+                        "message": finding.message,
+                        "brokenToday": finding.broken or None,
+                    }
+                    for finding in migration.findings
+                ],
+            }
+            for manifest, migration in migrated
+        ],
+        "steps": [{"text": step.text, "commands": list(step.commands)} for step in todo],
+    }
+
+
+def _values(arguments: argparse.Namespace) -> int:
+    """0; 2 for a file that cannot be read."""
+    bodies = [manifest.body for manifest in read_manifests([arguments.file])]
+    if len(bodies) != 1 or not isinstance(bodies[0], dict):
+        raise Exit(f"{arguments.file}: must be one object of values", USAGE)
+    chart_values = [*options_of(bodies[0])]
+    if arguments.output == "json":
+        print(json.dumps([{**asdict(value), "fate": value.fate.value} for value in chart_values], indent=2))
+    else:
+        _print_values(chart_values)
+    return OK
+
+
+def _print_values(values: Sequence[Value]) -> None:
+    own = [value for value in values if not value.stock]
+    for value in own:
+        option = value.option and f"flagstaff {value.option}"
+        shown = "; ".join(text for text in (option, value.message) if text)
+        print(f"{value.path}: {value.fate}: {shown}")
+    if len(own) < len(values):
+        print(f"{len(values) - len(own)} values are the chart's defaults: nothing has to be done about them")
+
+
+def _apply(arguments: argparse.Namespace) -> int:
+    """0: each change would be accepted; 1: one would not; 2 wrong usage; 3 no cluster."""
+    manifests = read_manifests(arguments.files)
+    # JOINED
+
+    async def try_all() -> int:
+        refused = 0
+        async with open_cluster(arguments.kubeconfig, arguments.context) as cluster:
+            for manifest in manifests:
+                if not manifest.is_object:
+                    print(f"skip {manifest.file}: no object")
+                    continue
+                meta = manifest.body["metadata"]
+                outcome = await dry_run_apply(cluster, manifest.body)
+                refused += outcome.startswith("refused")
+                print(f"apply {manifest.body['kind']} {meta.get('namespace', '')}/{meta['name']}: {outcome}")
+            installed = (await read_cluster(cluster, [])).installed
+            for change in (change for step in steps((), installed) for change in step.changes):
+                refusal = await dry_run_change(cluster, change)
+                refused += bool(refusal)
+                said = f"refused: {refusal}" if refusal else "would be taken"
+                print(f"{change.method.lower()} {change.path}: {said}")
+        return PROBLEM if refused else OK
+
+    return run_on_cluster(try_all, verb="asked")

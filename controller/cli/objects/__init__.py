@@ -1,1 +1,0 @@
-"""Verbs that show the objects of a cluster."""

@@ -1,0 +1,118 @@
+"""The forms in which verbs print lists of records: tables for people; JSON, YAML and names for programs."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from controller.cli.printing import printable
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Awaitable, Callable, Iterable, Sequence
+
+T = TypeVar("T")
+
+FORMS: Final = ("table", "wide", "json", "yaml", "name")
+DOCUMENTS: Final = ("json", "yaml")
+_MEANINGS: Final = {
+    "text": "lines for people",
+    "table": "a table",
+    "wide": "a table with more columns",
+    "json": "JSON",
+    "yaml": "YAML",
+    "name": "KIND/NAME lines",
+    "markdown": "Markdown",
+}
+_CLEAR: Final = "\x1b[H\x1b[2J"
+_PIPE_WIDTH: Final = 1_000_000
+"""Columns of what is no terminal: no line is broken there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column of a table."""
+
+    heading: str
+    text: Callable[[Any], str]
+    """The cell of a record."""
+    wide: bool = False
+    """Only with `-o wide`."""
+    style: Callable[[Any], str] = lambda _: ""
+    """The cell's colour on a terminal, by its record."""
+
+
+def add_output_argument(parser: argparse.ArgumentParser, *forms: str) -> None:
+    """-o, with the first of `forms`, which are names of `_MEANINGS`, as the default."""
+    meanings = ", ".join(f"{_MEANINGS[form]} ({form})" for form in forms)
+    parser.add_argument(
+        "-o", "--output", choices=forms, default=forms[0], help=f"{meanings}; default {forms[0]}"
+    )
+
+
+def document(value: object, form: str) -> str:
+    """JSON or YAML of a value, which ends with a line break. Nothing in it can steer a terminal."""
+    if form == "json":
+        return printable(json.dumps(value, indent=2, ensure_ascii=False)) + "\n"
+    # Imported here: the evaluator's verbs print JSON alone.
+    import yaml
+
+    text: str = yaml.safe_dump(value, sort_keys=False, allow_unicode=True, width=1_000)
+    return printable(text)
+
+
+def plain(records: Sequence[Any], kind: type[Any]) -> Any:
+    """Records of a dataclass as JSON has them, in camelCase, without fields that are None."""
+    from pydantic import TypeAdapter
+
+    adapter: TypeAdapter[Any] = TypeAdapter(list[kind])  # type: ignore[valid-type] # known at run time alone
+    return adapter.dump_python([*records], mode="json", by_alias=True, exclude_none=True)
+
+
+def table(columns: Sequence[Column], records: Iterable[Any], *, wide: bool = False, rows: str = "") -> str:
+    """A table with a line for each record, coloured on a terminal; without records, `no {rows}`."""
+    from rich.table import Table
+    from rich.text import Text
+
+    shown = [column for column in columns if wide or not column.wide]
+    drawn = Table(box=None, show_edge=False, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    for column in shown:
+        drawn.add_column(column.heading, no_wrap=column is not shown[-1], overflow="fold")
+    for record in records:
+        cells = (
+            (printable(column.text(record)).replace("\n", " "), column.style(record)) for column in shown
+        )
+        drawn.add_row(*(Text(text, style=style) for text, style in cells))
+    return draw(drawn) if drawn.row_count else f"no {rows}\n"
+
+
+def draw(thing: object) -> str:
+    """What rich draws for standard output, with its colours if that is a terminal and NO_COLOR is not set."""
+    from rich.console import Console
+
+    terminal = sys.stdout.isatty()
+    console = Console(
+        force_terminal=terminal, no_color=bool(os.environ.get("NO_COLOR")) or None, soft_wrap=not terminal,
+        width=None if terminal else _PIPE_WIDTH, highlight=False,
+    )  # fmt: skip
+    with console.capture() as captured:
+        console.print(thing, crop=False)
+    return "".join(f"{line.rstrip()}\n" for line in captured.get().splitlines())
+
+
+async def follow(
+    show: Callable[[], Awaitable[str]], wait: Callable[[], Awaitable[object]], *, watch: bool
+) -> None:
+    """Print what `show` returns; to `watch`, again whenever it differs after a `wait`, without an end."""
+    last = None
+    while True:
+        text = await show()
+        if text != last:
+            print((_CLEAR if watch and sys.stdout.isatty() else "") + text, end="", flush=True)
+            last = text
+        if not watch:
+            return
+        await wait()

@@ -1,1 +1,0 @@
-"""Files that are written from the program: the reference of the command line, and schemas for editors."""

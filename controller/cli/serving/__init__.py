@@ -1,1 +1,0 @@
-"""Verbs that run until they are stopped: they serve or control."""

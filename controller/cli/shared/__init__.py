@@ -1,1 +1,0 @@
-"""Arguments, output and connections that several verbs share."""

@@ -1,0 +1,124 @@
+"""`flagstaff wait`: until evaluators serve a revision, with `--for everybody` to every user."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import TYPE_CHECKING, Final
+
+from controller.cli.connection import add_cluster_arguments, run_on_cluster, scope_of
+from controller.cli.output import add_output_argument
+from controller.cli.printing import OK, PROBLEM, USAGE, Exit, printable
+from controller.delivery.actions import Who, in_cluster
+from controller.delivery.digests import SHORTEST, is_revision
+from controller.delivery.reach import Reached, Target
+from evaluator.flags.text import visible
+
+if TYPE_CHECKING:
+    import argparse
+
+    from controller.cli.cluster_view import Waited
+    from controller.delivery.set_state import SetState
+
+_KINDS: Final = {
+    "ffc": "FeatureFlagConfiguration",
+    "featureflagconfiguration": "FeatureFlagConfiguration",
+    "featureflagconfigurations": "FeatureFlagConfiguration",
+    "flagset": "FlagSet",
+    "flagsets": "FlagSet",
+    "rollout": "FlagRollout",
+    "flagrollout": "FlagRollout",
+    "flagrollouts": "FlagRollout",
+}
+
+
+def configure_wait(parser: argparse.ArgumentParser) -> None:
+    """Declare the verb's arguments."""
+    parser.add_argument("what", metavar="KIND/NAME", help="ffc/NAME, flagset/NAME or rollout/NAME")
+    parser.add_argument(
+        "--revision", required=True, metavar="REV",
+        help=f"main@sha1:…, a commit, or at least the first {SHORTEST} characters of one",
+    )  # fmt: skip
+    parser.add_argument(
+        "--for", dest="users", choices=["evaluators", "everybody"], default="evaluators",
+        help="until evaluators serve it, with rollouts at their steps (default), or until every user gets "
+        "all of its flags; rollout/NAME waits for everybody, of that rollout's flags",
+    )  # fmt: skip
+    parser.add_argument(
+        "--percent", type=float, default=100.0, metavar="P",
+        help="how many of the evaluators are enough (default 100)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--allow-none", action="store_true",
+        help="succeed if no evaluator is subscribed (default: fail)",
+    )  # fmt: skip
+    add_output_argument(parser, "text", "json")
+    add_cluster_arguments(parser, timeout=60)
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """0: served; 1: not in time, or it cannot be; 2: wrong usage; 3: no cluster in time; 130: interrupted."""
+    kind, _, name = options.what.partition("/")
+    if kind.lower() not in _KINDS or not name:
+        raise Exit(f"{options.what!r}: write ffc/NAME, flagset/NAME or rollout/NAME", USAGE)
+    if not is_revision(options.revision):
+        raise Exit(
+            f"--revision {options.revision!r}: write main@sha1:…, a commit, or at least its first "
+            f"{SHORTEST} characters, in lower case",
+            USAGE,
+        )
+    if not 0 < options.percent <= 100:
+        raise Exit("--percent must be more than 0 and at most 100", USAGE)
+    # Imported here: it takes a second or two, in which Ctrl-C is no error either.
+    from controller.cli.cluster_view import WaitSubject, wait_served
+
+    of_rollout = _KINDS[kind.lower()] == "FlagRollout"
+    wanted = Target(
+        options.revision,
+        options.percent,
+        options.allow_none,
+        everybody=of_rollout or options.users == "everybody",
+        rollout=name if of_rollout else "",
+    )
+    subject = WaitSubject(_KINDS[kind.lower()], name, wanted)
+    ended = run_on_cluster(lambda: wait_served(scope_of(options), subject, options.timeout, _say))
+    if options.output == "json":
+        reached = ended.reached
+        result = {
+            "served": reached.done,
+            "reached": reached.level.name.lower().replace("_", "-"),
+            "message": reached.message,
+            "waitsFor": list(reached.laggards),
+        }
+        print(printable(json.dumps(result, indent=2, ensure_ascii=False)))
+        return OK if reached.done else PROBLEM
+    code, lines = answer(ended, wanted, options.timeout)
+    stream = sys.stdout if code == OK else sys.stderr
+    print("\n".join(map(visible, (f"{options.what}: {lines[0]}", *lines[1:]))), file=stream)
+    return code
+
+
+def answer(ended: Waited, wanted: Target, seconds: float) -> tuple[int, list[str]]:
+    """(the exit code, the lines to print) of a wait that ended, after so many seconds at most."""
+    reached, state = ended.reached, ended.state
+    if reached.done:
+        partly = state is not None and state.withheld and not wanted.everybody
+        more = "; --for everybody waits for all users" if partly else ""
+        return OK, [f"{reached.message}{more}"]
+    late = "" if reached.blocked else f"not served within {seconds:g} s: "
+    rest = (f"  {line}" for line in (*reached.laggards, *_commands(state)))
+    return PROBLEM, [f"{late}{reached.message}", *rest]
+
+
+def _commands(state: SetState | None) -> list[str]:
+    """What lets it go on, where it waits for a person."""
+    waits = () if state is None else state.waits
+    commands = (in_cluster(wait.actions[0]) for wait in waits if wait.who is Who.PERSON and wait.actions)
+    return [f"to go on: {command}" for command in commands if command]
+
+
+def _say(reached: Reached) -> None:
+    # The final state is printed as the result.
+    if not (reached.done or reached.blocked):
+        print(visible(reached.message), file=sys.stderr, flush=True)

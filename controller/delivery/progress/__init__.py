@@ -1,1 +1,0 @@
-"""What is served other than Git says for a while: overrides and rollouts. Pure."""

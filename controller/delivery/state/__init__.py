@@ -1,1 +1,0 @@
-"""What is served of a flag set, to whom, why, and what to do: the one answer for people. Pure."""

@@ -1,1 +1,0 @@
-"""FlagAlerts select Events; the outbox keeps the resulting messages until they are delivered."""

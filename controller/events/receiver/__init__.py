@@ -1,1 +1,0 @@
-"""Webhooks of Git servers: a push wakes the sources of its repository."""

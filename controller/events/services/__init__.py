@@ -1,1 +1,0 @@
-"""Delivers the messages of alerts: each type of FlagProvider makes a request of a message."""

@@ -1,1 +1,0 @@
-"""Writes the objects that deliver a flag set, and removes what is outdated."""

@@ -1,0 +1,206 @@
+"""Reads layers: selects the files of each path by their names, and finds those that were not read."""
+
+from __future__ import annotations
+
+import difflib
+import fnmatch
+import posixpath
+from typing import TYPE_CHECKING, Final
+
+from controller.api.parsing import InvalidTextError, normalise
+from controller.artifacts.archive import TOO_LARGE
+from controller.runtime.setbacks import Stalled
+from evaluator.flags.layer import read_layer
+from evaluator.flags.problems import Problem, Severity
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+
+    from evaluator.flags.layer import Layer
+    from evaluator.flags.problems import Document
+
+SUFFIXES: Final = (".json", ".yaml", ".yml")
+"""What a folder's definitions end with."""
+MOST_BYTES: Final = 32 * 1024 * 1024
+"""Most bytes of all definitions of one flag set."""
+_CODES: Final = {"PathNotFound": "path-not-found", "PathInvalid": "path-invalid"}
+DEFAULT_PATHS: Final = (".",)
+"""A single layer: the definitions at the top of the tree."""
+_EVERYTHING: Final = "**"
+_SIGNS: Final = "*?["
+_NOT_A_FILE: Final = ("not-a-file", "replace it with a regular file")
+_TOO_LARGE: Final = ("too-large", "split it")
+
+
+class PathRefused(Stalled):
+    """A path that is not one, or that means no file."""
+
+
+class LayersRefused(Exception):
+    """Nothing can be read: a path means no file, a file was not read, or there is too much."""
+
+    def __init__(self, *problems: Problem) -> None:
+        super().__init__(*problems)
+        self.problems = problems
+
+
+def read_layers(
+    tree: Mapping[str, bytes],
+    paths: Sequence[str],
+    skipped: Iterable[str],
+    prepare: Callable[[Document], Sequence[Document]],
+) -> list[Layer]:
+    """Read the layers `paths`, base first, of a tree. `skipped` as in `unread_problems`, `prepare` as in
+    `read_layer`. Raises LayersRefused.
+    """
+    if lacking := unread_problems(skipped, tree, paths):
+        raise LayersRefused(*lacking)
+    try:
+        named = [select(tree, path) for path in paths]
+    except PathRefused as refusal:
+        path, _, message = refusal.message.partition(": ")
+        raise LayersRefused(Problem(path, 0, 0, Severity.ERROR, _CODES[refusal.reason], message)) from None
+    size = sum(len(tree[name]) for names in named for name in names)
+    if size > MOST_BYTES:
+        message = f"the definitions have {size} bytes, more than the {MOST_BYTES} of a flag set; make several"
+        raise LayersRefused(Problem(paths[0], 0, 0, Severity.ERROR, "too-large", message))
+    return [read_layer(((name, tree[name]) for name in names), prepare=prepare) for names in named]
+
+
+def select(names: Collection[str], path: str) -> list[str]:
+    """The names that `path` means, in order.
+
+    `names` are a tree's files with `/` between folders. A path is a file, a folder (its definitions, not
+    those of folders within unless it ends in `/**`) or a glob (`*`, `?`, `[…]` within a name, `**` for
+    any folders). Names with a leading dot are only meant where the path spells the dot out.
+    Raises PathRefused, reason PathInvalid or PathNotFound.
+    """
+    clean = within(path)
+    if clean in names:
+        return [clean]
+    recursive = clean == _EVERYTHING or clean.endswith("/" + _EVERYTHING)
+    folder = clean.removesuffix(_EVERYTHING).rstrip("/") if recursive else clean
+    selected = _in_folder(names, folder, recursive=recursive)
+    if not selected and any(sign in clean for sign in _SIGNS):
+        pattern = clean.split("/")
+        selected = [name for name in names if _definition(name) and _matches(name.split("/"), pattern)]
+    if not selected:
+        raise PathRefused("PathNotFound", _not_found(names, path, folder))
+    return sorted(selected)
+
+
+def within(path: str) -> str:
+    """Normalise a path. Raises PathRefused."""
+    try:
+        return normalise(path)
+    except InvalidTextError as error:
+        raise PathRefused("PathInvalid", f"{path}: {error}") from error
+
+
+def fixed_prefix(path: str) -> str:
+    """Return the path's leading folders without glob characters, or `.`."""
+    parts = path.split("/")
+    fixed = next((at for at, part in enumerate(parts) if any(s in part for s in _SIGNS)), len(parts))
+    prefix = "/".join(parts[:fixed])
+    return prefix or ("/" if path.startswith("/") else ".")
+
+
+def _definition(name: str) -> bool:
+    return name.endswith(SUFFIXES)
+
+
+def _in_folder(names: Collection[str], folder: str, *, recursive: bool) -> list[str]:
+    prefix = f"{folder}/" if folder else ""
+    selected = []
+    for name in names:
+        below = name.removeprefix(prefix)
+        if not _definition(name) or (prefix and below == name):
+            continue
+        hidden = any(part.startswith(".") for part in below.split("/"))
+        if not hidden and (recursive or "/" not in below):
+            selected.append(name)
+    return selected
+
+
+def _matches(parts: Sequence[str], pattern: Sequence[str]) -> bool:
+    """Row by row over the pattern, so that no pattern takes more than parts times pieces steps."""
+    reached = {0}
+    for piece in pattern:
+        if piece == _EVERYTHING:
+            reached = _positions_after_folders(parts, min(reached))
+        else:
+            visible = piece.startswith(".")
+            reached = {
+                at + 1
+                for at in reached
+                if at < len(parts)
+                and (visible or not parts[at].startswith("."))
+                and fnmatch.fnmatchcase(parts[at], piece)
+            }
+        if not reached:
+            return False
+    return len(parts) in reached
+
+
+def _positions_after_folders(parts: Sequence[str], start: int) -> set[int]:
+    reached = {start}
+    for at in range(start, len(parts)):
+        if parts[at].startswith("."):
+            break
+        reached.add(at + 1)
+    return reached
+
+
+def _not_found(names: Collection[str], path: str, folder: str) -> str:
+    if all(name.startswith(".") for name in names):
+        if folder in {"", "."}:
+            return f"{path}: no definitions (*.json, *.yaml or *.yml): the folder is empty"
+        return f"{path}: no such file or folder; there are no files at all"
+    prefix = f"{folder}/" if folder else ""
+    within = sorted(name for name in names if name.startswith(prefix))
+    if within and not any(sign in folder for sign in _SIGNS):
+        deeper = next((name for name in within if _definition(name)), None)
+        hint = (
+            f"; {posixpath.dirname(deeper)} has some, and a path that ends in /** means all below"
+            if deeper
+            else ""
+        )
+        return f"{path}: the folder has no *.json, *.yaml or *.yml of its own{hint}"
+    folders = {posixpath.dirname(name) for name in names if "/" in name}
+    places = sorted({*(name for name in names if _definition(name)), *folders})
+    near = difflib.get_close_matches(folder, places, n=3, cutoff=0.5)
+    if near:
+        return f"{path}: no such file or folder (did you mean {' or '.join(near)}?)"
+    hint = f"; there are {', '.join(places[:3])}" if places else ""
+    return f"{path}: no such file or folder{hint}"
+
+
+def unread_problems(skipped: Iterable[str], names: Iterable[str], paths: Sequence[str]) -> list[Problem]:
+    """Return an error for each of `skipped` (see `Fetched`) that `paths` name; `names` were read."""
+    parted = (entry.rpartition(": ") for entry in skipped)
+    reasons = {name: reason for name, _, reason in parted}
+    if not reasons:
+        return []
+    listed = {*names, *reasons}
+    meant = {name for path in paths for name in _files_at(listed, path)}
+    through = [f"{_prefix(path)}/" for path in paths]
+    problems = []
+    for name, reason in sorted(reasons.items()):
+        if name in meant or any(prefix.startswith(f"{name}/") for prefix in through):
+            code, advice = _TOO_LARGE if reason.startswith(TOO_LARGE) else _NOT_A_FILE
+            problems.append(Problem(name, 0, 0, Severity.ERROR, code, f"{reason}; {advice}"))
+    return problems
+
+
+def _files_at(listed: set[str], path: str) -> list[str]:
+    try:
+        return select(listed, path)
+    except PathRefused:
+        return []
+
+
+def _prefix(path: str) -> str:
+    try:
+        return normalise(fixed_prefix(path))
+    except InvalidTextError:
+        return ""

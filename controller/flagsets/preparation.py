@@ -1,0 +1,379 @@
+"""What is done to each document between reading and merging, and the definitions in manifests. Pure.
+
+What is done to each document between reading and merging, and which flags hold values of Secrets since.
+Pure.
+
+Such flags are marked in their metadata. Status, Events, logs and lists of changes show a digest of them.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from itertools import chain
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
+
+from controller.api import featureflagconfiguration, flagshard
+from controller.api.featureflagconfiguration import modernise
+from controller.api.meta import OPENFEATURE_GROUP
+from controller.delivery.problem_text import withhold_messages
+from evaluator.flags.document import read_document, read_documents
+from evaluator.flags.known_operators import shorten
+from evaluator.flags.layer import flag_at
+from evaluator.flags.model import ABSENT, CONFIDENTIAL_KEY
+from evaluator.flags.problems import Finding, Severity
+from evaluator.flags.text import DEFAULT, Lines, quote
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from evaluator.flags.model import Flag, FlagSet, Json, Path
+    from evaluator.flags.problems import Document, Places, Problem
+
+
+CODE: Final = "wrong-manifest"
+_KINDS: Final = frozenset({featureflagconfiguration.KIND, featureflagconfiguration.FLAG_KIND})
+_FORMS: Final[Mapping[str, tuple[type, ...]]] = {"flagSpec": (dict,), "featureFlagSpec": (dict, str)}
+_READ: Final = (
+    f"{featureflagconfiguration.FLAG_KIND} and {featureflagconfiguration.KIND} of {OPENFEATURE_GROUP}"
+)
+_OF_OBJECTS: Final = frozenset({"apiVersion", "kind", "metadata", "status"})
+_OF_FILES: Final[Mapping[str, str]] = {"ConfigMap": "data", "Secret": "stringData"}
+"""Where an object holds files, by its kind."""
+_ENCRYPTED: Final = "ENC["
+"""How sops begins a value."""
+_FLAGS: Final = re.compile(r"[\"']?(?:flags|flagSpec|featureFlagSpec)[\"']?\s*:", re.IGNORECASE)
+_LONGEST_TEXT: Final = 1 << 20
+_BLOCK: Final = "|"
+
+
+@dataclass(frozen=True, slots=True)
+class _Below:
+    """Places of a part of a document."""
+
+    outer: Places
+    prefix: Path
+
+    def locate(self, path: Path, *, key: bool = False) -> int:
+        """Offset in the whole document."""
+        return self.outer.locate((*self.prefix, *path), key=key)
+
+
+@dataclass(frozen=True, slots=True)
+class _InText:
+    """Places of a document that is a text in another one: line by line where that one has it so."""
+
+    start: int
+    outer: str
+    inner: Document
+    wrapped: bool
+    """Whether the inner document has `flags` as it is read."""
+
+    def locate(self, path: Path, *, key: bool = False) -> int:
+        """Offset in the outer document."""
+        if self.inner.places is None:
+            return self.start
+        own = path if self.wrapped else path[1:]
+        return self.outer_offset(self.inner.places.locate(own, key=key))
+
+    def outer_offset(self, offset: int) -> int:
+        """Return a character's offset in the outer text; if that is unknown, the inner text's start."""
+        if self.outer[self.start : self.start + 1] != _BLOCK:
+            return self.start
+        line, column = Lines(self.inner.text).place(offset)
+        content = self.outer[self.start :].split("\n")
+        meant = self.inner.text.split("\n")[line - 1]
+        if line >= len(content) or not content[line].endswith(meant):
+            return self.start
+        indent = len(content[line]) - len(meant)
+        return self.start + sum(len(row) + 1 for row in content[:line]) + indent + column - 1
+
+
+def definitions(document: Document) -> tuple[Document, ...]:
+    """Return the definitions in a manifest, a document for each object of a list. A manifest of another kind
+    is passed over, and any other document stays as it is.
+    """
+    top = document.value
+    if not isinstance(top, dict):
+        return (document,)
+    if is_manifest(top) and top["kind"].endswith("List") and isinstance(top.get("items"), list):
+        return _of_list(document, top)
+    if "flags" not in top:
+        return (_of_object(document, top),)
+    return (_without_object(document, top) if is_manifest(top) else document,)
+
+
+def _of_object(document: Document, top: dict[str, Any]) -> Document:
+    kind, group = str(top.get("kind")), str(top.get("apiVersion")).partition("/")[0]
+    declared = top.get("spec")
+    spec: dict[str, Any] = declared if isinstance(declared, dict) else {}
+    form = next((form for form, types in _FORMS.items() if isinstance(spec.get(form), types)), None)
+    if kind in _KINDS and group == OPENFEATURE_GROUP:
+        if form is None:
+            message = "the manifest holds no flags: there is neither spec.flagSpec nor spec.featureFlagSpec"
+            return _without_flags(document, ("spec",), message)
+        value = spec[form]
+        made = (
+            _from_text(document, value) if isinstance(value, str) else _part(document, value, ("spec", form))
+        )
+        return replace(made, embedded=True)
+    if form is not None and kind != flagshard.KIND and (is_manifest(top) or kind in _KINDS):
+        message = f"flags are read of {_READ}, not of {_describe_kind(top)}; correct apiVersion or kind"
+        return _without_flags(document, (), message)
+    is_object = is_manifest(top) or (_is_named(top) and "$evaluators" not in top)
+    return _skip_document(document, top) if is_object else document
+
+
+def is_manifest(value: Json) -> bool:
+    """Return whether a value says which kind of object it is, in clear."""
+    return isinstance(value, dict) and all(_is_clear(value.get(name)) for name in ("apiVersion", "kind"))
+
+
+def _is_named(value: dict[str, Any]) -> bool:
+    """Return whether a value says half of it, as a manifest with a mistake does."""
+    return any(_is_clear(value.get(name)) for name in ("apiVersion", "kind"))
+
+
+def _is_clear(text: Json) -> bool:
+    return isinstance(text, str) and not text.startswith(_ENCRYPTED)
+
+
+def is_of_another_kind(document: Document) -> bool:
+    """Return whether the document is passed over whatever its values are, be they encrypted."""
+    return is_manifest(document.value) and all(part.passed_over for part in definitions(document))
+
+
+def _of_list(document: Document, top: dict[str, Any]) -> tuple[Document, ...]:
+    """Return the definitions of each object of a list. A list of one kind does not repeat it."""
+    common = {"apiVersion": top["apiVersion"], "kind": str(top["kind"]).removesuffix("List")}
+    common = common if common["kind"] in _KINDS else {}
+    made: list[Document] = []
+    for index, item in enumerate(top["items"]):
+        if isinstance(item, dict):
+            findings = tuple(finding for finding in document.findings if finding.path[:2] == ("items", index))
+            own = replace(document, findings=findings)
+            made += definitions(_part(own, {**common, **item}, ("items", index)))
+    return tuple(made) or (_skip_document(document, top),)
+
+
+def _skip_document(document: Document, top: dict[str, Any]) -> Document:
+    """Return the document without a value, and with a note. What is wrong within it is not our business."""
+    path: Path = ()
+    message = f"{_describe_kind(top)} holds no flags and is passed over"
+    kind = str(top.get("kind"))
+    section = _OF_FILES.get(kind, "")
+    values = top.get(section)
+    for key, text in values.items() if isinstance(values, dict) else ():
+        if isinstance(text, str) and _holds_flags(text):
+            path = (section, key)
+            message = (
+                f"the {kind} holds flags in its key {quote(key)}, and is passed over; write them to "
+                f"a file of their own, without the {kind} around them"
+            )
+            break
+    note = Finding(path, Severity.NOTE, "other-manifest", message)
+    return replace(document, value=ABSENT, findings=(note,), passed_over=True)
+
+
+def _holds_flags(text: str) -> bool:
+    """Return whether a text is a document with flags, or a manifest with some."""
+    if len(text) > _LONGEST_TEXT or not _FLAGS.search(text):
+        return False
+    for document in read_documents(text.encode(errors="replace"), file="data.yaml"):
+        for part in definitions(document) if is_manifest(document.value) else (document,):
+            if isinstance(part.value, dict) and isinstance(part.value.get("flags"), dict | list):
+                return True
+    return False
+
+
+def _without_object(document: Document, top: dict[str, Any]) -> Document:
+    """Return definitions that are an object, too, without what describes that."""
+    value = {key: part for key, part in top.items() if key not in _OF_OBJECTS}
+    return replace(document, value=value, embedded=True)
+
+
+def _without_flags(document: Document, path: Path, message: str) -> Document:
+    finding = Finding(path, Severity.ERROR, CODE, message)
+    # As a document without problems of its own: this one says it all.
+    findings = (*document.findings, finding)
+    return replace(document, value={"flags": {}}, findings=findings, embedded=True)
+
+
+def _describe_kind(top: dict[str, Any]) -> str:
+    kind, version = top.get("kind"), top.get("apiVersion")
+    named = shorten(kind)[1:-1] if isinstance(kind, str) else "an object"
+    return f"{named} of {shorten(version)}" if isinstance(version, str) else f"{named} without apiVersion"
+
+
+def _part(document: Document, value: dict[str, Any], prefix: Path) -> Document:
+    places = None if document.places is None else _Below(document.places, prefix)
+    findings = tuple(
+        replace(finding, path=finding.path[len(prefix) :] if finding.path[: len(prefix)] == prefix else ())
+        for finding in document.findings
+    )
+    return replace(document, value=value, findings=findings, places=places)
+
+
+def _from_text(document: Document, text: str) -> Document:
+    """The first form, a JSON text."""
+    inner = read_document(text.encode(errors="replace"), file=f"{document.file}.json")
+    start = 0 if document.places is None else document.places.locate(("spec", "featureFlagSpec"))
+    value, warnings = modernise(inner.value) if isinstance(inner.value, dict) else (inner.value, ())
+    wrapped = not isinstance(inner.value, dict) or "flags" in inner.value
+    places = _InText(start, document.text, inner, wrapped)
+    findings = [
+        replace(
+            finding,
+            path=finding.path if wrapped else ("flags", *finding.path),
+            offset=None if finding.offset is None else places.outer_offset(finding.offset),
+        )
+        for finding in inner.findings
+    ]
+    findings += [Finding((), Severity.WARNING, CODE, warning) for warning in warnings]
+    return replace(document, value=value, findings=(*document.findings, *findings), places=places)
+
+
+class Prepared(NamedTuple):
+    """A document after a step."""
+
+    document: Document
+    secrets: tuple[Path, ...] = ()
+    """The places of values of Secrets in the current text."""
+
+
+@dataclass(slots=True)
+class Allowance:
+    """What steps may still add to all documents of one build together."""
+
+    characters: int = DEFAULT.document_bytes
+    findings: int = DEFAULT.problems - 1
+    """So many that the error which says that there are more is among those listed."""
+    nodes: int = DEFAULT.nodes
+    """Values that all documents together may still hold."""
+
+    def pay(self, document: Document) -> Document:
+        """The document, or none where there are too many values by now."""
+        if document.unreadable:
+            return document
+        self.nodes -= size_of(document.value).nodes
+        if self.nodes >= 0:
+            return document
+        message = f"the flag set holds more than {DEFAULT.nodes} values; make several of it"
+        finding = Finding((), Severity.ERROR, "too-large", message)
+        return replace(document, value=ABSENT, findings=(finding,), text="", places=None)
+
+
+class Size(NamedTuple):
+    """How much a value is."""
+
+    nodes: int
+    """Values, itself and those in it."""
+    characters: int
+    """Characters of its texts and keys."""
+    depth: int
+    """Containers inside each other, itself one of them."""
+
+
+def size_of(value: Json) -> Size:
+    """Counted level by level: a value may nest deeper than Python's stack."""
+    nodes = characters = depth = 0
+    level: list[Json] = [value]
+    while level:
+        nodes += len(level)
+        characters += sum(len(item) for item in level if isinstance(item, str))
+        objects = [item for item in level if isinstance(item, dict)]
+        characters += sum(len(key) for item in objects for key in item)
+        lists = [item for item in level if isinstance(item, list)]
+        depth += bool(objects or lists)
+        level = [*chain(*lists), *chain.from_iterable(item.values() for item in objects)]
+    return Size(nodes, characters, depth)
+
+
+Step: TypeAlias = "Callable[[Document, Allowance], Prepared]"
+"""Takes a document that could be read. Never raises for what one may hold: that becomes a finding."""
+
+
+@dataclass(frozen=True, slots=True)
+class Steps:
+    """What is done to documents besides reading manifests."""
+
+    decryption: Step | None = None
+    """Before definitions are taken out of a manifest."""
+    variables: Step | None = None
+    """Afterwards."""
+
+
+NO_STEPS: Final = Steps()
+
+
+_WRAPPED: Final = (("spec", "flagspec"), ("spec", "featureflagspec"))
+"""The paths at which a manifest contains its definitions, folded; decryption comes before unwrapping."""
+
+
+def _is_shown(path: Path) -> bool:
+    """Whether status and messages show the value at `path`: metadata of the set, or a listed flag's key."""
+    # Names of any case are read, as flagd reads them.
+    path = tuple(step.casefold() if isinstance(step, str) else step for step in path)
+    path = path[2:] if path[:1] == ("items",) else path
+    if path in _WRAPPED:
+        return True
+    path = path[2:] if path[:2] in _WRAPPED else path
+    return path[:1] == ("metadata",) or (len(path) == 3 and path[0] == "flags" and path[2] == "key")
+
+
+_SHOWN: Final = "this is shown in status: write it in clear, neither encrypted nor as a value of a Secret"
+
+
+class Preparation:
+    """Prepares the documents of one flag set, and remembers where values of Secrets are."""
+
+    def __init__(self, steps: Steps = NO_STEPS, allowance: Allowance | None = None) -> None:
+        self._steps = steps
+        self._allowance = allowance or Allowance()
+        self._keys: set[str] = set()
+        self._all = False
+        """Whether a secret is where all flags may depend on it, such as in `$evaluators`."""
+
+    def documents(self, read: Document) -> tuple[Document, ...]:
+        """Return the definitions that a document holds: decrypted, unwrapped, variables replaced."""
+        document = self._allowance.pay(read)
+        if not is_of_another_kind(document):
+            document = self._apply_step(self._steps.decryption, document)
+        return tuple(self._apply_step(self._steps.variables, part) for part in definitions(document))
+
+    def _apply_step(self, step: Step | None, document: Document) -> Document:
+        """Return the document after a step."""
+        if step is None or document.value is ABSENT:
+            return document
+        document, secrets = step(document, self._allowance)
+        refused = tuple(
+            Finding(path, Severity.ERROR, "secret-place", _SHOWN) for path in secrets if _is_shown(path)
+        )
+        for path in secrets:
+            key = flag_at(document.value, path)
+            self._all = self._all or key is None
+            self._keys.update(() if key is None else (key,))
+        return replace(document, findings=(*document.findings, *refused)) if refused else document
+
+    def add_moves(self, pairs: Iterable[tuple[str, str]]) -> None:
+        """Flags, (from, to), of which one was made of another."""
+        for source, target in pairs:
+            self._keys.update((target,) if source in self._keys else ())
+
+    def with_secret_marks(self, flag_set: FlagSet) -> FlagSet:
+        """Return the set, in which each flag that has a secret is marked."""
+        if not self._keys and not self._all:
+            return flag_set
+        flags = {key: self._mark(flag) for key, flag in flag_set.flags.items()}
+        others = tuple(map(self._mark, flag_set.others))
+        return replace(flag_set, flags=MappingProxyType(flags), others=others)
+
+    def reportable(self, problems: Iterable[Problem]) -> tuple[Problem, ...]:
+        """The problems, without the words of those that may repeat a secret."""
+        return withhold_messages(problems, lambda key: self._all or key in self._keys)
+
+    def _mark(self, flag: Flag) -> Flag:
+        if not self._all and flag.key not in self._keys:
+            return flag
+        return replace(flag, metadata=MappingProxyType({**flag.metadata, CONFIDENTIAL_KEY: True}))

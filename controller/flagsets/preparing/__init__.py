@@ -1,1 +1,0 @@
-"""Prepares each document before it is merged: decryption, substitution, patches."""

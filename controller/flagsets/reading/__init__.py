@@ -1,1 +1,0 @@
-"""Reads the source, files, ConfigMaps and Secrets that a FlagSet is built from."""

@@ -1,1 +1,0 @@
-"""The watches by kopf, and the thread that runs them."""

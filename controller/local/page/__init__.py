@@ -1,1 +1,0 @@
-"""What the page of `flagstaff up` shows."""

@@ -1,1 +1,0 @@
-"""The stages of a cluster over objects in memory, for local mode."""

@@ -1,1 +1,0 @@
-"""The webhooks: evaluators are injected into pods, and bad flags written by hand are refused."""

@@ -1,1 +1,0 @@
-"""Reads what a pod asks for: its annotations, and the objects that they name. Pure."""

@@ -1,1 +1,0 @@
-"""Restarts workloads whose pods have an older evaluator than injection would give them now."""

@@ -1,1 +1,0 @@
-"""Authorises readers: bearer tokens, the cluster's reviews of them, and refusals."""

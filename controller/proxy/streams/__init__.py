@@ -1,1 +1,0 @@
-"""Streams of flag sets: what a selector means, what is encoded of each object, and who is sent it."""

@@ -1,1 +1,0 @@
-"""What watches a rollout: metrics, their tests, and webhooks."""

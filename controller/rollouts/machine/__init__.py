@@ -1,1 +1,0 @@
-"""The state machine of a FlagRollout. Pure."""

@@ -1,0 +1,285 @@
+"""The newest state of every object that was seen, with named indexes, and the port by which stages write
+objects.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from cachetools import FIFOCache
+
+from controller.api.fields import keep_parsed
+from controller.api.meta import ObjectKey, Resource
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+
+    from controller.api.kinds import ResourceType
+
+
+if TYPE_CHECKING:
+    OnChange = Callable[["Change"], None]
+
+log = logging.getLogger(__name__)
+
+REMEMBERED: Final = 4096
+"""Deleted objects whose uids are kept, so that a late answer to a write does not bring one back."""
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A change of an object from `before` to `after`; None: it does not exist. At most one is None."""
+
+    before: Resource | None
+    after: Resource | None
+
+    @property
+    def latest(self) -> Resource:
+        """Return the object as it is, or as it was when it was deleted."""
+        resource = self.after or self.before
+        assert resource is not None  # noqa: S101 - see the class
+        return resource
+
+
+@dataclass(frozen=True, slots=True)
+class Index:
+    """Objects of some kinds by the names that each refers to, within its namespace or in all."""
+
+    name: str
+    kinds: frozenset[str]
+    references: Callable[[Resource], Iterable[str]]
+    """Return the names that list one object. Must not fail: a spec may be malformed."""
+    everywhere: bool = False
+    """Whether what it refers to may be in another namespace: it is looked for under the namespace ``."""
+
+
+class Cache:
+    """Objects by key, by kind and namespace, and by each index. Versions are compared, so an event that comes
+    late changes nothing.
+    """
+
+    def __init__(self, indexes: Iterable[Index] = (), *, on_change: OnChange | None = None) -> None:
+        """`on_change` is called after every change, whether a watch or our own write brought it."""
+        self.on_change = on_change
+        self._kinds: dict[str, dict[str, dict[ObjectKey, Resource]]] = {}
+        self._deleted: FIFOCache[str, None] = FIFOCache(REMEMBERED)
+        self._indexes = tuple(indexes)
+        self._indexed: dict[tuple[str, str, str], dict[ObjectKey, Resource]] = {}
+
+    def __iter__(self) -> Iterator[Resource]:
+        # A scrape iterates in a thread while others write; `list` makes its copy in one step.
+        spaces = [objects for kind in list(self._kinds.values()) for objects in list(kind.values())]
+        return iter([resource for objects in spaces for resource in list(objects.values())])
+
+    def __len__(self) -> int:
+        return sum(len(objects) for namespaces in self._kinds.values() for objects in namespaces.values())
+
+    def get(self, key: ObjectKey) -> Resource | None:
+        """Return the object as last seen, or None."""
+        return self._kinds.get(key.kind, {}).get(key.namespace, {}).get(key)
+
+    def of_kind(self, kind: str, namespace: str | None = None) -> list[Resource]:
+        """Return all objects of `kind`, in one namespace or in all, in no order."""
+        namespaces = self._kinds.get(kind, {})
+        if namespace is not None:
+            return list(namespaces.get(namespace, {}).values())
+        # A scrape asks in a thread, as above.
+        return [resource for objects in list(namespaces.values()) for resource in list(objects.values())]
+
+    def find(self, index: Index, namespace: str, name: str) -> list[Resource]:
+        """The objects in `namespace` that `index` lists under `name`, in no order."""
+        return list(self._indexed.get((index.name, namespace, name), {}).values())
+
+    def learn(self, resource: Resource) -> bool:
+        """Store `resource`; False if a newer state is stored."""
+        known = self.get(resource.key)
+        # The answer to a write of ours may come after the event that the object was deleted.
+        if resource.uid in self._deleted:
+            return False
+        if known is not None and known.uid == resource.uid and _older(resource, known):
+            return False
+        self.put(resource)
+        return True
+
+    def put(self, resource: Resource) -> None:
+        """Store `resource`, whatever was known of it: for the only watch that reports an object, in order.
+        Also after a restore of etcd, when versions begin anew, and where an object that was gone is there
+        again.
+        """
+        known = self.get(resource.key)
+        objects = self._kinds.setdefault(resource.key.kind, {}).setdefault(resource.namespace, {})
+        keep_parsed(known, resource)
+        objects[resource.key] = resource
+        self._notify(Change(known, resource))
+
+    def forget(self, key: ObjectKey) -> None:
+        """Remove a deleted object."""
+        known = self._kinds.get(key.kind, {}).get(key.namespace, {}).pop(key, None)
+        if known is None:
+            return
+        if known.uid:
+            self._deleted[known.uid] = None
+        self._notify(Change(known, None))
+
+    def _notify(self, change: Change) -> None:
+        for index in self._indexes:
+            if change.latest.key.kind in index.kinds:
+                self._reindex(index, change)
+        if self.on_change is not None:
+            self.on_change(change)
+
+    def _reindex(self, index: Index, change: Change) -> None:
+        key = change.latest.key
+        namespace = "" if index.everywhere else key.namespace
+        if change.before is not None:
+            for name in index.references(change.before):
+                entry = (index.name, namespace, name)
+                listed = self._indexed.get(entry, {})
+                listed.pop(key, None)
+                if not listed:
+                    self._indexed.pop(entry, None)
+        if change.after is not None:
+            for name in index.references(change.after):
+                self._indexed.setdefault((index.name, namespace, name), {})[key] = change.after
+
+
+def take(cache: Cache, type_: ResourceType, body: dict[str, Any], *, deleted: bool = False) -> None:
+    """Store an object, or remove a deleted one. A malformed one is logged and ignored."""
+    try:
+        resource = _resource(type_, body)
+    except (KeyError, TypeError, AttributeError):
+        log.exception("a malformed %s was sent", type_.kind)
+        return
+    known = cache.get(resource.key)
+    if not deleted:
+        cache.learn(resource)
+    elif known is not None and known.uid == resource.uid:
+        cache.forget(resource.key)
+
+
+def _resource(type_: ResourceType, body: dict[str, Any]) -> Resource:
+    kept = {"apiVersion": type_.api_version, "kind": type_.kind, "metadata": body["metadata"]}
+    if type_.content:
+        kept |= {name: body[name] for name in ("spec", "status") if name in body}
+        return Resource.of(kept)
+    meta = body["metadata"]
+    plain = {name: meta.get(name) for name in ("name", "namespace", "uid", "resourceVersion")}
+    return Resource.of({**kept, "metadata": plain})
+
+
+def _older(one: Resource, other: Resource) -> bool:
+    try:
+        return int(one.resource_version) < int(other.resource_version)
+    except ValueError:
+        return False
+
+
+class Applier(Protocol):
+    """Applies and deletes objects."""
+
+    async def apply(self, manifest: Mapping[str, Any], *, manager: str) -> tuple[dict[str, Any], str]:
+        """Apply `manifest` as field manager `manager`. Returns (object, managers whose manual
+        changes it overwrote). Raises Setback: Passing (ChangedMeanwhile) for a manifest `at_version` whose
+        object is at another.
+        """
+
+    async def delete(
+        self, api_version: str, kind: str, namespace: str, name: str, *, uid: str = "", version: str = ""
+    ) -> None:
+        """Delete an object, if it is there and, where `uid` is given, still that one. Raises Setback: Passing
+        (ChangedMeanwhile) where it is not at the `version` that is given.
+        """
+
+
+def at_version(manifest: Mapping[str, Any], version: str) -> Mapping[str, Any]:
+    """Return the manifest with the version of the object that it was decided on; empty: there is none. A
+    leader that was paused would overwrite what its successor wrote.
+    """
+    if not version:
+        return manifest
+    return {**manifest, "metadata": {**manifest["metadata"], "resourceVersion": version}}
+
+
+async def _nothing(_: Resource) -> None:
+    """The default observer of what is applied: it does nothing."""
+
+
+class MemoryCluster:
+    """Implements `Applier` and `StatusWriter`. It has no conflicts or Leases, and
+    keeps uid, generation and resourceVersion only as far as cache and loop need them.
+    """
+
+    def __init__(self, objects: Cache, applied: Callable[[Resource], Awaitable[None]] = _nothing) -> None:
+        """`applied` is awaited after each apply, with the object as it is then."""
+        self.objects = objects
+        self._applied = applied
+        self._version = 0
+
+    def put(self, body: Mapping[str, Any]) -> Resource:
+        """Write metadata and spec, as a user does; the status stays."""
+        written = Resource.of(body)
+        known = self.objects.get(written.key)
+        version = self._next()
+        if known is None:
+            resource = replace(written, uid=written.uid or version, generation=1, resource_version=version)
+        else:
+            generation = known.generation + (known.spec != written.spec)
+            resource = replace(
+                written, uid=known.uid, generation=generation, resource_version=version, status=known.status
+            )
+        # Nothing comes late from the only writer; and an object that was gone may return with its uid.
+        self.objects.put(resource)
+        return resource
+
+    async def apply(self, manifest: Mapping[str, Any], *, manager: str) -> tuple[dict[str, Any], str]:
+        """Make `manifest` the object. There are no other writers, so nothing conflicts."""
+        written = {**manifest["metadata"], "managedFields": [{"manager": manager}]}
+        resource = self.put({**manifest, "metadata": written})
+        await self._applied(resource)
+        metadata = {
+            **written,
+            "uid": resource.uid,
+            "generation": resource.generation,
+            "resourceVersion": resource.resource_version,
+        }
+        return {**manifest, "metadata": metadata, "status": resource.status}, ""
+
+    async def delete(
+        self, api_version: str, kind: str, namespace: str, name: str, *, uid: str = "", version: str = ""
+    ) -> None:
+        """Forget an object, if it is there and, where `uid` is given, still that one."""
+        del api_version, version
+        known = self.objects.get(ObjectKey(kind, namespace, name))
+        if known is not None and uid in {"", known.uid}:
+            self.objects.forget(known.key)
+
+    async def write_status(self, resource: Resource, status: Mapping[str, Any]) -> Resource | None:
+        """Make `status` the object's, and return it as it is now; None if it is gone."""
+        known = self.objects.get(resource.key)
+        if known is None or known.uid != resource.uid:
+            return None
+        written = replace(known, status=status, resource_version=self._next())
+        self.objects.put(written)
+        return written
+
+    def _next(self) -> str:
+        self._version += 1
+        return str(self._version)
+
+
+def manifest_of(resource: Resource) -> dict[str, Any]:
+    """Return the object without fields that only one run knows, so that another run may apply it."""
+    return {
+        "apiVersion": resource.api_version,
+        "kind": resource.key.kind,
+        "metadata": {
+            "name": resource.name,
+            "namespace": resource.namespace,
+            "labels": dict(resource.labels),
+            "annotations": dict(resource.annotations),
+            "ownerReferences": [dict(owner) for owner in resource.owners],
+        },
+        "spec": dict(resource.spec),
+    }

@@ -1,1 +1,0 @@
-"""Addresses, names and TLS of the servers that users name."""

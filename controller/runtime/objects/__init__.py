@@ -1,1 +1,0 @@
-"""The cache of a cluster's objects, and the ports to write them."""

@@ -1,1 +1,0 @@
-"""What a process of the controller needs: leadership, helper processes, metrics, temporary folders."""

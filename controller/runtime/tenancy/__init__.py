@@ -1,1 +1,0 @@
-"""Limits on what each namespace may have and reach."""

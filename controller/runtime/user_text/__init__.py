@@ -1,1 +1,0 @@
-"""Text that users write: expressions, patterns, Secrets, and text that is shown to others."""

@@ -1,1 +1,0 @@
-"""Object stores: S3 and compatible stores, Google Cloud Storage, Azure Blob Storage."""

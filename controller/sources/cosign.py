@@ -1,0 +1,248 @@
+"""Signatures as cosign makes them, with keys or without. Pure.
+
+Signatures with keys such as cosign's, of any content, or of a manifest's digest: cosign 2's payloads
+(simple signing) and cosign 3's bundles (an in-toto statement in a DSSE envelope). Pure.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+from dataclasses import dataclass
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
+
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec, ed25519, padding, rsa
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    PublicFormat,
+    load_pem_private_key,
+    load_pem_public_key,
+)
+
+from controller.api.parsing import compile_pattern
+from controller.runtime.plain_text import json_object
+from controller.sources.backend import NotBelievedError, Signer, fingerprint
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from controller.runtime.secret_texts import SecretTexts
+
+
+PAYLOAD: Final = "application/vnd.dev.cosign.simplesigning.v1+json"
+BUNDLE: Final = "application/vnd.dev.sigstore.bundle.v0.3+json"
+SIGNATURE: Final = "dev.cosignproject.cosign/signature"
+"""The annotation of a payload's layer that holds the signature of it."""
+_TYPE: Final = "cosign container image signature"
+_PREDICATE: Final = "https://sigstore.dev/cosign/sign/v1"
+_STATEMENT: Final = "application/vnd.in-toto+json"
+_SUFFIX: Final = ".pub"
+_MOST_KEYS: Final = 100
+_RSA_BITS: Final = 8_192
+_EXPONENT_BITS: Final = 32
+"""Most bits of an RSA key's modulus and exponent: one signature then takes a millisecond at most."""
+PublicKey = ec.EllipticCurvePublicKey | rsa.RSAPublicKey | ed25519.Ed25519PublicKey
+PrivateKey = ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey | ed25519.Ed25519PrivateKey
+
+
+@dataclass(frozen=True, slots=True)
+class CosignKey:
+    """A public key that is believed: ECDSA, RSA or Ed25519."""
+
+    name: str
+    """The Secret's key that it is from, without `.pub`."""
+    key: PublicKey
+
+    @property
+    def signer(self) -> Signer:
+        """The signer as messages name it."""
+        shape = self.key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
+        return Signer(f"cosign {fingerprint(shape)}", self.name)
+
+    def has_signed(self, message: bytes, signature: bytes) -> bool:
+        """Whether `signature` is of `message` and by this key."""
+        try:
+            self.key.verify(signature, message, *_scheme(self.key))
+        except InvalidSignature:
+            return False
+        return True
+
+
+def _scheme(key: PublicKey | PrivateKey) -> tuple[Any, ...]:
+    """Return how a key signs a content's SHA-256 hash; Ed25519 signs the content itself."""
+    if isinstance(key, ec.EllipticCurvePublicKey | ec.EllipticCurvePrivateKey):
+        return (ec.ECDSA(hashes.SHA256()),)
+    if isinstance(key, rsa.RSAPublicKey | rsa.RSAPrivateKey):
+        return padding.PKCS1v15(), hashes.SHA256()
+    return ()
+
+
+def read_cosign_keys(secret: SecretTexts) -> tuple[CosignKey, ...]:
+    """The keys `*.pub` of a Secret, in PEM. Raises Stalled (InvalidSecret)."""
+    names = sorted(secret.content)
+    if len(names) > _MOST_KEYS:
+        raise secret.invalid(f"has {len(names)} keys; at most {_MOST_KEYS} public keys are read")
+    for name in names:
+        if not name.endswith(_SUFFIX):
+            raise secret.invalid(f"{name!r}: must be called '*.pub' (a public key of cosign's, in PEM)")
+    if not names:
+        raise secret.invalid("has no public key; put one in as '*.pub'")
+    return tuple(CosignKey(name.removesuffix(_SUFFIX), _read_key(secret, name)) for name in names)
+
+
+def _read_key(secret: SecretTexts, name: str) -> PublicKey:
+    try:
+        key = load_pem_public_key(secret.text(name).encode())
+    except (ValueError, UnsupportedAlgorithm):
+        raise secret.invalid(f"{name!r} contains no public key in PEM format") from None
+    if not isinstance(key, PublicKey):
+        raise secret.invalid(f"{name!r} is neither an ECDSA, an RSA nor an Ed25519 key")
+    if isinstance(key, rsa.RSAPublicKey):
+        exponent = key.public_numbers().e
+        if key.key_size > _RSA_BITS or exponent.bit_length() > _EXPONENT_BITS:
+            message = f"{name!r} is an RSA key of more than {_RSA_BITS} bits, or with an unusual exponent"
+            raise secret.invalid(message)
+    return key
+
+
+def payload_of(digest: str, reference: str) -> bytes:
+    """What cosign 2 signs of the manifest `digest` at `reference`, byte for byte."""
+    critical = {
+        "identity": {"docker-reference": reference},
+        "image": {"docker-manifest-digest": digest},
+        "type": _TYPE,
+    }
+    return json.dumps({"critical": critical, "optional": None}, separators=(",", ":")).encode()
+
+
+def verify_content(content: bytes, signature: str, keys: Sequence[CosignKey]) -> Signer:
+    """Return who signed `content`, by a signature in Base64, or in the bundle that `cosign sign-blob` writes.
+    Raises NotBelievedError.
+    """
+    if signature.lstrip().startswith("{"):
+        signature = str(_field(_parse(signature.encode()), "messageSignature").get("signature"))
+    # `base64` breaks lines.
+    return _signer(content, _decode("".join(signature.split())), keys)
+
+
+def verify_payload(payload: bytes, signature: str, digest: str, keys: Sequence[CosignKey]) -> Signer:
+    """Return who signed that `payload` names the manifest `digest`. Raises NotBelievedError."""
+    signer = _signer(payload, _decode(signature), keys)
+    critical = _field(_parse(payload), "critical")
+    image = _field(critical, "image")
+    if image.get("docker-manifest-digest") != digest or critical.get("type") != _TYPE:
+        raise NotBelievedError("its signature is of another artifact")
+    return signer
+
+
+def verify_bundle(bundle: bytes, digest: str, keys: Sequence[CosignKey]) -> Signer:
+    """Return who signed a Sigstore bundle's statement of the manifest `digest`. Raises NotBelievedError."""
+    envelope = _field(_parse(bundle), "dsseEnvelope")
+    kind, payload = str(envelope.get("payloadType")), _decode(envelope.get("payload"))
+    signatures = envelope.get("signatures")
+    if not isinstance(signatures, list) or len(signatures) != 1 or not isinstance(signatures[0], dict):
+        raise NotBelievedError("its bundle does not hold one signature")
+    signer = _signer(signed_content(kind, payload), _decode(signatures[0].get("sig")), keys)
+    require_statement(kind, payload, digest)
+    return signer
+
+
+def require_statement(kind: str, payload: bytes, digest: str) -> None:
+    """Raise NotBelievedError where what was signed is not that the manifest `digest` is."""
+    statement = _parse(payload)
+    subjects = statement.get("subject")
+    named = [
+        f"sha256:{subject['digest'].get('sha256')}"
+        for subject in (subjects if isinstance(subjects, list) else [])
+        if isinstance(subject, dict) and isinstance(subject.get("digest"), dict)
+    ]
+    if kind != _STATEMENT or statement.get("predicateType") != _PREDICATE or digest not in named:
+        raise NotBelievedError("its signature is of another artifact, or says something else of it")
+
+
+def signed_content(kind: str, payload: bytes) -> bytes:
+    """What a DSSE envelope's signature covers (github.com/secure-systems-lab/dsse, protocol.md)."""
+    return b"DSSEv1 %d %s %d %s" % (len(kind.encode()), kind.encode(), len(payload), payload)
+
+
+def _signer(message: bytes, signature: bytes, keys: Sequence[CosignKey]) -> Signer:
+    for key in keys:
+        if key.has_signed(message, signature):
+            return key.signer
+    raise NotBelievedError("its signature is by none of the trusted keys, or was changed")
+
+
+def _decode(text: object) -> bytes:
+    try:
+        return base64.b64decode(str(text), validate=True)
+    except (binascii.Error, ValueError):
+        raise NotBelievedError("its signature is damaged: it is not Base64") from None
+
+
+def _parse(content: bytes) -> dict[str, Any]:
+    document = json_object(content)
+    if document is None:
+        raise NotBelievedError("its signature is damaged: it is not a JSON object")
+    return document
+
+
+def _field(holder: dict[str, Any], name: str) -> dict[str, Any]:
+    member = holder.get(name)
+    if not isinstance(member, dict):
+        raise NotBelievedError(f"its signature is damaged: it has no {name!r}")
+    return member
+
+
+def read_private_key(pem: bytes) -> PrivateKey:
+    """Raise ValueError, whose text says what is wrong and holds nothing of the key."""
+    try:
+        key = load_pem_private_key(pem, None)
+    except TypeError:
+        raise ValueError(
+            "the key is encrypted; give one that is not, in a file that only you can read"
+        ) from None
+    except (ValueError, UnsupportedAlgorithm):
+        message = "no private key in PEM (cosign's own are encrypted: make one with openssl genpkey)"
+        raise ValueError(message) from None
+    if not isinstance(key, PrivateKey):
+        raise ValueError("the key is neither an ECDSA, an RSA nor an Ed25519 key")  # noqa: TRY004 - of its content
+    return key
+
+
+def signature_of(content: bytes, key: PrivateKey) -> str:
+    """A signature of `content` in Base64: of its SHA-256 hash, but Ed25519 of itself."""
+    return base64.b64encode(key.sign(content, *_scheme(key))).decode()
+
+
+MODULE: Final = "controller.sources.sigstore_bundle"
+"""What a helper loads at its start: Sigstore's library, which is slow to import."""
+
+
+@dataclass(frozen=True, slots=True)
+class SignerIdentity:
+    """An accepted signer: expressions that match anywhere in a text, unless they have ^ and $."""
+
+    issuer: str
+    subject: str
+
+    def covers(self, issuer: str, subject: str) -> bool:
+        """Whether a certificate for `subject`, who logged in with `issuer`, is of this identity."""
+        match = compile_pattern(self.issuer).search(issuer) and compile_pattern(self.subject).search(subject)
+        return match is not None
+
+    def __str__(self) -> str:
+        return f"{self.issuer} {self.subject}"
+
+
+def verify_keyless(bundle: bytes, digest: str, root: str, identities: Sequence[SignerIdentity]) -> Signer:
+    """Return who of `identities` signed the manifest `digest`. Raises NotBelievedError, InvalidRootError."""
+    signer: Signer = import_module(MODULE).verify(bundle, digest, root, identities)
+    return signer
+
+
+class InvalidRootError(ValueError):
+    """A trusted_root.json that cannot be read, or lacks something; the text says what."""

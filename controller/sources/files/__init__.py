@@ -1,1 +1,0 @@
-"""The files of a source on their way into an artifact."""

@@ -1,1 +1,0 @@
-"""Git: one of the backends of sources."""

@@ -1,1 +1,0 @@
-"""Git as a program: its environment, its credentials, and what its output means."""

@@ -1,1 +1,0 @@
-"""Artifacts in a container registry, as a source."""

@@ -1,1 +1,0 @@
-"""Parsers of JSON and YAML documents to values with their places."""

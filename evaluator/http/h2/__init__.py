@@ -1,1 +1,0 @@
-"""The server's side of HTTP/2 (RFC 9113)."""

@@ -1,1 +1,0 @@
-"""Remote procedure calls: gRPC, Connect and gRPC-Web."""

@@ -1,1 +1,0 @@
-"""What serves a port: listener, TLS, limits, the scheduler."""

@@ -1,1 +1,0 @@
-"""Health, metrics and introspection of an evaluator."""

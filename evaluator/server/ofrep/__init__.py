@@ -1,1 +1,0 @@
-"""OFREP: answers to requests, and the stream that asks clients to request again."""

@@ -1,1 +1,0 @@
-"""flagd.evaluation.v1 and v2, by gRPC, gRPC-Web and Connect."""
