@@ -30,7 +30,7 @@ import trustme
 from benchmarks import validation
 from benchmarks.cluster import memory, plane
 from benchmarks.results import keep, median, percentile
-from controller.migration.migrated_objects import Given
+from controller.migration.migrated_objects import GivenObjects
 from controller.pods.installation import Options
 from controller.pods.pod_injection import inject
 from evaluator.http.limits import Limits
@@ -260,7 +260,7 @@ def token_volume(found: dict[str, Any]) -> str:
 
 def ours(found: dict[str, Any]) -> str:
     """What injection does to this pod, with a placeholder for the name that differs between pods."""
-    known = Given(
+    known = GivenObjects(
         [{"metadata": {"name": "checkout", "namespace": "shop"}, "kind": "FlagSet"}], "shop", whole=False
     )
     changes = inject({**found, "metadata": {"annotations": ASKS}}, "shop", Options(), known)

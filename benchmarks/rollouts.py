@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 from benchmarks.results import keep, median
 from controller.configurations.reconciler import ConfigurationReconciler
 from controller.configurations.stage import CONFIGURATIONS
-from controller.delivery.claims import Claims
+from controller.delivery.claims import ClaimIndex
 from controller.rollouts.metric_checks import MetricChecks
 from controller.rollouts.metric_servers import AllowedServers, WebhookCalls
 from controller.rollouts.rollout_reconciler import FlagRolloutReconciler
@@ -88,7 +88,7 @@ class Rollouts:
             "FlagRollout": FlagRolloutReconciler(
                 self.cluster.objects, lambda _: self.cluster, checks, WebhookCalls(servers)
             ),
-            "FeatureFlagConfiguration": ConfigurationReconciler(self.cluster.objects, Claims()),
+            "FeatureFlagConfiguration": ConfigurationReconciler(self.cluster.objects, ClaimIndex()),
         }
         self.now = datetime(2026, 3, 2, 9, 0, tzinfo=UTC)
         self.address = address

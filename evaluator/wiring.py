@@ -53,8 +53,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from evaluator.receipts.endpoint import Endpoint
-    from evaluator.receipts.reporter import Receipts
+    from evaluator.receipts.endpoint import ReceiptEndpoint
+    from evaluator.receipts.reporter import StoreReceipts
     from evaluator.server.families import PortMetrics
     from evaluator.server.state_metrics import Saving
     from evaluator.settings import TlsPaths
@@ -305,7 +305,7 @@ async def _run(settings: Settings, stop: asyncio.Event, clock: Callable[[], floa
         raise failure
 
 
-async def _follow(*parts: Followers | Endpoint | History | None) -> None:
+async def _follow(*parts: Followers | ReceiptEndpoint | History | None) -> None:
     async with asyncio.TaskGroup() as tasks:
         for part in parts:
             if part is not None:
@@ -326,17 +326,17 @@ async def _history(settings: Settings, store: Store) -> History | None:
 
 
 def _endpoints(
-    settings: Settings, sources: Sequence[SyncSource], receipts: Receipts | None
-) -> list[Endpoint]:
+    settings: Settings, sources: Sequence[SyncSource], receipts: StoreReceipts | None
+) -> list[ReceiptEndpoint]:
     """Return the servers of receipts for file sources."""
     if not settings.receipts_to or receipts is None:
         return []
-    from evaluator.receipts.endpoint import Endpoint  # noqa: PLC0415 - loads grpcio
+    from evaluator.receipts.endpoint import ReceiptEndpoint  # noqa: PLC0415 - loads grpcio
 
     named = zip(sources, settings.sources, strict=True)
     files = (source.name for source, config in named if config.provider in FILES)
     pairs = zip(files, settings.receipts_to, strict=True)
-    return [Endpoint(config, receipts.of(file, config.selector)) for file, config in pairs]
+    return [ReceiptEndpoint(config, receipts.of(file, config.selector)) for file, config in pairs]
 
 
 @contextlib.contextmanager
@@ -360,20 +360,20 @@ def allow_connections() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
-def _receipts(settings: Settings) -> Receipts | None:
+def _receipts(settings: Settings) -> StoreReceipts | None:
     wanted = settings.receipts_to or any(source.provider == "grpc" for source in settings.sources)
     if settings.receipts == "off" or not wanted:
         return None
     # Imported here: a twentieth of the start time, and most evaluators send no receipts.
     from importlib.metadata import version  # noqa: PLC0415
 
-    from evaluator.receipts.reporter import Receipts  # noqa: PLC0415
+    from evaluator.receipts.reporter import StoreReceipts  # noqa: PLC0415
     from evaluator.wire.delivery import MemberText  # noqa: PLC0415
 
     pod = settings.pod
     instance = f"{socket.gethostname()}-{secrets.token_hex(4)}"
     member = MemberText(instance, pod.namespace, pod.name, pod.uid, pod.node, version("flagstaff"))
-    return Receipts(member, random=secrets.SystemRandom().random)
+    return StoreReceipts(member, random=secrets.SystemRandom().random)
 
 
 def _log_served(snapshot: Snapshot) -> None:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from pathlib import Path
 
-    from controller.sources.backend import Accepted
+    from controller.sources.backend import AcceptedRevision
 
 
 @dataclass
@@ -69,7 +69,9 @@ class FakeSource:
             self._reach()
         return choose(self.repository.refs, HEADS + "main", self.reference)
 
-    async def fetch(self, revision: Revision, into: Path, accepted: Accepted = NOTHING_ACCEPTED) -> Fetched:
+    async def fetch(
+        self, revision: Revision, into: Path, accepted: AcceptedRevision = NOTHING_ACCEPTED
+    ) -> Fetched:
         """Write the commit's files."""
         self._reach()
         found = self.repository.commits.get(revision.digest.removeprefix("sha1:"))

@@ -16,7 +16,7 @@ import grpc.aio
 import obstore
 from openfeature.schemas.protobuf.flagd.sync.v1 import sync_pb2
 
-from evaluator.sync.source import Changes, SourceFault
+from evaluator.sync.source import SourceEvents, SourceFault
 
 if TYPE_CHECKING:
     import socket
@@ -47,13 +47,13 @@ class Ear:
 
     def __init__(self, source: SyncSource) -> None:
         self._source = source
-        self._deliveries = Changes(source).events()
+        self._deliveries = SourceEvents(source).events()
 
     async def next(self) -> SourceEvent:
         try:
             return await anext(self._deliveries)
         except SourceFault as fault:
-            self._deliveries = Changes(self._source).events()
+            self._deliveries = SourceEvents(self._source).events()
             return fault
 
     async def until(self, *kind: type[Any]) -> Any:

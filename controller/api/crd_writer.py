@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pydantic.json_schema import JsonSchemaValue
     from pydantic_core import core_schema
 
-    from controller.api.definition import Column, Definition
+    from controller.api.definition import Definition, PrinterColumn
     from controller.api.fields import Model
 
 
@@ -270,7 +270,7 @@ def _version(kind: Definition, name: str, otherwise: Mapping[str, Any]) -> dict[
     }
 
 
-def _column(column: Column) -> dict[str, Any]:
+def _column(column: PrinterColumn) -> dict[str, Any]:
     priority = {"priority": column.priority} if column.priority else {}
     return {"name": column.name, "type": column.type, **priority, "jsonPath": column.path}
 

@@ -10,12 +10,12 @@ from controller.api.meta import API_VERSION
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from controller.api.fields import Model, Rule
+    from controller.api.fields import Model, SpecRule
     from controller.api.status import StatusModel
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class PrinterColumn:
     """A column of `kubectl get`."""
 
     name: str
@@ -26,15 +26,15 @@ class Column:
     """1: only with `-o wide`."""
 
 
-READY_COLUMN: Final = Column("Ready", '.status.conditions[?(@.type=="Ready")].status')
-STATUS_COLUMN: Final = Column("Status", '.status.conditions[?(@.type=="Ready")].message')
+READY_COLUMN: Final = PrinterColumn("Ready", '.status.conditions[?(@.type=="Ready")].status')
+STATUS_COLUMN: Final = PrinterColumn("Status", '.status.conditions[?(@.type=="Ready")].message')
 WITHHELD_COLUMNS: Final = (
-    Column("Rollout", '.status.conditions[?(@.type=="RolloutActive")].reason'),
-    Column("Override", '.status.conditions[?(@.type=="OverrideActive")].reason'),
+    PrinterColumn("Rollout", '.status.conditions[?(@.type=="RolloutActive")].reason'),
+    PrinterColumn("Override", '.status.conditions[?(@.type=="OverrideActive")].reason'),
 )
 """Why not every user gets all flags of a set."""
-AGE_COLUMN: Final = Column("Age", ".metadata.creationTimestamp", "date")
-SUSPENDED_COLUMN: Final = Column("Suspended", ".spec.suspend", "boolean")
+AGE_COLUMN: Final = PrinterColumn("Age", ".metadata.creationTimestamp", "date")
+SUSPENDED_COLUMN: Final = PrinterColumn("Suspended", ".spec.suspend", "boolean")
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class Definition:
     spec_description: str = "What is asked for."
     status: type[StatusModel] | None = None
     """None: objects have no status."""
-    columns: tuple[Column, ...] = (AGE_COLUMN,)
+    columns: tuple[PrinterColumn, ...] = (AGE_COLUMN,)
     api_version: str = API_VERSION
     older: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """Versions that are served beside the newest, with what their schema of the spec says otherwise; None
@@ -61,5 +61,5 @@ class Definition:
     is_for_users: bool = True
     """Whether `kubectl get flagstaff` lists its objects."""
     needs_spec: bool = True
-    rules: tuple[Rule, ...] = ()
+    rules: tuple[SpecRule, ...] = ()
     """CEL rules over the whole object."""

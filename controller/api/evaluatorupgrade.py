@@ -11,8 +11,8 @@ from controller.api.definition import (
     READY_COLUMN,
     STATUS_COLUMN,
     SUSPENDED_COLUMN,
-    Column,
     Definition,
+    PrinterColumn,
 )
 from controller.api.fields import INT32, INT64, Duration, Model, Name
 from controller.api.status import Status
@@ -139,9 +139,9 @@ DEFINITION: Final = Definition(
     status=EvaluatorUpgradeStatus,
     columns=(
         READY_COLUMN,
-        Column("Pods", ".status.pods", "integer"),
-        Column("Current", ".status.current", "integer"),
-        Column("Outdated", ".status.outdated", "integer"),
+        PrinterColumn("Pods", ".status.pods", "integer"),
+        PrinterColumn("Current", ".status.current", "integer"),
+        PrinterColumn("Outdated", ".status.outdated", "integer"),
         SUSPENDED_COLUMN,
         AGE_COLUMN,
         STATUS_COLUMN,

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from pydantic import ConfigDict, Field, OnErrorOmit, WithJsonSchema
 
-from controller.api.definition import AGE_COLUMN, READY_COLUMN, WITHHELD_COLUMNS, Column, Definition
+from controller.api.definition import AGE_COLUMN, READY_COLUMN, WITHHELD_COLUMNS, Definition, PrinterColumn
 from controller.api.fields import ATOMIC, ATOMIC_LIST, OPEN, InvalidSpecError, Model, Name
 from controller.api.flagset_status import ProblemStatus
 from controller.api.meta import OPENFEATURE_VERSION
@@ -368,13 +368,13 @@ DEFINITION: Final = Definition(
     status=ConfigurationStatus,
     columns=(
         READY_COLUMN,
-        Column("Revision", ".status.revision"),
-        Column("Flags", ".status.flags", "integer"),
-        Column("Served", ".status.served"),
+        PrinterColumn("Revision", ".status.revision"),
+        PrinterColumn("Flags", ".status.flags", "integer"),
+        PrinterColumn("Served", ".status.served"),
         *WITHHELD_COLUMNS,
         AGE_COLUMN,
-        Column("Status", '.status.conditions[?(@.type=="Ready")].message', priority=1),
-        Column("Set", ".status.flagSetId", priority=1),
+        PrinterColumn("Status", '.status.conditions[?(@.type=="Ready")].message', priority=1),
+        PrinterColumn("Set", ".status.flagSetId", priority=1),
     ),
     api_version=OPENFEATURE_VERSION,
     # The fields of all, so that nothing is pruned; OpenFeature Operator takes a spec without flags.
@@ -390,11 +390,11 @@ FEATURE_FLAG_DEFINITION: Final = Definition(
     status=FeatureFlagStatus,
     columns=(
         READY_COLUMN,
-        Column("Revision", ".status.revision"),
-        Column("Flags", ".status.flags", "integer"),
+        PrinterColumn("Revision", ".status.revision"),
+        PrinterColumn("Flags", ".status.flags", "integer"),
         AGE_COLUMN,
-        Column("Status", '.status.conditions[?(@.type=="Ready")].message', priority=1),
-        Column("Set", ".status.flagSetId", priority=1),
+        PrinterColumn("Status", '.status.conditions[?(@.type=="Ready")].message', priority=1),
+        PrinterColumn("Set", ".status.flagSetId", priority=1),
     ),
     api_version=OPENFEATURE_VERSION,
     note=(

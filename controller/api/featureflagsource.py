@@ -6,7 +6,7 @@ from typing import Annotated, Any, Final
 
 from pydantic import BeforeValidator, Field, WithJsonSchema
 
-from controller.api.definition import AGE_COLUMN, READY_COLUMN, STATUS_COLUMN, Column, Definition
+from controller.api.definition import AGE_COLUMN, READY_COLUMN, STATUS_COLUMN, Definition, PrinterColumn
 from controller.api.fields import OPEN, Duration, LocalReference, Model, between, that
 from controller.api.meta import OPENFEATURE_VERSION
 from controller.api.parsing import InvalidTextError
@@ -137,8 +137,8 @@ DEFINITION: Final = Definition(
     status=Status,
     columns=(
         READY_COLUMN,
-        Column("Source", ".spec.sources[0].source"),
-        Column("Provider", ".spec.sources[0].provider"),
+        PrinterColumn("Source", ".spec.sources[0].source"),
+        PrinterColumn("Provider", ".spec.sources[0].provider"),
         AGE_COLUMN,
         STATUS_COLUMN,
     ),

@@ -272,7 +272,7 @@ def _in_words(fault: ErrorDetails) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class SpecRule:
     """One rule, of a model's `RULES` or among the annotations of a field's type."""
 
     cel: str
@@ -308,7 +308,7 @@ class Rule:
 class RuledModel(Model):
     """A model whose fields depend on each other."""
 
-    RULES: ClassVar[tuple[Rule, ...]] = ()
+    RULES: ClassVar[tuple[SpecRule, ...]] = ()
 
     @model_validator(mode="after")
     def _keeps_its_rules(self) -> Self:

@@ -8,8 +8,18 @@ from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 from pydantic import AfterValidator, Field
 
-from controller.api.definition import AGE_COLUMN, READY_COLUMN, STATUS_COLUMN, Column, Definition
-from controller.api.fields import INT64, TIME, Duration, LocalReference, Model, Name, Rule, RuledModel, that
+from controller.api.definition import AGE_COLUMN, READY_COLUMN, STATUS_COLUMN, Definition, PrinterColumn
+from controller.api.fields import (
+    INT64,
+    TIME,
+    Duration,
+    LocalReference,
+    Model,
+    Name,
+    RuledModel,
+    SpecRule,
+    that,
+)
 from controller.api.flagprovider import Failure
 from controller.api.parsing import check, compile_pattern
 from controller.api.status import Status
@@ -114,7 +124,7 @@ class FlagAlertSpec(RuledModel):
     """What the user asks for."""
 
     RULES = (
-        Rule(
+        SpecRule(
             "has(self.providerRef) || (has(self.providerRefs) && size(self.providerRefs) > 0)",
             "providerRef or providerRefs must name a FlagProvider",
             lambda spec: bool(spec.providers),
@@ -192,8 +202,8 @@ DEFINITION: Final = Definition(
     status=FlagAlertStatus,
     columns=(
         READY_COLUMN,
-        Column("Provider", ".spec.providerRef.name"),
-        Column("Waiting", ".status.waiting", "integer"),
+        PrinterColumn("Provider", ".spec.providerRef.name"),
+        PrinterColumn("Waiting", ".status.waiting", "integer"),
         STATUS_COLUMN,
         AGE_COLUMN,
     ),

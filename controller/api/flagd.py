@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Final
 
-from controller.api.definition import AGE_COLUMN, READY_COLUMN, STATUS_COLUMN, Column, Definition
+from controller.api.definition import AGE_COLUMN, READY_COLUMN, STATUS_COLUMN, Definition, PrinterColumn
 from controller.api.fields import INT32, Model, between, one_of, that
 from controller.api.meta import OPENFEATURE_VERSION
 from controller.api.parsing import InvalidTextError, require_object_name
@@ -122,8 +122,8 @@ DEFINITION: Final = Definition(
     status=FlagdStatus,
     columns=(
         READY_COLUMN,
-        Column("Replicas", ".status.readyReplicas", "integer"),
-        Column("Source", ".spec.featureFlagSource"),
+        PrinterColumn("Replicas", ".status.readyReplicas", "integer"),
+        PrinterColumn("Source", ".spec.featureFlagSource"),
         AGE_COLUMN,
         STATUS_COLUMN,
     ),

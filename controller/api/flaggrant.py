@@ -6,7 +6,7 @@ from typing import Annotated, Final, Literal
 
 from pydantic import Field
 
-from controller.api.definition import AGE_COLUMN, Column, Definition
+from controller.api.definition import AGE_COLUMN, Definition, PrinterColumn
 from controller.api.fields import Model, Name
 
 KIND: Final = "FlagGrant"
@@ -67,5 +67,9 @@ DEFINITION: Final = Definition(
     ),
     spec=FlagGrantSpec,
     spec_description="Each of from may refer to each of to.",
-    columns=(Column("From", ".spec.from[*].namespace"), Column("To", ".spec.to[*].kind"), AGE_COLUMN),
+    columns=(
+        PrinterColumn("From", ".spec.from[*].namespace"),
+        PrinterColumn("To", ".spec.to[*].kind"),
+        AGE_COLUMN,
+    ),
 )

@@ -9,8 +9,8 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import Field
 
-from controller.api.definition import AGE_COLUMN, READY_COLUMN, STATUS_COLUMN, Column, Definition
-from controller.api.fields import TIME, LocalReference, Model, Rule, RuledModel, in_schema, that
+from controller.api.definition import AGE_COLUMN, READY_COLUMN, STATUS_COLUMN, Definition, PrinterColumn
+from controller.api.fields import TIME, LocalReference, Model, RuledModel, SpecRule, in_schema, that
 from controller.api.parsing import InvalidTextError
 from controller.api.status import Status
 from evaluator.flags.model import ABSENT
@@ -49,12 +49,12 @@ class FlagOverrideSpec(RuledModel):
     """Sets one flag until a moment."""
 
     RULES = (
-        Rule(
+        SpecRule(
             "has(self.variant) != (has(self.disabled) && self.disabled)",
             "set exactly one of variant and disabled: true",
             lambda spec: (spec.variant is not None) != spec.disabled,
         ),
-        Rule(
+        SpecRule(
             "!has(self.audience) || has(self.variant)",
             "audience needs a variant: a flag is disabled for everybody",
             lambda spec: spec.audience is None or spec.variant is not None,
@@ -147,13 +147,13 @@ DEFINITION: Final = Definition(
     spec_description="The flag, what it is meanwhile, why, and until when.",
     status=FlagOverrideStatus,
     columns=(
-        Column("Set", ".spec.flagSetRef.name"),
-        Column("Flag", ".spec.flag"),
-        Column("Variant", ".spec.variant"),
-        Column("Reason", ".spec.reason"),
-        Column("Expires", ".spec.expiresAt"),
-        Column("State", ".status.state"),
-        Column("By", r".metadata.annotations.flagstaff\.dev/set-by", priority=1),
+        PrinterColumn("Set", ".spec.flagSetRef.name"),
+        PrinterColumn("Flag", ".spec.flag"),
+        PrinterColumn("Variant", ".spec.variant"),
+        PrinterColumn("Reason", ".spec.reason"),
+        PrinterColumn("Expires", ".spec.expiresAt"),
+        PrinterColumn("State", ".status.state"),
+        PrinterColumn("By", r".metadata.annotations.flagstaff\.dev/set-by", priority=1),
         READY_COLUMN,
         AGE_COLUMN,
         STATUS_COLUMN,

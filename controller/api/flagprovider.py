@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Final, Literal
 from pydantic import Field, OnErrorOmit
 
 from controller.api.addresses import AddressRefused, require_address, server_of
-from controller.api.definition import AGE_COLUMN, READY_COLUMN, Column, Definition
+from controller.api.definition import AGE_COLUMN, READY_COLUMN, Definition, PrinterColumn
 from controller.api.fields import INT64, TIME, LocalReference, Model, RuledModel, SpecProblem, Timeout
 from controller.api.status import Status
 
@@ -223,10 +223,10 @@ DEFINITION: Final = Definition(
     status=FlagProviderStatus,
     columns=(
         READY_COLUMN,
-        Column("Delivered", '.status.conditions[?(@.type=="Delivered")].status'),
-        Column("Waiting", ".status.waiting", "integer"),
-        Column("Dead", ".status.dead", "integer"),
+        PrinterColumn("Delivered", '.status.conditions[?(@.type=="Delivered")].status'),
+        PrinterColumn("Waiting", ".status.waiting", "integer"),
+        PrinterColumn("Dead", ".status.dead", "integer"),
         AGE_COLUMN,
-        Column("Status", '.status.conditions[?(@.type=="Ready")].message', priority=1),
+        PrinterColumn("Status", '.status.conditions[?(@.type=="Ready")].message', priority=1),
     ),
 )

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 from pydantic import Field
 
-from controller.api.definition import AGE_COLUMN, Column, Definition
+from controller.api.definition import AGE_COLUMN, Definition, PrinterColumn
 from controller.api.fields import ATOMIC_LIST, Model
 from controller.api.status import StatusModel
 
@@ -146,10 +146,10 @@ DEFINITION: Final = Definition(
     spec=FlagReceiptSpec,
     status=FlagReceiptStatus,
     columns=(
-        Column("Configuration", ".spec.configuration"),
-        Column("Proxy", ".spec.proxy"),
-        Column("Delivered", ".status.delivered", "integer"),
-        Column("Laggards", ".status.laggards[*].name"),
+        PrinterColumn("Configuration", ".spec.configuration"),
+        PrinterColumn("Proxy", ".spec.proxy"),
+        PrinterColumn("Delivered", ".status.delivered", "integer"),
+        PrinterColumn("Laggards", ".status.laggards[*].name"),
         AGE_COLUMN,
     ),
     is_for_users=False,

@@ -6,7 +6,7 @@ from typing import Annotated, Final, Literal
 
 from pydantic import Field
 
-from controller.api.definition import AGE_COLUMN, READY_COLUMN, STATUS_COLUMN, Column, Definition
+from controller.api.definition import AGE_COLUMN, READY_COLUMN, STATUS_COLUMN, Definition, PrinterColumn
 from controller.api.fields import LocalReference, Model, Name
 from controller.api.status import Status
 
@@ -58,5 +58,10 @@ DEFINITION: Final = Definition(
     "FlagReceiver lets a Git server's push webhook wake sources.",
     spec=FlagReceiverSpec,
     status=FlagReceiverStatus,
-    columns=(READY_COLUMN, STATUS_COLUMN, AGE_COLUMN, Column("Path", ".status.webhookPath", priority=1)),
+    columns=(
+        READY_COLUMN,
+        STATUS_COLUMN,
+        AGE_COLUMN,
+        PrinterColumn("Path", ".status.webhookPath", priority=1),
+    ),
 )

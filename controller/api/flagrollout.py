@@ -10,15 +10,15 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 from pydantic import AfterValidator, Field
 
 from controller.api.addresses import require_usable
-from controller.api.definition import AGE_COLUMN, READY_COLUMN, STATUS_COLUMN, Column, Definition
+from controller.api.definition import AGE_COLUMN, READY_COLUMN, STATUS_COLUMN, Definition, PrinterColumn
 from controller.api.fields import (
     TIME,
     Duration,
     LocalReference,
     Model,
-    Rule,
     RuledModel,
     ShortText,
+    SpecRule,
     Timeout,
     in_schema,
     that,
@@ -56,12 +56,12 @@ class ThresholdRange(RuledModel):
     """The values that are good."""
 
     RULES = (
-        Rule(
+        SpecRule(
             "has(self.min) || has(self.max)",
             "set min, max or both",
             lambda value_range: value_range.min is not None or value_range.max is not None,
         ),
-        Rule(
+        SpecRule(
             "!has(self.min) || !has(self.max) || self.min <= self.max",
             "min must not be greater than max",
             lambda value_range: (
@@ -89,17 +89,17 @@ class Metric(RuledModel):
     """One check, made in each interval."""
 
     RULES = (
-        Rule(
+        SpecRule(
             "self.type == 'guardrail' || has(self.templateRef)",
             "types threshold and sampleRatio need templateRef",
             lambda metric: metric.type == "guardrail" or metric.template_ref is not None,
         ),
-        Rule(
+        SpecRule(
             "(self.type == 'threshold') == has(self.thresholdRange)",
             "type threshold needs thresholdRange, and no other type has one",
             lambda metric: (metric.type == "threshold") == (metric.threshold_range is not None),
         ),
-        Rule(
+        SpecRule(
             "(self.type == 'guardrail') == (has(self.numerator) && has(self.denominator))",
             "type guardrail needs numerator and denominator, and no other type has them",
             lambda metric: (
@@ -212,7 +212,7 @@ Moment = Annotated[str, Field(max_length=64), TIME, that(moment_of)]
 """RFC 3339."""
 
 
-class Deadline(Model):
+class HoldDeadline(Model):
     """How long a candidate may be held, and what happens then."""
 
     after: Duration
@@ -227,7 +227,7 @@ class Step(RuledModel):
     """Who gets the new definition, and what must be so before the next step."""
 
     RULES = (
-        Rule(
+        SpecRule(
             "has(self.audience) != has(self.share)",
             "set exactly one of audience and share",
             lambda step: (step.audience is None) != (step.share is None),
@@ -248,7 +248,7 @@ class Step(RuledModel):
     """
     approval: Literal["Required"] | None = None
     """`Required`: the step ends only once somebody approves it."""
-    deadline: Deadline | None = None
+    deadline: HoldDeadline | None = None
     """How long the step may wait for people, webhooks or checks; in place of `spec.deadline`."""
 
 
@@ -338,7 +338,7 @@ class FlagRolloutSpec(RuledModel):
     """Which changes are rolled out, and how."""
 
     RULES = (
-        Rule(
+        SpecRule(
             "self.steps.filter(s, has(s.share)).map(s, double(s.share)).isSorted() && "
             "self.steps.filter(s, has(s.share)).all(s, "
             "self.steps.filter(t, has(t.share)).exists_one(t, double(t.share) == double(s.share)))",
@@ -396,7 +396,7 @@ class FlagRolloutSpec(RuledModel):
     """What becomes of a candidate once an override that interrupted it has ended: `Hold` waits for
     `flagstaff rollout resume`, `abort` or `promote`.
     """
-    deadline: Deadline | None = None
+    deadline: HoldDeadline | None = None
     """How long a candidate may wait for people, webhooks or checks at one step. A step's own comes first."""
     retention: Annotated[Duration, Field(ge=3600, le=31_536_000)] = 2_592_000.0
     """How long definitions that were stopped, and promoted definitions of flags that disappeared, stay
@@ -419,12 +419,12 @@ DEFINITION: Final = Definition(
     spec_description="The flags, the steps, and what watches them.",
     status=FlagRolloutStatus,
     columns=(
-        Column("Set", ".spec.flagSetRef.name"),
-        Column("Phase", ".status.phase"),
-        Column("Running", ".status.running", type="integer"),
-        Column("Queued", ".status.queued", type="integer", priority=1),
-        Column("Furthest", ".status.furthest"),
-        Column("Promoted", ".status.promoted.revision", priority=1),
+        PrinterColumn("Set", ".spec.flagSetRef.name"),
+        PrinterColumn("Phase", ".status.phase"),
+        PrinterColumn("Running", ".status.running", type="integer"),
+        PrinterColumn("Queued", ".status.queued", type="integer", priority=1),
+        PrinterColumn("Furthest", ".status.furthest"),
+        PrinterColumn("Promoted", ".status.promoted.revision", priority=1),
         READY_COLUMN,
         AGE_COLUMN,
         STATUS_COLUMN,

@@ -14,8 +14,8 @@ from controller.api.definition import (
     STATUS_COLUMN,
     SUSPENDED_COLUMN,
     WITHHELD_COLUMNS,
-    Column,
     Definition,
+    PrinterColumn,
 )
 from controller.api.fields import (
     Interval,
@@ -23,8 +23,8 @@ from controller.api.fields import (
     Model,
     Name,
     ObjectName,
-    Rule,
     SpecProblem,
+    SpecRule,
     in_schema,
     refuse,
     that,
@@ -320,19 +320,19 @@ DEFINITION: Final = Definition(
     status=FlagSetStatus,
     columns=(
         READY_COLUMN,
-        Column("Revision", ".status.lastAppliedRevision"),
-        Column("Since", ".status.history[0].appliedAt", "date"),
-        Column("Flags", ".status.flags", "integer"),
-        Column("Served", ".status.served"),
+        PrinterColumn("Revision", ".status.lastAppliedRevision"),
+        PrinterColumn("Since", ".status.history[0].appliedAt", "date"),
+        PrinterColumn("Flags", ".status.flags", "integer"),
+        PrinterColumn("Served", ".status.served"),
         *WITHHELD_COLUMNS,
         SUSPENDED_COLUMN,
         AGE_COLUMN,
         STATUS_COLUMN,
-        Column("Held", ".status.heldFlags", "integer", priority=1),
-        Column("Source", ".spec.sourceRef.name", priority=1),
+        PrinterColumn("Held", ".status.heldFlags", "integer", priority=1),
+        PrinterColumn("Source", ".spec.sourceRef.name", priority=1),
     ),
     rules=(
-        Rule(
+        SpecRule(
             "self.metadata.name.size() <= 63",
             "a FlagSet's name is a label on what it writes, and a label has at most 63 characters",
         ),

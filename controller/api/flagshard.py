@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from pydantic import Field
 
-from controller.api.definition import AGE_COLUMN, Column, Definition
-from controller.api.fields import Rule, RuledModel, in_schema
+from controller.api.definition import AGE_COLUMN, Definition, PrinterColumn
+from controller.api.fields import RuledModel, SpecRule, in_schema
 from controller.api.meta import ObjectKey
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ class FlagShardSpec(RuledModel):
     """A part, immutable."""
 
     RULES = (
-        Rule("self.digest == oldSelf.digest", "a shard never changes; another content is another shard"),
+        SpecRule("self.digest == oldSelf.digest", "a shard never changes; another content is another shard"),
     )
 
     digest: Annotated[str, Field(min_length=1, max_length=128)]
@@ -57,5 +57,5 @@ DEFINITION: Final = Definition(
     ),
     spec=FlagShardSpec,
     spec_description="A part of a flag set, written once and never changed.",
-    columns=(Column("Set", ".metadata.labels.flagstaff\\.dev/flagset"), AGE_COLUMN),
+    columns=(PrinterColumn("Set", ".metadata.labels.flagstaff\\.dev/flagset"), AGE_COLUMN),
 )

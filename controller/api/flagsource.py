@@ -13,8 +13,8 @@ from controller.api.definition import (
     READY_COLUMN,
     STATUS_COLUMN,
     SUSPENDED_COLUMN,
-    Column,
     Definition,
+    PrinterColumn,
 )
 from controller.api.fields import (
     INT64,
@@ -23,9 +23,9 @@ from controller.api.fields import (
     LocalReference,
     Model,
     ObjectName,
-    Rule,
     RuledModel,
     SpecProblem,
+    SpecRule,
     Timeout,
     refuse,
     that,
@@ -53,7 +53,7 @@ OBSERVED: Final = (
 )
 """Fields of the status that say how the files of its artifact were chosen."""
 
-_WITHIN: Final = Rule(
+_WITHIN: Final = SpecRule(
     "!self.matches('^/|(^|/)[.][.](/|$)')",
     "must be a folder within the source: no / at its start, and no ..",
     is_within_source,
@@ -95,29 +95,29 @@ class FlagSourceSpec(RuledModel):
     """What the user asks for."""
 
     RULES = (
-        Rule(
+        SpecRule(
             "[has(self.git), has(self.oci), has(self.bucket)].exists_one(each, each)",
             "set exactly one of git, oci, bucket",
             lambda spec: [spec.git, spec.oci, spec.bucket].count(None) == 2,
         ),
-        Rule(
+        SpecRule(
             "!has(self.verify) || !has(self.bucket) || !has(self.bucket.prefix) || "
             "self.bucket.prefix == '' || self.bucket.prefix.endsWith('/')",
             "verify needs a bucket.prefix that ends in /: a folder is signed",
             lambda spec: spec.verify is None or spec.bucket is None or _is_folder(spec.bucket),
         ),
-        Rule(
+        SpecRule(
             "!has(self.verify) || !has(self.verify.mode) || has(self.git)",
             "verify.mode works only with git",
             lambda spec: spec.verify is None or spec.verify.mode is None or spec.git is not None,
         ),
-        Rule(
+        SpecRule(
             "!has(self.verify) || !has(self.verify.matchOIDCIdentity) || "
             "size(self.verify.matchOIDCIdentity) == 0 || has(self.oci)",
             "verify.matchOIDCIdentity works only with oci",
             lambda spec: spec.verify is None or not spec.verify.match_oidc_identity or spec.oci is not None,
         ),
-        Rule(
+        SpecRule(
             "!has(self.verify) || !has(self.verify.rules) || size(self.verify.rules) == 0 || "
             "!has(self.git) || !has(self.git.recurseSubmodules) || !self.git.recurseSubmodules",
             "verify.rules and git.recurseSubmodules exclude each other: rules do not see the files of "
@@ -260,11 +260,11 @@ DEFINITION: Final = Definition(
     status=FlagSourceStatus,
     columns=(
         READY_COLUMN,
-        Column("Revision", ".status.artifact.revision"),
-        Column("Since", ".status.artifact.lastUpdateTime", "date"),
+        PrinterColumn("Revision", ".status.artifact.revision"),
+        PrinterColumn("Since", ".status.artifact.lastUpdateTime", "date"),
         SUSPENDED_COLUMN,
         AGE_COLUMN,
         STATUS_COLUMN,
-        Column("URL", ".spec.git.url", priority=1),
+        PrinterColumn("URL", ".spec.git.url", priority=1),
     ),
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Final, Literal
 
-from controller.api.definition import AGE_COLUMN, READY_COLUMN, STATUS_COLUMN, Column, Definition
+from controller.api.definition import AGE_COLUMN, READY_COLUMN, STATUS_COLUMN, Definition, PrinterColumn
 from controller.api.featureflagsource import Port
 from controller.api.fields import Model, that
 from controller.api.meta import OPENFEATURE_VERSION
@@ -68,8 +68,8 @@ DEFINITION: Final = Definition(
     status=Status,
     columns=(
         READY_COLUMN,
-        Column("Selector", ".spec.selector"),
-        Column("Host", ".spec.host"),
+        PrinterColumn("Selector", ".spec.selector"),
+        PrinterColumn("Host", ".spec.host"),
         AGE_COLUMN,
         STATUS_COLUMN,
     ),

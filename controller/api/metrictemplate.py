@@ -6,8 +6,8 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import Field
 
-from controller.api.definition import AGE_COLUMN, Column, Definition
-from controller.api.fields import LocalReference, Rule, RuledModel, that
+from controller.api.definition import AGE_COLUMN, Definition, PrinterColumn
+from controller.api.fields import LocalReference, RuledModel, SpecRule, that
 from controller.api.flagrollout import Url
 from controller.api.parsing import require_query
 
@@ -21,17 +21,17 @@ class MetricProvider(RuledModel):
     """Where the query is sent."""
 
     RULES = (
-        Rule(
+        SpecRule(
             "self.type != 'http' || has(self.jsonPath)",
             "type http needs jsonPath",
             lambda provider: provider.type != "http" or provider.json_path is not None,
         ),
-        Rule(
+        SpecRule(
             "self.type == 'datadog' || has(self.address)",
             "types prometheus and http need address",
             lambda provider: provider.type == "datadog" or provider.address is not None,
         ),
-        Rule(
+        SpecRule(
             "!has(self.insecureSkipVerify) || !self.insecureSkipVerify",
             "certificates are always verified: name the server's authority in certSecretRef",
             lambda provider: not provider.insecure_skip_verify,
@@ -62,7 +62,7 @@ class MetricTemplateSpec(RuledModel):
     """A query and its server."""
 
     RULES = (
-        Rule(
+        SpecRule(
             "self.provider.type != 'http' || (self.query.matches('^[[:space:]]*[/?]') && "
             "(!has(self.samples) || self.samples.matches('^[[:space:]]*[/?]')))",
             "queries of type http are the end of a URL: they begin with / or ?",
@@ -90,5 +90,5 @@ DEFINITION: Final = Definition(
     "MetricTemplate is a query of metrics, which FlagRollouts ask.",
     spec=MetricTemplateSpec,
     spec_description="A query and its server.",
-    columns=(Column("Provider", ".spec.provider.type"), AGE_COLUMN),
+    columns=(PrinterColumn("Provider", ".spec.provider.type"), AGE_COLUMN),
 )

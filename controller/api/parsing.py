@@ -127,7 +127,7 @@ NAMES: Final = frozenset(
 )  # fmt: skip
 
 
-class Words(Template):
+class MessageTemplate(Template):
     """A text with `$name` and `${name}`."""
 
     flags = re.RegexFlag(0)
@@ -138,7 +138,7 @@ def check(text: str) -> None:
     """Raise InvalidTextError for a name that is not known, and for a `$` that begins none, with its place as
     `line:column: why`.
     """
-    for match in Words.pattern.finditer(text):
+    for match in MessageTemplate.pattern.finditer(text):
         name = match["named"] or match["braced"]
         if match["invalid"] is not None:
             raise InvalidTextError(f"{_place(text, match.start())}: write $$ for a $ that begins no name")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 from pydantic import Field
 
-from controller.api.fields import TIME, Interval, Model, Name, ObjectName, Rule, RuledModel, in_schema
+from controller.api.fields import TIME, Interval, Model, Name, ObjectName, RuledModel, SpecRule, in_schema
 
 if TYPE_CHECKING:
     from controller.api.meta import Resource
@@ -35,7 +35,7 @@ class RemoteFlagProvider(RuledModel):
     """Where flags that are merged with the object's own come from."""
 
     RULES = (
-        Rule(
+        SpecRule(
             "self.type == 'flagSource' ? has(self.flagSource) && !has(self.url) && !has(self.credentials) "
             ": has(self.url) && !has(self.flagSource)",
             "type flagSource needs flagSource, and neither url nor credentials; http and grpc need url, and "
@@ -46,12 +46,12 @@ class RemoteFlagProvider(RuledModel):
                 else (given.url is not None and given.flag_source is None)
             ),
         ),
-        Rule(
+        SpecRule(
             f"self.type != 'http' || !has(self.url) || self.url.matches('{_WEB}')",
             "url must be https://HOST/PATH, without a username or a password; they belong in credentials",
             lambda given: given.type != "http" or given.url is None or bool(re.search(_WEB, given.url)),
         ),
-        Rule(
+        SpecRule(
             f"self.type != 'grpc' || !has(self.url) || self.url.matches('{_RPC}')",
             "url must be grpcs://HOST:PORT, or grpc://HOST:PORT without TLS",
             lambda given: given.type != "grpc" or given.url is None or bool(re.search(_RPC, given.url)),

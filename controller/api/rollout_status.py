@@ -87,7 +87,7 @@ PROMOTION: Final = "promotion"
 """The gate after the last step."""
 
 
-class Revision(Model):
+class PromotedRevision(Model):
     """Promoted definitions of the rollout's flags."""
 
     digest: Annotated[str, Field(max_length=128)]
@@ -98,7 +98,7 @@ class Revision(Model):
     """The FlagShard that has them."""
 
 
-class Checks(Model):
+class CheckCounts(Model):
     """Counts of one step."""
 
     failed: int = 0
@@ -170,7 +170,7 @@ class Outcome(Model):
     """When it ended."""
 
 
-class Served(Model):
+class StepServed(Model):
     """Who serves the present step."""
 
     served: int = 0
@@ -290,9 +290,9 @@ class CandidateStatus(Model):
     """When metrics were checked last."""
     post_rollout_at: Time | None = None
     """When the webhooks of type `post-rollout` were asked."""
-    served: Served | None = None
+    served: StepServed | None = None
     """Who serves the step."""
-    checks: Checks | None = None
+    checks: CheckCounts | None = None
     """Counts of the step."""
     metrics: Annotated[tuple[OnErrorOmit[MetricStatus], ...], Field(max_length=32)] = ()
     """The newest check of each metric."""
@@ -321,7 +321,7 @@ class FlagRolloutStatus(Status):
     """How many changes wait for others to end, by `spec.maxConcurrent`."""
     furthest: Text | None = None
     """The step and share of the candidate that is the furthest: `2/4 50%`."""
-    promoted: Revision | None = None
+    promoted: PromotedRevision | None = None
     """What everybody else gets."""
     candidates: Annotated[tuple[OnErrorOmit[CandidateStatus], ...], Field(max_length=32)] = ()
     """The changes that are not promoted, the oldest first. Changes beyond 32 wait, and nobody gets them."""

@@ -24,10 +24,10 @@ from controller.api.addresses import (
 from controller.api.fields import (
     LocalReference,
     Model,
-    Rule,
     RuledModel,
     ShortText,
     SpecProblem,
+    SpecRule,
     VersionRange,
     in_schema,
     refuse,
@@ -100,18 +100,18 @@ class VerifySpec(RuledModel):
     """What must be signed, and how: with a key of a Secret, or under an identity."""
 
     RULES = (
-        Rule(
+        SpecRule(
             "has(self.secretRef) != (has(self.matchOIDCIdentity) && size(self.matchOIDCIdentity) > 0)",
             "set exactly one of secretRef, matchOIDCIdentity",
             lambda verify: (verify.secret_ref is not None) != bool(verify.match_oidc_identity),
         ),
-        Rule(
+        SpecRule(
             "!has(self.trustedRootSecretRef) || "
             "has(self.matchOIDCIdentity) && size(self.matchOIDCIdentity) > 0",
             "trustedRootSecretRef needs matchOIDCIdentity",
             lambda verify: verify.trusted_root_secret_ref is None or bool(verify.match_oidc_identity),
         ),
-        Rule(
+        SpecRule(
             "!has(self.rules) || size(self.rules) == 0 || has(self.mode) && self.mode == 'EveryCommit'",
             "rules need mode EveryCommit: they ask who signed each change",
             lambda verify: not verify.rules or verify.mode == "EveryCommit",
@@ -150,7 +150,7 @@ class VerifySpec(RuledModel):
 
 
 DEFAULT_BRANCH: Final = "main"
-_NO_PATTERN: Final = Rule(
+_NO_PATTERN: Final = SpecRule(
     "!self.matches('^/|(^|/)[.][.](/|$)|[*?[]')",
     "must be a folder within the source, not a pattern: no / at its start, and no ..",
     lambda path: is_within_source(path) and not any(mark in path for mark in "*?["),
@@ -172,16 +172,18 @@ def _repository_url(url: str) -> str:
 
 
 _URL_RULES: Final = (
-    Rule(
+    SpecRule(
         "self.matches('^(https?|ssh|file)://.+$') || self.matches('^[^/:]+@[^/:]+:')",
         "must begin with https://, http:// or ssh://",
     ),
-    Rule(
+    SpecRule(
         "!self.matches('^[^/:]+@[^/:]+:')",
         "write ssh://git@example.com/team/repository.git for git@example.com:team/repository.git",
     ),
-    Rule("!self.contains('?')", "a URL must have no query; put a token into the Secret that secretRef names"),
-    Rule(
+    SpecRule(
+        "!self.contains('?')", "a URL must have no query; put a token into the Secret that secretRef names"
+    ),
+    SpecRule(
         "!self.matches('^(https?://[^/@]*|[a-z]+://[^/@]*:[^/@]*)@')",
         "a URL must not hold a password or token; put it into the Secret that secretRef names",
     ),
@@ -338,22 +340,22 @@ class BucketSpec(RuledModel):
     """Objects in S3 or what speaks its protocol, Google Cloud Storage or Azure Blob Storage."""
 
     RULES = (
-        Rule(
+        SpecRule(
             "has(self.endpoint) && self.endpoint != '' || "
             "has(self.provider) && self.provider in ['aws', 'gcp']",
             "endpoint is required for the providers generic and azure",
         ),
-        Rule(
+        SpecRule(
             "!has(self.endpoint) || !self.endpoint.startsWith('http://') || "
             "has(self.insecure) && self.insecure",
             "an http:// endpoint needs insecure",
         ),
-        Rule(
+        SpecRule(
             "!has(self.sts) || has(self.provider) && self.provider == 'aws' && !has(self.secretRef)",
             "sts works only with provider aws and without secretRef",
             lambda bucket: bucket.sts is None or (bucket.provider == "aws" and bucket.secret_ref is None),
         ),
-        Rule(
+        SpecRule(
             "has(self.secretRef) || !has(self.provider) || self.provider == 'generic' || "
             "!has(self.proxySecretRef) && !has(self.certSecretRef) && !(has(self.insecure) && self.insecure)",
             _IDENTITY,

@@ -31,7 +31,7 @@ from controller.artifacts.artifact_server import ArtifactServer
 from controller.artifacts.storage import Storages
 from controller.configurations.live_proxies import LiveProxies, ProxyFollower
 from controller.configurations.stage import BY_SECRET as CONFIGURATION_BY_SECRET
-from controller.delivery.claims import Claims
+from controller.delivery.claims import ClaimIndex
 from controller.events.alert_stage import BY_SECRET as PROVIDER_BY_SECRET
 from controller.events.alert_stage import SELECTING
 from controller.events.receiver_stage import BY_SECRET as RECEIVER_BY_SECRET
@@ -55,9 +55,9 @@ from controller.runtime.clock import now
 from controller.runtime.helpers import HELPERS, Helpers, HelperTasks
 from controller.runtime.limits import Places
 from controller.runtime.loop import Loop, Outputs
-from controller.runtime.metrics import Metrics
+from controller.runtime.metrics import ControllerMetrics
 from controller.runtime.process import Leadership, Role, end_at_signals, forever, stop_at_signals
-from controller.runtime.watch_health import Collector, WatchHealth
+from controller.runtime.watch_health import CacheFiller, WatchHealth
 from controller.runtime.watches import Dispatcher, indexes_of
 from controller.sources.freshness import PendingPushes
 from controller.sources.source_files import Leftovers
@@ -170,7 +170,7 @@ _LEADER_LABEL: Final = "flagstaff.dev/leader"
 
 
 @dataclass(frozen=True, slots=True)
-class Ports:
+class OpenPorts:
     """The numbers of the open ports."""
 
     management: int
@@ -182,8 +182,8 @@ class Ports:
 class Controller:
     """One replica: fills its cache from the start, and reconciles while it leads."""
 
-    ports: Ports
-    collector: Collector
+    ports: OpenPorts
+    collector: CacheFiller
     leadership: Leadership
     dispatcher: Dispatcher
     loops: Mapping[str, Loop]
@@ -244,7 +244,7 @@ def leadership_of(settings: ControllerSettings, cluster: Cluster, role: Role) ->
 
 
 def readiness(
-    collector: Collector, role: Role, health: WatchHealth, certificates: Mapping[str, CertificateRotation]
+    collector: CacheFiller, role: Role, health: WatchHealth, certificates: Mapping[str, CertificateRotation]
 ) -> dict[str, Any]:
     """Ready once everything is known; a standby is ready, too. With the API server down it stays so, and says
     how old its view is.
@@ -276,7 +276,7 @@ class _Base:
     health: WatchHealth
     role: Role
     queues: dict[str, KeyedQueue[ObjectKey]]
-    metrics: Metrics
+    metrics: ControllerMetrics
     connection: Cluster
     """The client of what a standby does, too."""
     cluster: Cluster
@@ -285,7 +285,7 @@ class _Base:
     """The clients that act for objects."""
     events: ApiServerEvents
     limits: NamespaceLimits
-    collector: Collector
+    collector: CacheFiller
 
 
 @contextlib.asynccontextmanager
@@ -332,7 +332,7 @@ async def open_controller(
         state = partial(readiness, base.collector, role, health, certificates)
         ports = await _open_ports(stack, base, shared, bound, dispatcher, state)
         yield Controller(
-            Ports(*ports),
+            OpenPorts(*ports),
             base.collector,
             leadership_of(settings, base.connection, role),
             dispatcher,
@@ -355,7 +355,7 @@ async def _connect(
     """
     role = Role()
     queues = {stage.type.kind: queue_of(stage.type.kind, settings.workers) for stage in STAGES}
-    metrics = Metrics(objects, queues, now, health, role)
+    metrics = ControllerMetrics(objects, queues, now, health, role)
     metrics.lag.start()
     stack.callback(metrics.lag.stop)
     connection = await Cluster.connect(settings.kubeconfig or None, wrote=metrics.count_write)
@@ -365,7 +365,7 @@ async def _connect(
     await stack.enter_async_context(events.post_in_background())
     accounts = Accounts(cluster, settings.default_service_account, settings.require_secret_hosts)
     limits = limits_of(settings)
-    collector = Collector(objects, cluster, WATCHED, settings.namespaces)
+    collector = CacheFiller(objects, cluster, WATCHED, settings.namespaces)
     return _Base(
         settings,
         objects,
@@ -427,7 +427,7 @@ async def _open_shared(stack: contextlib.AsyncExitStack, base: _Base) -> tuple[S
     helpers = Helpers((*MODULES, *_READERS))
     stack.push_async_callback(helpers.close)
     tasks = HelperTasks(helpers, Places(HELPERS, resource="foreign content"))
-    known = Claims(), Endpoints(), PendingPushes(), tasks
+    known = ClaimIndex(), Endpoints(), PendingPushes(), tasks
     shared = Shared(settings, base.objects, base.limits, base.accounts, storages, address, tokens, *known)
     return shared, bound
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from controller.api.kinds import FLAG_CARRIERS, POD
 from controller.api.meta import Resource
-from controller.app.settings import InvalidSettingError
+from controller.app.settings import InvalidOptionError
 from controller.configurations.stage import BY_SHARD
 from controller.flagsets.compose import ProvenanceDetail
 from controller.kube.adapters import FILES_ROLE, ClusterFiles, ClusterScale, ClusterWorkloads
@@ -65,7 +65,7 @@ def pod_work_of(
 ) -> PodWork:
     """Create the parts that the settings enable. Raises InvalidSettingError."""
     if settings.flag_readers and not settings.compat:
-        raise InvalidSettingError(
+        raise InvalidOptionError(
             "--flag-readers needs --compat openfeature-operator: our own container reads through the proxy"
         )
     cluster, clock = accounts.cluster, asyncio.get_running_loop().time

@@ -21,7 +21,7 @@ from controller.app.namespace_limits import (
     rollout_hosts_of,
     source_hosts_of,
 )
-from controller.app.settings import InvalidSettingError
+from controller.app.settings import InvalidOptionError
 from controller.configurations.reconciler import ConfigurationReconciler
 from controller.configurations.remote_providers import RemoteProviders, RemoteShards
 from controller.configurations.stage import CONFIGURATIONS, FEATURE_FLAGS
@@ -42,7 +42,7 @@ from controller.flagsets.limited_build import LimitedBuild
 from controller.flagsets.reconciler import FlagSetReconciler
 from controller.flagsets.stage import FLAG_SETS
 from controller.kube.adapters import ClusterRestarts, ClusterWorkloads
-from controller.pods.flagd_objects import Exposure
+from controller.pods.flagd_objects import ExposureRules
 from controller.pods.flagd_reconciler import FlagdReconciler, SettingsReconciler
 from controller.pods.known_objects import KnownObjects
 from controller.pods.stage import FEATURE_FLAG_SOURCES, FLAGDS, IN_PROCESS_CONFIGURATIONS
@@ -77,18 +77,18 @@ if TYPE_CHECKING:
     from controller.app.settings import ControllerSettings
     from controller.artifacts.storage import Storages
     from controller.configurations.live_proxies import LiveProxies
-    from controller.delivery.claims import Claims
+    from controller.delivery.claims import ClaimIndex
     from controller.delivery.delivered import RemoteSource
     from controller.events.webhook_server import Endpoints
     from controller.kube.client import Accounts
     from controller.pods.installation import Options
-    from controller.rollouts.rollout_ports import Checks, Hooks
+    from controller.rollouts.rollout_ports import Hooks, StepChecks
     from controller.runtime.cache import Cache
     from controller.runtime.event import EventSink
     from controller.runtime.helpers import ForeignTasks
     from controller.runtime.limits import NamespaceLimits
     from controller.runtime.loop import Reconciler
-    from controller.runtime.metrics import Metrics
+    from controller.runtime.metrics import ControllerMetrics
     from controller.runtime.watches import Reconciles
     from controller.sources.backend import BackendFactory
     from controller.sources.freshness import PendingPushes
@@ -120,7 +120,7 @@ class TokenFile:
         """Take over what the file holds now. Blocks. A fault is logged once, until it is another one."""
         try:
             tokens = _read(Path(self._path))
-        except InvalidSettingError as error:
+        except InvalidOptionError as error:
             if self._fault != str(error):
                 self._fault = str(error)
                 log.warning("%s; the tokens read before stay in use", error)
@@ -142,15 +142,15 @@ def _read(path: Path) -> tuple[str, ...]:
         content = durable.read_file(path, MOST_BYTES)
         lines = content.decode("ascii").splitlines()
     except OSError as error:
-        raise InvalidSettingError(f"{path}: {error.strerror}") from error
+        raise InvalidOptionError(f"{path}: {error.strerror}") from error
     except UnicodeDecodeError as error:
         # Without the text: some of it is secret.
-        raise InvalidSettingError(f"{path}: byte {error.start} is not ASCII") from None
+        raise InvalidOptionError(f"{path}: byte {error.start} is not ASCII") from None
     if len(content) > MOST_BYTES:
-        raise InvalidSettingError(f"{path}: larger than {MOST_BYTES} bytes")
+        raise InvalidOptionError(f"{path}: larger than {MOST_BYTES} bytes")
     tokens = tuple(line.strip() for line in lines if line.strip())
     if not tokens:
-        raise InvalidSettingError(f"{path} contains no token; write one token per line")
+        raise InvalidOptionError(f"{path} contains no token; write one token per line")
     return tokens
 
 
@@ -162,7 +162,7 @@ ROLLOUT_REQUESTS_AT_ONCE: Final = 128
 class RolloutChecks:
     """What rollouts ask."""
 
-    checks: Checks
+    checks: StepChecks
     hooks: Hooks
 
 
@@ -205,7 +205,7 @@ async def open_notifications(
     settings: ControllerSettings,
     accounts: Accounts,
     objects: Cache,
-    metrics: Metrics,
+    metrics: ControllerMetrics,
     wake: Callable[[ObjectKey, float], None],
 ) -> Notifying:
     """Connect the parts; `stack` closes them, `wake` puts an object into its queue."""
@@ -279,7 +279,7 @@ class Shared:
     address: str
     """Host and port at which others reach our artifacts."""
     tokens: TokenFile
-    claims: Claims
+    claims: ClaimIndex
     endpoints: Endpoints
     pending: PendingPushes
     tasks: ForeignTasks
@@ -353,7 +353,7 @@ def _feature_flags(parts: Parts) -> ConfigurationReconciler:
 def _flagds(parts: Parts) -> FlagdReconciler:
     shared = parts.shared
     workloads = ClusterWorkloads(shared.accounts.cluster, accounts=shared.accounts)
-    exposure = Exposure(shared.settings.flagd_hosts, shared.settings.flagd_annotations)
+    exposure = ExposureRules(shared.settings.flagd_hosts, shared.settings.flagd_annotations)
     return FlagdReconciler(shared.objects, workloads, *parts.injected, exposure=exposure)
 
 

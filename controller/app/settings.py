@@ -444,7 +444,7 @@ class PageSettings(SharedSettings):
 
 __all__ = [
     "OPERATORS", "OPERATORS_DEBUG", "AdmissionSettings", "AuthMode", "ControllerSettings",
-    "InvalidSettingError", "LogFormat", "PageSettings", "ProxySettings", "proxy_logs_debug", "settings_of",
+    "InvalidOptionError", "LogFormat", "PageSettings", "ProxySettings", "proxy_logs_debug", "settings_of",
 ]  # fmt: skip
 
 S = TypeVar("S", bound=AdmissionSettings | ControllerSettings | PageSettings | ProxySettings)
@@ -456,7 +456,7 @@ _TRUE: Final = frozenset({"1", "t", "T", "true", "True", "TRUE"})
 """The texts for true that Go's parser of booleans reads."""
 
 
-class InvalidSettingError(ValueError):
+class InvalidOptionError(ValueError):
     """A setting cannot be used; the text names it and says what it must be."""
 
 
@@ -475,7 +475,7 @@ def settings_of(kind: type[S], **given: Any) -> S:
         name = f"--{field.replace('_', '-')}" if field in given else PREFIX + field.upper()
         name = OPERATORS[field] if field in theirs else name
         must = first["msg"].removeprefix("Value error, ").replace("Input should be", "must be")
-        raise InvalidSettingError(f"{name} is {str(first['input'])[:100]!r}: {must}") from None
+        raise InvalidOptionError(f"{name} is {str(first['input'])[:100]!r}: {must}") from None
 
 
 def proxy_logs_debug() -> bool:

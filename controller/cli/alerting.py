@@ -28,7 +28,7 @@ _LOOK: Final = 0.3
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class MessageOutcome:
     """The result of a test."""
 
     delivered: bool
@@ -41,11 +41,11 @@ async def send_test(
     scope: ClusterScope,
     name: str,
     timeout: float,  # noqa: ASYNC109 - the command's own, which ends in an answer
-) -> Outcome:
+) -> MessageOutcome:
     """Until the message was delivered or cannot be, or the time is over. Raises Setback, ConfigException,
     Exit.
     """
-    outcome, asked = Outcome(False, "the cluster has not answered yet", over=False), uuid4().hex
+    outcome, asked = MessageOutcome(False, "the cluster has not answered yet", over=False), uuid4().hex
     try:
         async with asyncio.timeout(timeout), open_connection(scope) as connection:
             await connection.get(FLAG_PROVIDER, name)
@@ -59,22 +59,24 @@ async def send_test(
     return outcome
 
 
-def outcome_of(found: Resource | None, asked: str) -> Outcome:
+def outcome_of(found: Resource | None, asked: str) -> MessageOutcome:
     """What a FlagProvider says of the test `asked`."""
     if found is None:
-        return Outcome(False, "the FlagProvider was deleted")
+        return MessageOutcome(False, "the FlagProvider was deleted")
     if found.suspended:
-        return Outcome(False, "the FlagProvider is suspended")
+        return MessageOutcome(False, "the FlagProvider is suspended")
     status = FlagProviderStatus.of(found)
     ready, delivered = status.condition(READY), status.condition(DELIVERED)
     if status.last_handled_test != asked:
-        return Outcome(False, "no controller has seen the request", over=False)
+        return MessageOutcome(False, "no controller has seen the request", over=False)
     if ready.status == FALSE:
-        return Outcome(False, f"the FlagProvider is not ready: {ready.message}")
+        return MessageOutcome(False, f"the FlagProvider is not ready: {ready.message}")
     waits = test_key(found.uid, asked) in {message.key for message in status.pending or ()}
     if delivered.status == FALSE:
-        return Outcome(False, f"the last try failed: {delivered.message}", over=not waits)
-    return Outcome(not waits, "the message waits to be delivered" if waits else "delivered", over=not waits)
+        return MessageOutcome(False, f"the last try failed: {delivered.message}", over=not waits)
+    return MessageOutcome(
+        not waits, "the message waits to be delivered" if waits else "delivered", over=not waits
+    )
 
 
 _KINDS: Final = frozenset({"provider", "flagprovider", "flagproviders", "fprov"})

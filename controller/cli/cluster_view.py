@@ -13,7 +13,7 @@ from controller.api import featureflagconfiguration, flagrollout, flagset, kinds
 from controller.api.kinds import FEATURE_FLAG_CONFIGURATION, FLAG_ROLLOUT, FLAG_SET, ResourceType, status_of
 from controller.api.meta import REQUESTED_AT, ObjectKey, Resource, precise_timestamp
 from controller.api.status import FALSE, READY, RECONCILING, TRUE
-from controller.cli.connection import Connection, open_connection
+from controller.cli.connection import ClusterConnection, open_connection
 from controller.cli.printing import OK, PROBLEM, did_you_mean, printable, short
 from controller.delivery.actions import Effect
 from controller.delivery.overrides import set_name
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 
     from controller.cli.connection import ClusterScope
-    from controller.delivery.reach import Target
+    from controller.delivery.reach import ReachTarget
     from controller.delivery.set_state import SetState
 
 
@@ -108,7 +108,7 @@ _View = TypeVar("_View", bound=ClusterView)
 @contextlib.asynccontextmanager
 async def open_view(
     scope: ClusterScope, types: tuple[ResourceType, ...], view: _View
-) -> AsyncIterator[tuple[_View, Connection]]:
+) -> AsyncIterator[tuple[_View, ClusterConnection]]:
     """`view`, kept up to date, and the connection over which it is. Raises ConfigException, Exit."""
     async with open_connection(scope) as connection, update_view(connection, types, view):
         yield view, connection
@@ -116,7 +116,7 @@ async def open_view(
 
 @contextlib.asynccontextmanager
 async def update_view(
-    connection: Connection, types: tuple[ResourceType, ...], view: _View
+    connection: ClusterConnection, types: tuple[ResourceType, ...], view: _View
 ) -> AsyncIterator[_View]:
     """`view`, kept up to date over a connection."""
     reflectors = [
@@ -144,7 +144,7 @@ class WaitSubject:
     kind: str
     """FeatureFlagConfiguration, FlagSet or FlagRollout."""
     name: str
-    wanted: Target
+    wanted: ReachTarget
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,7 +227,7 @@ class ReadSets:
     """By object and by FlagSet."""
 
 
-async def read_states(connection: Connection, *types: ResourceType) -> ReadSets:
+async def read_states(connection: ClusterConnection, *types: ResourceType) -> ReadSets:
     """The objects of these kinds, and the states of all flag sets. Kinds that only the states are read from
     may be denied to the user. Raises Setback.
     """
@@ -258,7 +258,7 @@ def add_effect_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 async def request(
-    connection: Connection, type_: ResourceType, name: str, patch: Mapping[str, Any] | None = None
+    connection: ClusterConnection, type_: ResourceType, name: str, patch: Mapping[str, Any] | None = None
 ) -> str:
     """Change an object as a merge patch says, and have it reconciled; return the request's name. Raises
     Setback.

@@ -117,7 +117,7 @@ MANAGER = "flagstaff-cli"
 
 
 @dataclass(frozen=True, slots=True)
-class Connection:
+class ClusterConnection:
     """A client, and the namespace of the verb."""
 
     cluster: Cluster
@@ -171,7 +171,7 @@ class Connection:
 
 
 @contextlib.asynccontextmanager
-async def open_connection(scope: ClusterScope) -> AsyncIterator[Connection]:
+async def open_connection(scope: ClusterScope) -> AsyncIterator[ClusterConnection]:
     """A connection for as long as the block lasts. Raises ConfigException; Exit for a namespace that is not
     there.
     """
@@ -179,7 +179,7 @@ async def open_connection(scope: ClusterScope) -> AsyncIterator[Connection]:
     try:
         namespace = "" if scope.everywhere else scope.namespace or cluster.namespace
         await _require_namespace(cluster, namespace)
-        yield Connection(cluster, namespace)
+        yield ClusterConnection(cluster, namespace)
     finally:
         await cluster.close()
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from controller.api.kinds import ResourceType
-    from controller.cli.connection import Connection
+    from controller.cli.connection import ClusterConnection
 
 _REFERENCES: Final = ("branch", "tag", "semver", "commit")
 
@@ -118,7 +118,7 @@ async def _apply(
         return done, await follow_effect(look, options.timeout)
 
 
-async def _require_source(connection: Connection, reference: dict[str, Any] | None) -> None:
+async def _require_source(connection: ClusterConnection, reference: dict[str, Any] | None) -> None:
     """Raise Exit for a FlagSet whose source does not exist."""
     from controller.cli.object_rows import SOURCES
 

@@ -16,7 +16,7 @@ from controller.cli.output import DOCUMENTS, Column, add_output_argument, docume
 from controller.cli.printing import OK, printable, short
 from controller.cli.rollout_view import candidate_sections, history_lines
 from controller.delivery.actions import Who
-from controller.delivery.reach import Target, reach
+from controller.delivery.reach import ReachTarget, reach
 from controller.delivery.rollout_state import rollout_state
 from controller.delivery.set_reading import artifact_of
 from controller.delivery.set_state import Verdict
@@ -124,7 +124,7 @@ def state_sections(state: SetState) -> Iterator[str]:
     """What is served of a flag set, to whom, and what to do."""
     newest = state.newest.revision
     if newest:
-        reached = reach(state, Target(newest, allow_none=True))
+        reached = reach(state, ReachTarget(newest, allow_none=True))
         words = reached.level.name.lower().replace("_", " ")
         if state.newest.verdict is Verdict.PARTLY:
             words = "applied in part"

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     import argparse
 
     from controller.api.meta import Resource
-    from controller.cli.connection import Connection
+    from controller.cli.connection import ClusterConnection
     from controller.flagsets.compose import Composition
     from controller.local.local_options import LocalOptions
 
@@ -54,7 +54,7 @@ class DeliveredSide:
         return str(self.flag_set.spec.get("flagSetId") or f"{self.flag_set.namespace}/{self.flag_set.name}")
 
 
-async def read_delivered(connection: Connection, name: str) -> DeliveredSide:
+async def read_delivered(connection: ClusterConnection, name: str) -> DeliveredSide:
     """What the FlagSet `name` delivers. Raises Exit where there is none, Setback."""
     # Imported here: it takes a second or two.
     from controller.api.kinds import FEATURE_FLAG_CONFIGURATION, FLAG_ROLLOUT, FLAG_SET, FLAG_SHARD
@@ -74,7 +74,7 @@ async def read_delivered(connection: Connection, name: str) -> DeliveredSide:
     )  # fmt: skip
 
 
-async def read_promoted(connection: Connection, rollout: Resource) -> DeliveredSide:
+async def read_promoted(connection: ClusterConnection, rollout: Resource) -> DeliveredSide:
     """What the FlagSet of a FlagRollout delivers to users in no cohort. Raises Exit, Setback."""
     from controller.api.kinds import FLAG_SHARD
     from controller.delivery.overrides import set_name

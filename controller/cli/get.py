@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from controller.api.kinds import ResourceType
     from controller.cli.cluster_view import ClusterView
-    from controller.cli.connection import Connection
+    from controller.cli.connection import ClusterConnection
 
 Row: TypeAlias = ObjectRow | FlagRow
 _ALL: Final = "all"
@@ -85,7 +85,7 @@ async def _show(options: argparse.Namespace, what: str, types: tuple[ResourceTyp
         await follow(show, partial(view.wait, 60.0), watch=options.watch)
 
 
-async def _load(connection: Connection, types: tuple[ResourceType, ...], view: ClusterView) -> None:
+async def _load(connection: ClusterConnection, types: tuple[ResourceType, ...], view: ClusterView) -> None:
     for type_ in types:
         for body in await connection.bodies(type_):
             view.learn(type_.kind, body)
@@ -97,7 +97,7 @@ def _text(
     what: str,
     types: tuple[ResourceType, ...],
     view: ClusterView,
-    connection: Connection,
+    connection: ClusterConnection,
 ) -> str:
     shown: list[Row]
     states = view.states()

@@ -10,9 +10,9 @@ import yaml
 
 from controller.cli.manifests import exit_if_unreadable
 from controller.cli.printing import OK, PROBLEM, Exit
-from controller.migration.migrated_objects import Given
+from controller.migration.migrated_objects import GivenObjects
 from controller.pods.carried_flags import mark_manifest
-from controller.pods.installation import ADDRESS, AUDIENCE, IMAGE, OPERATORS, Options, Refused
+from controller.pods.installation import ADDRESS, AUDIENCE, IMAGE, OPERATORS, Options, PodRefused
 from controller.pods.pod_injection import inject_manifest
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ def run(arguments: argparse.Namespace) -> int:
         with exit_if_unreadable(_file_words(file)):
             given[file] = [*_documents(file)]
     manifests = [manifest for documents in given.values() for manifest in documents]
-    known = Given(manifests, arguments.namespace, whole=False)
+    known = GivenObjects(manifests, arguments.namespace, whole=False)
     injected: list[Any] = []
     for file, documents in given.items():
         try:
@@ -68,7 +68,7 @@ def run(arguments: argparse.Namespace) -> int:
             injected += [
                 inject_manifest(manifest, arguments.namespace, options, known) for manifest in marked
             ]
-        except Refused as refusal:
+        except PodRefused as refusal:
             raise Exit(f"{_file_words(file)}: {refusal}", PROBLEM) from refusal
     yaml.safe_dump_all(injected, sys.stdout, sort_keys=False, allow_unicode=True, width=1_000)
     return OK

@@ -14,7 +14,7 @@ from controller.cli.printing import OK, PROBLEM, Exit, printable
 if TYPE_CHECKING:
     import argparse
 
-    from controller.cli.connection import Connection
+    from controller.cli.connection import ClusterConnection
 
 _NAMESPACE: Final = "flagstaff-system"
 _SELECTOR: Final = "app.kubernetes.io/part-of=flagstaff"
@@ -64,7 +64,7 @@ async def _show(options: argparse.Namespace) -> None:
 
 
 async def _pod(
-    connection: Connection, path: str, pod: str, options: argparse.Namespace, namespace: str
+    connection: ClusterConnection, path: str, pod: str, options: argparse.Namespace, namespace: str
 ) -> None:
     from controller.kube.requests import WatchRequest, lines_of
 

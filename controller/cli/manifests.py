@@ -236,7 +236,7 @@ _LOOK_ALIKE: Final = 0.75
 
 
 @dataclass(slots=True)
-class Verdict:
+class ManifestVerdict:
     """What became of some manifests."""
 
     valid: int = 0
@@ -254,11 +254,11 @@ class Verdict:
         return f"nothing to check: no manifests of {' or '.join(GROUPS)}{others}"
 
 
-def judge(manifests: Iterable[ObjectManifest]) -> Verdict:
+def judge(manifests: Iterable[ObjectManifest]) -> ManifestVerdict:
     """Judge manifests of our groups as the API server does where unknown fields are errors, and as the
     controller does where the API server takes what it could not use.
     """
-    verdict = Verdict()
+    verdict = ManifestVerdict()
     for manifest in manifests:
         if not isinstance(manifest.body, dict):
             continue

@@ -16,7 +16,7 @@ from controller.kube.answers import require_good, root_of
 from controller.kube.client import Cluster
 from controller.kube.requests import APPLY, JSON, MERGE
 from controller.migration.finding import Fate
-from controller.migration.migrated_objects import Given, MigratedObject, lacks_evaluator, subject
+from controller.migration.migrated_objects import GivenObjects, MigratedObject, lacks_evaluator, subject
 from controller.migration.steps import (
     BINDING,
     CRDS,
@@ -236,7 +236,7 @@ def _check(arguments: argparse.Namespace) -> int:
         seen = _read_cluster(arguments)
         manifests, installed = [ObjectManifest(body, "", None) for body in seen.objects], seen.installed
     namespace = arguments.namespace or "default"
-    known = Given([manifest.body for manifest in manifests], namespace, whole=not arguments.files)
+    known = GivenObjects([manifest.body for manifest in manifests], namespace, whole=not arguments.files)
     migrated = [
         (manifest, migration)
         for manifest in manifests

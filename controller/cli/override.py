@@ -47,14 +47,14 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterable, Sequence
 
-    from controller.cli.connection import Connection
+    from controller.cli.connection import ClusterConnection
     from controller.delivery.actions import Effect
     from controller.delivery.delivered import Delivered
     from evaluator.flags.model import FlagSet
     from evaluator.flags.overrides import Override
 
 
-async def require_fit(connection: Connection, asked: Resource) -> None:
+async def require_fit(connection: ClusterConnection, asked: Resource) -> None:
     """Raise Exit for an override that fits no object: there is no such set, flag or variant, or its audience
     is wrong. What the user may not read is left to the controller.
     """
@@ -74,7 +74,7 @@ def _fault(override: Override, flag_set: FlagSet) -> str:
     return "" if unfit is None else unfit_text(unfit, override, flag, flag_set.flags)
 
 
-async def _missing_set(connection: Connection, name: str) -> Exit:
+async def _missing_set(connection: ClusterConnection, name: str) -> Exit:
     types = (FLAG_SET, FEATURE_FLAG_CONFIGURATION, FEATURE_FLAG)
     names = sorted({resource.name for resource in await connection.resources(*types)})
     return Exit(
@@ -84,7 +84,7 @@ async def _missing_set(connection: Connection, name: str) -> Exit:
     )
 
 
-async def set_override(connection: Connection, manifest: dict[str, Any], seconds: float) -> Effect:
+async def set_override(connection: ClusterConnection, manifest: dict[str, Any], seconds: float) -> Effect:
     """Write an override, and follow what comes of it for so many seconds. Raises Setback."""
     asked = Resource.of(manifest)
     before = await _targets(connection, asked)
@@ -99,7 +99,7 @@ async def set_override(connection: Connection, manifest: dict[str, Any], seconds
     return await follow_effect(look, seconds)
 
 
-async def end_override(connection: Connection, name: str, seconds: float) -> Effect:
+async def end_override(connection: ClusterConnection, name: str, seconds: float) -> Effect:
     """Delete an override, follow its end for so many seconds, and say what the flag is now. Raises Exit,
     Setback.
     """
@@ -122,7 +122,7 @@ async def end_override(connection: Connection, name: str, seconds: float) -> Eff
     return effect
 
 
-async def _again(connection: Connection, targets: Sequence[Resource]) -> list[Resource]:
+async def _again(connection: ClusterConnection, targets: Sequence[Resource]) -> list[Resource]:
     """Return the objects as they are now; without those that are gone."""
     types = {type_.kind: type_ for type_ in (FEATURE_FLAG_CONFIGURATION, FEATURE_FLAG)}
     found = [
@@ -131,7 +131,7 @@ async def _again(connection: Connection, targets: Sequence[Resource]) -> list[Re
     return [target for target in found if target is not None]
 
 
-async def _targets(connection: Connection, override: Resource) -> list[Resource]:
+async def _targets(connection: ClusterConnection, override: Resource) -> list[Resource]:
     """Return the objects with the flag that count who serves them; none where the user may not read them."""
     objects = Cache(PROGRESS_INDEXES)
     with contextlib.suppress(Setback):
@@ -139,7 +139,7 @@ async def _targets(connection: Connection, override: Resource) -> list[Resource]
     return _served_targets(objects, override)
 
 
-async def _read_targets(connection: Connection, override: Resource, objects: Cache) -> None:
+async def _read_targets(connection: ClusterConnection, override: Resource, objects: Cache) -> None:
     names = [set_name(override)]
     flag_set = await connection.find(FLAG_SET, connection.namespace, names[0])
     if flag_set is not None:
@@ -163,7 +163,7 @@ def _served_targets(objects: Cache, override: Resource) -> list[Resource]:
 
 
 async def _read_deliveries(
-    connection: Connection, override: Resource, *, overridden: bool
+    connection: ClusterConnection, override: Resource, *, overridden: bool
 ) -> list[Delivered]:
     """Return what is delivered of each object with the flag, with overrides or without. Raises Setback."""
     objects = Cache(PROGRESS_INDEXES)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from controller.api.meta import Resource
     from controller.cli.diff import DeliveredSide
-    from controller.rollouts.rollout_plan import AtOnce, Change, RolloutPlan
+    from controller.rollouts.rollout_plan import AtOnce, PlannedChange, RolloutPlan
 
 
 _MOST_KEYS: Final = 10
@@ -152,14 +152,14 @@ def _plans(options: argparse.Namespace) -> list[RolloutPlan]:
         ]
 
 
-def _read_from_file(options: argparse.Namespace) -> tuple[list[Resource], Change]:
+def _read_from_file(options: argparse.Namespace) -> tuple[list[Resource], PlannedChange]:
     from controller.api.flagrollout import KIND
     from controller.api.meta import Resource
     from controller.cli.arguments import local_options
     from controller.cli.manifests import read_manifests
     from controller.local.commits import read_tree
     from controller.local.worktree import compose_tree
-    from controller.rollouts.rollout_plan import Change
+    from controller.rollouts.rollout_plan import PlannedChange
     from controller.runtime.setbacks import Setback
 
     manifests = [manifest for manifest in read_manifests([options.rollout]) if manifest.is_object]
@@ -170,24 +170,24 @@ def _read_from_file(options: argparse.Namespace) -> tuple[list[Resource], Change
     local = local_options(options)
     earlier = local if options.before is None else replace(local, source=options.before)
 
-    async def read() -> Change:
+    async def read() -> PlannedChange:
         before_name, before_tree = await read_tree(earlier, None if options.before else first or _HEAD)
         after_name, after_tree = await read_tree(local, (second or _HEAD) if dots else None)
         # The earlier definitions are served already, so their warnings were accepted.
         before = compose_tree(before_tree, replace(earlier, lenient=True)).flag_set
         after = compose_tree(after_tree, local, before)
         _require_good(after.problems, lenient=local.lenient)
-        return Change((options.before or before_name, before), (after_name, after.flag_set))
+        return PlannedChange((options.before or before_name, before), (after_name, after.flag_set))
 
     with exit_on(UNREACHABLE, Setback):
         return rollouts, asyncio.run(read())
 
 
-def _read_from_cluster(options: argparse.Namespace) -> tuple[list[Resource], Change]:
+def _read_from_cluster(options: argparse.Namespace) -> tuple[list[Resource], PlannedChange]:
     from controller.cli.diff import options_of_set
     from controller.local.commits import read_tree
     from controller.local.worktree import compose_tree
-    from controller.rollouts.rollout_plan import Change
+    from controller.rollouts.rollout_plan import PlannedChange
     from controller.runtime.setbacks import Setback
     from evaluator.flags.model import FlagSet
 
@@ -199,7 +199,7 @@ def _read_from_cluster(options: argparse.Namespace) -> tuple[list[Resource], Cha
         name, tree = asyncio.run(read_tree(local, None if options.range == _HEAD else options.range))
     after = compose_tree(tree, local, side.flags, side.flag_set_id)
     _require_good(after.problems, lenient=local.lenient)
-    return [rollout], Change(
+    return [rollout], PlannedChange(
         (f"FlagSet/{side.flag_set.name}", side.flags or FlagSet()), (name, after.flag_set)
     )
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from controller.app.settings import (
     AdmissionSettings,
     ControllerSettings,
-    InvalidSettingError,
+    InvalidOptionError,
     PageSettings,
     ProxySettings,
     proxy_logs_debug,
@@ -73,7 +73,7 @@ def run_process(
     Returns 0. Ends with 2 for a setting that cannot be used, with 3 for a port, certificate, file or
     kubeconfig that cannot be had.
     """
-    with exit_on(USAGE, InvalidSettingError):
+    with exit_on(USAGE, InvalidOptionError):
         configured = settings(kind, options)
     logs.configure(configured.log_format, "debug" if options.verbose else "info")
     # What modules make stays: collecting it while they load is a seventh of the start.
@@ -82,7 +82,7 @@ def run_process(
     from kubernetes.aio.config.config_exception import ConfigException
 
     try:
-        with exit_on(USAGE, InvalidSettingError), exit_on(UNREACHABLE, OSError):
+        with exit_on(USAGE, InvalidOptionError), exit_on(UNREACHABLE, OSError):
             try:
                 working = work(configured)
             finally:
@@ -114,7 +114,7 @@ def run_admission(options: argparse.Namespace) -> int:
 
 def _serve_admission(settings: AdmissionSettings) -> Coroutine[Any, Any, None]:
     if not (settings.admission_cert and settings.admission_key):
-        raise InvalidSettingError(
+        raise InvalidOptionError(
             "--admission-cert and --admission-key must be given: the API server asks by HTTPS alone; "
             "deploy/components/admission mounts the Secret flagstaff-admission"
         )
@@ -164,13 +164,13 @@ def run_page(options: argparse.Namespace) -> int:
 
 def _serve_page(options: argparse.Namespace, settings: PageSettings) -> Coroutine[Any, Any, None]:
     if bool(settings.tls_cert) != bool(settings.tls_key):
-        raise InvalidSettingError("--tls-cert and --tls-key must be given together")
+        raise InvalidOptionError("--tls-cert and --tls-key must be given together")
     if settings.tls_client_ca and not settings.tls_cert:
-        raise InvalidSettingError("--tls-client-ca needs --tls-cert and --tls-key")
+        raise InvalidOptionError("--tls-client-ca needs --tls-cert and --tls-key")
     if settings.proxies and not settings.proxies.rpartition(":")[2].isdecimal():
-        raise InvalidSettingError(f"--proxies is {settings.proxies!r}: write host:port")
+        raise InvalidOptionError(f"--proxies is {settings.proxies!r}: write host:port")
     if options.context and not options.open:
-        raise InvalidSettingError("--context needs --open")
+        raise InvalidOptionError("--context needs --open")
     if options.open:
         from controller.app.page_process import run_own_page
 
@@ -193,9 +193,9 @@ def run_proxy(options: argparse.Namespace) -> int:
 
 def _serve_proxy(settings: ProxySettings) -> Coroutine[Any, Any, None]:
     if bool(settings.tls_cert) != bool(settings.tls_key):
-        raise InvalidSettingError("--tls-cert and --tls-key must be given together")
+        raise InvalidOptionError("--tls-cert and --tls-key must be given together")
     if settings.tls_client_ca and not settings.tls_cert:
-        raise InvalidSettingError("--tls-client-ca needs --tls-cert and --tls-key")
+        raise InvalidOptionError("--tls-client-ca needs --tls-cert and --tls-key")
     from controller.app.proxy_process import run_proxy
 
     # Each subscriber is a connection; a shell's usual 1024 would be the real limit.

@@ -17,7 +17,7 @@ from controller.cli.connection import add_cluster_arguments, run_on_cluster, sco
 from controller.cli.object_rows import RECORD, SOURCES
 from controller.cli.output import add_output_argument, plain
 from controller.cli.printing import OK, PROBLEM, USAGE, Exit, printable, short
-from controller.delivery.reach import Target, reach
+from controller.delivery.reach import ReachTarget, reach
 from controller.delivery.set_reading import LAYER_KINDS, artifact_of, delivered_key, read_set
 from controller.delivery.set_state import Reach
 from controller.delivery.state_words import count_text, layers_text
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from controller.api.kinds import ResourceType
     from controller.api.meta import Resource
-    from controller.cli.connection import Connection
+    from controller.cli.connection import ClusterConnection
     from controller.delivery.reach import Reached
     from controller.delivery.set_state import SetState
 
@@ -45,7 +45,7 @@ _STAGES: Final[dict[Reach, StageName]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Stage:
+class ReachedStage:
     """One stage that an object reached."""
 
     __pydantic_config__ = RECORD
@@ -65,13 +65,13 @@ class Stage:
 class ReconcileRun:
     """One run of the verb over a connection."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: ClusterConnection) -> None:
         self._connection = connection
         self._began = time.monotonic()
         self.waits_for = ""
         """What has not happened yet."""
 
-    async def source(self, type_: ResourceType, name: str) -> AsyncIterator[Stage]:
+    async def source(self, type_: ResourceType, name: str) -> AsyncIterator[ReachedStage]:
         """Yield the stages of a source, up to fetched or failed. Raises Exit, Setback."""
         source = await self._connection.get(type_, name)
         token = await self._request(self._connection, type_, source)
@@ -79,7 +79,7 @@ class ReconcileRun:
         source = await self._wait_until_handled(self._connection, type_, name, token)
         yield self._failure_of(source) or self._stage(source, "fetched", _revision(source))
 
-    async def flag_set(self, name: str, *, with_source: bool) -> AsyncIterator[Stage]:
+    async def flag_set(self, name: str, *, with_source: bool) -> AsyncIterator[ReachedStage]:
         """Yield the stages of a flag set, and before them those of its source, up to served or failed. Raises
         Exit, Setback.
         """
@@ -105,7 +105,7 @@ class ReconcileRun:
         async for stage in self._delivery(flag_set, state.applied):
             yield stage
 
-    async def _delivery(self, flag_set: Resource, revision: str) -> AsyncIterator[Stage]:
+    async def _delivery(self, flag_set: Resource, revision: str) -> AsyncIterator[ReachedStage]:
         key, delivered = delivered_key(flag_set), False
         type_ = next(type_ for type_ in kinds.DELIVERED if type_.kind == key.kind)
         while True:
@@ -126,7 +126,7 @@ class ReconcileRun:
                     return
             await asyncio.sleep(_POLL)
 
-    async def _source_of(self, flag_set: Resource) -> tuple[ResourceType, Resource, Connection]:
+    async def _source_of(self, flag_set: Resource) -> tuple[ResourceType, Resource, ClusterConnection]:
         key = flagset.source_key(flag_set)
         type_ = next((type_ for type_ in SOURCES if key is not None and type_.kind == key.kind), None)
         if key is None or type_ is None:
@@ -134,7 +134,7 @@ class ReconcileRun:
         place = replace(self._connection, namespace=key.namespace)
         return type_, await place.get(type_, key.name), place
 
-    async def _request(self, place: Connection, type_: ResourceType, resource: Resource) -> str:
+    async def _request(self, place: ClusterConnection, type_: ResourceType, resource: Resource) -> str:
         """Ask for a reconcile; return the request's name."""
         _require_working(resource)
         token = precise_timestamp(now())
@@ -142,7 +142,7 @@ class ReconcileRun:
         return token
 
     async def _wait_until_handled(
-        self, place: Connection, type_: ResourceType, name: str, token: str, revision: str = ""
+        self, place: ClusterConnection, type_: ResourceType, name: str, token: str, revision: str = ""
     ) -> Resource:
         """The object once its controller acted on the request, and attempted the revision if one is given."""
         while True:
@@ -160,19 +160,19 @@ class ReconcileRun:
                 self.waits_for = f"{type_.kind}/{name}: {status.condition(READY).message}"
             await asyncio.sleep(_POLL)
 
-    def _failure_of(self, resource: Resource) -> Stage | None:
+    def _failure_of(self, resource: Resource) -> ReachedStage | None:
         """The stage of an object that failed, or None."""
         ready = status_of(resource).condition(READY)
         return self._stage(resource, "failed", ready.message) if ready.status != TRUE else None
 
-    def _stage(self, resource: Resource, stage: StageName, message: str) -> Stage:
+    def _stage(self, resource: Resource, stage: StageName, message: str) -> ReachedStage:
         seconds = round(time.monotonic() - self._began, 3)
-        return Stage(seconds, f"{resource.key.kind}/{resource.name}", stage, message)
+        return ReachedStage(seconds, f"{resource.key.kind}/{resource.name}", stage, message)
 
 
 def delivery_stage(state: SetState, revision: str) -> tuple[Reached, StageName | None]:
     """(how far a revision is, the stage that its object reached; None: none yet)."""
-    reached = reach(state, Target(revision, allow_none=True))
+    reached = reach(state, ReachTarget(revision, allow_none=True))
     return reached, _STAGES.get(reached.level)
 
 
@@ -245,11 +245,11 @@ async def _follow(options: argparse.Namespace, kind: str) -> int:
     return PROBLEM if last is None or last.stage == "failed" else OK
 
 
-def _print(stage: Stage, form: str) -> None:
+def _print(stage: ReachedStage, form: str) -> None:
     if form == "json":
         # JOINED
 
-        print(printable(json.dumps(plain([stage], Stage)[0], ensure_ascii=False)), flush=True)
+        print(printable(json.dumps(plain([stage], ReachedStage)[0], ensure_ascii=False)), flush=True)
         return
     text = f"{stage.seconds:7.2f}s  {stage.object}  {stage.stage}  {short(stage.message)}"
     print(printable(text).replace("\n", " "), flush=True)

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from controller.api.meta import Resource
-    from controller.cli.connection import Connection
+    from controller.cli.connection import ClusterConnection
     from controller.delivery.actions import Annotated
     from controller.delivery.rollout_state import CandidateState, RolloutState
 
@@ -52,7 +52,7 @@ class RefusedRequest(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class AnnotationRequest:
     """Annotations to be set."""
 
     candidates: tuple[str, ...] = ()
@@ -61,7 +61,7 @@ class Request:
     """None removes one. Empty: it is so already."""
 
 
-def approve(rollout: Resource, state: RolloutState, named: Sequence[str], now: datetime) -> Request:
+def approve(rollout: Resource, state: RolloutState, named: Sequence[str], now: datetime) -> AnnotationRequest:
     """Let the present step end, or the candidate be promoted after the last one. Raises RefusedRequest."""
     # Without steps, the promotion is approved before anybody gets the candidate.
     possible = [
@@ -75,38 +75,38 @@ def approve(rollout: Resource, state: RolloutState, named: Sequence[str], now: d
     return _request(rollout, chosen, actions, now)
 
 
-def promote(rollout: Resource, state: RolloutState, named: Sequence[str], now: datetime) -> Request:
+def promote(rollout: Resource, state: RolloutState, named: Sequence[str], now: datetime) -> AnnotationRequest:
     """Give the candidate to everybody, without the steps that are left. Raises RefusedRequest."""
     chosen = _choose(state, named, _PROMOTED_FROM, "promote")
     return _request(rollout, chosen, [Promote(state.key, one.layer.candidate) for one in chosen], now)
 
 
-def abort(rollout: Resource, state: RolloutState, named: Sequence[str], now: datetime) -> Request:
+def abort(rollout: Resource, state: RolloutState, named: Sequence[str], now: datetime) -> AnnotationRequest:
     """Give everybody the promoted definitions again. Raises RefusedRequest."""
     chosen = _choose(state, named, _UNDER_WAY, "roll back")
     return _request(rollout, chosen, [Abort(state.key, one.layer.candidate) for one in chosen], now)
 
 
-def retry(rollout: Resource, state: RolloutState, named: Sequence[str], now: datetime) -> Request:
+def retry(rollout: Resource, state: RolloutState, named: Sequence[str], now: datetime) -> AnnotationRequest:
     """Roll candidates out again that were stopped. Raises RefusedRequest."""
     del rollout
     chosen = _choose(state, named, {"Failed"}, "retry")
     values = [_value(Retry(state.key, one.layer.candidate), now) for one in chosen]
-    return Request(_digests(chosen), {RETRY: ",".join(values)})
+    return AnnotationRequest(_digests(chosen), {RETRY: ",".join(values)})
 
 
-def pause(rollout: Resource, state: RolloutState, named: Sequence[str], now: datetime) -> Request:
+def pause(rollout: Resource, state: RolloutState, named: Sequence[str], now: datetime) -> AnnotationRequest:
     """Stay at the present step: of the candidates that are named, or of all."""
     del now
     if state.paused or rollout.annotations.get(PAUSE) == "true":
-        return Request()
+        return AnnotationRequest()
     if not named:
-        return Request((), {PAUSE: "true"})
+        return AnnotationRequest((), {PAUSE: "true"})
     digests = _digests(_choose(state, named, _UNDER_WAY | {"Queued"}, "pause"))
-    return Request(digests, {PAUSE: ",".join(digests)})
+    return AnnotationRequest(digests, {PAUSE: ",".join(digests)})
 
 
-def resume(rollout: Resource, state: RolloutState, named: Sequence[str], now: datetime) -> Request:
+def resume(rollout: Resource, state: RolloutState, named: Sequence[str], now: datetime) -> AnnotationRequest:
     """Let a paused rollout advance again, and a candidate that an override interrupted. Raises
     RefusedRequest.
     """
@@ -114,27 +114,22 @@ def resume(rollout: Resource, state: RolloutState, named: Sequence[str], now: da
         raise RefusedRequest("spec.pause is true; set it to false where the FlagRollout is written")
     paused = rollout.annotations.get(PAUSE, "")
     if paused and not named:
-        return Request((), {PAUSE: None})
+        return AnnotationRequest((), {PAUSE: None})
     if named and paused not in {"", "true"}:
         chosen = _choose(state, named, _UNDER_WAY | {"Queued"}, "resume")
         if any(names_candidate(paused, one.layer.candidate) for one in chosen):
             left = [part for part in paused.split(",") if not _names_one(part, chosen)]
-            return Request(_digests(chosen), {PAUSE: ",".join(left) or None})
+            return AnnotationRequest(_digests(chosen), {PAUSE: ",".join(left) or None})
     interrupted = [one for one in state.candidates if one.layer.reason == "OverrideEnded"]
     if not named and not interrupted:
-        return Request()
+        return AnnotationRequest()
     chosen = _choose(state, named, _UNDER_WAY, "resume", interrupted)
     return _request(rollout, chosen, [ResumeCandidate(state.key, one.layer.candidate) for one in chosen], now)
 
 
-REQUESTS: Final[Mapping[str, Callable[[Resource, RolloutState, Sequence[str], datetime], Request]]] = {
-    "approve": approve,
-    "pause": pause,
-    "resume": resume,
-    "promote": promote,
-    "abort": abort,
-    "retry": retry,
-}
+REQUESTS: Final[
+    Mapping[str, Callable[[Resource, RolloutState, Sequence[str], datetime], AnnotationRequest]]
+] = {"approve": approve, "pause": pause, "resume": resume, "promote": promote, "abort": abort, "retry": retry}
 """By verb."""
 
 
@@ -184,15 +179,17 @@ def _positions(state: RolloutState) -> str:
 
 def _request(
     rollout: Resource, chosen: Sequence[CandidateState], actions: Sequence[Annotated], now: datetime
-) -> Request:
+) -> AnnotationRequest:
     """The request that adds to those of the same annotation that are about other candidates."""
     digests = _digests(chosen)
     if not actions:
-        return Request(digests)
+        return AnnotationRequest(digests)
     name, _ = annotation_of(actions[0])
     others = [part for part in rollout.annotations.get(name, "").split(",") if part]
     kept = [part for part in others if not _names_one(part, chosen)]
-    return Request(digests, {name: ",".join((*kept[-20:], *(_value(action, now) for action in actions)))})
+    return AnnotationRequest(
+        digests, {name: ",".join((*kept[-20:], *(_value(action, now) for action in actions)))}
+    )
 
 
 def _value(action: Annotated, now: datetime) -> str:
@@ -375,7 +372,7 @@ def _effect(
     return Effect("; ".join((*first, *texts)) or "there is no candidate", done, blocked)
 
 
-async def _promote_abandoned(connection: Connection, options: argparse.Namespace) -> Effect | None:
+async def _promote_abandoned(connection: ClusterConnection, options: argparse.Namespace) -> Effect | None:
     """Promote what a FlagRollout that is gone holds back; None where it holds nothing back."""
     from controller.api.flagrollout import PROMOTE
     from controller.api.kinds import FEATURE_FLAG_CONFIGURATION

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from controller.api.rollout_status import MetricStatus, Outcome, Revision, StoppedDefinition
+from controller.api.rollout_status import MetricStatus, Outcome, PromotedRevision, StoppedDefinition
 from controller.cli.object_rows import RECORD
 from controller.cli.output import Column, table
 from controller.cli.printing import printable, short
@@ -117,7 +117,7 @@ class RolloutRecord:
     """Whether spec.suspend is set."""
     candidates: tuple[CandidateRecord, ...]
     """The changes that are not promoted, the oldest first."""
-    promoted: Revision | None
+    promoted: PromotedRevision | None
     """What everybody else gets."""
     stopped: tuple[StoppedDefinition, ...]
     """Definitions that are not tried again without a person."""

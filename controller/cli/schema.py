@@ -13,7 +13,7 @@ from controller.cli.flag_changes import FlagChanges
 from controller.cli.object_rows import SHOWN, FlagRow, ObjectRow
 from controller.cli.output import document
 from controller.cli.printing import OK, USAGE, Exit, did_you_mean
-from controller.cli.reconcile import Stage
+from controller.cli.reconcile import ReachedStage
 from controller.cli.rollout_view import RolloutRecord
 from controller.cli.stats import KindStats
 from controller.cli.trace import FlagTrace
@@ -240,7 +240,7 @@ _LISTS: Final = {
     "check": CheckResult,
     "rollout-plan": RolloutPlan,
 }
-_SINGLE: Final = {"reconcile": Stage, "diff": FlagChanges, "rollout-status": RolloutRecord}
+_SINGLE: Final = {"reconcile": ReachedStage, "diff": FlagChanges, "rollout-status": RolloutRecord}
 """Verbs that print one object, or one a line."""
 _OPEN: Final = "x-kubernetes-preserve-unknown-fields"
 _ANY_METADATA: Final = {"type": "object", "properties": {"name": {"type": "string"}}}

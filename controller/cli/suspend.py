@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from controller.api.kinds import ResourceType
     from controller.api.meta import Resource
-    from controller.cli.connection import Connection
+    from controller.cli.connection import ClusterConnection
 
 
 def configure_suspend(parser: argparse.ArgumentParser, *, suspend: bool = True) -> None:
@@ -78,7 +78,7 @@ async def _change(
 
 
 async def _change_one(
-    connection: Connection,
+    connection: ClusterConnection,
     type_: ResourceType,
     resource: Resource,
     options: argparse.Namespace,

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from controller.api.meta import Resource
-    from controller.cli.connection import Connection
+    from controller.cli.connection import ClusterConnection
     from controller.delivery.flag_state import FlagState
     from controller.delivery.set_state import SetState
     from evaluator.flags.model import FlagSet
@@ -224,7 +224,7 @@ def with_state(
 
 
 async def _trace(
-    connection: Connection, resource: Resource, state: SetState, options: argparse.Namespace
+    connection: ClusterConnection, resource: Resource, state: SetState, options: argparse.Namespace
 ) -> FlagTrace:
     """The way from an object back to its source."""
     from controller.api import flagset

@@ -11,7 +11,7 @@ from controller.cli.output import add_output_argument
 from controller.cli.printing import OK, PROBLEM, USAGE, Exit, printable
 from controller.delivery.actions import Who, in_cluster
 from controller.delivery.digests import SHORTEST, is_revision
-from controller.delivery.reach import Reached, Target
+from controller.delivery.reach import Reached, ReachTarget
 from evaluator.flags.text import visible
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ def run(options: argparse.Namespace) -> int:
     from controller.cli.cluster_view import WaitSubject, wait_served
 
     of_rollout = _KINDS[kind.lower()] == "FlagRollout"
-    wanted = Target(
+    wanted = ReachTarget(
         options.revision,
         options.percent,
         options.allow_none,
@@ -99,7 +99,7 @@ def run(options: argparse.Namespace) -> int:
     return code
 
 
-def answer(ended: Waited, wanted: Target, seconds: float) -> tuple[int, list[str]]:
+def answer(ended: Waited, wanted: ReachTarget, seconds: float) -> tuple[int, list[str]]:
     """(the exit code, the lines to print) of a wait that ended, after so many seconds at most."""
     reached, state = ended.reached, ended.state
     if reached.done:

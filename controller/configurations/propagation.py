@@ -47,7 +47,7 @@ NOBODY_REPORTS: Final = ConfigurationStatus(
 
 
 @dataclass(frozen=True, slots=True)
-class Propagation:
+class ObjectPropagation:
     """Who serves an object, in the form of its status."""
 
     status: ConfigurationStatus = NOBODY_REPORTS
@@ -58,10 +58,10 @@ class Propagation:
     """Seconds until time alone changes it, or until it may be written."""
 
 
-def propagation_of(status: ConfigurationStatus) -> Propagation:
+def propagation_of(status: ConfigurationStatus) -> ObjectPropagation:
     """What a status says now."""
     fields = {name: getattr(status, name) for name in NOBODY_REPORTS.model_fields_set}
-    return Propagation(
+    return ObjectPropagation(
         NOBODY_REPORTS.model_copy(update=fields),
         (*status.conditions_of(PROPAGATED), *status.conditions_of(LAST_GOOD_SAVED)),
     )
@@ -82,7 +82,7 @@ def receipts(resource: Resource, objects: Cache, proxies: Iterable[str]) -> list
     return [FlagReceiptStatus.of(receipt) for receipt in resources if receipt.is_owned_by(resource)]
 
 
-def propagation(count: Count, what: str, before: ConfigurationStatus, now: datetime) -> Propagation:
+def propagation(count: Count, what: str, before: ConfigurationStatus, now: datetime) -> ObjectPropagation:
     """`what` is the revision, or the digest, that `count` is about; `before` the status until now."""
     status = ConfigurationStatus(
         served=f"{count.served}/{count.total}",
@@ -93,17 +93,17 @@ def propagation(count: Count, what: str, before: ConfigurationStatus, now: datet
     )
     if not count.total:
         message = "no evaluator that sends receipts is subscribed"
-        return Propagation(status, (Condition(PROPAGATED, UNKNOWN, NOBODY, message),))
+        return ObjectPropagation(status, (Condition(PROPAGATED, UNKNOWN, NOBODY, message),))
     unsaved = _unsaved_conditions(count)
     message = f"{count.served} of {count.total} evaluators serve {what}"
     if not count.lagging:
-        return Propagation(status, (Condition(PROPAGATED, TRUE, SERVED, message), *unsaved))
+        return ObjectPropagation(status, (Condition(PROPAGATED, TRUE, SERVED, message), *unsaved))
     left = _patience_left(before, now)
     if left > 0 and not count.silent:
         message = f"{message}; {count.lagging} to follow"
-        return Propagation(status, (Condition(PROPAGATED, FALSE, PROGRESSING, message), *unsaved), left)
+        return ObjectPropagation(status, (Condition(PROPAGATED, FALSE, PROGRESSING, message), *unsaved), left)
     message = f"{message}; {_who(count)}"
-    return Propagation(status, (Condition(PROPAGATED, FALSE, LAGGING, message), *unsaved))
+    return ObjectPropagation(status, (Condition(PROPAGATED, FALSE, LAGGING, message), *unsaved))
 
 
 def propagation_events(

@@ -22,7 +22,7 @@ from controller.api.status import (
 from controller.configurations import validation as name_conflicts
 from controller.configurations.propagation import (
     SERVED,
-    Propagation,
+    ObjectPropagation,
     pace,
     propagation,
     propagation_events,
@@ -59,7 +59,7 @@ if TYPE_CHECKING:
     from controller.api.meta import ObjectKey, Resource
     from controller.configurations.live_proxies import LiveProxies
     from controller.configurations.remote_providers import RemoteProviders
-    from controller.delivery.claims import Claims
+    from controller.delivery.claims import ClaimIndex
     from controller.runtime.cache import Cache
     from controller.runtime.helpers import ForeignTasks
     from evaluator.flags.accept import Progress
@@ -89,7 +89,7 @@ class ConfigurationReconciler:
     """Judges; changes nothing but status."""
 
     objects: Cache
-    claims: Claims
+    claims: ClaimIndex
     proxies: LiveProxies | None = None
     """The proxies whose reports on who serves an object are summed up. None: the kind has no such reports."""
     remote: RemoteProviders | None = None
@@ -197,10 +197,10 @@ class ConfigurationReconciler:
             kept.written_at, kept.propagated = known.written_at, known.propagated
         return kept
 
-    async def _propagation_of(self, resource: Resource, kept: _Kept, now: datetime) -> Propagation:
+    async def _propagation_of(self, resource: Resource, kept: _Kept, now: datetime) -> ObjectPropagation:
         """Return who serves the object now, or what its status says while it is too soon to write again."""
         status = ConfigurationStatus.of(resource)
-        before, new, digest = propagation_of(status), Propagation(), kept.validation.status.digest or ""
+        before, new, digest = propagation_of(status), ObjectPropagation(), kept.validation.status.digest or ""
         alive = () if self.proxies is None else self.proxies.alive
         owned_receipts = receipts(resource, self.objects, alive) if digest else []
         if owned_receipts:
@@ -234,7 +234,7 @@ def _rollout_status(before: ConfigurationStatus, validation: ContentVerdict) -> 
     return ConfigurationStatus(rollouts=entries or None)
 
 
-def _notes(resource: Resource, validation: ContentVerdict, served: Propagation) -> tuple[str, ...]:
+def _notes(resource: Resource, validation: ContentVerdict, served: ObjectPropagation) -> tuple[str, ...]:
     """Return what the condition for rollouts says beside the candidates; empty texts are none."""
     # The controller does not write FeatureFlag objects.
     direct = "Flagd and OpenFeature Operator read this object directly, and serve its own definitions to all"

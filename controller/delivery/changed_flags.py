@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 from controller.runtime.plain_text import one_line
 from evaluator.flags.canonical import content_metadata, digest
-from evaluator.flags.diff import Change, same
+from evaluator.flags.diff import ChangedPart, same
 from evaluator.flags.model import ABSENT, CONFIDENTIAL_KEY, FlagSet
 from evaluator.resolving.resolve import resolve
 
@@ -145,18 +145,18 @@ def _difference(key: str, old: FlagSet | None, new: FlagSet, changed: Diff) -> F
 def _parts(
     before: Flag,
     after: Flag,
-    changes: tuple[Change, ...],
+    changes: tuple[ChangedPart, ...],
     metadata: Mapping[str, Json],
     metadata_after: Mapping[str, Json],
 ) -> Iterator[str]:
     for change in changes:
-        if change is Change.DEFAULT_VARIANT:
+        if change is ChangedPart.DEFAULT_VARIANT:
             yield f"default {_default(before)} → {_default(after)}"
-        elif change is Change.STATE:
+        elif change is ChangedPart.STATE:
             yield f"state {before.state} → {after.state}"
-        elif change is Change.VARIANTS:
+        elif change is ChangedPart.VARIANTS:
             yield f"variants {_entries(before.variants, after.variants)}"
-        elif change is Change.METADATA:
+        elif change is ChangedPart.METADATA:
             yield f"metadata {_entries(metadata, metadata_after)}".rstrip()
         elif _same_rule(before, after):
             yield "targeting, by a rule of $evaluators"

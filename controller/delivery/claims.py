@@ -129,7 +129,7 @@ class ClaimChange:
 UNCHANGED: Final = ClaimChange()
 
 
-class Claims:
+class ClaimIndex:
     """An index of all claims; the cost of a change grows with what it concerns, not with all there is."""
 
     def __init__(self) -> None:

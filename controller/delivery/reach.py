@@ -52,7 +52,7 @@ _STOPPED: Final = frozenset({"Failed", "Abandoned"})
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class ReachTarget:
     """What is asked about."""
 
     revision: str
@@ -82,7 +82,7 @@ class Reached:
     """The evaluators that do not serve it, as far as proxies name them."""
 
 
-def reach(state: SetState, target: Target) -> Reached:
+def reach(state: SetState, target: ReachTarget) -> Reached:
     """Return how far a revision has come."""
     entry = _entry(state, target.revision)
     if not state.exists:
@@ -105,7 +105,7 @@ def _entry(state: SetState, wanted: str) -> HistoryEntry | None:
     return next((entry for entry in state.history if names_revision(wanted, entry.revision)), None)
 
 
-def _before_delivery(state: SetState, target: Target, entry: HistoryEntry | None) -> Reached:
+def _before_delivery(state: SetState, target: ReachTarget, entry: HistoryEntry | None) -> Reached:
     """The object does not have the revision, or not whole."""
     wanted, newest, revision = target.revision, state.newest, state.revision or "no revision"
     writer = state.writer
@@ -136,7 +136,7 @@ def _before_delivery(state: SetState, target: Target, entry: HistoryEntry | None
     return Reached(level, f"{state.object_text} has {revision}, not {wanted}{why}")
 
 
-def _after_delivery(state: SetState, target: Target) -> Reached:
+def _after_delivery(state: SetState, target: ReachTarget) -> Reached:
     served, withheld = state.served, state.withheld
     counted = served_text(served, state.revision or state.digests.effective)
     message = "; ".join(filter(None, (counted, layers_text(withheld))))
@@ -151,7 +151,7 @@ def _after_delivery(state: SetState, target: Target) -> Reached:
     return Reached(level, message, enough and not counted_layers, stopped, laggard_texts(served))
 
 
-def _counts(layer: Layer, target: Target) -> bool:
+def _counts(layer: Layer, target: ReachTarget) -> bool:
     """Whether a layer that withholds flags keeps the target from being reached."""
     named = isinstance(layer, CandidateLayer) and layer.rollout.name == target.rollout
     return target.everybody and (named or not target.rollout)

@@ -24,7 +24,7 @@ from controller.api.rollout_status import (
     FlagRolloutStatus,
     MetricStatus,
     Outcome,
-    Revision,
+    PromotedRevision,
     StoppedDefinition,
 )
 from controller.api.status import READY
@@ -173,7 +173,7 @@ class RolloutState:
     handled: tuple[str, ...]
     """The requests of people that were acted on or refused."""
     handled_retry: str
-    promoted: Revision | None
+    promoted: PromotedRevision | None
     """What everybody else gets."""
     stopped: tuple[StoppedDefinition, ...]
     """Definitions that are not tried again without a person."""

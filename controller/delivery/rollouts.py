@@ -34,7 +34,7 @@ from evaluator.flags.merge import parse
 from evaluator.flags.model import ABSENT, BUCKETING_KEY, Bucketing, FlagSet, State
 from evaluator.flags.references import Expander, RuleTooLarge
 from evaluator.flags.rollout_rules import Cohort
-from evaluator.flags.rollouts import Exposure, Reach, Rollout, reach_of
+from evaluator.flags.rollouts import CohortReach, Exposure, Rollout, reach_of
 from evaluator.resolving.resolve import compile_flag_set
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from controller.runtime.cache import Cache
     from evaluator.flags.model import Flag
     from evaluator.flags.overrides import Override
-    from evaluator.flags.rollouts import Reached
+    from evaluator.flags.rollouts import CandidateReach
 
 
 _USERS: Final = 300
@@ -326,7 +326,7 @@ def served_rollouts(desired: FlagSet, rollouts: Iterable[Rollout]) -> tuple[Serv
     return tuple(served)
 
 
-def _entry(desired: FlagSet, rollout: Rollout, reached: Reached) -> ServedRollout | None:
+def _entry(desired: FlagSet, rollout: Rollout, reached: CandidateReach) -> ServedRollout | None:
     """Return the entry of a candidate; None where all of its flags have changed."""
     exposure, flags = reached.exposure, dict(reached.flags)
     if exposure is not None:
@@ -343,9 +343,9 @@ def _entry(desired: FlagSet, rollout: Rollout, reached: Reached) -> ServedRollou
     if exposure is None:
         return entry
     entry = entry.model_copy(update={"candidate": exposure.candidate})
-    if reached.reach is Reach.EVERYONE:
+    if reached.reach is CohortReach.EVERYONE:
         return entry.model_copy(update={"step": exposure.step, "share": "100"})
-    if exposure.cohort is not None and reached.reach is Reach.EXPOSED:
+    if exposure.cohort is not None and reached.reach is CohortReach.EXPOSED:
         return entry.model_copy(update={"step": exposure.step, "share": exposure.cohort.percent})
     return entry
 

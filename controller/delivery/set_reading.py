@@ -21,13 +21,13 @@ from controller.delivery.overrides import names_of, set_name
 from controller.delivery.reach import waits
 from controller.delivery.rollout_state import candidate_layers
 from controller.delivery.set_state import (
-    Health,
     Newest,
     OverrideLayer,
     RemoteLayer,
     Served,
     SetState,
     Stage,
+    StageHealth,
     ToldLayer,
     Verdict,
     Where,
@@ -70,9 +70,9 @@ def stages_of(
             yield _proxy_stage(state, receipt)
     served, what = state.served, state.revision or state.digests.effective
     if target is None or not served.total:
-        yield Stage("Evaluators", "", Health.UNKNOWN, message=served_text(served, what or "it"))
+        yield Stage("Evaluators", "", StageHealth.UNKNOWN, message=served_text(served, what or "it"))
         return
-    health = Health.READY if not served.lagging else Health.WAITING
+    health = StageHealth.READY if not served.lagging else StageHealth.WAITING
     yield Stage("Evaluators", "", health, state.revision, message=served_text(served, what))
 
 
@@ -85,7 +85,7 @@ def artifact_of(source: Resource | None) -> ArtifactStatus | None:
 def _source_stage(key: ObjectKey, source: Resource | None) -> Stage:
     name = f"{key.kind}/{key.name}"
     if source is None:
-        return Stage("Source", name, Health.UNKNOWN, message=_MISSING)
+        return Stage("Source", name, StageHealth.UNKNOWN, message=_MISSING)
     artifact = artifact_of(source)
     revision = ("", "") if artifact is None else (artifact.revision, artifact.last_update_time)
     return Stage("Source", name, *_health(source, *revision))
@@ -104,22 +104,22 @@ def _proxy_stage(state: SetState, receipt: Resource) -> Stage:
     return Stage(
         "Proxy",
         flagreceipt.pair_of(receipt)[1],
-        Health.READY if newest else Health.WAITING,
+        StageHealth.READY if newest else StageHealth.WAITING,
         revision or (state.revision if newest else ""),
         status.observed_at or "",
         words,
     )
 
 
-def _health(resource: Resource, revision: str = "", since: str = "") -> tuple[Health, str, str, str]:
+def _health(resource: Resource, revision: str = "", since: str = "") -> tuple[StageHealth, str, str, str]:
     """(health, revision, since, message) of the stage of an object."""
     status = status_of(resource)
     ready = status.condition(READY)
     if resource.suspended:
-        return Health.SUSPENDED, revision, since, ready.message
+        return StageHealth.SUSPENDED, revision, since, ready.message
     if status.is_ready:
-        return Health.READY, revision, since, ""
-    return Health.FAILED if status.failure else Health.WAITING, revision, since, ready.message
+        return StageHealth.READY, revision, since, ""
+    return StageHealth.FAILED if status.failure else StageHealth.WAITING, revision, since, ready.message
 
 
 _DELIVERED: Final = (featureflagconfiguration.KIND, featureflagconfiguration.FLAG_KIND)

@@ -55,7 +55,7 @@ class Reach(IntEnum):
     """Evaluators serve it, and every user gets all of its flags."""
 
 
-class Health(StrEnum):
+class StageHealth(StrEnum):
     """How a stage is, in words."""
 
     READY = "ready"
@@ -72,7 +72,7 @@ class Stage:
     title: Literal["Source", "Flag set", "Object", "Proxy", "Evaluators"]
     name: str
     """KIND/NAME; of a proxy its own; empty for evaluators."""
-    health: Health
+    health: StageHealth
     revision: str = ""
     """The newest revision that has passed it."""
     since: str = ""

@@ -20,9 +20,9 @@ from controller.api.meta import (
     SUBJECT,
     timestamp,
 )
-from controller.api.parsing import Words
+from controller.api.parsing import MessageTemplate
 from controller.api.status import READY
-from controller.runtime.event import Severity
+from controller.runtime.event import EventType
 from evaluator.flags.model import DIGEST_KEY, REVISION_KEY
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ def of_event(event: Event, alert: Alert) -> Message:
 
 def severity_of(event: Event) -> Literal["info", "warning", "error"]:
     """Return the severity: a Warning about an object that still fails is an `error`."""
-    if event.severity is not Severity.WARNING:
+    if event.severity is not EventType.WARNING:
         return "info"
     return "error" if event.reason == event.failure else "warning"
 
@@ -146,7 +146,7 @@ def fill(text: str, message: Message, namespace: str) -> str:
     """Return the template filled with the message's fields; absent fields are empty."""
     words = {name: message.metadata.get(key, "") for name, key in _METADATA.items()}
     words |= {name: getattr(message, name) or "" for name in _FIELDS}
-    return Words(text).safe_substitute(words, namespace=namespace)[:MOST_FILLED]
+    return MessageTemplate(text).safe_substitute(words, namespace=namespace)[:MOST_FILLED]
 
 
 def _elsewhere(key: ObjectKey, alert: Alert) -> str | None:

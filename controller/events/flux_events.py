@@ -14,7 +14,7 @@ from controller.api.kinds import FLUX_SOURCES
 from controller.api.meta import DIFFERENCES, GROUP, LINK, ObjectKey, Resource, about, timestamp
 from controller.events.commit_pages import link_of, source_of
 from controller.events.notice import Post
-from controller.runtime.event import Severity
+from controller.runtime.event import EventType
 from controller.runtime.event_queue import DRAIN, MOST_WAITING, EventQueue
 from controller.runtime.http_client import Route
 from controller.runtime.queue import Backoff
@@ -95,7 +95,7 @@ class FluxEvents(EventQueue):
         facts |= {"revision": event.revision, "digest": event.digest}
         facts |= {"object": str(event.object), "token": event.key}
         content = {
-            "severity": "error" if event.severity is Severity.WARNING else "info",
+            "severity": "error" if event.severity is EventType.WARNING else "info",
             "timestamp": timestamp(event.time),
             "message": message[:39_000],
             "reason": event.reason,

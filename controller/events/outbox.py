@@ -19,7 +19,7 @@ from controller.api.meta import ObjectKey, Resource, about
 from controller.events.alert_selection import AlertSelection, split_subject
 from controller.events.flag_set_progress import CHANGE_REQUESTS, FOLLOWING_STATUS, sets_compared_with
 from controller.events.provider_outbox import ProviderOutbox
-from controller.events.reporter import Reporter
+from controller.events.reporter import AlertReporter
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping
@@ -66,7 +66,7 @@ class Outbox:
         self._now = now
         self.wake = wake
         self.alerts = AlertSelection(objects)
-        self._reporter = Reporter(objects, now)
+        self._reporter = AlertReporter(objects, now)
         self._slots: dict[ObjectKey, _Slot] | None = None
         self._accepted: dict[ObjectKey, datetime] = {}
         """Time of each object's newest Event, the oldest first; not older than UNDER_WAY."""

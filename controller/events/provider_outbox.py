@@ -67,7 +67,7 @@ def shorten(digest: str) -> str:
 
 
 @dataclass(slots=True)
-class Outcomes:
+class MessageOutcomes:
     """Outcomes of a provider's messages: of all of them, or of those of one alert."""
 
     last_delivery: str | None = None
@@ -104,8 +104,8 @@ class ProviderOutbox:
     dead: int = 0
     """Number of messages that were given up."""
     last_dead: str | None = None
-    outcomes: Outcomes = field(default_factory=Outcomes)
-    of_alerts: dict[str, Outcomes] = field(default_factory=dict)
+    outcomes: MessageOutcomes = field(default_factory=MessageOutcomes)
+    of_alerts: dict[str, MessageOutcomes] = field(default_factory=dict)
     """Outcomes by the alert's name, since this replica leads; earlier outcomes are in the alerts' own status.
     """
     tested: str | None = None
@@ -126,7 +126,7 @@ class ProviderOutbox:
             box._add(message)
         box.reported.update(status.reported or {})
         box.recent.extend(status.recent or ())
-        box.outcomes = Outcomes(status.last_delivery, status.last_failure)
+        box.outcomes = MessageOutcomes(status.last_delivery, status.last_failure)
         box._stored = frozenset(box.pending)
         return box
 
@@ -222,8 +222,8 @@ class ProviderOutbox:
         self.dead += count
         self.last_dead = f"{count} Events: {why}"
 
-    def _of_alert(self, name: str) -> Outcomes:
-        return self.of_alerts.setdefault(name, Outcomes())
+    def _of_alert(self, name: str) -> MessageOutcomes:
+        return self.of_alerts.setdefault(name, MessageOutcomes())
 
     def _add(self, message: Message) -> None:
         self.pending[message.key] = message

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Reporter:
+class AlertReporter:
     """Puts messages into the outboxes of providers, where they wait to be sent."""
 
     objects: Cache

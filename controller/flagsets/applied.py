@@ -24,7 +24,7 @@ from controller.flagsets.stage import BY_OWNER
 from controller.runtime.setbacks import Waiting
 from evaluator.flags.candidates import matches
 from evaluator.flags.canonical import digest
-from evaluator.flags.diff import Change, diff
+from evaluator.flags.diff import ChangedPart, diff
 from evaluator.flags.merge import parse
 from evaluator.flags.model import DIGEST_KEY, FlagSet, State
 from evaluator.flags.rollout_rules import Misfit
@@ -104,7 +104,7 @@ def require_recorded(flag_set: Resource, new: FlagSet, objects: Cache) -> None:
     changed = [
         key
         for key, changes in diff(present, new).changed.items()
-        if new.flags[key].state is State.ENABLED and set(changes) != {Change.METADATA}
+        if new.flags[key].state is State.ENABLED and set(changes) != {ChangedPart.METADATA}
     ]
     for rollout in rollouts if changed else ():
         promoted = _promoted_set_of(rollout, objects)

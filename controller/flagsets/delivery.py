@@ -101,7 +101,7 @@ _MOST: Final = 60.0
 
 
 @dataclass(slots=True)
-class Kept:
+class KeptChanges:
     """The changes by others, where the policy keeps them."""
 
     message: str = ""
@@ -195,11 +195,11 @@ class AppliedObjects:
     settled: bool = False
     """Whether all of it was seen in the cluster: a later difference is a change by another."""
     dispute: DriftRecord = field(default_factory=DriftRecord)
-    kept: Kept = field(default_factory=Kept)
+    kept: KeptChanges = field(default_factory=KeptChanges)
 
 
 @dataclass(frozen=True, slots=True)
-class Delivery:
+class DeliveryWriter:
     """Writes the objects of FlagSets."""
 
     objects: Cache

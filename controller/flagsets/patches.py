@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from evaluator.flags.layer import Layer
     from evaluator.flags.model import Json, Path
-    from evaluator.flags.problems import Document, Places
+    from evaluator.flags.problems import Document, PartOffsets
     from evaluator.flags.text import Bounds
 
 FAILED: Final = "patch-failed"
@@ -58,7 +58,7 @@ _FAULTS: Final = (
 class _Operations:
     """For each part that a patch changed, the place in the patch's text of the last operation on it."""
 
-    places: Places | None
+    places: PartOffsets | None
     last: Mapping[Any, int]
 
     def locate(self, path: Path, *, key: bool = False) -> int:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from evaluator.flags.model import Flag, FlagSet, Json, Path
-    from evaluator.flags.problems import Document, Places, Problem
+    from evaluator.flags.problems import Document, PartOffsets, Problem
 
 
 CODE: Final = "wrong-manifest"
@@ -52,7 +52,7 @@ _BLOCK: Final = "|"
 class _Below:
     """Places of a part of a document."""
 
-    outer: Places
+    outer: PartOffsets
     prefix: Path
 
     def locate(self, path: Path, *, key: bool = False) -> int:

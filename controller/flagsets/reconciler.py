@@ -26,7 +26,7 @@ from controller.flagsets import messages
 from controller.flagsets.applied import LastDelivered, last_applied, objects_written_by, require_recorded
 from controller.flagsets.build import with_observation_time
 from controller.flagsets.compose import ProvenanceDetail, without_author
-from controller.flagsets.delivery import AppliedObjects, Delivery, belongs_to
+from controller.flagsets.delivery import AppliedObjects, DeliveryWriter, belongs_to
 from controller.flagsets.dependencies import (
     CONCERNS,
     Artifacts,
@@ -288,7 +288,7 @@ class FlagSetReconciler:
         self, resource: Resource, spec: FlagSetSpec, state: AppliedObjects, so_far: _SoFar, now: datetime
     ) -> None:
         writer = self.writer(resource.namespace, spec.service_account_name)
-        delivery = Delivery(self.objects, writer)
+        delivery = DeliveryWriter(self.objects, writer)
         so_far.events, so_far.more_in = await delivery.deliver(resource, state, spec, now)
 
 

@@ -11,7 +11,7 @@ from controller.api.parsing import InvalidTextError
 from controller.delivery.changed_flags import differences
 from controller.flagsets.layers import LayersRefused, PathRefused, read_layers, select
 from controller.local.worktree import WorkingTree, compose_tree
-from controller.page.page_source import FlagChange, FlagPlace
+from controller.page.page_source import FlagChange, LayerPlace
 from controller.runtime.setbacks import Setback
 from evaluator.flags.diff import diff
 from evaluator.flags.layer import as_read
@@ -85,18 +85,18 @@ class FlagCommits:
         except (KeyError, InvalidTextError):
             return ""
 
-    def places(self, commit: str) -> dict[str, tuple[FlagPlace, ...]]:
+    def places(self, commit: str) -> dict[str, tuple[LayerPlace, ...]]:
         """Where the layers of a commit define each flag. Raises as `read`."""
         definitions = self._definitions(self._commit(commit))
         try:
             layers = read_layers(self._files(definitions), self._options.paths, (), as_read)
         except LayersRefused:
             return {}
-        places: dict[str, tuple[FlagPlace, ...]] = {}
+        places: dict[str, tuple[LayerPlace, ...]] = {}
         for layer in layers:
             for key, piece in layer.flags.items():
                 line = piece.document.place(piece.path, key=True)[0]
-                places[key] = (*places.get(key, ()), FlagPlace(piece.document.file, line))
+                places[key] = (*places.get(key, ()), LayerPlace(piece.document.file, line))
         return places
 
     def overlays(self, commit: str) -> dict[str, FlagSet]:

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from controller.delivery.set_state import SetState
     from controller.local.flag_commits import CommitChanges
     from controller.local.local_options import LocalOptions
-    from controller.page.page_source import FlagChange, FlagPlace, ShownEvent
+    from controller.page.page_source import FlagChange, LayerPlace, ShownEvent
     from evaluator.flags.model import FlagSet
     from evaluator.resolving.resolution import Resolution
     from evaluator.resolving.resolve import CompiledFlagSet
@@ -105,7 +105,7 @@ class LocalHistory:
         self._commits = None if folder is None else FlagCommits(folder, options)
         self._changes: tuple[CommitChanges, ...] = ()
         self._read_from = ""
-        self._places: Mapping[str, tuple[FlagPlace, ...]] = MappingProxyType({})
+        self._places: Mapping[str, tuple[LayerPlace, ...]] = MappingProxyType({})
         self._gap = "The history is being read." if folder else "The repository is not on this machine."
 
     def of(self, key: str) -> FlagHistory:

@@ -15,7 +15,7 @@ from controller.configurations.live_proxies import LiveProxies
 from controller.configurations.reconciler import ConfigurationReconciler
 from controller.configurations.stage import CONFIGURATIONS
 from controller.delivery.actions import in_file
-from controller.delivery.claims import Claims
+from controller.delivery.claims import ClaimIndex
 from controller.delivery.progress_words import ENDED, STARTED
 from controller.delivery.rollouts import PromotedSets, progress_of
 from controller.local.local_events import OverridesChanged, RolloutFilesRead, RolloutHappened
@@ -25,7 +25,7 @@ from controller.rollouts.metric_servers import AllowedServers, WebhookCalls
 from controller.rollouts.override_reconciler import FlagOverrideReconciler
 from controller.rollouts.rollout_reconciler import FlagRolloutReconciler
 from controller.rollouts.stage import FLAG_OVERRIDES, ROLLOUTS
-from controller.runtime.event import Severity
+from controller.runtime.event import EventType
 from controller.runtime.http_client import HttpClient
 from evaluator.flags.accept import NO_PROGRESS, Progress
 from evaluator.flags.rollouts import ROLLOUT_CANDIDATE_KEY
@@ -75,7 +75,7 @@ class LocalRollouts:
         objects, servers = self._objects, AllowedServers(self._client, self._read_secret, allow_local=True)
         checks, hooks = MetricChecks(objects, servers), WebhookCalls(servers)
         return {
-            featureflagconfiguration.KIND: ConfigurationReconciler(objects, Claims(), self._proxies),
+            featureflagconfiguration.KIND: ConfigurationReconciler(objects, ClaimIndex(), self._proxies),
             flagrollout.KIND: FlagRolloutReconciler(objects, lambda _: self._cluster, checks, hooks, in_file),
             flagoverride.KIND: FlagOverrideReconciler(objects),
         }
@@ -128,7 +128,7 @@ class LocalRollouts:
         """Implements `EventSink`: reports what happens to FlagRollouts, and which overrides take effect or
         end; logs what is wrong with a FlagOverride.
         """
-        warning = event.severity is Severity.WARNING
+        warning = event.severity is EventType.WARNING
         if event.object.kind == flagrollout.KIND:
             candidate = event.metadata.get(ROLLOUT_CANDIDATE_KEY, "")
             self._unserved.append(

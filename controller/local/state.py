@@ -49,7 +49,7 @@ class StateIdentity:
 
 
 @dataclass(frozen=True, slots=True)
-class Applied:
+class DeliveredObjects:
     """The objects that delivered the last good flag set."""
 
     objects: tuple[dict[str, Any], ...]
@@ -73,7 +73,7 @@ class AppliedFile:
         except OSError as error:
             raise as_failed(error, f"saving the applied objects in {self._path}") from error
 
-    def load(self) -> Applied | None:
+    def load(self) -> DeliveredObjects | None:
         """What was saved last; None where nothing was, or it is damaged (it is then set aside and logged).
 
         Raises Failed where the disk cannot be read.
@@ -84,13 +84,13 @@ class AppliedFile:
             raise as_failed(error, f"reading {self._path}") from error
 
 
-def _decode_applied(content: bytes) -> Applied:
+def _decode_applied(content: bytes) -> DeliveredObjects:
     """Raises ValueError for what was not saved so."""
     head, _, body = content.partition(b"\n")
     if len(head) > _SUM_LINE or json.loads(head) != {"sha256": hashlib.sha256(body).hexdigest()}:
         raise ValueError("its checksum is missing or wrong")
     saved = json.loads(body)
-    return Applied(tuple(saved["objects"]), datetime.fromisoformat(saved["savedAt"]))
+    return DeliveredObjects(tuple(saved["objects"]), datetime.fromisoformat(saved["savedAt"]))
 
 
 @contextlib.contextmanager

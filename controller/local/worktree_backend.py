@@ -15,8 +15,8 @@ from controller.api.meta import SUBJECT
 from controller.local.worktree import WorkingTree, read_working_tree, working_tree_of
 from controller.runtime.setbacks import Failed, Stalled
 from controller.sources import source_files
-from controller.sources.backend import NOTHING_ACCEPTED, Accepted, Fetched, LocalBackend, Revision
-from evaluator.sync.watch import Watch
+from controller.sources.backend import NOTHING_ACCEPTED, AcceptedRevision, Fetched, LocalBackend, Revision
+from evaluator.sync.watch import FolderWatch
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
@@ -73,7 +73,9 @@ class WorkingTreeBackend(LocalBackend):
         self._trees[revision] = tree
         return revision
 
-    async def fetch(self, revision: Revision, into: Path, accepted: Accepted = NOTHING_ACCEPTED) -> Fetched:
+    async def fetch(
+        self, revision: Revision, into: Path, accepted: AcceptedRevision = NOTHING_ACCEPTED
+    ) -> Fetched:
         """Write the files that were read for `revision`. Raises Failed where they were read again since."""
         del accepted
         tree = self._trees.get(revision)
@@ -85,7 +87,7 @@ class WorkingTreeBackend(LocalBackend):
 
     async def changes(self) -> AsyncIterator[None]:
         """At once, then as files change, and every interval."""
-        with contextlib.closing(Watch(self.folder, _folders, _matters)) as watch:
+        with contextlib.closing(FolderWatch(self.folder, _folders, _matters)) as watch:
             while True:
                 # Armed before each poll: folders come and go, and what changes later is seen.
                 await watch.arm()

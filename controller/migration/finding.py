@@ -26,7 +26,7 @@ class Fate(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class FieldFinding:
     """One field of one object."""
 
     fate: Fate

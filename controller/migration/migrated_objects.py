@@ -18,10 +18,10 @@ from controller.api.inprocessconfiguration import DEFAULTS, InProcessConfigurati
 from controller.api.meta import Resource
 from controller.delivery.grants import denial_message, granted_kinds, pods
 from controller.migration import migrated_settings
-from controller.migration.finding import Fate, Finding, leaves
+from controller.migration.finding import Fate, FieldFinding, leaves
 from controller.migration.migrated_settings import Trial
 from controller.pods import installation
-from controller.pods.installation import FLAG_SETS, FlagSetFound, Refused
+from controller.pods.installation import FLAG_SETS, FlagSetFound, PodRefused
 from controller.pods.pod_injection import TEMPLATES, inject
 from evaluator.flags.merge import parse
 from evaluator.flags.problems import Severity
@@ -52,7 +52,7 @@ _EVALUATORS: Final = frozenset({installation.CONTAINER, installation.OPERATORS_C
 
 def workload(
     manifest: Mapping[str, Any], namespace: str, options: Options, known: Known
-) -> Iterator[Finding]:
+) -> Iterator[FieldFinding]:
     """Every annotation of OpenFeature's on a workload or its template, and whether its pods are created."""
     steps = TEMPLATES[str(manifest["kind"])]
     template: Any = manifest
@@ -62,7 +62,7 @@ def workload(
     if steps:
         for name in _annotations(manifest):
             if _is_operators(name):
-                yield Finding(
+                yield FieldFinding(
                     Fate.IGNORED, ("metadata", "annotations", name),
                     f"belongs on the pods' template, {'.'.join(steps)}.metadata.annotations",
                     "annotations of a workload itself are not read: nothing is injected for it",
@@ -81,41 +81,45 @@ def workload(
         yield from _check_creation(template, namespace, options, known, steps)
 
 
-def _historic(name: str, annotations: Mapping[str, Any], here: Path) -> Finding:
+def _historic(name: str, annotations: Mapping[str, Any], here: Path) -> FieldFinding:
     """The finding on an annotation that the operator read until 0.5."""
     if name == _OPERATORS:
-        return Finding(Fate.IGNORED, here, _HISTORIC[name], _GONE)
+        return FieldFinding(Fate.IGNORED, here, _HISTORIC[name], _GONE)
     newer = annotations.keys() & {installation.SOURCES, installation.FLAG_SET, installation.IN_PROCESS}
     if newer or annotations.get(installation.ENABLED) != "true":
-        return Finding(Fate.IGNORED, here, _LEFT_OVER)
-    return Finding(Fate.CHANGED, here, _HISTORIC[name], _GONE)
+        return FieldFinding(Fate.IGNORED, here, _LEFT_OVER)
+    return FieldFinding(Fate.CHANGED, here, _HISTORIC[name], _GONE)
 
 
-def _annotation(name: str, value: Any, *, asks: bool, bare: bool, path: Path) -> Finding:
+def _annotation(name: str, value: Any, *, asks: bool, bare: bool, path: Path) -> FieldFinding:
     here = (*path, name)
     if name == installation.ENABLED and not asks:
-        return Finding(Fate.KEPT, here, "the pod does not ask" if value == "false" else 'only "true" asks')
+        return FieldFinding(
+            Fate.KEPT, here, "the pod does not ask" if value == "false" else 'only "true" asks'
+        )
     if name == installation.ENABLED and bare:
-        return Finding(
+        return FieldFinding(
             Fate.CHANGED, here, "pods without an owner are injected, too", "pods without an owner are refused"
         )
     if name == installation.ALLOW_SYNC:
-        return Finding(Fate.IGNORED, here, "written by OpenFeature Operator for itself")
-    return Finding(Fate.KEPT, here)
+        return FieldFinding(Fate.IGNORED, here, "written by OpenFeature Operator for itself")
+    return FieldFinding(Fate.KEPT, here)
 
 
-def _overlaid(annotations: Mapping[str, Any], namespace: str, known: Known, path: Path) -> Iterator[Finding]:
+def _overlaid(
+    annotations: Mapping[str, Any], namespace: str, known: Known, path: Path
+) -> Iterator[FieldFinding]:
     """Fields that a later FeatureFlagSource resets, perhaps without its author's knowing."""
     templates: dict[str, tuple[str, Any]] = {}
     for name in str(annotations.get(installation.SOURCES) or "").split(","):
         try:
             spec = known.spec(featureflagsource.KIND, namespace, name.strip().rpartition("/")[2])
-        except Refused:
+        except PodRefused:
             continue
         for field, default in _DEFAULTS.items():
             if field in spec and spec[field] == default and templates.get(field, ("", default))[1] != default:
                 before, value = templates[field]
-                yield Finding(
+                yield FieldFinding(
                     Fate.CHANGED, path,
                     f"{field} {default} of {name.strip()} wins over {value} of {before}; "
                     "remove it from the later one",
@@ -127,27 +131,27 @@ def _overlaid(annotations: Mapping[str, Any], namespace: str, known: Known, path
 
 def _check_creation(
     template: Any, namespace: str, options: Options, known: Known, steps: Path
-) -> Iterator[Finding]:
+) -> Iterator[FieldFinding]:
     """Whether the webhook would take such a pod."""
     present = _containers(template) & _EVALUATORS
     if present and not steps and (template.get("metadata") or {}).get("uid"):
         # The pod runs: the webhook reviews it no more, whoever injected its evaluator.
-        yield Finding(
+        yield FieldFinding(
             Fate.CHANGED, (*steps, "spec"),
             f"has the evaluator {', '.join(sorted(present))} already; a new pod of this owner gets ours",
         )  # fmt: skip
         return
     try:
         changes = inject(template, namespace, options, known)
-    except Refused as refusal:
-        yield Finding(Fate.REFUSED, (*steps, "spec"), str(refusal))
+    except PodRefused as refusal:
+        yield FieldFinding(Fate.REFUSED, (*steps, "spec"), str(refusal))
         return
     for warning in () if changes is None else changes.warnings:
         if not warning.startswith(featureflagsource.KIND):
             # What is said of these is found where they stand.
-            yield Finding(Fate.CHANGED, (*steps, "spec"), warning)
+            yield FieldFinding(Fate.CHANGED, (*steps, "spec"), warning)
     if not options.compat and installation.OPERATORS_CONTAINER in present:
-        yield Finding(
+        yield FieldFinding(
             Fate.CHANGED, (*steps, "spec"),
             f"has a container {installation.OPERATORS_CONTAINER} of its own; our evaluator is put beside it",
         )  # fmt: skip
@@ -191,7 +195,7 @@ class MigratedObject:
     kind: str
     namespace: str
     name: str
-    findings: tuple[Finding, ...]
+    findings: tuple[FieldFinding, ...]
 
 
 def subject(body: Any, namespace: str, options: Options, known: Known) -> MigratedObject | None:
@@ -221,22 +225,22 @@ def subject(body: Any, namespace: str, options: Options, known: Known) -> Migrat
         findings = [*_flags(body, spec)]
     elif kind == "FlagSourceConfiguration":
         message = "is of OpenFeature Operator before 0.5; write a FeatureFlagSource"
-        findings = [Finding(Fate.REFUSED, ("spec",), message, "no version since 0.5 reads it")]
+        findings = [FieldFinding(Fate.REFUSED, ("spec",), message, "no version since 0.5 reads it")]
     else:
         return None
     return MigratedObject(kind, where, name, tuple(findings))
 
 
-def _flagd(spec: Mapping[str, Any]) -> Iterator[Finding]:
+def _flagd(spec: Mapping[str, Any]) -> Iterator[FieldFinding]:
     known = {field.alias for field in FlagdSpec.model_fields.values()}
     for name in spec:
-        yield Finding(Fate.KEPT if name in known else Fate.IGNORED, ("spec", name))
+        yield FieldFinding(Fate.KEPT if name in known else Fate.IGNORED, ("spec", name))
     try:
         read(FlagdSpec, spec)
     except InvalidSpecError as error:
-        yield Finding(Fate.REFUSED, ("spec",), str(error))
+        yield FieldFinding(Fate.REFUSED, ("spec",), str(error))
         return
-    yield Finding(
+    yield FieldFinding(
         Fate.CHANGED, ("spec",),
         "our evaluator takes the place of stock flagd, unless --evaluator-image names that",
         "a changed FeatureFlagSource does not reach it, what is deleted is not made anew, and what is "
@@ -244,7 +248,9 @@ def _flagd(spec: Mapping[str, Any]) -> Iterator[Finding]:
     )  # fmt: skip
 
 
-def _in_process(spec: Mapping[str, Any], namespace: str, known: Known, *, compat: bool) -> Iterator[Finding]:
+def _in_process(
+    spec: Mapping[str, Any], namespace: str, known: Known, *, compat: bool
+) -> Iterator[FieldFinding]:
     fields = {field.alias for field in InProcessConfigurationSpec.model_fields.values()}
     served = spec.get("offlineFlagSourcePath") or spec.get("socketPath")
     proxied = spec.get("host") in {None, "", DEFAULTS["host"]} and not served
@@ -253,50 +259,50 @@ def _in_process(spec: Mapping[str, Any], namespace: str, known: Known, *, compat
         if name == "selector" and proxied and not compat and place not in {"", namespace}:
             yield migrated_settings.elsewhere(place, own, namespace, known, ("spec", name))
         else:
-            yield Finding(Fate.KEPT if name in fields else Fate.IGNORED, ("spec", name))
+            yield FieldFinding(Fate.KEPT if name in fields else Fate.IGNORED, ("spec", name))
     if proxied:
-        yield Finding(
+        yield FieldFinding(
             Fate.KEPT if compat else Fate.CHANGED, ("spec",),
             "write the host of a server" if compat else "our proxy is asked, for selector's flag set",
             "localhost is asked, where nothing listens unless the pod brings a server of its own",
         )  # fmt: skip
 
 
-def _flags(body: Mapping[str, Any], spec: Mapping[str, Any]) -> Iterator[Finding]:
+def _flags(body: Mapping[str, Any], spec: Mapping[str, Any]) -> Iterator[FieldFinding]:
     """Flags are read by the parser that serves them."""
     for name, value in spec.items():
         if name in {"flagSpec", "featureFlagSpec"}:
             yield from _definitions(body, name)
         elif name in {"shards", "revision"}:
-            yield Finding(Fate.KEPT, ("spec", name))
+            yield FieldFinding(Fate.KEPT, ("spec", name))
         else:
             for path in leaves(value, ("spec", name)):
-                yield Finding(
+                yield FieldFinding(
                     Fate.IGNORED, path, "evaluators are configured by annotations and FeatureFlagSources",
                     "OpenFeature Operator has not read it since 0.5",
                 )  # fmt: skip
 
 
-def _definitions(body: Mapping[str, Any], field: str) -> Iterator[Finding]:
+def _definitions(body: Mapping[str, Any], field: str) -> Iterator[FieldFinding]:
     path = ("spec", field)
     meta = {"name": "", **body["metadata"]}
     try:
         document = featureflagconfiguration.flag_document(Resource.of({**body, "metadata": meta}))
     except (InvalidSpecError, featureflagconfiguration.MissingShardsError) as error:
-        yield Finding(Fate.REFUSED, path, str(error))
+        yield FieldFinding(Fate.REFUSED, path, str(error))
         return
-    yield Finding(Fate.KEPT, path)
+    yield FieldFinding(Fate.KEPT, path)
     for problem in parse(document.content, file="flags.json").problems:
         if problem.severity is Severity.ERROR:
-            yield Finding(Fate.REFUSED, path, f"{problem.path}: {problem.message}")
+            yield FieldFinding(Fate.REFUSED, path, f"{problem.path}: {problem.message}")
         elif problem.severity is Severity.WARNING:
-            yield Finding(
+            yield FieldFinding(
                 Fate.CHANGED, path,
                 f"{problem.path}: {problem.message}; a FlagSet with validation Strict holds it back",
             )  # fmt: skip
 
 
-class Given:
+class GivenObjects:
     """Implements injection's `Known` over the objects that are given."""
 
     def __init__(self, bodies: Sequence[Any], namespace: str, *, whole: bool) -> None:
@@ -323,14 +329,14 @@ class Given:
         who = pods(reader)
         granted = granted_kinds(self._grants.get(namespace, ()), who, name, kinds)
         if not granted:
-            raise Refused(denial_message(who, namespace, name, kinds))
+            raise PodRefused(denial_message(who, namespace, name, kinds))
         return granted, ""
 
     def flag_set(self, namespace: str, name: str, kinds: Sequence[str] = FLAG_SETS) -> FlagSetFound:
         """Return the name itself, assumed to be that of the served object."""
         del kinds
         if self._whole and (namespace, name) not in self._flags:
-            raise Refused(
+            raise PodRefused(
                 f"namespace {namespace} has no FlagSet, FeatureFlagConfiguration or FeatureFlag {name}"
             )
         return FlagSetFound(name)
@@ -340,5 +346,5 @@ class Given:
         spec = self._specs.get((kind, namespace, name))
         if not isinstance(spec, dict):
             where = "is not there" if self._whole else "is not among the manifests; add its file with -f"
-            raise Refused(f"{kind} {namespace}/{name}: {where}")
+            raise PodRefused(f"{kind} {namespace}/{name}: {where}")
         return spec

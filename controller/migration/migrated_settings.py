@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 from controller.api import featureflagsource, inprocessconfiguration
 from controller.api.featureflagsource import IGNORED, FeatureFlagSourceSpec
-from controller.migration.finding import Fate, Finding
+from controller.migration.finding import Fate, FieldFinding
 from controller.pods import installation
 from controller.pods.evaluator_container import KEPT
 from controller.pods.flag_file import PROVIDER, TOKEN_PROVIDERS
-from controller.pods.installation import FLAG_SETS, SERVED, FlagSetFound, Refused
+from controller.pods.installation import FLAG_SETS, SERVED, FlagSetFound, PodRefused
 from controller.pods.pod_injection import inject
 from controller.pods.source_settings import CREDENTIALS, FIELDS, PROXIED
 
@@ -42,7 +42,7 @@ _BROKEN: Final = {
 
 def judge_flag_source(
     spec: Mapping[str, Any], namespace: str, known: Known, *, compat: bool
-) -> Iterator[Finding]:
+) -> Iterator[FieldFinding]:
     """Every field of `spec`; `compat`: under the option of this name."""
     default = spec.get("defaultSyncProvider") or "kubernetes"
     for name, value in spec.items():
@@ -56,12 +56,12 @@ def judge_flag_source(
         elif name == "envVars" and isinstance(value, list):
             yield from _variables(value, path)
         elif compat and _KNOWN.get(name) in KEPT:
-            yield Finding(Fate.CHANGED, path, _COLLECTOR)
+            yield FieldFinding(Fate.CHANGED, path, _COLLECTOR)
         else:
             yield _field(name, value, path)
 
 
-def _ease(finding: Finding, provider: str) -> Finding:
+def _ease(finding: FieldFinding, provider: str) -> FieldFinding:
     """Return it as it behaves under --compat."""
     if finding.path[-1] == "secretRef":
         return replace(finding, fate=Fate.REFUSED, message="the evaluator reads no token from a file")
@@ -74,25 +74,27 @@ def _ease(finding: Finding, provider: str) -> Finding:
     )
 
 
-def _field(name: str, value: Any, path: Path) -> Finding:
+def _field(name: str, value: Any, path: Path) -> FieldFinding:
     broken = _BROKEN.get(name, "") if value else ""
     if name not in _KNOWN:
-        return Finding(Fate.IGNORED, path, "no such field; OpenFeature Operator drops it, too")
+        return FieldFinding(Fate.IGNORED, path, "no such field; OpenFeature Operator drops it, too")
     if name == "defaultSyncProvider" and value == "flagd-proxy":
         broken = "the proxy is not deployed for it, and pods are refused for ever"
-        return Finding(Fate.KEPT, path, _THROUGH_PROXY, broken)
+        return FieldFinding(Fate.KEPT, path, _THROUGH_PROXY, broken)
     if name == "evaluator":
-        return Finding(Fate.IGNORED, path, "there is one, for JSON and YAML")
+        return FieldFinding(Fate.IGNORED, path, "there is one, for JSON and YAML")
     if name == "socketPath" and value:
-        return Finding(Fate.CHANGED, path, "the folder is shared, and the evaluator listens there", broken)
+        return FieldFinding(
+            Fate.CHANGED, path, "the folder is shared, and the evaluator listens there", broken
+        )
     if (why := IGNORED.get(_KNOWN[name])) and value:
-        return Finding(Fate.IGNORED, path, why, broken)
-    return Finding(Fate.KEPT, path)
+        return FieldFinding(Fate.IGNORED, path, why, broken)
+    return FieldFinding(Fate.KEPT, path)
 
 
 def _source(
     source_spec: Mapping[str, Any], provider: str, namespace: str, known: Known, path: Path
-) -> Iterator[Finding]:
+) -> Iterator[FieldFinding]:
     for name, value in source_spec.items():
         here = (*path, name)
         if name == "provider":
@@ -100,7 +102,7 @@ def _source(
         if name == "source":
             place, _, own = str(value).removeprefix("core.openfeature.dev/").rpartition("/")
             if provider == PROVIDER and place not in {"", namespace}:
-                yield Finding(
+                yield FieldFinding(
                     Fate.REFUSED, here,
                     "a pod mounts ConfigMaps of its own namespace alone; write the provider kubernetes",
                     "the ConfigMap is made in the other namespace, and the pod never starts",
@@ -108,32 +110,34 @@ def _source(
             elif provider in PROXIED and place not in {"", namespace}:
                 yield elsewhere(place, own, namespace, known, here, _LEAK)
             else:
-                yield Finding(Fate.KEPT, here)
+                yield FieldFinding(Fate.KEPT, here)
         elif name in {"secretRef", "httpSyncBearerToken"}:
             yield _token(name, source_spec, provider, here)
         elif provider in FIELDS and name in FIELDS[provider]:
             lost = "no volume brings this file into the container" if name == "certPath" else ""
-            yield Finding(Fate.KEPT, here, "mount the file by an image of your own" if lost else "", lost)
+            yield FieldFinding(
+                Fate.KEPT, here, "mount the file by an image of your own" if lost else "", lost
+            )
         else:
-            yield Finding(Fate.IGNORED, here, f"provider {provider} has no use for it")
+            yield FieldFinding(Fate.IGNORED, here, f"provider {provider} has no use for it")
     yield _provider(provider, (*path, "provider") if "provider" in source_spec else path)
 
 
-def _token(name: str, source_spec: Mapping[str, Any], provider: str, here: Path) -> Finding:
+def _token(name: str, source_spec: Mapping[str, Any], provider: str, here: Path) -> FieldFinding:
     if name == "secretRef":
         if provider in TOKEN_PROVIDERS:
-            return Finding(Fate.KEPT, here)
-        return Finding(Fate.REFUSED, here, f"provider {provider[:63]} sends no token; remove it")
+            return FieldFinding(Fate.KEPT, here)
+        return FieldFinding(Fate.REFUSED, here, f"provider {provider[:63]} sends no token; remove it")
     if source_spec.get("secretRef"):
-        return Finding(Fate.IGNORED, here, "secretRef has the token; remove this one")
+        return FieldFinding(Fate.IGNORED, here, "secretRef has the token; remove this one")
     if provider not in TOKEN_PROVIDERS:
-        return Finding(Fate.IGNORED, here, f"provider {provider[:63]} sends no token; remove it")
+        return FieldFinding(Fate.IGNORED, here, f"provider {provider[:63]} sends no token; remove it")
     broken = (
         "becomes bearerToken, which flagd ignores since 0.13: the source is asked without a token"
         if provider == "http"
         else "is not passed on: the source is asked without a token"
     )
-    return Finding(
+    return FieldFinding(
         Fate.REFUSED, here,
         "would stand in the pod's arguments; keep it in a Secret, and name that in secretRef "
         "(with --compat openfeature-operator it is passed on by http, with a warning)",
@@ -141,41 +145,43 @@ def _token(name: str, source_spec: Mapping[str, Any], provider: str, here: Path)
     )  # fmt: skip
 
 
-def elsewhere(place: str, name: str, namespace: str, known: Known, path: Path, broken: str = "") -> Finding:
+def elsewhere(
+    place: str, name: str, namespace: str, known: Known, path: Path, broken: str = ""
+) -> FieldFinding:
     """The finding on a flag set of another namespace."""
     try:
         known.refer(namespace, SERVED, place, name)
-    except Refused as refusal:
-        return Finding(Fate.REFUSED, path, str(refusal), broken)
-    return Finding(Fate.KEPT, path, "a FlagGrant lets it", broken)
+    except PodRefused as refusal:
+        return FieldFinding(Fate.REFUSED, path, str(refusal), broken)
+    return FieldFinding(Fate.KEPT, path, "a FlagGrant lets it", broken)
 
 
-def _provider(provider: str, path: Path) -> Finding:
+def _provider(provider: str, path: Path) -> FieldFinding:
     if provider == PROVIDER:
-        return Finding(
+        return FieldFinding(
             Fate.CHANGED, path,
             "needs flagstaff controller --flag-files, which keeps the ConfigMap up to date",
             "the ConfigMap is written once, when the first pod is created, and never follows the flags",
         )  # fmt: skip
     if provider in PROXIED:
-        return Finding(Fate.KEPT if provider == "flagd-proxy" else Fate.CHANGED, path, _THROUGH_PROXY)
+        return FieldFinding(Fate.KEPT if provider == "flagd-proxy" else Fate.CHANGED, path, _THROUGH_PROXY)
     if provider in FIELDS:
         blob = "" if provider in {"http", "grpc"} else "needs an evaluator's image with obstore added"
-        return Finding(Fate.CHANGED if blob else Fate.KEPT, path, blob)
+        return FieldFinding(Fate.CHANGED if blob else Fate.KEPT, path, blob)
     known = ", ".join((*sorted(PROXIED), PROVIDER, *FIELDS))
-    return Finding(Fate.REFUSED, path, f"provider {provider[:63]!r} is unknown; use one of {known}")
+    return FieldFinding(Fate.REFUSED, path, f"provider {provider[:63]!r} is unknown; use one of {known}")
 
 
-def _variables(given: list[Any], path: Path) -> Iterator[Finding]:
+def _variables(given: list[Any], path: Path) -> Iterator[FieldFinding]:
     for number, variable in enumerate(given):
         name = str(variable.get("name")) if isinstance(variable, dict) else ""
         if name.startswith(CREDENTIALS):
-            yield Finding(
+            yield FieldFinding(
                 Fate.CHANGED, (*path, number), f"{name} is the evaluator's alone",
                 f"{name}, a credential, is given to every container of the application",
             )  # fmt: skip
         else:
-            yield Finding(Fate.KEPT, (*path, number))
+            yield FieldFinding(Fate.KEPT, (*path, number))
 
 
 _ANNOTATIONS: Final = {
@@ -222,7 +228,9 @@ class Trial:
     name: str
     options: Options
 
-    def judge(self, findings_of_fields: Iterable[Finding], spec: Mapping[str, Any]) -> list[Finding]:
+    def judge(
+        self, findings_of_fields: Iterable[FieldFinding], spec: Mapping[str, Any]
+    ) -> list[FieldFinding]:
         """The findings of each field of `spec`, made to agree with what is refused and warned of."""
         findings = [self._with_warning(finding, spec) for finding in findings_of_fields]
         for path, text in self._refusals(spec):
@@ -231,10 +239,10 @@ class Trial:
                 continue
             broken = next((finding.broken for finding in findings if finding.path == path), "")
             findings = [finding for finding in findings if finding.path != path]
-            findings.append(Finding(Fate.REFUSED, path, text, broken))
+            findings.append(FieldFinding(Fate.REFUSED, path, text, broken))
         return findings
 
-    def _with_warning(self, finding: Finding, spec: Mapping[str, Any]) -> Finding:
+    def _with_warning(self, finding: FieldFinding, spec: Mapping[str, Any]) -> FieldFinding:
         field, needed = finding.path[-1], _NEEDED[self.kind]
         if finding.fate is not Fate.KEPT or len(finding.path) != 2 or field in needed:
             return finding
@@ -276,6 +284,6 @@ class Trial:
         pod = {"metadata": {"annotations": annotations}, "spec": {"containers": [{"name": "app"}]}}
         try:
             changes = inject(pod, self.namespace, self.options, _Only(spec))
-        except Refused as refusal:
+        except PodRefused as refusal:
             return str(refusal), ()
         return "", () if changes is None else tuple(changes.warnings)

@@ -170,7 +170,7 @@ class FlagFilter:
 
 
 @dataclass(frozen=True, slots=True)
-class FlagRow:
+class ListedFlag:
     """One flag of the list."""
 
     key: str
@@ -202,10 +202,10 @@ class FlagRow:
 
 
 @dataclass(frozen=True, slots=True)
-class Selection:
+class SelectedFlags:
     """One page of the flags that a filter selects."""
 
-    rows: tuple[FlagRow, ...]
+    rows: tuple[ListedFlag, ...]
     selected: int
     """Flags that the filter selects."""
     total: int
@@ -216,7 +216,7 @@ class Selection:
     """All owners, sorted."""
 
 
-def select_flags(shown: ShownSet, chosen: FlagFilter, now: datetime) -> Selection:
+def select_flags(shown: ShownSet, chosen: FlagFilter, now: datetime) -> SelectedFlags:
     """The flags that `chosen` selects."""
     owners = {key: owner_of(metadata_in(shown, key)) for key in shown.flags}
     keys = [key for key in shown.flags if _is_selected(shown, key, owners[key], chosen, now)]
@@ -226,16 +226,16 @@ def select_flags(shown: ShownSet, chosen: FlagFilter, now: datetime) -> Selectio
     page = min(chosen.page, pages)
     rows = tuple(flag_row(shown, key) for key in keys[(page - 1) * ROWS : page * ROWS])
     known = sorted({owner for owner in owners.values() if owner})[:_MOST_OWNERS]
-    return Selection(rows, len(keys), len(owners), page, pages, tuple(known))
+    return SelectedFlags(rows, len(keys), len(owners), page, pages, tuple(known))
 
 
-def flag_row(shown: ShownSet, key: str) -> FlagRow:
+def flag_row(shown: ShownSet, key: str) -> ListedFlag:
     """The row of a flag that the set has, or would have if its definition were not bad."""
     flag, state = definition_in(shown, key), shown.flags[key]
     metadata = metadata_in(shown, key)
     confidential = CONFIDENTIAL_KEY in metadata
     default = (flag.default_variant if flag is not None else None) or ""
-    return FlagRow(
+    return ListedFlag(
         key,
         state,
         flag_notes(state),

@@ -180,7 +180,7 @@ class FlagChange:
 
 
 @dataclass(frozen=True, slots=True)
-class FlagPlace:
+class LayerPlace:
     """Where a layer defines a flag."""
 
     file: str
@@ -194,7 +194,7 @@ class FlagHistory:
 
     changes: tuple[FlagChange, ...] = ()
     """The newest first."""
-    places: tuple[FlagPlace, ...] = ()
+    places: tuple[LayerPlace, ...] = ()
     """Base first."""
     gap: str = ""
     """Why earlier changes, or the places, are not known; empty: all are."""

@@ -15,7 +15,7 @@ from controller.delivery import digests, state_words
 from controller.delivery.digests import short
 from controller.events.commit_pages import change_request_page, commit_in, file_link, link
 from controller.page import page_source
-from controller.page.page_source import FlagPlace
+from controller.page.page_source import LayerPlace
 from evaluator.http.messages import Headers, Response
 from evaluator.resolving.rule_words import outcome_words, subject_words
 
@@ -42,7 +42,7 @@ def request_link(address: str, change: FlagChange) -> str:
     return change_request_page(commit_link(address, change), change.subject)
 
 
-def place_link(address: str, revision: str, place: FlagPlace) -> str:
+def place_link(address: str, revision: str, place: LayerPlace) -> str:
     """The page of a line in a revision; empty where it is not known."""
     commit = commit_in(revision)
     return file_link(address, commit, place.file, place.line) if commit else ""
@@ -52,7 +52,7 @@ def problem_link(address: str, revision: str, problem: ProblemStatus) -> str:
     """The page of the line with a problem of a revision; empty where it is not known."""
     if not problem.file or not problem.line:
         return ""
-    return place_link(address, revision, FlagPlace(problem.file, problem.line))
+    return place_link(address, revision, LayerPlace(problem.file, problem.line))
 
 
 def revision_link(address: str, revision: str) -> str:

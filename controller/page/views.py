@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from controller.delivery.reach import Target, reach
+from controller.delivery.reach import ReachTarget, reach
 from controller.delivery.set_state import Reach
 from controller.delivery.state_words import held_text, laggard_texts, meanwhile_text
 from controller.page.delivery_facts import pending_work, timeline
@@ -44,7 +44,7 @@ MOST_MEMBERS: Final = 500
 
 
 @dataclass(frozen=True, slots=True)
-class Delivery:
+class DeliveryRow:
     """One flag set, and how far its newest revision has come."""
 
     state: SetState
@@ -65,7 +65,7 @@ class Delivery:
 
 def delivery_view(visit: Visit) -> Response:
     """`?set=&page=`. Raises NotShown."""
-    listed = [Delivery(state, _reach_of(state)) for state in visit.states]
+    listed = [DeliveryRow(state, _reach_of(state)) for state in visit.states]
     name = visit.query.get("set", "")
     shown = _choose(listed, name)
     if name and shown is None:
@@ -87,10 +87,10 @@ def delivery_view(visit: Visit) -> Response:
 
 
 def _reach_of(state: SetState) -> Reached:
-    return reach(state, Target(state.newest.revision or state.revision, allow_none=True, everybody=True))
+    return reach(state, ReachTarget(state.newest.revision or state.revision, allow_none=True, everybody=True))
 
 
-def _details(visit: Visit, shown: Delivery) -> dict[str, Any]:
+def _details(visit: Visit, shown: DeliveryRow) -> dict[str, Any]:
     """What the stages of one flag set are shown with."""
     state, known = shown.state, visit.source.members().get(shown.name, ())
     behind = (
@@ -108,7 +108,7 @@ def _details(visit: Visit, shown: Delivery) -> dict[str, Any]:
     }
 
 
-def _choose(listed: Sequence[Delivery], name: str) -> Delivery | None:
+def _choose(listed: Sequence[DeliveryRow], name: str) -> DeliveryRow | None:
     """The delivery of a name, which may lack the namespace; without a name the only one there is."""
     if not name:
         return listed[0] if len(listed) == 1 else None
@@ -119,7 +119,7 @@ def _first_row(number: int, count: int) -> int:
     return min((number - 1) * ROWS, max(0, count - 1) // ROWS * ROWS)
 
 
-def _events(events: Sequence[ShownEvent], shown: Delivery | None) -> Sequence[ShownEvent]:
+def _events(events: Sequence[ShownEvent], shown: DeliveryRow | None) -> Sequence[ShownEvent]:
     """The Events about what is shown."""
     if shown is None:
         return events

@@ -36,7 +36,7 @@ class InvalidContextError(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class ShownStep:
     """One step of a trace."""
 
     words: str
@@ -55,7 +55,7 @@ class WhatIf:
     shows_value: bool
     reason: str
     error: str
-    steps: tuple[Step, ...]
+    steps: tuple[ShownStep, ...]
     buckets: tuple[str, ...]
     """`user-42 is in bucket 45 of 100; on is 0 to 24`, for each assignment on the way."""
 
@@ -102,7 +102,7 @@ def what_if(flags: CompiledFlagSet, key: str, context: Mapping[str, Any], now: i
         own_path, own_rule = (step.own.path, step.own.rule) if step.own is not None else ((), whole)
         rule, path = expand_rule(own_rule, flags), tuple(step.path[len(own_path) :])
         assigned = {split.path: split for split in splits(rule)}
-        steps.append(Step(_step_words(step, path, rule), str(step)))
+        steps.append(ShownStep(_step_words(step, path, rule), str(step)))
         buckets.append(_bucket_words(step, assigned.get(path), user))
     return WhatIf(
         resolution.variant or "",

@@ -12,7 +12,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from controller.api.fields import Duration
 from controller.pods import installation
-from controller.pods.installation import NAME, Refused
+from controller.pods.installation import NAME, PodRefused
 from controller.runtime.plain_text import json_object
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ def containers(given: str | None) -> frozenset[str] | None:
         return None
     names = frozenset(name.strip() for name in given.split(",") if name.strip())
     if not names:
-        raise Refused(
+        raise PodRefused(
             f"annotation {installation.CONTAINERS}: names no container; "
             "remove it to have all of them know the evaluator"
         )
@@ -71,7 +71,7 @@ def _require_match(
     given: str | None, annotation: str, pattern: re.Pattern[str], shown: int, problem: str
 ) -> str:
     if given is not None and not pattern.fullmatch(given):
-        raise Refused(f"annotation {annotation}: {given[:shown]!r} is {problem}")
+        raise PodRefused(f"annotation {annotation}: {given[:shown]!r} is {problem}")
     return given or ""
 
 
@@ -81,18 +81,18 @@ def resources(given: str | None, default: Mapping[str, Any]) -> Mapping[str, Map
         return default
     parsed = json_object(given)
     if parsed is None or not parsed.keys() <= {"requests", "limits"}:
-        raise Refused(
+        raise PodRefused(
             f"annotation {installation.RESOURCES}: must be a JSON object with requests, limits or both, "
             """such as {"requests":{"memory":"64Mi"}}"""
         )
     for part, amounts in parsed.items():
         if not isinstance(amounts, dict):
-            raise Refused(
+            raise PodRefused(
                 f"annotation {installation.RESOURCES}: {part} must be an object of amounts by resource"
             )
         for resource, amount in amounts.items():
             if isinstance(amount, bool) or not _QUANTITY.fullmatch(str(amount)):
-                raise Refused(
+                raise PodRefused(
                     f"annotation {installation.RESOURCES}: {part}.{resource} is no amount; "
                     "write one such as 100m or 64Mi"
                 )
@@ -104,7 +104,7 @@ def choice(given: str | None, where: str, allowed: tuple[str, ...], default: str
     value = default if given is None else given
     if value not in allowed:
         subject = where if " " in where else f"annotation {where}"
-        raise Refused(f"{subject}: is {value[:100]!r}; write one of {', '.join(allowed)}")
+        raise PodRefused(f"{subject}: is {value[:100]!r}; write one of {', '.join(allowed)}")
     return value
 
 
@@ -114,10 +114,10 @@ def ports(annotations: Mapping[str, str], settings: Mapping[str, int]) -> Mappin
     for name, default in {**_PORTS, **settings}.items():
         given = annotations.get(name, str(default))
         if not (given.isascii() and given.isdigit() and 0 < int(given[:6]) < 65_536):
-            raise Refused(f"annotation {name}: is {given[:100]!r}; write a port from 1 to 65535")
+            raise PodRefused(f"annotation {name}: is {given[:100]!r}; write a port from 1 to 65535")
         other = next((name_of_other for name_of_other, number in ports.items() if number == int(given)), None)
         if other:
-            raise Refused(
+            raise PodRefused(
                 f"annotation {name}: port {given} is that of {other} too; give each a port of its own"
             )
         ports[name] = int(given)
@@ -131,7 +131,7 @@ def deadline(given: str | None, setting: float | None) -> float:
     try:
         return min(_DEADLINE.validate_python(given), _LONGEST_START)
     except ValidationError:
-        raise Refused(
+        raise PodRefused(
             f"annotation {installation.START_DEADLINE}: is {given[:100]!r}; write a duration such as "
             "30s or 1m"
         ) from None
@@ -143,7 +143,7 @@ def socket(annotations: Mapping[str, str], setting: str | None) -> str:
     asked = annotations.get(installation.TRANSPORT)
     transport = None if asked is None else choice(asked, installation.TRANSPORT, _TRANSPORTS, "")
     if transport == _PORT and given:
-        raise Refused(
+        raise PodRefused(
             f"annotation {installation.TRANSPORT}: is {_PORT}, and "
             f"{installation.SOCKET_PATH} names a socket; "
             "remove one of the two"
@@ -155,7 +155,7 @@ def socket(annotations: Mapping[str, str], setting: str | None) -> str:
         len(path) > 100 or not _SOCKET.fullmatch(path) or path.rpartition("/")[0] in _SHARED
     ):  # A socket's path has 107 bytes at most.
         where = "FeatureFlagSource socketPath" if given is None else f"annotation {installation.SOCKET_PATH}"
-        raise Refused(
+        raise PodRefused(
             f"{where}: is {path[:100]!r}; write a path in a folder of its own, such as {_SOCKET_PATH}"
         )
     return path
@@ -165,7 +165,7 @@ def direct_set(annotations: Mapping[str, str]) -> str:
     """Name of the FeatureFlagConfiguration with the flags that the pod's workload carries; empty: none."""
     given = annotations.get(installation.DIRECT_SET)
     if given is None and installation.FLAGS in annotations:
-        raise Refused(
+        raise PodRefused(
             f"annotation {installation.FLAGS}: is read where a Deployment, StatefulSet, DaemonSet, Job or "
             "CronJob carries it, itself or on its pods' template; write one of these, or a "
             "FeatureFlagConfiguration"
@@ -200,14 +200,14 @@ class PodReferences:
         where = f"annotation {annotation}"
         if not NAME.fullmatch(name) or (slash and not NAME.fullmatch(place)):
             kind = f"{'an' if kinds[0].startswith('I') else 'a'} {kinds[0]}"
-            raise Refused(f"{where}: {given[:253]!r} is no object's name; write the name of {kind}")
+            raise PodRefused(f"{where}: {given[:253]!r} is no object's name; write the name of {kind}")
         return NamedObject(place or self.namespace, name, self.permit(kinds, place, name, where))
 
     def references(self, given: str, annotation: str, kinds: tuple[str, ...]) -> list[NamedObject]:
         """The objects that `given` names, separated by commas. Raises Refused."""
         count = given.count(",") + 1
         if count > MOST_NAMED:
-            raise Refused(f"annotation {annotation}: names {count} objects; name at most {MOST_NAMED}")
+            raise PodRefused(f"annotation {annotation}: names {count} objects; name at most {MOST_NAMED}")
         return [self.reference(entry.strip(), annotation, kinds) for entry in given.split(",")]
 
     def permit(self, kinds: tuple[str, ...], place: str, name: str, where: str) -> tuple[str, ...]:
@@ -216,8 +216,8 @@ class PodReferences:
             return kinds
         try:
             allowed, warning = self.known.refer(self.namespace, kinds, place, name)
-        except Refused as refusal:
-            raise Refused(f"{where}: {refusal}") from None
+        except PodRefused as refusal:
+            raise PodRefused(f"{where}: {refusal}") from None
         if warning:
             self.warnings.append(f"{where}: {warning}")
         return allowed

@@ -11,12 +11,12 @@ from controller.api.kinds import FLAG_CARRIERS
 from controller.delivery.problem_text import CHARACTERS, MOST_NAMED, refusals, summary
 from controller.delivery.standing_orders import ORDERS_LABEL, asks_for_order
 from controller.pods import installation
-from controller.pods.changes import Changes
+from controller.pods.changes import ObjectPatch
 from controller.pods.installation import (
     NAMESPACED,
     REFRESHABLE,
     SCOPED,
-    Refused,
+    PodRefused,
     remark_annotations,
     remark_of,
 )
@@ -66,12 +66,12 @@ def carried_flags(workload: Mapping[str, Any]) -> CarriedFlags | None:
         return None
     kind, name = str(workload["kind"]), part_at(workload, METADATA).get("name")
     if None not in texts:
-        raise Refused(
+        raise PodRefused(
             f"{_WHERE}: is on the {kind} and on its pods' template; keep it on the {kind}, where a change "
             "reaches running pods, and remove the other"
         )
     if not name:
-        raise Refused(f"{_WHERE}: the flags get the name of their {kind}; write metadata.name")
+        raise PodRefused(f"{_WHERE}: the flags get the name of their {kind}; write metadata.name")
     in_template = texts[0] is None
     return CarriedFlags(
         kind,
@@ -86,7 +86,7 @@ def text_of(workload: Mapping[str, Any] | None) -> str | None:
     """The flags that a workload carries in one place; None where there is no workload."""
     try:
         carried = None if workload is None else carried_flags(workload)
-    except Refused:
+    except PodRefused:
         return None
     return None if carried is None else carried.text
 
@@ -159,7 +159,7 @@ def read_flags(text: str, where: str, most: int = MOST_BYTES) -> DirectFlags:
             if most < MOST_APPLIED and len(content) <= MOST_APPLIED
             else "keep the flags in a FlagSet"
         )
-        raise Refused(
+        raise PodRefused(
             f"{where}: has {len(content)} bytes, more than {most}; {advice} and name it with "
             "flagstaff.dev/flagset"
         )
@@ -167,11 +167,11 @@ def read_flags(text: str, where: str, most: int = MOST_BYTES) -> DirectFlags:
     try:
         parsed = parse(content, file=name)
     except RecursionError:
-        raise Refused(f"{where}: the flags are nested too deeply to be read; make them flatter") from None
+        raise PodRefused(f"{where}: the flags are nested too deeply to be read; make them flatter") from None
     problems = (*parsed.problems, *parsed.notes)
     bad = [_text(problem) for problem in refusals(problems)] or [*_reserved_keys(parsed.flag_set)]
     if bad:
-        raise Refused(f"{where}: {summary(bad)}")
+        raise PodRefused(f"{where}: {summary(bad)}")
     return DirectFlags(
         parsed.flag_set, tuple(f"{where}: {_text(problem)}" for problem in problems[:MOST_NAMED])
     )
@@ -207,7 +207,7 @@ _USER: Final = 253
 """Characters of a user's name that are kept."""
 
 
-class Applied(NamedTuple):
+class WorkloadAuthor(NamedTuple):
     """Who applies a workload, and when."""
 
     by: str
@@ -220,13 +220,13 @@ def mark(
     workload: Mapping[str, Any],
     before: Mapping[str, Any] | None,
     carried: CarriedFlags,
-    applied: Applied,
+    applied: WorkloadAuthor,
     remark: str,
-) -> Changes:
+) -> ObjectPatch:
     """Mark a workload for the controller, and have its pods ask for an evaluator. `before`: the workload as
     it is stored, None for a new one; `remark`: in one line, what becomes of it.
     """
-    changes, template = Changes(workload), template_path(workload)
+    changes, template = ObjectPatch(workload), template_path(workload)
     known = record_in(before)
     added = _added_names(known)
     present = annotations_at(workload, template)
@@ -254,9 +254,9 @@ def mark(
     return changes
 
 
-def unmark(workload: Mapping[str, Any], before: Mapping[str, Any] | None) -> Changes:
+def unmark(workload: Mapping[str, Any], before: Mapping[str, Any] | None) -> ObjectPatch:
     """Remove what `mark` added from a workload that carries no flags."""
-    changes, template = Changes(workload), template_path(workload)
+    changes, template = ObjectPatch(workload), template_path(workload)
     _remove(changes, (*METADATA, "labels"), installation.DIRECT_SET)
     _remove(changes, (*METADATA, "annotations"), installation.APPLIED)
     for remarks in (installation.REMARKS, installation.PROPOSED_REMARKS):
@@ -295,7 +295,7 @@ def _added_names(record: Mapping[str, Any]) -> set[str]:
     return {str(name) for name in names} if isinstance(names, list) else set()
 
 
-def _remove(changes: Changes, path: Path, name: str) -> None:
+def _remove(changes: ObjectPatch, path: Path, name: str) -> None:
     if name in part_at(changes.after, path):
         changes.remove((*path, name))
 
@@ -315,13 +315,13 @@ def mark_manifest(manifest: Any) -> Any:
         if carried is None:
             return manifest
         read_flags(carried.text, carried.where, MOST_APPLIED)
-    except Refused as refusal:
+    except PodRefused as refusal:
         meta = manifest.get("metadata")
         name = meta.get("name", "") if isinstance(meta, dict) else ""
-        raise Refused(f"{manifest['kind']} {name}: {refusal}") from None
+        raise PodRefused(f"{manifest['kind']} {name}: {refusal}") from None
     if record_in(manifest):
         return manifest
-    return mark(manifest, None, carried, Applied("", ""), remark_on(carried)).after
+    return mark(manifest, None, carried, WorkloadAuthor("", ""), remark_on(carried)).after
 
 
 _LABELS: Final = (*METADATA, "labels")
@@ -335,7 +335,7 @@ class WorkloadOrders:
     namespace_labels: Callable[[str], Mapping[str, str] | None]
     """Returns the labels of a Namespace with a standing order, as far as it is known."""
 
-    def mark(self, changes: Changes, before: Mapping[str, Any] | None, namespace: str) -> None:
+    def mark(self, changes: ObjectPatch, before: Mapping[str, Any] | None, namespace: str) -> None:
         """Label the workload and its pods' template, if it has an order, and remove the labels if it has
         none. `before`: the workload as it is stored, None for a new one. Raises Refused for a new order that
         cannot be followed.
@@ -372,7 +372,7 @@ class WorkloadOrders:
         own = _order_at(workload, METADATA, namespace)
         try:
             stored = None if before is None else _order_at(before, METADATA, namespace)
-        except Refused:
+        except PodRefused:
             stored = None
         if own == stored:
             return

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 Path: TypeAlias = tuple[str | int, ...]
 
 
-class Changes:
+class ObjectPatch:
     """Changes of one object, which itself stays as it is."""
 
     def __init__(self, before: Mapping[str, Any]) -> None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from controller.pods import installation
-from controller.pods.installation import Refused
+from controller.pods.installation import PodRefused
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -73,9 +73,9 @@ def check_token(source: SourceSpec, provider: str, where: str, *, compat: bool) 
     if source.secret_ref is None:
         return
     if provider not in TOKEN_PROVIDERS:
-        raise Refused(f"{where}: provider {provider[:63]} sends no token; remove secretRef")
+        raise PodRefused(f"{where}: provider {provider[:63]} sends no token; remove secretRef")
     if compat:
-        raise Refused(
+        raise PodRefused(
             f"{where}: secretRef: the controller runs with "
             f"--compat {installation.OPERATORS}, whose evaluator "
             "reads no token from a file; bring these flags into the cluster by a FlagSource, and name their "

@@ -32,7 +32,7 @@ ALL: Final = ("*",)
 
 
 @dataclass(frozen=True, slots=True)
-class Exposure:
+class ExposureRules:
     """Globs, in which `*` stands for dots and slashes, too."""
 
     hosts: tuple[str, ...] = ALL

@@ -11,8 +11,8 @@ from controller.api.kinds import HTTP_ROUTE
 from controller.api.meta import ObjectKey, Resource, version_of
 from controller.pods import installation
 from controller.pods.evaluator_container import container_warnings
-from controller.pods.flagd_objects import CONTAINER, MANAGED_BY, OURS, Exposure, manifests
-from controller.pods.installation import SERVED, Refused
+from controller.pods.flagd_objects import CONTAINER, MANAGED_BY, OURS, ExposureRules, manifests
+from controller.pods.installation import SERVED, PodRefused
 from controller.pods.pod_injection import make_in_process
 from controller.pods.pod_settings import read
 from controller.pods.pod_settings import read as read_wanted
@@ -43,7 +43,7 @@ class SettingsReconciler:
         del now
         try:
             return Result(self._judge(resource))
-        except Refused as refusal:
+        except PodRefused as refusal:
             return Result(Stalled("InvalidSpec", str(refusal)))
         except Setback as setback:
             return Result(setback)
@@ -73,7 +73,7 @@ class SettingsReconciler:
         namespace, _, name = selector.partition("/")
         try:
             self.known.flag_set(namespace, name, SERVED)
-        except Refused:
+        except PodRefused:
             return False
         return True
 
@@ -82,10 +82,10 @@ MANAGER: Final = "flagstaff-flagd"
 """The field manager."""
 
 
-class Workloads(Applier, Protocol):
+class FlagdObjects(Applier, Protocol):
     """Port to the objects of a Flagd. Every method raises a Setback."""
 
-    def impersonate(self, namespace: str, account: str | None) -> Workloads:
+    def impersonate(self, namespace: str, account: str | None) -> FlagdObjects:
         """The same with the rights of a Flagd's service account; None: of the installation's default one."""
 
     async def get(self, api_version: str, kind: str, namespace: str, name: str) -> dict[str, Any] | None:
@@ -108,10 +108,10 @@ class FlagdReconciler:
     """Applies the objects of a Flagd according to it and its FeatureFlagSource."""
 
     objects: Cache
-    workloads: Workloads
+    workloads: FlagdObjects
     known: Known
     options: Options
-    exposure: Exposure = field(default_factory=Exposure)
+    exposure: ExposureRules = field(default_factory=ExposureRules)
     _taken: dict[ObjectKey, dict[ObjectKey, _Applied]] = field(default_factory=dict)
     """Applied objects by Flagd, then by object."""
 
@@ -143,12 +143,12 @@ class FlagdReconciler:
             raise Waiting("SourceNotFound", f"FeatureFlagSource {name} not found")
         try:
             wanted = read_wanted({installation.SOURCES: name}, resource.namespace, self.options, self.known)
-        except Refused as refusal:
+        except PodRefused as refusal:
             raise Stalled("InvalidSource", str(refusal)) from refusal
         return wanted, [*manifests(resource, spec, wanted)]
 
     async def _apply_all(
-        self, workloads: Workloads, owner: Resource, made: list[dict[str, Any]], events: list[Occurrence]
+        self, workloads: FlagdObjects, owner: Resource, made: list[dict[str, Any]], events: list[Occurrence]
     ) -> Setback | None:
         """Apply all. Raises Setback, but returns that of the HTTPRoute, which is optional."""
         for manifest in made:
@@ -161,7 +161,7 @@ class FlagdReconciler:
         return None
 
     async def _apply(
-        self, workloads: Workloads, owner: Resource, manifest: dict[str, Any]
+        self, workloads: FlagdObjects, owner: Resource, manifest: dict[str, Any]
     ) -> tuple[Occurrence, ...]:
         key = ObjectKey.of(manifest)
         taken = self._taken.setdefault(owner.key, {})
@@ -208,7 +208,9 @@ class FlagdReconciler:
             why = f"{'was removed' if current is None else f'was changed{by}'}; restored"
         return (Occurrence(reason, f"{subject} {why}", version=written.resource_version),)
 
-    async def _prune(self, workloads: Workloads, owner: Resource, wanted: set[ObjectKey]) -> list[Occurrence]:
+    async def _prune(
+        self, workloads: FlagdObjects, owner: Resource, wanted: set[ObjectKey]
+    ) -> list[Occurrence]:
         events = []
         for resource in self.objects.find(BY_OWNER, owner.namespace, owner.name):
             if resource.key in wanted or resource.deleting or not resource.is_owned_by(owner):

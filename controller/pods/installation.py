@@ -125,11 +125,11 @@ NAME: Final = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?")
 """What the API server takes for the name of an object."""
 
 
-class Refused(ValueError):
+class PodRefused(ValueError):
     """A pod cannot be injected as it asks; the text says what is wrong, where, and what to do."""
 
 
-class NotThere(Refused):
+class NotThere(PodRefused):
     """An object that an annotation names does not exist; the text leaves out which annotation."""
 
 

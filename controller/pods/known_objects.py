@@ -24,7 +24,7 @@ from controller.api.meta import ObjectKey, Resource
 from controller.delivery.claims import claim_of
 from controller.delivery.grants import denial_message, granted_kinds, pods
 from controller.pods import installation
-from controller.pods.installation import FLAG_SETS, SERVED, FlagSetFound, NotThere, Refused
+from controller.pods.installation import FLAG_SETS, SERVED, FlagSetFound, NotThere, PodRefused
 from controller.runtime.cache import Cache, take
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ class KnownObjects:
             return granted, ""
         message = denial_message(who, namespace, name, kinds)
         if not self.open:
-            raise Refused(message)
+            raise PodRefused(message)
         return tuple(kinds), f"{message} (--allow-cross-namespace=ofo lets it pass)"
 
     def flag_set(self, namespace: str, name: str, kinds: Sequence[str] = FLAG_SETS) -> FlagSetFound:
@@ -72,9 +72,9 @@ class KnownObjects:
             raise self._absence(kind, (kind,), namespace, name)
         return resource.spec
 
-    def _absence(self, kind_names: str, kinds: Iterable[str], namespace: str, name: str) -> Refused:
+    def _absence(self, kind_names: str, kinds: Iterable[str], namespace: str, name: str) -> PodRefused:
         if self.namespaces and namespace not in self.namespaces:
-            return Refused(
+            return PodRefused(
                 f"namespace {namespace}: the controller works in {', '.join(self.namespaces)} alone; "
                 f"add it to its option --namespaces, or set {installation.ENABLED} to false"
             )

@@ -17,7 +17,7 @@ from controller.api.kinds import FLAG_CARRIERS
 from controller.api.meta import OPENFEATURE_VERSION, ObjectKey, Resource
 from controller.pods import installation
 from controller.pods.carried_flags import KINDS, carried_flags, is_run_of_cron_job, record_in
-from controller.pods.installation import DIRECT_SET, Refused
+from controller.pods.installation import DIRECT_SET, PodRefused
 from evaluator.flags.canonical import canonical
 from evaluator.flags.model import AUTHOR_KEY, COMMITTED_AT_KEY, REVISION_KEY
 
@@ -120,7 +120,7 @@ def _marked_workload(kind: str, body: dict[str, Any]) -> MarkedWorkload:
     by, at = str(record.get("by", "")), str(record.get("at", ""))
     try:
         carried = carried_flags(body)
-    except Refused as refusal:
+    except PodRefused as refusal:
         return MarkedWorkload(resource, "", "", by, at, str(refusal))
     if carried is None:
         # The label was written by hand: admission would have removed it.

@@ -11,13 +11,13 @@ from controller.api.inprocessconfiguration import DEFAULTS
 from controller.delivery.standing_orders import ORDERS_LABEL, asks_for_order
 from controller.pods import installation
 from controller.pods import source_settings as source
-from controller.pods.changes import Changes
+from controller.pods.changes import ObjectPatch
 from controller.pods.evaluator_container import Addition, authority, make_addition, proxy_marks, record_of
 from controller.pods.installation import (
     EXTERNAL,
     REFRESHABLE,
     SERVED,
-    Refused,
+    PodRefused,
     flags_of,
     remark_annotations,
     remark_of,
@@ -58,25 +58,25 @@ def check_form(pod: Mapping[str, Any], annotations: Mapping[Any, Any]) -> None:
     """Raise Refused for what the other functions cannot read, or not within the time of a review."""
     labels, spec = pod["metadata"].get("labels"), pod.get("spec")
     if not isinstance(labels, dict | None):
-        raise Refused("metadata.labels: is no object; write labels such as {app: shop}")
+        raise PodRefused("metadata.labels: is no object; write labels such as {app: shop}")
     if not isinstance(spec, dict):
-        raise Refused("spec: is no object; write a pod's spec")
+        raise PodRefused("spec: is no object; write a pod's spec")
     for part in _LISTS:
         if not isinstance(spec.get(part), list | None):
-            raise Refused(f"spec.{part}: is no list; write one such as [{{name: app, image: app:1}}]")
+            raise PodRefused(f"spec.{part}: is no list; write one such as [{{name: app, image: app:1}}]")
     every = [entry for part in _LISTS for entry in spec.get(part) or ()]
     _check_counts(spec, every, {"annotations": annotations, "labels": labels or {}})
     for name, text in annotations.items():
         if not (isinstance(name, str) and isinstance(text, str)):
-            raise Refused(f"annotation {name}: is no string; put it in quotes")
+            raise PodRefused(f"annotation {name}: is no string; put it in quotes")
     _check_list(spec, "spec.", "volumes", "name", "[{name: data, emptyDir: {}}]")
     for container in every:
         if not (isinstance(container, dict) and isinstance(container.get("name"), str)):
-            raise Refused("spec.containers: each must be an object with a name; add it")
+            raise PodRefused("spec.containers: each must be an object with a name; add it")
         for field in _OF_CONTAINERS:
             _check_list(container, f"container {container['name']}: ", *field)
     if not spec.get("containers"):
-        raise Refused("spec.containers: is empty; add the application's container")
+        raise PodRefused("spec.containers: is empty; add the application's container")
 
 
 def _check_counts(
@@ -101,7 +101,7 @@ def _check_counts(
 
 def _check_count(where: str, count: int, most: int) -> None:
     if count > most:
-        raise Refused(f"{where}: there are {count}; a pod that gets an evaluator has at most {most}")
+        raise PodRefused(f"{where}: there are {count}; a pod that gets an evaluator has at most {most}")
 
 
 def _check_list(holder: Mapping[str, Any], where: str, field: str, known_by: str, example: str) -> None:
@@ -109,9 +109,9 @@ def _check_list(holder: Mapping[str, Any], where: str, field: str, known_by: str
     if entries is None:
         return
     if not (isinstance(entries, list) and all(isinstance(entry, dict) for entry in entries)):
-        raise Refused(f"{where}{field}: is no list of objects; write one such as {example}")
+        raise PodRefused(f"{where}{field}: is no list of objects; write one such as {example}")
     if not all(isinstance(entry.get(known_by), str | None) for entry in entries):
-        raise Refused(f"{where}{field}: a {known_by} is no text; write it as in {example}")
+        raise PodRefused(f"{where}{field}: a {known_by} is no text; write it as in {example}")
 
 
 def containers(pod: Mapping[str, Any]) -> Iterator[tuple[tuple[str | int, ...], dict[str, Any]]]:
@@ -144,7 +144,7 @@ def require_containers(pod: Mapping[str, Any], chosen: frozenset[str] | None) ->
     """Raise Refused where the pod lacks a container that its annotation names."""
     present = {container["name"] for _, container in containers(pod)}
     for name in sorted((chosen or frozenset()) - present):
-        raise Refused(
+        raise PodRefused(
             f"annotation {installation.CONTAINERS}: the pod has no container {name[:63]!r}; "
             f"it has {', '.join(sorted(present))}"
         )
@@ -272,7 +272,7 @@ def _proxy_settings(given: Mapping[str, Any], options: Options, referring: PodRe
     """Return the settings with which an in-process provider asks our proxy."""
     selector = str(given.get("selector") or "")
     if not selector:
-        raise Refused(
+        raise PodRefused(
             "InProcessConfiguration: selector is missing; write the name of a flag set, or the host of "
             "a server of your own"
         )
@@ -296,7 +296,7 @@ MOST_BYTES: Final = 1_048_576
 
 def inject(
     pod: Mapping[str, Any], namespace: str, options: Options, known: Known, around: Surroundings = ALONE
-) -> Changes | None:
+) -> ObjectPatch | None:
     """What is added to a pod of `namespace`, or to a workload's template of one; None where it asks for
     nothing and nothing is ordered for it. An injected pod stays as it is, but for containers that came later.
     Raises Refused.
@@ -329,9 +329,9 @@ def record_now(
     return make_addition(read(annotations, namespace, options, known, orders), None).record
 
 
-def _add_variables(pod: Mapping[str, Any], addition: Addition) -> Changes:
+def _add_variables(pod: Mapping[str, Any], addition: Addition) -> ObjectPatch:
     """For an application that evaluates by itself: no container."""
-    changes = Changes(pod)
+    changes = ObjectPatch(pod)
     changes.warnings = addition.warnings
     require_containers(pod, addition.chosen)
     present = {volume.get("name") for volume in pod["spec"].get("volumes") or ()}
@@ -342,8 +342,8 @@ def _add_variables(pod: Mapping[str, Any], addition: Addition) -> Changes:
     return changes
 
 
-def _add_evaluator(pod: Mapping[str, Any], wanted: PodSettings, addition: Addition) -> Changes:
-    changes, options = Changes(pod), wanted.options
+def _add_evaluator(pod: Mapping[str, Any], wanted: PodSettings, addition: Addition) -> ObjectPatch:
+    changes, options = ObjectPatch(pod), wanted.options
     annotations = pod["metadata"].get("annotations") or {}
     if options.compat and installation.INJECTED not in annotations and _has_container(pod, options):
         changes.warnings = (f"container {options.container}: the pod brings its own, which stays as it is",)
@@ -361,13 +361,13 @@ def _add_evaluator(pod: Mapping[str, Any], wanted: PodSettings, addition: Additi
     return changes
 
 
-def _add_to_clients(changes: Changes, addition: Addition, evaluator: str) -> None:
+def _add_to_clients(changes: ObjectPatch, addition: Addition, evaluator: str) -> None:
     """Variables that the application sets itself stay."""
     clients = [*_clients(changes.after, addition, evaluator)]
     # What would not fit into an answer is not made.
     size = len(json.dumps(addition.variables)) * len(clients)
     if size > MOST_BYTES:
-        raise Refused(
+        raise PodRefused(
             f"the evaluator's variables for {len(clients)} containers have {size} bytes, and an answer has "
             f"at most {MOST_BYTES}; name fewer with the annotation {installation.CONTAINERS}, or shorten "
             "envVars"
@@ -390,11 +390,11 @@ def _clients(
             yield path, container
 
 
-def _add_volumes(changes: Changes, volumes: Iterable[Mounted]) -> None:
+def _add_volumes(changes: ObjectPatch, volumes: Iterable[Mounted]) -> None:
     changes.extend(("spec", "volumes"), [mounted.volume for mounted in volumes])
 
 
-def _record(changes: Changes, addition: Addition) -> None:
+def _record(changes: ObjectPatch, addition: Addition) -> None:
     text = json.dumps(addition.record, separators=(",", ":"))
     remarks = remark_annotations(addition.remark, changes.after["metadata"].get("annotations") or {})
     written = (
@@ -425,7 +425,7 @@ def _is_injected(pod: Mapping[str, Any], annotations: Mapping[str, str], wanted:
     container = wanted.options.container
     present = _has_container(pod, wanted.options)
     if given is None and present:
-        raise Refused(
+        raise PodRefused(
             f"container {container}: the pod has one of this name already; remove it, or set "
             f"{installation.ENABLED} to false to keep your own"
         )
@@ -435,7 +435,7 @@ def _is_injected(pod: Mapping[str, Any], annotations: Mapping[str, str], wanted:
     field = "from" if installation.sources(annotations) else "flagSet"
     before = (json_object(given) or {}).get(field)
     if before != wanted.followed[field]:
-        raise Refused(
+        raise PodRefused(
             f"annotation {installation.INJECTED}: the pod's evaluator follows {before}, and the pod now asks "
             f"for {wanted.followed[field]}; remove the annotation and the container {container}"
         )
@@ -447,18 +447,18 @@ def _check_free(pod: Mapping[str, Any], wanted: PodSettings, addition: Addition)
     own = {mounted.name for mounted in addition.volumes}
     for volume in pod["spec"].get("volumes") or ():
         if volume.get("name") in own:
-            raise Refused(f"volume {volume['name']}: the evaluator's has this name; give yours another")
+            raise PodRefused(f"volume {volume['name']}: the evaluator's has this name; give yours another")
     require_containers(pod, wanted.containers)
     folders = {mounted.folder for mounted in addition.mounts}
     for _, client in _clients(pod, addition, wanted.options.container):
         for folder in folders & mount_paths(client):
-            raise Refused(
+            raise PodRefused(
                 f"container {client['name']}: mounts a volume at {folder}, where the evaluator's socket "
                 f"is to be; choose another with the annotation {installation.SOCKET_PATH}"
             )
     if not wanted.options.compat:
         for complaint in taken_ports(pod, wanted):
-            raise Refused(complaint)
+            raise PodRefused(complaint)
 
 
 def _with_access(made: dict[str, Any], pod: Mapping[str, Any]) -> dict[str, Any]:
@@ -509,8 +509,8 @@ def inject_manifest(manifest: Any, namespace: str, options: Options, known: Know
     where = own.get("namespace") or namespace
     try:
         return _with_template(manifest, path, str(where), options, known)
-    except Refused as refusal:
-        raise Refused(f"{manifest['kind']} {where}/{own.get('name', '')}: {refusal}") from None
+    except PodRefused as refusal:
+        raise PodRefused(f"{manifest['kind']} {where}/{own.get('name', '')}: {refusal}") from None
 
 
 def _with_template(
@@ -522,7 +522,7 @@ def _with_template(
     for step in path:
         holder, template = template, template.get(step)
         if not isinstance(template, dict):
-            raise Refused(f"{'.'.join(path)}: is no object; write a pod's template")
+            raise PodRefused(f"{'.'.join(path)}: is no object; write a pod's template")
     changes = inject(template, namespace, options, known, around)
     if changes is None:
         return manifest

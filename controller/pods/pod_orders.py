@@ -14,7 +14,7 @@ from controller.delivery.standing_orders import (
     order_of,
     workload_of_pod,
 )
-from controller.pods.installation import INJECTED, NotThere, Refused
+from controller.pods.installation import INJECTED, NotThere, PodRefused
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -79,7 +79,7 @@ def read_order(texts: Mapping[str, str], namespace: str, noun: str) -> PlacedOrd
     try:
         order = order_of(texts, namespace)
     except InvalidOrderError as error:
-        raise Refused(f"{noun} {error}") from None
+        raise PodRefused(f"{noun} {error}") from None
     of_namespace = f" of Namespace {namespace}" if noun == "label" else ""
     return None if order is None else PlacedOrder(order, f"{noun} {ORDER}{of_namespace}")
 
@@ -94,11 +94,11 @@ def require_orders(orders: Sequence[PlacedOrder | None], namespace: str, known: 
         try:
             flag_set = known.flag_set(order.namespace, order.name, kinds)
         except NotThere as absence:
-            raise Refused(f"{where}: {absence}") from None
+            raise PodRefused(f"{where}: {absence}") from None
         wanted, shown = flag_set.flag_set_id, flag_set.source or str(order)
         other, shown_other = names.setdefault(wanted, (order, shown))
         if wanted and other != order and shown != shown_other:
-            raise Refused(
+            raise PodRefused(
                 f"{where}: {shown} and {shown_other} are ordered for the same pods and have the flagSetId "
                 f"{wanted!r} both; give one of them another, or remove one of the orders"
             )
@@ -107,8 +107,8 @@ def require_orders(orders: Sequence[PlacedOrder | None], namespace: str, known: 
 def _granted_kinds(order: Order, where: str, namespace: str, known: Known) -> Sequence[str]:
     try:
         kinds, warning = known.refer(namespace, FLAG_SETS, order.namespace, order.name)
-    except Refused as refusal:
-        raise Refused(f"{where}: {refusal}") from None
+    except PodRefused as refusal:
+        raise PodRefused(f"{where}: {refusal}") from None
     if warning:
-        raise Refused(f"{where}: {warning}, but not of standing orders, which the proxy checks by itself")
+        raise PodRefused(f"{where}: {warning}, but not of standing orders, which the proxy checks by itself")
     return kinds

@@ -19,7 +19,7 @@ from controller.pods import annotation_values as values
 from controller.pods import installation
 from controller.pods import source_settings as source
 from controller.pods.annotation_values import PodReferences
-from controller.pods.installation import FLAG_SETS, SERVED, NotThere, Refused, scope_of
+from controller.pods.installation import FLAG_SETS, SERVED, NotThere, PodRefused, scope_of
 from controller.pods.source_settings import restrict
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ def _read_named(
         follows = source.Followed(tuple({"selector": selector} for selector in selectors), (), frozenset())
         return source.NOTHING, follows, {name: text for name, text in record.items() if text}
     if installation.FLAG_SET in annotations:
-        raise Refused(
+        raise PodRefused(
             f"annotation {installation.FLAG_SET}: {annotation} names flag sets already; remove one of the two"
         )
     asked, specs = read_specs(
@@ -111,7 +111,7 @@ def _prefix_annotation(annotation: str) -> Iterator[None]:
     try:
         yield
     except NotThere as refusal:
-        raise Refused(f"annotation {annotation}: {refusal}") from None
+        raise PodRefused(f"annotation {annotation}: {refusal}") from None
 
 
 def read_specs(
@@ -126,13 +126,13 @@ def read_specs(
         shown = f"{kind} {reference.name_for(referring.namespace)}"
         for field, entries in settings.items():
             if isinstance(entries, list | dict) and len(entries) > MOST_ENTRIES:
-                raise Refused(
+                raise PodRefused(
                     f"{shown}: {field[:63]}: has {len(entries)} entries; write at most {MOST_ENTRIES}"
                 )
         try:
             spec = parse_spec(model, settings)
         except InvalidSpecError as error:
-            raise Refused(f"{shown}: {error}; correct it") from None
+            raise PodRefused(f"{shown}: {error}; correct it") from None
         own = reference.namespace == referring.namespace
         specs.append(spec if own else restrict(spec, shown, referring.namespace))
     return asked, specs
@@ -152,7 +152,7 @@ def _flag_sets(
     if ordered and installation.FLAG_SET not in annotations:
         return ORDER, []
     if not given:
-        raise Refused(
+        raise PodRefused(
             f"annotation {installation.ENABLED} is true: name the flag set too, as in "
             f'{installation.FLAG_SET}: "checkout-production"'
         )
@@ -303,13 +303,13 @@ def _require_flags(wanted: PodSettings, known: Known) -> None:
         place, _, name = selector.partition("/")
         try:
             known.flag_set(place, name, (FLAG_KIND,))
-        except Refused:
-            raise Refused(
+        except PodRefused:
+            raise PodRefused(
                 f"FeatureFlagSource: provider kubernetes: namespace {place} has no FeatureFlag {name}, which "
                 "flagd reads; create it, or add FeatureFlag to target.kinds of its FlagSet"
             ) from None
     if wanted.files and not wanted.options.flag_files:
-        raise Refused(
+        raise PodRefused(
             "FeatureFlagSource: provider file: the controller runs without --flag-files, so no ConfigMap has "
             "these flags; add the option, or write the provider kubernetes"
         )
@@ -337,7 +337,7 @@ def read_in_process(
 def _check_names(annotations: Mapping[str, str], *, compat: bool) -> None:
     for name in annotations:
         if compat and name in _OURS_ALONE:
-            raise Refused(
+            raise PodRefused(
                 f"annotation {name}: the controller runs with --compat {installation.OPERATORS}, whose "
                 "evaluator has no such setting; remove it"
             )
@@ -347,4 +347,4 @@ def _check_names(annotations: Mapping[str, str], *, compat: bool) -> None:
             guess = (
                 f"did you mean {installation.PREFIX}{near[0]}?" if near else f"there are {', '.join(known)}"
             )
-            raise Refused(f"annotation {name[:253]}: unknown; {guess}")
+            raise PodRefused(f"annotation {name[:253]}: unknown; {guess}")

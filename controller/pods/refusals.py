@@ -16,7 +16,7 @@ from controller.api.kinds import FLAG_SET
 from controller.api.meta import ObjectKey, Resource, owner_of
 from controller.pods import installation
 from controller.pods.installation import FLAG_SETS
-from controller.runtime.event import Event, Occurrence, Severity, event_of
+from controller.runtime.event import Event, EventType, Occurrence, event_of
 from controller.runtime.plain_text import one_line
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ def refusal(request: Mapping[str, Any], message: str, now: datetime) -> Event | 
         api_version=owner["apiVersion"],
         uid=owner["uid"],
         resource_version="",
-        severity=Severity.WARNING,
+        severity=EventType.WARNING,
         reason=REASON,
         message=message,
         time=now,

@@ -225,7 +225,7 @@ def _meets(expression: Mapping[str, Any], labels: Mapping[str, str]) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class State:
+class WorkloadState:
     """A workload with its injected pods."""
 
     workload: Workload
@@ -259,7 +259,7 @@ class State:
 
 
 @dataclass(frozen=True, slots=True)
-class Policy:
+class RestartPolicy:
     """The pace of restarts, of the user's spec."""
 
     max_concurrent: int = 1
@@ -307,7 +307,7 @@ class UpgradeStep:
     """The next actions."""
 
     progress: UpgradeProgress
-    restart: tuple[State, ...] = ()
+    restart: tuple[WorkloadState, ...] = ()
     finished: tuple[str, ...] = ()
     """The workloads that were restarting and are rolled out now."""
     waiting: Mapping[str, str] = field(default_factory=dict)
@@ -315,14 +315,16 @@ class UpgradeStep:
     left: Mapping[str, str] = field(default_factory=dict)
     """Outdated workloads that are not restarted, with the reason."""
 
-    def after(self, restarted: Iterable[State]) -> UpgradeProgress:
+    def after(self, restarted: Iterable[WorkloadState]) -> UpgradeProgress:
         """Return the progress if only these of `restart` could be restarted."""
         failed = {state.name for state in self.restart} - {state.name for state in restarted}
         restarting = {name: at for name, at in self.progress.restarting.items() if name not in failed}
         return replace(self.progress, restarting=restarting)
 
 
-def plan(states: Sequence[State], policy: Policy, before: UpgradeProgress, now: datetime) -> UpgradeStep:
+def plan(
+    states: Sequence[WorkloadState], policy: RestartPolicy, before: UpgradeProgress, now: datetime
+) -> UpgradeStep:
     """Return the next step; its workloads count as restarting from now on."""
     by_name = {state.name: state for state in states}
     going = {state.name: state for state in states if _is_restarting(state, policy, before, now)}
@@ -358,7 +360,9 @@ def plan(states: Sequence[State], policy: Policy, before: UpgradeProgress, now: 
     return UpgradeStep(progress, chosen, finished, held | waiting, left)
 
 
-def _is_restarting(state: State, policy: Policy, before: UpgradeProgress, now: datetime) -> bool:
+def _is_restarting(
+    state: WorkloadState, policy: RestartPolicy, before: UpgradeProgress, now: datetime
+) -> bool:
     """Return whether a restart of ours is in progress. Failures long after a restart do not count."""
     at = state.workload.restarted_at
     if state.is_complete or at is None:
@@ -376,14 +380,16 @@ def _is_restarting(state: State, policy: Policy, before: UpgradeProgress, now: d
     return state.was_restarted and known and not before.was_resumed_after(at)
 
 
-def _targets(states: Iterable[State], going: Mapping[str, State]) -> str:
+def _targets(states: Iterable[WorkloadState], going: Mapping[str, WorkloadState]) -> str:
     # Of one that would be refused, too: that is known only after the pause.
     pending = {state.target for state in states if state.outdated and not state.workload.left}
     targets = pending | {state.workload.restarted_for for state in going.values()}
     return hashlib.sha256("\n".join(sorted(targets)).encode()).hexdigest()[:16] if targets else ""
 
 
-def _divide(states: Sequence[State], going: Mapping[str, State]) -> tuple[dict[str, str], dict[str, State]]:
+def _divide(
+    states: Sequence[WorkloadState], going: Mapping[str, WorkloadState]
+) -> tuple[dict[str, str], dict[str, WorkloadState]]:
     """(outdated workloads that are left alone, with why; those that are still to be restarted)."""
     left, pending = {}, {}
     for state in sorted(states, key=lambda state: state.name):
@@ -396,7 +402,7 @@ def _divide(states: Sequence[State], going: Mapping[str, State]) -> tuple[dict[s
     return left, pending
 
 
-def _find_undone(states: Mapping[str, State], before: UpgradeProgress) -> Halt | None:
+def _find_undone(states: Mapping[str, WorkloadState], before: UpgradeProgress) -> Halt | None:
     """Halt at a workload whose restart mark another party removed: restarts could repeat for ever."""
     for name, at in sorted(before.restarting.items()):
         state = states.get(name)
@@ -408,7 +414,9 @@ def _find_undone(states: Mapping[str, State], before: UpgradeProgress) -> Halt |
     return None
 
 
-def _halt(going: Mapping[str, State], policy: Policy, before: UpgradeProgress, now: datetime) -> Halt | None:
+def _halt(
+    going: Mapping[str, WorkloadState], policy: RestartPolicy, before: UpgradeProgress, now: datetime
+) -> Halt | None:
     for name, state in sorted(going.items()):
         times = (state.workload.restarted_at, state.progressed_at, before.resumed_at)
         if now - max(time for time in times if time is not None) >= policy.deadline:
@@ -420,8 +428,8 @@ def _halt(going: Mapping[str, State], policy: Policy, before: UpgradeProgress, n
 
 
 def _find_restartable(
-    pending: Mapping[str, State], going: Mapping[str, State]
-) -> tuple[dict[str, str], dict[str, State]]:
+    pending: Mapping[str, WorkloadState], going: Mapping[str, WorkloadState]
+) -> tuple[dict[str, str], dict[str, WorkloadState]]:
     """(those that cannot be restarted now, with why; the others)."""
     waiting, free = {}, {}
     for name, state in pending.items():
@@ -435,7 +443,7 @@ def _find_restartable(
     return waiting, free
 
 
-def _allows(budget: Budget, state: State, others: Iterable[State]) -> bool:
+def _allows(budget: Budget, state: WorkloadState, others: Iterable[WorkloadState]) -> bool:
     """Whether the budget has room in addition to the current rollouts."""
     taken = sum(
         other.workload.at_once for other in others if budget.name in {one.name for one in other.budgets}
@@ -445,11 +453,11 @@ def _allows(budget: Budget, state: State, others: Iterable[State]) -> bool:
 
 def _after_canary(
     progress: UpgradeProgress,
-    policy: Policy,
-    states: Mapping[str, State],
-    free: Mapping[str, State],
+    policy: RestartPolicy,
+    states: Mapping[str, WorkloadState],
+    free: Mapping[str, WorkloadState],
     now: datetime,
-) -> tuple[UpgradeProgress, Mapping[str, State], str]:
+) -> tuple[UpgradeProgress, Mapping[str, WorkloadState], str]:
     """Return (canary's progress, workloads of `free` to restart, reason for which the others wait)."""
     if policy.soak is None:
         return _without_canary(progress), free, ""
@@ -478,7 +486,9 @@ def _without_canary(progress: UpgradeProgress) -> UpgradeProgress:
     return replace(progress, canary="", canary_ready_at=None, canary_passed=False)
 
 
-def _choose(free: Mapping[str, State], going: Mapping[str, State], policy: Policy) -> Iterator[State]:
+def _choose(
+    free: Mapping[str, WorkloadState], going: Mapping[str, WorkloadState], policy: RestartPolicy
+) -> Iterator[WorkloadState]:
     """Return as many as may roll out at a time, by name."""
     taken = dict(going)
     for name, state in free.items():

@@ -12,7 +12,7 @@ from controller.api.kinds import FLAG_CARRIERS
 from controller.api.meta import ObjectKey, Resource, about
 from controller.delivery.claims import KINDS as SERVED
 from controller.pods.carried_flags import DIRECT_SET_MARK, MOST_APPLIED, read_flags
-from controller.pods.installation import DIRECT_SET, Refused
+from controller.pods.installation import DIRECT_SET, PodRefused
 from controller.pods.marked_workloads import MANAGER, is_set_of, is_written, name_refusal, set_manifest
 from controller.runtime.cache import Applier, at_version
 from controller.runtime.event import Occurrence, event_of
@@ -99,7 +99,7 @@ class DirectSets:
             raise Stalled("NameTaken", f"{workload.where}: {refusal}")
         try:
             flags = await asyncio.to_thread(read_flags, workload.text, workload.where, MOST_APPLIED)
-        except Refused as refusal:
+        except PodRefused as refusal:
             raise Stalled("InvalidFlags", str(refusal)) from None
         manifest = set_manifest(workload, flags.flag_set)
         current = self.objects.get(ObjectKey(KIND, key.namespace, key.name))

@@ -16,7 +16,7 @@ from controller.api import featureflagsource
 from controller.api.featureflagsource import IGNORED, FeatureFlagSourceSpec
 from controller.api.inprocessconfiguration import InProcessConfigurationSpec
 from controller.pods import flag_file as files
-from controller.pods.installation import NAME, SERVED, Refused
+from controller.pods.installation import NAME, SERVED, PodRefused
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -47,7 +47,7 @@ class ForeignVariable(dict[str, Any]):
 def restrict(spec: S, shown: str, namespace: str) -> S:
     """The spec as pods of `namespace` may use it; `shown` is the object's kind and name. Raises Refused."""
     for problem in _problems(spec, namespace):
-        raise Refused(
+        raise PodRefused(
             f"{shown}: {problem}, which an object of another namespace may not; write one in {namespace}"
         )
     variables = tuple(
@@ -196,27 +196,27 @@ def check_source(source: SourceSpec, provider: str, where: str) -> None:
         flag_set_place(source.source, where)
     elif provider not in FIELDS:
         known = ", ".join((*sorted(PROXIED), files.PROVIDER, *FIELDS))
-        raise Refused(f"{where}: provider {provider[:63]!r} is not supported; use one of {known}")
+        raise PodRefused(f"{where}: provider {provider[:63]!r} is not supported; use one of {known}")
 
 
 def flag_set_place(given: str, where: str) -> tuple[str, str]:
     """The namespace, or nothing, and the name of a flag set."""
     place, slash, name = given.removeprefix("core.openfeature.dev/").rpartition("/")
     if not NAME.fullmatch(name) or (slash and not NAME.fullmatch(place)):
-        raise Refused(f"{where}: {given[:253]!r} is no object's name; write the name of a flag set")
+        raise PodRefused(f"{where}: {given[:253]!r} is no object's name; write the name of a flag set")
     return place, name
 
 
 def _file(source: SourceSpec, namespace: str, where: str) -> files.FlagFile:
     place, name = flag_set_place(source.source, where)
     if place not in {"", namespace}:
-        raise Refused(
+        raise PodRefused(
             f"{where}: a pod mounts ConfigMaps of its own namespace alone; for flags of {place} write the "
             "provider kubernetes"
         )
     file = files.FlagFile(namespace, name)
     if len(file.key) > files.MOST_KEY:
-        raise Refused(
+        raise PodRefused(
             f"{where}: {file.key!r} is too long for a key of a ConfigMap; shorten the flag set's name"
         )
     return file
@@ -229,7 +229,7 @@ def _pass_settings(
     header = {"bearerTokenFile": files.token_file(number)} if source.secret_ref else {}
     if token and not header and provider in files.TOKEN_PROVIDERS:
         if not compat:
-            raise Refused(
+            raise PodRefused(
                 f"{where}: httpSyncBearerToken would stand in the pod's arguments; keep it in a Secret, as "
                 f"the key {files.TOKEN_KEY}, and name that in secretRef"
             )
@@ -251,14 +251,14 @@ def variable_name(variable: Mapping[str, Any], kind: str) -> str:
     """The name of one of the envVars of an object of this kind. Raises Refused."""
     name = variable.get("name")
     if not isinstance(name, str) or not name:
-        raise Refused(f"{kind}: envVars: each must have a name; add it")
+        raise PodRefused(f"{kind}: envVars: each must have a name; add it")
     return name
 
 
 def check_harmless(name: str, kind: str) -> None:
     """Raise Refused for the name of a variable by which programs load code."""
     if _LOADERS.match(name):
-        raise Refused(
+        raise PodRefused(
             f"{kind}: envVars with envVarPrefix: {name[:63]} has programs load code; rename it, or set it "
             "in the pod's own containers"
         )

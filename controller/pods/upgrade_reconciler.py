@@ -14,12 +14,12 @@ from controller.api.kinds import DISRUPTION_BUDGET, POD, RESTARTED
 from controller.api.meta import RESUME, ObjectKey, timestamp
 from controller.pods import installation
 from controller.pods.evaluator_container import Injected, read_injected
-from controller.pods.installation import Refused
+from controller.pods.installation import PodRefused
 from controller.pods.pod_injection import inject, record_now
 from controller.pods.restart_plan import (
     Budgets,
-    Policy,
-    State,
+    RestartPolicy,
+    WorkloadState,
     budget_of,
     fields_of,
     list_reasons,
@@ -106,7 +106,7 @@ class EvaluatorUpgradeReconciler:
             current=sum(pod.injected == pods.due[pod.name] for pod in pods.all),
             outdated=len(pods.outdated_pods),
         )
-        restarted: list[State] = []
+        restarted: list[WorkloadState] = []
         try:
             for state in step.restart:
                 await self._restart(namespace, state, now)
@@ -140,7 +140,7 @@ class EvaluatorUpgradeReconciler:
     def _record_now(self, pod: Pod, namespace: str) -> Injected | str:
         try:
             record = record_now(pod.asks, namespace, self.options, self.known, pod.orders)
-        except Refused as refusal:
+        except PodRefused as refusal:
             return str(refusal)
         # It was injected, and its annotations ask no more: that change leaves the running pod as it is.
         return pod.injected if record is None else read_injected(record)
@@ -156,7 +156,7 @@ class EvaluatorUpgradeReconciler:
 
     async def _states(
         self, observed: _Found, pods: _Pods, labels: Mapping[str, str], progress: UpgradeProgress
-    ) -> list[State]:
+    ) -> list[WorkloadState]:
         owned: dict[str, list[Pod]] = defaultdict(list)
         for pod in pods.all:
             owned[pod.owner].append(pod)
@@ -176,8 +176,8 @@ class EvaluatorUpgradeReconciler:
     async def _plan_step(
         self,
         namespace: str,
-        states: Sequence[State],
-        policy: Policy,
+        states: Sequence[WorkloadState],
+        policy: RestartPolicy,
         progress: UpgradeProgress,
         now: datetime,
     ) -> UpgradeStep:
@@ -204,11 +204,11 @@ class EvaluatorUpgradeReconciler:
         """Return why pods of its template would be refused now; empty: they would not be."""
         try:
             inject(workload.template, namespace, self.options, self.known)
-        except Refused as refusal:
+        except PodRefused as refusal:
             return f"its pods would be refused: {refusal}"
         return ""
 
-    async def _restart(self, namespace: str, state: State, now: datetime) -> None:
+    async def _restart(self, namespace: str, state: WorkloadState, now: datetime) -> None:
         kind, _, name = state.name.partition("/")
         annotations = {installation.RESTARTED_AT: timestamp(now), installation.RESTARTED_FOR: state.target}
         key = ObjectKey(kind, namespace, name)
@@ -221,12 +221,12 @@ async def _turn(number: int) -> None:
         await asyncio.sleep(0)
 
 
-def _state(workload: Workload, own: Sequence[Pod], pods: _Pods, budgets: Budgets) -> State:
+def _state(workload: Workload, own: Sequence[Pod], pods: _Pods, budgets: Budgets) -> WorkloadState:
     outdated = [pod for pod in own if pods.is_outdated(pod)]
     current = [pod for pod in own if not pods.is_outdated(pod)]
     wanted = sorted({str(pods.due[pod.name]) for pod in own})
     selecting = {budget.name: budget for pod in own for budget in budgets.budgets_for(pod.labels)}
-    return State(
+    return WorkloadState(
         workload,
         len(own),
         len(outdated),
@@ -239,10 +239,10 @@ def _state(workload: Workload, own: Sequence[Pod], pods: _Pods, budgets: Budgets
     )
 
 
-def _policy(spec: EvaluatorUpgradeSpec) -> Policy:
+def _policy(spec: EvaluatorUpgradeSpec) -> RestartPolicy:
     canary = spec.canary
     named = None if canary is None else canary.workload_ref
-    return Policy(
+    return RestartPolicy(
         spec.max_concurrent,
         timedelta(seconds=spec.pause),
         timedelta(seconds=spec.ready_deadline),
@@ -262,7 +262,7 @@ def _list_refused(pods: _Pods) -> dict[str, str]:
     return {owner: f"its pods would be refused: {why}" for owner, why in refusals if isinstance(why, str)}
 
 
-def _events(step: UpgradeStep, restarted: Iterable[State]) -> tuple[Occurrence, ...]:
+def _events(step: UpgradeStep, restarted: Iterable[WorkloadState]) -> tuple[Occurrence, ...]:
     since = str(step.progress.pause_since)
     finished = (
         Occurrence("Upgraded", f"{name} is rolled out with its new evaluator", version=since)

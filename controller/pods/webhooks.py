@@ -22,7 +22,7 @@ from controller.pods.carried_flags import (
     KINDS,
     MOST_APPLIED,
     MOST_BYTES,
-    Applied,
+    WorkloadAuthor,
     carried_flags,
     is_run_of_cron_job,
     mark,
@@ -31,8 +31,8 @@ from controller.pods.carried_flags import (
     unmark,
     warnings_of,
 )
-from controller.pods.changes import Changes
-from controller.pods.installation import Refused
+from controller.pods.changes import ObjectPatch
+from controller.pods.installation import PodRefused
 from controller.pods.judging import JSON, NotJudged, answer_later, failure, review_response, seconds_of
 from controller.pods.marked_workloads import name_refusal
 from controller.pods.pod_injection import MOST_BYTES as MOST_PATCH_BYTES
@@ -125,7 +125,7 @@ def _set_by(body: Mapping[str, Any]) -> str | None:
 
 def _record(override: Mapping[str, Any], user: str | None) -> list[dict[str, Any]]:
     """The patch after which the annotation names `user`; None: after which there is none."""
-    changes = Changes(override)
+    changes = ObjectPatch(override)
     if user is not None:
         changes.merge(_ANNOTATIONS, {SET_BY: user})
     elif SET_BY in (override["metadata"].get("annotations") or {}):
@@ -184,7 +184,7 @@ class WorkloadWebhook:
         uid, namespace = str(asked.get("uid", "")), str(asked.get("namespace", ""))
         user = asked.get("userInfo")
         name = user.get("username") if isinstance(user, dict) else None
-        applied = Applied(str(name or "unknown"), timestamp(self.now()))
+        applied = WorkloadAuthor(str(name or "unknown"), timestamp(self.now()))
         try:
             carried = None if is_run_of_cron_job(workload) else carried_flags(workload)
             warnings: tuple[str, ...] = ()
@@ -198,7 +198,7 @@ class WorkloadWebhook:
             changes.warnings += warnings
             if not is_run_of_cron_job(workload):
                 self.orders.mark(changes, before, namespace)
-        except Refused as refusal:
+        except PodRefused as refusal:
             place, why = one_line(namespace, _LOGGED), one_line(str(refusal), _LOGGED)
             log.info("a %s in %s is refused: %s", workload["kind"], place, why)
             self.reviewed(workload["kind"], REFUSED)
@@ -215,28 +215,28 @@ class WorkloadWebhook:
     def _require_place(self, carried: CarriedFlags, namespace: str) -> None:
         """Raise Refused where the flags cannot be kept in a FeatureFlagConfiguration of their own."""
         if not self.enabled:
-            raise Refused(
+            raise PodRefused(
                 f"{carried.where}: the controller runs without --direct-sets, so nothing would serve these "
                 "flags; add the option, or keep the flags in a FeatureFlagConfiguration"
             )
         if self.namespaces and namespace not in self.namespaces:
-            raise Refused(
+            raise PodRefused(
                 f"{carried.where}: the controller works in {', '.join(self.namespaces)} alone; remove it, "
                 f"or add {namespace} to --namespaces"
             )
         refusal = name_refusal(self.objects, ObjectKey(carried.kind, namespace, carried.name))
         if refusal:
-            raise Refused(f"{carried.where}: {refusal}")
+            raise PodRefused(f"{carried.where}: {refusal}")
 
 
 def _changes(
     workload: Mapping[str, Any],
     before: Mapping[str, Any] | None,
     carried: CarriedFlags | None,
-    applied: Applied,
-) -> Changes:
+    applied: WorkloadAuthor,
+) -> ObjectPatch:
     if is_run_of_cron_job(workload):
-        return Changes(workload)
+        return ObjectPatch(workload)
     if carried is None:
         return unmark(workload, before)
     return mark(workload, before, carried, applied, remark_on(carried))
@@ -278,7 +278,7 @@ def answer(
     uid, namespace = str(request.get("uid", "")), str(request.get("namespace", ""))
     try:
         changes = inject(pod, namespace, options, known, Surroundings(labels_of(namespace)))
-    except Refused as refusal:
+    except PodRefused as refusal:
         return REFUSED, review_response(uid, str(refusal))
     warnings = () if changes is None else changes.warnings
     if changes is None or not changes.patch:

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from controller.api.meta import Resource
     from controller.delivery.claims import Place
     from controller.proxy.access import AccessReviews
-    from controller.proxy.catalog import Catalog
+    from controller.proxy.catalog import ObjectCatalog
     from controller.proxy.orders import OrderObjects
     from controller.proxy.users import User
     from evaluator.http.messages import Call, MessageStream
@@ -64,7 +64,7 @@ _WHY: Final = {
 class Notices:
     """Remembers the callers that Events have named."""
 
-    def __init__(self, catalog: Catalog) -> None:
+    def __init__(self, catalog: ObjectCatalog) -> None:
         self._catalog = catalog
         self._named: dict[tuple[Place, str], dict[str, bool]] = {}
         """Subscribers by place and reason, and whether an Event has named them."""
@@ -103,7 +103,7 @@ AGAIN_SECONDS: Final = 2.0
 """After a review that the API server did not answer."""
 
 
-class Views:
+class ReaderViews:
     """The views of all readers."""
 
     def __init__(self, access: AccessReviews, orders: OrderObjects, *, enforced: bool) -> None:
@@ -178,7 +178,7 @@ _REFUSALS: Final = {
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Subscription:
+class OpenStream:
     """One open stream."""
 
     host: str
@@ -196,8 +196,8 @@ class Authorizer:
         self,
         mode: str,
         access: AccessReviews,
-        views: Views,
-        catalog: Catalog,
+        views: ReaderViews,
+        catalog: ObjectCatalog,
         notices: Notices,
         limits: StreamLimits,
     ) -> None:
@@ -216,7 +216,7 @@ class Authorizer:
         self._tasks: set[asyncio.Task[None]] = set()
         self._open: Counter[tuple[str, Hashable]] = Counter()
         """Open streams by reader and topic."""
-        self._by_pod: dict[str, set[Subscription]] = {}
+        self._by_pod: dict[str, set[OpenStream]] = {}
         """Open streams by the uid of the Pod whose token opened them."""
 
     @property
@@ -326,10 +326,10 @@ class Authorizer:
 
     # -- open streams
 
-    def begin(self, call: Call, topic: Hashable, *, lasting: bool) -> Subscription:
+    def begin(self, call: Call, topic: Hashable, *, lasting: bool) -> OpenStream:
         """Count a stream that is about to start. Raises RpcError RESOURCE_EXHAUSTED if there are too many."""
         user = self._access.last_known(call)
-        subscription = Subscription(
+        subscription = OpenStream(
             host_of(call.peer),
             topic,
             self._views.reader(call) if lasting else "",
@@ -342,7 +342,7 @@ class Authorizer:
                 self._by_pod.setdefault(subscription.caller.pod_uid, set()).add(subscription)
         return subscription
 
-    def end(self, subscription: Subscription) -> None:
+    def end(self, subscription: OpenStream) -> None:
         """Uncount a stream that has ended."""
         self.limits.give(subscription.host, subscription.caller.namespace)
         if subscription in self._by_pod.get(subscription.caller.pod_uid, ()):
@@ -355,7 +355,7 @@ class Authorizer:
             if not self._open[key]:
                 del self._open[key]
 
-    def streams_of_pod(self, uid: str) -> frozenset[Subscription]:
+    def streams_of_pod(self, uid: str) -> frozenset[OpenStream]:
         """Open streams that depend on a right and were opened with the token of this Pod."""
         return frozenset(self._by_pod.get(uid, ()))
 

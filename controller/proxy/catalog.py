@@ -20,7 +20,7 @@ from controller.api.remote_provider import entries_in_force
 from controller.api.rollout_status import rollout_entries
 from controller.api.status import SUPERSEDED, TRUE
 from controller.delivery import standing_orders as orders
-from controller.delivery.claims import UNCHANGED, Claims, claim_of
+from controller.delivery.claims import UNCHANGED, ClaimIndex, claim_of
 from controller.delivery.rollouts import TARGETS_BY_SHARD
 from controller.delivery.standing_orders import OrderedPods
 from controller.runtime.cache import Cache
@@ -68,12 +68,12 @@ def decode_spec(resource: Resource) -> Resource:
     return replace(resource, spec=orjson.loads(cast("EncodedSpec", resource.spec).text))
 
 
-class Catalog:
+class ObjectCatalog:
     """The newest state of each object, and the index of names, shards and flagSetIds over them."""
 
     def __init__(self) -> None:
         self._objects = Cache([TARGETS_BY_SHARD])
-        self.claims = Claims()
+        self.claims = ClaimIndex()
         self._written: dict[Place, dict[ObjectKey, None]] = {}
         """Objects that a FlagSet has written, by its namespace and name."""
 
@@ -289,7 +289,7 @@ class Listeners:
 class Topics:
     """The topics with listeners."""
 
-    def __init__(self, catalog: Catalog) -> None:
+    def __init__(self, catalog: ObjectCatalog) -> None:
         self.moved: Callable[[Named], None] = lambda _topic: None
         """Called when a topic has the flags of another object than before."""
         self._catalog = catalog

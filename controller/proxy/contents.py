@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from controller.api.meta import Resource
     from controller.delivery.claims import Place
-    from controller.proxy.catalog import Catalog
+    from controller.proxy.catalog import ObjectCatalog
     from controller.proxy.progress_objects import ProgressObjects
     from evaluator.flags.accept import Progress
     from evaluator.wire.servicer import Deliver, Make
@@ -50,7 +50,7 @@ UNBUILDABLE: Final = Undeliverable(
 
 
 @dataclass(slots=True)
-class Content:
+class ObjectContent:
     """What is delivered of one object."""
 
     version: object = None
@@ -77,7 +77,7 @@ class Contents:
 
     def __init__(
         self,
-        catalog: Catalog,
+        catalog: ObjectCatalog,
         context: Mapping[str, Any],
         sinks: Callable[[Place], Iterable[tuple[Make, Deliver]]],
         progress: ProgressObjects,
@@ -93,7 +93,7 @@ class Contents:
         self.context = context
         self._sinks = sinks
         self.progress = progress
-        self._contents: dict[Place, Content] = {}
+        self._contents: dict[Place, ObjectContent] = {}
         self._waiting: dict[Place, None] = {}
         """The objects whose content is to be built in the thread, in order."""
         self._building: asyncio.Task[None] | None = None
@@ -103,11 +103,11 @@ class Contents:
         """Whether a large set is being built."""
         return self._building is not None
 
-    def all(self) -> Iterator[tuple[Place, Content]]:
+    def all(self) -> Iterator[tuple[Place, ObjectContent]]:
         """Return all contents."""
         yield from tuple(self._contents.items())
 
-    def of(self, place: Place) -> Content | None:
+    def of(self, place: Place) -> ObjectContent | None:
         """Return what is delivered of an object, if anybody ever asked for it."""
         return self._contents.get(place)
 
@@ -122,12 +122,12 @@ class Contents:
         if self._building is not None:
             self._building.cancel()
 
-    def newest(self, place: Place) -> Content:
+    def newest(self, place: Place) -> ObjectContent:
         """What is delivered there. A large object is built in the thread, and delivered afterwards."""
         served = self._catalog.object_at(place)
         if served is None:
-            return self._contents.get(place) or Content()
-        content = self._contents.setdefault(place, Content())
+            return self._contents.get(place) or ObjectContent()
+        content = self._contents.setdefault(place, ObjectContent())
         progress = self.progress.progress(served, delivered=content.built is not None)
         version = self._version(place, progress)
         if content.version == version:
@@ -141,7 +141,7 @@ class Contents:
                 self._building = asyncio.get_running_loop().create_task(self._build_waiting())
         return content
 
-    def payload(self, content: Content, make: Make) -> Payload | Missing:
+    def payload(self, content: ObjectContent, make: Make) -> Payload | Missing:
         """What is delivered, as `make` encodes it, or why nothing is."""
         if content.built is None:
             return content.missing
@@ -213,7 +213,7 @@ class Contents:
 
     def _take(
         self,
-        content: Content,
+        content: ObjectContent,
         version: tuple[object, Progress],
         served: Resource,
         built: EncodedFlagSet | Undeliverable,
@@ -250,7 +250,7 @@ def _about(served: Resource) -> dict[str, str]:
     return about(served.key, served.annotations.get(REVISION_KEY, ""))
 
 
-class Composition(NamedTuple):
+class SetComposition(NamedTuple):
     """What is composed."""
 
     sets: tuple[OrderedSet, ...] = ()
@@ -278,8 +278,8 @@ class ComposedSets:
     def __init__(
         self,
         contents: Contents,
-        composed: Callable[[Composition], None],
-        makes: Callable[[Composition], Iterable[Make]],
+        composed: Callable[[SetComposition], None],
+        makes: Callable[[SetComposition], Iterable[Make]],
     ) -> None:
         """`composed` is called once a large composition is there; `makes` returns how the messages of its
         subscribers are encoded.
@@ -287,8 +287,8 @@ class ComposedSets:
         self._contents = contents
         self._composed = composed
         self._makes = makes
-        self._known: dict[Composition, Content] = {}
-        self._waiting: dict[Composition, None] = {}
+        self._known: dict[SetComposition, ObjectContent] = {}
+        self._waiting: dict[SetComposition, None] = {}
         """Compositions to be made in the thread, in order."""
         self._building: asyncio.Task[None] | None = None
 
@@ -297,11 +297,11 @@ class ComposedSets:
         """Whether a large set is being composed."""
         return self._building is not None
 
-    def get(self, composition: Composition) -> Content | None:
+    def get(self, composition: SetComposition) -> ObjectContent | None:
         """Return the composed flags, if any topic has them."""
         return self._known.get(composition)
 
-    def forget(self, composition: Composition) -> None:
+    def forget(self, composition: SetComposition) -> None:
         """Drop the composition: no topic has it any more."""
         self._known.pop(composition, None)
         self._waiting.pop(composition, None)
@@ -312,11 +312,11 @@ class ComposedSets:
         if self._building is not None:
             self._building.cancel()
 
-    def newest(self, composition: Composition) -> Content:
+    def newest(self, composition: SetComposition) -> ObjectContent:
         """Return the composition of what the sets have now. A large one is composed in the thread, and
         `composed` is called afterwards.
         """
-        known = self._known.setdefault(composition, Content())
+        known = self._known.setdefault(composition, ObjectContent())
         good = self._contents_to_compose(composition, known)
         if not good:
             return known
@@ -328,7 +328,7 @@ class ComposedSets:
                 self._building = asyncio.get_running_loop().create_task(self._compose_waiting())
         return known
 
-    def _contents_to_compose(self, composition: Composition, known: Content) -> list[EncodedFlagSet]:
+    def _contents_to_compose(self, composition: SetComposition, known: ObjectContent) -> list[EncodedFlagSet]:
         """Return the content of each set, if it is to be composed anew; empty also while a set has none."""
         contents = [self._contents.newest(ordered.place).built for ordered in composition.sets]
         good = [content for content in contents if content is not None]
@@ -356,13 +356,13 @@ class ComposedSets:
             self._building = None
 
     def _compose_with_payloads(
-        self, composition: Composition, good: Sequence[EncodedFlagSet], makes: Iterable[Make]
+        self, composition: SetComposition, good: Sequence[EncodedFlagSet], makes: Iterable[Make]
     ) -> tuple[EncodedFlagSet, dict[Make, Payload]]:
         built = _compose(composition, good)
         return built, {make: make(built.document, self._contents.context) for make in makes}
 
 
-def _take(known: Content, built: EncodedFlagSet, good: Sequence[EncodedFlagSet]) -> None:
+def _take(known: ObjectContent, built: EncodedFlagSet, good: Sequence[EncodedFlagSet]) -> None:
     if known.built is None or known.built.document != built.document:
         known.payloads.clear()
     known.version, known.built = _version(good), built
@@ -372,7 +372,7 @@ def _version(good: Sequence[EncodedFlagSet]) -> object:
     return tuple(part.document for part in good)
 
 
-def _compose(composition: Composition, good: Sequence[EncodedFlagSet]) -> EncodedFlagSet:
+def _compose(composition: SetComposition, good: Sequence[EncodedFlagSet]) -> EncodedFlagSet:
     sent = zip(composition.sets, good, strict=True)
     sets: list[tuple[str, str, EncodedFlagSet | None]] = [
         *((ordered.order, ordered.origin, content) for ordered, content in sent),

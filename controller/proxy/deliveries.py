@@ -17,7 +17,7 @@ from controller.api.flagset import proven_writer
 from controller.delivery.claims import ClaimChange
 from controller.delivery.standing_orders import OrderedPods, set_title
 from controller.proxy.catalog import Identified, Named, parse
-from controller.proxy.contents import NOT_SYNCED, ComposedSets, Composition, SetPart
+from controller.proxy.contents import NOT_SYNCED, ComposedSets, SetComposition, SetPart
 from controller.proxy.orders import NOT_READY, OrderProblem, place_of, resolve
 from evaluator.flags.model import ComposedPart
 from evaluator.http.messages import Code
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 
     from controller.delivery.claims import Place
-    from controller.proxy.catalog import Catalog, Listeners, Topic, Topics
+    from controller.proxy.catalog import Listeners, ObjectCatalog, Topic, Topics
     from controller.proxy.contents import Contents
     from controller.proxy.orders import OrderedSet, OrderNotices, OrderObjects
     from evaluator.http.messages import Call
@@ -46,7 +46,7 @@ _NOT_SYNCED: Final = Missing(
 class _State:
     """One topic."""
 
-    composition: Composition = field(default_factory=Composition)
+    composition: SetComposition = field(default_factory=SetComposition)
     """What its subscribers are sent; without sets: nothing."""
     problems: tuple[OrderProblem, ...] = ()
     """Why they are not sent other sets that they should follow."""
@@ -62,7 +62,7 @@ class OrderedTopics:
     def __init__(
         self,
         objects: OrderObjects,
-        catalog: Catalog,
+        catalog: ObjectCatalog,
         contents: Contents,
         topics: Topics,
         notices: OrderNotices,
@@ -78,7 +78,7 @@ class OrderedTopics:
         self._states: dict[OrderedPods, _State] = {}
         self._by_place: dict[Place, set[OrderedPods]] = {}
         """Topics by the place of each of their sets, and by each of their names."""
-        self._by_composition: dict[Composition, set[OrderedPods]] = {}
+        self._by_composition: dict[SetComposition, set[OrderedPods]] = {}
 
     def refresh(self, topic: OrderedPods, listeners: Listeners) -> None:
         """Find what is ordered for the topic now, and deliver that to its listeners or have it encoded."""
@@ -95,7 +95,7 @@ class OrderedTopics:
         # Until then its pods would start without the flags of their own, which come within moments.
         state.started |= all(problem.reason != NOT_READY for problem in problems)
         names = resolution.names.union(ordered.place for ordered in resolution.sets)
-        self._follow(topic, state, _State(Composition(sets, kept), problems, names))
+        self._follow(topic, state, _State(SetComposition(sets, kept), problems, names))
         if sets and state.started:
             self._deliver_newest(state.composition, listeners)
         elif problems:
@@ -174,7 +174,7 @@ class OrderedTopics:
         return place_of(title, self._catalog)
 
     def _hidden_flags(
-        self, topic: OrderedPods, composition: Composition, ordered: OrderedSet
+        self, topic: OrderedPods, composition: SetComposition, ordered: OrderedSet
     ) -> tuple[tuple[str, str], ...]:
         content = self.composed.get(composition)
         built = None if content is None else content.built
@@ -211,25 +211,25 @@ class OrderedTopics:
             self._by_composition.setdefault(state.composition, set()).add(topic)
         self.moved(topic)
 
-    def _deliver_newest(self, composition: Composition, listeners: Listeners) -> None:
+    def _deliver_newest(self, composition: SetComposition, listeners: Listeners) -> None:
         content = self.composed.newest(composition)
         if content.built is not None:
             for make, deliver in listeners.all():
                 deliver(self._contents.payload(content, make))
 
-    def _deliver_composed(self, composition: Composition) -> None:
+    def _deliver_composed(self, composition: SetComposition) -> None:
         content = self.composed.get(composition)
         for listeners in self._listeners(composition):
             for make, deliver in listeners.all():
                 if content is not None:
                     deliver(self._contents.payload(content, make))
 
-    def _listeners(self, composition: Composition) -> Iterator[Listeners]:
+    def _listeners(self, composition: SetComposition) -> Iterator[Listeners]:
         for topic in tuple(self._by_composition.get(composition, ())):
             if self._states[topic].started and (listeners := self._topics.get(topic)) is not None:
                 yield listeners
 
-    def _makes(self, composition: Composition) -> Iterable[Make]:
+    def _makes(self, composition: SetComposition) -> Iterable[Make]:
         return [make for listeners in self._listeners(composition) for make, _ in listeners.all()]
 
 
@@ -281,7 +281,7 @@ class Deliveries:
     """Implements `Backend` of the sync service."""
 
     def __init__(
-        self, catalog: Catalog, topics: Topics, contents: Contents, ordered: OrderedTopics, views: Views
+        self, catalog: ObjectCatalog, topics: Topics, contents: Contents, ordered: OrderedTopics, views: Views
     ) -> None:
         self.catalog = catalog
         self.contents = contents

@@ -85,7 +85,7 @@ MemberKey: TypeAlias = tuple[str, str, str]
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class MemberReport:
     """What a member reports."""
 
     digest: str = ""
@@ -107,7 +107,7 @@ class Member:
     """A member, and whether it lags."""
 
     who: MemberIdentity
-    report: Report
+    report: MemberReport
     peer: str
     """The connection of its last report."""
     last_report: float
@@ -163,7 +163,7 @@ class Membership:
         self.digest, self.observed_at = digest, observed_at
         self.version += 1
 
-    def record_report(self, who: MemberIdentity, report: Report, peer: str, now: float) -> float | None:
+    def record_report(self, who: MemberIdentity, report: MemberReport, peer: str, now: float) -> float | None:
         """Take in a report that came over the connection `peer`; one of a deleted Pod, or a claim to be a
         verified member, changes nothing.
 

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from controller.delivery.claims import Place
     from controller.delivery.standing_orders import Order, OrderedPods, SetTitle
-    from controller.proxy.catalog import Catalog
+    from controller.proxy.catalog import ObjectCatalog
 
 
 _log = logging.getLogger(__name__)
@@ -179,7 +179,7 @@ class OrderProblem:
 
 
 @dataclass(frozen=True, slots=True)
-class Resolution:
+class OrderResolution:
     """What the orders of pods mean now."""
 
     sets: tuple[OrderedSet, ...] = ()
@@ -196,7 +196,7 @@ class _RefusedError(Exception):
         self.reason = reason
 
 
-def resolve(ordered: OrderedPods, objects: OrderObjects, catalog: Catalog) -> Resolution:
+def resolve(ordered: OrderedPods, objects: OrderObjects, catalog: ObjectCatalog) -> OrderResolution:
     """What the pods follow: what is ordered for their namespace, for their workload and by themselves, then
     the workload's direct set; each by itself.
     """
@@ -229,10 +229,10 @@ def resolve(ordered: OrderedPods, objects: OrderObjects, catalog: Catalog) -> Re
     # What is ordered twice counts where it was ordered last.
     last = {ordered_set.place: number for number, ordered_set in enumerate(sets)}
     kept = tuple(one for number, one in enumerate(sets) if last[one.place] == number)
-    return Resolution(kept, tuple(problems), frozenset(names))
+    return OrderResolution(kept, tuple(problems), frozenset(names))
 
 
-def place_of(title: SetTitle, catalog: Catalog) -> Place:
+def place_of(title: SetTitle, catalog: ObjectCatalog) -> Place:
     """Where the flags of a set are."""
     place = (title.namespace, title.name)
     written = catalog.written_by(place) if title.kind == flagset.KIND else None
@@ -249,7 +249,7 @@ def _holders(
     yield BY_POD, None, {}
 
 
-def _find(by: str, order: Order, reader: str, objects: OrderObjects, catalog: Catalog) -> OrderedSet:
+def _find(by: str, order: Order, reader: str, objects: OrderObjects, catalog: ObjectCatalog) -> OrderedSet:
     """The flag set that is ordered. Raises _RefusedError."""
     kinds: Sequence[str] = FLAG_SETS
     if order.namespace != reader:
@@ -271,7 +271,7 @@ def _find(by: str, order: Order, reader: str, objects: OrderObjects, catalog: Ca
     return OrderedSet(by, (place[0], place[1]), f"{kind}/{place_of_other}{order.name}")
 
 
-def _check_id(wanted: OrderedSet, earlier: Sequence[OrderedSet], catalog: Catalog) -> None:
+def _check_id(wanted: OrderedSet, earlier: Sequence[OrderedSet], catalog: ObjectCatalog) -> None:
     """Raise _RefusedError where a set has the flagSetId of an earlier one."""
     flag_set_id = catalog.claims.flag_set_id(wanted.place)
     for other in earlier:
@@ -284,7 +284,7 @@ def _check_id(wanted: OrderedSet, earlier: Sequence[OrderedSet], catalog: Catalo
             raise _RefusedError(CONFLICT, message)
 
 
-def _direct_set(ordered: OrderedPods, workload: Resource | None, catalog: Catalog) -> OrderedSet | None:
+def _direct_set(ordered: OrderedPods, workload: Resource | None, catalog: ObjectCatalog) -> OrderedSet | None:
     """The flags that the workload carries; None where it carries none. Raises _RefusedError while they are
     not there.
     """

@@ -24,11 +24,11 @@ if TYPE_CHECKING:
 
     from controller.delivery.claims import Place
     from controller.proxy.access import AccessReviews
-    from controller.proxy.authorizer import Authorizer, Subscription, Views
+    from controller.proxy.authorizer import Authorizer, OpenStream, ReaderViews
     from controller.proxy.catalog import Topic
     from controller.proxy.deliveries import Deliveries
     from controller.proxy.members import Member
-    from controller.proxy.receipts import Claims, Receipts, Subscribers
+    from controller.proxy.receipts import MemberClaims, Receipts, Subscribers
     from controller.proxy.users import Caller
     from evaluator.http.messages import Call, Request, Response, Streamed
     from evaluator.http.offload import Offload
@@ -41,14 +41,14 @@ _MODE_REFUSAL: Final = "receipts need a bearer token of a pod that may get this 
 class ReceiptService:
     """Answers what `Receipts` must know of a call and of an object."""
 
-    def __init__(self, deliveries: Deliveries, access: AccessReviews, views: Views, mode: str) -> None:
+    def __init__(self, deliveries: Deliveries, access: AccessReviews, views: ReaderViews, mode: str) -> None:
         """`mode` is the Authorizer's."""
         self._deliveries = deliveries
         self._access = access
         self._views = views
         self._mode = mode
 
-    def parts(self, selector: str, call: Call, claims: Claims) -> Sequence[SetPart]:
+    def parts(self, selector: str, call: Call, claims: MemberClaims) -> Sequence[SetPart]:
         """Return what a caller that claims this serves of each flag set that a selector means to it: several
         by standing orders, none where there is no such set. Raises RpcError if it may not read them.
         """
@@ -74,7 +74,7 @@ class ReceiptService:
         part = SetPart(place, claims.digest, claims.revision)
         return (self._with_hidden(part, claims, claims.namespace),)
 
-    def _with_hidden(self, part: SetPart, claims: Claims, namespace: str) -> SetPart:
+    def _with_hidden(self, part: SetPart, claims: MemberClaims, namespace: str) -> SetPart:
         """Return the part with those of its flags that other sources of a member of `namespace` hide."""
         hidden = [
             (flag.key, self._title(flag.by, namespace))
@@ -123,16 +123,16 @@ class ReceiptService:
         )
 
 
-class OpenStreams:
+class StreamObservers:
     """Implements `StreamObserver` of the sync service: tells Authorizer and Receipts of each stream."""
 
     def __init__(self, authorizer: Authorizer, deliveries: Deliveries, receipts: Receipts) -> None:
         self._authorizer = authorizer
         self._deliveries = deliveries
         self._receipts = receipts
-        self._ends: dict[Subscription, list[Callable[[], None]]] = {}
+        self._ends: dict[OpenStream, list[Callable[[], None]]] = {}
         """For each stream, the functions that end its part in each flag set."""
-        self._movable: dict[OrderedPods | Named, dict[Subscription, Call]] = {}
+        self._movable: dict[OrderedPods | Named, dict[OpenStream, Call]] = {}
         """Streams whose flag sets may change while they are open."""
 
     def begin(self, call: Call, topic: Hashable, *, lasting: bool) -> object:
@@ -146,7 +146,7 @@ class OpenStreams:
 
     def end(self, visit: object) -> None:
         """Uncount a stream that has ended."""
-        subscription = cast("Subscription", visit)
+        subscription = cast("OpenStream", visit)
         self._authorizer.end(subscription)
         self._end(subscription)
         if isinstance(topic := subscription.topic, OrderedPods | Named) and topic in self._movable:
@@ -160,12 +160,12 @@ class OpenStreams:
             self._end(subscription)
             self._follow(subscription, call)
 
-    def _follow(self, subscription: Subscription, call: Call) -> None:
+    def _follow(self, subscription: OpenStream, call: Call) -> None:
         places = self._places(cast("Topic", subscription.topic))
         if places:
             self._ends[subscription] = [self._receipts.follow(place, call) for place in places]
 
-    def _end(self, subscription: Subscription) -> None:
+    def _end(self, subscription: OpenStream) -> None:
         for end in self._ends.pop(subscription, ()):
             end()
 

@@ -11,7 +11,7 @@ from google.protobuf.message import DecodeError
 from controller.api.flagreceipt import MOST_HIDDEN
 from controller.delivery.standing_orders import PREFIX as ORDERS
 from controller.proxy.building import HiddenFlag
-from controller.proxy.members import MemberIdentity, Membership, Report, receipt_status
+from controller.proxy.members import MemberIdentity, MemberReport, Membership, receipt_status
 from controller.proxy.stream_limits import require_quota
 from evaluator.flags.model import ComposedPart
 from evaluator.flags.saved import MOST_PARTS
@@ -68,7 +68,7 @@ def identity(call: Call, member: Member, caller: Caller | None) -> MemberIdentit
 
 
 @dataclass(frozen=True, slots=True)
-class Claims:
+class MemberClaims:
     """What a member says of the flag sets that it serves."""
 
     namespace: str = ""
@@ -83,7 +83,7 @@ class Claims:
     """
 
 
-def claims(request: ReportRequest) -> Claims:
+def claims(request: ReportRequest) -> MemberClaims:
     """What a request says of flag sets. Raises RpcError INVALID_ARGUMENT."""
     parts = tuple(
         ComposedPart(part.order, part.flag_set, part.digest, part.revision[:_TEXT])
@@ -95,7 +95,7 @@ def claims(request: ReportRequest) -> Claims:
     if any(len(text) > _PLACE or not text.isprintable() for text in texts):
         raise RpcError(Code.INVALID_ARGUMENT, "the name of a flag set is too long or is not text")
     hidden = tuple(HiddenFlag(flag.flag_set, flag.key, flag.by) for flag in request.hidden[:MOST_HIDDEN])
-    return Claims(
+    return MemberClaims(
         namespace=request.member.namespace,
         digest=request.digest,
         revision=request.revision[:_TEXT],
@@ -104,9 +104,9 @@ def claims(request: ReportRequest) -> Claims:
     )
 
 
-def read_report(request: ReportRequest, now: float) -> Report:
+def read_report(request: ReportRequest, now: float) -> MemberReport:
     """What a member says of all that it serves; `now` is Unix seconds."""
-    return Report(
+    return MemberReport(
         served_at=now - min(request.served_for_ms, _LONGEST) / 1000,
         replaced=request.replaced,
         unsaved="".join(filter(str.isprintable, request.unsaved))[:_TEXT],
@@ -179,7 +179,7 @@ class Subscribers:
 class Receipts:
     """Receipts for all flag sets of one proxy."""
 
-    parts: Callable[[str, Call, Claims], Sequence[SetPart]]
+    parts: Callable[[str, Call, MemberClaims], Sequence[SetPart]]
     """Returns what a caller that claims this serves of each flag set that a selector means to it: several by
     standing orders. Raises RpcError if it may not read them.
     """
@@ -232,7 +232,7 @@ class Receipts:
     def leave(self, call: Call, message: bytes) -> bytes:
         """A member stops."""
         request = read(LeaveRequest, message)
-        parts = self.parts(request.selector, call, Claims())
+        parts = self.parts(request.selector, call, MemberClaims())
         who = identity(call, request.member, self.caller(call)) if parts else None
         if who is not None:
             places = self._ordered.pop((who.key, request.selector), ())
@@ -319,7 +319,7 @@ class Receipts:
             self._leave_others(who, request.selector, parts)
         return ReportResponse(next_ms=round(self._pause() * 1000)).SerializeToString()
 
-    def _record(self, place: Place, who: MemberIdentity, report: Report, peer: str, now: float) -> None:
+    def _record(self, place: Place, who: MemberIdentity, report: MemberReport, peer: str, now: float) -> None:
         subscribers = self._subscribers_of(place)
         if not subscribers.membership.knows(who):
             self._admit(who)

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from controller.delivery.standing_orders import OrderedPods
 from controller.proxy.access import VERDICT_SECONDS
-from controller.proxy.authorizer import ENFORCE, Authorizer, Notices, Views
-from controller.proxy.catalog import Catalog, Topics
+from controller.proxy.authorizer import ENFORCE, Authorizer, Notices, ReaderViews
+from controller.proxy.catalog import ObjectCatalog, Topics
 from controller.proxy.contents import Contents
 from controller.proxy.deliveries import Deliveries, OrderedTopics
 from controller.proxy.orders import OrderNotices, OrderObjects
 from controller.proxy.progress_objects import ProgressObjects
-from controller.proxy.receipt_service import OpenStreams, ReceiptService
+from controller.proxy.receipt_service import ReceiptService, StreamObservers
 from controller.proxy.receipts import Receipts
 from controller.proxy.stream_limits import StreamLimits
 from controller.runtime.event import event_of
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from controller.delivery.claims import Place
     from controller.proxy.access import AccessReviews
-    from controller.proxy.authorizer import Subscription
+    from controller.proxy.authorizer import OpenStream
     from controller.proxy.members import Pods
     from controller.proxy.recording import Recorder
     from controller.runtime.event import EventSink
@@ -89,12 +89,12 @@ class Proxy:
             options.max_streams, options.max_streams_per_host, lambda _namespace: options.limits.streams
         )
         self.access = access
-        self.catalog = Catalog()
+        self.catalog = ObjectCatalog()
         self.notices = Notices(self.catalog)
         self.orders = orders or OrderObjects()
         self.progress = ProgressObjects(ports.clock, loop, self.catalog.find)
         self.order_notices = OrderNotices()
-        self.views = Views(access, self.orders, enforced=enforced)
+        self.views = ReaderViews(access, self.orders, enforced=enforced)
         self.authorizer = Authorizer(options.auth, access, self.views, self.catalog, self.notices, limits)
         self.deliveries = self._deliveries(options.context)
         self.receipt_service = ReceiptService(self.deliveries, access, self.views, options.auth)
@@ -109,7 +109,7 @@ class Proxy:
             most_per_host=options.max_streams_per_host,
             quota=lambda _namespace: options.limits.receipts,
         )
-        self.open_streams = OpenStreams(self.authorizer, self.deliveries, self.receipts)
+        self.open_streams = StreamObservers(self.authorizer, self.deliveries, self.receipts)
         self.deliveries.ordered.moved = self.open_streams.move
         self.topics.moved = self.open_streams.move
         self.hub = Hub(FairQueue())
@@ -161,7 +161,7 @@ class Proxy:
             "this Pod is not one of the ordered pods any more",
         )
 
-    def _end_streams(self, streams: Collection[Subscription], why: str) -> None:
+    def _end_streams(self, streams: Collection[OpenStream], why: str) -> None:
         if streams:
             self.service.end_those(lambda visit: visit in streams, Code.PERMISSION_DENIED, why)
 

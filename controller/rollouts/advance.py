@@ -41,7 +41,7 @@ from controller.rollouts.gates import (
     start_gate,
     step_gate,
 )
-from controller.rollouts.judgement import Cause, answers_of, judge, report_answers, with_approval
+from controller.rollouts.judgement import RollbackCause, answers_of, judge, report_answers, with_approval
 from controller.runtime.event import Occurrence
 from evaluator.flags.rollouts import ROLLOUT_CANDIDATE_KEY
 
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
     from datetime import datetime
 
-    from controller.api.flagrollout import Deadline, FlagRolloutSpec
+    from controller.api.flagrollout import FlagRolloutSpec, HoldDeadline
     from controller.api.rollout_status import CandidateStatus
     from controller.rollouts.observation import Tick
 
@@ -74,7 +74,7 @@ _TEXTS: Final = {
 }
 
 
-class Change(NamedTuple):
+class Transition(NamedTuple):
     """A new status of a candidate, and the Events of the change."""
 
     status: CandidateStatus
@@ -92,7 +92,7 @@ def begin_again(status: CandidateStatus) -> CandidateStatus:
     return status.model_copy(update=fresh)
 
 
-def publish(status: CandidateStatus, index: int, tick: Tick) -> Change:
+def publish(status: CandidateStatus, index: int, tick: Tick) -> Transition:
     """Begin a step: its users get the new definitions once this status is written."""
     steps = tick.spec.steps
     audiences, written = status.audiences, status.written_audiences
@@ -120,10 +120,10 @@ def publish(status: CandidateStatus, index: int, tick: Tick) -> Change:
     }
     after = status.model_copy(update=step)
     text = f"step {after.step_text} of {name_of(status)}: {after.share_text} of users"
-    return Change(after, (_occurrence(status, "RolloutStarted" if first else "StepAdvanced", text),))
+    return Transition(after, (_occurrence(status, "RolloutStarted" if first else "StepAdvanced", text),))
 
 
-def promote(status: CandidateStatus, tick: Tick) -> Change:
+def promote(status: CandidateStatus, tick: Tick) -> Transition:
     """Give everybody the new definitions."""
     fields = {
         **_NOT_EXPOSED, "phase": "Promoting", "reason": None, "message": None, "share": 100.0,
@@ -131,23 +131,23 @@ def promote(status: CandidateStatus, tick: Tick) -> Change:
         "step_started_at": precise_timestamp(tick.now), "waited": None, "waiting_since": None, "served": None,
         "last_check_at": None, "verdict": None, "interrupted_by": None, "withheld": (),
     }  # fmt: skip
-    return Change(status.model_copy(update=fields))
+    return Transition(status.model_copy(update=fields))
 
 
-def skip_steps(status: CandidateStatus, tick: Tick) -> Change:
+def skip_steps(status: CandidateStatus, tick: Tick) -> Transition:
     """Give everybody the new definitions without the steps that are left, and say why."""
     text = f"{name_of(status)} goes to everybody without steps: {_TEXTS[tick.skips]}"
-    return Change(promote(status, tick).status, (_occurrence(status, "StepsSkipped", text),))
+    return Transition(promote(status, tick).status, (_occurrence(status, "StepsSkipped", text),))
 
 
-def succeed(status: CandidateStatus, tick: Tick) -> Change:
+def succeed(status: CandidateStatus, tick: Tick) -> Transition:
     """Record the candidate as promoted: everybody is served it."""
     text = f"{name_of(status)} is promoted: everybody gets it"
     event = _occurrence(status, "Promoted", text, ends=True)
-    return Change(status, (event,), outcome_of(status, "Promoted", None, tick.now))
+    return Transition(status, (event,), outcome_of(status, "Promoted", None, tick.now))
 
 
-def take_back(status: CandidateStatus, tick: Tick, reason: str) -> Change:
+def take_back(status: CandidateStatus, tick: Tick, reason: str) -> Transition:
     """Return from a promotion that is not served, or that an override hides, to the last step."""
     place = f"step {status.step_text}" if status.step_text else "its beginning"
     why = "was not served to everybody in time" if reason == NOT_PROMOTED else "is hidden by an override"
@@ -162,10 +162,10 @@ def take_back(status: CandidateStatus, tick: Tick, reason: str) -> Change:
             "served": None,
         }  # fmt: skip
     event = Occurrence("RolloutHeld", text, warning=True, flags=_flag_keys(status))
-    return Change(status.model_copy(update=back), (event,))
+    return Transition(status.model_copy(update=back), (event,))
 
 
-def roll_back(status: CandidateStatus, cause: Cause, tick: Tick) -> Change:
+def roll_back(status: CandidateStatus, cause: RollbackCause, tick: Tick) -> Transition:
     """Give everybody the promoted definitions again."""
     message = cause.message[:_LONGEST]
     text = f"{name_of(status)} is rolled back: {message}"
@@ -181,7 +181,7 @@ def roll_back(status: CandidateStatus, cause: Cause, tick: Tick) -> Change:
     }
     event = _occurrence(status, "RolledBack", text, warning=True)
     ended = outcome_of(status, "Aborted" if cause.reason == "Aborted" else "RolledBack", message, tick.now)
-    return Change(status.model_copy(update=back), (event,), ended)
+    return Transition(status.model_copy(update=back), (event,), ended)
 
 
 def fail(status: CandidateStatus) -> CandidateStatus:
@@ -239,7 +239,7 @@ a freeze, which somebody asked for.
 """
 
 
-def deadline_of(spec: FlagRolloutSpec, status: CandidateStatus) -> tuple[Deadline, datetime] | None:
+def deadline_of(spec: FlagRolloutSpec, status: CandidateStatus) -> tuple[HoldDeadline, datetime] | None:
     """Return the deadline of a candidate that is held, and when it ends; None: it has none."""
     deadline = present_step(spec.steps, status).deadline or spec.deadline
     if deadline is None or status.reason not in _COUNTING:
@@ -258,7 +258,7 @@ def deadline_moments(spec: FlagRolloutSpec, status: CandidateStatus) -> Iterator
 
 def apply_deadline(
     status: CandidateStatus, tick: Tick
-) -> tuple[CandidateStatus, tuple[Occurrence, ...], Cause | None]:
+) -> tuple[CandidateStatus, tuple[Occurrence, ...], RollbackCause | None]:
     """Announce the deadline of a candidate that is held; at its end say so once, or return the cause for
     which it is rolled back.
     """
@@ -271,7 +271,7 @@ def apply_deadline(
     if tick.now >= end:
         text = f"{held_text(status)}; its deadline ended {timestamp(end)}"
         if rolls_back:
-            return status, (), Cause("DeadlineExceeded", text)
+            return status, (), RollbackCause("DeadlineExceeded", text)
         if announced is not None and announced >= end:
             return status, (), None
         message = f"{text}, and it stays held; {advice(status, tick)}"
@@ -295,14 +295,14 @@ _NAME: Final = 1024
 """Most characters of the names of overrides."""
 
 
-def advance(status: CandidateStatus, tick: Tick) -> Change:
+def advance(status: CandidateStatus, tick: Tick) -> Transition:
     """Return the next status of a candidate, its Events, and how it ended."""
     before = status
     for gate in tick.asked.approvals:
         status = with_approval(status, gate, tick)
     if tick.asked.promote:
         status = with_approval(status, DEMANDED, tick)
-    phases: dict[str, Callable[[CandidateStatus, Tick], Change]] = {
+    phases: dict[str, Callable[[CandidateStatus, Tick], Transition]] = {
         "Queued": _decide_queued,
         "Pending": _decide_pending,
         "Promoting": _decide_promoting,
@@ -313,13 +313,13 @@ def advance(status: CandidateStatus, tick: Tick) -> Change:
     return change._replace(status=with_waiting(before, change.status, tick.now))
 
 
-def _decide_queued(status: CandidateStatus, tick: Tick) -> Change:
+def _decide_queued(status: CandidateStatus, tick: Tick) -> Transition:
     if (cause := _rollback_cause(tick)) is not None:
         return roll_back(status, cause, tick)
-    return promote(status, tick) if tick.asked.promote else Change(status)
+    return promote(status, tick) if tick.asked.promote else Transition(status)
 
 
-def _decide_pending(status: CandidateStatus, tick: Tick) -> Change:
+def _decide_pending(status: CandidateStatus, tick: Tick) -> Transition:
     """Decide while nobody gets the new definitions yet."""
     status = _with_interruption(status, tick)
     if (cause := _rollback_cause(tick)) is not None:
@@ -339,7 +339,7 @@ def _decide_pending(status: CandidateStatus, tick: Tick) -> Change:
     return change._replace(events=(*events, *change.events))
 
 
-def _decide_in_step(status: CandidateStatus, tick: Tick) -> Change:
+def _decide_in_step(status: CandidateStatus, tick: Tick) -> Transition:
     """Decide while a step is served, or about to be."""
     spec, now = tick.spec, tick.now
     status = _with_interruption(status.model_copy(update={"served": tick.served}), tick)
@@ -354,9 +354,9 @@ def _decide_in_step(status: CandidateStatus, tick: Tick) -> Change:
     deadline = spec.progress_deadline
     if cause is None and deadline is not None and working_seconds(status, now) >= deadline:
         text = f"step {status.step_text} took longer than progressDeadline"
-        cause = Cause("ProgressDeadlineExceeded", text)
+        cause = RollbackCause("ProgressDeadlineExceeded", text)
     if cause is None and gate is not None and gate.phase == "RollingBack":
-        cause = Cause(gate.reason or "", "the checks of the step have no value, or too few samples")
+        cause = RollbackCause(gate.reason or "", "the checks of the step have no value, or too few samples")
     if cause is not None:
         change = roll_back(status, cause, tick)
     elif gate is not None:
@@ -370,7 +370,7 @@ def _decide_in_step(status: CandidateStatus, tick: Tick) -> Change:
     return change._replace(events=(*events, *change.events))
 
 
-def _decide_promoting(status: CandidateStatus, tick: Tick) -> Change:
+def _decide_promoting(status: CandidateStatus, tick: Tick) -> Transition:
     """Decide while everybody gets the new definitions."""
     status = status.model_copy(update={"served": tick.served})
     if (cause := _rollback_cause(tick)) is not None:
@@ -388,38 +388,38 @@ def _decide_promoting(status: CandidateStatus, tick: Tick) -> Change:
     elif late and not is_served(tick) and not tick.missing:
         change = take_back(status, tick, NOT_PROMOTED)
     else:
-        change = Change(
+        change = Transition(
             status.model_copy(update={"reason": "CheckError" if status.verdict == "Error" else None})
         )
     return change._replace(events=(*events, *change.events))
 
 
-def _decide_rolling_back(status: CandidateStatus, tick: Tick) -> Change:
+def _decide_rolling_back(status: CandidateStatus, tick: Tick) -> Transition:
     """Decide while evaluators return to the promoted definitions."""
     status = status.model_copy(update={"served": tick.served})
     if tick.asked.promote:
         return promote(status, tick)
     late = seconds_since(status.step_started_at, tick.now) >= tick.spec.propagation.deadline
-    return Change(fail(status) if is_served(tick) or late else status)
+    return Transition(fail(status) if is_served(tick) or late else status)
 
 
-def _decide_failed(status: CandidateStatus, tick: Tick) -> Change:
+def _decide_failed(status: CandidateStatus, tick: Tick) -> Transition:
     """Decide after a rollback: the candidate stays rolled back until somebody promotes or retries it."""
     if tick.asked.promote:
         return promote(status, tick)
     if not any(answers_of(tick, "post-rollout")):
-        return Change(status)
+        return Transition(status)
     after = status.model_copy(update={"post_rollout_at": precise_timestamp(tick.now)})
-    return Change(after, report_answers(tick, "post-rollout"))
+    return Transition(after, report_answers(tick, "post-rollout"))
 
 
-def _rollback_cause(tick: Tick) -> Cause | None:
+def _rollback_cause(tick: Tick) -> RollbackCause | None:
     """Return why a person or a webhook wants the candidate rolled back; None: none does."""
     if tick.asked.abort:
-        return Cause("Aborted", "somebody aborted it")
+        return RollbackCause("Aborted", "somebody aborted it")
     for name, verdict, _ in answers_of(tick, "rollback"):
         if verdict == "Pass":
-            return Cause("RollbackRequested", f"webhook {name} asks for it")
+            return RollbackCause("RollbackRequested", f"webhook {name} asks for it")
     return None
 
 
@@ -444,7 +444,7 @@ def _withheld(status: CandidateStatus, tick: Tick) -> tuple[dict[str, Any], ...]
     return ({},) if {} in rules or len(rules) > _MOST_WITHHELD else tuple(rules)
 
 
-def _hold(status: CandidateStatus, gate: Gate, tick: Tick, events: tuple[Occurrence, ...]) -> Change:
+def _hold(status: CandidateStatus, gate: Gate, tick: Tick, events: tuple[Occurrence, ...]) -> Transition:
     """Stay at the step, with an Event if the reason is new, and at its deadline."""
     phase, reason = gate.phase, gate.reason
     asked = any(hook.name in tick.answers for hook in gate.hooks)
@@ -463,13 +463,13 @@ def _hold(status: CandidateStatus, gate: Gate, tick: Tick, events: tuple[Occurre
         if reason in _ADVISED:
             text = f"{text}; {advice(held, tick)}"
         flags = tuple(sorted(held.flags))[:_LISTED]
-        return Change(
+        return Transition(
             held, (*events, Occurrence(name or "", text, warning=reason not in _WANTED, flags=flags))
         )
     if not same:
-        return Change(held, events)
+        return Transition(held, events)
     held, more, cause = apply_deadline(held, tick)
     if cause is None:
-        return Change(held, (*events, *more))
+        return Transition(held, (*events, *more))
     change = roll_back(held, cause, tick)
     return change._replace(events=(*events, *change.events))

@@ -32,7 +32,7 @@ from evaluator.flags.diff import RuleCopier
 from evaluator.flags.model import FlagSet, State
 from evaluator.flags.overrides import is_invalid_audience
 from evaluator.flags.references import Expander, RuleTooLarge
-from evaluator.flags.rollouts import Reach, reach_of
+from evaluator.flags.rollouts import CohortReach, reach_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -273,7 +273,7 @@ def _set_promoted_by(whole: FlagSet, rollout: Rollout) -> FlagSet:
     """Return the definitions that a rollout has promoted, without those of flags of which everybody gets the
     definition of Git.
     """
-    promoting = (reached for reached in reach_of(whole, rollout) if reached.reach is Reach.EVERYONE)
+    promoting = (reached for reached in reach_of(whole, rollout) if reached.reach is CohortReach.EVERYONE)
     everyone = {key for reached in promoting for key in reached.flags}
     flags = {key: flag for key, flag in rollout.promoted.flags.items() if key not in everyone}
     return replace(rollout.promoted, flags=MappingProxyType(flags))

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from controller.api.meta import precise_timestamp
-from controller.api.rollout_status import Approval, Checks
+from controller.api.rollout_status import Approval, CheckCounts
 from controller.rollouts.clocks import is_check_due
 from controller.rollouts.gates import (
     Gate,
@@ -101,7 +101,7 @@ _LONGEST: Final = 1024
 """Most characters of a cause."""
 
 
-class Cause(NamedTuple):
+class RollbackCause(NamedTuple):
     """Why a candidate is rolled back."""
 
     reason: str
@@ -113,7 +113,7 @@ class Judgement(NamedTuple):
 
     status: CandidateStatus
     events: tuple[Occurrence, ...]
-    cause: Cause | None
+    cause: RollbackCause | None
     """Why the candidate is rolled back; None: it is not."""
 
 
@@ -133,7 +133,7 @@ def judge(status: CandidateStatus, tick: Tick) -> Judgement:
 
 def _count(status: CandidateStatus, tick: Tick) -> Judgement:
     spec, metrics = tick.spec, tick.metrics
-    before = status.checks or Checks()
+    before = status.checks or CheckCounts()
     update: dict[str, Any] = {}
     checked = [*answers_of(tick, "rollout"), *_silent(tick, "rollback")]
     # The webhooks whose answer is of the step; others open gates.
@@ -145,7 +145,7 @@ def _count(status: CandidateStatus, tick: Tick) -> Judgement:
     inconclusive = before.inconclusive + 1 if verdict == "Inconclusive" else 0
     # Failed checks add up over the step, one for each time; errors and checks without a value only while they
     # follow one another.
-    checks = Checks(
+    checks = CheckCounts(
         failed=before.failed + (verdict == "Fail" or bool(refused)),
         consecutive_errors=before.consecutive_errors + 1 if "Error" in verdicts or silent else 0,
         inconclusive=inconclusive if judged else before.inconclusive,
@@ -210,14 +210,14 @@ def _silent(tick: Tick, type_: WebhookType) -> list[tuple[str, Verdict, str]]:
     return [answer for answer in answers_of(tick, type_) if answer[1] == "Error"]
 
 
-def _cause(tick: Tick, checks: Checks, text: str) -> Cause | None:
+def _cause(tick: Tick, checks: CheckCounts, text: str) -> RollbackCause | None:
     analysis = tick.spec.analysis
     if tick.metrics is not None and (test := stops(analysis.metrics, tick.metrics)) is not None:
-        return Cause("GuardrailFailed", _metric_text(test))
+        return RollbackCause("GuardrailFailed", _metric_text(test))
     if checks.failed >= analysis.failure_limit:
-        return Cause("FailureLimit", f"{checks.failed} checks failed: {text}")
+        return RollbackCause("FailureLimit", f"{checks.failed} checks failed: {text}")
     if analysis.on_error == "Rollback" and checks.consecutive_errors >= analysis.consecutive_error_limit:
-        return Cause("CheckErrors", text)
+        return RollbackCause("CheckErrors", text)
     return None
 
 

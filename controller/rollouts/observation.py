@@ -24,8 +24,8 @@ if TYPE_CHECKING:
         CandidateStatus,
         FlagRolloutStatus,
         MetricStatus,
-        Revision,
-        Served,
+        PromotedRevision,
+        StepServed,
     )
     from controller.delivery.actions import Action
     from controller.rollouts.rollout_ports import HookAnswer
@@ -50,7 +50,7 @@ class Asked(NamedTuple):
     resume: bool = False
 
 
-class Requests(NamedTuple):
+class PeopleRequests(NamedTuple):
     """The new requests of all annotations."""
 
     asked: Mapping[str, Asked]
@@ -65,13 +65,13 @@ def requests(
     annotations: Mapping[str, str],
     overridden: Collection[str],
     new: Collection[str],
-) -> Requests:
+) -> PeopleRequests:
     """Read the annotations; each request is acted on once. Without a candidate they wait for one, and a
     request to resume waits for the end of overrides. `overridden`: the digests of candidates under one.
     `new`: of those about which nothing is decided yet, so that requests wait.
     """
     if not status.candidates:
-        return Requests({}, status.handled, ())
+        return PeopleRequests({}, status.handled, ())
     asked: dict[str, Asked] = {}
     events, handled = [], []
     for name, value in _present(annotations):
@@ -98,7 +98,7 @@ def requests(
             before.abort or name == "abort",
             before.resume or name == "resume",
         )
-    return Requests(asked, tuple(handled), tuple(events))
+    return PeopleRequests(asked, tuple(handled), tuple(events))
 
 
 def _present(annotations: Mapping[str, str]) -> Iterator[tuple[str, str]]:
@@ -177,7 +177,7 @@ class Observation:
     """The present state of a rollout's flags, evaluators, checks and requests."""
 
     rollout: ObjectKey
-    promoted: Revision
+    promoted: PromotedRevision
     """The definitions that everybody else gets; their shard is written before the status."""
     flags: Mapping[str, str] = field(default_factory=dict)
     """The digest of each definition that differs from the promoted one, by key."""
@@ -199,11 +199,11 @@ class Observation:
     """The names of the overrides in force, by the key of their flag."""
     override_audiences: Mapping[str, dict[str, Any]] = field(default_factory=dict)
     """The audience of each of these overrides that has one, with references expanded, by its name."""
-    served: Mapping[str, Served] = field(default_factory=dict)
+    served: Mapping[str, StepServed] = field(default_factory=dict)
     """How many evaluators serve what the status says of a candidate, by its digest; absent: it is not
     delivered yet.
     """
-    promotions: Mapping[str, Revision] = field(default_factory=dict)
+    promotions: Mapping[str, PromotedRevision] = field(default_factory=dict)
     """The promoted definitions after the promotion of one candidate, by its digest, of those in phase
     `Promoting`.
     """
@@ -227,7 +227,7 @@ class Tick:
     asked: Asked
     """What people ask for."""
     misfit: Misfit | None = None
-    served: Served | None = None
+    served: StepServed | None = None
     metrics: tuple[MetricStatus, ...] | None = None
     """The checks made now; None: none was due."""
     answers: Mapping[str, HookAnswer] = field(default_factory=dict)
@@ -241,7 +241,7 @@ class Tick:
     paused: bool = False
     skips: str = ""
     """Why it needs no steps: `skipAnalysis` or `rollbackWindow`; empty: it does."""
-    promotion: Revision | None = None
+    promotion: PromotedRevision | None = None
     """The promoted definitions after its promotion; None: it cannot be promoted now."""
     audiences: tuple[dict[str, Any] | None, ...] = ()
     """See Observation."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from controller.api.featureflagconfiguration import ConfigurationStatus
-from controller.api.rollout_status import Revision, Served
+from controller.api.rollout_status import PromotedRevision, StepServed
 from controller.delivery.state_words import count_text
 from controller.rollouts.decide import attention_of
 from controller.rollouts.gates import held_text, name_of
@@ -89,7 +89,7 @@ def observation_of(
         },
         served=dict(_served_counts(subject)),
         promotions={
-            candidate.digest: Revision(
+            candidate.digest: PromotedRevision(
                 digest=promotion[1], revision=candidate.revision, shard=shard_name(name, promotion[1])
             )
             for candidate in status.candidates
@@ -100,9 +100,9 @@ def observation_of(
     )
 
 
-def _revision(rollout: str, comparison: Comparison) -> Revision:
+def _revision(rollout: str, comparison: Comparison) -> PromotedRevision:
     digest, revision = comparison.promoted_digest, comparison.whole.metadata.get(REVISION_KEY)
-    return Revision(
+    return PromotedRevision(
         digest=digest, revision=None if revision is None else str(revision), shard=shard_name(rollout, digest)
     )
 
@@ -121,7 +121,7 @@ def _misfit(key: str, reason: MisfitReason) -> Misfit:
     return Misfit(reason, f'flag "{key}" {_MISFITS[reason]}, or promote the change at once')
 
 
-def _served_counts(subject: Subject) -> Iterator[tuple[str, Served]]:
+def _served_counts(subject: Subject) -> Iterator[tuple[str, StepServed]]:
     """Yield how many evaluators serve what the status says of a candidate, by its digest, for those that are
     delivered so.
     """
@@ -137,7 +137,7 @@ def _served_counts(subject: Subject) -> Iterator[tuple[str, Served]]:
         entry = entries.get(candidate.digest)
         if entry is not None and _shows(entry, candidate):
             # No evaluator reports, so the rollout waits for none.
-            yield candidate.digest, Served(served=target.served_by or 0, total=target.total or 0)
+            yield candidate.digest, StepServed(served=target.served_by or 0, total=target.total or 0)
 
 
 def _shows(entry: ServedRollout, candidate: CandidateStatus) -> bool:

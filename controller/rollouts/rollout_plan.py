@@ -141,7 +141,7 @@ class RolloutPlan:
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class PlannedChange:
     """Two versions of a flag set, each with its name."""
 
     before: tuple[str, FlagSet]
@@ -151,7 +151,7 @@ class Change:
 def plan(
     resource: Resource,
     spec: FlagRolloutSpec,
-    change: Change,
+    change: PlannedChange,
     contexts: Sequence[Mapping[str, Json]],
     now: datetime,
 ) -> RolloutPlan:

@@ -35,7 +35,7 @@ class MeasuredStep:
     """How many samples the step needs."""
 
 
-class Checks(Protocol):
+class StepChecks(Protocol):
     """Checks metrics."""
 
     async def measure(

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from controller.rollouts.comparisons import Comparison
     from controller.rollouts.judgement import Due
     from controller.rollouts.observation import Observation
-    from controller.rollouts.rollout_ports import Checks, Hooks
+    from controller.rollouts.rollout_ports import Hooks, StepChecks
     from controller.runtime.cache import Applier, Cache
     from evaluator.flags.accept import Progress
 
@@ -53,7 +53,7 @@ class FlagRolloutReconciler:
         self,
         objects: Cache,
         writer: Callable[[str], Applier],
-        checks: Checks,
+        checks: StepChecks,
         hooks: Hooks,
         advise: Callable[[Action], str] = in_cluster,
     ) -> None:

@@ -21,7 +21,7 @@ _METADATA: Final = 4_000
 """Most characters of an Event's metadata."""
 
 
-class Severity(StrEnum):
+class EventType(StrEnum):
     """Kubernetes' two types of Events."""
 
     NORMAL = "Normal"
@@ -60,7 +60,7 @@ class Event:
     uid: str
     resource_version: str
     """The object's version before its status was written."""
-    severity: Severity
+    severity: EventType
     reason: str
     message: str
     time: datetime
@@ -106,7 +106,7 @@ def event_of(resource: Resource, occurrence: Occurrence, now: datetime) -> Event
         api_version=resource.api_version,
         uid=resource.uid,
         resource_version=resource.resource_version,
-        severity=Severity.WARNING if occurrence.warning else Severity.NORMAL,
+        severity=EventType.WARNING if occurrence.warning else EventType.NORMAL,
         reason=occurrence.reason,
         message=clean(occurrence.message),
         time=now,

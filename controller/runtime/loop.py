@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 from controller.api.kinds import read_spec
 from controller.api.meta import REQUESTED_AT, about
 from controller.api.status import Status
-from controller.runtime.event import Severity
+from controller.runtime.event import EventType
 from controller.runtime.queue import RetryLater
 from controller.runtime.result import Result, Settled, progressing_status, settle
 from controller.runtime.setbacks import Failed, Setback
@@ -281,7 +281,7 @@ class Loop:
                 sink.accept(event)
         await self._statuses.write(resource, settled.status)
         for event in settled.events:
-            level = logging.WARNING if event.severity is Severity.WARNING else logging.INFO
+            level = logging.WARNING if event.severity is EventType.WARNING else logging.INFO
             log.log(level, "%s: %s", event.reason, event.message, extra=about(event.object, event.revision))
 
 

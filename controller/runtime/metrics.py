@@ -104,7 +104,7 @@ _SECONDS: Final = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0)
 _OBJECT: Final = ("kind", "namespace", "name")
 
 
-class Metrics(Collector):
+class ControllerMetrics(Collector):
     """The counters of one process, and gauges read off the objects at each scrape."""
 
     def __init__(

@@ -157,7 +157,7 @@ class Lister(Protocol):
         """
 
 
-class Collector:
+class CacheFiller:
     """Fills the cache at the start, and removes objects whose deletion no watch reported."""
 
     def __init__(

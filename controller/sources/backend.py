@@ -69,7 +69,7 @@ class FetchRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class Accepted:
+class AcceptedRevision:
     """The accepted revision, with which a new one is compared."""
 
     revision: str = ""
@@ -80,7 +80,7 @@ class Accepted:
     """Time at which `revision` was signed, by its metadata; empty: unknown."""
 
 
-NOTHING_ACCEPTED: Final = Accepted()
+NOTHING_ACCEPTED: Final = AcceptedRevision()
 
 
 class Unverified(Stalled):
@@ -174,7 +174,9 @@ class SourceBackend(Protocol):
     async def resolve(self) -> Revision:
         """Return the current revision of the reference, without fetching content."""
 
-    async def fetch(self, revision: Revision, into: Path, accepted: Accepted = NOTHING_ACCEPTED) -> Fetched:
+    async def fetch(
+        self, revision: Revision, into: Path, accepted: AcceptedRevision = NOTHING_ACCEPTED
+    ) -> Fetched:
         """Verify `revision`, and write its files below `into`, bounded. Raises Unverified."""
 
 

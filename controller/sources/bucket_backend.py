@@ -16,7 +16,7 @@ from controller.runtime.secret_texts import SecretTexts
 from controller.runtime.setbacks import Failed, Stalled, Waiting, as_failed, with_advice
 from controller.sources.backend import (
     NOTHING_ACCEPTED,
-    Accepted,
+    AcceptedRevision,
     Fetched,
     LocalBackend,
     Revision,
@@ -122,7 +122,9 @@ class BucketBackend(LocalBackend):
             )
         return revision_of(listing)
 
-    async def fetch(self, revision: Revision, into: Path, accepted: Accepted = NOTHING_ACCEPTED) -> Fetched:
+    async def fetch(
+        self, revision: Revision, into: Path, accepted: AcceptedRevision = NOTHING_ACCEPTED
+    ) -> Fetched:
         """Write the objects below the empty folder `into`, each under its whole key. Raises Setback."""
         listing = self._last[0] if self._last else await self._list_objects()
         if revision_of(listing) != revision:
@@ -151,7 +153,12 @@ class BucketBackend(LocalBackend):
         return self.bucket.display_name
 
     async def _fetch_signed(
-        self, trust: ManifestTrust, chosen: Sequence[Listed], into: Path, fetched: Fetched, accepted: Accepted
+        self,
+        trust: ManifestTrust,
+        chosen: Sequence[Listed],
+        into: Path,
+        fetched: Fetched,
+        accepted: AcceptedRevision,
     ) -> Fetched:
         """The manifest first: of a bucket that is not signed nothing else is fetched."""
         prefix = self.bucket.prefix

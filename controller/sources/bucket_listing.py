@@ -14,7 +14,7 @@ from controller.artifacts.archive import too_large
 from controller.runtime.plain_text import json_object
 from controller.runtime.setbacks import Stalled
 from controller.sources.backend import (
-    Accepted,
+    AcceptedRevision,
     Fetched,
     NotBelievedError,
     Revision,
@@ -226,7 +226,7 @@ class ManifestQuestion:
     """The names of the objects in it, without manifest and signature."""
     fetched: Fetched
     """What is known so far: the revision, and what is not fetched."""
-    accepted: Accepted
+    accepted: AcceptedRevision
 
 
 @dataclass(frozen=True, slots=True)

@@ -151,7 +151,7 @@ class Group:
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class SignerRule:
     """The signers that some paths need."""
 
     paths: tuple[str, ...]
@@ -168,7 +168,7 @@ class Rule:
 
 
 def not_allowed(
-    repository: pygit2.Repository, rules: tuple[Rule, ...], accepted: str, signed: Mapping[str, Signer]
+    repository: pygit2.Repository, rules: tuple[SignerRule, ...], accepted: str, signed: Mapping[str, Signer]
 ) -> str:
     """The path that lacks a signer since `accepted`, or nothing. `signed`: by commit id, the newest last."""
     commits = [repository[oid].peel(pygit2.Commit) for oid in signed]
@@ -223,7 +223,7 @@ def _is(signer: Signer, named: str) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class VerificationTask:
     """A revision to judge."""
 
     commit: str
@@ -241,11 +241,11 @@ class Question:
     every: bool = False
     """Whether all commits since `accepted` must be signed."""
     keys: Keys | None = None
-    rules: tuple[Rule, ...] = ()
+    rules: tuple[SignerRule, ...] = ()
     """Who may sign what; with `every`."""
 
 
-def verify_commit(path: Path, question: Question) -> Signer | None:
+def verify_commit(path: Path, question: VerificationTask) -> Signer | None:
     """Return who signed the commit, or where it need not be signed, the tag, in the repository at `path`.
 
     Raises Stalled with the reason of a refusal, `DamagedRepositoryError`.
@@ -262,7 +262,7 @@ def verify_commit(path: Path, question: Question) -> Signer | None:
     return signer
 
 
-def _require_descent(repository: pygit2.Repository, question: Question) -> None:
+def _require_descent(repository: pygit2.Repository, question: VerificationTask) -> None:
     commit, accepted = question.commit, question.accepted
     if repository.is_shallow and (question.fast_forward or question.every):
         message = f"commit {commit} cannot be compared with {accepted}: the history of the repository is cut"
@@ -274,7 +274,7 @@ def _require_descent(repository: pygit2.Repository, question: Question) -> None:
     raise Stalled(REWRITTEN, f"commit {commit} {how} commit {accepted}, which was accepted last")
 
 
-def _tag_signer(repository: pygit2.Repository, question: Question, keys: Keys) -> Signer:
+def _tag_signer(repository: pygit2.Repository, question: VerificationTask, keys: Keys) -> Signer:
     short = question.tag.removeprefix(TAGS)
     oid = repository.lookup_reference(question.tag).target
     raw = _raw(repository, str(oid), ObjectType.TAG)
@@ -293,7 +293,7 @@ def _tag_signer(repository: pygit2.Repository, question: Question, keys: Keys) -
         raise Stalled(TAG_REFUSED, f"tag {short!r}: {error}") from error
 
 
-def _commit_signers(repository: pygit2.Repository, question: Question, keys: Keys) -> Signer:
+def _commit_signers(repository: pygit2.Repository, question: VerificationTask, keys: Keys) -> Signer:
     since = _since(repository, question)
     signed = {commit: _commit_signer(repository, commit, keys) for commit in since or [question.commit]}
     if question.rules and since:
@@ -303,7 +303,7 @@ def _commit_signers(repository: pygit2.Repository, question: Question, keys: Key
     return signed[question.commit]
 
 
-def _since(repository: pygit2.Repository, question: Question) -> list[str]:
+def _since(repository: pygit2.Repository, question: VerificationTask) -> list[str]:
     """Ids of the commits since the accepted one, the oldest first; none where they need not be signed."""
     if not question.every or question.let_through or question.accepted in {"", question.commit}:
         return []

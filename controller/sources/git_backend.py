@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from controller.api.addresses import Location, parse_location
 from controller.runtime.setbacks import Failed, Stalled, stall_on_invalid_text, with_advice
-from controller.sources.backend import NOTHING_ACCEPTED, Accepted, TreeLimits, poll_ticks
+from controller.sources.backend import NOTHING_ACCEPTED, AcceptedRevision, TreeLimits, poll_ticks
 from controller.sources.deadline import Deadline, LimitedTasks, ThreadTasks
 from controller.sources.git_commits import Checkout, CommitReader
 from controller.sources.git_credentials import Credentials, credentials_in
@@ -38,7 +38,7 @@ from controller.sources.git_repository import (
 from controller.sources.mirror import Mirror, MirrorQuota
 from controller.sources.submodules import FILE as SUBMODULES_FILE
 from controller.sources.submodules import SubmoduleReader
-from evaluator.sync.watch import Watch
+from evaluator.sync.watch import FolderWatch
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
@@ -110,7 +110,9 @@ class GitBackend:
         with with_advice(self.advice):
             return await choose_among(await self.list_references(), self.reference)
 
-    async def fetch(self, revision: Revision, into: Path, accepted: Accepted = NOTHING_ACCEPTED) -> Fetched:
+    async def fetch(
+        self, revision: Revision, into: Path, accepted: AcceptedRevision = NOTHING_ACCEPTED
+    ) -> Fetched:
         """Fetch and verify `revision`; write its files below `into`, an empty folder. Raises `Setback`."""
         reader = CommitReader(self.tasks, self.policy, self.reference, accepted, self.authors)
         # Where the submodules are is in a file.
@@ -322,7 +324,7 @@ async def reference_changes(path: Path, interval: float) -> AsyncIterator[None]:
         watched = find_folders(path)
         return watched
 
-    watch = Watch(path, folders, _matters)
+    watch = FolderWatch(path, folders, _matters)
     with contextlib.closing(watch):
         while True:
             # Armed again before each poll: folders of branches come and go, and what changes later is seen.

@@ -18,7 +18,7 @@ from controller.runtime.secret_texts import SecretTexts
 from controller.runtime.setbacks import Failed, Stalled
 from controller.sources.backend import (
     NOTHING_ACCEPTED,
-    Accepted,
+    AcceptedRevision,
     Fetched,
     Revision,
     TreeLimits,
@@ -30,8 +30,8 @@ from controller.sources.commit_verification import (
     NOT_ALLOWED,
     REWRITTEN,
     TAG_REFUSED,
-    Question,
-    Rule,
+    SignerRule,
+    VerificationTask,
     verify_commit,
 )
 from controller.sources.git_references import Reference
@@ -60,7 +60,7 @@ class SignaturePolicy:
     """As `spec.verify.mode`; empty: nothing need be signed."""
     keys: Keys | None = None
     epoch: str = ""
-    rules: tuple[Rule, ...] = ()
+    rules: tuple[SignerRule, ...] = ()
 
     async def verify(
         self,
@@ -68,7 +68,7 @@ class SignaturePolicy:
         path: Path,
         reference: Reference,
         revision: Revision,
-        accepted: Accepted,
+        accepted: AcceptedRevision,
     ) -> Signer | None:
         """Return who signed `revision` of the repository at `path`, if anybody must. Raises Unverified, or
         Stalled (HistoryRewritten), and as `verify_commit` does.
@@ -83,7 +83,9 @@ class SignaturePolicy:
             advice = self._advice(refused.reason, question.commit)
             raise Unverified(refused.reason, f"{refused.message}{advice}") from refused
 
-    def _question(self, reference: Reference, revision: Revision, accepted: Accepted) -> Question:
+    def _question(
+        self, reference: Reference, revision: Revision, accepted: AcceptedRevision
+    ) -> VerificationTask:
         commit = revision.digest.removeprefix("sha1:")
         name, _, before = accepted.revision.rpartition("@")
         let_through = lets_through(accepted.let_through, str(revision))
@@ -95,7 +97,7 @@ class SignaturePolicy:
             # Versions are ordered by their numbers: a later one may come from another branch. But the name of
             # a tag that is not verified is anybody's who may push.
             anywhere = self.keys is None or self.mode in TAG_MODES
-        return Question(
+        return VerificationTask(
             commit,
             (reference.full_name(revision) or "") if self.mode in TAG_MODES else "",
             before.removeprefix("sha1:"),
@@ -322,7 +324,7 @@ class CommitReader:
     """None: nothing need be signed."""
     reference: Reference = field(default_factory=Reference)
     """What is followed; some policies depend on it."""
-    accepted: Accepted = NOTHING_ACCEPTED
+    accepted: AcceptedRevision = NOTHING_ACCEPTED
     authors: bool = True
     """Whether the result names the commit's author and signer."""
 

@@ -15,7 +15,7 @@ from controller.runtime.limits import UNLIMITED, Places
 from controller.runtime.secret_texts import UNBOUND
 from controller.runtime.setbacks import Stalled, stall_on_invalid_text
 from controller.runtime.temporary import sweep_temporary
-from controller.sources.commit_verification import Group, Rule
+from controller.sources.commit_verification import Group, SignerRule
 from controller.sources.deadline import Deadline, LimitedTasks
 from controller.sources.git_backend import GitBackend
 from controller.sources.git_commits import SignaturePolicy
@@ -176,9 +176,9 @@ class GitFactory:
         return SignaturePolicy(advice, mode, keys, epoch(policy, secret.content), rules)
 
 
-def _rule(given: VerifyRule) -> Rule:
+def _rule(given: VerifyRule) -> SignerRule:
     groups = tuple(Group(group.signers, group.count) for group in given.any_of)
-    return Rule(given.paths, groups, merges=given.merges_count)
+    return SignerRule(given.paths, groups, merges=given.merges_count)
 
 
 def _reference(git: GitSpec) -> Reference:

@@ -21,7 +21,7 @@ from controller.runtime.secret_texts import Tls, proxy_url
 from controller.runtime.setbacks import Failed, Waiting, stall_on_invalid_text
 from controller.sources.backend import (
     NOTHING_ACCEPTED,
-    Accepted,
+    AcceptedRevision,
     BackendFactory,
     Fetched,
     FetchRequest,
@@ -32,7 +32,7 @@ from controller.sources.backend import (
 )
 from controller.sources.cosign import MODULE, SignerIdentity, read_cosign_keys
 from controller.sources.deadline import Deadline
-from controller.sources.oci_manifest import TITLE, Layer, chosen_manifest, copy, extract, read_manifest
+from controller.sources.oci_manifest import TITLE, ImageLayer, chosen_manifest, copy, extract, read_manifest
 from controller.sources.oci_registry import (
     NotFound,
     Registry,
@@ -108,7 +108,9 @@ class OciBackend(LocalBackend):
             except NotFound as gone:
                 raise await self._no_tag(tag, gone) from gone
 
-    async def fetch(self, revision: Revision, into: Path, accepted: Accepted = NOTHING_ACCEPTED) -> Fetched:
+    async def fetch(
+        self, revision: Revision, into: Path, accepted: AcceptedRevision = NOTHING_ACCEPTED
+    ) -> Fetched:
         """Write the files of `revision` below the empty folder `into`. Raises Setback."""
         del accepted
         async with self.places.place(self.namespace):
@@ -182,7 +184,7 @@ class OciBackend(LocalBackend):
             message = f"{revision} is not, or no longer, in the registry: {gone.message}"
             raise Failed("RevisionGone", message) from gone
 
-    async def _write(self, layer: Layer, into: Path) -> tuple[str, ...]:
+    async def _write(self, layer: ImageLayer, into: Path) -> tuple[str, ...]:
         if layer.size > DEFAULT_LIMITS.compressed_bytes:
             most = DEFAULT_LIMITS.compressed_bytes
             raise ArchiveRefused(f"the layer has {layer.size} bytes of {most} that it may have")

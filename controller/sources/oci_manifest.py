@@ -48,7 +48,7 @@ _LISTED: Final = 5
 
 
 @dataclass(frozen=True, slots=True)
-class Layer:
+class ImageLayer:
     """A layer as a manifest lists it; what has the wrong form there is empty here."""
 
     media_type: str
@@ -74,7 +74,7 @@ class Layer:
 class OciManifest:
     """What an artifact consists of."""
 
-    layer: Layer
+    layer: ImageLayer
     annotations: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
 
     @property
@@ -145,10 +145,12 @@ def _object(content: bytes) -> dict[str, Any]:
     return document
 
 
-def _choose_layer(layers: list[dict[str, Any]], media_type: str | None) -> Layer:
-    chosen = next((layer for layer in map(Layer.of, layers) if media_type in {None, layer.media_type}), None)
+def _choose_layer(layers: list[dict[str, Any]], media_type: str | None) -> ImageLayer:
+    chosen = next(
+        (layer for layer in map(ImageLayer.of, layers) if media_type in {None, layer.media_type}), None
+    )
     if chosen is None:
-        types = ", ".join(one_line(layer.media_type, 100) for layer in map(Layer.of, layers[:_LISTED]))
+        types = ", ".join(one_line(layer.media_type, 100) for layer in map(ImageLayer.of, layers[:_LISTED]))
         message = f"no layer has the media type {media_type!r} of layerSelector; its layers have {types}"
         raise _invalid(message)
     if not chosen.digest:

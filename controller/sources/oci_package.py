@@ -18,7 +18,7 @@ from controller.sources.cosign import (
     signature_of,
     verify_payload,
 )
-from controller.sources.oci_manifest import FLUX_CONFIG, FLUX_CONTENT, Layer, layers_of
+from controller.sources.oci_manifest import FLUX_CONFIG, FLUX_CONTENT, ImageLayer, layers_of
 from controller.sources.oci_registry import MANIFEST, Registry, sha256
 from controller.sources.source_files import matcher
 
@@ -93,7 +93,7 @@ async def sign(registry: Registry, digest: str, key: PrivateKey) -> None:
 
 
 def _is_ours(layer: dict[str, Any], payload: bytes, digest: str, key: PrivateKey) -> bool:
-    attached = Layer.of(layer)
+    attached = ImageLayer.of(layer)
     try:
         made = attached.annotations.get(SIGNATURE, "")
         verify_payload(payload, made, digest, [CosignKey("", key.public_key())])

@@ -22,7 +22,7 @@ from controller.sources.cosign import (
     verify_keyless,
     verify_payload,
 )
-from controller.sources.oci_manifest import Layer, layers_of
+from controller.sources.oci_manifest import ImageLayer, layers_of
 from controller.sources.oci_registry import NotFound
 
 if TYPE_CHECKING:
@@ -106,13 +106,13 @@ async def _attachments(registry: Registry, digest: str) -> AsyncIterator[tuple[s
             yield PAYLOAD, await _content(registry, layer), layer.annotations[SIGNATURE]
 
 
-def _layers(manifest: bytes, media_type: str) -> list[Layer]:
+def _layers(manifest: bytes, media_type: str) -> list[ImageLayer]:
     """Return the layers of a media type that are small enough to be read."""
-    layers = (layer for layer in map(Layer.of, layers_of(manifest)) if layer.media_type == media_type)
+    layers = (layer for layer in map(ImageLayer.of, layers_of(manifest)) if layer.media_type == media_type)
     return list(islice((layer for layer in layers if layer.digest and 0 <= layer.size <= _BYTES), _MOST))
 
 
-async def _content(registry: Registry, layer: Layer) -> bytes:
+async def _content(registry: Registry, layer: ImageLayer) -> bytes:
     """Return a layer's content; empty if it is missing: another layer may have a good signature."""
     file = io.BytesIO()
     try:

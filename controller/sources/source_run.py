@@ -21,7 +21,7 @@ from controller.runtime.event import Occurrence
 from controller.runtime.plain_text import one_line
 from controller.runtime.result import Done, Result
 from controller.runtime.setbacks import Setback, Waiting
-from controller.sources.backend import Accepted, Unverified
+from controller.sources.backend import AcceptedRevision, Unverified
 from controller.sources.include import include_health
 
 if TYPE_CHECKING:
@@ -79,11 +79,11 @@ class SourceRun:
         )
 
     @property
-    def last_accepted(self) -> Accepted:
+    def last_accepted(self) -> AcceptedRevision:
         """What a new revision is compared with."""
         before, named = self.before, self.resource.annotations.get(ACCEPT_REVISION, "")
         artifact = before.artifact if before.observed_lineage == self.backend.lineage else None
-        return Accepted(
+        return AcceptedRevision(
             "" if artifact is None else artifact.revision,
             "" if named == before.last_handled_accept_revision else named,
             "" if artifact is None else artifact.metadata.get(SIGNED_AT, ""),

@@ -23,7 +23,7 @@ from controller.api.meta import GROUP, OPENFEATURE_GROUP, Resource
 from controller.api.parsing import compile_pattern
 from controller.configurations.validation import judge
 from controller.delivery.problem_text import CHARACTERS, MOST_NAMED, refusals, summary
-from controller.pods.installation import Refused
+from controller.pods.installation import PodRefused
 from controller.pods.source_settings import check_source, provider_of, variables, warnings
 from controller.runtime.expressions import Expression
 from controller.runtime.plain_text import one_line
@@ -190,11 +190,11 @@ def setting_problems(settings: Mapping[str, Any]) -> Iterator[SchemaProblem]:
     for number, source in enumerate(spec.sources):
         try:
             check_source(source, provider_of(source, spec), "")
-        except Refused as refusal:
+        except PodRefused as refusal:
             yield SchemaProblem(("spec", "sources", number), str(refusal).removeprefix(": "), "invalid-spec")
     try:
         tuple(variables(spec))
-    except Refused as refusal:
+    except PodRefused as refusal:
         message = str(refusal).removeprefix("FeatureFlagSource: ")
         yield SchemaProblem(("spec",), message, "invalid-spec")
     for warning in warnings(spec):

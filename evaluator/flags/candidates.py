@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 from evaluator.flags.canonical import digest
-from evaluator.flags.diff import Change, RuleCopier, diff
+from evaluator.flags.diff import ChangedPart, RuleCopier, diff
 from evaluator.flags.model import ABSENT, BUCKETING_KEY, EMPTY, Bucketing, FlagSet, State
 from evaluator.flags.overrides import is_invalid_audience
 from evaluator.flags.references import Expander, RuleTooLarge, measure
@@ -90,7 +90,7 @@ def changed_flags(desired: FlagSet, promoted: FlagSet, patterns: Iterable[str]) 
     keys = [
         key
         for key, changes in changed.items()
-        if set(changes) != {Change.METADATA} or draws_otherwise(desired, promoted, key)
+        if set(changes) != {ChangedPart.METADATA} or draws_otherwise(desired, promoted, key)
     ]
     if not keys:
         return EMPTY

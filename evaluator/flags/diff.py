@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from evaluator.flags.model import Flag, FlagSet, Json
 
 
-class Change(StrEnum):
+class ChangedPart(StrEnum):
     """The part of a flag that differs, named as in the document."""
 
     STATE = "state"
@@ -36,7 +36,7 @@ class Diff:
     """Keys of flags that differ, sorted; false if there are none."""
 
     added: tuple[str, ...]
-    changed: Mapping[str, tuple[Change, ...]]
+    changed: Mapping[str, tuple[ChangedPart, ...]]
     """Sorted changes by key, in order of keys."""
     removed: tuple[str, ...]
 
@@ -56,18 +56,18 @@ def diff(old: FlagSet, new: FlagSet) -> Diff:
     """
     targeting = _Targeting(old.evaluators, new.evaluators)
     inherits_same = same(content_metadata(old.metadata), content_metadata(new.metadata))
-    changed: dict[str, tuple[Change, ...]] = {}
+    changed: dict[str, tuple[ChangedPart, ...]] = {}
     for key in sorted(old.flags.keys() & new.flags.keys()):
         before, after = old.flags[key], new.flags[key]
         changes = set() if before is after else _plain_changes(before, after)
         if not inherits_same:
             before_metadata = content_metadata(before.metadata_under(old.metadata))
             if same(before_metadata, content_metadata(after.metadata_under(new.metadata))):
-                changes.discard(Change.METADATA)
+                changes.discard(ChangedPart.METADATA)
             else:
-                changes.add(Change.METADATA)
+                changes.add(ChangedPart.METADATA)
         if targeting.differs(before.targeting, after.targeting):
-            changes.add(Change.TARGETING)
+            changes.add(ChangedPart.TARGETING)
         if changes:
             changed[key] = tuple(sorted(changes))
     return Diff(
@@ -116,18 +116,18 @@ def same(one: Json, other: Json) -> bool:
     return numbers and normal_number(one) == normal_number(other)
 
 
-def _plain_changes(before: Flag, after: Flag) -> set[Change]:
+def _plain_changes(before: Flag, after: Flag) -> set[ChangedPart]:
     changes = set()
     if before.state is not after.state:
-        changes.add(Change.STATE)
+        changes.add(ChangedPart.STATE)
     if before.default_variant != after.default_variant:
-        changes.add(Change.DEFAULT_VARIANT)
+        changes.add(ChangedPart.DEFAULT_VARIANT)
     if not same(dict(before.variants), dict(after.variants)):
-        changes.add(Change.VARIANTS)
+        changes.add(ChangedPart.VARIANTS)
     if before.without != after.without or not same(
         content_metadata(before.metadata), content_metadata(after.metadata)
     ):
-        changes.add(Change.METADATA)
+        changes.add(ChangedPart.METADATA)
     return changes
 
 

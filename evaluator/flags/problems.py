@@ -103,7 +103,7 @@ EMPTY_DOCUMENT: Final = UnreadableError(
 )
 
 
-class Places(Protocol):
+class PartOffsets(Protocol):
     """Offsets of a document's parts."""
 
     def locate(self, path: Path, *, key: bool = False) -> int:
@@ -116,7 +116,7 @@ class Part(NamedTuple):
 
     value: Json
     findings: Sequence[Finding]
-    places: Places
+    places: PartOffsets
     start: int = 0
     """The offset of the document in its file, which may hold several."""
 
@@ -130,7 +130,7 @@ class Document:
     findings: tuple[Finding, ...] = ()
     """Problems of the text, by path; the parser decides which flags they concern."""
     text: str = field(default="", repr=False)
-    places: Places | None = field(default=None, repr=False)
+    places: PartOffsets | None = field(default=None, repr=False)
 
     start: int = 0
     """The offset of the document in `text`."""

@@ -83,7 +83,7 @@ class Rollout:
     """Whether only the status of the object names it: whose flags its patterns take is not known."""
 
 
-class Reach(StrEnum):
+class CohortReach(StrEnum):
     """Who gets new definitions."""
 
     IDLE = "Idle"
@@ -96,37 +96,37 @@ class Reach(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Reached:
+class CandidateReach:
     """Who gets the definitions of one candidate."""
 
     exposure: Exposure | None
     """The candidate; None: no candidate has the flags."""
     flags: Mapping[str, str]
     """The `definition_digest` of those of its flags that differ from the promoted ones, by key."""
-    reach: Reach
+    reach: CohortReach
 
 
-def reach_of(desired: FlagSet, rollout: Rollout) -> tuple[Reached, ...]:
+def reach_of(desired: FlagSet, rollout: Rollout) -> tuple[CandidateReach, ...]:
     """Return who gets the definitions of each candidate, and of the flags that differ and are in none."""
     left = dict(changed_flags(desired, rollout.promoted, rollout.patterns))
     reached = []
     for exposure in rollout.exposures:
         flags = {key: left.pop(key) for key, wanted in exposure.flags.items() if left.get(key) == wanted}
-        reached.append(Reached(exposure, flags, _reach(desired, rollout.promoted, exposure, flags)))
+        reached.append(CandidateReach(exposure, flags, _reach(desired, rollout.promoted, exposure, flags)))
     if left and not rollout.gone:
-        reached.append(Reached(None, left, Reach.HELD))
+        reached.append(CandidateReach(None, left, CohortReach.HELD))
     return tuple(reached)
 
 
-def _reach(desired: FlagSet, promoted: FlagSet, exposure: Exposure, keys: Collection[str]) -> Reach:
+def _reach(desired: FlagSet, promoted: FlagSet, exposure: Exposure, keys: Collection[str]) -> CohortReach:
     if not keys:
-        return Reach.IDLE
+        return CohortReach.IDLE
     if exposure.everyone:
-        return Reach.EVERYONE
+        return CohortReach.EVERYONE
     cohort = exposure.cohort
     if cohort is None or misfits(desired, promoted, keys, (*cohort.audiences, *cohort.excluded)):
-        return Reach.HELD
-    return Reach.EXPOSED
+        return CohortReach.HELD
+    return CohortReach.EXPOSED
 
 
 def with_rollouts(desired: FlagSet, rollouts: Iterable[Rollout]) -> dict[str, Flag]:
@@ -143,7 +143,9 @@ def with_rollouts(desired: FlagSet, rollouts: Iterable[Rollout]) -> dict[str, Fl
 
 
 def _flags_in_rollout(desired: FlagSet, rollout: Rollout) -> dict[str, Flag]:
-    reached = [one for one in reach_of(desired, rollout) if one.reach in (Reach.HELD, Reach.EXPOSED)]
+    reached = [
+        one for one in reach_of(desired, rollout) if one.reach in (CohortReach.HELD, CohortReach.EXPOSED)
+    ]
     if not reached:
         return {}
     two, promoted = TwoDefinitions(desired, rollout.promoted), rollout.promoted.flags
@@ -154,7 +156,7 @@ def _flags_in_rollout(desired: FlagSet, rollout: Rollout) -> dict[str, Flag]:
         if exposure is not None:
             marks[ROLLOUT_CANDIDATE_KEY] = exposure.candidate
         make = two.copy_promoted
-        if exposure is not None and exposure.cohort is not None and candidate.reach is Reach.EXPOSED:
+        if exposure is not None and exposure.cohort is not None and candidate.reach is CohortReach.EXPOSED:
             marks |= {ROLLOUT_STEP_KEY: exposure.step, ROLLOUT_SHARE_KEY: exposure.cohort.percent}
             make = partial(two.both, condition=cohort_condition(exposure.cohort, exposure.salt))
         for key in candidate.flags:

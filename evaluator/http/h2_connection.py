@@ -16,9 +16,9 @@ from evaluator.http.h2_frames import (
     UINT32,
     ConnectionClosed,
     ConnectionFault,
-    ErrorCode,
     Event,
     FrameReader,
+    Http2ErrorCode,
     Setting,
 )
 from evaluator.http.h2_inbox import Control, Inbox
@@ -251,10 +251,10 @@ class Connection(FrameReader):
 
     def _frame(self, kind: int, flags: int, stream_id: int, payload: bytes) -> None:
         if not self._inbox.expects(kind, stream_id):
-            raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, "header block interrupted")
+            raise ConnectionFault(Http2ErrorCode.PROTOCOL_ERROR, "header block interrupted")
         if not self._settled:
             if kind != h2_frames.SETTINGS or flags & ACK:
-                raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, "SETTINGS must come first")
+                raise ConnectionFault(Http2ErrorCode.PROTOCOL_ERROR, "SETTINGS must come first")
             self._settled = True
         match kind:
             case h2_frames.DATA:
@@ -276,7 +276,7 @@ class Connection(FrameReader):
         if kind > h2_frames.CONTINUATION:
             self._guard.idle()
         elif kind == h2_frames.PUSH_PROMISE or stream_id:
-            raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, "not a client's frame")
+            raise ConnectionFault(Http2ErrorCode.PROTOCOL_ERROR, "not a client's frame")
         elif kind == h2_frames.PING:
             self._control.on_ping(flags, payload)
             if not flags & ACK:
@@ -288,7 +288,7 @@ class Connection(FrameReader):
 
     def _on_goaway(self, payload: bytes) -> None:
         if len(payload) < 8:
-            raise ConnectionFault(ErrorCode.FRAME_SIZE_ERROR, "GOAWAY length")
+            raise ConnectionFault(Http2ErrorCode.FRAME_SIZE_ERROR, "GOAWAY length")
         self.draining = True
         self._guard.idle()
         if not self._streams.open:

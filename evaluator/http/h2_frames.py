@@ -56,7 +56,7 @@ _SETTING = struct.Struct(">HI")
 _GOAWAY = struct.Struct(">II")
 
 
-class ErrorCode(IntEnum):
+class Http2ErrorCode(IntEnum):
     """The reason for ending a stream or a connection (section 7)."""
 
     NO_ERROR = 0x0
@@ -85,7 +85,7 @@ class Setting(IntEnum):
 class ConnectionFault(Exception):
     """A protocol error that ends the whole connection with GOAWAY(`error`)."""
 
-    def __init__(self, error: ErrorCode, reason: str) -> None:
+    def __init__(self, error: Http2ErrorCode, reason: str) -> None:
         super().__init__(reason)
         self.error = error
         self.reason = reason
@@ -105,15 +105,15 @@ def settings_frame(settings: Mapping[Setting, int]) -> bytes:
 def parse_settings(payload: bytes) -> dict[int, int]:
     """Return the last value of each identifier (section 6.5.2). Raises ConnectionFault for a bad value."""
     if len(payload) % 6:
-        raise ConnectionFault(ErrorCode.FRAME_SIZE_ERROR, "SETTINGS length")
+        raise ConnectionFault(Http2ErrorCode.FRAME_SIZE_ERROR, "SETTINGS length")
     settings: dict[int, int] = {}
     for key, value in _SETTING.iter_unpack(payload):
         if key == Setting.ENABLE_PUSH and value > 1:
-            raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, "ENABLE_PUSH")
+            raise ConnectionFault(Http2ErrorCode.PROTOCOL_ERROR, "ENABLE_PUSH")
         if key == Setting.INITIAL_WINDOW_SIZE and value > MAX_WINDOW:
-            raise ConnectionFault(ErrorCode.FLOW_CONTROL_ERROR, "INITIAL_WINDOW_SIZE")
+            raise ConnectionFault(Http2ErrorCode.FLOW_CONTROL_ERROR, "INITIAL_WINDOW_SIZE")
         if key == Setting.MAX_FRAME_SIZE and not (DEFAULT_FRAME_BYTES <= value <= LARGEST_FRAME_BYTES):
-            raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, "MAX_FRAME_SIZE")
+            raise ConnectionFault(Http2ErrorCode.PROTOCOL_ERROR, "MAX_FRAME_SIZE")
         settings[key] = value
     return settings
 
@@ -136,9 +136,9 @@ def goaway_frame(last_stream_id: int, error: int, reason: str = "") -> bytes:
 def strip_padding(payload: bytes) -> bytes:
     """Remove the padding of a payload whose frame has the PADDED flag (section 6.1)."""
     if not payload:
-        raise ConnectionFault(ErrorCode.FRAME_SIZE_ERROR, "no pad length")
+        raise ConnectionFault(Http2ErrorCode.FRAME_SIZE_ERROR, "no pad length")
     if payload[0] >= len(payload):
-        raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, "padding longer than the frame")
+        raise ConnectionFault(Http2ErrorCode.PROTOCOL_ERROR, "padding longer than the frame")
     return payload[1 : len(payload) - payload[0]]
 
 
@@ -174,7 +174,7 @@ class FrameReader(ABC):
             word, flags, stream_id = HEAD.unpack_from(data, at)
             size = word >> 8
             if size > DEFAULT_FRAME_BYTES:
-                raise ConnectionFault(ErrorCode.FRAME_SIZE_ERROR, "frame too long")
+                raise ConnectionFault(Http2ErrorCode.FRAME_SIZE_ERROR, "frame too long")
             start = at + HEAD_BYTES
             if end - start < size:
                 self._wanted = HEAD_BYTES + size
@@ -206,7 +206,7 @@ class FrameReader(ABC):
     def _greet(self, data: bytes) -> int:
         """Return how many bytes of the preface are consumed: all or none."""
         if not PREFACE.startswith(data[: len(PREFACE)]):
-            raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, "preface")
+            raise ConnectionFault(Http2ErrorCode.PROTOCOL_ERROR, "preface")
         self._greeted = len(data) >= len(PREFACE)
         return len(PREFACE) if self._greeted else 0
 

@@ -19,9 +19,9 @@ from evaluator.http.h2_frames import (
     WITH_PRIORITY,
     BodyTooLarge,
     ConnectionFault,
-    ErrorCode,
     Event,
     HeadersReceived,
+    Http2ErrorCode,
     RequestReceived,
     Setting,
     StreamClosed,
@@ -90,7 +90,7 @@ class Inbox:
         self.events, self._block = [], None
         self._begun.clear()
 
-    def fail_stream(self, stream_id: int, error: ErrorCode) -> None:
+    def fail_stream(self, stream_id: int, error: Http2ErrorCode) -> None:
         """End a stream because of the peer's error."""
         if stream_id in self._streams.open:
             self.events.append(StreamClosed(stream_id, error))
@@ -107,15 +107,15 @@ class Inbox:
         if stream is None:
             self._streams.require_known(stream_id)
             if not self._streams.ignores(stream_id):
-                self.fail_stream(stream_id, ErrorCode.STREAM_CLOSED)
+                self.fail_stream(stream_id, Http2ErrorCode.STREAM_CLOSED)
             elif size < SHORT:
                 self._guard.idle()
             return
         stream.credit -= size
         if stream.ended:
-            self.fail_stream(stream_id, ErrorCode.STREAM_CLOSED)
+            self.fail_stream(stream_id, Http2ErrorCode.STREAM_CLOSED)
         elif stream.credit < 0:
-            self.fail_stream(stream_id, ErrorCode.FLOW_CONTROL_ERROR)
+            self.fail_stream(stream_id, Http2ErrorCode.FLOW_CONTROL_ERROR)
         elif self._take(stream, payload):
             if flags & END_STREAM:
                 self._complete(stream)
@@ -128,7 +128,7 @@ class Inbox:
         """Append a piece to a body; return False if that ended the stream."""
         stream.received += len(payload)
         if header_fields.UNDECLARED < stream.declared < stream.received:
-            self.fail_stream(stream.id, ErrorCode.PROTOCOL_ERROR)
+            self.fail_stream(stream.id, Http2ErrorCode.PROTOCOL_ERROR)
             return False
         if stream.discarding or not payload:
             return True
@@ -145,7 +145,7 @@ class Inbox:
     def _complete(self, stream: Stream) -> None:
         """Report the request whose last frame has arrived."""
         if header_fields.UNDECLARED != stream.declared != stream.received:
-            self.fail_stream(stream.id, ErrorCode.PROTOCOL_ERROR)
+            self.fail_stream(stream.id, Http2ErrorCode.PROTOCOL_ERROR)
             return
         stream.ended = True
         if not stream.discarding:
@@ -155,12 +155,12 @@ class Inbox:
     def on_headers(self, flags: int, stream_id: int, payload: bytes) -> None:
         """Take in a HEADERS frame (section 6.2)."""
         if not stream_id & 1:
-            raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, "stream id")
+            raise ConnectionFault(Http2ErrorCode.PROTOCOL_ERROR, "stream id")
         if flags & PADDED:
             payload = h2_frames.strip_padding(payload)
         if flags & WITH_PRIORITY:
             if len(payload) < 5:
-                raise ConnectionFault(ErrorCode.FRAME_SIZE_ERROR, "priority")
+                raise ConnectionFault(Http2ErrorCode.FRAME_SIZE_ERROR, "priority")
             if UINT32.unpack_from(payload)[0] & MAX_STREAM_ID == stream_id:
                 flags |= _SELF_DEPENDENT
             payload = payload[5:]
@@ -176,10 +176,10 @@ class Inbox:
     def on_continuation(self, flags: int, stream_id: int, payload: bytes) -> None:
         """Take in a CONTINUATION frame (section 6.10)."""
         if self._block is None:
-            raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, "CONTINUATION of nothing")
+            raise ConnectionFault(Http2ErrorCode.PROTOCOL_ERROR, "CONTINUATION of nothing")
         self._block += payload
         if len(self._block) > self._limits.header_bytes + _CODED_MARGIN:
-            raise ConnectionFault(ErrorCode.ENHANCE_YOUR_CALM, "header block too long")
+            raise ConnectionFault(Http2ErrorCode.ENHANCE_YOUR_CALM, "header block too long")
         if flags & END_HEADERS:
             block, self._block = bytes(self._block), None
             self._on_block(self._block_flags, stream_id, block)
@@ -191,9 +191,9 @@ class Inbox:
         try:
             block = self._decoder.decode(coded)
         except hpack.HpackError as error:
-            raise ConnectionFault(ErrorCode.COMPRESSION_ERROR, str(error)) from None
+            raise ConnectionFault(Http2ErrorCode.COMPRESSION_ERROR, str(error)) from None
         except hpack.HeadersTooLarge:
-            raise ConnectionFault(ErrorCode.ENHANCE_YOUR_CALM, "header block too large") from None
+            raise ConnectionFault(Http2ErrorCode.ENHANCE_YOUR_CALM, "header block too large") from None
         stream = self._streams.open.get(stream_id)
         if stream is not None:
             self._on_trailers(stream, flags, block)
@@ -202,20 +202,20 @@ class Inbox:
         elif self._streams.ignores(stream_id):
             self._guard.idle()
         else:
-            raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, "stream id not increasing")
+            raise ConnectionFault(Http2ErrorCode.PROTOCOL_ERROR, "stream id not increasing")
 
     def _on_request(self, flags: int, stream_id: int, block: Block) -> None:
         streams = self._streams
         streams.highest = stream_id
         if self.refusing or len(streams.open) >= self._limits.streams_per_connection:
-            streams.reset(stream_id, ErrorCode.REFUSED_STREAM)
+            streams.reset(stream_id, Http2ErrorCode.REFUSED_STREAM)
             if not self.refusing:
                 self._guard.count_refusal(early=not self.acknowledged)
             return
         streams.processed = stream_id
         length = header_fields.content_length(block)
         if length is None or flags & _SELF_DEPENDENT:
-            self.fail_stream(stream_id, ErrorCode.PROTOCOL_ERROR)
+            self.fail_stream(stream_id, Http2ErrorCode.PROTOCOL_ERROR)
             return
         stream = streams.begin(stream_id, block, self.initial_window)
         stream.declared = length
@@ -228,11 +228,11 @@ class Inbox:
 
     def _on_trailers(self, stream: Stream, flags: int, block: Block) -> None:
         if stream.ended:
-            self.fail_stream(stream.id, ErrorCode.STREAM_CLOSED)
+            self.fail_stream(stream.id, Http2ErrorCode.STREAM_CLOSED)
         elif header_fields.may_follow_a_body(block) and flags & END_STREAM and not flags & _SELF_DEPENDENT:
             self._complete(stream)
         else:
-            self.fail_stream(stream.id, ErrorCode.PROTOCOL_ERROR)
+            self.fail_stream(stream.id, Http2ErrorCode.PROTOCOL_ERROR)
 
 
 class Control:
@@ -252,11 +252,11 @@ class Control:
         """Ignored but for its form (RFC 9113 section 5.3.2)."""
         self._guard.idle()
         if not stream_id:
-            raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, "stream id")
+            raise ConnectionFault(Http2ErrorCode.PROTOCOL_ERROR, "stream id")
         if len(payload) != 5:
-            error = ErrorCode.FRAME_SIZE_ERROR
+            error = Http2ErrorCode.FRAME_SIZE_ERROR
         elif UINT32.unpack_from(payload)[0] & MAX_STREAM_ID == stream_id:
-            error = ErrorCode.PROTOCOL_ERROR
+            error = Http2ErrorCode.PROTOCOL_ERROR
         else:
             return
         if stream_id not in self._streams.open:
@@ -266,7 +266,7 @@ class Control:
     def on_rst_stream(self, stream_id: int, payload: bytes) -> None:
         """The peer resets a stream."""
         if len(payload) != 4:
-            raise ConnectionFault(ErrorCode.FRAME_SIZE_ERROR, "RST_STREAM length")
+            raise ConnectionFault(Http2ErrorCode.FRAME_SIZE_ERROR, "RST_STREAM length")
         self._streams.require_known(stream_id)
         stream = self._streams.open.get(stream_id)
         if stream is not None:
@@ -280,7 +280,7 @@ class Control:
         self._guard.idle()
         if flags & ACK:
             if payload:
-                raise ConnectionFault(ErrorCode.FRAME_SIZE_ERROR, "SETTINGS ack with a payload")
+                raise ConnectionFault(Http2ErrorCode.FRAME_SIZE_ERROR, "SETTINGS ack with a payload")
             self._inbox.acknowledged = True
             return
         settings = h2_frames.parse_settings(payload)
@@ -294,14 +294,14 @@ class Control:
         for stream in list(self._streams.open.values()) if change else ():
             stream.window += change
             if stream.window > MAX_WINDOW:
-                raise ConnectionFault(ErrorCode.FLOW_CONTROL_ERROR, "INITIAL_WINDOW_SIZE")
+                raise ConnectionFault(Http2ErrorCode.FLOW_CONTROL_ERROR, "INITIAL_WINDOW_SIZE")
             if stream.queue and self._out.flush(stream):
                 self._report_flushed(stream)
 
     def on_ping(self, flags: int, payload: bytes) -> None:
         """A ping, or the acknowledgement of ours."""
         if len(payload) != 8:
-            raise ConnectionFault(ErrorCode.FRAME_SIZE_ERROR, "PING length")
+            raise ConnectionFault(Http2ErrorCode.FRAME_SIZE_ERROR, "PING length")
         self._guard.idle()
         if flags & ACK:
             self.pings = max(0, self.pings - 1)
@@ -311,7 +311,7 @@ class Control:
     def on_window_update(self, stream_id: int, payload: bytes) -> None:
         """A larger window, of a stream or of the connection."""
         if len(payload) != 4:
-            raise ConnectionFault(ErrorCode.FRAME_SIZE_ERROR, "WINDOW_UPDATE length")
+            raise ConnectionFault(Http2ErrorCode.FRAME_SIZE_ERROR, "WINDOW_UPDATE length")
         self._guard.idle()
         increment = UINT32.unpack(payload)[0] & MAX_STREAM_ID
         if not stream_id:
@@ -323,15 +323,15 @@ class Control:
             return
         stream.window += increment
         if not increment:
-            self._inbox.fail_stream(stream_id, ErrorCode.PROTOCOL_ERROR)
+            self._inbox.fail_stream(stream_id, Http2ErrorCode.PROTOCOL_ERROR)
         elif stream.window > MAX_WINDOW:
-            self._inbox.fail_stream(stream_id, ErrorCode.FLOW_CONTROL_ERROR)
+            self._inbox.fail_stream(stream_id, Http2ErrorCode.FLOW_CONTROL_ERROR)
         elif stream.queue and self._out.flush(stream):
             self._report_flushed(stream)
 
     def _widen(self, increment: int) -> None:
         if not increment:
-            raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, "WINDOW_UPDATE of 0")
+            raise ConnectionFault(Http2ErrorCode.PROTOCOL_ERROR, "WINDOW_UPDATE of 0")
         for stream in self._out.widen(increment):
             self._report_flushed(stream)
 

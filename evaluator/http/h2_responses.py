@@ -21,7 +21,7 @@ from evaluator.http.grpc_framing import (
     trailers_only,
 )
 from evaluator.http.h2_connection import Connection
-from evaluator.http.h2_frames import ErrorCode
+from evaluator.http.h2_frames import Http2ErrorCode
 from evaluator.http.hpack import (
     AUTHORITY,
     CONTENT_TYPE,
@@ -80,7 +80,7 @@ class ResponseOwner(Peer):
         """Remove a server stream that has ended."""
 
 
-class BodyTransport:
+class Http2Body:
     """A plain response, which ends with its body."""
 
     __slots__ = ("_head", "_id", "_peer")
@@ -122,7 +122,7 @@ class BodyTransport:
     def break_off(self) -> None:
         """See StreamTransport."""
         self.forget()
-        self._peer.connection.reset(self._id, ErrorCode.INTERNAL_ERROR)
+        self._peer.connection.reset(self._id, Http2ErrorCode.INTERNAL_ERROR)
         self._peer.write_sent()
 
     def forget(self) -> None:
@@ -130,7 +130,7 @@ class BodyTransport:
         self._peer.forget(self._id)
 
 
-class CallTransport(BodyTransport):
+class CallTransport(Http2Body):
     """The response to a gRPC call: trailers end it; without a message, one header block is all."""
 
     __slots__ = ()
@@ -313,7 +313,7 @@ class Responses:
             return
         until = None if answer.seconds is None else self._peer.clock() + answer.seconds
         sized = header(answer.headers, "content-length") is not None
-        transport = BodyTransport(self._peer, stream_id, block)
+        transport = Http2Body(self._peer, stream_id, block)
         stream = ServerStream(transport, SIZED if sized else answer.framing, until)
         self.streams[stream_id] = stream
         stream.begin(answer.start, "a streamed response")

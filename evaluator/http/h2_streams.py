@@ -23,7 +23,7 @@ from evaluator.http.h2_frames import (
     HEADERS,
     MAX_WINDOW,
     ConnectionFault,
-    ErrorCode,
+    Http2ErrorCode,
     reset_frame,
     window_frame,
 )
@@ -242,7 +242,7 @@ class Outbox:
         """Widen the connection's window; return the streams on which nothing is queued any more."""
         self.window += increment
         if self.window > MAX_WINDOW:
-            raise ConnectionFault(ErrorCode.FLOW_CONTROL_ERROR, "connection window")
+            raise ConnectionFault(Http2ErrorCode.FLOW_CONTROL_ERROR, "connection window")
         flushed = []
         while self._starved and self.window > 0:
             _, stream = self._starved.popitem(last=False)
@@ -302,7 +302,7 @@ class Streams:
             self.held -= stream.held
             self.end(stream.id)
         else:
-            self.reset(stream.id, ErrorCode.NO_ERROR)
+            self.reset(stream.id, Http2ErrorCode.NO_ERROR)
 
     def drop(self, stream: Stream) -> None:
         """Close a stream and drop its data."""
@@ -327,14 +327,14 @@ class Streams:
     def require_known(self, stream_id: int) -> None:
         """Raise ConnectionFault unless the peer has used this stream id."""
         if stream_id > self.highest or not stream_id & 1:
-            raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, "idle stream")
+            raise ConnectionFault(Http2ErrorCode.PROTOCOL_ERROR, "idle stream")
 
     def ignores(self, stream_id: int) -> bool:
         """Return whether frames on this closed stream are ignored; after END_STREAM raise ConnectionFault."""
         if stream_id in self._reset:
             return True
         if stream_id in self._ended:
-            raise ConnectionFault(ErrorCode.STREAM_CLOSED, "stream was ended")
+            raise ConnectionFault(Http2ErrorCode.STREAM_CLOSED, "stream was ended")
         return False
 
     # ------------------------------------------------------------------ bodies
@@ -425,7 +425,7 @@ class FloodGuard:
         """Count a stream that the peer reset, or that we reset for the peer's error."""
         self._resets += 1
         if self._resets > self._limits.resets_per_second:
-            raise ConnectionFault(ErrorCode.ENHANCE_YOUR_CALM, "too many resets")
+            raise ConnectionFault(Http2ErrorCode.ENHANCE_YOUR_CALM, "too many resets")
 
     def count_refusal(self, *, early: bool) -> None:
         """Count a refused stream; `early`: the peer did not know our settings, so there may be many."""
@@ -434,7 +434,7 @@ class FloodGuard:
             return
         self._early += 1
         if self._early > MOST_EARLY:
-            raise ConnectionFault(ErrorCode.ENHANCE_YOUR_CALM, "too many streams")
+            raise ConnectionFault(Http2ErrorCode.ENHANCE_YOUR_CALM, "too many streams")
 
     def idle(self) -> None:
         """Count a frame without work, such as WINDOW_UPDATE or tiny DATA. The allowance grows with frames
@@ -444,7 +444,7 @@ class FloodGuard:
         self._tokens = min(self._tokens + EARNED * (sent - self._seen), MOST_EARNED) - 1
         self._seen = sent
         if self._tokens + len(self._streams.open) < 0:
-            raise ConnectionFault(ErrorCode.ENHANCE_YOUR_CALM, "too many idle frames")
+            raise ConnectionFault(Http2ErrorCode.ENHANCE_YOUR_CALM, "too many idle frames")
 
     def ping(self, now: float, *, streams: bool) -> None:
         """Judge a ping at `now`, on a connection with or without open `streams`."""
@@ -458,4 +458,4 @@ class FloodGuard:
         if now - last < least * SLACK:
             self._strikes += 1
             if self._strikes > MOST_STRIKES:
-                raise ConnectionFault(ErrorCode.ENHANCE_YOUR_CALM, "too_many_pings")
+                raise ConnectionFault(Http2ErrorCode.ENHANCE_YOUR_CALM, "too_many_pings")

@@ -55,7 +55,7 @@ class BodyOwner(Peer):
         """Close the connection without completing the body."""
 
 
-class BodyTransport:
+class Http1Body:
     """A body that lasts: of its head's length, in chunks (RFC 9112, 7.1), or until the connection ends."""
 
     __slots__ = ("_chunked", "_head", "_peer")
@@ -287,7 +287,7 @@ class Http1Peer(BodyOwner):
             self.write(head)
             return
         until = None if answer.seconds is None else self.clock() + answer.seconds
-        transport = BodyTransport(self, head, chunked=chunked)
+        transport = Http1Body(self, head, chunked=chunked)
         self._stream = stream = ServerStream(transport, SIZED if sized else answer.framing, until)
         stream.begin(answer.start, "a streamed response")
 

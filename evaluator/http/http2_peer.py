@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Final
 from evaluator.http.h2_frames import (
     BodyTooLarge,
     ConnectionClosed,
-    ErrorCode,
     Event,
     HeadersReceived,
+    Http2ErrorCode,
     RequestReceived,
     StreamClosed,
     Writable,
@@ -210,14 +210,14 @@ class Http2Peer(ResponseOwner):
         for stream_id, since in tuple(self._bodies.items()):
             if now - since > limits.body_seconds:
                 del self._bodies[stream_id]
-                connection.reset(stream_id, ErrorCode.CANCEL)
+                connection.reset(stream_id, Http2ErrorCode.CANCEL)
         self._batching = False
         self.active = now if connection.open_streams else self.active
         silent = now - self._last_read
         if connection.header_block_open and now - self._block_since > limits.header_seconds:
-            self._leave(ErrorCode.ENHANCE_YOUR_CALM)
+            self._leave(Http2ErrorCode.ENHANCE_YOUR_CALM)
         elif now - self.active > limits.idle_seconds:
-            self._leave(ErrorCode.NO_ERROR)
+            self._leave(Http2ErrorCode.NO_ERROR)
         elif connection.open_streams and silent > limits.idle_seconds:
             self.transport.abort()
         elif silent > limits.idle_seconds / 2 and not connection.unanswered_pings:
@@ -243,7 +243,9 @@ class Http2Peer(ResponseOwner):
     def refuse(self) -> None:
         """Send the reason, unless the peer reads nothing, and drop all of its data."""
         self._lose()
-        self.connection.abandon(ErrorCode.ENHANCE_YOUR_CALM, "too many bytes are held for this connection")
+        self.connection.abandon(
+            Http2ErrorCode.ENHANCE_YOUR_CALM, "too many bytes are held for this connection"
+        )
         if self.paused:
             self.transport.abort()
         else:
@@ -252,7 +254,7 @@ class Http2Peer(ResponseOwner):
 
     # -- the end ---------------------------------------------------------------------------------------------
 
-    def _leave(self, error: ErrorCode) -> None:
+    def _leave(self, error: Http2ErrorCode) -> None:
         self.connection.goaway(error)
         self.write(self.connection.take_output())
         self._lose()

@@ -122,7 +122,7 @@ class Unary:
 
 
 @dataclass(frozen=True, slots=True)
-class Stream:
+class StreamCalls:
     """Answers calls of one stream handler in one format, always with 200; an error ends the stream."""
 
     handler: StreamHandler
@@ -373,7 +373,7 @@ _WEB = {
 }
 
 
-Endpoint: TypeAlias = Unary | Stream
+Endpoint: TypeAlias = Unary | StreamCalls
 
 
 @dataclass(frozen=True, slots=True)
@@ -440,13 +440,13 @@ def _posts(routes: Routes, path: str, limit: int) -> dict[str, Endpoint]:
         if path in unaries:
             posts[unary] = Unary(unaries[path], ConnectUnaryFormat(_content_type(unary), limit))
         if path in streams:
-            posts[stream] = Stream(streams[path], ConnectStreamFormat(_content_type(stream), limit))
+            posts[stream] = StreamCalls(streams[path], ConnectStreamFormat(_content_type(stream), limit))
     for name, framing in _WEB.items():
         web = WebFormat(_content_type(name), framing, limit)
         if path in routes.unary:
             posts[name] = Unary(routes.unary[path], web)
         elif path in routes.streams:
-            posts[name] = Stream(routes.streams[path], web)
+            posts[name] = StreamCalls(routes.streams[path], web)
     return posts
 
 

@@ -21,7 +21,7 @@ _AGAIN: Final = 60.0
 """Seconds until a server that refused receipts or was unreachable is tried again."""
 
 
-class Endpoint:
+class ReceiptEndpoint:
     """Sends receipts on its own connection."""
 
     def __init__(self, config: SourceConfig, reporter: Companion) -> None:

@@ -43,7 +43,7 @@ GOODBYE: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class Served:
+class SourceServed:
     """What is served of one source."""
 
     digest: str = ""
@@ -54,7 +54,7 @@ class Served:
     """Whether it replaced another set that was delivered since the start."""
 
 
-class Receipts:
+class StoreReceipts:
     """What is served of each source, as the store reports it."""
 
     def __init__(self, member: MemberText, *, random: Callable[[], float], again: float = AGAIN) -> None:
@@ -102,8 +102,8 @@ class Receipts:
 class Reporter:
     """Reports one source to one server."""
 
-    def __init__(self, receipts: Receipts, selector: str) -> None:
-        self.served = Served()
+    def __init__(self, receipts: StoreReceipts, selector: str) -> None:
+        self.served = SourceServed()
         self.saving: LastGoodWriter | None = None
         """Says what is not saved; None without a state folder."""
         self._receipts = receipts
@@ -124,11 +124,11 @@ class Reporter:
         first, self._flag_set = self._flag_set is None, flag_set
         before, now = self.served, asyncio.get_running_loop().time()
         if flag_set is None:
-            self.served = Served(since=now)
+            self.served = SourceServed(since=now)
         else:
             reported = str(flag_set.metadata.get(DIGEST_KEY, digest))
             same = reported == before.digest
-            self.served = Served(
+            self.served = SourceServed(
                 reported,
                 flag_set.revision or "",
                 before.since if same else now,

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from evaluator.server.service import EvaluationService, Selection
     from evaluator.store.history import History, Version
     from evaluator.store.snapshot import Snapshot
-    from evaluator.store.store import SourceStatus, Staleness, Store
+    from evaluator.store.store import ServedSource, Staleness, Store
 
 
 PAGE: Final = 1_000
@@ -203,7 +203,7 @@ class Introspection:
         }
 
 
-def source(status: SourceStatus, now: float) -> dict[str, Any]:
+def source(status: ServedSource, now: float) -> dict[str, Any]:
     """Return a source as JSON."""
     return {
         "name": status.name,

@@ -64,7 +64,7 @@ HTTP_LABELS: Final = (
 SERVICE: Final = "flagd"
 
 
-class Outcome(NamedTuple):
+class SeriesLabels(NamedTuple):
     """The labels of a series: fixed sets only, never a path or a key from a client."""
 
     scheme: str
@@ -102,13 +102,13 @@ class Series:
         self.sizes.include(other.sizes)
 
 
-class Requests:
+class RequestMetrics:
     """Measures the requests of all ports whose routes went through `measure`."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         """`clock`: monotonic seconds, of a high resolution."""
         self._clock = clock
-        self._series: dict[Outcome, Series] = {}
+        self._series: dict[SeriesLabels, Series] = {}
 
     def measure(self, routes: Routes, *, scheme: str = "http") -> Routes:
         """Return the routes with their unary calls and requests measured; streams are counted elsewhere."""
@@ -119,11 +119,11 @@ class Requests:
             http={at: self._http(scheme, at, run) for at, run in routes.http.items()},
         )  # fmt: skip
 
-    def _of(self, outcome: Outcome) -> Series:
+    def _of(self, outcome: SeriesLabels) -> Series:
         return self._series.setdefault(outcome, Series())
 
     def _rpc(self, scheme: str, protocol: str, path: str, run: UnaryHandler) -> UnaryHandler:
-        clock, ok = self._clock, Outcome(scheme, protocol, "POST", path, 200, "0")
+        clock, ok = self._clock, SeriesLabels(scheme, protocol, "POST", path, 200, "0")
         record = self._of(ok).record
 
         def count_failure(started: float, error: BaseException) -> None:
@@ -147,7 +147,7 @@ class Requests:
         return measure
 
     def _http(self, scheme: str, at: tuple[str, str], run: HttpHandler) -> HttpHandler:
-        clock, like = self._clock, Outcome(scheme, "ofrep", at[0], template(at[1]), 0, "")
+        clock, like = self._clock, SeriesLabels(scheme, "ofrep", at[0], template(at[1]), 0, "")
         by_status: dict[int, Series] = {}
 
         def record(started: float, status: int, size: int) -> None:
@@ -335,7 +335,7 @@ class Metrics:
         """`clock`: Unix seconds."""
         self.state = StateMetrics(store, clock)
         self.rollouts = RolloutMetrics(store)
-        self.requests = Requests(perf_counter)
+        self.requests = RequestMetrics(perf_counter)
         self.rpcs = Durations(perf_counter)
         self.lag = LoopLag()
         self._answers: dict[str, dict[tuple[str, str], Tally]] = {}

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from evaluator.http.scheduler import FairQueue
 
 
-class Subscriber(Protocol):
+class StreamOwner(Protocol):
     """The owner of an open stream; compared by identity."""
 
     def advance(self) -> None:
@@ -20,7 +20,7 @@ class Subscriber(Protocol):
         """End the stream, and leave."""
 
 
-S = TypeVar("S", bound=Subscriber)
+S = TypeVar("S", bound=StreamOwner)
 
 
 class FairNotifier(Generic[S]):

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from prometheus_client.core import Metric
 
-    from evaluator.store.store import SourceStatus, Store
+    from evaluator.store.store import ServedSource, Store
 
 LIFETIMES: Final = (1.0, 10.0, 60.0, 300.0, 600.0, 1_800.0, 3_600.0, 21_600.0, 86_400.0)
 """Bucket bounds of the time that a stream was open, in seconds."""
@@ -142,7 +142,7 @@ class StateMetrics:
     def _source_families(self) -> Iterator[Metric]:
         now, statuses = self._clock(), self._store.statuses
 
-        def by_source(name: str, what: str, value: Callable[[SourceStatus], float | None]) -> Metric:
+        def by_source(name: str, what: str, value: Callable[[ServedSource], float | None]) -> Metric:
             samples = [((status.name,), value(status)) for status in statuses]
             return _gauge(name, what, ("source",), ((at, v) for at, v in samples if v is not None))
 
@@ -231,12 +231,12 @@ class StateMetrics:
         )
 
 
-def age(status: SourceStatus, now: float) -> float | None:
+def age(status: ServedSource, now: float) -> float | None:
     """Seconds since a source's content was last known to be current; None before the first success."""
     return None if status.last_success is None else max(0.0, now - status.last_success)
 
 
-def state(status: SourceStatus) -> SourceState:
+def state(status: ServedSource) -> SourceState:
     """Return the state of a source."""
     if status.stale is None:
         return SourceState.PENDING if status.digest is None else SourceState.CURRENT

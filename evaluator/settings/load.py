@@ -51,7 +51,7 @@ _NEVER_READ: Final = frozenset({"config"})
 
 
 @dataclass(frozen=True, slots=True)
-class Given:
+class GivenOption:
     """An option's raw values, and where they were given."""
 
     where: str
@@ -60,25 +60,25 @@ class Given:
     """A value for each time the option is given: a text, or a value of the file."""
 
 
-def from_flags(flags: Mapping[str, Sequence[str]]) -> dict[str, Given]:
+def from_flags(flags: Mapping[str, Sequence[str]]) -> dict[str, GivenOption]:
     """Return the given options by name; `flags` are the texts of each option of the command line."""
     return {
-        name: Given(f"--{name}", tuple(texts if BY_NAME[name].many else texts[-1:]))
+        name: GivenOption(f"--{name}", tuple(texts if BY_NAME[name].many else texts[-1:]))
         for name, texts in flags.items()
     }
 
 
-def from_environment(environ: Mapping[str, str]) -> tuple[dict[str, Given], list[str]]:
+def from_environment(environ: Mapping[str, str]) -> tuple[dict[str, GivenOption], list[str]]:
     """Return the options of variables that are set and not empty, and warnings about unknown variables."""
     variables = {option.variable: option for option in OPTIONS if option.name not in _NEVER_READ}
-    given: dict[str, Given] = {}
+    given: dict[str, GivenOption] = {}
     warnings: list[str] = []
     for variable, text in environ.items():
         option = variables.get(variable)
         if text.startswith(_LINKS):
             continue
         if option is not None and text:
-            given[option.name] = Given(variable, (_split_words(option, text),))
+            given[option.name] = GivenOption(variable, (_split_words(option, text),))
         elif option is None and _is_ours(variable):
             warnings.append(f"unknown variable {variable}{did_you_mean(variable, variables)}")
     return given, warnings
@@ -89,21 +89,21 @@ def _is_ours(variable: str) -> bool:
     return ours and not ("_PORT_" in variable or "_SERVICE_" in variable)
 
 
-def from_file(path: str, environ: Mapping[str, str]) -> tuple[dict[str, Given], list[str]]:
+def from_file(path: str, environ: Mapping[str, str]) -> tuple[dict[str, GivenOption], list[str]]:
     """Return the options of the file at `path`, else of $HOME/.agent.yaml if it exists; and warnings about
     unknown keys. As in viper, keys are converted to lower case at every depth.
     """
     file = Path(path) if path else Path(environ.get("HOME", "")) / DEFAULT_FILE
     if not path and ("HOME" not in environ or not file.is_file()):
         return {}, []
-    given: dict[str, Given] = {}
+    given: dict[str, GivenOption] = {}
     warnings: list[str] = []
     for key, value in _read(file).items():
         option = BY_NAME.get(key)
         if option is None or key in _NEVER_READ:
             warnings.append(f"{file}: unknown key {shorten(key)}{did_you_mean(key, BY_NAME)}")
         elif value is not None:
-            given[key] = Given(f"{key} in {file}", (_split_words(option, value),))
+            given[key] = GivenOption(f"{key} in {file}", (_split_words(option, value),))
     return given, warnings
 
 
@@ -318,7 +318,7 @@ def load(flags: Mapping[str, Sequence[str]], environ: Mapping[str, str]) -> Load
     return Loaded(settings, tuple(warnings))
 
 
-def _settings(given: Mapping[str, Given], environ: Mapping[str, str], warnings: list[str]) -> Settings:
+def _settings(given: Mapping[str, GivenOption], environ: Mapping[str, str], warnings: list[str]) -> Settings:
     defaults = Settings()
     values: dict[str, Any] = {}
     for name, what in given.items():
@@ -353,7 +353,7 @@ def _settings(given: Mapping[str, Given], environ: Mapping[str, str], warnings: 
     return _finish(settings, values)
 
 
-def _refuse(option: Option, given: Given) -> None:
+def _refuse(option: Option, given: GivenOption) -> None:
     if option.refusal and any(_text(value) not in option.choices for value in given.values):
         raise InvalidSettingError(f"{given.where} is refused: {option.refusal}")
 
@@ -362,7 +362,7 @@ def _text(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _value(option: Option, given: Given) -> Any:
+def _value(option: Option, given: GivenOption) -> Any:
     last, where = given.values[-1], given.where
     match option.kind:
         case Kind.WHOLE:
@@ -404,7 +404,7 @@ def _tls(values: Mapping[str, Any], port: str, client_ca: Path | None) -> TlsPat
     return TlsPaths(certificate=Path(certificate), key=Path(key), client_ca=client_ca)
 
 
-def _sources(given: Mapping[str, Given], warnings: list[str]) -> tuple[SourceConfig, ...]:
+def _sources(given: Mapping[str, GivenOption], warnings: list[str]) -> tuple[SourceConfig, ...]:
     configs: list[SourceConfig] = []
     if uris := given.get("uri"):
         configs += (parse_uri(uri, uris.where) for uri in options.strings(uris.values, uris.where))
@@ -414,7 +414,7 @@ def _sources(given: Mapping[str, Given], warnings: list[str]) -> tuple[SourceCon
 
 
 def _receipts_to(
-    given: Mapping[str, Given], sources: Sequence[SourceConfig], warnings: list[str]
+    given: Mapping[str, GivenOption], sources: Sequence[SourceConfig], warnings: list[str]
 ) -> tuple[SourceConfig, ...]:
     what = given.get("receipts-to")
     if what is None:

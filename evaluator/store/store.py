@@ -122,7 +122,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class SourceStatus:
+class ServedSource:
     """Status of one source: its content, and how current that is."""
 
     name: str
@@ -299,11 +299,11 @@ class Store:
         """Return how current a source is. Raises UnknownSourceError."""
         return self._health_of(source)
 
-    def status(self, source: str) -> SourceStatus:
+    def status(self, source: str) -> ServedSource:
         """Return the status of one source. Raises UnknownSourceError."""
         health = self._health_of(source)
         flag_set = self.catalog.of_source(source)
-        return SourceStatus(
+        return ServedSource(
             source,
             digest=self.catalog.digest_of(source),
             revision=None if flag_set is None else flag_set.revision,
@@ -314,7 +314,7 @@ class Store:
         )
 
     @property
-    def statuses(self) -> tuple[SourceStatus, ...]:
+    def statuses(self) -> tuple[ServedSource, ...]:
         """Return the status of each source, in order of priority."""
         return tuple(self.status(name) for name in self._health)
 

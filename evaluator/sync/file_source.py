@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 from evaluator.flags.document import Syntax, format_of
 from evaluator.sync.schedule import DEFAULT_TIMING
 from evaluator.sync.source import MAX_BYTES, UNCHANGED, Delivery, SourceFault
-from evaluator.sync.watch import Watch
+from evaluator.sync.watch import FolderWatch
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable
@@ -64,7 +64,7 @@ class FileSource:
 
     async def deliveries(self) -> AsyncGenerator[SourceEvent, None]:
         """Yield the content at each change; yield a fault while the path is missing."""
-        watch = Watch(self._path)
+        watch = FolderWatch(self._path)
         again, moved = 0, True
         try:
             while True:

@@ -25,8 +25,8 @@ from evaluator.flags.problems import Severity
 from evaluator.flags.saved import Saved, keep_parts, read_parts
 from evaluator.store.store import Content, Fault, Report, SnapshotSwapper, free_one_by_one
 from evaluator.sync.lastgood import LastGood, LastGoodWriter
-from evaluator.sync.schedule import DEFAULT_TIMING, Backoff
-from evaluator.sync.source import BOUNDS, RENEWAL, Changes, Delivery, SourceFault
+from evaluator.sync.schedule import DEFAULT_TIMING, RetryPauses
+from evaluator.sync.source import BOUNDS, RENEWAL, Delivery, SourceEvents, SourceFault
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -93,12 +93,12 @@ class Follower:
         exchange: SnapshotSwapper,
         *,
         clock: Callable[[], float],
-        backoff: Backoff,
+        backoff: RetryPauses,
         keeper: LastGoodWriter | None = None,
         timing: SourceTiming = DEFAULT_TIMING,
     ) -> None:
         self._source = source
-        self._changes = Changes(source)
+        self._changes = SourceEvents(source)
         self._exchange = exchange
         self._store = exchange.store
         self._clock = clock
@@ -338,9 +338,9 @@ class Followers:
             if self._folder is not None:
                 last_good = LastGood(self._folder.path, source.identity)
                 self._folder.followed.append(last_good)
-                keeper = LastGoodWriter(last_good, source.name, Backoff(random), folder=self._folder)
+                keeper = LastGoodWriter(last_good, source.name, RetryPauses(random), folder=self._folder)
                 self.keepers.append(keeper)
-            follower = Follower(source, exchange, clock=clock, backoff=Backoff(random), keeper=keeper)
+            follower = Follower(source, exchange, clock=clock, backoff=RetryPauses(random), keeper=keeper)
             self._followers.append(follower)
 
     async def restore(self) -> None:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from evaluator.store.history import History
-    from evaluator.sync.schedule import Backoff
+    from evaluator.sync.schedule import RetryPauses
 
 log = logging.getLogger(__name__)
 
@@ -116,7 +116,7 @@ class LastGoodWriter:
         self,
         last_good: LastGood,
         source: str,
-        backoff: Backoff,
+        backoff: RetryPauses,
         clock: Callable[[], float] = monotonic,
         *,
         folder: StateFolder | None = None,

@@ -66,7 +66,7 @@ def fnv32a(content: bytes) -> int:
     return value
 
 
-class Backoff:
+class RetryPauses:
     """Pauses that double from FIRST to CAP, each shortened at random by up to half to spread retries."""
 
     def __init__(self, random: Callable[[], float]) -> None:

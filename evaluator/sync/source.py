@@ -92,7 +92,7 @@ class SyncSource(Protocol):
         """
 
 
-class Changes:
+class SourceEvents:
     """Events of one source, deduplicated across calls of `deliveries`."""
 
     def __init__(self, source: SyncSource) -> None:

@@ -60,7 +60,7 @@ def _matches_all(folder: Path, name: str) -> bool:
     return True
 
 
-class Watch:
+class FolderWatch:
     """Wakes the waiting task when what matters in the watched folders changes."""
 
     def __init__(

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from evaluator.targeting.compile import Rule, compile_rule
+from evaluator.targeting.compile import CompiledRule, compile_rule
 from evaluator.targeting.frame import STEPS, Context, Frame, Path, Trace
 from evaluator.targeting.values import RuleError
 
-__all__ = ["STEPS", "Context", "Frame", "Path", "Rule", "RuleError", "Trace", "compile_rule"]
+__all__ = ["STEPS", "CompiledRule", "Context", "Frame", "Path", "RuleError", "Trace", "compile_rule"]

@@ -46,7 +46,7 @@ returns reports its result to the frame's trace, if there is one.
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class CompiledRule:
     """A compiled rule. Immutable, so threads may share it."""
 
     run: Evaluate
@@ -61,12 +61,12 @@ class Rule:
         return self.run(context, frame)
 
 
-def compile_rule(rule: Json, *, bucketing: Bucketing, flag_key: str) -> Rule:
+def compile_rule(rule: Json, *, bucketing: Bucketing, flag_key: str) -> CompiledRule:
     """Compile `rule`, its `$ref`s expanded. Never fails: a mistake is a RuleError once it is evaluated."""
     if nests_deeper(rule, DEEPEST):
-        return Rule(fail_with(f"the rule is nested deeper than {DEEPEST}"), reads_flagd=False)
+        return CompiledRule(fail_with(f"the rule is nested deeper than {DEEPEST}"), reads_flagd=False)
     scope = CompileScope(CompileOptions(_build, flag_key, bucketing))
-    return Rule(_build(rule, scope), reads_flagd(rule))
+    return CompiledRule(_build(rule, scope), reads_flagd(rule))
 
 
 def _build(node: Json, scope: CompileScope) -> Evaluate:

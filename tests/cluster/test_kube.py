@@ -15,7 +15,7 @@ from controller.api.fields import read
 from controller.api.flagset import LABEL, FlagSetSpec, manager_of
 from controller.api.kinds import FEATURE_FLAG_CONFIGURATION
 from controller.api.meta import ObjectKey, Resource
-from controller.flagsets.delivery import AppliedObjects, Delivery
+from controller.flagsets.delivery import AppliedObjects, DeliveryWriter
 from controller.flagsets.stage import FLAG_SETS
 from controller.kube.client import Cluster
 from controller.kube.event_sink import ApiServerEvents
@@ -150,7 +150,7 @@ class Standby:
 
     def __init__(self, api: Cluster) -> None:
         self.objects = Cache(indexes_of((FLAG_SETS,)))
-        self.delivery = Delivery(self.objects, api)
+        self.delivery = DeliveryWriter(self.objects, api)
 
     async def see(self, api: Cluster, flag_set: Resource) -> None:
         self.objects.learn(flag_set)

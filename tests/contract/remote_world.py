@@ -16,7 +16,7 @@ from controller.api.status import REMOTE_FLAGS
 from controller.configurations.reconciler import ConfigurationReconciler
 from controller.configurations.remote_providers import RemoteProviders, RemoteShards
 from controller.configurations.stage import CONFIGURATIONS
-from controller.delivery.claims import Claims
+from controller.delivery.claims import ClaimIndex
 from controller.delivery.delivered import delivery_of
 from controller.flagsets.fetch import SourceFlags
 from controller.runtime.helpers import TRUSTED
@@ -95,7 +95,7 @@ class RemoteWorld:
         self.readers: list[str | None] = []
         """The service accounts that were to read Secrets."""
         self.reconciler = ConfigurationReconciler(
-            objects, Claims(), remote=RemoteProviders(objects, sources, shards, self.tasks)
+            objects, ClaimIndex(), remote=RemoteProviders(objects, sources, shards, self.tasks)
         )
 
     def write(self, **provider: Any) -> None:

@@ -5,8 +5,16 @@ from __future__ import annotations
 import json
 from typing import Any, Final
 
-from controller.pods.carried_flags import KINDS, Applied, carried_flags, mark, read_flags, remark_on, unmark
-from controller.pods.installation import Refused
+from controller.pods.carried_flags import (
+    KINDS,
+    WorkloadAuthor,
+    carried_flags,
+    mark,
+    read_flags,
+    remark_on,
+    unmark,
+)
+from controller.pods.installation import PodRefused
 from tests.fuzz.target import Target, Wrong, same
 from tests.unit.controller.pods.injection.pods import apply_patch
 
@@ -17,7 +25,7 @@ WORDS: Final = (
     '"flagstaff.dev/direct-set-applied":"{\\"by\\":1,\\"added\\":2}"', '"openfeature.dev/enabled":"true"',
     '"ownerReferences":[{"kind":"CronJob"}]', "null", "[]", "0",
 )  # fmt: skip
-BY: Final = Applied("fuzz", "2026-01-01T00:00:00Z")
+BY: Final = WorkloadAuthor("fuzz", "2026-01-01T00:00:00Z")
 
 
 def workload(content: bytes) -> None:
@@ -33,7 +41,7 @@ def workload(content: bytes) -> None:
             return
     try:
         carried = carried_flags(body)
-    except Refused as refusal:
+    except PodRefused as refusal:
         check_words(refusal)
         return
     if carried is None:
@@ -44,7 +52,7 @@ def workload(content: bytes) -> None:
     same(after_mark(marked, marked), marked, "marked again")
     try:
         read_flags(carried.text, carried.where)
-    except Refused as refusal:
+    except PodRefused as refusal:
         check_words(refusal)
 
 
@@ -59,7 +67,7 @@ def after_mark(body: dict[str, Any], before: dict[str, Any] | None) -> dict[str,
     return after
 
 
-def check_words(refusal: Refused) -> None:
+def check_words(refusal: PodRefused) -> None:
     """It has words."""
     if not str(refusal):
         raise Wrong("refused without a word")

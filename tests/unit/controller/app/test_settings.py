@@ -13,7 +13,7 @@ from controller.app.settings import (
     DEFAULT_NAMESPACE,
     AuthMode,
     ControllerSettings,
-    InvalidSettingError,
+    InvalidOptionError,
     LogFormat,
     ProxySettings,
     settings_of,
@@ -60,7 +60,7 @@ WRONG = {
 def test_an_invalid_option_is_refused_with_its_name(
     kind: type[ControllerSettings] | type[ProxySettings], name: str, text: str, must: str
 ) -> None:
-    with pytest.raises(InvalidSettingError, match=rf"^--{name.replace('_', '-')} is .*: must be .*{must}"):
+    with pytest.raises(InvalidOptionError, match=rf"^--{name.replace('_', '-')} is .*: must be .*{must}"):
         settings_of(kind, **{name: text})
 
 
@@ -100,5 +100,5 @@ def test_the_operator_s_variables_of_its_proxy_are_read_where_ours_are_not_set(
     assert (found.sync_port, found.management_port) == (9018, 9017)
     assert settings_of(ControllerSettings).management_port == 9017
     monkeypatch.setenv("FLAGD_PROXY_PORT", "many")
-    with pytest.raises(InvalidSettingError, match=r"^FLAGD_PROXY_PORT is 'many'"):
+    with pytest.raises(InvalidOptionError, match=r"^FLAGD_PROXY_PORT is 'many'"):
         settings_of(ProxySettings)

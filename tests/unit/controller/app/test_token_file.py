@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from controller.app.reconcilers import MOST_BYTES, TokenFile
-from controller.app.settings import InvalidSettingError
+from controller.app.settings import InvalidOptionError
 from tests.waiting import run_beside, until
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def test_without_a_file_there_are_none() -> None:
 @pytest.mark.parametrize("spoil", BAD.values(), ids=BAD)
 def test_a_file_without_tokens_is_refused_at_the_start(path: Path, spoil: Callable[[Path], object]) -> None:
     spoil(path)
-    with pytest.raises(InvalidSettingError, match=str(path)) as refused:
+    with pytest.raises(InvalidOptionError, match=str(path)) as refused:
         TokenFile(str(path))
     assert "s3cret" not in str(refused.value)
 

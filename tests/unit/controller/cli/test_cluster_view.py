@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from controller.cli.cluster_view import ClusterView, WaitSubject, state_of
-from controller.delivery.reach import Target
+from controller.delivery.reach import ReachTarget
 
 
 @pytest.mark.parametrize("steps", range(6))
@@ -34,7 +34,7 @@ def test_wrong_name_is_answered_with_the_name_that_is_spelled_alike() -> None:
     for kind in ("FlagSet", "FeatureFlagConfiguration"):
         view.end_listing(kind, "shop")
     view.learn("FlagSet", {"metadata": {"namespace": "shop", "name": "checkout-production"}})
-    subject = WaitSubject("FlagSet", "chekout-production", Target("main@sha1:aaaaaaa"))
+    subject = WaitSubject("FlagSet", "chekout-production", ReachTarget("main@sha1:aaaaaaa"))
     assert state_of(view, "shop", subject).reached.message == (
         "FlagSet chekout-production is not in namespace shop yet; did you mean 'checkout-production'?"
     )
@@ -46,6 +46,8 @@ def test_a_wait_for_a_rollout_needs_its_flag_set() -> None:
         view.end_listing(kind, "shop")
     spec = {"flagSetRef": {"name": "checkout"}}
     view.learn("FlagRollout", {"metadata": {"namespace": "shop", "name": "slow"}, "spec": spec})
-    subject = WaitSubject("FlagRollout", "slow", Target("main@sha1:aaaaaaa", everybody=True, rollout="slow"))
+    subject = WaitSubject(
+        "FlagRollout", "slow", ReachTarget("main@sha1:aaaaaaa", everybody=True, rollout="slow")
+    )
     message = "the flag set of FlagRollout slow does not exist yet"
     assert state_of(view, "shop", subject).reached.message == message

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from controller.cli.rollout import REQUESTS, RefusedRequest, Request
+from controller.cli.rollout import REQUESTS, AnnotationRequest, RefusedRequest
 from controller.delivery.rollout_state import rollout_state
 from tests.unit.controller.delivery.state.worlds import AT_STEP, FIRST, SECOND, candidate, rollout
 
@@ -44,7 +44,7 @@ def two(annotations: dict[str, str] | None = None) -> Resource:
     return annotate(made, annotations or {})
 
 
-def ask(verb: str, resource: Resource, *named: str) -> Request:
+def ask(verb: str, resource: Resource, *named: str) -> AnnotationRequest:
     """The request of a verb."""
     return REQUESTS[verb](resource, rollout_state(resource), named, NOW)
 
@@ -62,7 +62,7 @@ def ask(verb: str, resource: Resource, *named: str) -> Request:
     ],
 )
 def test_a_request_names_the_only_candidate(verb: str, phase: str, annotation: str, value: str) -> None:
-    assert ask(verb, at(phase)) == Request((FIRST,), {f"flagstaff.dev/rollout-{annotation}": value})
+    assert ask(verb, at(phase)) == AnnotationRequest((FIRST,), {f"flagstaff.dev/rollout-{annotation}": value})
 
 
 @pytest.mark.parametrize(
@@ -117,7 +117,7 @@ def test_a_candidate_that_the_verb_is_not_about_is_refused() -> None:
 
 def test_a_step_is_approved_once() -> None:
     approvals = [{"gate": "1", "digest": FIRST, "at": "2026-11-30T07:00:00Z"}]
-    assert ask("approve", at("Progressing", approvals=approvals)) == Request((FIRST,))
+    assert ask("approve", at("Progressing", approvals=approvals)) == AnnotationRequest((FIRST,))
 
 
 def test_the_request_about_another_candidate_stays() -> None:
@@ -129,15 +129,15 @@ def test_the_request_about_another_candidate_stays() -> None:
 
 def test_a_pause_holds_all_candidates_or_those_that_are_named() -> None:
     assert ask("pause", two()).annotations == {PAUSE: "true"}
-    assert ask("pause", two(), "5" * 12) == Request((SECOND,), {PAUSE: SECOND})
-    assert ask("pause", at("Paused", {PAUSE: "true"})) == Request()
+    assert ask("pause", two(), "5" * 12) == AnnotationRequest((SECOND,), {PAUSE: SECOND})
+    assert ask("pause", at("Paused", {PAUSE: "true"})) == AnnotationRequest()
 
 
 def test_a_pause_by_annotation_is_resumed() -> None:
     assert ask("resume", at("Paused", {PAUSE: "true"})).annotations == {PAUSE: None}
     assert ask("resume", two({PAUSE: f"{FIRST},{SECOND}"}), "4" * 12).annotations == {PAUSE: SECOND}
     assert ask("resume", two({PAUSE: FIRST}), "4" * 12).annotations == {PAUSE: None}
-    assert ask("resume", at("Progressing")) == Request()
+    assert ask("resume", at("Progressing")) == AnnotationRequest()
 
 
 def test_a_candidate_that_an_override_interrupted_is_resumed() -> None:

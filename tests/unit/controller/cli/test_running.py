@@ -7,7 +7,7 @@ import argparse
 import pytest
 from kubernetes.aio.config.config_exception import ConfigException
 
-from controller.app.settings import ControllerSettings, InvalidSettingError
+from controller.app.settings import ControllerSettings, InvalidOptionError
 from controller.cli import processes
 from controller.cli.printing import Exit
 
@@ -42,7 +42,7 @@ def test_the_command_line_goes_over_the_environment(monkeypatch: pytest.MonkeyPa
     ("error", "code", "message"),
     [
         (None, 0, ""),
-        (InvalidSettingError("--x is bad"), 2, "--x is bad"),
+        (InvalidOptionError("--x is bad"), 2, "--x is bad"),
         (OSError("the port is taken"), 3, "the port is taken"),
         (ConfigException("no context"), 3, "cannot find a cluster: no context"),
     ],

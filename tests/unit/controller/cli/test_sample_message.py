@@ -8,7 +8,7 @@ import pytest
 
 from controller.api.flagprovider import FlagProviderStatus
 from controller.cli import main
-from controller.cli.alerting import Outcome, outcome_of
+from controller.cli.alerting import MessageOutcome, outcome_of
 from controller.cli.events import lines
 from controller.events.alert_messages import test_key as key_of
 from controller.runtime.event import as_event
@@ -33,17 +33,17 @@ def provider(*pending: str, tested: str = "t", suspend: bool = False, **conditio
 @pytest.mark.parametrize(
     ("found", "outcome"),
     [
-        (None, Outcome(False, "the FlagProvider was deleted")),
-        (provider(suspend=True), Outcome(False, "the FlagProvider is suspended")),
-        (provider(tested="before"), Outcome(False, "no controller has seen the request", over=False)),
-        (provider("t", Ready="False"), Outcome(False, "the FlagProvider is not ready: why")),
-        (provider("t", Ready="True"), Outcome(False, "the message waits to be delivered", over=False)),
-        (provider("t", Delivered="False"), Outcome(False, "the last try failed: why", over=False)),
-        (provider(Delivered="False"), Outcome(False, "the last try failed: why")),
-        (provider("another", Ready="True", Delivered="True"), Outcome(True, "delivered")),
+        (None, MessageOutcome(False, "the FlagProvider was deleted")),
+        (provider(suspend=True), MessageOutcome(False, "the FlagProvider is suspended")),
+        (provider(tested="before"), MessageOutcome(False, "no controller has seen the request", over=False)),
+        (provider("t", Ready="False"), MessageOutcome(False, "the FlagProvider is not ready: why")),
+        (provider("t", Ready="True"), MessageOutcome(False, "the message waits to be delivered", over=False)),
+        (provider("t", Delivered="False"), MessageOutcome(False, "the last try failed: why", over=False)),
+        (provider(Delivered="False"), MessageOutcome(False, "the last try failed: why")),
+        (provider("another", Ready="True", Delivered="True"), MessageOutcome(True, "delivered")),
     ],
 )
-def test_a_provider_gives_the_outcome_of_a_test(found: Resource | None, outcome: Outcome) -> None:
+def test_a_provider_gives_the_outcome_of_a_test(found: Resource | None, outcome: MessageOutcome) -> None:
     assert outcome_of(found, "t") == outcome
 
 

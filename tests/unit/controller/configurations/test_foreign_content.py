@@ -14,7 +14,7 @@ from controller.api.meta import Resource
 from controller.configurations.reconciler import ConfigurationReconciler
 from controller.configurations.remote_providers import judge_answer
 from controller.configurations.validation import ContentVerdict, validate_and_measure
-from controller.delivery.claims import Claims
+from controller.delivery.claims import ClaimIndex
 from controller.delivery.delivered import RemoteAnswer
 from controller.runtime.cache import Cache
 from controller.runtime.helper import TaskLimits
@@ -48,7 +48,7 @@ def configuration(document: dict[str, Any]) -> Resource:
 
 def reconciler(helpers: Helpers, **limits: Any) -> ConfigurationReconciler:
     tasks = HelperTasks(helpers, Places(2), TaskLimits(**limits))
-    return ConfigurationReconciler(Cache(), Claims(), tasks=tasks)
+    return ConfigurationReconciler(Cache(), ClaimIndex(), tasks=tasks)
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import pytest
 
 from controller.api.meta import ObjectKey, Resource
 from controller.configurations.reconciler import ConfigurationReconciler
-from controller.delivery.claims import Claims
+from controller.delivery.claims import ClaimIndex
 from controller.runtime.cache import Cache
 from tests.statuses import find
 from tests.unit.controller.flagsets.world import BROKEN, START
@@ -24,7 +24,7 @@ class World:
     """Objects and what is said of them."""
 
     def __init__(self) -> None:
-        self.claims = Claims()
+        self.claims = ClaimIndex()
         self.flags: dict[str, Any] = {}
         self.reconciler = ConfigurationReconciler(Cache(), self.claims)
         self.statuses: dict[ObjectKey, dict[str, Any]] = {}

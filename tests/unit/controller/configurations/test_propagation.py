@@ -10,7 +10,7 @@ import pytest
 from controller.api.featureflagconfiguration import ConfigurationStatus
 from controller.api.flagreceipt import Laggard, UnsavedMember
 from controller.api.status import Condition
-from controller.configurations.propagation import Propagation, propagation, propagation_events
+from controller.configurations.propagation import ObjectPropagation, propagation, propagation_events
 from controller.delivery.fleet_members import Count
 from tests.statuses import stored_fields
 
@@ -26,7 +26,7 @@ def laggard(name: str, **fields: Any) -> Laggard:
 
 def propagation_of(
     count: Count, *, false_for: float | None = None, reason: str = "Progressing"
-) -> Propagation:
+) -> ObjectPropagation:
     since = None if false_for is None else NOW - timedelta(seconds=false_for)
     before = ConfigurationStatus()
     if since is not None:

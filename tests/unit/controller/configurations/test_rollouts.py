@@ -14,7 +14,7 @@ from controller.api.meta import Resource
 from controller.api.status import READY, ROLLOUT_ACTIVE
 from controller.configurations.reconciler import ConfigurationReconciler
 from controller.configurations.stage import CONFIGURATIONS
-from controller.delivery.claims import Claims
+from controller.delivery.claims import ClaimIndex
 from controller.delivery.rollouts import PROGRESS_INDEXES, PromotedSets, progress_of
 from controller.proxy.building import EncodedFlagSet, build
 from controller.runtime.cache import Cache, Change
@@ -75,7 +75,7 @@ def world(*resources: Resource) -> Cache:
 
 async def reconcile(target: Resource, *resources: Resource) -> Resource:
     """The object with the status that is written."""
-    result = await ConfigurationReconciler(world(*resources), Claims()).reconcile(target, NOW)
+    result = await ConfigurationReconciler(world(*resources), ClaimIndex()).reconcile(target, NOW)
     return replace(target, status=settle(target, result, NOW).status)
 
 
@@ -130,9 +130,9 @@ async def test_the_promoted_definition_outlives_its_rollout_until_the_next_chang
         == (await reconcile(configuration(), rollout({"phase": "Failed"}))).status["digest"]
     )
     assert condition_of(gone)[0] == "RolloutAbandoned"
-    result = await ConfigurationReconciler(world(), Claims()).reconcile(under_way, NOW)
+    result = await ConfigurationReconciler(world(), ClaimIndex()).reconcile(under_way, NOW)
     assert [event.reason for event in result.events] == ["RolloutAbandoned"]
-    again = await ConfigurationReconciler(world(), Claims()).reconcile(gone, NOW)
+    again = await ConfigurationReconciler(world(), ClaimIndex()).reconcile(gone, NOW)
     assert not again.events
     # A change of metadata, or of another flag, is none.
     document = flags("on")
@@ -165,7 +165,7 @@ def world_of_two(*resources: Resource) -> Cache:
 async def reconcile_two(document: dict[str, Any], *resources: Resource, **more: Any) -> Resource:
     """The object with two flags, and the status that is written."""
     target = resource("FeatureFlagConfiguration", "web", {"flagSpec": document}, **more)
-    result = await ConfigurationReconciler(world_of_two(*resources), Claims()).reconcile(target, NOW)
+    result = await ConfigurationReconciler(world_of_two(*resources), ClaimIndex()).reconcile(target, NOW)
     return replace(target, status=settle(target, result, NOW).status)
 
 
@@ -256,12 +256,12 @@ async def test_a_change_of_the_generation_waits_for_candidates_and_says_how_many
     assert condition_of(deleted)[1].startswith(
         "FlagRollout r is at a step of a, absent or disabled in Git. The change of bucketing "
     )
-    result = await ConfigurationReconciler(world(rollout()), Claims()).reconcile(waits, NOW)
+    result = await ConfigurationReconciler(world(rollout()), ClaimIndex()).reconcile(waits, NOW)
     (event,) = [event for event in result.events if event.reason == "BucketingChanged"]
     assert event.message.startswith("bucketing changed from v2 to v3: ")
     applied = await reconcile(waits, rollout())
     assert applied.status["bucketing"] == "v3"
-    again = await ConfigurationReconciler(world(rollout()), Claims()).reconcile(applied, NOW)
+    again = await ConfigurationReconciler(world(rollout()), ClaimIndex()).reconcile(applied, NOW)
     assert "BucketingChanged" not in {event.reason for event in again.events}
 
 

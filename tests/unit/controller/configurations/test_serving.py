@@ -15,7 +15,7 @@ from controller.api.meta import ObjectKey, Resource
 from controller.configurations.live_proxies import LiveProxies
 from controller.configurations.reconciler import ConfigurationReconciler
 from controller.configurations.stage import CONFIGURATIONS
-from controller.delivery.claims import Claims
+from controller.delivery.claims import ClaimIndex
 from controller.delivery.object_bounds import WRITTEN
 from controller.flagsets.messages import serving_status
 from controller.runtime.cache import Cache, Change
@@ -45,7 +45,7 @@ class World:
     proxies: LiveProxies = field(default_factory=LiveProxies)
 
     def __post_init__(self) -> None:
-        self.reconciler = ConfigurationReconciler(self.objects, Claims(), self.proxies)
+        self.reconciler = ConfigurationReconciler(self.objects, ClaimIndex(), self.proxies)
 
     @property
     def resource(self) -> Resource:
@@ -193,7 +193,7 @@ class CountedTasks:
 
 async def test_a_receipt_is_no_reason_to_judge_the_content_again(world: World) -> None:
     tasks = CountedTasks()
-    world.reconciler = ConfigurationReconciler(world.objects, Claims(), world.proxies, tasks=tasks)
+    world.reconciler = ConfigurationReconciler(world.objects, ClaimIndex(), world.proxies, tasks=tasks)
     for number in range(5):
         world.receipt("p1", *(f"m{each}" for each in range(number)))
         await world.look(after=2)
@@ -259,7 +259,7 @@ async def test_the_counts_of_each_content_are_reported_once(world: World) -> Non
     world.receipt("a", "p1", "p2")
     assert await reasons() == ["Propagated"]
     assert await reasons() == []
-    world.reconciler = ConfigurationReconciler(world.objects, Claims(), world.proxies)
+    world.reconciler = ConfigurationReconciler(world.objects, ClaimIndex(), world.proxies)
     assert await reasons() == []
 
 
@@ -272,7 +272,7 @@ async def test_beyond_the_bound_of_a_flag_set_the_newest_object_is_stalled_until
         owned.append(Resource.of({"kind": KIND, "metadata": meta, "spec": document}))
     for resource in owned:
         objects.put(resource)
-    reconciler = ConfigurationReconciler(objects, Claims())
+    reconciler = ConfigurationReconciler(objects, ClaimIndex())
     result = await reconciler.reconcile(owned[-1], START)
     assert isinstance(result.outcome, Stalled)
     assert result.outcome.reason == "TooManyObjects"

@@ -11,7 +11,7 @@ from controller.api.meta import Resource
 from controller.configurations.reconciler import ConfigurationReconciler
 from controller.configurations.stage import CONFIGURATIONS
 from controller.configurations.validation import superseded_condition
-from controller.delivery.claims import Claims
+from controller.delivery.claims import ClaimIndex
 from controller.runtime.cache import Cache, Change
 from controller.runtime.watches import indexes_of, keys_to_wake
 from tests.statuses import find
@@ -44,7 +44,7 @@ def cache_of(*objects: Resource) -> Cache:
 
 
 async def condition_of(written: Resource, *objects: Resource) -> Mapping[str, Any] | None:
-    turn = await take_turn(ConfigurationReconciler(cache_of(*objects), Claims()), written, START)
+    turn = await take_turn(ConfigurationReconciler(cache_of(*objects), ClaimIndex()), written, START)
     return find(turn.settled.status, "Superseded")
 
 

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from controller.api.meta import ObjectKey, Resource
-from controller.delivery.claims import UNCHANGED, Claim, Claims, Conflict, claim_of
+from controller.delivery.claims import UNCHANGED, Claim, ClaimIndex, Conflict, claim_of
 
 FFC, FLAG = "FeatureFlagConfiguration", "FeatureFlag"
 KEYS = [ObjectKey(kind, space, name) for kind in (FFC, FLAG) for space in "ab" for name in "xyz"]
@@ -22,14 +22,14 @@ def claim(kind: str, place: str, flag_set_id: str = "", created: str = "1", **mo
     return Claim(ObjectKey(kind, *place.split("/")), created, flag_set_id=flag_set_id, **more)
 
 
-def index(*there: Claim) -> Claims:
-    claims = Claims()
+def index(*there: Claim) -> ClaimIndex:
+    claims = ClaimIndex()
     for each in there:
         claims.learn(each)
     return claims
 
 
-def conflicts(claims: Claims, kind: str, place: str) -> list[tuple[str, str, str]]:
+def conflicts(claims: ClaimIndex, kind: str, place: str) -> list[tuple[str, str, str]]:
     """(reason, loser, winner) of each conflict that an object hears of."""
     found = claims.conflicts_of(ObjectKey(kind, *place.split("/")))
     return [(each.reason, str(each.loser), str(each.winner)) for each in found]
@@ -105,7 +105,7 @@ EVENTS = st.lists(st.tuples(st.sampled_from(KEYS), STATES), max_size=30)
 @settings(max_examples=200, deadline=None)
 @given(EVENTS)
 def test_an_object_whose_conflicts_change_is_among_the_rivals(events: Any) -> None:
-    claims = Claims()
+    claims = ClaimIndex()
     there: dict[ObjectKey, Claim] = {}
     for key, state in events:
         before = {each: shown_conflicts(claims, each) for each in there}
@@ -122,7 +122,7 @@ def test_an_object_whose_conflicts_change_is_among_the_rivals(events: Any) -> No
         assert sorted(claims.conflicts(), key=str) == sorted(every(there), key=str)
 
 
-def shown_conflicts(claims: Claims, key: ObjectKey) -> list[Any]:
+def shown_conflicts(claims: ClaimIndex, key: ObjectKey) -> list[Any]:
     """What the status of an object shows: no object of another namespace is named to it."""
 
     def shown_key(other: ObjectKey | None) -> ObjectKey | None:
@@ -152,7 +152,7 @@ def every(there: dict[ObjectKey, Claim]) -> list[Conflict]:
 
 
 def test_a_flag_set_id_with_a_namespace_belongs_to_that_namespace() -> None:
-    claims = Claims()
+    claims = ClaimIndex()
     claims.learn(claim(FFC, "evil/x", "shop/flags", created="1"))
     assert claims.holders("shop/flags") == []
     (refused,) = claims.conflicts_of(ObjectKey(FFC, "evil", "x"))
@@ -201,7 +201,7 @@ def test_a_flag_set_id_is_read_in_every_form_and_nothing_odd_hurts(spec: Any, wa
     ids=["another status", "nothing", "another kind", "another kind that goes"],
 )
 def test_what_claims_nothing_else_changes_nothing(before: Any, after: Any) -> None:
-    assert Claims().follow(before, after) == UNCHANGED
+    assert ClaimIndex().follow(before, after) == UNCHANGED
 
 
 def test_an_object_is_followed_as_it_comes_changes_and_goes() -> None:

@@ -13,7 +13,7 @@ from controller.api.featureflagconfiguration import MissingShardsError
 from controller.api.fields import InvalidSpecError
 from controller.api.meta import Resource
 from controller.configurations.reconciler import ConfigurationReconciler
-from controller.delivery.claims import Claims
+from controller.delivery.claims import ClaimIndex
 from controller.delivery.delivered import delivery_of
 from controller.delivery.overrides import BY_FLAG_SET
 from controller.delivery.rollouts import PromotedSets, progress_of
@@ -47,7 +47,7 @@ def override(name: str, **spec: Any) -> Resource:
 
 
 async def digest_in_status(resource: Resource, objects: Cache, now: datetime = NOW) -> object:
-    result = await ConfigurationReconciler(objects, Claims()).reconcile(resource, now)
+    result = await ConfigurationReconciler(objects, ClaimIndex()).reconcile(resource, now)
     return result.status.fields()["digest"]
 
 

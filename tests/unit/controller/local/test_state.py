@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controller.local.state import Applied, AppliedFile
+from controller.local.state import AppliedFile, DeliveredObjects
 from controller.runtime.setbacks import Failed
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ FILE = "objects.json"
 
 def test_what_is_saved_is_loaded_equal(tmp_path: Path) -> None:
     AppliedFile(tmp_path / "state").save(OBJECTS, NOW)
-    assert AppliedFile(tmp_path / "state").load() == Applied(OBJECTS, NOW)
+    assert AppliedFile(tmp_path / "state").load() == DeliveredObjects(OBJECTS, NOW)
 
 
 @pytest.mark.parametrize("folder", [".", "missing"])
@@ -55,7 +55,7 @@ def test_a_changed_byte_or_a_cut_is_never_taken_for_something_else(
         content[at] ^= flip
     path.write_bytes(content)
     loaded = AppliedFile(folder).load()
-    assert loaded in (None, Applied(OBJECTS, NOW))
+    assert loaded in (None, DeliveredObjects(OBJECTS, NOW))
     assert path.exists() is (loaded is not None)
 
 
@@ -80,7 +80,7 @@ def test_a_full_disk_keeps_the_old_and_says_so(tmp_path: Path, monkeypatch: pyte
         with pytest.raises(Failed) as failure:
             file.save((), NOW)
     assert failure.value.reason == "StorageFull"
-    assert file.load() == Applied(OBJECTS, NOW)
+    assert file.load() == DeliveredObjects(OBJECTS, NOW)
 
 
 def full(*_: object) -> int:

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 import yaml
 
-from controller.migration.finding import Fate, Finding
-from controller.migration.migrated_objects import Given, subject
+from controller.migration.finding import Fate, FieldFinding
+from controller.migration.migrated_objects import GivenObjects, subject
 from controller.migration.steps import Installed, steps
 from controller.pods.installation import Options
 
@@ -35,9 +35,11 @@ def deployment(annotations: dict[str, str]) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def find_findings(given: dict[str, Any], *beside: dict[str, Any], compat: bool = False) -> dict[str, Finding]:
+def find_findings(
+    given: dict[str, Any], *beside: dict[str, Any], compat: bool = False
+) -> dict[str, FieldFinding]:
     """By field; of several for one field, the worst."""
-    known = Given([given, *beside], "default", whole=False)
+    known = GivenObjects([given, *beside], "default", whole=False)
     about = subject(given, "default", Options(compat=compat), known)
     assert about is not None
     order = [*Fate]
@@ -202,11 +204,13 @@ def test_a_workload_is_judged_by_what_would_be_injected() -> None:
     "given", [None, {"kind": "Pod"}, deployment({}), body("Secret", {}) | {"apiVersion": "v1"}]
 )
 def test_what_is_not_openfeatures_is_passed_over(given: Any) -> None:
-    assert subject(given, "default", Options(), Given([], "default", whole=False)) is None
+    assert subject(given, "default", Options(), GivenObjects([], "default", whole=False)) is None
 
 
 def test_steps_are_in_order_and_those_that_are_done_are_left_out() -> None:
-    about = subject(of_source(provider="file"), "default", Options(), Given([], "default", whole=False))
+    about = subject(
+        of_source(provider="file"), "default", Options(), GivenObjects([], "default", whole=False)
+    )
     assert about is not None
     first_words = [each.text.split()[0] for each in steps([about], Installed())]
     assert first_words == ["Keep", "Change", "Install", "Change", "Hand", "Once"]
@@ -221,7 +225,7 @@ def test_steps_are_in_order_and_those_that_are_done_are_left_out() -> None:
 
 def test_what_was_made_of_a_flagd_is_handed_over_by_its_label() -> None:
     given = body("Flagd", {"featureFlagSource": "flags"})
-    about = subject(given, "default", Options(), Given([given], "default", whole=False))
+    about = subject(given, "default", Options(), GivenObjects([given], "default", whole=False))
     assert about is not None
     (step,) = [each for each in steps([about], Installed()) if "each Flagd" in each.text]
     assert step.commands == (
@@ -234,7 +238,7 @@ def test_a_route_is_handed_over_by_a_command_of_its_own() -> None:
     """Where Gateway API is not installed it fails, and the others do not."""
     routes = {"parentRefs": [{"name": "gateway"}]}
     given = body("Flagd", {"featureFlagSource": "flags", "gatewayApiRoutes": routes})
-    about = subject(given, "default", Options(), Given([given], "default", whole=False))
+    about = subject(given, "default", Options(), GivenObjects([given], "default", whole=False))
     assert about is not None
     (step,) = [each for each in steps([about], Installed()) if "each Flagd" in each.text]
     assert [each.split()[5] for each in step.commands] == ["deployment,service,ingress", "httproute"]

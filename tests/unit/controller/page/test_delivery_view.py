@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from controller.api.meta import Resource
-from controller.delivery.reach import Target, reach
+from controller.delivery.reach import ReachTarget, reach
 from controller.delivery.set_reading import read_sets
-from controller.delivery.set_state import Health, Where
+from controller.delivery.set_state import StageHealth, Where
 from controller.page.delivery_facts import timeline
 from controller.page.page_source import FleetMember, ShownEvent, read_event, read_fleets, time_served_by
 from tests.unit.controller.delivery.state import worlds
@@ -89,7 +89,7 @@ def state_of(*objects: Resource, where: Where = Where.CLUSTER) -> SetState:
 def way(state: SetState, *lagging: bool) -> tuple[Milestone, ...]:
     """The way of the newest commit of a set."""
     fleet = members(*lagging)["shop/flags"] if lagging else ()
-    return timeline(state, reach(state, Target(state.newest.revision, everybody=True)), fleet)
+    return timeline(state, reach(state, ReachTarget(state.newest.revision, everybody=True)), fleet)
 
 
 def test_a_revision_is_followed_from_its_source_to_the_evaluators() -> None:
@@ -100,10 +100,10 @@ def test_a_revision_is_followed_from_its_source_to_the_evaluators() -> None:
     )  # fmt: skip
     state = state_of(source(), flag_set(), configuration(), receipt)
     assert [(stage.title, stage.health) for stage in state.stages] == [
-        ("Source", Health.READY), ("Flag set", Health.READY), ("Object", Health.READY),
-        ("Proxy", Health.READY), ("Evaluators", Health.WAITING),
+        ("Source", StageHealth.READY), ("Flag set", StageHealth.READY), ("Object", StageHealth.READY),
+        ("Proxy", StageHealth.READY), ("Evaluators", StageHealth.WAITING),
     ]  # fmt: skip
-    assert reach(state, Target(NEW)).message == f"1 of 2 evaluators serve {NEW}"
+    assert reach(state, ReachTarget(NEW)).message == f"1 of 2 evaluators serve {NEW}"
     [proxy] = (stage for stage in state.stages if stage.title == "Proxy")
     assert (proxy.name, proxy.revision, proxy.message) == (
         "proxy-1", NEW, "1 of 1 evaluators serve what it delivers"
@@ -121,7 +121,7 @@ def test_a_proxy_that_delivers_something_else_is_in_progress() -> None:
         "FlagReceipt", "s", spec={"configuration": "cart", "proxy": "proxy-1"}, status={"digest": "sha256:cc"}
     )
     stages = state_of(source(), flag_set(), configuration(), receipt, other).stages
-    assert [stage.health for stage in stages if stage.title == "Proxy"] == [Health.WAITING]
+    assert [stage.health for stage in stages if stage.title == "Proxy"] == [StageHealth.WAITING]
 
 
 def test_local_mode_speaks_of_no_object_and_no_proxy() -> None:
@@ -145,7 +145,7 @@ def test_the_way_ends_once_every_user_has_the_commit_and_no_sooner() -> None:
     done = {title: way(world.state)[-1].done for title, world in WORLDS.items()}
     assert [*filter(done.get, done)] == [
         title for title, world in WORLDS.items() if reach(
-            world.state, Target(world.state.newest.revision, everybody=True)
+            world.state, ReachTarget(world.state.newest.revision, everybody=True)
         ).done
     ]  # fmt: skip
     assert (done["everybody has it"], done["a rollout is at its first step"]) == (True, False)
@@ -166,7 +166,7 @@ def test_each_candidate_and_override_is_listed_and_a_candidate_has_a_place_to_li
 @pytest.mark.parametrize("title", WORLDS)
 def test_a_set_is_shown_as_ready_only_once_every_user_has_its_newest_commit(title: str) -> None:
     page = text(ask(FakeSource(resources=WORLDS[title].objects), "/ui/delivery"))
-    reached = reach(WORLDS[title].state, Target(WORLDS[title].state.newest.revision, everybody=True))
+    reached = reach(WORLDS[title].state, ReachTarget(WORLDS[title].state.newest.revision, everybody=True))
     assert ('<p class="lead"><span class="health ready">' in page) is reached.done
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from controller.api.meta import ObjectKey
 from controller.delivery.set_state import OverrideLayer
-from controller.page.page_source import UNDELIVERED, FlagChange, FlagHistory, FlagPlace, VariantRates
+from controller.page.page_source import UNDELIVERED, FlagChange, FlagHistory, LayerPlace, VariantRates
 from tests.unit.controller.page.page_world import NOW, FakeSource, ask, flag, shown_set, text
 
 HOSTILE = [
@@ -68,7 +68,7 @@ def hostile_source(words: str) -> FakeSource:
             ),
         ),
     )
-    history = FlagHistory((change,), (FlagPlace(words, 3),), words)
+    history = FlagHistory((change,), (LayerPlace(words, 3),), words)
     rates = {words: VariantRates((1,), {words: (2.0,)})}
     return FakeSource([shown], {("flags", words): history}, rates)
 

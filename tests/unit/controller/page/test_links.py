@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from controller.page.page_source import FlagChange, FlagPlace
+from controller.page.page_source import FlagChange, LayerPlace
 from controller.page.rendering import commit_link, place_link, request_link
 
 COMMIT = "1" * 40
-PLACE = FlagPlace("flags/a b.yaml", 7)
+PLACE = LayerPlace("flags/a b.yaml", 7)
 
 
 @pytest.mark.parametrize(

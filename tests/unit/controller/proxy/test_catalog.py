@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from controller.api.featureflagconfiguration import FLAG_KIND, KIND
-from controller.proxy.catalog import Catalog, EncodedSpec, decode_spec
+from controller.proxy.catalog import EncodedSpec, ObjectCatalog, decode_spec
 
 PLACES = st.tuples(st.sampled_from("ab"), st.sampled_from("xy"))
 
@@ -37,7 +37,7 @@ EVENTS = st.lists(
 @settings(max_examples=100, deadline=None)
 @given(EVENTS)
 def test_claims_are_those_of_the_objects_that_are_served_the_oldest_in_front(events: Any) -> None:
-    catalog = Catalog()
+    catalog = ObjectCatalog()
     there: dict[tuple[str, tuple[str, str]], tuple[str, int]] = {}
     for number, (kind, place, claim, created) in enumerate(events, 1):
         if claim is None:
@@ -53,7 +53,7 @@ def test_claims_are_those_of_the_objects_that_are_served_the_oldest_in_front(eve
 
 
 def test_an_object_that_its_flag_set_lets_go_is_in_conflict_from_then_on() -> None:
-    catalog = Catalog()
+    catalog = ObjectCatalog()
     for kind in (KIND, FLAG_KIND):
         object_body = body(("a", "x"))
         object_body["metadata"]["labels"] = {"flagstaff.dev/flagset": "x", "app": "x"}
@@ -65,7 +65,7 @@ def test_an_object_that_its_flag_set_lets_go_is_in_conflict_from_then_on() -> No
 
 
 def test_only_annotations_of_ours_are_kept() -> None:
-    catalog = Catalog()
+    catalog = ObjectCatalog()
     object_body = body(("a", "x"))
     object_body["metadata"]["annotations"] = {
         "kubectl.kubernetes.io/last-applied-configuration": "…",
@@ -78,7 +78,7 @@ def test_only_annotations_of_ours_are_kept() -> None:
 
 
 def test_the_flag_set_id_of_a_sharded_set_stands_in_its_shards() -> None:
-    catalog = Catalog()
+    catalog = ObjectCatalog()
     object_body = body(("a", "x"))
     object_body["spec"] = {"shards": [{"name": "s", "digest": "s"}]}
     catalog.learn(KIND, object_body)
@@ -91,7 +91,7 @@ def test_the_flag_set_id_of_a_sharded_set_stands_in_its_shards() -> None:
 
 
 def test_a_version_changes_with_the_spec_and_with_each_shard_and_with_nothing_else() -> None:
-    catalog = Catalog()
+    catalog = ObjectCatalog()
     object_body = body(("a", "x"))
     object_body["spec"] = {"shards": [{"name": "s", "digest": "s"}]}
     catalog.learn(KIND, object_body)
@@ -108,7 +108,7 @@ def test_a_version_changes_with_the_spec_and_with_each_shard_and_with_nothing_el
 
 
 def test_an_object_that_was_gone_may_come_back_as_it_was() -> None:
-    catalog = Catalog()
+    catalog = ObjectCatalog()
     catalog.learn(KIND, body(("a", "x")))
     catalog.forget(KIND, "a", "x")
     catalog.learn(KIND, body(("a", "x")))
@@ -116,7 +116,7 @@ def test_an_object_that_was_gone_may_come_back_as_it_was() -> None:
 
 
 def test_a_spec_is_kept_as_text() -> None:
-    catalog = Catalog()
+    catalog = ObjectCatalog()
     catalog.learn(KIND, body(("a", "x"), "id"))
     seen = catalog.object_at(("a", "x"))
     assert seen is not None

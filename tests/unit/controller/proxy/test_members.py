@@ -7,7 +7,14 @@ from typing import Any
 import pytest
 
 from controller.delivery.fleet_members import count
-from controller.proxy.members import FORGOTTEN, SILENT, MemberIdentity, Membership, Report, receipt_status
+from controller.proxy.members import (
+    FORGOTTEN,
+    SILENT,
+    MemberIdentity,
+    MemberReport,
+    Membership,
+    receipt_status,
+)
 
 DIGEST, OLD = "sha256:new", "sha256:old"
 FORGED = MemberIdentity("shop", "a", "uid-a", "forger")
@@ -41,7 +48,7 @@ def membership(*names: str, pods: Pods | None = None) -> Membership:
 
 def report(known: Membership, name: str, digest: str = DIGEST, now: float = 101.0, **fields: Any) -> None:
     said = {"revision": "main@sha1:1", "served_at": 100.25, "replaced": True, **fields}
-    known.record_report(pod(name), Report(digest, **said), peer(name), now)
+    known.record_report(pod(name), MemberReport(digest, **said), peer(name), now)
 
 
 def wait(known: Membership, seconds: float) -> None:
@@ -101,7 +108,7 @@ def test_a_member_without_a_stream_is_silent_for_five_minutes_and_then_gone() ->
 def test_a_new_process_in_the_same_pod_is_the_same_member() -> None:
     known = membership("a")
     later = MemberIdentity("shop", "a", "uid-a", "another", verified=True)
-    known.record_report(later, Report(DIGEST), peer("b"), 103.0)
+    known.record_report(later, MemberReport(DIGEST), peer("b"), 103.0)
     assert there(known) == ["shop/a"]
 
 
@@ -109,7 +116,7 @@ def test_a_new_process_in_the_same_pod_is_the_same_member() -> None:
 def test_a_claim_displaces_a_verified_member_only_once_that_is_silent(silent: bool) -> None:
     known = membership("a")
     wait(known, SILENT if silent else 0)
-    known.record_report(FORGED, Report(OLD), peer("x"), 102.0)
+    known.record_report(FORGED, MemberReport(OLD), peer("x"), 102.0)
     assert [(m.who.verified, m.report.digest) for m in known.members()] == [
         (not silent, OLD if silent else DIGEST)
     ]
@@ -117,7 +124,7 @@ def test_a_claim_displaces_a_verified_member_only_once_that_is_silent(silent: bo
 
 def test_a_claim_that_came_first_does_not_exclude_a_verified_member() -> None:
     known = membership()
-    known.record_report(FORGED, Report(OLD), peer("x"), 101.0)
+    known.record_report(FORGED, MemberReport(OLD), peer("x"), 101.0)
     report(known, "a")
     assert [(m.who.verified, m.lagging) for m in known.members()] == [(True, False)]
 
@@ -126,7 +133,7 @@ def test_claims_of_one_pod_are_one_member_in_whichever_namespace_they_say_it_is(
     known = membership("a")
     for number in range(3):
         claim = MemberIdentity(f"ns{number}", "x", "uid-a", f"f{number}")
-        known.record_report(claim, Report(), peer("x"), 102.0)
+        known.record_report(claim, MemberReport(), peer("x"), 102.0)
     assert there(known) == ["shop/a"]
 
 

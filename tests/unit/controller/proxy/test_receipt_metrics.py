@@ -19,7 +19,7 @@ from evaluator.wire.delivery_pb2 import Member, ReportRequest
 
 if TYPE_CHECKING:
     from controller.delivery.claims import Place
-    from controller.proxy.receipts import Claims
+    from controller.proxy.receipts import MemberClaims
 
 
 @dataclass
@@ -39,7 +39,7 @@ class World:
         )  # fmt: skip
         self.registry.register(ReceiptMetrics(self.receipts, lambda: self.writes, most_sets=self.most_sets))
 
-    def parts(self, selector: str, _: Call, claims: Claims) -> list[SetPart]:
+    def parts(self, selector: str, _: Call, claims: MemberClaims) -> list[SetPart]:
         if selector == "forbidden":
             raise RpcError(Code.PERMISSION_DENIED, "no")
         return [SetPart(("shop", selector), claims.digest, claims.revision)]

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from controller.delivery.claims import Place
-    from controller.proxy.receipts import Claims
+    from controller.proxy.receipts import MemberClaims
 
 PLACE = ("shop", "flags")
 DIGEST = "sha256:new"
@@ -49,7 +49,7 @@ class World:
             pods=self, clock=lambda: self.now, changed=changed or self.changed.append,
         )  # fmt: skip
 
-    def parts(self, selector: str, _: Call, claims: Claims) -> list[SetPart]:
+    def parts(self, selector: str, _: Call, claims: MemberClaims) -> list[SetPart]:
         if selector == "forbidden":
             raise RpcError(Code.PERMISSION_DENIED, "no")
         return [SetPart(PLACE, claims.digest, claims.revision)] if selector == "shop/flags" else []

@@ -13,7 +13,14 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from controller.api.flagreceipt import FlagReceiptStatus
 from controller.delivery.fleet_members import Count, count
-from controller.proxy.members import FORGOTTEN, SILENT, MemberIdentity, Membership, Report, receipt_status
+from controller.proxy.members import (
+    FORGOTTEN,
+    SILENT,
+    MemberIdentity,
+    MemberReport,
+    Membership,
+    receipt_status,
+)
 
 PROXIES = 3
 MEMBERS = 5
@@ -69,7 +76,7 @@ class Receipts(RuleBasedStateMachine):
         self.settling = self.clock + SILENT + BEAT
 
     def send(self, process: Process) -> None:
-        report = Report(process.digest, process.digest, self.clock, True)
+        report = MemberReport(process.digest, process.digest, self.clock, True)
         self.proxies[process.proxy].record_report(process.who, report, process.peer, self.clock)
         process.reported = self.clock
 
@@ -120,7 +127,7 @@ class Receipts(RuleBasedStateMachine):
         process = self.processes[which % len(self.processes)]
         if process.who.verified and process.proxy == proxy and not process.frozen:
             who = MemberIdentity("ns", process.who.pod, process.who.pod_uid, "forger")
-            self.proxies[proxy].record_report(who, Report("forged"), "10.9.9.9:1", self.clock)
+            self.proxies[proxy].record_report(who, MemberReport("forged"), "10.9.9.9:1", self.clock)
             self.proxies[proxy].remove(who)
 
     @precondition(lambda self: self.processes)

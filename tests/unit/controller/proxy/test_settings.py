@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from controller.app.settings import AuthMode, InvalidSettingError, ProxySettings, settings_of
+from controller.app.settings import AuthMode, InvalidOptionError, ProxySettings, settings_of
 from controller.cli import main, processes
 from controller.cli import processes as cli
 
@@ -50,7 +50,7 @@ def test_a_setting_is_read_alike_from_the_environment_and_the_command_line(
 )  # fmt: skip
 def test_what_cannot_be_used_is_named(name: str, text: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(f"FLAGSTAFF_{name}", text)
-    with pytest.raises(InvalidSettingError, match=f"FLAGSTAFF_{name} is "):
+    with pytest.raises(InvalidOptionError, match=f"FLAGSTAFF_{name} is "):
         settings_of(ProxySettings)
 
 

@@ -13,7 +13,7 @@ from controller.api.rollout_status import CandidateStatus, FlagRolloutStatus, Me
 from controller.configurations.reconciler import ConfigurationReconciler
 from controller.configurations.remote_providers import RemoteProviders, RemoteShards
 from controller.configurations.stage import CONFIGURATIONS
-from controller.delivery.claims import Claims
+from controller.delivery.claims import ClaimIndex
 from controller.delivery.delivered import delivery_of
 from controller.delivery.rollouts import PromotedSets, progress_of
 from controller.rollouts.rollout_ports import HookAnswer
@@ -117,7 +117,9 @@ class ClusterWorld:
         self.reconcilers: dict[str, Reconciler] = {
             "FlagRollout": FlagRolloutReconciler(objects, self._writer, self.answers, self.answers),
             "FeatureFlagConfiguration": ConfigurationReconciler(
-                objects, Claims(), remote=RemoteProviders(objects, {}, RemoteShards(objects, self._writer))
+                objects,
+                ClaimIndex(),
+                remote=RemoteProviders(objects, {}, RemoteShards(objects, self._writer)),
             ),
         }
         self.due: dict[ObjectKey, datetime] = {}

@@ -14,7 +14,7 @@ import yaml
 from controller.api.fields import read
 from controller.api.flagrollout import ABORT, APPROVE, PAUSE, PROMOTE, RESUME, RETRY, FlagRolloutSpec
 from controller.api.meta import ObjectKey
-from controller.api.rollout_status import FlagRolloutStatus, MetricStatus, Revision, Served
+from controller.api.rollout_status import FlagRolloutStatus, MetricStatus, PromotedRevision, StepServed
 from controller.rollouts.candidates import kept_keys
 from controller.rollouts.decide import decide, due_of
 from controller.rollouts.observation import Commit, Misfit, Observation
@@ -72,8 +72,8 @@ class RolloutWorld:
     disabled: set[str] = field(default_factory=set)
     overrides: dict[str, str] = field(default_factory=dict)
     """The flag of each override in force, by its name."""
-    served: Served | None = field(default_factory=lambda: Served(served=4, total=4))
-    promotion_served: Served | None = None
+    served: StepServed | None = field(default_factory=lambda: StepServed(served=4, total=4))
+    promotion_served: StepServed | None = None
     """The same while everybody gets a candidate, if it differs."""
     check: str = "pass"
     hooks: dict[str, str] = field(default_factory=dict)
@@ -147,10 +147,10 @@ class RolloutWorld:
             annotations=self.annotations,
         )
 
-    def _revision(self, promoted: dict[str, str]) -> Revision:
+    def _revision(self, promoted: dict[str, str]) -> PromotedRevision:
         digest = "sha256:" + hashlib.sha256(str(sorted(promoted.items())).encode()).hexdigest()
         self.sets[digest] = promoted
-        return Revision(digest=digest, shard=f"promoted-{digest[7:19]}")
+        return PromotedRevision(digest=digest, shard=f"promoted-{digest[7:19]}")
 
     def tick(self) -> Decision:
         """Decide once, and write the status."""
@@ -275,11 +275,11 @@ class RolloutWorld:
 
     def _served(self, text: str) -> None:
         served, _, total = text.partition("/")
-        self.served = Served(served=int(served), total=int(total)) if total else None
+        self.served = StepServed(served=int(served), total=int(total)) if total else None
 
     def _promotion(self, text: str) -> None:
         served, _, total = text.partition("/")
-        self.promotion_served = Served(served=int(served), total=int(total))
+        self.promotion_served = StepServed(served=int(served), total=int(total))
 
     def _check(self, text: str) -> None:
         self.check = text

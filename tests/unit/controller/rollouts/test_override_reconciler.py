@@ -12,7 +12,7 @@ from controller.api.flagset import KIND, LABEL, manager_of
 from controller.api.meta import ObjectKey
 from controller.configurations.reconciler import ConfigurationReconciler
 from controller.configurations.stage import CONFIGURATIONS
-from controller.delivery.claims import Claims
+from controller.delivery.claims import ClaimIndex
 from controller.delivery.delivered import delivery_of
 from controller.delivery.object_bounds import OVERRIDES
 from controller.delivery.overrides import override_progress
@@ -87,7 +87,9 @@ class World:
 
     async def configuration(self) -> Settled:
         resource = self.cluster.the("FeatureFlagConfiguration", "checkout")
-        result = await ConfigurationReconciler(self.cluster.objects, Claims()).reconcile(resource, self.now)
+        result = await ConfigurationReconciler(self.cluster.objects, ClaimIndex()).reconcile(
+            resource, self.now
+        )
         settled = settle(resource, result, self.now)
         self.cluster.set_status(resource, settled.status)
         return settled

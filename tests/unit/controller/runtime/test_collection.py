@@ -11,7 +11,7 @@ from controller.api.kinds import FLAG_SET, SECRET
 from controller.api.meta import ObjectKey, Resource
 from controller.runtime.cache import Cache
 from controller.runtime.setbacks import Failed
-from controller.runtime.watch_health import Collector
+from controller.runtime.watch_health import CacheFiller
 
 KEY = ObjectKey("FlagSet", "shop", "flags")
 
@@ -45,7 +45,7 @@ class Around:
     cache: Cache = field(default_factory=Cache)
 
     def __post_init__(self) -> None:
-        self.collector = Collector(self.cache, self.cluster, (FLAG_SET, SECRET), (), again=0.001)
+        self.collector = CacheFiller(self.cache, self.cluster, (FLAG_SET, SECRET), (), again=0.001)
 
     async def compare(self) -> None:
         self.collector.on_relist()

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, cast
 
 from controller.api.kinds import FEATURE_FLAG
 from controller.api.meta import ObjectKey, Resource
-from controller.delivery.claims import Claims
+from controller.delivery.claims import ClaimIndex
 from controller.runtime.cache import Cache
 from controller.runtime.watches import Dispatcher, Reconciles
 
@@ -32,7 +32,7 @@ class Woken:
 
 
 def dispatcher_of(cache: Cache, loop: Woken) -> Dispatcher:
-    claims, loops = Claims(), cast("dict[str, Loop]", {FLAGS.kind: loop})
+    claims, loops = ClaimIndex(), cast("dict[str, Loop]", {FLAGS.kind: loop})
     made = Dispatcher(
         cache,
         (Reconciles(FEATURE_FLAG),),

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from prometheus_client import CollectorRegistry, Counter
 
 from controller.api.meta import ObjectKey
-from controller.runtime.event import Event, Severity
+from controller.runtime.event import Event, EventType
 from controller.runtime.event_queue import EventQueue
 from tests.waiting import until
 
@@ -33,7 +33,7 @@ def event_of(namespace: str, number: int) -> Event:
     moment = datetime(2026, 1, 1, tzinfo=UTC)
     source = ObjectKey("FlagSource", namespace, "flags")
     return Event(
-        f"{namespace}{number}", source, "v1", "uid", "1", Severity.NORMAL, "Reason", "a message", moment
+        f"{namespace}{number}", source, "v1", "uid", "1", EventType.NORMAL, "Reason", "a message", moment
     )
 
 

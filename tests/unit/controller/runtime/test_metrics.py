@@ -10,7 +10,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from controller.api.meta import ObjectKey, Resource
 from controller.runtime.cache import Cache
-from controller.runtime.metrics import Metrics
+from controller.runtime.metrics import ControllerMetrics
 from controller.runtime.process import Role
 from controller.runtime.queue import KeyedQueue
 from controller.runtime.watch_health import WatchHealth
@@ -23,7 +23,7 @@ def scrape(status: dict[str, Any], kind: str = KIND, *, leading: bool = True) ->
     objects = Cache()
     objects.learn(Resource(ObjectKey(kind, "shop", "flags"), "u", 1, "1", status=status))
     health = WatchHealth(lambda: 0.0)
-    metrics = Metrics(objects, {}, lambda: datetime(2026, 1, 1, tzinfo=UTC), health, Role(leading))
+    metrics = ControllerMetrics(objects, {}, lambda: datetime(2026, 1, 1, tzinfo=UTC), health, Role(leading))
     return {
         sample.labels["state"]: sample.value
         for family in text_string_to_metric_families(metrics.text().decode())
@@ -60,7 +60,9 @@ def test_remote_flags_are_stale_since_their_provider_confirmed_them_last() -> No
         providers = [{"name": "there", "type": "http", **entry}]
         objects.learn(Resource(ObjectKey(KIND, "shop", name), name, 1, "1", status={"providers": providers}))
     health, queue = WatchHealth(lambda: 0.0), KeyedQueue[ObjectKey](lambda: 0.0, lambda: 0.0)
-    metrics = Metrics(objects, {KIND: queue}, lambda: datetime(2026, 1, 1, tzinfo=UTC), health, Role(True))
+    metrics = ControllerMetrics(
+        objects, {KIND: queue}, lambda: datetime(2026, 1, 1, tzinfo=UTC), health, Role(True)
+    )
     seconds = {
         (sample.labels["name"], sample.labels["provider"]): sample.value
         for family in text_string_to_metric_families(metrics.text().decode())
@@ -85,7 +87,7 @@ def test_overrides_in_force_have_a_series_each() -> None:
         key = ObjectKey("FlagOverride", "shop", name)
         objects.learn(Resource(key, name, 1, "1", given, {} if state is None else {"state": state}))
     health = WatchHealth(lambda: 0.0)
-    metrics = Metrics(objects, {}, lambda: datetime(2026, 1, 1, tzinfo=UTC), health, Role(True))
+    metrics = ControllerMetrics(objects, {}, lambda: datetime(2026, 1, 1, tzinfo=UTC), health, Role(True))
     samples = [
         (sample.labels, sample.value)
         for family in text_string_to_metric_families(metrics.text().decode())
@@ -123,7 +125,7 @@ def test_a_rollout_has_its_state_and_each_candidate_its_share_and_the_values_of_
         key = ObjectKey("FlagRollout", "shop", name)
         objects.learn(Resource(key, name, 1, "1", status=status))
     health = WatchHealth(lambda: 0.0)
-    collected = Metrics(objects, {}, lambda: datetime(2026, 1, 1, tzinfo=UTC), health, Role(True))
+    collected = ControllerMetrics(objects, {}, lambda: datetime(2026, 1, 1, tzinfo=UTC), health, Role(True))
     collected.count_check("Error")
     samples = {
         (sample.name.removeprefix("flagstaff_rollout_"), *sample.labels.values()): sample.value

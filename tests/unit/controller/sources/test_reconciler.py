@@ -22,7 +22,14 @@ from controller.artifacts.archive import SKIPPED_FILE, take_skipped, unpack
 from controller.artifacts.storage import Storages
 from controller.runtime.cache import Cache
 from controller.runtime.setbacks import Failed, Setback, Stalled, Waiting
-from controller.sources.backend import NOTHING_ACCEPTED, Accepted, Fetched, FetchRequest, Revision, Unverified
+from controller.sources.backend import (
+    NOTHING_ACCEPTED,
+    AcceptedRevision,
+    Fetched,
+    FetchRequest,
+    Revision,
+    Unverified,
+)
 from controller.sources.freshness import Freshness, PendingPushes
 from controller.sources.reconciler import SourceReconciler
 from evaluator.host import durable
@@ -72,7 +79,9 @@ class Played:
             raise self.resolving
         return Revision("main", f"sha1:{self.commit}")
 
-    async def fetch(self, revision: Revision, into: Path, accepted: Accepted = NOTHING_ACCEPTED) -> Fetched:
+    async def fetch(
+        self, revision: Revision, into: Path, accepted: AcceptedRevision = NOTHING_ACCEPTED
+    ) -> Fetched:
         self.fetched += 1
         if self.fetching is not None:
             raise self.fetching

@@ -8,13 +8,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from evaluator.flags.canonical import digest
-from evaluator.flags.diff import Change, diff, same
+from evaluator.flags.diff import ChangedPart, diff, same
 from evaluator.flags.model import ABSENT, REVISION_KEY, Flag, FlagSet, State
 from evaluator.flags.text import normal
 from tests.unit.evaluator.flags.test_canonical import flag, flag_set, values
 
 
-def changes(old: FlagSet, new: FlagSet) -> dict[str, tuple[Change, ...]]:
+def changes(old: FlagSet, new: FlagSet) -> dict[str, tuple[ChangedPart, ...]]:
     return dict(diff(old, new).changed)
 
 
@@ -37,20 +37,20 @@ def test_a_set_that_gains_or_loses_a_flag_differs(old: tuple[str, ...], new: tup
     assert diff(flag_set(*map(flag, old)), flag_set(*map(flag, new)))
 
 
-ONE: dict[str, tuple[dict[str, Any], Change]] = {
-    "state": ({"state": State.DISABLED}, Change.STATE),
-    "value": ({"variants": {"on": "yes"}}, Change.VARIANTS),
-    "one for true": ({"variants": {"on": 1}}, Change.VARIANTS),
-    "another variant": ({"variants": {"on": True, "off": False}}, Change.VARIANTS),
-    "default": ({"default_variant": "on"}, Change.DEFAULT_VARIANT),
-    "targeting": ({"targeting": {"var": "a"}}, Change.TARGETING),
-    "null targeting": ({"targeting": None}, Change.TARGETING),
-    "metadata": ({"metadata": {"owner": "web"}}, Change.METADATA),
+ONE: dict[str, tuple[dict[str, Any], ChangedPart]] = {
+    "state": ({"state": State.DISABLED}, ChangedPart.STATE),
+    "value": ({"variants": {"on": "yes"}}, ChangedPart.VARIANTS),
+    "one for true": ({"variants": {"on": 1}}, ChangedPart.VARIANTS),
+    "another variant": ({"variants": {"on": True, "off": False}}, ChangedPart.VARIANTS),
+    "default": ({"default_variant": "on"}, ChangedPart.DEFAULT_VARIANT),
+    "targeting": ({"targeting": {"var": "a"}}, ChangedPart.TARGETING),
+    "null targeting": ({"targeting": None}, ChangedPart.TARGETING),
+    "metadata": ({"metadata": {"owner": "web"}}, ChangedPart.METADATA),
 }
 
 
 @pytest.mark.parametrize(("part", "change"), ONE.values(), ids=ONE)
-def test_a_change_names_the_part(part: dict[str, Any], change: Change) -> None:
+def test_a_change_names_the_part(part: dict[str, Any], change: ChangedPart) -> None:
     old, new = flag_set(flag()), flag_set(flag(**part))
     assert changes(old, new) == {"banner": (change,)}
     assert changes(new, old) == {"banner": (change,)}
@@ -59,7 +59,12 @@ def test_a_change_names_the_part(part: dict[str, Any], change: Change) -> None:
 def test_several_changes_of_a_flag_are_sorted() -> None:
     new = flag(state=State.DISABLED, targeting=None, default_variant="on", metadata={"a": 1})
     assert changes(flag_set(flag()), flag_set(new)) == {
-        "banner": (Change.DEFAULT_VARIANT, Change.METADATA, Change.STATE, Change.TARGETING)
+        "banner": (
+            ChangedPart.DEFAULT_VARIANT,
+            ChangedPart.METADATA,
+            ChangedPart.STATE,
+            ChangedPart.TARGETING,
+        )
     }
 
 
@@ -72,7 +77,7 @@ def test_provenance_is_no_difference() -> None:
 def test_set_metadata_changes_every_flag() -> None:
     old = flag_set(flag("a"), flag("b"), metadata={"version": "1"})
     new = flag_set(flag("a"), flag("b"), metadata={"version": "2"})
-    assert changes(old, new) == {"a": (Change.METADATA,), "b": (Change.METADATA,)}
+    assert changes(old, new) == {"a": (ChangedPart.METADATA,), "b": (ChangedPart.METADATA,)}
 
 
 USES_STAFF = {"if": [{"$ref": "staff"}, "on"]}
@@ -82,7 +87,7 @@ USES_STAFF = {"if": [{"$ref": "staff"}, "on"]}
 def test_a_changed_evaluator_changes_the_flags_that_use_it(other: dict[str, Any]) -> None:
     flags = flag("user", targeting=USES_STAFF), flag("plain", targeting={"var": "x"}), flag("none")
     old = flag_set(*flags, evaluators={"staff": {"var": "a"}})
-    assert changes(old, flag_set(*flags, evaluators=other)) == {"user": (Change.TARGETING,)}
+    assert changes(old, flag_set(*flags, evaluators=other)) == {"user": (ChangedPart.TARGETING,)}
 
 
 def test_a_changed_evaluator_behind_another_changes_the_flags_that_use_either() -> None:
@@ -90,7 +95,7 @@ def test_a_changed_evaluator_behind_another_changes_the_flags_that_use_either() 
     user = flag("user", targeting=USES_STAFF)
     old = flag_set(user, evaluators={**nested, "deep": {"var": "a"}})
     new = flag_set(user, evaluators={**nested, "deep": {"var": "b"}})
-    assert changes(old, new) == {"user": (Change.TARGETING,)}
+    assert changes(old, new) == {"user": (ChangedPart.TARGETING,)}
 
 
 def test_an_evaluator_that_no_flag_uses_changes_none() -> None:
@@ -109,14 +114,14 @@ def test_a_rule_too_large_to_expand_counts_as_changed_with_its_evaluators() -> N
     user = flag(targeting=USES_STAFF)
     old = flag_set(user, evaluators={"staff": {"+": [1] * 20_000}})
     new = flag_set(user, evaluators={"staff": {"+": [2] * 20_000}})
-    assert changes(old, new) == {"banner": (Change.TARGETING,)}
+    assert changes(old, new) == {"banner": (ChangedPart.TARGETING,)}
 
 
 def test_the_difference_of_a_large_set_names_the_one_change() -> None:
     flags = {f"f{at}": flag(f"f{at}", targeting=USES_STAFF) for at in range(10_000)}
     changed = {**flags, "f7": flag("f7", state=State.DISABLED, targeting=USES_STAFF)}
     found = diff(FlagSet(flags=flags), FlagSet(flags=changed))
-    assert found.changed == {"f7": (Change.STATE,)}
+    assert found.changed == {"f7": (ChangedPart.STATE,)}
 
 
 @pytest.mark.parametrize(

@@ -32,8 +32,8 @@ from evaluator.flags.rollouts import (
     ROLLOUT_SHARE_KEY,
     ROLLOUT_STEP_KEY,
     Arm,
+    CohortReach,
     Exposure,
-    Reach,
     Rollout,
     arm_rule,
     reach_of,
@@ -318,7 +318,7 @@ def test_definitions_that_cannot_be_served_side_by_side_stay_promoted_with_their
     with_misfit = exposure(desired, promoted, ("f", "g"))
     other = exposure(desired, promoted, ("h",))
     under_way = with_exposures(promoted, with_misfit, other, patterns=("*",))
-    assert [one.reach for one in reach_of(desired, under_way)] == [Reach.HELD, Reach.EXPOSED]
+    assert [one.reach for one in reach_of(desired, under_way)] == [CohortReach.HELD, CohortReach.EXPOSED]
     made = effective(desired, Progress(rollouts=(under_way,)))
     assert {key: made.flags[key].targeting for key in ("f", "g")} == {
         key: promoted.flags[key].targeting for key in ("f", "g")

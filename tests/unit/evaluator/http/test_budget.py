@@ -8,7 +8,7 @@ from contextlib import suppress
 import pytest
 
 from evaluator.http import h2_frames
-from evaluator.http.h2_frames import END_HEADERS, ErrorCode
+from evaluator.http.h2_frames import END_HEADERS, Http2ErrorCode
 from evaluator.http.hpack import encode_block
 from evaluator.http.http2_peer import Http2Peer
 from evaluator.http.limits import Limits
@@ -32,7 +32,7 @@ HEAD = b"GET / HTTP/1.1\r\nhost: h\r\n" + "".join(f"{n}: {v}\r\n" for n, v in FI
 CODED_HEAD = wire.GREETING + b"".join(
     wire.headers_frame(number, encode_block([*KNOWN_HEAD, *FIELDS[:60]]), END_HEADERS) for number in (1, 3, 5)
 )
-CALM = h2_frames.goaway_frame(0, ErrorCode.ENHANCE_YOUR_CALM)[13:17]
+CALM = h2_frames.goaway_frame(0, Http2ErrorCode.ENHANCE_YOUR_CALM)[13:17]
 
 
 @pytest.mark.parametrize(
@@ -65,7 +65,7 @@ async def test_what_was_answered_counts_no_more() -> None:
 
 
 def goodbye() -> bytes:
-    return h2_frames.goaway_frame(0, ErrorCode.NO_ERROR)
+    return h2_frames.goaway_frame(0, Http2ErrorCode.NO_ERROR)
 
 
 async def test_one_address_may_not_take_all_connections() -> None:

@@ -21,8 +21,8 @@ from evaluator.http.h2_frames import (
     END_STREAM,
     BodyTooLarge,
     ConnectionClosed,
-    ErrorCode,
     HeadersReceived,
+    Http2ErrorCode,
     RequestReceived,
     Setting,
     StreamClosed,
@@ -220,7 +220,7 @@ def test_a_body_over_the_limit_is_answered_and_the_rest_of_it_ignored(declared: 
     events = connection.receive(headers_frame(1, encode_block(head)) + data_frame(1, b"b" * 11, flags=0))
     assert [event.block.fields for event in events if isinstance(event, BodyTooLarge)] == [head]
     connection.send_headers(1, OK, end_stream=True)
-    assert errors(connection) == [("RST_STREAM", 1, ErrorCode.NO_ERROR)]
+    assert errors(connection) == [("RST_STREAM", 1, Http2ErrorCode.NO_ERROR)]
     assert connection.receive(data_frame(1, b"b" * 11) + frame(h2_frames.PING, 0, 0, bytes(8))) == []
     assert [kind for kind, *_ in take_frames(connection)] == [h2_frames.PING]
 
@@ -240,7 +240,7 @@ def test_without_a_limit_any_body_is_taken() -> None:
 def test_a_header_block_over_the_limit_ends_the_connection() -> None:
     connection = open_connection(Limits(header_bytes=1000))
     block = encode_block([*HEAD, ("x-long", "v" * 2000)])
-    assert connection.receive(headers_frame(1, block)) == [ConnectionClosed(ErrorCode.ENHANCE_YOUR_CALM)]
+    assert connection.receive(headers_frame(1, block)) == [ConnectionClosed(Http2ErrorCode.ENHANCE_YOUR_CALM)]
 
 
 def test_a_read_is_parsed_so_many_frames_at_a_time() -> None:
@@ -256,9 +256,9 @@ def test_the_peer_resets_a_stream() -> None:
     stream_id = pair.request()
     pair.server.send_response(stream_id, OK, b"b" * 100_000, STATUS)
     pair.acknowledging = False
-    pair.client.reset_stream(stream_id, ErrorCode.CANCEL)
+    pair.client.reset_stream(stream_id, Http2ErrorCode.CANCEL)
     pair.pump()
-    assert StreamClosed(stream_id, ErrorCode.CANCEL) in pair.events
+    assert StreamClosed(stream_id, Http2ErrorCode.CANCEL) in pair.events
     assert (pair.server.open_streams, pair.server.waiting_bytes) == (0, 0)
     pair.server.send_body(stream_id, b"late")
     assert pair.server.take_output() == b""
@@ -267,10 +267,10 @@ def test_the_peer_resets_a_stream() -> None:
 def test_we_reset_a_stream() -> None:
     pair = Pair()
     stream_id = pair.request()
-    pair.server.reset(stream_id, ErrorCode.CANCEL)
-    pair.server.reset(stream_id, ErrorCode.CANCEL)
+    pair.server.reset(stream_id, Http2ErrorCode.CANCEL)
+    pair.server.reset(stream_id, Http2ErrorCode.CANCEL)
     pair.pump()
-    assert [reset.error_code for reset in pair.events_of(StreamReset)] == [ErrorCode.CANCEL]
+    assert [reset.error_code for reset in pair.events_of(StreamReset)] == [Http2ErrorCode.CANCEL]
     assert not pair.server.is_open(stream_id)
 
 
@@ -283,7 +283,7 @@ def test_a_drain_says_at_last_which_streams_were_processed() -> None:
     assert len(connection.receive(whole(3) + frame(h2_frames.PING, h2_frames.ACK, 0, bytes(8)))) == 1
     assert (connection.draining, connection.unanswered_pings) == (True, 0)
     connection.goaway()
-    assert errors(connection) == [("GOAWAY", 3, ErrorCode.NO_ERROR)]
+    assert errors(connection) == [("GOAWAY", 3, Http2ErrorCode.NO_ERROR)]
 
 
 def test_after_the_last_goaway_new_streams_are_refused() -> None:
@@ -292,7 +292,7 @@ def test_after_the_last_goaway_new_streams_are_refused() -> None:
     connection.goaway()
     connection.take_output()
     assert connection.receive(whole(3)) == []
-    assert errors(connection) == [("RST_STREAM", 3, ErrorCode.REFUSED_STREAM)]
+    assert errors(connection) == [("RST_STREAM", 3, Http2ErrorCode.REFUSED_STREAM)]
     connection.send_response(1, OK, b"answer", STATUS)
     assert len(take_frames(connection)) == 3
 
@@ -301,7 +301,7 @@ def test_a_goaway_of_the_peer_closes_what_is_idle() -> None:
     pair = Pair()
     pair.client.close_connection()
     pair.pump()
-    assert pair.events == [ConnectionClosed(ErrorCode.NO_ERROR)]
+    assert pair.events == [ConnectionClosed(Http2ErrorCode.NO_ERROR)]
     assert pair.server.receive(whole(1)) == []
 
 
@@ -317,7 +317,7 @@ def test_more_streams_than_allowed_are_refused() -> None:
     connection = open_connection(Limits(streams_per_connection=2))
     events = connection.receive(whole(1) + whole(3) + whole(5))
     assert len(events) == 2
-    assert errors(connection) == [("RST_STREAM", 5, ErrorCode.REFUSED_STREAM)]
+    assert errors(connection) == [("RST_STREAM", 5, Http2ErrorCode.REFUSED_STREAM)]
     connection.send_response(1, OK, b"answer", STATUS)
     assert len(connection.receive(whole(7))) == 1
 

@@ -28,9 +28,9 @@ from evaluator.http.h2_frames import (
     WINDOW_UPDATE,
     WITH_PRIORITY,
     ConnectionClosed,
-    ErrorCode,
     Event,
     HeadersReceived,
+    Http2ErrorCode,
     Setting,
     StreamClosed,
     frame,
@@ -65,11 +65,11 @@ HALF = headers_frame(1, flags=0)
 LARGEST = 2**31 - 1
 IDLE = Limits().resets_per_second + 1
 """Frames that ask for nothing, one more than may come at once."""
-CALM = ErrorCode.ENHANCE_YOUR_CALM
-PROTOCOL = ErrorCode.PROTOCOL_ERROR
-SIZE = ErrorCode.FRAME_SIZE_ERROR
-FLOW = ErrorCode.FLOW_CONTROL_ERROR
-CLOSED = ErrorCode.STREAM_CLOSED
+CALM = Http2ErrorCode.ENHANCE_YOUR_CALM
+PROTOCOL = Http2ErrorCode.PROTOCOL_ERROR
+SIZE = Http2ErrorCode.FRAME_SIZE_ERROR
+FLOW = Http2ErrorCode.FLOW_CONTROL_ERROR
+CLOSED = Http2ErrorCode.STREAM_CLOSED
 
 CONNECTION_ERRORS = {
     "a frame longer than allowed": (frame(DATA, 0, 1, bytes(16_385)), SIZE),
@@ -85,7 +85,7 @@ CONNECTION_ERRORS = {
     "HEADERS after the peer's reset": (OPEN + reset_frame(1, 8) + OPEN, CLOSED),
     "padding longer than HEADERS": (frame(HEADERS, PADDED | 4, 1, b"\x09ab"), PROTOCOL),
     "HEADERS too short for priority": (frame(HEADERS, WITH_PRIORITY | 4, 1, b"abcd"), SIZE),
-    "HEADERS that is no HPACK": (headers_frame(1, b"\x80"), ErrorCode.COMPRESSION_ERROR),
+    "HEADERS that is no HPACK": (headers_frame(1, b"\x80"), Http2ErrorCode.COMPRESSION_ERROR),
     "CONTINUATION of nothing": (frame(CONTINUATION, END_HEADERS, 1), PROTOCOL),
     "CONTINUATION of another stream": (HALF + frame(CONTINUATION, 4, 3), PROTOCOL),
     "DATA within a header block": (HALF + data_frame(1), PROTOCOL),
@@ -189,7 +189,7 @@ FIELDS = {
 
 
 @pytest.mark.parametrize(("wire", "error"), CONNECTION_ERRORS.values(), ids=CONNECTION_ERRORS.keys())
-def test_a_breach_ends_the_connection(wire: bytes, error: ErrorCode) -> None:
+def test_a_breach_ends_the_connection(wire: bytes, error: Http2ErrorCode) -> None:
     connection = open_connection()
     assert connection.receive(wire)[-1] == ConnectionClosed(error)
     assert [(kind, code) for kind, _, code in errors(connection)][-1] == ("GOAWAY", error)
@@ -200,7 +200,7 @@ def test_a_breach_ends_the_connection(wire: bytes, error: ErrorCode) -> None:
 
 
 @pytest.mark.parametrize(("wire", "error"), STREAM_ERRORS.values(), ids=STREAM_ERRORS.keys())
-def test_a_breach_ends_its_stream_only(wire: bytes, error: ErrorCode) -> None:
+def test_a_breach_ends_its_stream_only(wire: bytes, error: Http2ErrorCode) -> None:
     connection = open_connection(Limits(header_bytes=1000))
     assert StreamClosed(1, error) in connection.receive(wire)
     assert errors(connection) == [("RST_STREAM", 1, error)]
@@ -306,7 +306,7 @@ OF_A_STREAM = {
 def test_frames_of_a_stream_that_we_ended_count_as_idle(wire: bytes) -> None:
     connection = open_connection()
     connection.receive(OPEN)
-    connection.reset(1, ErrorCode.CANCEL)
+    connection.reset(1, Http2ErrorCode.CANCEL)
     assert connection.receive(wire * IDLE)[-1:] == [ConnectionClosed(CALM)]
 
 
@@ -314,7 +314,7 @@ def test_frames_of_a_stream_that_we_ended_count_as_idle(wire: bytes) -> None:
 def test_a_few_frames_of_a_stream_that_we_ended_were_under_way(wire: bytes) -> None:
     connection = open_connection()
     connection.receive(OPEN)
-    connection.reset(1, ErrorCode.CANCEL)
+    connection.reset(1, Http2ErrorCode.CANCEL)
     assert connection.receive(wire * 2) == []
 
 
@@ -338,7 +338,7 @@ def test_a_closed_stream_is_remembered_only_so_long() -> None:
     connection = open_connection(Limits(resets_per_second=10_000))
     for stream_id in range(1, 1401, 2):
         connection.receive(headers_frame(stream_id))
-        connection.reset(stream_id, ErrorCode.CANCEL)
+        connection.reset(stream_id, Http2ErrorCode.CANCEL)
     connection.take_output()
     assert connection.receive(data_frame(1399)) == []
     assert errors(connection) == []

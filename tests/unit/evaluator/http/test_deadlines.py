@@ -147,7 +147,7 @@ async def test_a_cancelled_call_that_waited_leaves_nothing_behind() -> None:
     for _ in range(MOST_DEFERRED + 2):
         client.ask("/late", method="GET")
     assert client.line.peer.waiting_requests == 2
-    client.line.feed(h2_frames.reset_frame(17, h2_frames.ErrorCode.CANCEL))
+    client.line.feed(h2_frames.reset_frame(17, h2_frames.Http2ErrorCode.CANCEL))
     stage.held = False
     await until(lambda: client.read().ended)
     assert client.line.peer.waiting_requests == 0

@@ -187,7 +187,7 @@ async def test_one_connection_has_few_under_way_and_whatever_is_cancelled_makes_
     ask = [wire.headers_frame(each, head, END_HEADERS | END_STREAM) for each in range(1, 40, 2)]
     line.feed(wire.GREETING, *ask)
     assert (line.peer.deferred_streams, line.peer.waiting_requests) == ([1, 3, 5, 7, 9, 11, 13, 15], 12)
-    line.feed(*(h2_frames.reset_frame(each, h2_frames.ErrorCode.CANCEL) for each in (1, 3)))
+    line.feed(*(h2_frames.reset_frame(each, h2_frames.Http2ErrorCode.CANCEL) for each in (1, 3)))
     assert len(line.peer.deferred_streams) == MOST_DEFERRED
     stage.held = False
     await until(lambda: stage.ended == 18)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from evaluator.http import h2_frames
-from evaluator.http.h2_frames import ErrorCode, frame
+from evaluator.http.h2_frames import Http2ErrorCode, frame
 from evaluator.http.h2_streams import EARNED
 from evaluator.http.limits import Limits
 from tests.unit.evaluator.http import wire
@@ -72,7 +72,7 @@ def test_a_flood_of_pings_is_answered_with_enhance_your_calm_and_ends_its_own_co
     answers = list(wire.parse_frames(subscriptions.line.feed(*flood)))
     assert [kind for kind, *_ in answers].count(h2_frames.PING) < FLOOD
     kind, _, _, payload = answers[-1]
-    assert (kind, payload[4:8]) == (h2_frames.GOAWAY, ErrorCode.ENHANCE_YOUR_CALM.to_bytes(4))
+    assert (kind, payload[4:8]) == (h2_frames.GOAWAY, Http2ErrorCode.ENHANCE_YOUR_CALM.to_bytes(4))
     assert (subscriptions.line.over(), subscriber.ends) == (True, 1)
     assert (other.publish(1), bystander.ends) == ([b"1"], 0)
 
@@ -137,7 +137,7 @@ def test_the_third_early_ping_in_a_row_ends_the_connection_in_grpcs_words(
     every: float, how: dict[str, Any]
 ) -> None:
     *_, (kind, _, _, payload) = wire.parse_frames(last_answer_to_pings(4, every, **how))
-    assert (kind, payload[4:8]) == (h2_frames.GOAWAY, ErrorCode.ENHANCE_YOUR_CALM.to_bytes(4))
+    assert (kind, payload[4:8]) == (h2_frames.GOAWAY, Http2ErrorCode.ENHANCE_YOUR_CALM.to_bytes(4))
     assert payload[8:] == b"too_many_pings"
 
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from evaluator.flags.canonical import digest
 from evaluator.flags.model import FlagSet
-from evaluator.receipts.endpoint import Endpoint
-from evaluator.receipts.reporter import Receipts
+from evaluator.receipts.endpoint import ReceiptEndpoint
+from evaluator.receipts.reporter import StoreReceipts
 from evaluator.store.store import Store
 from evaluator.sync.config import Provider, SourceConfig
 from evaluator.sync.follower import Followers
@@ -26,13 +26,13 @@ if TYPE_CHECKING:
 async def evaluator(proxy: Proxy, file: Path, token: Path) -> AsyncIterator[Store]:
     """Follows a file, and reports to the proxy what it serves."""
     async with run_server(proxy) as port:
-        receipts = Receipts(MEMBER, random=lambda: 0.0)
+        receipts = StoreReceipts(MEMBER, random=lambda: 0.0)
         (source,) = open_sources([SourceConfig(str(file), Provider.FILE)], clock=lambda: 1000.0)
         store = Store(sources=[source.name])
         receipts.follow(store)
         uri = f"127.0.0.1:{port}"
         config = SourceConfig(uri, Provider.GRPC, selector="shop/flags", bearer_token_file=str(token))
-        endpoint = Endpoint(config, receipts.of(source.name, config.selector))
+        endpoint = ReceiptEndpoint(config, receipts.of(source.name, config.selector))
         tasks = [
             asyncio.create_task(each.run())
             for each in (Followers([source], store, clock=lambda: 1000.0), endpoint)

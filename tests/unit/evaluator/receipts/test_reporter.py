@@ -17,13 +17,13 @@ from evaluator.http.listener import Listener
 from evaluator.http.messages import Code, RpcError
 from evaluator.http.routes import Routes, merge
 from evaluator.http.scheduler import FairQueue
-from evaluator.receipts.reporter import Receipts, Reporter
+from evaluator.receipts.reporter import Reporter, StoreReceipts
 from evaluator.store.store import Content, Report, Store
 from evaluator.sync.config import Provider, SourceConfig
 from evaluator.sync.follower import Accepted, Followers, accept
 from evaluator.sync.lastgood import LastGood, LastGoodWriter
 from evaluator.sync.opening import open_sources
-from evaluator.sync.schedule import Backoff
+from evaluator.sync.schedule import RetryPauses
 from evaluator.sync.source import Delivery
 from evaluator.wire.delivery import LEAVE, MARK, REPORT, AskFailed, MemberText, NotOffered
 from evaluator.wire.delivery_pb2 import LeaveRequest, LeaveResponse, ReportRequest, ReportResponse
@@ -85,7 +85,7 @@ def server() -> Server:
 
 @pytest.fixture
 def reporter() -> Reporter:
-    return Receipts(MEMBER, random=lambda: 0.0).of("proxy", "shop/flags")
+    return StoreReceipts(MEMBER, random=lambda: 0.0).of("proxy", "shop/flags")
 
 
 async def test_an_evaluator_without_flags_reports_so_at_once(reporter: Reporter, server: Server) -> None:
@@ -100,7 +100,7 @@ async def test_an_evaluator_without_flags_reports_so_at_once(reporter: Reporter,
 async def test_refused_receipts_are_logged_when_the_next_is_refused_too(
     server: Server, caplog: pytest.LogCaptureFixture, failures: int, logged: list[str]
 ) -> None:
-    reporter = Receipts(MEMBER, random=lambda: 0.0, again=0.01).of("proxy", "shop/flags")
+    reporter = StoreReceipts(MEMBER, random=lambda: 0.0, again=0.01).of("proxy", "shop/flags")
     server.failure = AskFailed("down")
     async with run_beside(reporter.run(server)):
         await server.until(lambda: len(server.reports) >= failures)
@@ -228,7 +228,7 @@ async def test_what_is_served_of_each_set_of_a_composition_is_reported(
 
 async def test_an_override_that_another_source_hides_is_reported_with_that_source(server: Server) -> None:
     store = Store(sources=["kills", "own", "file"])
-    receipts = Receipts(MEMBER, random=lambda: 0.0)
+    receipts = StoreReceipts(MEMBER, random=lambda: 0.0)
     reporter = receipts.of("kills", "flagstaff.dev/orders=shop")
     receipts.of("own", "shop/own")
     receipts.follow(store)
@@ -306,7 +306,7 @@ async def evaluator(proxy: Proxy, token: str) -> AsyncIterator[Store]:
 @contextlib.asynccontextmanager
 async def run_follower(port: int, token: str) -> AsyncIterator[Store]:
     config = SourceConfig(f"127.0.0.1:{port}", Provider.GRPC, selector="shop/flags", bearer_token_file=token)
-    receipts = Receipts(MEMBER, random=lambda: 0.0)
+    receipts = StoreReceipts(MEMBER, random=lambda: 0.0)
     sources = open_sources([config], clock=lambda: 1000.0, companion=receipts.of)
     store = Store(sources=[source.name for source in sources])
     receipts.follow(store)
@@ -344,7 +344,7 @@ async def test_a_server_without_receipts_is_followed_as_ever() -> None:
 async def test_a_report_says_why_the_last_good_set_is_not_saved(
     reporter: Reporter, server: Server, tmp_path: Path
 ) -> None:
-    keeper = LastGoodWriter(LastGood(tmp_path, "proxy"), "proxy", Backoff(lambda: 0.0))
+    keeper = LastGoodWriter(LastGood(tmp_path, "proxy"), "proxy", RetryPauses(lambda: 0.0))
     reporter.saving = keeper
     keeper.fault = "No space left on device"
     async with run_beside(reporter.run(server)):

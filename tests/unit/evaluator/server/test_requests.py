@@ -9,7 +9,7 @@ from evaluator.http.deferred import Deferred, at_once
 from evaluator.http.messages import Code, Request, Response, RpcError, Streamed
 from evaluator.http.routes import Routes
 from evaluator.server.families import Histogram
-from evaluator.server.metrics import COARSE, SECONDS, Requests
+from evaluator.server.metrics import COARSE, SECONDS, RequestMetrics
 from tests.clock import Clock
 
 from .fakes import call
@@ -35,8 +35,8 @@ def answer_http(request: Request) -> Response:
     return Response(int(request.body), b"x" * 150)
 
 
-def observed_routes(clock: Clock) -> tuple[Requests, Routes]:
-    requests = Requests(clock)
+def observed_routes(clock: Clock) -> tuple[RequestMetrics, Routes]:
+    requests = RequestMetrics(clock)
     plain = Routes(
         unary={PATH: answer_rpc},
         json_unary={PATH: answer_rpc},
@@ -45,7 +45,7 @@ def observed_routes(clock: Clock) -> tuple[Requests, Routes]:
     return requests, requests.measure(plain)
 
 
-def samples(requests: Requests, name: str, **labels: str) -> list[tuple[Mapping[str, str], float]]:
+def samples(requests: RequestMetrics, name: str, **labels: str) -> list[tuple[Mapping[str, str], float]]:
     return [
         (sample.labels, sample.value)
         for family in requests.families()
@@ -54,7 +54,7 @@ def samples(requests: Requests, name: str, **labels: str) -> list[tuple[Mapping[
     ]
 
 
-def count_requests(requests: Requests, **labels: str) -> float:
+def count_requests(requests: RequestMetrics, **labels: str) -> float:
     name = "http_server_request_duration_seconds_count"
     return sum(value for _, value in samples(requests, name, **labels))
 
@@ -118,7 +118,7 @@ def test_a_handler_that_fails_is_a_500() -> None:
 
 
 def test_a_stream_is_no_request_that_was_answered() -> None:
-    requests = Requests(Clock())
+    requests = RequestMetrics(Clock())
     stream = Streamed(200, (), lambda _: None)
     routes = requests.measure(Routes(http={("GET", "/sse"): lambda _: stream}))
     assert routes.http["GET", "/sse"](Request("GET", "/sse", "", (), b"", "")) is stream
@@ -170,7 +170,7 @@ def test_deferred_calls_are_counted_by_how_they_end(error: BaseException | None,
             raise error
         return b"late"
 
-    requests = Requests(lambda: 1.0)
+    requests = RequestMetrics(lambda: 1.0)
     routes = requests.measure(Routes(unary={PATH: lambda *_: Deferred(steps())}))
     deferred = routes.unary[PATH](call(), b"")
     assert isinstance(deferred, Deferred)

@@ -7,7 +7,7 @@ from evaluator.flags.model import REVISION_KEY, FlagSet
 from evaluator.resolving.resolution import FlagType
 from evaluator.resolving.resolve import resolve
 from evaluator.store.snapshot import Snapshot
-from evaluator.store.store import Content, Health, Report, SourceStatus, Staleness, Store
+from evaluator.store.store import Content, Health, Report, ServedSource, Staleness, Store
 from tests.stores import confirm, fail, swap
 from tests.unit.evaluator.server.fakes import NOW, flag, flag_set
 
@@ -180,7 +180,7 @@ def test_each_source_has_its_own_status() -> None:
     confirm(store, NOW, "high")
     fail(store, "never answered", NOW - 5, "low")
     low, high = store.statuses
-    assert low == SourceStatus("low", stale=Staleness("never answered", NOW - 5))
+    assert low == ServedSource("low", stale=Staleness("never answered", NOW - 5))
     assert (high.revision, high.flags, high.last_success) == ("main@sha1:1", 2, NOW)
     assert high.digest == store.catalog.digest_of("high")
 

@@ -10,8 +10,8 @@ import pytest
 from evaluator.sync import file_source as file_module
 from evaluator.sync.file_source import FileSource
 from evaluator.sync.schedule import SourceTiming
-from evaluator.sync.source import MAX_BYTES, Changes, Delivery, SourceFault, Unchanged
-from evaluator.sync.watch import Watch, places
+from evaluator.sync.source import MAX_BYTES, Delivery, SourceEvents, SourceFault, Unchanged
+from evaluator.sync.watch import FolderWatch, places
 from tests.clock import Clock
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ def source(path: Path, *, watch: bool = True, poll: float = 0.02) -> FileSource:
 
 
 def changes(path: Path, *, watch: bool = True) -> AsyncGenerator[SourceEvent, None]:
-    return Changes(source(path, watch=watch)).events()
+    return SourceEvents(source(path, watch=watch)).events()
 
 
 def write(path: Path, text: str) -> None:
@@ -152,7 +152,7 @@ async def test_yaml_is_taken_once_it_is_whole(tmp_path: Path, watch: bool, anew:
     path = tmp_path / "flags.yaml"
     write(path, "one")
     looking = FileSource("f", "identity", path, lambda: tmp_path.stat().st_mtime, watch=watch)
-    deliveries = Changes(looking).events() if anew else changes(path, watch=watch)
+    deliveries = SourceEvents(looking).events() if anew else changes(path, watch=watch)
     assert text(await next_delivery(deliveries, Delivery)) == "one"
     changed = asyncio.ensure_future(next_delivery(deliveries, Delivery))
     if anew:
@@ -266,7 +266,7 @@ async def test_what_cannot_be_read_is_a_fault(tmp_path: Path) -> None:
 
 
 async def test_what_is_closed_before_its_thread_could_arm_it_opens_nothing(tmp_path: Path) -> None:
-    watch = Watch(tmp_path)
+    watch = FolderWatch(tmp_path)
     watch.close()
     await watch.arm()
     assert not watch.watching

@@ -13,7 +13,7 @@ from evaluator.server.syncing import StoreBackend
 from evaluator.store.store import SnapshotSwapper, Store
 from evaluator.sync.follower import Follower
 from evaluator.sync.lastgood import LastGood
-from evaluator.sync.schedule import Backoff, SourceTiming
+from evaluator.sync.schedule import RetryPauses, SourceTiming
 from evaluator.sync.source import RENEWAL, UNCHANGED, SourceFault
 from evaluator.wire.sync_messages import Payload
 from tests.clock import Clock
@@ -147,7 +147,7 @@ async def test_a_stream_that_had_its_time_is_opened_again_and_nothing_is_stale()
         assert (value(store, "a"), store.longest_staleness) == (True, None)
 
 
-class Recorded(Backoff):
+class Recorded(RetryPauses):
     """Never waits, and keeps count."""
 
     def __init__(self) -> None:

@@ -17,7 +17,7 @@ from evaluator.host import durable
 from evaluator.store.history import History
 from evaluator.store.store import Store
 from evaluator.sync.lastgood import LastGood, LastGoodWriter, StateFolder
-from evaluator.sync.schedule import Backoff
+from evaluator.sync.schedule import RetryPauses
 from tests.clock import Clock
 from tests.stores import swap
 from tests.unit.evaluator.sync.fakes import files
@@ -59,7 +59,7 @@ class Keeping:
         self.store = Store(sources=["one"])
         self.store.subscribe(self.history.record)
         state = StateFolder(folder, self.history, Clock(1_000.0))
-        self.keeper = LastGoodWriter(self.last_good, "one", Backoff(lambda: 0.0), folder=state)
+        self.keeper = LastGoodWriter(self.last_good, "one", RetryPauses(lambda: 0.0), folder=state)
 
     def serve(self, number: int, size: int = SIZE) -> str:
         """The digest of what is served from now on."""

@@ -12,7 +12,7 @@ import pytest
 from evaluator.flags.model import Flag, FlagSet, State
 from evaluator.flags.saved import MAX_BYTES, Saved, decode, encode
 from evaluator.sync.lastgood import KEPT_SECONDS, LastGood, LastGoodWriter, sweep
-from evaluator.sync.schedule import Backoff
+from evaluator.sync.schedule import RetryPauses
 from tests.clock import Clock
 from tests.waiting import until
 
@@ -48,7 +48,7 @@ def test_what_could_not_be_read_back_is_not_written() -> None:
 
 @contextlib.asynccontextmanager
 async def run_writer(last_good: LastGood, clock: Clock) -> AsyncIterator[LastGoodWriter]:
-    keeper = LastGoodWriter(last_good, "one", Backoff(lambda: 0.0), clock)
+    keeper = LastGoodWriter(last_good, "one", RetryPauses(lambda: 0.0), clock)
     task = asyncio.create_task(keeper.run())
     try:
         yield keeper

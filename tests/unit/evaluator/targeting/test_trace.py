@@ -12,7 +12,7 @@ from tests.contract.generated_flags import contexts
 from tests.contract.generated_rules import rules
 
 if TYPE_CHECKING:
-    from evaluator.targeting import Rule, Trace
+    from evaluator.targeting import CompiledRule, Trace
 
 
 def trace_of(rule: Any, context: dict[str, Any], bucketing: Bucketing = Bucketing.V2) -> list[Any]:
@@ -58,7 +58,7 @@ def test_variables_in_loops_report_their_names_and_places() -> None:
     ]
 
 
-def outcome(rule: Rule, context: dict[str, Any], trace: Trace | None) -> tuple[str, int]:
+def outcome(rule: CompiledRule, context: dict[str, Any], trace: Trace | None) -> tuple[str, int]:
     """What the rule came to, as text since NaN is not itself, and how many steps are left."""
     frame = Frame()
     frame.steps_left, frame.trace = STEPS, trace

@@ -21,8 +21,8 @@ from controller.api.fields import (
     InvalidSpecError,
     LocalReference,
     Model,
-    Rule,
     RuledModel,
+    SpecRule,
     in_schema,
     read,
 )
@@ -77,15 +77,17 @@ def test_each_field_is_documented(kind: Definition) -> None:
 class Part(RuledModel):
     """A part."""
 
-    RULES: ClassVar[tuple[Rule, ...]] = (
-        Rule(
+    RULES: ClassVar[tuple[SpecRule, ...]] = (
+        SpecRule(
             "has(self.one) != has(self.two)",
             "one or two",
             lambda part: (part.one is None) != (part.two is None),
         ),
     )
 
-    one: Annotated[str, Field(max_length=5), Rule("self != 'a'", "must not be a", "a".__ne__)] | None = None
+    one: Annotated[str, Field(max_length=5), SpecRule("self != 'a'", "must not be a", "a".__ne__)] | None = (
+        None
+    )
     """The first,
     with [a page](../x.md#y).
     """

@@ -20,7 +20,7 @@ from controller.cli.tree import object_tree
 from controller.cli.wait import answer
 from controller.delivery.flag_state import flag_states
 from controller.delivery.progress_words import override_condition, override_texts, rollout_condition
-from controller.delivery.reach import Target, reach
+from controller.delivery.reach import ReachTarget, reach
 from controller.delivery.rollout_state import rollout_state
 from controller.delivery.set_reading import by_member
 from tests.unit.controller.delivery.state.watcher_renderers import WATCHERS
@@ -51,15 +51,15 @@ def get_flags(world: World) -> Told:
 
 def wait(world: World) -> Told:
     """`flagstaff wait flagset/checkout`."""
-    return _wait(world, Target(world.revision))
+    return _wait(world, ReachTarget(world.revision))
 
 
 def wait_for_everybody(world: World) -> Told:
     """`flagstaff wait flagset/checkout --for everybody`."""
-    return _wait(world, Target(world.revision, everybody=True))
+    return _wait(world, ReachTarget(world.revision, everybody=True))
 
 
-def _wait(world: World, wanted: Target) -> Told:
+def _wait(world: World, wanted: ReachTarget) -> Told:
     code, lines = answer(Waited(reach(world.state, wanted), world.state), wanted, 60.0)
     return code, "\n".join(lines)
 

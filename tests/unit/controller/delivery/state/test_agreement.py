@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from controller.delivery.reach import Target, reach
+from controller.delivery.reach import ReachTarget, reach
 from controller.delivery.set_state import Reach, Verdict
 from evaluator.resolving.resolve import compile_flag_set, resolve
 from tests.unit.controller.delivery.state import watcher_renderers
@@ -57,7 +57,7 @@ def test_there_is_no_file_without_a_world() -> None:
 @pytest.mark.parametrize("title", WORLDS)
 def test_nobody_says_that_everybody_is_served_before_that_is_so(title: str, name: str) -> None:
     world = WORLDS[title]
-    level = reach(world.state, Target(world.revision)).level
+    level = reach(world.state, ReachTarget(world.revision)).level
     code, text = RENDERERS[name](world)
     if level is not Reach.SERVED_BY_ALL:
         assert not EVERYBODY.search(text)
@@ -70,7 +70,7 @@ def test_a_git_server_and_argo_cd_are_told_success_only_once_every_user_is_serve
     state = world.state
     # A FlagSet is judged by what it has tried, whatever its source has since.
     tried = state.applied if state.newest.verdict is Verdict.BUILDING else state.newest.revision
-    level = reach(state, Target(tried)).level
+    level = reach(state, ReachTarget(tried)).level
     if level is Reach.SERVED_BY_ALL or not state.served.total:
         return
     assert not watcher_renderers.commit_status(world)[1].startswith("success")

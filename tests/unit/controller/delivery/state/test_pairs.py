@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from controller.delivery.reach import Target, reach
+from controller.delivery.reach import ReachTarget, reach
 from controller.delivery.set_state import Reach
 from evaluator.resolving.resolve import resolve
 from tests.unit.controller.delivery.state import watcher_renderers
@@ -81,7 +81,7 @@ def test_it_is_told_who_gets_it(pair: frozenset[str]) -> None:
     if "rollout" in pair and not pair & {"deletion guard", "disabled"}:
         verb = "would get" if "override" in pair else "get"
         assert f"FlagRollout checkout: step 1/2, 10% of users {verb} the new definition of banner" in page
-    level = reach(state, Target(state.newest.revision)).level
+    level = reach(state, ReachTarget(state.newest.revision)).level
     everybody = all(share == wanted_percent(frozenset(), key) for (_, key), share in percents(pair).items())
     if level is Reach.SERVED_BY_ALL:
         assert everybody or "disabled" in pair

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from controller.delivery.reach import Reached, Target, reach
+from controller.delivery.reach import Reached, ReachTarget, reach
 from controller.delivery.set_reading import read_sets
 from controller.delivery.set_state import Reach
 from tests.unit.controller.delivery.state.worlds import (
@@ -69,25 +69,25 @@ def look(
     if writer is None and target is not None:
         target = replace(target, labels={})
     (state,) = read_sets(filter(None, (target, writer)), NOW)
-    return reach(state, Target(revision, **wanted))
+    return reach(state, ReachTarget(revision, **wanted))
 
 
 @pytest.mark.parametrize("title", LEVELS)
 def test_a_revision_reaches_a_level(title: str) -> None:
     world = WORLDS[title]
-    assert reach(world.state, Target(world.revision)).level is LEVELS[title]
+    assert reach(world.state, ReachTarget(world.revision)).level is LEVELS[title]
 
 
 @pytest.mark.parametrize("title", WORLDS)
 def test_everybody_is_waited_for_until_all_are_served(title: str) -> None:
     world = WORLDS[title]
-    reached = reach(world.state, Target(world.revision, everybody=True))
+    reached = reach(world.state, ReachTarget(world.revision, everybody=True))
     assert reached.done is (reached.level is Reach.SERVED_BY_ALL)
     assert not (reached.done and reached.blocked)
 
 
 def test_a_delivered_revision_says_who_has_it() -> None:
-    reached = reach(WORLDS["a rollout is at its first step"].state, Target(NEW))
+    reached = reach(WORLDS["a rollout is at its first step"].state, ReachTarget(NEW))
     assert reached.done
     assert reached.message == (
         f"3 of 3 evaluators serve {NEW}; FlagRollout checkout: step 1/2, 10% of users get the new definition "
@@ -97,8 +97,8 @@ def test_a_delivered_revision_says_who_has_it() -> None:
 
 def test_a_stopped_candidate_ends_the_wait_for_everybody() -> None:
     state = WORLDS["the rollout was aborted"].state
-    assert reach(state, Target(NEW, everybody=True)).blocked
-    assert reach(state, Target(NEW)).done
+    assert reach(state, ReachTarget(NEW, everybody=True)).blocked
+    assert reach(state, ReachTarget(NEW)).done
 
 
 def test_a_suspended_flag_set_ends_the_wait_and_says_so() -> None:
@@ -216,6 +216,6 @@ def test_without_the_right_to_read_rollouts_the_object_tells_of_them() -> None:
     step = entry("Exposed", FIRST, "banner", step="1/2", share="10")
     target = set_object(digest=MIXED, localDigest=OWN_NEW, rollouts=[step])
     (state,) = read_sets((target, flag_set()), NOW, unknown=("FlagRollout",))
-    assert reach(state, Target(NEW)).message.endswith(
+    assert reach(state, ReachTarget(NEW)).message.endswith(
         "FlagRollout checkout: step 1/2, 10% of users get the new definition of banner"
     )

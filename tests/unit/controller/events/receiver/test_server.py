@@ -16,7 +16,7 @@ from controller.events.pushes import MOST_BYTES
 from controller.events.receiver_stage import FLAG_RECEIVERS
 from controller.events.webhook_server import BURST, LIMITS, Endpoint, Endpoints, Receiver, webhook_path
 from controller.runtime.cache import Cache
-from controller.runtime.metrics import Metrics
+from controller.runtime.metrics import ControllerMetrics
 from controller.runtime.process import Role
 from controller.runtime.watch_health import WatchHealth
 from evaluator.http.messages import Request, Response
@@ -252,7 +252,7 @@ def test_each_request_counts_as_what_came_of_it(
 
 
 def test_the_metric_has_fixed_words_alone() -> None:
-    metrics = Metrics(Cache(), {}, lambda: NOW, WatchHealth(lambda: 0.0), Role())
+    metrics = ControllerMetrics(Cache(), {}, lambda: NOW, WatchHealth(lambda: 0.0), Role())
     metrics.count_webhook("github", "woke")
     metrics.count_webhook("github", "woke")
     text = metrics.text().decode()

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from controller.local.local_options import LocalOptions
 from controller.local.local_page import LocalHistory
-from controller.page.page_source import FlagPlace
+from controller.page.page_source import LayerPlace
 from tests.repositories import Repository
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def test_each_commit_that_changed_a_flag_is_described_in_words(tmp_path: Path) -
         ("first", "added, default on (true)"),
     ]
     assert differences(history, "b") == [("first", "added, default on (true)")]
-    assert history.of("b").places == (FlagPlace("flags.json", 3),)
+    assert history.of("b").places == (LayerPlace("flags.json", 3),)
     assert history.of("c").gap == ""
     assert history.last_changes["c"].author == "Ada <ada@example.com>"
 

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from controller.pods.carried_flags import MOST_APPLIED, MOST_BYTES, read_flags
-from controller.pods.installation import Refused
+from controller.pods.installation import PodRefused
 
 WHERE = "annotation openfeature.dev/flags"
 YAML = """\
@@ -25,7 +25,7 @@ JSON = json.dumps(
 
 
 def refusal(text: str, most: int = MOST_BYTES) -> str:
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(PodRefused) as refused:
         read_flags(text, WHERE, most)
     return str(refused.value)
 

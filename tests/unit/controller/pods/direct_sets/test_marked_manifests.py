@@ -8,7 +8,7 @@ import pytest
 
 from controller.pods import installation
 from controller.pods.carried_flags import mark_manifest
-from controller.pods.installation import Refused
+from controller.pods.installation import PodRefused
 
 
 def deployment(text: str | None) -> dict[str, Any]:
@@ -36,5 +36,7 @@ def test_any_other_manifest_stays_as_it_is(manifest: object) -> None:
 
 
 def test_refusal_names_the_workload() -> None:
-    with pytest.raises(Refused, match=r"^Deployment checkout: annotation openfeature\.dev/flags: line 1: "):
+    with pytest.raises(
+        PodRefused, match=r"^Deployment checkout: annotation openfeature\.dev/flags: line 1: "
+    ):
         mark_manifest(deployment("{"))

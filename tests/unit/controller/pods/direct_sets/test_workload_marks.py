@@ -9,7 +9,7 @@ import pytest
 from controller.pods import installation
 from controller.pods.carried_flags import (
     KINDS,
-    Applied,
+    WorkloadAuthor,
     carried_flags,
     is_run_of_cron_job,
     mark,
@@ -17,16 +17,16 @@ from controller.pods.carried_flags import (
     remark_on,
     unmark,
 )
-from controller.pods.installation import Refused
+from controller.pods.installation import PodRefused
 from tests.unit.controller.pods.injection.pods import apply_patch
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from controller.pods.changes import Changes
+    from controller.pods.changes import ObjectPatch
 
-ALICE = Applied("alice", "2026-01-01T00:00:00Z")
-BOB = Applied("bob", "2026-02-02T00:00:00Z")
+ALICE = WorkloadAuthor("alice", "2026-01-01T00:00:00Z")
+BOB = WorkloadAuthor("bob", "2026-02-02T00:00:00Z")
 TEXT = '{"flags": {}}'
 CARRIES = {installation.FLAGS: TEXT}
 
@@ -49,8 +49,8 @@ def workload(
 
 
 def mark_workload(
-    given: Mapping[str, Any], before: Mapping[str, Any] | None = None, by: Applied = ALICE
-) -> Changes:
+    given: Mapping[str, Any], before: Mapping[str, Any] | None = None, by: WorkloadAuthor = ALICE
+) -> ObjectPatch:
     carried = carried_flags(given)
     assert carried is not None
     changes = mark(given, before, carried, by, remark_on(carried))
@@ -58,7 +58,7 @@ def mark_workload(
     return changes
 
 
-def unmark_workload(given: Mapping[str, Any], before: Mapping[str, Any]) -> Changes:
+def unmark_workload(given: Mapping[str, Any], before: Mapping[str, Any]) -> ObjectPatch:
     changes = unmark(given, before)
     assert apply_patch(given, changes.patch) == changes.after
     return changes
@@ -104,7 +104,7 @@ def test_record_that_a_user_writes_is_replaced() -> None:
 
 
 def test_user_name_is_recorded_in_one_line() -> None:
-    record = record_in(mark_workload(workload(), by=Applied("a\nb" + "c" * 500, "")).after)
+    record = record_in(mark_workload(workload(), by=WorkloadAuthor("a\nb" + "c" * 500, "")).after)
     assert record["by"].isprintable()
     assert len(record["by"]) == 253
 
@@ -118,13 +118,13 @@ def test_flags_of_the_template_are_found() -> None:
 
 
 def test_flags_in_both_places_are_refused() -> None:
-    with pytest.raises(Refused, match="is on the Deployment and on its pods' template; keep it on"):
+    with pytest.raises(PodRefused, match="is on the Deployment and on its pods' template; keep it on"):
         carried_flags(workload(below=CARRIES))
 
 
 def test_workload_without_a_name_is_refused() -> None:
     given = workload("Job", name=None, generateName="migrate-")
-    with pytest.raises(Refused, match=r"write metadata\.name"):
+    with pytest.raises(PodRefused, match=r"write metadata\.name"):
         carried_flags(given)
 
 

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from controller.pods.installation import FlagSetFound, Options, Refused
+from controller.pods.installation import FlagSetFound, Options, PodRefused
 from controller.pods.pod_injection import inject
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from controller.pods.changes import Changes
+    from controller.pods.changes import ObjectPatch
     from controller.pods.installation import Known
 
 OPTIONS = Options(image="example/evaluator:1", proxy_address="proxy:8015")
@@ -42,7 +42,7 @@ class Objects:
     def refer(
         self, reader: str, kinds: Sequence[str], namespace: str, name: str
     ) -> tuple[tuple[str, ...], str]:
-        raise Refused(f"no pod of {reader} may refer to {kinds[0]} {namespace}/{name}")
+        raise PodRefused(f"no pod of {reader} may refer to {kinds[0]} {namespace}/{name}")
 
     def flag_set(self, namespace: str, name: str, kinds: Sequence[str] = ()) -> FlagSetFound:
         del namespace, kinds
@@ -57,7 +57,7 @@ class Objects:
 KNOWN = Objects()
 
 
-def changes_of(given: Mapping[str, Any], options: Options = OPTIONS, known: Known = KNOWN) -> Changes:
+def changes_of(given: Mapping[str, Any], options: Options = OPTIONS, known: Known = KNOWN) -> ObjectPatch:
     """What is done to a pod of the namespace `shop`, which itself stays as it is."""
     before = copy.deepcopy(given)
     changes = inject(given, "shop", options, known)
@@ -73,7 +73,7 @@ def inject_pod(given: Mapping[str, Any], options: Options = OPTIONS, known: Know
 
 def refusal_of(given: Mapping[str, Any], known: Known = KNOWN) -> str:
     """Why it is."""
-    with pytest.raises(Refused) as refusal:
+    with pytest.raises(PodRefused) as refusal:
         inject(given, "shop", OPTIONS, known)
     return str(refusal.value)
 

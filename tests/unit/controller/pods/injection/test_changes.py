@@ -9,7 +9,7 @@ import pytest
 
 from controller.pods import installation
 from controller.pods.evaluator_container import Injected, read_injected, read_record
-from controller.pods.installation import FlagSetFound, Refused
+from controller.pods.installation import FlagSetFound, PodRefused
 from controller.pods.pod_injection import record_now
 from tests.unit.controller.pods.injection.pods import KNOWN, OPTIONS, Objects, inject_pod, pod
 
@@ -43,7 +43,7 @@ def test_a_pod_whose_flags_are_in_files_is_due_the_same_after_they_changed() -> 
     made = inject_pod(pod(SOURCED), options, known)
     made["metadata"]["annotations"][installation.FLAGS_CHANGED] = "now"
     assert now(made, options, known) == was(pod(SOURCED), options, known) is not None
-    with pytest.raises(Refused):
+    with pytest.raises(PodRefused):
         now(made, OPTIONS, known)
 
 
@@ -103,7 +103,7 @@ def test_a_pod_that_asks_for_nothing_is_due_nothing() -> None:
 
 
 def test_a_pod_that_can_no_longer_be_injected_is_refused() -> None:
-    with pytest.raises(Refused):
+    with pytest.raises(PodRefused):
         now(pod({installation.FLAG_SET: "elsewhere/checkout"}))
 
 

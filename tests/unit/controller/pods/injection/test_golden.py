@@ -16,7 +16,7 @@ import pytest
 import yaml
 
 from controller.pods import installation
-from controller.pods.installation import FlagSetFound, Options, Refused
+from controller.pods.installation import FlagSetFound, Options, PodRefused
 from controller.pods.pod_injection import inject
 from tests.unit.controller.pods.injection.pods import Objects, pod
 
@@ -43,7 +43,7 @@ class Known(Objects):
     def spec(self, kind: str, namespace: str, name: str) -> Mapping[str, Any]:
         del kind, namespace
         if name not in self._sources:
-            raise Refused(f"no FeatureFlagSource {name}")
+            raise PodRefused(f"no FeatureFlagSource {name}")
         return self._sources[name]
 
 
@@ -123,7 +123,7 @@ def became(case: Mapping[str, Any]) -> dict[str, Any]:
     options = replace(OPTIONS, **case.get("options", {}))
     try:
         changes = inject(pod_of(case), "shop", options, known)
-    except Refused as refusal:
+    except PodRefused as refusal:
         return {"refused": str(refusal)}
     if changes is None:
         return {"untouched": True}

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from controller.pods import installation
-from controller.pods.installation import Options, Refused
+from controller.pods.installation import Options, PodRefused
 from controller.pods.pod_injection import inject
 from tests.unit.controller.pods.injection.pods import OPTIONS, Objects, changes_of, env, pod
 
@@ -113,7 +113,7 @@ def test_a_second_time_changes_nothing_and_feature_flag_sources_win() -> None:
     ],
 )  # fmt: skip
 def test_an_impossible_spec_is_refused(spec: dict[str, Any], message: str) -> None:
-    with pytest.raises(Refused) as refusal:
+    with pytest.raises(PodRefused) as refusal:
         inject(pod_naming("s"), "shop", OPTIONS, Objects(s=spec))
     assert str(refusal.value).startswith(message)
 
@@ -121,5 +121,5 @@ def test_an_impossible_spec_is_refused(spec: dict[str, Any], message: str) -> No
 def test_a_container_that_is_not_there_is_named() -> None:
     given = pod_naming("s")
     given["metadata"]["annotations"][installation.CONTAINERS] = "b"
-    with pytest.raises(Refused, match="the pod has no container 'b'"):
+    with pytest.raises(PodRefused, match="the pod has no container 'b'"):
         inject(given, "shop", OPTIONS, Objects(s={"selector": "checkout"}))

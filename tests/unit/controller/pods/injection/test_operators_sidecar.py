@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from controller.pods import installation
-from controller.pods.installation import FlagSetFound, Options, Refused
+from controller.pods.installation import FlagSetFound, Options, PodRefused
 from controller.pods.pod_injection import inject
 from controller.pods.webhooks import UNCHANGED, answer
 from evaluator.cli import parse
@@ -114,7 +114,7 @@ def test_a_token_is_written_as_flagd_reads_it_and_warned_of() -> None:
 
 def test_a_token_of_a_secret_is_refused_since_stock_flagd_reads_no_file() -> None:
     given = {"sources": [{"source": "https://x", "provider": "http", "secretRef": {"name": "t"}}]}
-    with pytest.raises(Refused, match="secretRef: the controller runs with --compat"):
+    with pytest.raises(PodRefused, match="secretRef: the controller runs with --compat"):
         inject(pod_naming("s"), "shop", COMPAT, Objects(s=given))
 
 
@@ -161,7 +161,7 @@ def test_an_injected_pod_stays_as_it_is() -> None:
 
 @pytest.mark.parametrize("name", [installation.ON_MISSING, installation.STATE_CLAIM, installation.SYNC_PORT])
 def test_what_only_our_container_has_is_refused(name: str) -> None:
-    with pytest.raises(Refused, match=f"annotation {name}: the controller runs with --compat"):
+    with pytest.raises(PodRefused, match=f"annotation {name}: the controller runs with --compat"):
         inject(pod({name: "x"}), "shop", COMPAT, Objects())
 
 
@@ -195,11 +195,11 @@ def test_a_pod_whose_feature_flag_is_not_there_is_refused() -> None:
     class Nothing(Objects):
         def flag_set(self, namespace: str, name: str, kinds: Sequence[str] = ()) -> FlagSetFound:
             assert tuple(kinds) == ("FeatureFlag",)
-            raise Refused(f"{namespace}/{name}")
+            raise PodRefused(f"{namespace}/{name}")
 
     known = Nothing(s=spec("checkout"))
     with pytest.raises(
-        Refused, match="namespace shop has no FeatureFlag checkout, which flagd reads; create it"
+        PodRefused, match="namespace shop has no FeatureFlag checkout, which flagd reads; create it"
     ):
         inject(pod_naming("s"), "shop", READERS, known)
     assert inject(pod_naming("s"), "shop", COMPAT, known) is not None

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from controller.pods import installation
-from controller.pods.installation import Options, Refused
+from controller.pods.installation import Options, PodRefused
 from controller.pods.pod_injection import inject
 from tests.unit.controller.pods.injection.pods import Objects, pod, refusal_of
 
@@ -57,7 +57,7 @@ def test_any_manifest_is_injected_or_refused(
 ) -> None:
     manifest = {**pod(asked), "spec": spec}
     manifest["metadata"]["labels"] = labels
-    with contextlib.suppress(Refused):
+    with contextlib.suppress(PodRefused):
         assert inject(manifest, "shop", options, Objects(own={"selector": "checkout"})) is not None
 
 

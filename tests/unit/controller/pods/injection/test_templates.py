@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from controller.pods.installation import Refused
+from controller.pods.installation import PodRefused
 from controller.pods.pod_injection import inject_manifest
 from tests.unit.controller.pods.injection import pods
 
@@ -54,6 +54,6 @@ def test_what_asks_for_nothing_is_as_it_was(given: Any) -> None:
     ],
 )
 def test_a_refusal_names_the_object(given: Any, message: str) -> None:
-    with pytest.raises(Refused) as refusal:
+    with pytest.raises(PodRefused) as refusal:
         run(given)
     assert str(refusal.value).startswith(message)

@@ -12,8 +12,8 @@ from controller.api.meta import Resource
 from controller.delivery.standing_orders import ORDER, ORDERS_LABEL
 from controller.pods import installation
 from controller.pods.carried_flags import WorkloadOrders
-from controller.pods.changes import Changes
-from controller.pods.installation import Options, Refused
+from controller.pods.changes import ObjectPatch
+from controller.pods.installation import Options, PodRefused
 from controller.pods.known_objects import KnownObjects
 from controller.pods.pod_injection import inject, inject_manifest
 from controller.pods.pod_orders import ALONE, Surroundings
@@ -129,7 +129,7 @@ def test_a_pod_that_refuses_and_one_without_orders_are_left_alone() -> None:
 def test_an_order_that_cannot_be_followed_refuses_the_pod(
     annotations: dict[str, str] | None, labels: dict[str, str] | None, message: str
 ) -> None:
-    with pytest.raises(Refused, match=message):
+    with pytest.raises(PodRefused, match=message):
         inject(
             pod_with(annotations), "shop", Options(), known_objects("base", one="kills", twin="kills"),
             Surroundings(labels),
@@ -138,7 +138,7 @@ def test_an_order_that_cannot_be_followed_refuses_the_pod(
 
 def test_open_references_of_the_operators_kind_open_no_orders() -> None:
     given = pod_with({ORDER: "base", f"{ORDER}-namespace": "platform"})
-    with pytest.raises(Refused, match="but not of standing orders, which the proxy checks by itself"):
+    with pytest.raises(PodRefused, match="but not of standing orders, which the proxy checks by itself"):
         inject(given, "shop", Options(), known_objects(everywhere=True))
 
 
@@ -171,8 +171,8 @@ def workload(order: str = "", kind: str = "Deployment", **labels: str) -> dict[s
 
 def mark_workload(
     given: dict[str, Any], before: dict[str, Any] | None = None, labels: dict[str, str] | None = None
-) -> Changes:
-    changes = Changes(given)
+) -> ObjectPatch:
+    changes = ObjectPatch(given)
     orders = WorkloadOrders(
         known_objects("base", "special", one="kills", twin="kills"), lambda _namespace: labels
     )
@@ -214,9 +214,9 @@ def test_where_the_namespace_has_an_order_no_pod_is_replaced() -> None:
 
 
 def test_a_new_order_is_judged_and_a_stored_one_keeps_the_workload_changeable() -> None:
-    with pytest.raises(Refused, match="has no FlagSet"):
+    with pytest.raises(PodRefused, match="has no FlagSet"):
         mark_workload(workload("nothing"))
-    with pytest.raises(Refused, match="flagSetId 'kills' both"):
+    with pytest.raises(PodRefused, match="flagSetId 'kills' both"):
         mark_workload(workload("twin"), workload("base"), {ORDER: "one"})
     stored = workload("nothing")
     assert mark_workload(workload("nothing"), stored).after["metadata"]["labels"] == {ORDERS_LABEL: "true"}

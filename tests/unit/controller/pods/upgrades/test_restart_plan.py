@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from controller.pods.restart_plan import (
     Budget,
     Halt,
-    Policy,
-    State,
+    RestartPolicy,
     UpgradeProgress,
     UpgradeStep,
     Workload,
+    WorkloadState,
     plan,
 )
 
@@ -28,7 +28,7 @@ AT_IT: Final = UpgradeProgress(targets=hashlib.sha256(b"new").hexdigest()[:16])
 """The pause before the first restart is over."""
 
 
-def state(name: str = "a", *, outdated: int = 1, **more: Any) -> State:
+def state(name: str = "a", *, outdated: int = 1, **more: Any) -> WorkloadState:
     """A Deployment of three pods, rolled out; `restarted`: when, for what it is to get."""
     restarted, settled = more.pop("restarted", None), more.pop("settled", True)
     workload = Workload(
@@ -41,7 +41,7 @@ def state(name: str = "a", *, outdated: int = 1, **more: Any) -> State:
         more.pop("restarted_for", "new" if restarted else ""),
         restarted,
     )
-    return State(workload, more.pop("pods", 3), outdated, "new", **more)
+    return WorkloadState(workload, more.pop("pods", 3), outdated, "new", **more)
 
 
 def chosen_names(step: UpgradeStep) -> list[str]:
@@ -49,9 +49,9 @@ def chosen_names(step: UpgradeStep) -> list[str]:
 
 
 def plan_step(
-    *states: State, now: datetime = NOW, before: UpgradeProgress = BEGUN, **policy: Any
+    *states: WorkloadState, now: datetime = NOW, before: UpgradeProgress = BEGUN, **policy: Any
 ) -> UpgradeStep:
-    return plan(states, Policy(**policy), before, now)
+    return plan(states, RestartPolicy(**policy), before, now)
 
 
 def test_one_is_restarted_at_a_time_unless_more_are_asked_for() -> None:
@@ -327,7 +327,7 @@ NAMES: Final = "abcdef"
 FLEETS: Final = st.lists(st.sampled_from(["good", "bad", "slow"]), min_size=1, max_size=len(NAMES))
 UNDOING: Final = st.lists(st.sampled_from(["good", "bad", "slow", "undone"]), min_size=1, max_size=len(NAMES))
 POLICIES: Final = st.builds(
-    Policy,
+    RestartPolicy,
     max_concurrent=st.integers(1, 3),
     pause=st.sampled_from([timedelta(), MINUTE]),
     deadline=st.just(10 * MINUTE),
@@ -356,7 +356,7 @@ class Fleet:
         manners = dict(zip(NAMES, self.manners, strict=False))
         return {name for name, at in self.at.items() if now - at < delays[manners[name]]}
 
-    def states(self, now: datetime) -> list[State]:
+    def states(self, now: datetime) -> list[WorkloadState]:
         rolling = self.unready_pods(now)
         budget = (Budget("all", {}, self.allowed),)
         return [
@@ -380,7 +380,7 @@ class Fleet:
 
 @given(FLEETS, POLICIES, st.integers(0, 3), LOSSES)
 def test_no_more_than_allowed_nothing_past_a_halt_and_nothing_twice(
-    manners: list[str], policy: Policy, allowed: int, losses: list[bool]
+    manners: list[str], policy: RestartPolicy, allowed: int, losses: list[bool]
 ) -> None:
     """`losses`: whether the status of a look is lost, as by a crash of the controller; not all of them for as
     long as the deadline.
@@ -405,7 +405,7 @@ def test_no_more_than_allowed_nothing_past_a_halt_and_nothing_twice(
 
 @given(manners=UNDOING, policy=POLICIES, old_stay=st.booleans())
 def test_every_good_fleet_gets_there_and_every_bad_one_halts(
-    manners: list[str], policy: Policy, *, old_stay: bool
+    manners: list[str], policy: RestartPolicy, *, old_stay: bool
 ) -> None:
     fleet, progress, now = Fleet(manners, 3, old_stay), UpgradeProgress(), NOW
     for _ in range(100):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from controller.api.meta import ObjectKey
-from controller.pods.flagd_objects import Exposure
+from controller.pods.flagd_objects import ExposureRules
 from controller.runtime.setbacks import Failed
 from tests.statuses import find
 from tests.unit.controller.pods.workloads.world import INGRESS, OPTIONS, ROUTES, World, source
@@ -241,15 +241,15 @@ async def test_objects_are_written_as_the_service_account_that_it_names() -> Non
 async def test_hosts_and_annotations_that_the_installation_does_not_allow_stall_it(
     spec: dict[str, Any], reason: str
 ) -> None:
-    world = World(exposure=Exposure(("flags.*",), ("example.com/*",)))
+    world = World(exposure=ExposureRules(("flags.*",), ("example.com/*",)))
     assert ready(await world.look(**spec))[:2] == ("False", reason)
     assert world.take_writes() == []
 
 
 async def test_hosts_and_annotations_that_the_installation_allows_are_made() -> None:
-    world = World(exposure=Exposure(("flags.*",), ("example.com/*",)))
+    world = World(exposure=ExposureRules(("flags.*",), ("example.com/*",)))
     await world.look(ingress={**INGRESS, "annotations": {"example.com/class": "x"}})
     assert world.take_writes() == ["apply Deployment/flags", "apply Service/flags", "apply Ingress/flags"]
-    world = World(exposure=Exposure((), ()))
+    world = World(exposure=ExposureRules((), ()))
     await world.look(ingress={**INGRESS, "enabled": False})
     assert world.take_writes() == ["apply Deployment/flags", "apply Service/flags"]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from controller.api.kinds import WORKLOADS
 from controller.api.meta import ObjectKey, Resource
-from controller.pods.flagd_objects import Exposure
+from controller.pods.flagd_objects import ExposureRules
 from controller.pods.flagd_reconciler import FlagdReconciler
 from controller.pods.installation import Options
 from controller.pods.known_objects import KnownObjects
@@ -51,7 +51,7 @@ class World(RecordingCluster):
     gateways: bool = True
     refused: Mapping[str, Setback] = field(default_factory=dict)
     """By what `writes` would have."""
-    exposure: Exposure = field(default_factory=Exposure)
+    exposure: ExposureRules = field(default_factory=ExposureRules)
     unwatched: dict[ObjectKey, dict[str, Any]] = field(default_factory=dict)
     """Objects without our label."""
 

@@ -18,7 +18,7 @@ from controller.api.flagrollout import FlagRolloutSpec, RollbackWindow
 from controller.api.meta import Resource
 from controller.cli.plan_rollout import as_text
 from controller.delivery.changed_flags import numbered_users
-from controller.rollouts.rollout_plan import Change, RolloutPlan, plan
+from controller.rollouts.rollout_plan import PlannedChange, RolloutPlan, plan
 from evaluator.flags.candidates import changed_flags
 from evaluator.flags.merge import parse
 from evaluator.flags.model import ABSENT, BUCKETING_KEY, Flag, FlagSet, State
@@ -55,7 +55,7 @@ def plan_of(
     metadata = {"namespace": "shop", "name": "checkout"}
     body = {"kind": "FlagRollout", "metadata": metadata, "spec": fields, "status": status or {}}
     resource = Resource.of(body)
-    change = Change(("main", before), ("working tree", after))
+    change = PlannedChange(("main", before), ("working tree", after))
     return plan(resource, parse_spec(FlagRolloutSpec, resource), change, contexts, SATURDAY)
 
 
@@ -221,7 +221,7 @@ async def test_a_change_back_is_promoted_at_once_as_the_controller_does_it() -> 
         resource = world.cluster.the("FlagRollout", "pay")
         spec = parse_spec(FlagRolloutSpec, resource)
         spec = spec.model_copy(update={"rollback_window": RollbackWindow(revisions=revisions)})
-        change = Change(("FlagSet/checkout", before), ("working tree", after))
+        change = PlannedChange(("FlagSet/checkout", before), ("working tree", after))
         return plan(resource, spec, change, CONTEXTS, SATURDAY)
 
     assert [step.number for step in plan_back(1).steps] == ["1/2", "2/2", "promotion"]
