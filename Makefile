@@ -47,6 +47,7 @@ check: dev
 	$(BIN)/ruff check .
 	$(BIN)/lint-imports --no-cache
 	$(BIN)/mypy
+	$(BIN)/python -m tests.code_size
 
 # The control plane takes longest to build, and the unit tests need none: both at once.
 unit: dev oracles engine registry stores sigstore helm

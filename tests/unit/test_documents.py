@@ -67,6 +67,25 @@ def anchors(page: Path) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
+def code_names() -> set[str]:
+    """Packages, modules and what they define, with and without the packages that they are in."""
+    names = set()
+    for file in (*ROOT.glob("controller/**/*.py"), *ROOT.glob("evaluator/**/*.py")):
+        parts = file.relative_to(ROOT).with_suffix("").parts
+        module = [part for part in parts if part != "__init__"]
+        tree = ast.parse(file.read_text(encoding="utf-8"))
+        defined = [node.name for node in tree.body if isinstance(node, ast.FunctionDef | ast.ClassDef)]
+        for start in range(len(module)):
+            name = ".".join(module[start:])
+            names |= {name, *(f"{name}.{member}" for member in defined)}
+    return names
+
+
+def test_the_modules_that_the_architecture_names_exist() -> None:
+    named = set(re.findall(r"`([a-z]\w*(?:\.\w+)+|[a-z]+_\w+)`", text("docs/architecture.md")))
+    assert named - code_names() == {"pyproject.toml"}
+
+
 @pytest.mark.parametrize("page", PAGES)
 def test_every_relative_link_leads_somewhere(page: str) -> None:
     lost = []
