@@ -321,7 +321,7 @@ SERVICES: Final[dict[str, Service]] = {
     # GitLab's answer to a status that the commit already has.
     "gitlab": Service(commit_status, known="Cannottransitionstatus", tested="CommitNotFound"),
     **dict.fromkeys(("gitea", "bitbucket", "azuredevops"), Service(commit_status)),
-    # An existing comment is edited instead: see git_deliveries.py.
+    # An existing comment is edited instead: see deliverer.py.
     **dict.fromkeys(sorted(CHANGE_REQUESTS), Service(lambda notice: CommentThread(notice).create_request())),
 }
 """How each type of provider is sent a message."""

@@ -232,8 +232,8 @@ class ClusterWorkloads:
 
 
 class ClusterFiles(ClusterWorkloads):
-    """ConfigMaps of flags, and the pods that read them. Implements `workloads.flag_files.FileObjects` and
-    `workloads.file_touches.TouchedPods`. Every method raises a Setback.
+    """ConfigMaps of flags, and the pods that read them. Implements `flag_files.FileObjects` and
+    `flag_files.TouchedPods`. Every method raises a Setback.
     """
 
     async def config_map(self, file: FlagFile) -> dict[str, Any] | None:

@@ -50,7 +50,7 @@ class Stream:
         self.id = stream_id
         self.block = block
         self.declared = UNDECLARED
-        """The request's content-length, or header_fields.UNDECLARED."""
+        """The request's content-length, or hpack.UNDECLARED."""
         self.body: list[bytes] = []
         """The pieces as they arrived: thousands of growing buffers would fragment the memory."""
         self.received = 0

@@ -7,7 +7,7 @@ Each field is validated once, when it is decoded: fields in the compression tabl
 
 HPACK, the header compression of HTTP/2 (RFC 7541): a decoder with a dynamic table, an encoder without.
 
-Octets are mapped to characters as Latin-1, so that any octets survive. `header_fields.mark_of` validates
+Octets are mapped to characters as Latin-1, so that any octets survive. `mark_of` validates
 each field once, when it is decoded.
 """
 
@@ -244,7 +244,7 @@ class HeadersTooLarge(Exception):
 
 
 _Entry: TypeAlias = "tuple[tuple[str, str], int, int]"
-"""A field, its size by section 4.1, and its mark by `header_fields.mark_of`."""
+"""A field, its size by section 4.1, and its mark by `mark_of`."""
 
 
 def _entry(name: str, value: str) -> _Entry:
