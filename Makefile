@@ -11,7 +11,7 @@ PARALLEL := -n 4 --dist worksteal
 unexport PYTHONDONTWRITEBYTECODE
 COMPILE := $(BIN)/uv pip compile -q --generate-hashes --no-emit-index-url --no-header --python-version 3.11 --universal
 
-.PHONY: setup dev demo demo-rollout test test-page test-fast coverage test-clients test-faults test-cluster-slow native images chaos check unit oracles engine registry stores sigstore helm plane kwok dev-cluster fuzz bench messages crds reference sbom audit docs release lock clean
+.PHONY: setup dev demo demo-rollout builds test test-page test-fast coverage test-clients test-faults test-cluster-slow native images chaos check unit oracles engine registry stores sigstore helm plane kwok dev-cluster fuzz bench messages crds reference sbom audit docs release lock clean
 
 setup: .venv/.ready ## what running needs, in .venv
 
@@ -40,14 +40,17 @@ demo-rollout: setup ## a change that an override stops for a while, and one that
 demo: setup ## a repository, flagstaff up, an OpenFeature client, two commits
 	@$(BIN)/python examples/demo.py
 
-test: check unit ## what must pass before a change lands, with the three below
+test: builds check unit ## what a change needs: format, lint, types, import contracts, unit tests and fast tests of a cluster
 
-check: dev
+builds: dev ## says which programs the tests will build first, and for how long
+	@$(BIN)/python -m tests.builds
+
+check: dev ## format, lint, import contracts and types; prints how much code each package has
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/lint-imports --no-cache
 	$(BIN)/mypy
-	$(BIN)/python -m tests.code_size
+	@$(BIN)/python -m tests.code_size
 
 # The control plane takes longest to build, and the unit tests need none: both at once.
 unit: dev oracles engine registry stores sigstore helm

@@ -99,6 +99,20 @@ def test_modules_do_not_import_one_another_in_a_circle() -> None:
         pytest.fail(" <- ".join(error.args[1]))
 
 
+def test_a_public_class_has_a_name_of_its_own() -> None:
+    names: Counter[str] = Counter()
+    for package in ("controller", "evaluator"):
+        for file in modules(package):
+            if not file.stem.endswith("_pb2"):
+                classes = (
+                    node
+                    for node in ast.walk(ast.parse((ROOT / file).read_bytes()))
+                    if isinstance(node, ast.ClassDef)
+                )
+                names.update(node.name for node in classes if not node.name.startswith("_"))
+    assert [name for name, count in names.items() if count > 1] == []
+
+
 def patched_constants(file: Path) -> list[str]:
     """Where `monkeypatch.setattr` names a constant: such a test knows how the value is kept."""
     calls = (node for node in ast.walk(ast.parse(file.read_bytes())) if isinstance(node, ast.Call))
