@@ -22,7 +22,7 @@ from evaluator.http.h2_frames import (
     Setting,
 )
 from evaluator.http.h2_inbox import Control, Inbox
-from evaluator.http.h2_streams import CONNECTION_WINDOW, STREAM_WINDOW, FloodGuard, Outbox, Streams
+from evaluator.http.h2_streams import CONNECTION_WINDOW, STREAM_WINDOW, FloodGuard, SendQueue, Streams
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -35,7 +35,7 @@ _TYPE, _FLAGS = 3, 4  # where they stand in a frame's head
 _HEADERS = bytes([h2_frames.HEADERS])
 
 
-class Connection(FrameReader):
+class Http2Connection(FrameReader):
     """One connection. Methods that send do nothing on a stream that is not open: the peer may have closed it
     meanwhile. `receive` returns what happened; `take_output` then returns what is to be written. Once either
     side has announced its end (`draining`) and `open_streams` is 0, the listener may close the transport.
@@ -43,7 +43,7 @@ class Connection(FrameReader):
 
     def __init__(self, limits: Limits) -> None:
         super().__init__()
-        self._out = Outbox()
+        self._out = SendQueue()
         self._streams = Streams(self._out)
         self._guard = FloodGuard(limits, self._out, self._streams)
         self._now = 0.0

@@ -30,7 +30,7 @@ from evaluator.http.h2_frames import (
 from evaluator.http.h2_streams import SHORT
 
 if TYPE_CHECKING:
-    from evaluator.http.h2_streams import FloodGuard, Outbox, Stream, Streams
+    from evaluator.http.h2_streams import FloodGuard, SendQueue, Stream, Streams
     from evaluator.http.hpack import Block
     from evaluator.http.limits import Limits
 
@@ -240,7 +240,7 @@ class Control:
 
     __slots__ = ("_guard", "_inbox", "_out", "_streams", "pings")
 
-    def __init__(self, out: Outbox, streams: Streams, guard: FloodGuard, inbox: Inbox) -> None:
+    def __init__(self, out: SendQueue, streams: Streams, guard: FloodGuard, inbox: Inbox) -> None:
         self._out = out
         self._streams = streams
         self._guard = guard

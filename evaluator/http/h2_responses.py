@@ -20,7 +20,7 @@ from evaluator.http.grpc_framing import (
     trailers,
     trailers_only,
 )
-from evaluator.http.h2_connection import Connection
+from evaluator.http.h2_connection import Http2Connection
 from evaluator.http.h2_frames import Http2ErrorCode
 from evaluator.http.hpack import (
     AUTHORITY,
@@ -65,7 +65,7 @@ class ResponseOwner(Peer):
 
     def __init__(self, port: Port, clock: Callable[[], float]) -> None:
         super().__init__(port, clock)
-        self.connection = Connection(port.limits)
+        self.connection = Http2Connection(port.limits)
 
     @abstractmethod
     def write_sent(self) -> None:

@@ -90,7 +90,7 @@ def data_frame(stream_id: int, chunk: bytes) -> bytes:
     return _pack(len(chunk) << 8 | DATA, 0, stream_id) + chunk
 
 
-class Outbox:
+class SendQueue:
     """Bytes to write, and the peer's limits on them."""
 
     __slots__ = (
@@ -262,7 +262,7 @@ class Streams:
 
     __slots__ = ("_credit", "_ended", "_out", "_reset", "held", "highest", "open", "processed")
 
-    def __init__(self, out: Outbox) -> None:
+    def __init__(self, out: SendQueue) -> None:
         self._out = out
         self.open: dict[int, Stream] = {}
         self.highest = 0
@@ -401,7 +401,7 @@ class FloodGuard:
         "_tokens",
     )
 
-    def __init__(self, limits: Limits, out: Outbox, streams: Streams) -> None:
+    def __init__(self, limits: Limits, out: SendQueue, streams: Streams) -> None:
         self._limits = limits
         self._out = out
         self._streams = streams

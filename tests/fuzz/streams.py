@@ -14,7 +14,7 @@ from hpack import Decoder as TheirDecoder
 from hpack import HPACKError
 
 from evaluator.http import h2_frames, hpack
-from evaluator.http.h2_connection import Connection
+from evaluator.http.h2_connection import Http2Connection
 from evaluator.http.h2_frames import HeadersReceived
 from evaluator.http.http1_peer import Http1Peer
 from evaluator.http.http2_peer import Http2Peer
@@ -157,7 +157,7 @@ def events(sent: bytes, size: int) -> list[object]:
     """What a connection without an owner reports; that a body is awaited is reported at the end of each read,
     so left out.
     """
-    connection = Connection(LIMITS)
+    connection = Http2Connection(LIMITS)
     found = [event for piece in cut(sent, size) for event in connection.receive(piece)]
     return [event for event in found if not isinstance(event, HeadersReceived)]
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from evaluator.http.h2_connection import Connection
+from evaluator.http.h2_connection import Http2Connection
 from evaluator.http.h2_frames import (
     ACK,
     CONTINUATION,
@@ -228,7 +228,7 @@ def test_a_priority_on_itself_in_headers_ends_its_stream() -> None:
     ids=["HTTP/1.1", "a byte", "almost", "no SETTINGS"],
 )
 def test_a_connection_begins_with_its_preface(wire: bytes) -> None:
-    connection = Connection(Limits())
+    connection = Http2Connection(Limits())
     assert connection.receive(wire) == [ConnectionClosed(PROTOCOL)]
     assert errors(connection) == [("GOAWAY", 0, PROTOCOL)]
 
@@ -359,7 +359,7 @@ WIRES = st.lists(FRAMES | REQUESTS | st.binary(max_size=20), max_size=20).map(b"
 
 def replay(wire: bytes, cuts: list[int]) -> tuple[list[Event], bytes]:
     """All events but the announcements, which depend on the cuts, and all output."""
-    connection = Connection(Limits(body_bytes=40, resets_per_second=5))
+    connection = Http2Connection(Limits(body_bytes=40, resets_per_second=5))
     events: list[Event] = []
     places = sorted({0, len(wire), *(cut % (len(wire) + 1) for cut in cuts)})
     for start, stop in pairwise(places):
@@ -380,7 +380,7 @@ def test_no_mutation_of_a_conversation_raises(chance: random.Random, mutations: 
     wire = bytearray(GREETING + b"".join(whole(n) for n in range(1, 21, 2)) + window_frame(0, 9))
     for _ in range(mutations):
         wire[chance.randrange(len(wire))] = chance.randrange(256)
-    connection = Connection(Limits())
+    connection = Http2Connection(Limits())
     for stream_id in range(1, 21, 2):
         connection.receive(bytes(wire[: len(wire) // 10]))
         del wire[: len(wire) // 10]

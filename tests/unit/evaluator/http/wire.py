@@ -9,7 +9,7 @@ from h2.connection import H2Connection
 from h2.events import DataReceived
 
 from evaluator.http import h2_frames
-from evaluator.http.h2_connection import Connection
+from evaluator.http.h2_connection import Http2Connection
 from evaluator.http.h2_frames import END_HEADERS, END_STREAM, Event, RequestReceived, frame, settings_frame
 from evaluator.http.hpack import encode_block
 from evaluator.http.limits import Limits
@@ -37,15 +37,15 @@ def whole(stream_id: int, body: bytes = b"hello") -> bytes:
     return headers_frame(stream_id) + data_frame(stream_id, body)
 
 
-def open_connection(limits: Limits | None = None) -> Connection:
+def open_connection(limits: Limits | None = None) -> Http2Connection:
     """A connection after its greeting, our own already taken."""
-    connection = Connection(limits or Limits())
+    connection = Http2Connection(limits or Limits())
     assert connection.receive(GREETING) == []
     connection.take_output()
     return connection
 
 
-def take_frames(connection: Connection) -> list[tuple[int, int, int, bytes]]:
+def take_frames(connection: Http2Connection) -> list[tuple[int, int, int, bytes]]:
     """The frames in the output: type, flags, stream id, payload."""
     return list(parse_frames(connection.take_output()))
 
@@ -58,7 +58,7 @@ def parse_frames(output: bytes) -> Iterator[tuple[int, int, int, bytes]]:
         output = output[end:]
 
 
-def errors(connection: Connection) -> list[tuple[str, int, int]]:
+def errors(connection: Http2Connection) -> list[tuple[str, int, int]]:
     """RST_STREAM and GOAWAY in the output: what, stream (the last one, for GOAWAY), error."""
     found = []
     for kind, _, stream_id, payload in take_frames(connection):
@@ -74,7 +74,7 @@ class Pair:
     """`h2` as the client of a Connection."""
 
     def __init__(self, limits: Limits | None = None) -> None:
-        self.server = Connection(limits or Limits())
+        self.server = Http2Connection(limits or Limits())
         self.client = H2Connection(H2Configuration(client_side=True))
         self.client.initiate_connection()
         self.events: list[Event] = []
