@@ -13,7 +13,7 @@ from controller.api.status import Status
 from controller.runtime.event import EventType
 from controller.runtime.queue import RetryLater
 from controller.runtime.result import Result, Settled, progressing_status, settle
-from controller.runtime.setbacks import Failed, Setback
+from controller.runtime.setbacks import Failed, Setback, Stalled
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -32,7 +32,9 @@ class StatusWriter(Protocol):
     """Writes statuses to the cluster."""
 
     async def write_status(self, resource: Resource, status: Mapping[str, Any]) -> Resource | None:
-        """Make `status` the object's, and return it as it is now; None if it is gone. Raises Failed."""
+        """Make `status` the object's, and return it as it is now; None if it is gone. Raises Failed, or
+        Stalled where the object has no room for it.
+        """
 
 
 class Statuses:
@@ -75,7 +77,7 @@ class Statuses:
             self._wake(key, 0.0)
 
     async def write(self, resource: Resource, status: Mapping[str, Any]) -> None:
-        """Make `status` the object's where it differs. Raises Failed."""
+        """Make `status` the object's where it differs. Raises as StatusWriter."""
         if status != resource.status or self._asks_for_room():
             await self._store(resource, status)
         if self._unwritten is not None:
@@ -218,8 +220,8 @@ class Loop:
         await self.queue.work(self._reconcile_key, _log_unwritten, longest=self._timing.most_unwritten)
 
     async def _reconcile_key(self, key: ObjectKey) -> None:
-        """Reconcile one object. Raises Setback where the status was not written, RetryLater for a failure
-        that the status shows.
+        """Reconcile one object. Raises Failed where the status was not written, RetryLater for a failure
+        that the status shows, and for a status that does not fit.
         """
         resource = self._statuses.newest(key)
         if resource is None or resource.deleting or not is_worked_on(self._reconciler, resource):
@@ -279,7 +281,12 @@ class Loop:
         for event in settled.events:
             for sink in self._outputs.sinks:
                 sink.accept(event)
-        await self._statuses.write(resource, settled.status)
+        try:
+            await self._statuses.write(resource, settled.status)
+        except Stalled as stalled:
+            # Its size is refused at every try: this is no outage, whose end is awaited by short retries.
+            _log_unwritten(resource.key, stalled)
+            raise RetryLater from stalled
         for event in settled.events:
             level = logging.WARNING if event.severity is EventType.WARNING else logging.INFO
             log.log(level, "%s: %s", event.reason, event.message, extra=about(event.object, event.revision))

@@ -118,14 +118,20 @@ class Counting:
 class Around:
     """A loop and all that it touches; backoff is too short to be noticed."""
 
-    def __init__(self, *results: Result | Exception, places: int = 4, timing: LoopTiming = USUAL) -> None:
+    def __init__(
+        self,
+        *results: Result | Exception,
+        places: int = 4,
+        timing: LoopTiming = USUAL,
+        backoff: float = 0.001,
+    ) -> None:
         self.reconciler = ScriptedReconciler(list(results))
         self.objects = Cache()
         self.server = ApiServer(self.objects)
         self.observer = Counting()
         time = asyncio.get_running_loop().time
         queue: KeyedQueue[ObjectKey] = KeyedQueue(
-            time, lambda: 0.0, Backoff(first=0.001), places=places, group=lambda key: key.namespace
+            time, lambda: 0.0, Backoff(first=backoff), places=places, group=lambda key: key.namespace
         )
         self.loop = Loop(
             self.reconciler, self.objects, Outputs(self.server, self.observer, (self.server,)),
@@ -419,6 +425,21 @@ async def test_a_status_that_was_not_taken_is_tried_again_without_a_traceback(
         assert [ready(each) for each in around.server.written] == [("True", "Succeeded")]
         assert "the API server: away" in caplog.text
         assert "Traceback" not in caplog.text
+
+
+async def test_a_status_that_does_not_fit_is_tried_after_a_change_and_not_as_often_as_in_an_outage(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    at_once = LoopTiming(most_unwritten=0.0)
+    async with run_loop(Around(timing=at_once, backoff=900.0)) as around:
+        around.server.refuse = [Stalled("InvalidObject", "FlagSet flags is too large for the cluster")]
+        around.see(resource_at())
+        await around.wait_settled(1)
+        assert around.server.written == []
+        assert "FlagSet flags is too large" in caplog.text
+        around.see(resource_at(2, generation=2))
+        await around.wait_settled(2)
+        assert [ready(each) for each in around.server.written] == [("True", "Succeeded")]
 
 
 async def test_a_loop_that_fails_itself_goes_on(caplog: pytest.LogCaptureFixture) -> None:
