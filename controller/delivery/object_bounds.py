@@ -16,6 +16,7 @@ from controller.api import (
     flagreceiver,
     flagrollout,
 )
+from controller.api.kinds import ORDERED
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator
@@ -65,6 +66,7 @@ TOO_MANY_ROLLOUTS: Final = "TooManyRollouts"
 TOO_MANY_OBJECTS: Final = "TooManyObjects"
 TOO_MANY_ALERTS: Final = "TooManyAlerts"
 TOO_MANY_RECEIVERS: Final = "TooManyReceivers"
+TOO_MANY_ORDERS: Final = "TooManyOrders"
 _FLAG_SET: Final = "flag set"
 _NAMESPACE: Final = "namespace"
 OVERRIDES: Final = ObjectBound((flagoverride.KIND,), _FLAG_SET, 100, flagoverride.TOO_MANY)
@@ -77,4 +79,6 @@ WRITTEN: Final = ObjectBound(
 ALERTS: Final = ObjectBound((flagalert.KIND,), _NAMESPACE, 100, TOO_MANY_ALERTS)
 RECEIVERS: Final = ObjectBound((flagreceiver.KIND,), _NAMESPACE, 100, TOO_MANY_RECEIVERS)
 GRANTS: Final = ObjectBound((flaggrant.KIND,), _NAMESPACE, 100, "")
-BOUNDS: Final = (OVERRIDES, ROLLOUTS, WRITTEN, ALERTS, RECEIVERS, GRANTS)
+ORDERS: Final = ObjectBound(tuple(type_.kind for type_ in ORDERED), _NAMESPACE, 500, TOO_MANY_ORDERS)
+"""With a standing order: each may have its pods sent another set, which is composed for them."""
+BOUNDS: Final = (OVERRIDES, ROLLOUTS, WRITTEN, ALERTS, RECEIVERS, GRANTS, ORDERS)

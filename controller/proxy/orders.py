@@ -13,6 +13,7 @@ from controller.api.flaggrant import KIND as FLAG_GRANT
 from controller.api.kinds import NAMESPACE, POD
 from controller.api.meta import ObjectKey, Resource
 from controller.delivery.grants import denial_message, granted_kinds, pods
+from controller.delivery.object_bounds import ORDERS
 from controller.delivery.standing_orders import (
     DIRECT_SET,
     FLAG_SETS,
@@ -20,6 +21,7 @@ from controller.delivery.standing_orders import (
     RECORD,
     SPELLINGS,
     InvalidOrderError,
+    asks_for_order,
     order_of,
 )
 from controller.runtime.cache import Cache
@@ -50,6 +52,8 @@ class OrderObjects:
         self.pod_changed: Callable[[str], None] = lambda _uid: None
         """Called with the uid of a labelled Pod whose record changed, or that is not there any more."""
         self._objects = Cache()
+        self._counted: dict[str, frozenset[ObjectKey]] = {}
+        """By namespace, the workloads whose orders count; found anew after a change there."""
         self._unlisted = set(scopes)
 
     @property
@@ -99,6 +103,16 @@ class OrderObjects:
             return workload
         return self._objects.get(ObjectKey(owner["kind"], pods.namespace, owner["name"])) or workload
 
+    def counts(self, workload: Resource) -> bool:
+        """Whether a workload with an order is within the bound of its namespace."""
+        counted = self._counted.get(workload.namespace)
+        if counted is None:
+            known = (self._objects.of_kind(kind, workload.namespace) for kind in ORDERS.kinds)
+            ordering = (each for each in itertools.chain(*known) if asks_for_order(each.annotations))
+            counted = frozenset(each.key for each in ORDERS.oldest(ordering))
+            self._counted[workload.namespace] = counted
+        return workload.key in counted
+
     def grants(self, namespace: str) -> list[Resource]:
         """The FlagGrants of a namespace."""
         return self._objects.of_kind(FLAG_GRANT, namespace)
@@ -115,7 +129,9 @@ class OrderObjects:
         key = known.key
         if key.kind == POD.kind:
             self.pod_changed(known.uid)
-        elif self.synced:
+            return
+        self._counted.pop(key.namespace, None)
+        if self.synced:
             self.changed("" if key.kind == FLAG_GRANT else key.namespace or key.name)
 
 
@@ -190,6 +206,12 @@ class OrderResolution:
     """Names of objects whose change may change the resolution."""
 
 
+_FEWER: Final = (
+    "those with a standing order are counted; delete one that is done, remove its order, or order for all of "
+    f"them by the label {ORDER} of the Namespace"
+)
+
+
 class _RefusedError(Exception):
     def __init__(self, reason: str, message: str) -> None:
         super().__init__(message)
@@ -213,6 +235,7 @@ def resolve(ordered: OrderedPods, objects: OrderObjects, catalog: ObjectCatalog)
                 order = order_of(texts, ordered.namespace)
             if order is None:
                 continue
+            _check_bound(by, holder, objects)
             names.add(order)
             wanted = _find(by, order, ordered.namespace, objects, catalog)
             _check_id(wanted, sets, catalog)
@@ -247,6 +270,12 @@ def _holders(
     yield BY_NAMESPACE, namespace, {} if namespace is None else namespace.labels
     yield BY_WORKLOAD, workload, {} if workload is None else workload.annotations
     yield BY_POD, None, {}
+
+
+def _check_bound(by: str, holder: Resource | None, objects: OrderObjects) -> None:
+    """Raise _RefusedError for the order of a workload that is beyond the bound of its namespace."""
+    if by == BY_WORKLOAD and holder is not None and not objects.counts(holder):
+        raise _RefusedError(ORDERS.reason, ORDERS.message(holder.namespace, _FEWER))
 
 
 def _find(by: str, order: Order, reader: str, objects: OrderObjects, catalog: ObjectCatalog) -> OrderedSet:

@@ -10,6 +10,7 @@ import pytest
 from openfeature.schemas.protobuf.flagd.sync.v1 import sync_pb2
 
 from controller.api.kinds import FLAG_GRANT, NAMESPACE
+from controller.delivery.object_bounds import ORDERS
 from controller.delivery.standing_orders import DIRECT_SET, ORDER, ORDER_NAMESPACE, RECORD
 from evaluator.flags import saved
 from evaluator.flags.model import ComposedPart, FlagSet, State
@@ -379,6 +380,31 @@ async def test_a_problem_is_an_event_once_while_it_lasts(scene: Scene, orders: O
     orders.namespace(**{ORDER: "nothing"})
     kinds = {resource.key.kind for resource, _ in scene.proxy.order_notices.take()}
     assert kinds == {"Deployment", NAMESPACE.kind}
+
+
+async def test_beyond_the_bound_the_newest_workloads_orders_are_a_problem_until_an_older_one_has_none(
+    scene: Scene, orders: Orders
+) -> None:
+    scene.learn("shop/base", of("hello", "base"))
+    scene.learn("shop/special", of("hello", "special"))
+    orders.namespace(**{ORDER: "base"})
+    older = "2026-01-01T00:00:00Z"
+    annotations = {ORDER: "special"}
+    for number in range(ORDERS.most):
+        orders.learn("Job", "shop", f"job-{number}", annotations=annotations, creationTimestamp=older)
+    orders.learn(
+        "Deployment", "shop", "web", annotations=annotations, creationTimestamp="2026-01-02T00:00:00Z"
+    )
+    stream = scene.open(WEB)
+    await scene.rest()
+    assert served_values(stream) == {"hello": "base"}
+    [(resource, occurrence)] = scene.proxy.order_notices.take()
+    assert (str(resource.key), occurrence.reason) == ("Deployment/shop/web", "TooManyOrders")
+    assert f"namespace shop has {ORDERS.most} older Deployments or" in occurrence.message
+    assert "remove its order" in occurrence.message
+    orders.learn("Job", "shop", "job-0", creationTimestamp=older)
+    await scene.rest()
+    assert served_values(stream) == {"hello": "special"}
 
 
 async def test_a_withdrawn_order_ends_streams_that_follow_nothing_else(scene: Scene, orders: Orders) -> None:
