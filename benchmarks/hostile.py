@@ -1,11 +1,12 @@
 """(g) What a slow or hostile peer costs the others: the latency of well-behaved calls with it and without.
 
-    python -m benchmarks.hostile [evaluator] [flagd] [proxy]
+    python -m benchmarks.hostile [evaluator] [flagd] [proxy] [tenants]
 
 Well-behaved are gRPC calls at a fixed rate over 8 connections (h2load): evaluations, and of the proxy a set
 of 100 flags. Beside them, on the same CPU as h2load, is a process that misbehaves in one way
 (`benchmarks.hostile_peers`) for as long as they are measured. The aims: calls whose p99 stays below 50 ms, at
-most 128 MB, and an event loop that is never held for 50 ms.
+most 128 MB, and an event loop that is never held for 50 ms. `tenants` writes many objects of each kind and of
+each two kinds that meet; the aims there: 250 ms, and 128 MB above rest.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from benchmarks.hostile_peers import ASKED, CALL, EVALUATOR, FETCH, PROXY, SELECTOR, beside
+from benchmarks.hostile_tenants import rows as tenant_rows
 from benchmarks.loads import GRPC, grpc_body, h2load, need
 from benchmarks.observed import Observed
 from benchmarks.results import keep, median
@@ -121,6 +123,10 @@ def row(name: str | None, figures: list[dict[str, Any]], at_rest: float) -> dict
 
 def main(servers: list[str]) -> None:
     """No attack, then each in turn; on ours, and on flagd where there is one."""
+    if "tenants" in servers:
+        keep("crowds of a tenant's objects", tenant_rows())
+    if servers == ["tenants"]:
+        return
     need("h2load", "taskset")
     calls = f"{EVALUATIONS.rate:,} {EVALUATIONS.name} a second beside a hostile peer"
     if "evaluator" in servers:
@@ -133,4 +139,4 @@ def main(servers: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:] or ["evaluator", "flagd", "proxy"])
+    main(sys.argv[1:] or ["evaluator", "flagd", "proxy", "tenants"])

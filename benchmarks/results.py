@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
 FILE = Path(__file__).with_name("results.json")
 
@@ -25,20 +25,23 @@ def percentile(values: Sequence[float], share: float) -> float:
     return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
 
 
-def keep(name: str, rows: Sequence[dict[str, Any]]) -> None:
-    """Print the rows and put them into the results file under `name`."""
-    show(name, rows)
+def keep(name: str, rows: Iterable[dict[str, Any]]) -> None:
+    """Print the rows, each as it is measured, and put them into the results file under `name`."""
+    measured = show(name, rows)
     known = json.loads(FILE.read_text(encoding="utf-8")) if FILE.exists() else {}
-    known[name] = list(rows)
+    known[name] = measured
     known["machine"] = {"python": platform.python_version(), "processor": platform.machine()}
     FILE.write_text(json.dumps(known, indent=2, sort_keys=True) + "\n", encoding="utf-8")
 
 
-def show(name: str, rows: Sequence[dict[str, Any]]) -> None:
-    """Print the rows."""
-    print(f"\n{name}")
+def show(name: str, rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Print the rows, and return them."""
+    print(f"\n{name}", flush=True)
+    measured = []
     for row in rows:
-        print("  " + "  ".join(f"{key}: {_format_value(value)}" for key, value in row.items()))
+        print("  " + "  ".join(f"{key}: {_format_value(value)}" for key, value in row.items()), flush=True)
+        measured.append(row)
+    return measured
 
 
 def _format_value(value: object) -> str:

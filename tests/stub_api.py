@@ -120,6 +120,10 @@ class StubApi:
         """Make or change an object, as a person does."""
         asyncio.run_coroutine_threadsafe(self._put(path, body), self._loop).result(10)
 
+    def remove(self, namespace: str) -> None:
+        """Delete the objects of a namespace, as its deletion does."""
+        asyncio.run_coroutine_threadsafe(self._remove(namespace), self._loop).result(10)
+
     @staticmethod
     def path_of(body: dict[str, Any]) -> str:
         """The path of an object; without a namespace, in `shop`."""
@@ -275,10 +279,19 @@ class StubApi:
         meta |= {"uid": f"uid-of-{path}", "resourceVersion": str(self._version)}
         meta.setdefault("generation", 1)
         self._objects[path] = {**body, "metadata": meta}
-        event = {"type": "MODIFIED" if known else "ADDED", "object": self._objects[path]}
+        self._report("MODIFIED" if known else "ADDED", path, self._objects[path])
+
+    async def _remove(self, namespace: str) -> None:
+        for path in [path for path in self._objects if f"/namespaces/{namespace}/" in path]:
+            self._version += 1
+            body = self._objects.pop(path)
+            meta = {**body["metadata"], "resourceVersion": str(self._version)}
+            self._report("DELETED", path, {**body, "metadata": meta})
+
+    def _report(self, change: str, path: str, body: dict[str, Any]) -> None:
         for plural, queue in self._watches:
             if _collection(path).endswith(plural):
-                queue.put_nowait(event)
+                queue.put_nowait({"type": change, "object": body})
 
     async def _watch(self, request: web.Request) -> web.StreamResponse:
         response = web.StreamResponse(headers={"Content-Type": "application/json"})
